@@ -1,0 +1,139 @@
+"""One concrete check, after defaults and matrix: plain data that crosses to a worker and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Json = Any
+"""Plain data: None, bool, int, float, str, and lists and string-keyed mappings of those."""
+
+DrawKind = Literal["normal", "uniform", "integers", "linspace", "fill", "values", "file"]
+
+LOW_PRECISION = frozenset({"float32", "complex64"})
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRecipe:
+    """How one tensor input is made.
+
+    `arguments` belongs to `draw`: [mean, std], [low, high], [a, b], a fill value, nested lists of numbers, or a file's absolute path
+    (`path.npz#key`). `shape` is None for `values` and `file`, whose numbers bring their own. `dtype` None means the check's (int64
+    for `integers`); `requires_grad` None means: true for floating and complex tensors.
+    """
+
+    shape: tuple[int, ...] | None = None
+    draw: DrawKind = "normal"
+    arguments: Json = (0.0, 1.0)
+    avoid: tuple[float, ...] = ()
+    margin: float = 0.1
+    dtype: str | None = None
+    requires_grad: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputRecipe:
+    """One argument of the function: a tensor to be made, or (where `tensor` is None) a plain value passed as it is.
+
+    `name` is None where the spec gave a plain list: names are then read from the signature, or are 0, 1, 2…
+    """
+
+    name: str | None
+    tensor: TensorRecipe | None = None
+    value: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What `mode: auto` may spend on one check."""
+
+    calls: int | None = None
+    seconds: float | None = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of one check, all layers folded. `atol` and `rtol` are None where nobody named them: see `tolerances`."""
+
+    dtype: str = "float64"
+    device: str = "cpu"
+    seed: int = 0
+    eps: float | Literal["auto"] = "auto"
+    atol: float | None = None
+    rtol: float | None = None
+    mode: Literal["auto", "entries", "columns", "rows", "blocks"] = "auto"
+    budget: Budget = Budget()
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    second_order: bool | Literal["auto"] = "auto"
+    forward_ad: bool | Literal["auto"] = "auto"
+    vmap: bool | Literal["auto"] = "auto"
+    nondeterminism: float = 0.0
+    reseed: bool = True
+    strict: bool = False
+    outputs: tuple[int, ...] | None = None
+    timeout: float = 300.0
+
+    def tolerances(self, low_precision: bool = False) -> tuple[float, float]:
+        """(atol, rtol) with the defaults filled in: gradcheck's for a fixed `eps`, method.md section 1 for `auto`.
+
+        `low_precision` says that the function was seen to compute in float32 inside.
+        """
+        if self.eps != "auto":
+            defaults = (1e-5, 1e-3)
+        else:
+            defaults = (0.0, 1e-3 if low_precision or self.dtype in LOW_PRECISION else 1e-6)
+        return (defaults[0] if self.atol is None else self.atol, defaults[1] if self.rtol is None else self.rtol)
+
+
+@dataclass(frozen=True, slots=True)
+class Oracles:
+    """What the analytic gradient is compared with, beside finite differences of the function itself.
+
+    `expected` maps input names to nested lists: the gradient of sum(weights * output), weights from `grad_output` (None: ones).
+    """
+
+    reference: str | None = None
+    expected: Mapping[str, Json] | None = None
+    grad_output: Json = None
+    gradient: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Where the names of a spec are looked for: `folder` is the spec's own, `path` its absolute `path:` entries."""
+
+    folder: str = "."
+    path: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SpecPlace:
+    """Where in which file a check stands; `line` counts from 1."""
+
+    path: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One concrete check. `id` is `path::name`; `name` carries the matrix part, `check` (which draws are seeded by) does not."""
+
+    id: str
+    name: str
+    check: str
+    spec: SpecPlace
+    target: str
+    inputs: tuple[InputRecipe, ...] = ()
+    inputs_from: str | None = None
+    init: Mapping[str, Json] | None = None
+    kwargs: Mapping[str, Json] = field(default_factory=dict)
+    settings: Settings = Settings()
+    oracles: Oracles = Oracles()
+    expect: str | tuple[str, ...] = "pass"
+    tags: tuple[str, ...] = ()
+    skip: str | None = None
+    requires: tuple[str, ...] = ()
+    search: Search = Search()

@@ -1,0 +1,63 @@
+"""What happens during a run, in order. Progress, JSON lines, `-x`, Ctrl-C and the report all read this one stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradverify.model.result import CaseResult
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """`torch` and `numpy` are versions, None where not installed; `devices` the CUDA devices seen."""
+
+    python: str
+    torch: str | None
+    numpy: str | None
+    platform: str
+    devices: tuple[str, ...] = ()
+    threads: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What was asked for on the command line."""
+
+    paths: tuple[str, ...] = ()
+    keyword: str | None = None
+    tags: str | None = None
+    deselected: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """`started_at` is ISO 8601 with its offset; `total` counts the selected cases."""
+
+    started_at: str
+    argv: tuple[str, ...]
+    selection: Selection
+    environment: Environment
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckStarted:
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckFinished:
+    result: CaseResult
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    """`interrupted`: the signal's exit code (130, 143) where one ended the run; `crashed`: a fault of gradverify's own, as text."""
+
+    duration_s: float
+    interrupted: int | None = None
+    crashed: str | None = None
+
+
+Event = RunStarted | CheckStarted | CheckFinished | RunFinished

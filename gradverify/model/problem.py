@@ -1,0 +1,35 @@
+"""A fault in what a person wrote: a spec, the configuration, an option."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One fault, where it stands and what is allowed instead. `line` and `column` count from 1; `text` is the source line."""
+
+    message: str
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+    path: str | None = None
+    text: str | None = None
+
+    def __str__(self) -> str:
+        """`file:line:column: path: message`, then the source line and a caret under its column."""
+        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
+        head = ": ".join(part for part in (place, self.path, self.message) if part)
+        if self.text is None or self.column is None:
+            return head
+        margin = "".join("\t" if c == "\t" else " " for c in self.text[: self.column - 1])
+        return f"{head}\n    {self.text}\n    {margin}^"
+
+
+class ProblemsError(Exception):
+    """Raised with every problem found; the boundary prints them all and exits with 2."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))

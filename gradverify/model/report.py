@@ -1,0 +1,134 @@
+"""The report of a run: events folded, the gate's judgement of each check, the summary, the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from gradverify.model.event import CheckFinished, Environment, Event, RunFinished, RunStarted, Selection
+from gradverify.model.result import CaseResult, Verdict
+
+SCHEMA_VERSION = 1
+OK, WRONG, USAGE, NOT_JUDGED, INTERNAL, NOTHING_CHECKED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    name: str = "gradverify"
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What besides a wrong gradient makes a run red."""
+
+    undecided: Literal["warn", "fail"] = "warn"
+    fail_on_skip: bool = False
+    require_device: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Counts by verdict; `ok` counts the checks that came out as expected."""
+
+    total: int
+    passed: int
+    fail: int
+    undecided: int
+    error: int
+    skip: int
+    not_run: int
+    ok: int
+    warnings: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A finished (or interrupted) run; the field names are those of the JSON report."""
+
+    schema_version: int
+    tool: Tool
+    started_at: str
+    duration_s: float
+    argv: tuple[str, ...]
+    exit_code: int
+    interrupted: bool
+    environment: Environment
+    selection: Selection
+    summary: Summary
+    checks: tuple[CaseResult, ...]
+    crashed: str | None = None
+
+
+def judged(result: CaseResult, gate: Gate) -> CaseResult:
+    """The result with `ok`: did the check come out as its `expect` says?"""
+    return replace(result, ok=_as_expected(result, gate))
+
+
+def _as_expected(result: CaseResult, gate: Gate) -> bool:
+    if result.verdict == "skip":
+        return not gate.fail_on_skip and result.missing not in gate.require_device
+    if result.verdict == "not_run":
+        return False
+    if result.expect == "pass":
+        return result.verdict == "pass" or (result.verdict == "undecided" and gate.undecided == "warn")
+    if result.expect == "fail":
+        return result.verdict == "fail"
+    return _exactly(result, set(result.expect))
+
+
+def _exactly(result: CaseResult, expected: set[str]) -> bool:
+    """The error findings are exactly the listed codes that are errors, and every listed warning occurs."""
+    errors = {finding.code for finding in result.findings if finding.severity == "error"}
+    warnings = {finding.code for finding in result.findings if finding.severity == "warning"}
+    return errors <= expected and expected <= errors | warnings
+
+
+def summarise(checks: Iterable[CaseResult]) -> Summary:
+    """Counts over judged checks."""
+    checks = tuple(checks)
+
+    def count(verdict: Verdict) -> int:
+        return sum(check.verdict == verdict for check in checks)
+
+    return Summary(
+        total=len(checks), passed=count("pass"), fail=count("fail"), undecided=count("undecided"), error=count("error"),
+        skip=count("skip"), not_run=count("not_run"), ok=sum(check.ok is True for check in checks),
+        warnings=sum(finding.severity == "warning" for check in checks for finding in check.findings))
+
+
+def exit_code(checks: Iterable[CaseResult], interrupted: int | None = None, crashed: bool = False) -> int:
+    """The exit code of command-line.md, its precedence included: 130/143, 4, 2, 1, 3, 5."""
+    checks = tuple(checks)
+    if interrupted:
+        return interrupted
+    if crashed:
+        return INTERNAL
+    not_ok = [check.verdict for check in checks if not check.ok and check.verdict != "not_run"]
+    if any(verdict not in ("error", "undecided", "skip") for verdict in not_ok):
+        return WRONG
+    if not_ok:
+        return NOT_JUDGED
+    return OK if any(check.verdict not in ("skip", "not_run") for check in checks) else NOTHING_CHECKED
+
+
+def fold(events: Iterable[Event], gate: Gate, version: str) -> Report:
+    """All events of a run as its report. Checks that `-x` or an interrupt left out come as `not_run` results in the stream."""
+    started: RunStarted | None = None
+    finished = RunFinished(0.0)
+    checks: list[CaseResult] = []
+    for event in events:
+        if isinstance(event, RunStarted):
+            started = event
+        elif isinstance(event, CheckFinished):
+            checks.append(judged(event.result, gate))
+        elif isinstance(event, RunFinished):
+            finished = event
+    if started is None:
+        raise ValueError("a run's events begin with RunStarted")
+    return Report(
+        schema_version=SCHEMA_VERSION, tool=Tool(version=version), started_at=started.started_at, duration_s=finished.duration_s,
+        argv=started.argv, exit_code=exit_code(checks, finished.interrupted, finished.crashed is not None),
+        interrupted=finished.interrupted is not None, environment=started.environment, selection=started.selection,
+        summary=summarise(checks), checks=tuple(checks), crashed=finished.crashed)

@@ -1,0 +1,185 @@
+"""What came of one check: plain data without tensors. The field names are those of the JSON report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gradverify.model.case import Json, SpecPlace
+
+Verdict = Literal["pass", "fail", "undecided", "error", "skip", "not_run"]
+Severity = Literal["error", "warning"]
+Outcome = Literal["pass", "mismatch", "kink", "jump", "staircase", "undecided", "non_finite"]
+Index = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Calls of the user's function and of its backward; `batched` of them ran inside vmapped calls."""
+
+    forward: int = 0
+    backward: int = 0
+    batched: int = 0
+
+    def __add__(self, other: Calls) -> Calls:
+        return Calls(self.forward + other.forward, self.backward + other.backward, self.batched + other.batched)
+
+    def __sub__(self, other: Calls) -> Calls:
+        return Calls(self.forward - other.forward, self.backward - other.backward, self.batched - other.batched)
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """The known mistake that explains all mismatched elements of a finding."""
+
+    name: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame of the user's own code in a traceback; `line` counts from 1, `text` is the source line."""
+
+    file: str
+    line: int
+    function: str
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong, or could not be judged: what was measured against what, why it matters, what to change.
+
+    `input` and `output` name the pair it stands for. `also` lists the codes of less specific findings at the same pair. `file`, `line`
+    and `source` show the code to change (usually the user's `backward`); `frames` are the user's frames of what was raised.
+    """
+
+    code: str
+    message: str
+    name: str = ""
+    severity: Severity = "error"
+    input: str | None = None
+    output: int | None = None
+    cause: Cause | None = None
+    also: tuple[str, ...] = ()
+    hint: str | None = None
+    file: str | None = None
+    line: int | None = None
+    source: str | None = None
+    frames: tuple[Frame, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One element of a Jacobian as compared. Where a complex tensor is involved the part of the index is named: "re" or "im"."""
+
+    output_index: Index
+    input_index: Index
+    analytic: float
+    numeric: float
+    bar: float
+    tolerance: float
+    abs_error: float
+    rel_error: float
+    outcome: Outcome
+    output_part: Literal["re", "im"] | None = None
+    input_part: Literal["re", "im"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorMap:
+    """A small Jacobian as a picture: `ratio[j][i]` is |error| / tolerance of output element j against input element i."""
+
+    ratio: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One comparison of an (input, output) pair by one rule. `resolution`: the smallest error that would have been seen everywhere."""
+
+    rule: str
+    input: str
+    output: int | None
+    elements: int
+    mismatched: int = 0
+    kinks: int = 0
+    undecided: int = 0
+    non_finite: int = 0
+    max_abs_error: float = 0.0
+    max_rel_error: float = 0.0
+    resolution: float = 0.0
+    groups: int = 0
+    worst: tuple[Entry, ...] = ()
+    error_map: ErrorMap | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRun:
+    """What became of one rule; `reason` says why it was not applicable or ignored."""
+
+    code: str
+    status: Literal["ran", "not_applicable", "ignored"]
+    reason: str | None = None
+    calls: Calls = Calls()
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionInfo:
+    """The checked function; `file` and `line` where its source could be found (an autograd Function: of its `backward`)."""
+
+    target: str
+    kind: str | None = None
+    file: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputInfo:
+    """One tensor input. `layout` is "contiguous" or "strided"."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    layout: str
+    requires_grad: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OutputInfo:
+    """One tensor output, by its place among the outputs."""
+
+    index: int
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """What came of one check. `ok` is None until the gate has judged it (model/report.py); `missing` names an absent device."""
+
+    id: str
+    spec: SpecPlace
+    name: str
+    function: FunctionInfo
+    device: str
+    dtype: str
+    seed: int
+    settings: Mapping[str, Json]
+    verdict: Verdict
+    expect: str | tuple[str, ...] = "pass"
+    ok: bool | None = None
+    reason: str | None = None
+    inputs: tuple[InputInfo, ...] = ()
+    outputs: tuple[OutputInfo, ...] = ()
+    calls: Calls = Calls()
+    seconds: float = 0.0
+    mode: str | None = None
+    mode_reason: str | None = None
+    could_miss: str | None = None
+    rules: tuple[RuleRun, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    missing: str | None = None
+    captured: str | None = field(default=None)
+    """What the user's code printed while the check ran, cut to its last lines."""
