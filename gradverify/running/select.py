@@ -1,0 +1,87 @@
+"""Which cases run: by name, by keyword expression, by tag expression."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+
+from gradverify.model.case import Case
+from gradverify.model.problem import Problem, ProblemsError
+
+_Match = Callable[[str], bool]
+
+
+def select(cases: Sequence[Case], *, keyword: str | None = None, tags: str | None = None, names: Sequence[str] = ()) -> tuple[Case, ...]:
+    """The cases that fit all three, in their order.
+
+    `keyword` is an expression over parts of ids (`softmax and not cuda`), `tags` one over whole tags, `names` are `PATH::NAME` with a
+    case's name, or a check's for all of its cases. Raises ProblemsError for an expression that cannot be read or a name that is not there.
+    """
+    _refuse_unknown(names, cases)
+    by_keyword, by_tag = _compile(keyword, "-k"), _compile(tags, "-m")
+    named_files = {name.partition("::")[0] for name in names}
+
+    def fits(case: Case) -> bool:
+        named = case.spec.path not in named_files or any(_is_named(case, name) for name in names)
+        return named and by_keyword(lambda word: word.lower() in case.id.lower()) and by_tag(lambda word: word in case.tags)
+
+    return tuple(case for case in cases if fits(case))
+
+
+def _is_named(case: Case, name: str) -> bool:
+    return name in (case.id, f"{case.spec.path}::{case.check}")
+
+
+def _refuse_unknown(names: Sequence[str], cases: Sequence[Case]) -> None:
+    problems = []
+    for name in names:
+        if not any(_is_named(case, name) for case in cases):
+            near = get_close_matches(name, [case.id for case in cases], n=1, cutoff=0.0)
+            problems.append(Problem(f"there is no check {name!r}" + (f"; the nearest is {near[0]!r}" if near else "")))
+    if problems:
+        raise ProblemsError(problems)
+
+
+def _compile(expression: str | None, option: str) -> Callable[[_Match], bool]:
+    """An expression of words with and, or, not and parentheses, as a predicate of what holds for one word."""
+    if expression is None or not expression.strip():
+        return lambda match: True
+    words: dict[str, str] = {}
+    source = _quote_words(expression, words)
+    try:
+        tree = ast.parse(source, mode="eval").body
+        _refuse_other_syntax(tree)
+    except (SyntaxError, ValueError):
+        raise ProblemsError([Problem(f"{option} {expression!r}: not an expression of words with and, or, not and parentheses")]) from None
+    return lambda match: _evaluate(tree, words, match)
+
+
+def _quote_words(expression: str, words: dict[str, str]) -> str:
+    """Words may hold anything but blanks and parentheses (`op[a=1]`, `conv-2d`): each becomes a plain name."""
+    spaced = expression.replace("(", " ( ").replace(")", " ) ").split()
+    out = []
+    for part in spaced:
+        if part in ("and", "or", "not", "(", ")"):
+            out.append(part)
+        else:
+            words[f"w{len(words)}"] = part
+            out.append(f"w{len(words) - 1}")
+    return " ".join(out)
+
+
+def _refuse_other_syntax(tree: ast.AST) -> None:
+    allowed = (ast.BoolOp, ast.UnaryOp, ast.Name, ast.And, ast.Or, ast.Not, ast.Load)
+    for node in ast.walk(tree):
+        if not isinstance(node, allowed):
+            raise ValueError(type(node).__name__)
+
+
+def _evaluate(node: ast.expr, words: dict[str, str], match: _Match) -> bool:
+    if isinstance(node, ast.BoolOp):
+        results = (_evaluate(value, words, match) for value in node.values)
+        return all(results) if isinstance(node.op, ast.And) else any(results)
+    if isinstance(node, ast.UnaryOp):
+        return not _evaluate(node.operand, words, match)
+    assert isinstance(node, ast.Name)
+    return match(words[node.id])
