@@ -1,0 +1,61 @@
+"""Every file of the gallery: one fault, its right twin, and a text that explains both."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function, gradcheck, gradgradcheck
+
+from tests.gallery.twins import INPUTS, call, load, names
+
+
+def test_every_file_has_inputs_on_which_its_fault_shows():
+    assert sorted(INPUTS) == names()
+
+
+@pytest.mark.parametrize("name", names())
+def test_both_twins_are_functions_or_modules_defined_in_the_file(name):
+    module = load(name)
+    for twin in (module.Faulty, module.Right):
+        assert issubclass(twin, (Function, nn.Module))
+        assert twin.__module__ == module.__name__
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_text_says_what_is_wrong_and_how_to_repair_it(name):
+    text = inspect.getdoc(load(name))
+    title, explanation = text.split("\n\n", 1)
+    assert title.endswith(".") and len(title) <= 150
+    assert "Repair:" in explanation
+    assert 2 <= explanation.count(".") <= 9
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_right_twin_passes_gradcheck(name):
+    assert gradcheck(call(load(name).Right), INPUTS[name](), atol=1e-7, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_right_twin_is_right_to_second_order(name):
+    assert gradgradcheck(call(load(name).Right), INPUTS[name](), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name not in ("forgets_the_offset", "averages_over_features")])
+def test_the_twins_agree_in_their_values(name):
+    """The fault is in backward, except in the two files whose fault is in forward."""
+    module, inputs = load(name), INPUTS[name]()
+    torch.testing.assert_close(call(module.Faulty)(*inputs), call(module.Right)(*inputs), rtol=1e-15, atol=1e-15)
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_right_twin_leaves_arguments_and_grad_output_alone(name):
+    inputs = INPUTS[name]()
+    before = [value.clone() if isinstance(value, Tensor) else value for value in inputs]
+    output = call(load(name).Right)(*inputs)
+    grad_output = torch.full_like(output, -1.5)
+    output.backward(grad_output)
+    assert torch.equal(grad_output, torch.full_like(output, -1.5))
+    assert all(torch.equal(a, b) if isinstance(a, Tensor) else a == b for a, b in zip(before, inputs, strict=True))

@@ -1,0 +1,80 @@
+"""The gallery as the tests see it: every file, and inputs on which its fault shows."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import pkgutil
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import gradverify.gallery
+
+
+def names() -> list[str]:
+    return sorted(module.name for module in pkgutil.iter_modules(gradverify.gallery.__path__))
+
+
+def load(name: str) -> ModuleType:
+    return importlib.import_module(f"gradverify.gallery.{name}")
+
+
+def draw(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:
+    """Standard normal numbers that require a gradient."""
+    generator = torch.Generator().manual_seed(seed + math.prod(shape))
+    return torch.randn(shape, dtype=dtype, generator=generator).requires_grad_()
+
+
+def values(*numbers: float) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.float64, requires_grad=True)
+
+
+INPUTS: Mapping[str, Callable[[], tuple[Any, ...]]] = {
+    "add_saves_unused": lambda: (draw(2, 3), draw(2, 3, seed=1)),
+    "averages_over_features": lambda: (draw(4, 3), draw(4, 3, seed=1)),
+    "averages_weight_gradient": lambda: (draw(4, 3),),
+    "bypasses_backward": lambda: (draw(2, 3),),
+    "drops_factor": lambda: (draw(2, 3),),
+    "flips_sign": lambda: (draw(2, 3), draw(2, 3, seed=1)),
+    "forgets_second_gradient": lambda: (draw(2, 3), draw(2, 3, seed=1)),
+    "forgets_the_offset": lambda: (draw(2, 3),),
+    "forgets_the_scale": lambda: (draw(5, 4), draw(2, 4), torch.zeros(4, 2, dtype=torch.float64, requires_grad=True)),
+    "gives_index_a_gradient": lambda: (draw(4, 2), torch.tensor([3, 0, 3])),
+    "keeps_one_broadcast_slice": lambda: (draw(3, 2), draw(2)),
+    "misses_conjugate": lambda: (draw(3, dtype=torch.complex128), draw(3, dtype=torch.complex128, seed=1)),
+    "mul_ignores_grad_output": lambda: (draw(2, 3), draw(2, 3, seed=1)),
+    "numpy_sigmoid": lambda: (draw(2, 3),),
+    "reads_what_forward_did_not_keep": lambda: (draw(2, 3), 2.5),
+    "relu_modifies_grad_output": lambda: (values(-2.0, -0.5, 0.5, 2.0),),
+    "returns_float32_gradient": lambda: (draw(2, 3),),
+    "returns_too_few_gradients": lambda: (draw(2, 3), draw(2, 3, seed=1)),
+    "returns_unsummed_gradient": lambda: (draw(3, 2), draw(2)),
+    "returns_wrong_shape": lambda: (draw(2, 3), draw(3, 4)),
+    "shifts_by_one": lambda: (draw(6),),
+    "sinc_divides_by_zero": lambda: (values(-1.5, 0.0, 0.01, 2.0),),
+    "stacks_no_rows": lambda: (draw(2, 3),),
+    "sums_instead_of_mean": lambda: (draw(2, 3),),
+    "swaps_gradients": lambda: (draw(2, 3), draw(2, 3, seed=1)),
+    "transposes_gradient": lambda: (draw(3, 3), draw(3, 3, seed=1)),
+    "wrong_at_the_border": lambda: (draw(2, 5),),
+}
+
+
+def call(twin: Any) -> Callable[..., Any]:
+    """How a twin is called: a module as an object with double-precision parameters, a Function through `apply`."""
+    if issubclass(twin, nn.Module):
+        return twin(3).double()
+    return twin.apply
+
+
+def gradients(twin: Any, inputs: tuple[Any, ...], grad_output: Tensor | None = None) -> tuple[Tensor | None, ...]:
+    """The gradient of every floating input under the given cotangent, or under a fixed signed one."""
+    output = call(twin)(*inputs)
+    if grad_output is None:
+        grad_output = torch.linspace(-1.0, 2.0, output.numel(), dtype=torch.float64).reshape(output.shape).to(output.dtype)
+    tensors = [tensor for tensor in inputs if isinstance(tensor, Tensor) and tensor.requires_grad]
+    return torch.autograd.grad(output, tensors, grad_output, allow_unused=True)
