@@ -1,0 +1,45 @@
+"""How text for a person is to look: decided once by the caller, obeyed by every view."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MIN_WIDTH = 72
+"""Narrower, a row of seven columns cannot hold its numbers uncut: the terminal wraps such lines itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """The few characters outside ASCII that the views use."""
+
+    plus_minus: str = "±"
+    divided_by: str = "÷"
+    dots: str = "…"
+    arrow: str = "→"
+
+
+UNICODE = Glyphs()
+ASCII = Glyphs("+-", "/", "...", "->")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """`boxes` False is the plain format: no frames, and sentences and ids stay on one line so that they can be searched for.
+
+    `verbosity` is -1 (only failures and the summary), 0, 1 (rules, mode, comparisons) or 2 (also panels of expected failures).
+    """
+
+    width: int = 120
+    color: bool = False
+    ascii: bool = False
+    boxes: bool = True
+    max_rows: int = 10
+    verbosity: int = 0
+
+    @property
+    def glyphs(self) -> Glyphs:
+        return ASCII if self.ascii else UNICODE
+
+    @property
+    def columns(self) -> int:
+        return max(self.width, MIN_WIDTH)

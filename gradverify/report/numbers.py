@@ -1,0 +1,48 @@
+"""Numbers as a person reads them: short, but never two different ones looking alike."""
+
+from __future__ import annotations
+
+DIGITS = 6
+MOST_DIGITS = 12
+"""Two such numbers and their errors still fit beside names in 80 columns."""
+
+
+def number(value: float, digits: int = DIGITS) -> str:
+    """Six significant digits: 0.785398, -1.23457e-05, 2, nan, inf."""
+    return f"{value:.{digits}g}"
+
+
+def pair(analytic: float, numeric: float) -> tuple[str, str]:
+    """Both numbers with as many digits as it takes to see that they differ (12 at most)."""
+    for digits in range(DIGITS, MOST_DIGITS):
+        texts = number(analytic, digits), number(numeric, digits)
+        if texts[0] != texts[1] or analytic == numeric:
+            return texts
+    return number(analytic, MOST_DIGITS), number(numeric, MOST_DIGITS)
+
+
+def error(value: float) -> str:
+    """Three significant digits."""
+    return f"{value:.3g}"
+
+
+def bar(value: float) -> str:
+    """Two significant digits."""
+    return f"{value:.2g}"
+
+
+def ratio(value: float, of: float) -> str:
+    """`value` / `of` with three digits; inf where `of` is 0 and `value` is not."""
+    if of == 0:
+        return error(float("inf") if value > 0 else 0.0 if value == 0 else value)
+    return error(value / of)
+
+
+def seconds(value: float) -> str:
+    """0.02 s, 75.3 s: hundredths below ten seconds, tenths above."""
+    return f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
+
+
+def counted(count: int, noun: str) -> str:
+    """1 element, 62 elements."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,26 @@
+"""The command that shows one check again, under the same overrides."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+WITH_VALUE = frozenset({"--eps", "--atol", "--rtol", "--seed", "--device", "--dtype", "--mode", "--select", "--ignore"})
+FLAGS = frozenset({"--strict"})
+"""The options of `check` that change what a check computes or how it is judged; paths, selection and output are left out."""
+
+
+def command(check_id: str, argv: Sequence[str]) -> str:
+    """Ready to paste into a shell: `gradverify check 'specs/a.yaml::op[a=1]' --eps 1e-6`."""
+    return shlex.join(["gradverify", "check", check_id, *_overrides(argv)])
+
+
+def _overrides(argv: Sequence[str]) -> Iterator[str]:
+    words = iter(argv)
+    for word in words:
+        if word == "--":
+            return
+        if word in FLAGS or word.partition("=")[0] in WITH_VALUE:
+            yield word
+        if word in WITH_VALUE:
+            yield from [value for value in [next(words, None)] if value is not None]

@@ -1,0 +1,37 @@
+"""From rich renderables to a string, under settings that no environment variable can change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from io import StringIO
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from gradverify.report.look import Look
+
+HEIGHT = 50
+"""Rich ignores a given width on a dumb terminal unless a height comes with it."""
+
+
+def paint(pieces: Iterable[RenderableType], look: Look) -> str:
+    """Every piece on lines of its own. Text is wrapped, but left on one line in the plain format and where it is marked `no_wrap`."""
+    console = _console(look)
+    for piece in pieces:
+        console.print(piece, soft_wrap=isinstance(piece, Text) and (not look.boxes or bool(piece.no_wrap)))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    return text if look.color else "".join(line.rstrip() + "\n" for line in text.splitlines())
+
+
+def _console(look: Look) -> Console:
+    return Console(
+        file=StringIO(), width=look.columns, height=HEIGHT, force_terminal=look.color, force_interactive=False, no_color=not look.color,
+        color_system="standard" if look.color else None, legacy_windows=False, markup=False, emoji=False, highlight=False, _environ={})
+
+
+def indented(text: Text, spaces: int, look: Look) -> RenderableType:
+    """The text moved right; what is wrapped stays under it."""
+    if look.boxes:
+        return Padding(text, (0, 0, 0, spaces))
+    return Text("\n").join(Text.assemble(" " * spaces, line) for line in text.split("\n"))

@@ -1,0 +1,54 @@
+"""What `-v` adds below a check's line: settings, mode, what it could miss, each rule, each comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from gradverify.model.case import Json
+from gradverify.model.result import CaseResult, Comparison, RuleRun
+from gradverify.report.look import Look
+from gradverify.report.names import clean, one_line, output
+from gradverify.report.numbers import bar, counted, error
+from gradverify.report.terminal.canvas import indented
+from gradverify.report.terminal.line import INDENT
+
+STATUS = {"ran": "ran", "not_applicable": "not applicable", "ignored": "ignored"}
+
+
+def details(check: CaseResult, look: Look) -> Iterator[RenderableType]:
+    yield from (indented(Text(line, style="dim"), INDENT, look) for line in _lines(check, look))
+
+
+def _lines(check: CaseResult, look: Look) -> Iterator[str]:
+    if check.settings:
+        yield "settings: " + ", ".join(f"{one_line(name)} {_value(value)}" for name, value in check.settings.items())
+    if check.mode:
+        yield f"mode: {check.mode}" + (f", {clean(check.mode_reason)}" if check.mode_reason else "")
+    if check.could_miss:
+        yield f"could miss: {clean(check.could_miss)}"
+    yield from (_comparison(comparison, look) for comparison in check.comparisons)
+    yield from (_rule(rule) for rule in check.rules)
+
+
+def _value(value: Json) -> str:
+    return one_line(", ".join(str(item) for item in value) if isinstance(value, (list, tuple)) else str(value))
+
+
+def _comparison(comparison: Comparison, look: Look) -> str:
+    pair = f"{one_line(comparison.input)} {look.glyphs.arrow} {output(comparison.output)}" if comparison.input else output(comparison.output)
+    counts = {"wrong": comparison.mismatched, "at a kink": comparison.kinks, "undecided": comparison.undecided,
+              "non-finite": comparison.non_finite}
+    parts = [counted(comparison.elements, "element"), *(f"{count} {what}" for what, count in counts.items() if count),
+             f"largest error {error(comparison.max_abs_error)} absolute, {error(comparison.max_rel_error)} relative",
+             f"resolves {bar(comparison.resolution)}"]
+    if comparison.groups:
+        parts.append(counted(comparison.groups, "group"))
+    return f"{comparison.rule} {pair}: {', '.join(parts)}"
+
+
+def _rule(rule: RuleRun) -> str:
+    calls = f", {rule.calls.forward} forward, {rule.calls.backward} backward" if rule.status == "ran" else ""
+    return f"{rule.code} {STATUS[rule.status]}{calls}" + (f": {clean(rule.reason)}" if rule.reason else "")

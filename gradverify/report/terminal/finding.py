@@ -1,0 +1,78 @@
+"""One finding, told in the order in which it is read: what, why, where by how much, what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from gradverify.model.result import CaseResult, Comparison, Finding, Frame
+from gradverify.report.look import Look
+from gradverify.report.names import clean, one_line, output
+from gradverify.report.terminal.canvas import indented
+from gradverify.report.terminal.error_map import error_map
+from gradverify.report.terminal.table import table
+
+VALUES = ("GV1", "GV007")
+"""Findings with these codes are about numbers, so a table of their pair belongs to them whichever rule compared it."""
+
+
+def finding(found: Finding, check: CaseResult, look: Look) -> Iterator[RenderableType]:
+    """Sentence and cause, tables, hint, the line of source, the user's frames."""
+    yield _heading(found)
+    yield Text(clean(found.message))
+    if found.cause:
+        yield Text.assemble(("cause: ", "bold"), f"{found.cause.name}: {clean(found.cause.detail)}")
+    for comparison in comparisons_of(found, check):
+        yield from table(comparison, look)
+        if comparison.error_map:
+            yield from error_map(comparison.error_map, look)
+    if found.hint:
+        yield Text.assemble(("hint: ", "bold"), clean(found.hint))
+    if found.also:
+        yield Text(f"also: {', '.join(found.also)} at the same pair", style="dim")
+    yield from _source(found, look)
+    yield from _frames(found.frames, look)
+
+
+def _heading(found: Finding) -> Text:
+    style = "bold yellow" if found.severity == "warning" else "bold red"
+    label = "warning " if found.severity == "warning" else ""
+    return Text.assemble((f"{label}{found.code} {found.name}".strip(), style), (_pair(found), "bold"))
+
+
+def _pair(found: Finding) -> str:
+    parts = [output(found.output)] if found.output is not None else []
+    parts += [one_line(found.input)] if found.input else []
+    return f"  {' / '.join(parts)}" if parts else ""
+
+
+def comparisons_of(found: Finding, check: CaseResult) -> tuple[Comparison, ...]:
+    """Those of the finding's own rule at its pair; where it has none and is about values, the Jacobian's at that pair that did not come out clean."""
+    at_pair = [c for c in check.comparisons if c.input == (found.input or "") and c.output == found.output]
+    own = [comparison for comparison in at_pair if comparison.rule == found.code]
+    if own or not found.code.startswith(VALUES):
+        return tuple(own)
+    claimed = {other.code for other in check.findings}
+    return tuple(comparison for comparison in at_pair if comparison.worst and comparison.rule not in claimed)
+
+
+def _source(found: Finding, look: Look) -> Iterator[RenderableType]:
+    if found.file is None:
+        return
+    yield _place(found.file, found.line)
+    if found.source:
+        yield indented(Text(clean(found.source).strip("\n"), style="cyan"), 4, look)
+
+
+def _frames(frames: Sequence[Frame], look: Look) -> Iterator[RenderableType]:
+    for frame in frames:
+        yield _place(frame.file, frame.line, frame.function)
+        if frame.text:
+            yield indented(Text(clean(frame.text).strip(), style="cyan"), 4, look)
+
+
+def _place(file: str, line: int | None, function: str | None = None) -> Text:
+    place = one_line(file) + (f":{line}" if line is not None else "")
+    return Text(f"at {place}" + (f" in {one_line(function)}" if function else ""))

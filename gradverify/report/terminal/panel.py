@@ -1,0 +1,73 @@
+"""One panel per failure: every finding of the check, what the user's code printed, and the command that shows just this again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.box import ASCII, ROUNDED
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.text import Text
+
+from gradverify.model.result import CaseResult
+from gradverify.report.look import Look
+from gradverify.report.names import clean, one_line
+from gradverify.report.reproduce import command
+from gradverify.report.terminal import status
+from gradverify.report.terminal.canvas import indented
+from gradverify.report.terminal.finding import finding
+
+TITLE_FRAME = 6
+"""Columns that a panel takes around its title."""
+
+PRINTED_LINES = 20
+"""The last lines of what the user's code printed are the ones near the failure."""
+
+
+def panel(check: CaseResult, argv: Sequence[str], look: Look) -> Iterator[RenderableType]:
+    """Framed, or as plain lines under a title."""
+    word, name = Text(status.word(check), style=status.style(check)), Text(one_line(check.name), style="bold")
+    title, body = Text.assemble(word, "  ", name), tuple(_body(check, look))
+    if not look.boxes:
+        yield Text.assemble("== ", title, " ==")
+        yield from body
+    elif title.cell_len + TITLE_FRAME <= look.columns:
+        yield _framed(title, body, look)
+    else:
+        yield _framed(word, (name, *body), look)
+    yield _again(check, argv)
+    yield Text("")
+
+
+def _framed(title: Text, body: Sequence[RenderableType], look: Look) -> Panel:
+    box = ASCII if look.ascii else ROUNDED
+    return Panel(Group(*body), title=title, title_align="left", box=box, width=look.columns, border_style="dim")
+
+
+def _again(check: CaseResult, argv: Sequence[str]) -> Text:
+    """Outside the frame and on one line, so that it can be copied."""
+    return Text.assemble(("this again: ", "bold"), command(check.id, argv), no_wrap=True)
+
+
+def _body(check: CaseResult, look: Look) -> Iterator[RenderableType]:
+    yield Text(f"{one_line(check.function.target)} on {check.device}, {check.dtype}, from {one_line(check.spec.path)}:{check.spec.line}", style="dim")
+    broken = status.broken_expectation(check)
+    if broken:
+        yield Text(broken, style="bold red")
+    if check.reason and not check.findings:
+        yield Text(clean(check.reason))
+    for found in check.findings:
+        yield Text("")
+        yield from finding(found, check, look)
+    yield from _printed(check, look)
+
+
+def _printed(check: CaseResult, look: Look) -> Iterator[RenderableType]:
+    lines = clean(check.captured or "").strip("\n").splitlines()
+    if not lines:
+        return
+    shown = lines[-PRINTED_LINES:]
+    left = f", the last {len(shown)} lines" if len(shown) < len(lines) else ""
+    yield Text("")
+    yield Text(f"printed by your code{left}:", style="bold")
+    yield indented(Text("\n".join(shown)), 4, look)

@@ -1,0 +1,40 @@
+"""The word and the colour that stand for a check's verdict, and what was expected of it."""
+
+from __future__ import annotations
+
+from gradverify.model.result import CaseResult
+
+WORD_WIDTH = len("UNDECIDED")
+
+STYLES = {"PASS": "green", "XFAIL": "green", "FAIL": "bold red", "XPASS": "bold red", "ERROR": "bold red", "UNDECIDED": "yellow", "SKIP": "yellow",
+          "NOT RUN": "dim"}
+
+
+def word(check: CaseResult) -> str:
+    """PASS, FAIL, UNDECIDED, ERROR, SKIP, NOT RUN; XFAIL where a failure was expected, XPASS where it did not happen."""
+    if check.verdict == "pass" and check.ok is False:
+        return "XPASS"
+    if check.verdict in ("fail", "error", "undecided") and check.ok and check.expect != "pass":
+        return "XFAIL"
+    return "NOT RUN" if check.verdict == "not_run" else check.verdict.upper()
+
+
+def style(check: CaseResult) -> str:
+    name = word(check)
+    return "bold red" if check.ok is False and name != "NOT RUN" else STYLES[name]
+
+
+def is_red(check: CaseResult) -> bool:
+    """Does this check make the run red? What was not run is not judged."""
+    return check.ok is False and check.verdict != "not_run"
+
+
+def broken_expectation(check: CaseResult) -> str | None:
+    """What `expect` said and what came instead; None where a plain pass was expected, or all is as expected."""
+    if check.expect == "pass" or check.ok is not False or check.verdict in ("skip", "not_run"):
+        return None
+    found = list(dict.fromkeys(finding.code for finding in check.findings))
+    if check.expect == "fail":
+        return f"expected to fail, but the verdict is {check.verdict}" if found else "expected to fail, but passed"
+    wanted = ", ".join(check.expect)
+    return f"expected {wanted}; found {', '.join(found)}" if found else f"expected {wanted}, but passed"

@@ -1,0 +1,121 @@
+"""The table of the worst elements of one comparison. Names fold where it gets narrow; numbers are never cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from gradverify.model.result import Comparison, Entry
+from gradverify.report import numbers
+from gradverify.report.look import Look
+from gradverify.report.names import input_element, output_element
+
+FRAME = 4
+"""Columns that a panel's frame takes."""
+
+COMFORTABLE_NAME, SMALLEST_NAME = 8, 4
+
+COUNTED_AS = {"mismatch": "mismatched", "kink": "kinks", "undecided": "undecided", "jump": "undecided", "staircase": "undecided",
+              "non_finite": "non_finite"}
+"""The field of Comparison that counts each outcome."""
+
+HEADERS = ("output", "input", "analytic", "numeric", "absolute error", "relative error", "error {0} tolerance")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Widths of the seven columns, the gap between them, and whether a bar stands beside its number or below it."""
+
+    widths: tuple[int, ...]
+    gap: int
+    beside: bool
+
+
+def table(comparison: Comparison, look: Look) -> Iterator[RenderableType]:
+    """The worst elements, worst first as they come, and how many more there are."""
+    shown = comparison.worst[: look.max_rows]
+    if not shown:
+        return
+    rows = [_cells(entry, comparison, look) for entry in shown]
+    layout = _layout(_headers(look), rows, look.columns - (FRAME if look.boxes else 0))
+    yield _grid(_headers(look), rows, layout, look)
+    more = _alike(comparison, shown) - len(shown)
+    if more > 0:
+        yield Text(f"{look.glyphs.dots} and {more} more of {comparison.elements}", style="dim")
+
+
+def _headers(look: Look) -> tuple[str, ...]:
+    numeric = f"numeric {look.glyphs.plus_minus} bar"
+    return tuple(header.format(look.glyphs.divided_by) if header != "numeric" else numeric for header in HEADERS)
+
+
+def _cells(entry: Entry, comparison: Comparison, look: Look) -> tuple[str, ...]:
+    analytic, numeric = numbers.pair(entry.analytic, entry.numeric)
+    uncertain = f" {look.glyphs.plus_minus}{numbers.bar(entry.bar)}" if entry.bar != 0 else ""
+    return (output_element(entry, comparison.output), input_element(entry, comparison.input), analytic, numeric + uncertain,
+            numbers.error(entry.abs_error), numbers.error(entry.rel_error), _verdict(entry))
+
+
+def _verdict(entry: Entry) -> str:
+    """Error ÷ tolerance; the outcome itself where such a ratio would mean nothing."""
+    if entry.outcome in ("mismatch", "pass"):
+        return numbers.ratio(entry.abs_error, entry.tolerance)
+    return entry.outcome.replace("_", "-")
+
+
+def _alike(comparison: Comparison, shown: Sequence[Entry]) -> int:
+    """How many elements came out as those shown did."""
+    fields = {COUNTED_AS[entry.outcome] for entry in shown if entry.outcome in COUNTED_AS}
+    return sum(int(getattr(comparison, field)) for field in fields)
+
+
+def _layout(headers: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> Layout:
+    """The first arrangement whose names keep a comfortable width; the tightest where none does."""
+    names = [_widest([headers[i]], [row[i] for row in rows]) for i in (0, 1)]
+    tightest = Layout((), 1, False)
+    for gap, beside in ((2, True), (1, True), (1, False)):
+        figures = [_figure(headers[i], [row[i] for row in rows], beside) for i in range(2, len(headers))]
+        left = room - sum(figures) - gap * (len(headers) - 1)
+        tightest = Layout((*_share(names, left), *figures), gap, beside)
+        if left >= sum(min(name, COMFORTABLE_NAME) for name in names):
+            return tightest
+    return tightest
+
+
+def _figure(header: str, cells: Sequence[str], beside: bool) -> int:
+    """The width of a column of numbers: a header folds between its words, a number only before its bar."""
+    return _widest(header.split() if not header.startswith("numeric") or not beside else [header],
+                   cells if beside else [word for cell in cells for word in cell.split()])
+
+
+def _widest(*groups: Sequence[str]) -> int:
+    return max(cell_len(text) for group in groups for text in group)
+
+
+def _share(names: Sequence[int], room: int) -> tuple[int, int]:
+    """What is left for the two columns of names: the shorter one first gets what it needs, up to half."""
+    if sum(names) <= room:
+        return names[0], names[1]
+    half = max(room // 2, SMALLEST_NAME)
+    if names[0] <= half:
+        return names[0], max(room - names[0], SMALLEST_NAME)
+    if names[1] <= half:
+        return max(room - names[1], SMALLEST_NAME), names[1]
+    return half, max(room - half, SMALLEST_NAME)
+
+
+def _grid(headers: Sequence[str], rows: Sequence[Sequence[str]], layout: Layout, look: Look) -> Table:
+    grid = Table(box=SIMPLE_HEAD if look.boxes and not look.ascii else None, padding=(0, layout.gap - 1 if look.boxes and not look.ascii else
+                 layout.gap, 0, 0), show_edge=False, pad_edge=False, header_style="dim")
+    for place, (header, width) in enumerate(zip(headers, layout.widths, strict=True)):
+        is_name = place < 2
+        grid.add_column(Text(header), width=width, justify="left" if is_name else "right", overflow="fold", style="cyan" if is_name else "")
+    for row in rows:
+        grid.add_row(*(Text(cell, style="bold red" if place == len(row) - 1 else "") for place, cell in enumerate(row)))
+    return grid

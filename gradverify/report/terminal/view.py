@@ -1,0 +1,56 @@
+"""The whole of what a person sees, and its parts as a run prints them: a line as each check ends, panels and summary at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from gradverify.model.report import Report
+from gradverify.model.result import CaseResult
+from gradverify.report.look import Look
+from gradverify.report.terminal import status
+from gradverify.report.terminal.canvas import paint
+from gradverify.report.terminal.details import details
+from gradverify.report.terminal.line import line, name_width
+from gradverify.report.terminal.panel import panel
+from gradverify.report.terminal.summary import summary
+
+
+def render(report: Report, look: Look) -> str:
+    """Lines, panels, summary: what a run prints from first to last."""
+    width = name_width(check.name for check in report.checks)
+    return "".join(check_line(check, look, width) for check in report.checks) + closing(report, look)
+
+
+def check_line(check: CaseResult, look: Look, name_width: int = 0) -> str:
+    """What is printed as one judged check ends: nothing where a quiet look meets no failure, or a check that was not run meets no verbose one."""
+    if look.verbosity < (1 if check.verdict == "not_run" else 0) and not status.is_red(check):
+        return ""
+    return paint(_line(check, look, name_width), look)
+
+
+def _line(check: CaseResult, look: Look, name_width: int) -> Iterator[RenderableType]:
+    yield from line(check, look, name_width)
+    if look.verbosity > 0:
+        yield from details(check, look)
+
+
+def closing(report: Report, look: Look) -> str:
+    """What is printed when the run has ended: a panel per failure, then the summary."""
+    return paint(_closing(report, look), look)
+
+
+def _closing(report: Report, look: Look) -> Iterator[RenderableType]:
+    shown = [check for check in report.checks if _has_panel(check, look)]
+    if report.checks and not (look.verbosity < 0 and not shown):
+        yield Text("")
+    for check in shown:
+        yield from panel(check, report.argv, look)
+    yield from summary(report)
+
+
+def _has_panel(check: CaseResult, look: Look) -> bool:
+    """Failures; under `-v` also what is undecided, under `-vv` every check with findings."""
+    return status.is_red(check) or (look.verbosity > 0 and check.verdict == "undecided") or (look.verbosity > 1 and bool(check.findings))

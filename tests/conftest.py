@@ -1,0 +1,21 @@
+import os
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.fixture
+def golden():
+    """`golden(name, text)` compares with tests/golden/<name>; GRADVERIFY_UPDATE_GOLDEN=1 writes the file anew."""
+
+    def compare(name, text):
+        path = GOLDEN / name
+        if os.environ.get("GRADVERIFY_UPDATE_GOLDEN") == "1":
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert path.exists(), f"tests/golden/{name} is missing: run with GRADVERIFY_UPDATE_GOLDEN=1 and read what it writes"
+        assert text == path.read_text(encoding="utf-8")
+
+    return compare
