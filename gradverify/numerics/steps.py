@@ -1,0 +1,103 @@
+"""Central differences along single elements: gradcheck's fixed step, and two relative steps with an error bar."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradverify.numerics.derivative import Derivative, Function, Outcome
+from gradverify.numerics.flat import flat_all, scales, writable_view
+
+UNIT = {torch.float64: 2.0**-53, torch.complex128: 2.0**-53, torch.float32: 2.0**-24, torch.complex64: 2.0**-24}
+RATIO = 3.6             # of the two steps; no integer, so that an oscillation cannot alias at both (method.md 2.1)
+STEP_POWER = 0.25       # h = u^(1/4) s: truncation h^2 and rounding u/h both far below rtol
+ROUNDING = 4.0          # ulps of f that a difference of two values may carry
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """f at x ± h for a run of columns: `up`, `down` [M, T]; `step` [T] the realised x+ − x−, 0 where x did not move."""
+
+    up: Tensor
+    down: Tensor
+    step: Tensor
+
+
+class Buffers:
+    """Copies of the inputs that are moved one real coordinate at a time and put back."""
+
+    def __init__(self, function: Function) -> None:
+        self._function = function
+        self._rows = 0
+        self._copies = [x.detach().clone().requires_grad_() for x in function.inputs]
+        self._views = [writable_view(copy) for copy in self._copies]
+
+    def values(self) -> Tensor:
+        """f [M] where the buffers are; NaN where the function raises there (the border of its domain)."""
+        try:
+            values = flat_all(self._function.values(self._copies))
+        except Exception:
+            return torch.full((self._rows,), torch.nan, dtype=torch.float64)
+        self._rows = values.numel()
+        return values
+
+    def sample(self, index: int, columns: Sequence[int], steps: Sequence[float]) -> Sample:
+        """f on both sides of each column of input `index`, each moved by its own absolute step."""
+        view = self._views[index]
+        up, down, realised = [], [], []
+        for column, h in zip(columns, steps, strict=True):
+            at = float(view[column])
+            view[column] = at + h
+            high = float(view[column])
+            up.append(self.values())
+            view[column] = at - h
+            realised.append(0.0 if float(view[column]) == at or high == at else high - float(view[column]))
+            down.append(self.values())
+            view[column] = at
+        return Sample(torch.stack(up, 1), torch.stack(down, 1), torch.tensor(realised, dtype=torch.float64))
+
+
+@dataclass(frozen=True, slots=True)
+class FixedStep:
+    """The rule of torch.autograd.gradcheck: exactly this absolute step, no bar."""
+
+    eps: float
+
+    def columns(self, buffers: Buffers, x: Tensor, index: int, columns: Sequence[int], base: Tensor) -> Derivative:
+        sample = buffers.sample(index, columns, [self.eps] * len(columns))
+        value = (sample.up - sample.down) / (2.0 * self.eps)
+        bar = torch.zeros_like(value).masked_fill(sample.step == 0, torch.inf)
+        outcome = _outcomes(value, bar, [sample], base)
+        return Derivative(value, bar, outcome, torch.zeros_like(value, dtype=torch.bool))
+
+
+@dataclass(frozen=True, slots=True)
+class TwoSteps:
+    """Central differences at two relative steps; the bar is their distance plus the rounding of f."""
+
+    def columns(self, buffers: Buffers, x: Tensor, index: int, columns: Sequence[int], base: Tensor) -> Derivative:
+        unit = UNIT[x.dtype]
+        wide = scales(x)[list(columns)] * unit**STEP_POWER
+        samples = [buffers.sample(index, columns, (wide / ratio).tolist()) for ratio in (1.0, RATIO)]
+        coarse, fine = ((s.up - s.down) / s.step for s in samples)
+        size = torch.stack([base.abs().unsqueeze(1).expand_as(fine), samples[1].up.abs(), samples[1].down.abs()]).amax(0)
+        rounding = ROUNDING * unit * size / samples[1].step
+        bar = (coarse - fine).abs() + rounding
+        moved = (samples[0].up != base.unsqueeze(1)) | (samples[0].down != base.unsqueeze(1))
+        outcome = _outcomes(fine, bar, samples, base)
+        return Derivative(fine, bar.nan_to_num(nan=torch.inf), outcome, ~moved & (outcome == Outcome.PASS))
+
+
+def _outcomes(value: Tensor, bar: Tensor, samples: Sequence[Sample], base: Tensor) -> Tensor:
+    """PASS where the quotient may be used; MASKED where f is the same infinity throughout."""
+    base = base.unsqueeze(1)
+    outcome = torch.full(value.shape, Outcome.PASS, dtype=torch.int8)
+    outcome[~value.isfinite()] = Outcome.NON_FINITE
+    stuck = torch.stack([sample.step == 0 for sample in samples]).any(0)
+    outcome[:, stuck] = Outcome.UNDECIDED
+    same = torch.stack([(sample.up == base) & (sample.down == base) for sample in samples]).all(0)
+    outcome[same & base.isinf()] = Outcome.MASKED
+    return outcome

@@ -1,0 +1,38 @@
+"""Comparison with numbers that carry rounding but no truncation: what literal, hand-written and reference gradients share."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gradverify.model.case import Settings
+from gradverify.numerics import compare
+from gradverify.numerics.derivative import Derivative, Outcome
+from gradverify.numerics.flat import reaches, scales
+from gradverify.numerics.tally import Tally, tally
+
+ROUNDING = 8.0          # ulps that two right ways to compute one number may differ by without a cancellation
+
+
+def compare_rows(analytic: Tensor, value: Tensor, x: Tensor, columns: slice, settings: Settings, unit: float, keep_map: bool) -> Tally:
+    """Gradient rows [m, T] over a run of columns of input `x`, against an oracle's."""
+    own, reach = scales(x)[columns], reaches(x)[columns]
+    rows = (torch.maximum(analytic.abs(), value.abs()) * own).nan_to_num(nan=0.0, posinf=0.0).amax(1, keepdim=True)
+    return _compared(analytic, value, compare.FLOOR * unit * rows / reach, settings, unit, columns.start or 0, keep_map)
+
+
+def compare_values(ours: Tensor, theirs: Tensor, settings: Settings, unit: float) -> Tally:
+    """Two implementations' outputs, flat [m]: the floor is rounding of the tensor's typical size."""
+    typical = theirs[theirs.isfinite()].square().mean().sqrt().nan_to_num(nan=0.0)
+    same_infinity = (ours == theirs) & theirs.isinf()
+    seen = _compared(ours[~same_infinity].unsqueeze(1), theirs[~same_infinity].unsqueeze(1), compare.FLOOR * unit * typical, settings, unit, 0, False)
+    return seen
+
+
+def _compared(analytic: Tensor, value: Tensor, floor: Tensor, settings: Settings, unit: float, first: int, keep_map: bool) -> Tally:
+    atol, rtol = settings.tolerances()
+    bar = ROUNDING * unit * value.abs()
+    outcome = torch.where(value.isfinite(), Outcome.PASS, Outcome.NON_FINITE).to(torch.int8)
+    derivative = Derivative(value, bar.nan_to_num(nan=torch.inf), outcome, torch.zeros_like(value, dtype=torch.bool))
+    judged = compare.judge(analytic, derivative, floor, atol, rtol)
+    return tally(analytic, derivative, judged, first, False, keep_map)

@@ -1,0 +1,34 @@
+"""Numbers in the spec: the gradient of the sum of all outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+import torch
+from torch import Tensor
+
+from gradverify.model.case import Json
+from gradverify.subject.draw import numbers
+from gradverify.subject.failure import UserCodeError, blamed
+from gradverify.subject.find import CODE
+from gradverify.subject.subject import Subject
+
+
+def expected_gradients(subject: Subject, expected: Mapping[str, Json]) -> tuple[Tensor | None, ...]:
+    """One tensor per differentiable input, None where the spec gives no numbers. Raises UserCodeError (GV001) where they do not fit."""
+    inputs = {argument.name: argument.value for argument in subject.differentiable}
+    for name in expected:
+        if name not in inputs:
+            near = get_close_matches(name, list(inputs), n=1)
+            raise UserCodeError(CODE, f"expected.{name}: there is no differentiable input {name!r}",
+                                hint=f"did you mean {near[0]!r}?" if near else f"the differentiable inputs are {', '.join(inputs)}")
+    return tuple(_tensor(name, expected[name], x) if name in expected else None for name, x in inputs.items())
+
+
+def _tensor(name: str, data: Json, x: Tensor) -> Tensor:
+    with blamed(CODE, f"expected.{name}: reading the numbers"):
+        tensor = torch.tensor(numbers(data), dtype=torch.complex128 if x.is_complex() else torch.float64)
+    if tensor.shape != x.shape:
+        raise UserCodeError(CODE, f"expected.{name}: the numbers have shape {list(tensor.shape)}, the input {list(x.shape)}")
+    return tensor

@@ -1,0 +1,17 @@
+"""GV001 import-failed: the function, an oracle or an input cannot be imported or made
+
+What. A name in the spec (`function`, `reference`, `gradient`, `inputs_from`, `import`) cannot be imported, has no such attribute or is
+nothing that can be checked, or an input cannot be made: a shape too large to allocate, names or numbers that do not fit the signature.
+
+Why it matters. Nothing was checked. The check is an error (exit code 3), never a pass; the other checks run.
+
+How it is measured. The spec's folder, its `path:` entries and the current folder are importable while the check runs. The message names
+the key of the spec, what was looked for and the nearest names; what your module raised is shown with your own frames.
+
+How to repair. Correct the name, add the folder to `path:`, or install what the module needs into the environment that runs gradverify.
+
+Example.
+    checks:
+      - function: my_ops:Swihs          # my_ops has Swish
+        inputs: {x: {shape: [3]}}
+"""

@@ -1,0 +1,47 @@
+"""GV008 nothing-checked: there is nothing to compare
+
+What. No input is differentiable, no output has a graph, or there is not one element to compare although the spec asked for no empty tensor.
+
+Why it matters. A check that compares nothing is green for ever. It is an error (exit code 3), never a pass.
+
+How it is measured. After the base forward: differentiable inputs, outputs with a `grad_fn`, their sizes.
+
+How to repair. Integer tensors and `requires_grad: false` inputs are not differentiable: give at least one floating input. An output
+without a graph was detached (`.detach()`, `.data`, NumPy, `no_grad`) or marked with `mark_non_differentiable`.
+
+Example.
+    def scale(x):
+        return torch.from_numpy(2 * x.detach().numpy())     # no graph leads back to x
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Finding
+
+
+def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    return None
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    reason = _reason(evidence)
+    if reason is not None:
+        yield Finding("GV008", reason)
+
+
+def _reason(evidence: Evidence) -> str | None:
+    if not evidence.inputs:
+        return "no input is differentiable: give at least one floating or complex tensor without `requires_grad: false`"
+    seen = evidence.forward
+    missing = [place for place in evidence.settings.outputs or () if place not in seen.checked and place not in seen.detached]
+    if missing:
+        return f"outputs: there is no floating output {missing[0]}; the function returned {len(seen.outputs)} outputs"
+    if not seen.checked and not (seen.detached and evidence.settings.outputs):
+        return "no output has a graph that leads back to the inputs: it was detached, or computed outside of torch"
+    elements = sum(y.numel() for y in evidence.outputs) * sum(x.numel() for x in evidence.subject.inputs)
+    if elements == 0 and seen.checked and not evidence.empty:
+        return "the outputs have no elements, and no input of the spec asks for an empty tensor"
+    return None

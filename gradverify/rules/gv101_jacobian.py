@@ -1,0 +1,46 @@
+"""GV101 jacobian: backward differs from the finite difference
+
+What. An element of the analytic Jacobian (one row per output element, from `backward`) differs from the finite difference of the forward
+by more than the tolerance beyond the error bar.
+
+Why it matters. Training with a wrong gradient does not crash. It converges more slowly, to something worse, or only for some inputs.
+
+How it is measured. Every element of every (input, output) pair: the inputs moved one element at a time, backward called with one-hot
+cotangents. `eps: auto` chooses the step of each element and gives its error bar; `eps: 1e-6` is torch.autograd.gradcheck's own rule.
+
+How to repair. Read the table: which input, which elements, what ratio. All elements by one factor: a constant. One row or column: an
+index or a missing sum. One input only: the formula of its gradient.
+
+Example.
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, = ctx.saved_tensors
+        return grad_output * x          # y = x * x: the factor 2 is missing
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Comparison, Finding
+from gradverify.numerics.derivative import Outcome
+from gradverify.rules.shown import comparison, differs, pairs
+
+CATCHES = "drops_factor"
+HINT = "the forward, moved by a small step, changes by the expected values: look for the term of backward that gives the analytic ones"
+
+
+def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    if "GV201" in found:
+        return "backward is not linear"
+    if all(argument.parameter for argument in evidence.inputs):
+        return "all differentiable inputs are parameters (GV111)"
+    return None
+
+
+def check(evidence: Evidence) -> Iterator[Finding | Comparison]:
+    for argument, output, y, tally in pairs(evidence, parameters=False):
+        yield comparison("GV101", argument, output, y, tally)
+        if tally.count(Outcome.MISMATCH):
+            yield differs("GV101", argument, output, y, tally, "the finite difference", HINT)

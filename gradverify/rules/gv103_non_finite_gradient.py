@@ -1,0 +1,45 @@
+"""GV103 non-finite-gradient: backward gives NaN or inf where the function has a derivative
+
+What. The analytic gradient is not finite at an element where the forward and its finite difference are.
+
+Why it matters. One NaN spreads through the optimiser into every weight. It strikes at particular values: a zero, an equality, an
+overflow of an intermediate result that the forward avoids.
+
+How it is measured. Elements of the comparison of GV101 whose analytic value is not finite.
+
+How to repair. Work out the limit: a quotient 0/0 in backward usually has one. `torch.where` does not help if the bad branch is
+differentiated by autograd as well: make its input harmless first.
+
+Example.
+    @staticmethod
+    def backward(ctx, grad_output):                 # y = sin(x) / x, and 1 at 0
+        x, = ctx.saved_tensors
+        return grad_output * (x.cos() * x - x.sin()) / x ** 2       # 0 / 0 at x = 0
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Finding
+from gradverify.numerics.derivative import Outcome
+from gradverify.rules.shown import element_name
+
+CATCHES = "sinc_divides_by_zero"
+
+
+def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    return "backward is not linear" if "GV201" in found else None
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    for (index, output), tally in evidence.jacobian.items():
+        bad = [element for element in tally.worst if element.outcome is Outcome.MISMATCH and not math.isfinite(element.analytic)]
+        if bad:
+            argument, y, place = evidence.inputs[index], evidence.outputs[output], evidence.forward.checked[output]
+            x = element_name(argument.name, argument.value, bad[0].input)
+            yield Finding("GV103", f"backward gives {bad[0].analytic} for {x} at {element_name(f'y{place}', y, bad[0].output)}, where the "
+                          f"finite difference is {bad[0].numeric:.6g}", input=argument.name, output=place,
+                          hint="work out the limit there: an intermediate result of backward is 0/0 or overflows")

@@ -1,0 +1,42 @@
+"""GV105 reference-value: the forward differs from the reference's
+
+What. With `reference:`, the outputs of the function and of the other implementation differ in shape or in numbers.
+
+Why it matters. A backward can be consistent with its own forward, and both wrong: finite differences cannot see it.
+
+How it is measured. Both are called with the same arguments. Numbers are compared within the tolerance, plus rounding.
+
+How to repair. Decide which of the two is right. A factor, an offset or a missing term in the forward; or the reference is called with
+another meaning of an argument.
+
+Example.
+    def forward(ctx, x, scale):
+        return x.sigmoid()              # the reference: (scale * x).sigmoid()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Finding
+from gradverify.numerics.derivative import Outcome
+from gradverify.rules.shown import element_name
+
+CATCHES = "forgets_the_scale"
+
+
+def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    return None if evidence.subject.case.oracles.reference else "the spec names no `reference`"
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    for index, seen in evidence.reference_values.items():
+        place, y = evidence.forward.checked[index], evidence.outputs[index]
+        if isinstance(seen, str):
+            yield Finding("GV105", f"y{place}: {seen}", output=place)
+        elif seen.count(Outcome.MISMATCH):
+            worst = seen.worst[0]
+            yield Finding("GV105", f"{seen.count(Outcome.MISMATCH)} of {seen.elements} numbers of y{place} differ from "
+                          f"{evidence.reference.name}; worst at {element_name(f'y{place}', y, worst.output)}: {worst.analytic:.6g}, reference "
+                          f"{worst.numeric:.6g}", output=place, hint="decide which of the two forwards is right")

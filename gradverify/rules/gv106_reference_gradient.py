@@ -1,0 +1,47 @@
+"""GV106 reference-gradient: backward differs from autograd through the reference
+
+What. With `reference:`, an element of the Jacobian from `backward` differs from the one that autograd computes through the other
+implementation.
+
+Why it matters. The two should be interchangeable; training with one is not training with the other.
+
+How it is measured. Every row of both Jacobians by one-hot cotangents, compared within the tolerance, plus rounding.
+
+How to repair. As for GV101. If finite differences agree with backward (no GV101), the reference is the one that differs: it may compute
+another function, or treat a boundary in another way.
+
+Example.
+    checks:
+      - function: my_ops:Gelu                       # backward of the exact form
+        reference: torch.nn.functional:gelu
+        inputs: {x: {shape: [8]}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Comparison, Finding
+from gradverify.numerics.derivative import Outcome
+from gradverify.rules.shown import comparison, differs
+
+CATCHES = "averages_over_features"
+
+
+def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    if not evidence.subject.case.oracles.reference:
+        return "the spec names no `reference`"
+    if "GV201" in found:
+        return "backward is not linear"
+    shaped = any(isinstance(seen, str) for seen in evidence.reference_values.values())
+    return "the reference returns other shapes (GV105)" if shaped else None
+
+
+def check(evidence: Evidence) -> Iterator[Finding | Comparison]:
+    for (index, output), tally in evidence.reference_gradients.items():
+        argument, place, y = evidence.inputs[index], evidence.forward.checked[output], evidence.outputs[output]
+        yield comparison("GV106", argument, place, y, tally)
+        if tally.count(Outcome.MISMATCH):
+            yield differs("GV106", argument, place, y, tally, f"autograd through {evidence.reference.name}",
+                          "where finite differences agree with backward, the reference is the one that differs")

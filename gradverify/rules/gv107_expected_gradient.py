@@ -1,0 +1,54 @@
+"""GV107 expected-gradient: backward differs from the gradient that the spec gives
+
+What. With `expected:`, the gradient of the sum of the outputs differs from the numbers in the spec; with `gradient:`, it differs from a
+hand-written gradient.
+
+Why it matters. Numbers from a paper or a derivation are the strongest test there is: they do not come from the same code.
+
+How it is measured. `expected`: one backward with ones. `gradient`: one backward with a dense random cotangent, and the hand-written
+function with the same; arrays where it is written in NumPy, tensors otherwise. Compared within the tolerance, plus rounding.
+
+How to repair. If finite differences agree with backward (no GV101), check the numbers: were they rounded? Say `rtol`.
+
+Example.
+    - function: shop
+      inputs: {apple: {values: 100.0}, n1: {values: 2.0}, tangerine: null, n2: null, tax: {values: 1.1}}
+      expected: {apple: 2.2, n1: 110.0, tax: 200.0}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Comparison, Finding
+from gradverify.numerics.derivative import Outcome
+from gradverify.numerics.tally import Tally
+from gradverify.rules.shown import comparison, differs
+
+CATCHES = "sums_instead_of_mean"
+
+
+def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    oracles = evidence.subject.case.oracles
+    if oracles.expected is None and oracles.gradient is None:
+        return "the spec gives neither `expected` nor `gradient`"
+    if oracles.gradient is not None and len(evidence.forward.checked) != 1:
+        return f"`gradient` speaks of one output, the function has {len(evidence.forward.checked)} differentiable ones"
+    return "backward is not linear" if "GV201" in found else None
+
+
+def check(evidence: Evidence) -> Iterator[Finding | Comparison]:
+    oracles = evidence.subject.case.oracles
+    if oracles.expected is not None:
+        yield from _compared(evidence, evidence.expected, "the numbers in the spec (`expected`)")
+    if oracles.gradient is not None:
+        yield from _compared(evidence, evidence.hand_written, f"gradient {oracles.gradient}")
+
+
+def _compared(evidence: Evidence, tallies: Mapping[int, Tally], against: str) -> Iterator[Finding | Comparison]:
+    for index, tally in tallies.items():
+        argument = evidence.inputs[index]
+        yield comparison("GV107", argument, None, None, tally)
+        if tally.count(Outcome.MISMATCH):
+            yield differs("GV107", argument, None, None, tally, against, "where finite differences agree with backward, check these numbers")

@@ -1,0 +1,41 @@
+"""GV111 parameters: the gradient of a module's parameter differs from the finite difference
+
+What. As GV101, for the parameters of a `torch.nn.Module`.
+
+Why it matters. The gradient of the input is what tests usually look at; the gradient of a weight is what training uses.
+
+How it is measured. The module is called through `torch.func.functional_call` with its parameters as inputs under their own names, and
+with fresh copies of its buffers; every element is compared as in GV101.
+
+How to repair. As for GV101. A gradient averaged over the batch where it must be summed is the classic.
+
+Example.
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, weight = ctx.saved_tensors
+        return grad_output @ weight, grad_output.T @ x / len(x)     # the mean of what must be a sum
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Comparison, Finding
+from gradverify.numerics.derivative import Outcome
+from gradverify.rules.shown import comparison, differs, pairs
+
+CATCHES = "averages_weight_gradient"
+
+
+def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    if not any(argument.parameter for argument in evidence.inputs):
+        return "the function has no parameters"
+    return "backward is not linear" if "GV201" in found else None
+
+
+def check(evidence: Evidence) -> Iterator[Finding | Comparison]:
+    for argument, output, y, tally in pairs(evidence, parameters=True):
+        yield comparison("GV111", argument, output, y, tally)
+        if tally.count(Outcome.MISMATCH):
+            yield differs("GV111", argument, output, y, tally, "the finite difference", f"look at what backward returns for {argument.name}")

@@ -1,0 +1,100 @@
+"""GV212 gradient-metadata: backward returns the wrong number, dtype, device or shape of gradients
+
+What. What `backward` itself returns does not fit the arguments of forward. A wrong number, dtype or device, or a shape that cannot be
+summed to the input's, is an error; a shape that autograd sums down to the input's is a warning.
+
+Why it matters. Autograd hides most of it: it casts a float32 gradient for a float64 input silently (its precision is lost), and sums a
+gradient that was never reduced over its broadcast dimensions (memory and time are lost).
+
+How it is measured. The raw return of every custom Function in the graph is looked at during the base backward, before autograd casts it.
+
+How to repair. One value per argument of forward, None for those that are no floating tensors, each of its input's shape and dtype.
+
+Example.
+    @staticmethod
+    def backward(ctx, grad_output):     # forward(ctx, x, n): two arguments
+        return grad_output              # must be grad_output, None
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Finding
+from gradverify.subject.graph import Edge, RawReturn
+
+CATCHES = "returns_too_few_gradients"
+
+
+def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    return None if evidence.forward.classes else "no custom Function is in the graph"
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    if not evidence.backward.raw:
+        return
+    for raw in _first_of_each(evidence.backward.raw):
+        yield from _number(raw)
+        for name, edge, gradient in _aligned(raw, evidence):
+            yield from _metadata(raw.cls.__name__, name, edge, gradient)
+
+
+def _first_of_each(raws: tuple[RawReturn, ...]) -> list[RawReturn]:
+    """One return per class is enough: the others would repeat the sentence."""
+    return list({raw.cls: raw for raw in reversed(raws)}.values())
+
+
+def _number(raw: RawReturn) -> Iterator[Finding]:
+    """Trailing Nones are allowed by autograd."""
+    expected, got = len(raw.needs), len(raw.returned)
+    if got < expected or any(gradient is not None for gradient in raw.returned[expected:]):
+        yield Finding("GV212", f"backward of {raw.cls.__name__} returns {got} gradient{'s' if got != 1 else ''}, but forward has {expected} "
+                      f"argument{'s' if expected != 1 else ''}", hint="return one value per argument of forward, None where there is no gradient")
+
+
+def _aligned(raw: RawReturn, evidence: Evidence) -> Iterator[tuple[str, Edge, object]]:
+    """(argument, what autograd expects, what was returned) for the tensor arguments that need a gradient."""
+    arguments = evidence.subject.arguments
+    if raw.cls is evidence.subject.target.subject:
+        tensors = [(argument.name, place) for place, argument in enumerate(arguments) if argument.is_tensor]
+    elif len(raw.edges) == len(raw.returned):
+        tensors = [(f"argument {place}", place) for place in range(len(raw.edges))]
+    else:
+        return
+    for (name, place), edge in zip(tensors, raw.edges, strict=False):
+        if edge is not None and place < len(raw.returned) and raw.returned[place] is not None:
+            yield name, edge, raw.returned[place]
+
+
+def _metadata(cls: str, name: str, edge: Edge, gradient: object) -> Iterator[Finding]:
+    if not isinstance(gradient, Tensor):
+        yield Finding("GV212", f"backward of {cls} returns a {type(gradient).__name__} for {name}, not a tensor", input=name)
+        return
+    wrong = []
+    if gradient.dtype != edge.dtype:
+        wrong.append(f"a {_short(gradient.dtype)} gradient for {name}, which is {_short(edge.dtype)}")
+    if gradient.device != edge.device:
+        wrong.append(f"a gradient on {gradient.device} for {name}, which is on {edge.device}")
+    if tuple(gradient.shape) != edge.shape and not _sums_to(gradient.shape, edge.shape):
+        wrong.append(f"a gradient of shape {list(gradient.shape)} for {name}, which has {list(edge.shape)}")
+    if wrong:
+        yield Finding("GV212", f"backward of {cls} returns {' and '.join(wrong)}", input=name,
+                      hint="return a gradient of the input's own shape, dtype and device")
+    elif tuple(gradient.shape) != edge.shape:
+        yield Finding("GV212", f"backward of {cls} returns a gradient of shape {list(gradient.shape)} for {name}, which has {list(edge.shape)}: "
+                      "autograd sums it down", severity="warning", input=name, hint="sum over the broadcast dimensions in backward")
+
+
+def _sums_to(shape: torch.Size, wanted: tuple[int, ...]) -> bool:
+    """Can a gradient of this shape be summed to the wanted one, as for a broadcast argument?"""
+    if len(shape) < len(wanted):
+        return False
+    return all(want in (1, have) for have, want in zip(shape[len(shape) - len(wanted):], wanted, strict=True))
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,51 @@
+"""GV217 integer-gradient: backward returns a gradient for an argument that has none
+
+What. For an integer tensor (indices, targets, lengths) or a plain value, backward returns something else than None.
+
+Why it matters. Autograd drops it for a tensor, silently, and raises for a plain value: either the gradients are in the wrong order, which
+other shapes would show, or work is done for nothing.
+
+How it is measured. The raw return of backward, argument by argument.
+
+How to repair. Return None at that place.
+
+Example.
+    @staticmethod
+    def backward(ctx, grad_output):     # forward(ctx, table, index)
+        index, = ctx.saved_tensors
+        ...
+        return grad_table, torch.zeros_like(index)      # must be grad_table, None
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Finding
+from gradverify.subject.subject import Argument
+
+CATCHES = "gives_index_a_gradient"
+
+
+def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    if evidence.subject.target.kind != "autograd.Function":
+        return "the target is no autograd Function"
+    return None if any(map(_has_none, evidence.subject.arguments)) else "every argument is a floating tensor"
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    cls = evidence.subject.target.subject
+    raw = next((raw for raw in evidence.backward.raw if raw.cls is cls), None)
+    if raw is None:
+        return
+    for argument, gradient in zip(evidence.subject.arguments, raw.returned, strict=False):
+        if _has_none(argument) and gradient is not None:
+            kind = str(argument.value.dtype).removeprefix("torch.") + " tensor" if argument.is_tensor else type(argument.value).__name__
+            yield Finding("GV217", f"backward returns a gradient for {argument.name}, which is a {kind} and has none", input=argument.name,
+                          hint=f"return None in the place of {argument.name}")
+
+
+def _has_none(argument: Argument) -> bool:
+    """Has this argument no gradient by its nature? (A floating tensor that does not require one may be given one.)"""
+    return not argument.is_tensor or not (argument.value.is_floating_point() or argument.value.is_complex())

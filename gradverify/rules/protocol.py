@@ -1,0 +1,19 @@
+"""What every rule file offers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Comparison, Finding
+
+
+class Rule(Protocol):
+    """A module of this folder named gvNNN_name.py. Its docstring is its page; `SEVERITY = "warning"` makes it a warning."""
+
+    def applies(self, evidence: Evidence, found: frozenset[str]) -> str | None:
+        """None where the rule can run; else why not, in a few words. `found` are the codes found so far."""
+
+    def check(self, evidence: Evidence) -> Iterator[Finding | Comparison]:
+        """What is wrong, and what was compared."""

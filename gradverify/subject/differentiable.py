@@ -1,0 +1,81 @@
+"""The checked outputs as a function of the differentiable inputs: what the numerics differentiate (`numerics.derivative.Function`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradverify.subject.failure import UserCodeError, blamed
+from gradverify.subject.subject import Subject
+
+Gradients = tuple[Tensor | None, ...]
+
+
+class Differentiable:
+    """`checked` are the places of the compared outputs among the flattened ones.
+
+    VJPs reuse one graph. Where a second backward of a graph is refused, each gets a fresh forward; where `torch.autograd.grad` is refused
+    (re-entrant checkpoints, reversible nets), leaf `.backward()` is used.
+    """
+
+    def __init__(self, subject: Subject, checked: Sequence[int]) -> None:
+        self._subject, self._checked = subject, tuple(checked)
+        self._graph: tuple[list[Tensor], list[Tensor]] | None = None
+        self._way: Callable[[Sequence[Tensor | None]], Gradients] = self._reused
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return self._subject.inputs
+
+    def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """The checked outputs at other inputs. Raises UserCodeError (GV002)."""
+        outputs = self._subject.forward(inputs)
+        return [outputs[place] for place in self._checked]
+
+    def vjp(self, cotangents: Sequence[Tensor | None]) -> Gradients:
+        """The gradient per input, None where backward gives none. Raises UserCodeError (GV003) where every way is refused."""
+        try:
+            return self._way(cotangents)
+        except UserCodeError as first:
+            for way in (self._fresh, self._leaf):
+                try:
+                    result = way(cotangents)
+                except UserCodeError:
+                    continue
+                self._way, self._graph = way, None
+                return result
+            raise first from None
+
+    def build(self) -> tuple[list[Tensor], list[Any]]:
+        """A graph: fresh leaves and all flattened outputs."""
+        leaves = self._subject.leaves()
+        return leaves, self._subject.probe(leaves)
+
+    def _fresh_graph(self) -> tuple[list[Tensor], list[Tensor]]:
+        leaves, outputs = self.build()
+        return leaves, [outputs[place] for place in self._checked]
+
+    def _reused(self, cotangents: Sequence[Tensor | None]) -> Gradients:
+        self._graph = self._graph or self._fresh_graph()
+        return self._grad(*self._graph, cotangents, retain=True)
+
+    def _fresh(self, cotangents: Sequence[Tensor | None]) -> Gradients:
+        return self._grad(*self._fresh_graph(), cotangents, retain=False)
+
+    def _grad(self, leaves: Sequence[Tensor], outputs: Sequence[Tensor], cotangents: Sequence[Tensor | None], retain: bool) -> Gradients:
+        wanted = [(output, cotangent) for output, cotangent in zip(outputs, cotangents, strict=True) if cotangent is not None]
+        self._subject.counted_backward()
+        with blamed("GV003", "backward"):
+            return torch.autograd.grad([output for output, _ in wanted], leaves, [cotangent for _, cotangent in wanted],
+                                       retain_graph=retain, allow_unused=True)
+
+    def _leaf(self, cotangents: Sequence[Tensor | None]) -> Gradients:
+        leaves, outputs = self._fresh_graph()
+        wanted = [(output, cotangent) for output, cotangent in zip(outputs, cotangents, strict=True) if cotangent is not None]
+        self._subject.counted_backward()
+        with blamed("GV003", "backward"):
+            torch.autograd.backward([output for output, _ in wanted], [cotangent for _, cotangent in wanted])
+        return tuple(leaf.grad for leaf in leaves)

@@ -1,0 +1,53 @@
+"""User code that could not be found, called or differentiated: data for a finding, with the user's own frames."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from gradverify.model.result import Frame
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+_USER_ROOMS = ("functions", "gallery")      # what a spec may name is checked like anybody's code
+_FOREIGN = (str(_PACKAGE), str(Path(torch.__file__).resolve().parent), "<frozen importlib")
+
+
+class UserCodeError(Exception):
+    """Raised where user code cannot be judged. `code` is the rule's, `message` one sentence, `frames` the user's own."""
+
+    def __init__(self, code: str, message: str, frames: tuple[Frame, ...] = (), hint: str | None = None) -> None:
+        super().__init__(message)
+        self.code, self.message, self.frames, self.hint = code, message, frames, hint
+
+
+@contextmanager
+def blamed(code: str, what: str) -> Iterator[None]:
+    """Turns whatever the user's code raises inside into a UserCodeError: "{what} raised ValueError: …"."""
+    try:
+        yield
+    except UserCodeError:
+        raise
+    except Exception as error:
+        raise UserCodeError(code, f"{what} raised {describe(error)}", user_frames(error)) from error
+
+
+def describe(error: BaseException) -> str:
+    """`ValueError: its text`, in one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def user_frames(error: BaseException) -> tuple[Frame, ...]:
+    """The frames of a traceback that are neither gradverify's nor torch's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return tuple(Frame(frame.filename, frame.lineno or 0, frame.name, frame.line or "") for frame in frames if _is_users(frame.filename))
+
+
+def _is_users(filename: str) -> bool:
+    if any(filename.startswith(str(_PACKAGE / room)) for room in _USER_ROOMS):
+        return True
+    return not filename.startswith(_FOREIGN)

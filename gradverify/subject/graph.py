@@ -1,0 +1,82 @@
+"""What autograd built: the custom Functions in a graph, and what their `backward` really returns before the engine casts and sums it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """What the engine expects for one tensor argument of a Function; None where it needs no gradient."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+
+@dataclass(frozen=True, slots=True)
+class RawReturn:
+    """One call of a `backward`: what it returned, `needs` (ctx.needs_input_grad), and an edge per *tensor* argument of forward."""
+
+    cls: type
+    returned: tuple[Any, ...]
+    needs: tuple[bool, ...]
+    edges: tuple[Edge | None, ...]
+
+
+def function_classes(outputs: Sequence[Tensor]) -> tuple[type, ...]:
+    """The torch.autograd.Function classes whose nodes are in the graph of the outputs."""
+    seen: set[Any] = set()
+    classes: dict[type, None] = {}
+    stack = [output.grad_fn for output in outputs if output.grad_fn is not None]
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        cls = getattr(node, "_forward_cls", None)
+        if cls is not None:
+            classes[cls] = None
+        stack.extend(following for following, _ in node.next_functions if following is not None)
+    return tuple(classes)
+
+
+@contextmanager
+def tapped(classes: Sequence[type], sink: list[RawReturn]) -> Iterator[None]:
+    """Inside, every `backward` (or `vjp`) of these classes leaves what it returns in `sink`. Restored whatever happens."""
+    restore: list[Callable[[], None]] = []
+    try:
+        for cls in classes:
+            name = "vjp" if getattr(cls, "vjp", None) is not torch.autograd.Function.vjp else "backward"
+            restore.append(_patch(cls, name, sink))
+        yield
+    finally:
+        for undo in reversed(restore):
+            undo()
+
+
+def _patch(cls: type, name: str, sink: list[RawReturn]) -> Callable[[], None]:
+    own = cls.__dict__.get(name)
+    original = getattr(cls, name)
+
+    def recorded(ctx: Any, *cotangents: Any) -> Any:
+        returned = original(ctx, *cotangents)
+        as_tuple = returned if isinstance(returned, tuple) else tuple(returned) if isinstance(returned, list) else (returned,)
+        sink.append(RawReturn(cls, as_tuple, tuple(ctx.needs_input_grad), tuple(_edge(*edge) for edge in ctx.next_functions)))
+        return returned
+
+    setattr(cls, name, staticmethod(recorded))
+    return (lambda: delattr(cls, name)) if own is None else (lambda: setattr(cls, name, own))
+
+
+def _edge(node: Any, number: int) -> Edge | None:
+    if node is None:
+        return None
+    metadata = node._input_metadata[number]
+    return Edge(tuple(metadata.shape), metadata.dtype, metadata.device)

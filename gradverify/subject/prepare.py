@@ -1,0 +1,137 @@
+"""Case → Subject: the target found, the inputs made, names bound to positions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradverify.model.case import Case, InputRecipe
+from gradverify.subject.draw import DTYPES, draw, generator
+from gradverify.subject.failure import UserCodeError, blamed
+from gradverify.subject.find import CODE, find
+from gradverify.subject.subject import Argument, Subject
+from gradverify.subject.target import Target, target
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def prepare(case: Case) -> Subject:
+    """The live subject of a case. Raises UserCodeError (GV001) where the target or an input cannot be had as the spec says."""
+    device = torch.device(case.settings.device)
+    found = target(case.target, case.init, DTYPES[case.settings.dtype])
+    made = _from_function(case, device) if case.inputs_from else [_make(recipe, case, device) for recipe in case.inputs]
+    if case.kwargs and found.kind == "autograd.Function":
+        raise UserCodeError(CODE, f"kwargs: {case.target} is an autograd Function, whose apply takes positional arguments only",
+                            hint="list them under `inputs`, in the order of forward")
+    parameters = _module_parameters(found, case, device)
+    own = {argument.name for argument in parameters}
+    overridden = {argument.name: argument for argument in made if argument.name in own}
+    given = [argument for argument in made if argument.name not in own]
+    ordered = _bind(given, found, tuple(own))
+    return Subject(case, found, [*ordered, *(_override(argument, overridden) for argument in parameters)], case.kwargs)
+
+
+def _make(recipe: InputRecipe, case: Case, device: torch.device) -> Argument:
+    name = recipe.name or ""
+    if recipe.tensor is None:
+        return Argument(name, recipe.value)
+    label = recipe.name if recipe.name is not None else str(case.inputs.index(recipe))
+    source = generator(case.settings.seed, case.check, label)
+    tensor = draw(recipe.tensor, case.settings.dtype, device, source, label)
+    return Argument(name, _point(tensor), _differentiable(tensor, recipe.tensor.requires_grad))
+
+
+def _point(tensor: Tensor) -> Tensor:
+    """A contiguous copy without history: where the check takes place."""
+    return tensor.detach().clone(memory_format=torch.contiguous_format)
+
+
+def _differentiable(tensor: Tensor, wanted: bool | None) -> bool:
+    able = tensor.is_floating_point() or tensor.is_complex()
+    return able if wanted is None else wanted and able
+
+
+def _from_function(case: Case, device: torch.device) -> list[Argument]:
+    """The inputs that `inputs_from` makes: a tuple, or a mapping by name."""
+    function = find(str(case.inputs_from), "inputs_from")
+    with blamed(CODE, f"inputs_from: {case.inputs_from}"), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(case.settings.seed)
+        made = function(seed=case.settings.seed, dtype=DTYPES[case.settings.dtype], device=device)
+    if not isinstance(made, (tuple, list, Mapping)):
+        raise UserCodeError(CODE, f"inputs_from: {case.inputs_from} returned a {type(made).__name__}, not a tuple or a dict")
+    named = made.items() if isinstance(made, Mapping) else (("", value) for value in made)
+    return [Argument(name, _point(value), _differentiable(value, None)) if isinstance(value, Tensor) else Argument(name, value)
+            for name, value in named]
+
+
+def _module_parameters(found: Target, case: Case, device: torch.device) -> list[Argument]:
+    """A module's parameters as inputs, cast to the check's dtype and moved."""
+    if found.kind != "module":
+        return []
+    dtype = DTYPES[case.settings.dtype]
+    with blamed(CODE, f"moving {case.target} to {case.settings.dtype} on {device}"):
+        module = found.subject.to(device=device, dtype=dtype)
+    return [Argument(name, _point(value), value.requires_grad, parameter=True) for name, value in module.named_parameters()]
+
+
+def _override(parameter: Argument, given: Mapping[str, Argument]) -> Argument:
+    """A parameter whose value the spec gives."""
+    new = given.get(parameter.name)
+    if new is None:
+        return parameter
+    if not new.is_tensor or new.value.shape != parameter.value.shape:
+        shown = list(new.value.shape) if new.is_tensor else repr(new.value)
+        raise UserCodeError(CODE, f"inputs.{new.name}: the module's parameter has shape {list(parameter.value.shape)}, the spec gives {shown}")
+    return Argument(new.name, new.value, new.differentiable, parameter=True)
+
+
+def _bind(given: Sequence[Argument], found: Target, parameters: Sequence[str]) -> list[Argument]:
+    """The arguments in the order of the signature, named by it. Raises UserCodeError where they do not fit."""
+    if found.parameters is None:
+        return [_named(argument, str(place)) for place, argument in enumerate(given)]
+    positional = [parameter for parameter in found.parameters if parameter.kind in _POSITIONAL]
+    variadic = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in found.parameters)
+    if all(not argument.name for argument in given):
+        return _by_position(given, positional, variadic, found)
+    return _by_name(given, positional, variadic, found, parameters)
+
+
+def _named(argument: Argument, name: str) -> Argument:
+    return Argument(argument.name or name, argument.value, argument.differentiable, argument.parameter)
+
+
+def _by_position(given: Sequence[Argument], positional: Sequence[inspect.Parameter], variadic: bool, found: Target) -> list[Argument]:
+    required = sum(parameter.default is inspect.Parameter.empty for parameter in positional)
+    if len(given) < required or (len(given) > len(positional) and not variadic):
+        raise UserCodeError(CODE, f"inputs: {_signature(found, positional)}; the spec gives {len(given)}")
+    names = [parameter.name for parameter in positional] + [str(place) for place in range(len(positional), len(given))]
+    return [_named(argument, name) for argument, name in zip(given, names, strict=False)]
+
+
+def _by_name(given: Sequence[Argument], positional: Sequence[inspect.Parameter], variadic: bool, found: Target,
+             parameters: Sequence[str]) -> list[Argument]:
+    names = [parameter.name for parameter in positional]
+    by_name = {argument.name: argument for argument in given}
+    extra = [argument for argument in given if argument.name not in names]
+    if extra and not variadic:
+        near = get_close_matches(extra[0].name, [*names, *parameters], n=1)
+        raise UserCodeError(CODE, f"inputs.{extra[0].name}: {_signature(found, positional)}", hint=f"did you mean {near[0]!r}?" if near else None)
+    ordered: list[Argument] = []
+    last = max((names.index(name) for name in by_name if name in names), default=-1)
+    for place, parameter in enumerate(positional):
+        if parameter.name in by_name:
+            ordered.append(by_name[parameter.name])
+        elif parameter.default is inspect.Parameter.empty:
+            raise UserCodeError(CODE, f"inputs: {_signature(found, positional)}; {parameter.name!r} is missing")
+        elif place < last or extra:
+            ordered.append(Argument(parameter.name, parameter.default))
+    return ordered + extra
+
+
+def _signature(found: Target, positional: Sequence[inspect.Parameter]) -> str:
+    return f"{found.name} takes ({', '.join(parameter.name for parameter in positional)})"

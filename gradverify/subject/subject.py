@@ -1,0 +1,92 @@
+"""The live function of a check: called through here only, so that every call is counted and blamed on the right code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from gradverify.model.case import Case
+from gradverify.model.result import Calls
+from gradverify.subject.failure import UserCodeError, blamed
+from gradverify.subject.target import Target
+
+LEAF_WRITTEN = "a leaf Variable that requires grad"     # torch's refusal of an in-place write into an input
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One positional argument at the point of the check. Tensors are detached; `parameter`: it is a module's parameter."""
+
+    name: str
+    value: Any
+    differentiable: bool = False
+    parameter: bool = False
+
+    @property
+    def is_tensor(self) -> bool:
+        return isinstance(self.value, Tensor)
+
+
+class Subject:
+    """`writes` is set once the function was seen to write into an input: from then on every call gets fresh, non-leaf clones."""
+
+    def __init__(self, case: Case, target: Target, arguments: Sequence[Argument], kwargs: Mapping[str, Any]) -> None:
+        self.case, self.target = case, target
+        self.arguments, self.kwargs = tuple(arguments), dict(kwargs)
+        self.calls = Calls()
+        self.writes = False
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The differentiable inputs, in order; never written to."""
+        return tuple(argument.value for argument in self.arguments if argument.differentiable)
+
+    @property
+    def differentiable(self) -> tuple[Argument, ...]:
+        return tuple(argument for argument in self.arguments if argument.differentiable)
+
+    def leaves(self) -> list[Tensor]:
+        """Fresh copies of the differentiable inputs that require grad."""
+        return [x.detach().clone().requires_grad_() for x in self.inputs]
+
+    def forward(self, inputs: Sequence[Tensor]) -> list[Any]:
+        """The flattened outputs (pytree leaves) with gradients on. Raises UserCodeError (GV002)."""
+        self.calls = replace(self.calls, forward=self.calls.forward + 1)
+        values = self._arguments(inputs)
+        with blamed("GV002", "forward"), torch.enable_grad():
+            return list(pytree.tree_leaves(self._call(values), is_leaf=lambda leaf: leaf is None))
+
+    def probe(self, inputs: Sequence[Tensor]) -> list[Any]:
+        """`forward`, and notices a function that refuses leaves because it writes into its inputs."""
+        try:
+            return self.forward(inputs)
+        except UserCodeError as error:
+            if self.writes or LEAF_WRITTEN not in error.message:
+                raise
+            self.writes = True
+            return self.forward(inputs)
+
+    def counted_backward(self) -> None:
+        """Called before every backward."""
+        self.calls = replace(self.calls, backward=self.calls.backward + 1)
+
+    def _arguments(self, inputs: Sequence[Tensor]) -> list[Any]:
+        moved = iter(inputs)
+        values = [next(moved) if argument.differentiable else argument.value for argument in self.arguments]
+        if not self.writes:
+            return values
+        return [value.clone() if isinstance(value, Tensor) else value for value in values]
+
+    def _call(self, values: Sequence[Any]) -> Any:
+        if self.target.kind != "module":
+            return self.target.call(*values, **self.kwargs)
+        module = self.target.subject
+        own = {argument.name: value for argument, value in zip(self.arguments, values, strict=True) if argument.parameter}
+        given = [value for argument, value in zip(self.arguments, values, strict=True) if not argument.parameter]
+        buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+        return torch.func.functional_call(module, {**own, **buffers}, tuple(given), self.kwargs)

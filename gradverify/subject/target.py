@@ -1,0 +1,109 @@
+"""What a spec's `function` turned out to be: how it is called, what its parameters are called, where its backward stands."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from gradverify.functions.catalogue import BUILTINS
+from gradverify.subject.failure import UserCodeError, blamed
+from gradverify.subject.find import CODE, find
+
+Kind = Literal["autograd.Function", "callable", "module"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`call` takes the positional arguments; `parameters` are the names and defaults it takes, None where they cannot be read.
+
+    `subject` is the class, callable or module instance itself; `file`, `line` and `source` show the `backward` of a Function (else the
+    definition), where the source can be read.
+    """
+
+    name: str
+    kind: Kind
+    subject: Any
+    call: Callable[..., Any]
+    parameters: tuple[inspect.Parameter, ...] | None
+    file: str | None = None
+    line: int | None = None
+    source: str | None = None
+
+
+def target(name: str, init: Mapping[str, Any] | None, dtype: torch.dtype) -> Target:
+    """Finds and, for a module class, builds what `function: name` says. Raises UserCodeError (GV001)."""
+    builtin = BUILTINS.get(name)
+    found = find(f"{builtin.module}:{builtin.attribute}" if builtin else name, "function")
+    if inspect.isclass(found) and issubclass(found, torch.autograd.Function):
+        return Target(name, "autograd.Function", found, found.apply, _function_parameters(found), *_definition(found))
+    if inspect.isclass(found) and issubclass(found, torch.nn.Module):
+        found = _build(found, name, init or {}, dtype)
+    elif init is not None:
+        raise UserCodeError(CODE, f"init: {name} is no torch.nn.Module class, so there is nothing to build with it")
+    if isinstance(found, torch.nn.Module):
+        return Target(name, "module", found, found, _parameters(found.forward), *_definition(type(found)))
+    if inspect.isclass(found) or not callable(found):
+        raise UserCodeError(CODE, f"function: {name} is {_kind_of(found)}, not an autograd Function, a callable or a module",
+                            hint=_class_hint(found))
+    return Target(name, "callable", found, found, _parameters(found), *_definition(found))
+
+
+def _kind_of(found: object) -> str:
+    if inspect.ismodule(found):
+        return "a Python module"
+    return f"the class {found.__name__}" if inspect.isclass(found) else f"of type {type(found).__name__}"
+
+
+def _class_hint(found: object) -> str | None:
+    if inspect.ismodule(found):
+        names = [name for name, value in vars(found).items() if inspect.isclass(value) and issubclass(value, torch.autograd.Function)]
+        return f"name what to check in it, after a colon: {', '.join(names)}" if names else "name what to check in it, after a colon"
+    return None
+
+
+def _build(cls: type[torch.nn.Module], name: str, init: Mapping[str, Any], dtype: torch.dtype) -> torch.nn.Module:
+    """Parameters are initialised in float64 (or the check's complex type), so that no value is a rounded float32 number."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with blamed(CODE, f"init: {name}({', '.join(f'{key}={value!r}' for key, value in init.items())})"):
+            return cls(**init)
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _function_parameters(cls: type[torch.autograd.Function]) -> tuple[inspect.Parameter, ...] | None:
+    """The parameters of `forward`, without `ctx` in the style that has it there."""
+    parameters = _parameters(cls.forward)
+    takes_ctx = cls.setup_context is torch.autograd.Function.setup_context
+    return parameters[1:] if parameters and takes_ctx else parameters
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...] | None:
+    try:
+        return tuple(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return None
+
+
+def _definition(found: Any) -> tuple[str | None, int | None, str | None]:
+    """(file, line, source line) of the `backward` (or `vjp`) of a Function, else of the definition itself."""
+    for part in (getattr(found, "backward", None), getattr(found, "vjp", None)):
+        place = _place(part) if part is not None and inspect.isclass(found) and issubclass(found, torch.autograd.Function) else None
+        if place is not None and not place[0].startswith(str(torch.__path__[0])):
+            return place
+    return _place(found) or (None, None, None)
+
+
+def _place(part: Any) -> tuple[str, int, str] | None:
+    try:
+        lines, first = inspect.getsourcelines(part)
+        file = inspect.getsourcefile(part)
+    except (OSError, TypeError):
+        return None
+    offset = next((i for i, line in enumerate(lines) if line.lstrip().startswith(("def ", "class "))), 0)
+    return (file, first + offset, lines[offset].strip()) if file else None
