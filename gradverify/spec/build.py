@@ -1,0 +1,147 @@
+"""One written check to its cases: expand, validate, look for sense, settle. Each step adds faults; sound variants become cases."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Any
+
+from gradverify.model.case import Case, Json, Search, SpecPlace
+from gradverify.spec.check_sense import Builtins, check_sense, code_faults, tag_faults
+from gradverify.spec.expand import UNTOUCHED, Variant, expand, placed, variables
+from gradverify.spec.fault import Fault, Path
+from gradverify.spec.names import own_name, resolve
+from gradverify.spec.recipes import inputs_of, oracles_of
+from gradverify.spec.schema import Check
+from gradverify.spec.schema_settings import Settings
+from gradverify.spec.settings import RUN_KEYS, Layer, layer_of, settle
+from gradverify.spec.unsupported import check_faults
+from gradverify.spec.wording import validated
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a file's checks are judged by: the known names, the layers around them, the file they stand in."""
+
+    file: str
+    folder: FilePath
+    builtins: Builtins
+    codes: Collection[str]
+    project: Layer
+    options: Layer
+    search: Search = Search()
+    defaults: Settings = Settings()
+    matrix: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A case and the layers its settings come from."""
+
+    case: Case
+    layers: tuple[Layer, ...]
+
+
+def build(raw: Json, base: Path, line: int, world: World) -> tuple[tuple[Built, ...], tuple[Fault, ...]]:
+    """The cases of the check `raw` that stands at `base`, on `line`, and all its faults; a faulty variant has no case."""
+    if not isinstance(raw, dict):
+        faults = validated(Check, raw, base)
+        return (), faults if isinstance(faults, tuple) else ()
+    expansion = expand(raw, base, world.matrix)
+    faults, built = list(expansion.faults), []
+    for variant in expansion.variants:
+        case, own = _judged(variant, base, line, world)
+        known = {fault.path for fault in faults}
+        reported = (placed(fault, variant, raw, base) for fault in own if not _dangling(fault, variant, base))
+        faults += [fault for fault in reported if fault.path not in known]
+        if case is not None:
+            built.append(case)
+    return (tuple(built) if not expansion.faults else ()), tuple(faults)
+
+
+def _dangling(fault: Fault, variant: Variant, base: Path) -> bool:
+    """Whether a fault comes only from a variable that stayed unfilled: that one has its own fault."""
+    inside = fault.path[len(base):]
+    return not fault.key and any(path[: len(inside)] == inside for path, _ in variables(variant.data))
+
+
+def _judged(variant: Variant, base: Path, line: int, world: World) -> tuple[Built | None, tuple[Fault, ...]]:
+    data = dict(variant.data)
+    checked = validated(Check, data, base)
+    typed = checked if isinstance(checked, tuple) else ()
+    model = checked if isinstance(checked, Check) else _what_is_sound(data, base, typed)
+    faults = [*typed, *_apart(typed, (*check_faults(data, base), *code_faults(data, base, world.codes), *tag_faults(data, base)))]
+    if model is not None:
+        layers = _layers(model, variant, line, world)
+        faults += _apart(faults, check_sense(model, base, settle(*layers).dtype, world.folder, world.builtins))
+        faults += _apart(faults, _name_faults(model, base))
+        if not faults:
+            return Built(_case(model, variant, line, layers, world), layers), ()
+    return None, tuple(faults)
+
+
+def _apart(known: Collection[Fault], others: Iterator[Fault] | tuple[Fault, ...]) -> Iterator[Fault]:
+    """Those of `others` that are no mere consequence of a known fault: not inside its place, nor around it unless the key itself is wrong."""
+    places = [fault.path for fault in known]
+    for fault in others:
+        if not any(_inside(fault.path, place) or (not fault.key and _inside(place, fault.path)) for place in places):
+            yield fault
+
+
+def _inside(path: Path, place: Path) -> bool:
+    return path[: len(place)] == place
+
+
+def _what_is_sound(data: dict[str, Json], base: Path, faults: tuple[Fault, ...]) -> Check | None:
+    """The check without the keys at fault, so that the others are judged as well; None where too little is left."""
+    pruned: Any = data
+    for fault in faults:
+        inside = fault.path[len(base):]
+        while inside and isinstance(inside[-1], int):
+            inside = inside[:-1]
+        pruned = _without(pruned, inside) if inside else pruned
+    checked = validated(Check, pruned, base)
+    return checked if isinstance(checked, Check) else None
+
+
+def _without(value: Json, path: Path) -> Json:
+    head, rest = path[0], path[1:]
+    if isinstance(value, dict) and head in value:
+        return {key: _without(item, rest) if key == head else item for key, item in value.items() if rest or key != head}
+    if isinstance(value, list) and isinstance(head, int) and rest:
+        return [_without(item, rest) if index == head else item for index, item in enumerate(value)]
+    return value
+
+
+def _name_faults(check: Check, base: Path) -> Iterator[Fault]:
+    name = check.name
+    if name is not None and (not name.isprintable() or name != name.strip()):
+        yield Fault((*base, UNTOUCHED[0]), "a name is one line without spaces at its ends")
+
+
+def _layers(check: Check, variant: Variant, line: int, world: World) -> tuple[Layer, ...]:
+    written = [key for key in RUN_KEYS if key not in variant.setters]
+    return (
+        world.project,
+        layer_of(world.defaults, f"{world.file}: defaults"),
+        layer_of(check, f"{world.file}:{line}", written),
+        layer_of(check, f"{world.file}:{line}: matrix", variant.setters),
+        world.options,
+    )
+
+
+def _case(check: Check, variant: Variant, line: int, layers: tuple[Layer, ...], world: World) -> Case:
+    target = resolve(check.function, world.folder, world.builtins)[0]
+    name = check.name or own_name(target)
+    said = world.defaults.said() | check.said()
+    expect = said.get("expect", "pass")
+    return Case(
+        id=f"{world.file}::{name}{variant.part}", name=f"{name}{variant.part}", check=name, spec=SpecPlace(world.file, line), target=target,
+        inputs=inputs_of(check, world.folder), inputs_from=_from(check, world.folder), init=check.init, kwargs=check.kwargs, settings=settle(*layers),
+        oracles=oracles_of(check, world.folder), expect=expect if isinstance(expect, str) else tuple(expect), tags=tuple(said.get("tags", ())),
+        skip=said.get("skip"), requires=tuple(said.get("requires", ())), search=world.search)
+
+
+def _from(check: Check, folder: FilePath) -> str | None:
+    return None if check.inputs_from is None else resolve(check.inputs_from, folder)[0]

@@ -1,0 +1,132 @@
+"""Whether a check's keys make sense together: its inputs against the built-in, its oracles against its inputs, its rule codes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path as FilePath
+
+from gradverify.model.case import Json
+from gradverify.spec.expand import VARIABLE
+from gradverify.spec.fault import Fault, Path, allowed
+from gradverify.spec.names import resolve
+from gradverify.spec.numbers import number_faults, shape_of
+from gradverify.spec.schema import Check
+from gradverify.spec.schema_inputs import Tensor
+from gradverify.spec.tensor_sense import draw_of, dtype_of, tensor_faults
+
+INPUT_NAME = VARIABLE.pattern.removeprefix(r"\$")
+OWN_TARGETS = ("gradient", "surrogate", "inputs_from")
+LOGIC = ("and", "or", "not")  # the words of `-m TAGEXPR`
+
+Builtins = Mapping[str, tuple[str, ...]]
+
+
+def check_sense(check: Check, base: Path, dtype: str, folder: FilePath, builtins: Builtins) -> Iterator[Fault]:
+    """Everything wrong with one concrete check (variables replaced) beyond the types of its keys."""
+    yield from target_faults(check, base, folder, builtins)
+    yield from _input_faults(check, base, dtype, folder)
+    if check.function in builtins and isinstance(check.inputs, (dict, list)):
+        yield from _builtin_faults(check, builtins[check.function], base)
+    yield from _expected_faults(check, base, dtype)
+
+
+def target_faults(check: Check, base: Path, folder: FilePath, builtins: Builtins) -> Iterator[Fault]:
+    """Names of functions that cannot be one, and files that do not exist."""
+    for key in ("function", "reference", *OWN_TARGETS):
+        text = getattr(check, key)
+        if text is not None:
+            complaint = resolve(text, folder, () if key in OWN_TARGETS else tuple(builtins))[1]
+            if complaint:
+                yield Fault((*base, key), complaint)
+
+
+def _input_faults(check: Check, base: Path, dtype: str, folder: FilePath) -> Iterator[Fault]:
+    if check.inputs is None and check.inputs_from is None:
+        yield Fault(base, "the key 'inputs' (or `inputs_from`) is missing")
+    elif check.inputs is not None and check.inputs_from is not None:
+        yield Fault((*base, "inputs_from"), "`inputs` and `inputs_from` both give the inputs: keep one", key=True)
+    for name, value in members(check):
+        path = (*base, "inputs", name)
+        if isinstance(name, str) and not VARIABLE.fullmatch(f"${name}"):
+            yield Fault(path, _name_complaint(name, value), key=True)
+        if isinstance(value, Tensor):
+            yield from tensor_faults(value, path, dtype, folder)
+        if isinstance(name, str) and name in check.kwargs:
+            yield Fault((*base, "kwargs", name), f"{name!r} is an input already", key=True)
+
+
+def _name_complaint(name: str, value: Json) -> str:
+    if value is None and ":" in name:
+        return f"the input name {name!r} is no parameter's name: put a space after the colon: `{name.replace(':', ': ', 1)}`"
+    return f"the input name {name!r} is no parameter's name (letters, digits and `_`)"
+
+
+def members(check: Check) -> Iterator[tuple[str | int, Json]]:
+    """(name or position, value) of every input."""
+    if isinstance(check.inputs, dict):
+        yield from check.inputs.items()
+    elif isinstance(check.inputs, list):
+        yield from enumerate(check.inputs)
+
+
+def _builtin_faults(check: Check, parameters: tuple[str, ...], base: Path) -> Iterator[Fault]:
+    names = tuple(check.inputs) if isinstance(check.inputs, dict) else ()
+    strangers = [name for name in names if name not in parameters]
+    for name in strangers:
+        yield Fault((*base, "inputs", name), f"{check.function} has no input {name!r}; {allowed(name, parameters, 'its inputs')}", key=True)
+    for name in check.kwargs:
+        if name not in parameters:
+            yield Fault((*base, "kwargs", name), f"{check.function} has no parameter {name!r}; {allowed(name, parameters, 'its parameters')}", key=True)
+    count = len(check.inputs)
+    if strangers:
+        return
+    if count > len(parameters):
+        yield Fault((*base, "inputs"), f"{check.function} has {len(parameters)} inputs ({', '.join(parameters)}), got {count}", key=True)
+    elif names and names != parameters[:count]:
+        yield Fault((*base, "inputs"), f"inputs are passed in order; {check.function} has {', '.join(parameters)}, got {', '.join(names)}", key=True)
+
+
+def _expected_faults(check: Check, base: Path, dtype: str) -> Iterator[Fault]:
+    names = tuple(check.inputs) if isinstance(check.inputs, dict) else None
+    for name, numbers in (check.expected or {}).items():
+        path = (*base, "expected", name)
+        if names is not None and name not in names:
+            yield Fault(path, f"there is no input {name!r}; {allowed(name, names, 'inputs')}", key=True)
+            continue
+        value = check.inputs[name] if isinstance(check.inputs, dict) else None
+        faults = tuple(number_faults(numbers, path, dtype))
+        yield from faults
+        if isinstance(value, Tensor) and not faults:
+            yield from _gradient_faults(value, numbers, path)
+        elif names is not None and not isinstance(value, (Tensor, list)):
+            yield Fault(path, f"the input {name!r} is no tensor: it has no gradient", key=True)
+
+
+def _gradient_faults(tensor: Tensor, numbers: Json, path: Path) -> Iterator[Fault]:
+    if tensor.requires_grad is False or dtype_of(tensor, "float64").startswith(("int", "uint", "bool")):
+        yield Fault(path, f"the input {path[-1]!r} is not differentiated: it has no gradient", key=True)
+    shape = shape_of(tensor.values) if draw_of(tensor) == "values" else tensor.shape
+    if shape is not None and tuple(shape) != shape_of(numbers):
+        yield Fault(path, f"the gradient of {path[-1]!r} has its shape {list(shape)}, got {list(shape_of(numbers))}")
+
+
+def code_faults(said: Mapping[str, Json], base: Path, codes: Collection[str]) -> Iterator[Fault]:
+    """Rule codes that no rule has; `said` in the keys of a spec. Patterns are the models' matter, so only well-formed ones are looked at."""
+    for key, place in (("select", ("rules", "select")), ("ignore", ("rules", "ignore"))):
+        rules = said.get("rules")
+        listed = rules.get(key) if isinstance(rules, Mapping) else None
+        for index, code in enumerate(listed if isinstance(listed, list) else ()):
+            if isinstance(code, str) and code.startswith("GV") and not any(known.startswith(code) for known in codes):
+                yield Fault((*base, *place, index), f"no rule {code!r}; {allowed(code, sorted(codes))}")
+    expect = said.get("expect")
+    for index, code in enumerate(expect if isinstance(expect, list) else ()):
+        if isinstance(code, str) and code.startswith("GV") and len(code) == len("GV101") and code not in codes:
+            yield Fault((*base, "expect", index), f"no rule {code!r}; {allowed(code, sorted(codes))}")
+
+
+def tag_faults(said: Mapping[str, Json], base: Path) -> Iterator[Fault]:
+    """Tags that `-m` could not name."""
+    tags = said.get("tags")
+    for index, tag in enumerate(tags if isinstance(tags, list) else ()):
+        if tag in LOGIC:
+            yield Fault((*base, "tags", index), f"the tag {tag!r} is a word of `-m` expressions: choose another")

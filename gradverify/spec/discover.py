@@ -1,0 +1,143 @@
+"""Paths as a person gives them to spec files: folders searched, `PATH::NAME` taken apart, and where to look when nothing is given."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gradverify.model.case import Case
+from gradverify.model.problem import Problem
+from gradverify.spec.document import decode
+from gradverify.spec.fault import allowed
+from gradverify.spec.project import Project, project_of
+
+SUFFIXES = (".yaml", ".yml")
+OWN_SUFFIXES = (".gradverify.yaml", ".gradverify.yml")
+SKIPPED = {"node_modules", "__pycache__", "site-packages", "venv", "build", "dist"}
+SPEC_FOLDER = "specs"
+HAS_KEY = re.compile(r"""^(?:---[ \t]+)?\{?[ \t]*["']?gradverify["']?[ \t]*:""", re.MULTILINE)
+LOOKS_LIKE_ONE = re.compile(r"""^checks[ \t]*:(?=.*^[ \t]+(?:-[ \t]+)?function[ \t]*:)""", re.MULTILINE | re.DOTALL)
+HEAD = 1 << 20  # bytes of a file that are looked at; the loader reads no larger ones
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`files` are relative to cwd where they lie below it, in the order given, each once. `names`: file → the names asked for after `::`
+    (files asked for as a whole are not in it). `message` says what was searched when nothing was found."""
+
+    files: tuple[Path, ...] = ()
+    names: Mapping[Path, tuple[str, ...]] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+    project: Project = Project()
+    message: str | None = None
+
+
+def discover(paths: Sequence[str], cwd: Path) -> Found:
+    """The spec files that `paths` name; without paths those of the project, of `specs/`, or every `*.gradverify.yaml` below `cwd`."""
+    project = project_of(cwd)
+    if paths:
+        return _given(paths, cwd, project)
+    if project.paths and project.folder is not None:
+        return _given([_shown(project.folder / path, cwd).as_posix() for path in project.paths], cwd, project)
+    if (cwd / SPEC_FOLDER).is_dir():
+        return _given([SPEC_FOLDER], cwd, project)
+    files = tuple(_shown(file, cwd) for file in _walk(cwd) if file.name.endswith(OWN_SUFFIXES))
+    message = None if files else f"no specs: neither `paths` in [tool.gradverify], nor {SPEC_FOLDER}/, nor *{OWN_SUFFIXES[0]} below {cwd}"
+    return Found(files, {}, project.problems, project, message)
+
+
+def _given(paths: Sequence[str], cwd: Path, project: Project) -> Found:
+    files: dict[Path, Path] = {}
+    names: dict[Path, list[str]] = {}
+    whole: set[Path] = set()
+    problems, empty = list(project.problems), []
+    for text in paths:
+        place, _, name = text.partition("::")
+        found = _members(place, cwd)
+        if isinstance(found, Problem):
+            problems.append(found)
+            continue
+        empty += [] if found or (cwd / place).is_file() else [place]
+        kept = [files.setdefault((cwd / file).resolve(), file) for file in found]
+        if "::" in text and name:
+            for file in kept:
+                names.setdefault(file, []).append(name)
+        else:
+            whole.update(kept)
+    message = f"no specs (YAML files with the key `gradverify`) below {', '.join(empty)}" if empty else None
+    asked = {file: tuple(wanted) for file, wanted in names.items() if file not in whole}
+    return Found(tuple(files.values()), asked, tuple(problems), project, message)
+
+
+def _members(place: str, cwd: Path) -> list[Path] | Problem:
+    """The one file, or the specs of a folder, as shown."""
+    path = cwd / place
+    try:
+        if path.is_dir():
+            return [_shown(file, cwd) for file in _walk(path) if file.suffix in SUFFIXES and is_spec(file)]
+        if path.exists():
+            return [_shown(path, cwd)]
+    except (OSError, ValueError) as error:
+        return Problem(f"cannot be read: {error}", place)
+    near = _near(path)
+    return Problem("no such file or folder" + (f"; {near}" if near else ""), place)
+
+
+def _near(path: Path) -> str | None:
+    names = [item.name for item in path.parent.iterdir()] if path.parent.is_dir() else []
+    text = allowed(path.name, names)
+    return text.split(";")[0] if "did you mean" in text else None
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """All YAML files below a folder, sorted; hidden folders, virtual environments and build output left out."""
+    for root, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in SKIPPED and not (Path(root) / name / "pyvenv.cfg").exists())
+        yield from (Path(root) / name for name in sorted(files) if name.endswith(SUFFIXES))
+
+
+def is_spec(file: Path) -> bool:
+    """Whether a YAML file in a folder is meant as a spec: it has the key `gradverify` at its top level, or the name, or the shape of one.
+
+    A file that looks like a spec but lacks the key is taken, so that the loader says what is missing; one that cannot be read too.
+    """
+    if file.name.endswith(OWN_SUFFIXES):
+        return True
+    try:
+        with file.open("rb") as stream:
+            text = decode(stream.read(HEAD))
+    except OSError:
+        return True
+    return isinstance(text, str) and bool(HAS_KEY.search(text) or LOOKS_LIKE_ONE.search(text))
+
+
+def _shown(file: Path, cwd: Path) -> Path:
+    """The file relative to `cwd` where it lies below it, else as given."""
+    normal = Path(os.path.normpath(file))
+    try:
+        return normal.relative_to(os.path.normpath(cwd))
+    except ValueError:
+        return normal
+
+
+def select(found: Found, cases: Iterable[Case]) -> tuple[tuple[Case, ...], tuple[Problem, ...]]:
+    """The cases that `PATH::NAME` asked for (all of a file named as a whole), and a problem for every name that no case has."""
+    cases = tuple(cases)
+    chosen = tuple(case for case in cases if _asked(found, case))
+    problems = [_unmatched(file, name, cases) for file, names in found.names.items() for name in names]
+    return chosen, tuple(problem for problem in problems if problem)
+
+
+def _asked(found: Found, case: Case) -> bool:
+    names = found.names.get(Path(case.spec.path))
+    return names is None or case.name in names or case.check in names
+
+
+def _unmatched(file: Path, name: str, cases: Iterable[Case]) -> Problem | None:
+    known = [known for case in cases if Path(case.spec.path) == file for known in (case.name, case.check)]
+    if name in known:
+        return None
+    return Problem(f"no check {name!r}; {allowed(name, tuple(dict.fromkeys(known)), 'checks')}", file.as_posix())

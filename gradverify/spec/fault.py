@@ -1,0 +1,69 @@
+"""One fault inside a document, before it has a line and a column; and the words all faults share."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from gradverify.model.case import Json
+
+Path = tuple[str | int, ...]
+"""The way to a value inside a document: ("checks", 0, "inputs", "x", "shape", 1)."""
+
+MAX_SHOWN = 60  # characters of a quoted value: enough to recognise it, short enough for one line
+MAX_LISTED = 20  # names listed in full where no near one exists
+PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`key` says that the key itself is at fault, not its value."""
+
+    path: Path
+    message: str
+    key: bool = False
+
+
+def dotted(path: Path) -> str:
+    """`checks[0].inputs.x.shape[1]`; a key that is no plain word is quoted: `inputs['a b']`."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif PLAIN_KEY.fullmatch(part):
+            text += f".{part}" if text else part
+        else:
+            text += f"[{part!r}]"
+    return text
+
+
+def shown(value: Json) -> str:
+    """A value as its writer would recognise it: YAML's words, one line, cut."""
+    if value is None:
+        return "nothing (null)"
+    if isinstance(value, str):
+        return _cut(repr(value))
+    if isinstance(value, float):
+        return {"nan": ".nan", "inf": ".inf", "-inf": "-.inf"}.get(str(value), str(value))
+    return _cut(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
+
+
+def nearest(word: str, names: Collection[str]) -> str | None:
+    """The name that `word` most likely misspells; capitals do not count."""
+    folded = {name.casefold(): name for name in names}
+    close = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=0.6)
+    return folded[close[0]] if close else None
+
+
+def allowed(word: str, names: Collection[str], kind: str = "allowed") -> str:
+    """`did you mean 'shape'?`, or what is allowed where nothing is near; both where the list is short."""
+    near = nearest(word, names)
+    listed = f"{kind}: {', '.join(names)}" if names and (len(names) <= MAX_LISTED or near is None) else ""
+    return "; ".join(part for part in (f"did you mean {near!r}?" if near else "", listed) if part)

@@ -1,0 +1,148 @@
+"""Spec files to cases: all problems of all files at once, never an exception for what a person wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path as FilePath
+
+from gradverify.model.case import Case, Json, Search
+from gradverify.model.problem import Problem
+from gradverify.spec.build import Built, World, build
+from gradverify.spec.check_sense import Builtins, code_faults, tag_faults
+from gradverify.spec.document import Document, read
+from gradverify.spec.fault import Fault, Path, dotted
+from gradverify.spec.names import DOTTED
+from gradverify.spec.schema import FORMAT_VERSION, Spec
+from gradverify.spec.schema_settings import RunSettings, Settings
+from gradverify.spec.settings import Layer, as_written, layer_of
+from gradverify.spec.unsupported import settings_faults
+from gradverify.spec.wording import validated
+
+NOBODY = Layer("")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Every sound case, in the order written, and every problem. `layers`: by case id, where its settings come from (`settings.origins`)."""
+
+    cases: tuple[Case, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    layers: Mapping[str, tuple[Layer, ...]] = field(default_factory=dict)
+
+
+def load(
+    files: Sequence[FilePath], *, builtins: Builtins, codes: Collection[str], project: Layer = NOBODY, options: Layer = NOBODY, cwd: FilePath | None = None,
+) -> Loaded:
+    """All cases of `files`, which are shown as given and read relative to `cwd` (default: the current folder).
+
+    `builtins`: each built-in's parameter names; `codes`: the rule codes there are; `project`, `options`: the layers below and above the specs'.
+    """
+    project, project_problems = _vetted(project, codes)
+    options, option_problems = _vetted(options, codes)
+    folder = cwd or FilePath.cwd()
+    parts = [_file(file, folder, World("", folder, builtins, codes, project, options)) for file in files]
+    problems = [problem for part in parts for problem in part.problems]
+    return Loaded(
+        tuple(case for part in parts for case in part.cases), (*project_problems, *option_problems, *problems),
+        {name: layers for part in parts for name, layers in part.layers.items()})
+
+
+def _vetted(layer: Layer, codes: Collection[str]) -> tuple[Layer, tuple[Problem, ...]]:
+    """The layer, and what is wrong with it; a faulty one is emptied, so that its faults are reported once and not by every case."""
+    written = as_written(layer)
+    checked = validated(RunSettings, written, ())
+    typed = checked if isinstance(checked, tuple) else ()
+    faults = (*typed, *(() if typed else (*settings_faults(written, ()), *code_faults(written, (), codes))))
+    problems = tuple(Problem(fault.message, layer.origin, path=dotted(fault.path)) for fault in faults)
+    if problems or not isinstance(checked, RunSettings):
+        return Layer(layer.origin), problems
+    return layer_of(checked, layer.origin), ()
+
+
+def _file(file: FilePath, cwd: FilePath, world: World) -> Loaded:
+    document = read(file.as_posix(), cwd / file)
+    if isinstance(document, tuple):
+        return Loaded(problems=document)
+    data = document.data
+    if not isinstance(data, dict):
+        return Loaded(problems=(document.problem(Fault((), "a spec is a mapping that begins with `gradverify: 1`")),))
+    folder = (cwd / file).resolve().parent
+    world, faults = _spec(data, replace(world, file=file.as_posix(), folder=folder))
+    built, check_faults = _checks(document, world)
+    problems = (document.problem(fault) for fault in (*faults, *check_faults))
+    ordered = sorted(dict.fromkeys(problems), key=lambda problem: (problem.line or 0, problem.column or 0))
+    return Loaded(tuple(item.case for item in built), tuple(ordered), {item.case.id: item.layers for item in built})
+
+
+def _spec(data: Mapping[str, Json], world: World) -> tuple[World, tuple[Fault, ...]]:
+    """The world with the file's own defaults and search path, and the faults of everything but its checks."""
+    checks = data.get("checks")
+    top = {key: value for key, value in data.items() if key != "checks"} | ({"checks": [] if isinstance(checks, list) else checks} if "checks" in data else {})
+    checked = validated(Spec, top, ())
+    defaults = data.get("defaults")
+    written = defaults if isinstance(defaults, dict) else {}
+    faults = [_version(fault, data) for fault in (checked if isinstance(checked, tuple) else ())]
+    if not any(fault.path[:1] == ("defaults",) for fault in faults):
+        faults += (*settings_faults(written, ("defaults",)), *code_faults(written, ("defaults",), world.codes), *tag_faults(written, ("defaults",)))
+    faults += (*_folder_faults(data.get("path"), world.folder), *_import_faults(data.get("import")))
+    settings = validated(Settings, written, ())
+    sound = settings if isinstance(settings, Settings) else Settings()
+    return replace(world, defaults=sound, matrix=written.get("matrix"), search=_search(data, world.folder)), tuple(faults)
+
+
+def _version(fault: Fault, data: Mapping[str, Json]) -> Fault:
+    """The two sentences about `gradverify: 1` that a newcomer is likely to meet."""
+    if fault.path == () and "gradverify" not in data and "'gradverify'" in fault.message:
+        return Fault((), f"the key `gradverify: {FORMAT_VERSION}` (the format's version) is missing")
+    version = data.get("gradverify")
+    if fault.path == ("gradverify",) and isinstance(version, int) and not isinstance(version, bool):
+        return Fault(fault.path, f"format version {version} is unknown: this gradverify reads version {FORMAT_VERSION}")
+    return fault
+
+
+def _listed(value: Json) -> list[str]:
+    return [value] if isinstance(value, str) else [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+def _folder_faults(value: Json, folder: FilePath) -> Iterator[Fault]:
+    for index, place in enumerate(_listed(value)):
+        if place and not (folder / place).is_dir():
+            yield Fault(_member(value, "path", index), f"no folder {place!r} (looked for {(folder / place).resolve()})")
+
+
+def _import_faults(value: Json) -> Iterator[Fault]:
+    for index, name in enumerate(_listed(value)):
+        if name and not DOTTED.fullmatch(name):
+            yield Fault(_member(value, "import", index), f"{name!r} is no module's name")
+
+
+def _member(value: Json, key: str, index: int) -> Path:
+    return (key, index) if isinstance(value, list) else (key,)
+
+
+def _search(data: Mapping[str, Json], folder: FilePath) -> Search:
+    return Search(str(folder), tuple(str((folder / place).resolve()) for place in _listed(data.get("path"))), tuple(_listed(data.get("import"))))
+
+
+def _checks(document: Document, world: World) -> tuple[tuple[Built, ...], tuple[Fault, ...]]:
+    """The cases of all checks; a name that two of them share is a fault of the second."""
+    raw = document.data.get("checks")
+    built: list[Built] = []
+    faults: list[Fault] = []
+    lines: dict[str, int] = {}
+    for index, check in enumerate(raw if isinstance(raw, list) else ()):
+        base: Path = ("checks", index)
+        line = document.line(base)
+        cases, own = build(check, base, line, world)
+        faults += own
+        taken = next((item.case.name for item in cases if item.case.name in lines), None)
+        if taken is not None:
+            faults.append(Fault((*base, "name" if "name" in check else "function"), f"the name {taken!r} is taken by the check on line {lines[taken]}"
+                                + ("" if "name" in check else ": give this one a `name`")))
+            continue
+        lines |= {item.case.name: line for item in cases}
+        built += cases
+    return tuple(built), tuple(faults)
+
+

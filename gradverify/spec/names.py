@@ -1,0 +1,69 @@
+"""What `function`, `reference` and the other import keys can name, told apart by form alone; nothing is imported."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+
+from gradverify.spec.fault import allowed
+
+DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+FORMS = "write a built-in's name, module:attribute, module.attribute or file.py:attribute"
+OWN_FORMS = "write module:attribute, module.attribute or file.py:attribute"
+
+
+def resolve(text: str, folder: Path, builtins: Collection[str] = ()) -> tuple[str, str | None]:
+    """(the name as it is looked up, a complaint or None). Files become absolute, relative to `folder`, the spec's own."""
+    if ":" in text:
+        place, _, attribute = text.rpartition(":")
+        return _in_file(text, place, attribute, folder) if _is_file(place) else (text, _module_complaint(place, attribute))
+    if _is_file(text):
+        return text, f"no attribute named in {text!r}: write {text}:Name"
+    if "." in text:
+        return text, None if DOTTED.fullmatch(text) else f"{text!r} is no name; {FORMS}"
+    return text, _builtin_complaint(text, builtins)
+
+
+def own_name(target: str) -> str:
+    """The function's own name: what a check is called where it has no name."""
+    return re.split(r"[:./\\]", target)[-1]
+
+
+def _is_file(place: str) -> bool:
+    return place.endswith(".py") or "/" in place or "\\" in place
+
+
+def _in_file(text: str, place: str, attribute: str, folder: Path) -> tuple[str, str | None]:
+    path = (folder / place).resolve()
+    if not DOTTED.fullmatch(attribute):
+        return text, f"{attribute!r} is no attribute's name; write {place}:Name"
+    if path.suffix != ".py":
+        return text, f"{place!r} is no Python file (.py)"
+    if not path.is_file():
+        return text, missing(place, folder)
+    return f"{path}:{attribute}", None
+
+
+def missing(place: str, folder: Path) -> str:
+    """The complaint about a file that is not there, with its nearest neighbour."""
+    path = (folder / place).resolve()
+    if path.is_dir():
+        return f"{place!r} is a folder, not a file"
+    names = [item.name for item in path.parent.iterdir()] if path.parent.is_dir() else []
+    near = allowed(path.name, names) if names else f"the folder {path.parent} does not exist"
+    return f"no file {place!r} (looked for {path})" + (f"; {near}" if "did you mean" in near or not names else "")
+
+
+def _module_complaint(module: str, attribute: str) -> str | None:
+    if DOTTED.fullmatch(module) and DOTTED.fullmatch(attribute):
+        return None
+    return f"{module + ':' + attribute!r} is no name; {OWN_FORMS}"
+
+
+def _builtin_complaint(text: str, builtins: Collection[str]) -> str | None:
+    if text in builtins:
+        return None
+    if not builtins:
+        return f"{text!r} names no module; {OWN_FORMS}"
+    return f"unknown built-in {text!r}; {allowed(text, tuple(builtins), 'built-ins')} (an own function: module:attribute or file.py:attribute)"

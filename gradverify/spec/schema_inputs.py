@@ -1,0 +1,85 @@
+"""The format of one tensor input: its shape, how it is drawn, what is done with it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import Discriminator, Field, Tag, WithJsonSchema
+
+from gradverify.spec.values import (
+    UNSAID,
+    Device,
+    Either,
+    Finite,
+    Integer,
+    NotNegativeInteger,
+    Numbers,
+    Positive,
+    Strict,
+    TensorDtype,
+    Text,
+)
+
+DRAWS = ("normal", "uniform", "integers", "choice", "linspace", "fill", "values", "file", "kind", "make")
+"""The keys that say where a tensor's numbers come from; one tensor has at most one."""
+
+GIVEN = ("values", "file")
+"""The draws that bring their own shape."""
+
+FinitePair = Annotated[list[Finite], Field(min_length=2, max_length=2)]
+Layout = Literal["contiguous", "transposed", "strided", "expanded", "offset", "channels_last"]
+Kind = Literal["spd", "orthogonal", "lower_triangular", "simplex", "unit_vector", "permutation", "one_hot", "mask"]
+
+
+class Tensor(Strict):
+    """One tensor: `{shape: [2, 3]}` draws a standard normal one."""
+
+    shape: list[NotNegativeInteger] = Field(
+        UNSAID, description="Its shape; `[]` is 0-dim, zero-size dimensions are allowed. Left out with `values` and `file`.", examples=[[2, 3]])
+    normal: FinitePair = Field([0.0, 1.0], description="Drawn from a normal distribution: `[mean, std]`.", examples=[[0, 1]])
+    uniform: FinitePair = Field(UNSAID, description="Drawn uniformly: `[low, high]`.", examples=[[0.5, 1.5]])
+    integers: Annotated[list[Integer], Field(min_length=2, max_length=2)] = Field(
+        UNSAID, description="Whole numbers: `[low, high]`, high excluded; int64 unless `dtype` says otherwise.", examples=[[0, 10]])
+    choice: list[Finite] = Field(UNSAID, description="Each element is one of these numbers.", examples=[[-1, 1]], min_length=1)
+    linspace: FinitePair = Field(UNSAID, description="Evenly spaced from a to b, both included: `[a, b]`; one dimension.", examples=[[-3, 3]])
+    fill: Annotated[float | str, Either("a number, or a complex number such as '1+2j'")] = Field(
+        UNSAID, description="Every element is this number.", examples=[0.5])
+    values: Numbers = Field(
+        UNSAID, description="The numbers themselves, nested like the tensor; complex ones as text: `'1+2j'`.", examples=[[[2.0, 1.5], [1.0, 2.0]]])
+    file: Text = Field(
+        UNSAID, description="A file of numbers, relative to the spec: `.npy`, `.npz#key` or `.pt`; no code in it is run.",
+        examples=["data.npy", "data.npz#weight"])
+    kind: Kind = Field(UNSAID, description="A structured draw.", examples=["spd"])
+    make: Text = Field(
+        UNSAID, description="Drawn by your own function `(shape, dtype, device, generator) -> Tensor`.", examples=["my_ops.testing:make_graph"])
+    avoid: Annotated[float | list[Finite], Either("a number or a list of numbers")] = Field(
+        UNSAID, description="Redraw elements nearer than `margin` to this number, or to one of these: keeps samples off kinks.", examples=[0])
+    margin: Positive = Field(0.1, description="How near is too near for `avoid`.", examples=[0.1])
+    distinct: Positive = Field(UNSAID, description="All elements pairwise at least this far apart (sort, max, top-k).", examples=[0.05])
+    dtype: TensorDtype = Field(UNSAID, description="Overrides the check's dtype; integer and boolean types are not differentiated.", examples=["int64"])
+    device: Device = Field(UNSAID, description="Overrides the check's device.", examples=["cpu"])
+    requires_grad: bool = Field(
+        UNSAID, description="Whether it is differentiated; default: true for floating and complex tensors.", examples=[False])
+    layout: Layout = Field("contiguous", description="The same numbers in another memory layout.", examples=["transposed"])
+    domain: FinitePair = Field(
+        UNSAID, description="Where the function is defined; steps stay inside, one-sided at the border.", examples=[[0, 1]])
+    symmetric: bool = Field(
+        False, description="The function reads a symmetric (complex: Hermitian) matrix: off-diagonal elements move in pairs.", examples=[True])
+
+
+def form(value: Any) -> str:
+    """The branch of an input value: a mapping is a tensor, a list with a mapping in it a list of tensors, all else is passed as it is."""
+    if isinstance(value, dict | Tensor):
+        return "<tensor>"
+    if isinstance(value, list) and any(isinstance(item, dict | Tensor) for item in value):
+        return "<tensors>"
+    return "<plain>"
+
+
+Plain = Annotated[Any, WithJsonSchema({"type": ["null", "boolean", "number", "string", "array"]})]
+InputValue: TypeAlias = Annotated[
+    Annotated[Tensor, Tag("<tensor>")] | Annotated[list[Tensor], Tag("<tensors>")] | Annotated[Plain, Tag("<plain>")],
+    Discriminator(form),
+]
+
+__all__ = ["DRAWS", "GIVEN", "InputValue", "Plain", "Tensor", "form"]

@@ -1,0 +1,92 @@
+"""Faults of a composed YAML tree: what PyYAML accepts and a spec does not. Each node is visited once, however often it is aliased."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from yaml.error import Mark
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from gradverify.spec.fault import shown
+from gradverify.spec.yaml12 import MAX_DEPTH, MERGE, PLAIN_TAGS, SCALARS, STRING, number
+
+MAX_NODES = 100_000  # after aliases are expanded: a 200-byte file can stand for millions
+MAX_DIGITS = 400  # the largest float64 has 309 digits
+
+MarkedFault = tuple[Mark, str]
+
+
+@dataclass(slots=True)
+class _Measure:
+    """Expanded size and depth by node identity: an alias is looked up, never walked again."""
+
+    sizes: dict[int, tuple[int, int]] = field(default_factory=dict)
+    faults: list[MarkedFault] = field(default_factory=list)
+
+
+def tree_faults(root: Node) -> Iterator[MarkedFault]:
+    """All of them: tags, duplicate and non-string keys, numbers that do not fit; or an expansion that is too large."""
+    measure = _Measure()
+    size, depth = _visit(root, measure)
+    if size > MAX_NODES:
+        yield root.start_mark, f"{size:,} values once its aliases are expanded; at most {MAX_NODES:,} are read"
+    elif depth > MAX_DEPTH:
+        yield root.start_mark, f"nested more than {MAX_DEPTH} levels deep once its aliases are expanded"
+    yield from measure.faults
+
+
+def _visit(node: Node, measure: _Measure) -> tuple[int, int]:
+    """(nodes, levels) below and including this one, with every alias counted in full."""
+    known = measure.sizes.get(id(node))
+    if known is None:
+        measure.faults += _own_faults(node)
+        below = [_visit(child, measure) for child in _children(node)]
+        known = 1 + sum(size for size, _ in below), 1 + max((depth for _, depth in below), default=0)
+        measure.sizes[id(node)] = known
+    return known
+
+
+def _children(node: Node) -> list[Node]:
+    if isinstance(node, MappingNode):
+        return [child for pair in node.value for child in pair]
+    return node.value if isinstance(node, SequenceNode) else []
+
+
+def _own_faults(node: Node) -> Iterator[MarkedFault]:
+    if node.tag not in PLAIN_TAGS:
+        yield node.start_mark, f"the tag {_short(node.tag)} is not allowed: a spec holds plain data"
+    elif isinstance(node, ScalarNode):
+        yield from _scalar_faults(node)
+    elif isinstance(node, MappingNode):
+        yield from _key_faults(node)
+
+
+def _short(tag: str) -> str:
+    return tag.replace("tag:yaml.org,2002:", "!!")
+
+
+def _scalar_faults(node: ScalarNode) -> Iterator[MarkedFault]:
+    pattern = SCALARS.get(node.tag)
+    if pattern is None:
+        return
+    if not pattern.match(node.value):
+        yield node.start_mark, f"{shown(node.value)} is no {_short(node.tag).lstrip('!')}"
+    elif len(node.value) > MAX_DIGITS:
+        yield node.start_mark, f"a number of {len(node.value):,} characters; at most {MAX_DIGITS} are read"
+    elif node.tag.endswith("float") and math.isinf(number(node.value)) and "inf" not in node.value.lower():
+        yield node.start_mark, f"{node.value} does not fit into a float64; infinity is written .inf"
+
+
+def _key_faults(node: MappingNode) -> Iterator[MarkedFault]:
+    first: dict[str, Mark] = {}
+    for key, _ in node.value:
+        if not isinstance(key, ScalarNode):
+            yield key.start_mark, "a list or mapping cannot be a key"
+        elif key.tag not in (STRING, MERGE):
+            yield key.start_mark, f"the key {key.value or 'null'} is no string: put it in quotes"
+        elif key.value in first:
+            yield key.start_mark, f"duplicate key {key.value!r}: first on line {first[key.value].line + 1}, again on line {key.start_mark.line + 1}"
+        else:
+            first[key.value] = key.start_mark

@@ -1,0 +1,138 @@
+"""pydantic's errors as sentences of the house: what was expected, what was found, what to write instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from gradverify.model.case import Json
+from gradverify.spec.fault import Fault, Path, allowed, shown
+from gradverify.spec.values import is_tag
+from gradverify.spec.yaml12 import FLOAT, INT
+
+Model = TypeVar("Model", bound=BaseModel)
+Ctx = dict[str, Any]
+
+BOOLEAN_WORDS = {"yes", "no", "on", "off", "y", "n"}
+SPECIAL_NUMBERS = {"nan": ".nan", "inf": ".inf", "+inf": ".inf", "-inf": "-.inf", "infinity": ".inf"}
+TYPES = {
+    "int_type": "an integer", "float_type": "a number", "bool_type": "true or false", "string_type": "text", "list_type": "a list",
+    "dict_type": "a mapping", "model_type": "a mapping", "int_from_float": "an integer",
+}
+PATTERNS = {
+    "cpu": "cpu, cuda, cuda:<number> or auto",
+    "GV[0-9]{3}": "a rule code such as GV101",
+    "GV[0-9]{0,3}": "a rule code such as GV101, or a prefix such as GV1",
+    "module:": "cuda, cuda:<number> or module:<name>",
+    r"^[A-Za-z_][\w.-]*$": "a word of letters, digits, `_`, `-` and `.`, beginning with a letter",
+}
+
+
+def validated(model: type[Model], data: Json, base: Path) -> Model | tuple[Fault, ...]:
+    """The model of `data`, which stands at `base` in its document, or all that is wrong with it."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        return tuple(_fault(model, item, base) for item in error.errors(include_url=False))
+
+
+def _fault(model: type[BaseModel], error: Any, base: Path) -> Fault:
+    kind, loc, value, ctx = error["type"], error["loc"], error["input"], error.get("ctx", {})
+    path = (*base, *(part for part in loc if not is_tag(part)))
+    if kind == "extra_forbidden":
+        return Fault(path, _unknown_key(loc[-1], value, keys_at(model, loc[:-1])), key=True)
+    if kind == "missing":
+        return Fault(path[:-1], f"the key {loc[-1]!r} is missing")
+    if loc and is_tag(loc[-1]) and (kind in TYPES or kind == "literal_error"):
+        return Fault(path, _expected(loc[-1][1 : loc[-1].index(">")], value, ctx))
+    return Fault(path, _sentence(kind, value, ctx, error["msg"]))
+
+
+def _unknown_key(key: str, value: Json, known: list[str]) -> str:
+    if value is None and ":" in key:
+        return f"unknown key {key!r}: put a space after the colon: `{key.replace(':', ': ', 1)}`"
+    return f"unknown key {key!r}; {allowed(key, known)}"
+
+
+def keys_at(model: type[BaseModel], loc: tuple[str | int, ...]) -> list[str]:
+    """The keys of the model that a location inside `model` leads to."""
+    for part in loc:
+        field = next((info for name, info in model.model_fields.items() if part in (name, info.alias)), None)
+        model = next(_models_in(field.annotation), model) if field else model
+    return [info.alias or name for name, info in model.model_fields.items()]
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and not get_args(annotation) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models_in(argument)
+
+
+def _sentence(kind: str, value: Json, ctx: Ctx, msg: str) -> str:
+    if kind in TYPES:
+        return _expected(TYPES[kind], value, {})
+    special = SENTENCES.get(kind)
+    return special(value, ctx) if special else f"{msg[:1].lower()}{msg[1:]}, got {shown(value)}"
+
+
+def _expected(what: str, value: Json, ctx: Ctx) -> str:
+    """`expected an integer, got 'three'`, with what to change where the slip is a known one."""
+    names = re.findall(r"'([^']*)'", ctx.get("expected", ""))
+    hints = (number_hint(value), _boolean_hint(what, value), allowed(value, names) if names and isinstance(value, str) else None)
+    hint = next((hint for hint in hints if hint), None)
+    return f"expected {what}, got {shown(value)}" + (f"; {hint}" if hint and hint != f"allowed: {', '.join(names)}" else "")
+
+
+def number_hint(value: Json) -> str | None:
+    """What turns a text that looks like a number into one."""
+    if not isinstance(value, str):
+        return None
+    if INT.match(value) or FLOAT.match(value):
+        return "remove the quotes"
+    if value.lower() in SPECIAL_NUMBERS:
+        return f"in YAML this number is written {SPECIAL_NUMBERS[value.lower()]}"
+    bare = value.replace("_", "")
+    return f"write {bare}" if bare != value and (INT.match(bare) or FLOAT.match(bare)) else None
+
+
+def _boolean_hint(what: str, value: Json) -> str | None:
+    is_word = isinstance(value, str) and value.lower() in BOOLEAN_WORDS
+    return "in YAML 1.2 this is text: write true or false" if is_word and "true" in what else None
+
+
+def _literal(value: Json, ctx: Ctx) -> str:
+    names = re.findall(r"'([^']*)'", ctx["expected"])
+    if not names:
+        return f"expected {ctx['expected']}, got {shown(value)}" + (f"; {hint}" if (hint := number_hint(value)) else "")
+    if not isinstance(value, str):
+        return f"expected one of {', '.join(names)}; got {shown(value)}"
+    return f"unknown value {shown(value)}; {allowed(value, names)}"
+
+
+def _pattern(value: Json, ctx: Ctx) -> str:
+    what = next((text for mark, text in PATTERNS.items() if mark in ctx["pattern"]), ctx["pattern"])
+    return f"expected {what}, got {shown(value)}"
+
+
+def _size(value: Json, ctx: Ctx) -> str:
+    bounds = {"min_length": "at least", "max_length": "at most"}
+    bound = next(f"{word} {ctx[key]}" for key, word in bounds.items() if key in ctx)
+    return f"expected a list of {bound} {'value' if bound.endswith(' 1') else 'values'}, got {ctx['actual_length']}"
+
+
+SENTENCES: dict[str, Callable[[Json, Ctx], str]] = {
+    "expected": lambda value, ctx: shown(value),
+    "literal_error": _literal,
+    "string_pattern_mismatch": _pattern,
+    "too_short": _size,
+    "too_long": _size,
+    "string_too_short": lambda value, ctx: "expected text, got an empty one",
+    "finite_number": lambda value, ctx: f"expected a finite number, got {shown(value)}",
+    "greater_than": lambda value, ctx: f"must be greater than {ctx['gt']:g}, got {shown(value)}",
+    "greater_than_equal": lambda value, ctx: f"must be at least {ctx['ge']:g}, got {shown(value)}",
+    "less_than": lambda value, ctx: f"must be less than {ctx['lt']:g}, got {shown(value)}",
+}
