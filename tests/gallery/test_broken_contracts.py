@@ -1,0 +1,153 @@
+"""Faults whose numbers are right, or that no number shows: each is really there, and really gone from the right twin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import gradcheck
+
+from tests.gallery.twins import INPUTS, draw, gradients, load, values
+
+
+def raw_backward(twin: Any, inputs: tuple[Any, ...], grad_output: Tensor) -> Any:
+    """What `backward` itself returns, before autograd casts and sums it."""
+    returned: list[Any] = []
+
+    class Watched(twin):
+        @staticmethod
+        def backward(ctx, grad):
+            returned.append(twin.backward(ctx, grad))
+            return returned[-1]
+
+    try:
+        torch.autograd.grad(Watched.apply(*inputs), inputs[0], grad_output)
+    except RuntimeError:
+        assert returned, "backward was never reached"
+    return returned[0]
+
+
+def saved_and_read(twin: Any, inputs: tuple[Any, ...]) -> tuple[int, int]:
+    """How many tensors a forward packs, and how many of them its backward unpacks."""
+    packed: list[Tensor] = []
+    read: list[Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: packed.append(tensor) or tensor, lambda tensor: read.append(tensor) or tensor):
+        output = twin.apply(*inputs)
+        output.backward(torch.full_like(output, -1.5))
+    return len(packed), len(read)
+
+
+def test_the_tutorials_product_is_right_for_ones_and_deaf_to_everything_else():
+    module, inputs = load("mul_ignores_grad_output"), INPUTS["mul_ignores_grad_output"]()
+    ones = torch.ones(2, 3, dtype=torch.float64)
+    torch.testing.assert_close(gradients(module.Faulty, inputs, ones), gradients(module.Right, inputs, ones))
+    torch.testing.assert_close(gradients(module.Faulty, inputs, -3 * ones), gradients(module.Faulty, inputs, ones))
+    torch.testing.assert_close(gradients(module.Right, inputs, -3 * ones), tuple(-3 * g for g in gradients(module.Right, inputs, ones)))
+
+
+def test_the_tutorials_relu_returns_right_values_and_damages_grad_output():
+    module, inputs = load("relu_modifies_grad_output"), INPUTS["relu_modifies_grad_output"]()
+    faulty_cotangent, right_cotangent = (torch.full((4,), 5.0, dtype=torch.float64) for _ in range(2))
+    faulty, right = gradients(module.Faulty, inputs, faulty_cotangent), gradients(module.Right, inputs, right_cotangent)
+    assert faulty[0].tolist() == right[0].tolist() == [0.0, 0.0, 5.0, 5.0]
+    assert faulty_cotangent.tolist() == [0.0, 0.0, 5.0, 5.0]
+    assert right_cotangent.tolist() == [5.0] * 4
+
+
+def test_the_tutorials_sigmoid_is_right_on_the_cpu():
+    module, inputs = load("numpy_sigmoid"), INPUTS["numpy_sigmoid"]()
+    assert gradcheck(module.Faulty.apply, inputs)
+    torch.testing.assert_close(module.Faulty.apply(*inputs), torch.sigmoid(*inputs))
+    assert module.Faulty.apply(torch.tensor(0.0, dtype=torch.float64)).item() == 0.5
+
+
+def test_the_tutorials_sigmoid_works_only_where_numpy_can_see_the_tensor():
+    """A meta tensor, like a CUDA tensor, has no NumPy view; the twin in torch does not mind."""
+    module, elsewhere = load("numpy_sigmoid"), torch.zeros(3, device="meta")
+    with pytest.raises((TypeError, RuntimeError), match=r"numpy|meta"):
+        module.Faulty.apply(elsewhere)
+    assert module.Right.apply(elsewhere).shape == (3,)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_the_tutorials_sigmoid_raises_on_cuda():
+    with pytest.raises(TypeError, match="numpy"):
+        load("numpy_sigmoid").Faulty.apply(torch.zeros(3, device="cuda"))
+
+
+def test_the_tutorials_sum_saves_a_tensor_that_backward_never_reads():
+    module, inputs = load("add_saves_unused"), INPUTS["add_saves_unused"]()
+    assert saved_and_read(module.Faulty, inputs) == (1, 0)
+    assert saved_and_read(module.Right, inputs) == (0, 0)
+
+
+@pytest.mark.parametrize("name", ["drops_factor", "mul_ignores_grad_output", "relu_modifies_grad_output", "numpy_sigmoid", "gives_index_a_gradient"])
+def test_other_faults_read_what_they_save(name):
+    packed, read = saved_and_read(load(name).Faulty, INPUTS[name]())
+    assert packed == read > 0
+
+
+@pytest.mark.parametrize("twin, dtype", [("Faulty", torch.float32), ("Right", torch.float64)])
+def test_the_float32_gradient_is_what_backward_returns_and_autograd_hides(twin, dtype):
+    inputs, grad_output = INPUTS["returns_float32_gradient"](), torch.ones(2, 3, dtype=torch.float64)
+    twin = getattr(load("returns_float32_gradient"), twin)
+    assert raw_backward(twin, inputs, grad_output).dtype == dtype
+    seen = gradients(twin, inputs, grad_output)[0]
+    assert seen.dtype == torch.float64
+    assert torch.equal(seen, inputs[0].exp()) == (dtype == torch.float64)
+
+
+def test_one_gradient_for_two_inputs_is_refused_by_autograd():
+    module, inputs = load("returns_too_few_gradients"), INPUTS["returns_too_few_gradients"]()
+    with pytest.raises(RuntimeError, match="incorrect number of gradients"):
+        gradients(module.Faulty, inputs)
+    assert len(gradients(module.Right, inputs)) == 2
+
+
+def test_a_transposed_shape_is_refused_by_autograd():
+    module, inputs = load("returns_wrong_shape"), INPUTS["returns_wrong_shape"]()
+    with pytest.raises(RuntimeError, match="invalid gradient at index 1"):
+        gradients(module.Faulty, inputs)
+    assert gradients(module.Right, inputs)[1].shape == (3, 4)
+
+
+@pytest.mark.parametrize("twin, shape", [("Faulty", (3, 2)), ("Right", (2,))])
+def test_the_unsummed_gradient_is_what_backward_returns_and_autograd_sums(twin, shape):
+    inputs, grad_output = INPUTS["returns_unsummed_gradient"](), torch.ones(3, 2, dtype=torch.float64)
+    twin = getattr(load("returns_unsummed_gradient"), twin)
+    assert raw_backward(twin, inputs, grad_output)[1].shape == shape
+    assert gradients(twin, inputs, grad_output)[1].tolist() == [3.0, 3.0]
+
+
+def test_the_fast_path_leaves_the_class_out_of_the_graph():
+    module, (x,) = load("bypasses_backward"), INPUTS["bypasses_backward"]()
+    assert module.Faulty.apply(x).grad_fn.name() == "MulBackward0"
+    assert module.Right.apply(x).grad_fn.name() == "RightBackward"
+    assert module.Faulty.apply(torch.zeros(module.Faulty.SMALL, requires_grad=True)).grad_fn.name() == "FaultyBackward"
+
+
+@pytest.mark.parametrize("twin, expected", [("Faulty", torch.float64), ("Right", None)])
+def test_an_integer_index_gets_a_float_gradient_that_autograd_drops(twin, expected):
+    inputs, grad_output = INPUTS["gives_index_a_gradient"](), torch.ones(3, 2, dtype=torch.float64)
+    twin = getattr(load("gives_index_a_gradient"), twin)
+    returned = raw_backward(twin, inputs, grad_output)[1]
+    assert (returned if expected is None else returned.dtype) is expected
+    assert gradients(twin, inputs, grad_output)[0][:, 0].tolist() == [1.0, 0.0, 0.0, 2.0]
+
+
+def test_a_stack_of_no_rows_raises_for_an_empty_batch_alone():
+    module, empty = load("stacks_no_rows"), (torch.zeros(0, 3, dtype=torch.float64, requires_grad=True),)
+    assert gradcheck(module.Faulty.apply, (draw(2, 3),))
+    with pytest.raises(RuntimeError, match="non-empty TensorList"):
+        gradients(module.Faulty, empty)
+    assert gradients(module.Right, empty)[0].shape == (0, 3)
+
+
+def test_what_forward_did_not_keep_is_missed_in_backward_alone():
+    module, inputs = load("reads_what_forward_did_not_keep"), (values(1.0, 2.0), 2.5)
+    assert module.Faulty.apply(*inputs).tolist() == [2.5, 5.0]
+    with pytest.raises(AttributeError, match="factor"):
+        gradients(module.Faulty, inputs)
+    assert gradients(module.Right, inputs, torch.ones(2, dtype=torch.float64))[0].tolist() == [2.5, 2.5]
