@@ -14,6 +14,7 @@ from gradverify.numerics.flat import flat_all, scales, writable_view
 UNIT = {torch.float64: 2.0**-53, torch.complex128: 2.0**-53, torch.float32: 2.0**-24, torch.complex64: 2.0**-24}
 RATIO = 3.6             # of the two steps; no integer, so that an oscillation cannot alias at both (method.md 2.1)
 STEP_POWER = 0.25       # h = u^(1/4) s: truncation h^2 and rounding u/h both far below rtol
+SMALLEST = 0.1          # of the tensor's RMS: a step scaled to a tiny element alone would drown in the rounding of f
 ROUNDING = 4.0          # ulps of f that a difference of two values may carry
 
 
@@ -80,7 +81,8 @@ class TwoSteps:
 
     def columns(self, buffers: Buffers, x: Tensor, index: int, columns: Sequence[int], base: Tensor) -> Derivative:
         unit = UNIT[x.dtype]
-        wide = scales(x)[list(columns)] * unit**STEP_POWER
+        scale = scales(x)
+        wide = scale.clamp_min(SMALLEST * float(scale.square().mean().sqrt()))[list(columns)] * unit**STEP_POWER
         samples = [buffers.sample(index, columns, (wide / ratio).tolist()) for ratio in (1.0, RATIO)]
         coarse, fine = ((s.up - s.down) / s.step for s in samples)
         size = torch.stack([base.abs().unsqueeze(1).expand_as(fine), samples[1].up.abs(), samples[1].down.abs()]).amax(0)

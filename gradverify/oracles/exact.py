@@ -25,8 +25,7 @@ def compare_values(ours: Tensor, theirs: Tensor, settings: Settings, unit: float
     """Two implementations' outputs, flat [m]: the floor is rounding of the tensor's typical size."""
     typical = theirs[theirs.isfinite()].square().mean().sqrt().nan_to_num(nan=0.0)
     same_infinity = (ours == theirs) & theirs.isinf()
-    seen = _compared(ours[~same_infinity].unsqueeze(1), theirs[~same_infinity].unsqueeze(1), compare.FLOOR * unit * typical, settings, unit, 0, False)
-    return seen
+    return _compared(ours[~same_infinity].unsqueeze(1), theirs[~same_infinity].unsqueeze(1), compare.FLOOR * unit * typical, settings, unit, 0, False)
 
 
 def _compared(analytic: Tensor, value: Tensor, floor: Tensor, settings: Settings, unit: float, first: int, keep_map: bool) -> Tally:

@@ -23,7 +23,7 @@ from gradverify.model.result import Finding
 from gradverify.numerics.derivative import Outcome
 from gradverify.rules.shown import element_name
 
-CATCHES = "forgets_the_scale"
+CATCHES = "forgets_the_offset"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

@@ -26,7 +26,7 @@ from gradverify.model.result import Comparison, Finding
 from gradverify.numerics.derivative import Outcome
 from gradverify.rules.shown import comparison, differs
 
-CATCHES = "averages_over_features"
+CATCHES = "forgets_the_scale"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

@@ -26,7 +26,7 @@ from gradverify.numerics.derivative import Outcome
 from gradverify.numerics.tally import Tally
 from gradverify.rules.shown import comparison, differs
 
-CATCHES = "sums_instead_of_mean"
+CATCHES = "averages_over_features"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

@@ -27,7 +27,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.subject.graph import Edge, RawReturn
 
-CATCHES = "returns_too_few_gradients"
+CATCHES = "returns_float32_gradient"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

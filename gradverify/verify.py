@@ -1,0 +1,203 @@
+"""A Subject under all its rules: what a check is, from top to bottom."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from types import ModuleType
+
+from torch import Tensor
+
+from gradverify.evidence import Evidence
+from gradverify.model.case import Case, Settings
+from gradverify.model.codec import to_json
+from gradverify.model.result import CaseResult, Comparison, Finding, FunctionInfo, InputInfo, OutputInfo, RuleRun, Verdict
+from gradverify.rules.catalogue import RuleInfo, rules
+from gradverify.subject.failure import UserCodeError
+from gradverify.subject.subject import Subject
+
+# Later ones rest on earlier ones: no Jacobian is judged after GV201, and what remains open is said last.
+ORDER = ("GV008", "GV006", "GV216", "GV212", "GV217", "GV221", "GV202", "GV224", "GV201", "GV107", "GV106", "GV105", "GV102", "GV103", "GV101",
+         "GV111", "GV009", "GV007")
+STOPPING = frozenset({"GV001", "GV002", "GV003", "GV006", "GV008"})      # after these nothing more can be said of the check
+EXPLAINING = frozenset({"GV212", "GV217", "GV221"})     # why the engine refused what backward returned
+SPECIFIC = (("GV002", "GV003", "GV006"), ("GV205", "GV206"), ("GV212",), ("GV102", "GV103"), ("GV201",), ("GV202", "GV203", "GV204"), ("GV207",),
+            ("GV208",), ("GV209", "GV210", "GV211"), ("GV104",), ("GV107", "GV106"), ("GV101", "GV111"))    # command-line.md, most to least
+ENTRIES_REASON = "every element of the Jacobian is compared, one input element moved at a time"
+COULD_MISS = "nothing at these inputs: every element was compared"
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What one rule left."""
+
+    run: RuleRun
+    findings: tuple[Finding, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
+
+
+def verify(subject: Subject) -> CaseResult:
+    """The result of all selected rules on a subject. What the user's code raises becomes a finding."""
+    evidence = Evidence(subject)
+    infos = {info.code: info for info in rules()}
+    examined = list(_examine_all(evidence, infos))
+    findings = specific(_completed(finding, infos, subject) for each in examined for finding in each.findings)
+    verdict = _verdict(findings)
+    result = described(subject.case, subject)
+    return replace(
+        result, verdict=verdict, reason=_reason(verdict, findings), calls=subject.calls, findings=findings,
+        inputs=_inputs(subject), outputs=_outputs(evidence), rules=tuple(each.run for each in examined),
+        comparisons=tuple(comparison for each in examined for comparison in each.comparisons),
+        mode="entries", mode_reason=ENTRIES_REASON, could_miss=COULD_MISS)
+
+
+def failed(case: Case, error: UserCodeError) -> CaseResult:
+    """The result of a case whose subject could not be prepared."""
+    infos = {info.code: info for info in rules()}
+    finding = _with_severity(Finding(error.code, error.message, hint=error.hint, frames=error.frames), infos, case.settings.strict)
+    return replace(described(case), verdict="error", reason=finding.message, findings=(finding,))
+
+
+def described(case: Case, subject: Subject | None = None) -> CaseResult:
+    """A result that says what was to be checked, with nothing found yet."""
+    found = subject.target if subject else None
+    function = FunctionInfo(case.target, found.kind, _shown_path(found.file), found.line) if found else FunctionInfo(case.target)
+    return CaseResult(case.id, case.spec, case.name, function, case.settings.device, case.settings.dtype, case.settings.seed,
+                      settings_shown(case.settings), "pass", expect=case.expect)
+
+
+def settings_shown(settings: Settings) -> dict[str, object]:
+    """The settings as the report has them, tolerances filled in."""
+    atol, rtol = settings.tolerances()
+    shown: dict[str, object] = to_json(replace(settings, atol=atol, rtol=rtol))
+    return shown
+
+
+# ---- rules
+def _examine_all(evidence: Evidence, infos: dict[str, RuleInfo]) -> Iterator[Examined]:
+    found: frozenset[str] = frozenset()
+    stopped: str | None = None
+    for info in sorted(infos.values(), key=lambda info: ORDER.index(info.code) if info.code in ORDER else -1):
+        if info.code not in ORDER:
+            continue
+        if not _selected(info.code, evidence.settings):
+            yield Examined(RuleRun(info.code, "ignored"))
+        elif stopped:
+            yield Examined(RuleRun(info.code, "not_applicable", f"the check stopped at {stopped}"))
+        else:
+            examined = _examine(info, evidence, found)
+            found |= {finding.code for finding in examined.findings}
+            stopped = next((finding.code for finding in examined.findings if finding.code in STOPPING), None) or _broken(evidence, found)
+            yield examined
+
+
+def _selected(code: str, settings: Settings) -> bool:
+    chosen = not settings.select or code.startswith(settings.select)
+    return chosen and not (settings.ignore and code.startswith(settings.ignore))
+
+
+def _broken(evidence: Evidence, found: frozenset[str]) -> str | None:
+    """The rule that explains why backward raises, once one was found: nothing that needs a backward can run then."""
+    explains = sorted(found & EXPLAINING)
+    return explains[0] if explains and evidence.backward.error is not None else None
+
+
+def _examine(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Examined:
+    rule = _module(info)
+    before = evidence.subject.calls
+    try:
+        reason = rule.applies(evidence, found)
+        if reason is not None:
+            return Examined(RuleRun(info.code, "not_applicable", reason, evidence.subject.calls - before))
+        seen = list(rule.check(evidence))
+    except UserCodeError as error:
+        finding = Finding(error.code, error.message, hint=error.hint, frames=error.frames)
+        return Examined(RuleRun(info.code, "not_applicable", error.message, evidence.subject.calls - before), (finding,))
+    run = RuleRun(info.code, "ran", calls=evidence.subject.calls - before)
+    return Examined(run, tuple(each for each in seen if isinstance(each, Finding)), tuple(each for each in seen if isinstance(each, Comparison)))
+
+
+def _module(info: RuleInfo) -> ModuleType:
+    return importlib.import_module(f"gradverify.rules.{info.module}")
+
+
+# ---- findings
+def specific(findings: Iterator[Finding]) -> tuple[Finding, ...]:
+    """One fault, one code: at one (input, output) the most specific finding stands and lists the others in `also`."""
+    kept: list[Finding] = []
+    for finding in sorted(findings, key=_rank):
+        better = next((i for i, other in enumerate(kept) if _explains(other, finding)), None)
+        if better is None:
+            kept.append(finding)
+        elif finding.code not in (kept[better].code, *kept[better].also):
+            kept[better] = replace(kept[better], also=(*kept[better].also, finding.code))
+    return tuple(kept)
+
+
+def _rank(finding: Finding) -> int:
+    return next((rank for rank, codes in enumerate(SPECIFIC) if finding.code in codes), len(SPECIFIC))
+
+
+def _explains(better: Finding, finding: Finding) -> bool:
+    """Do both stand for one pair, and is `better` of a more specific rank? A finding without input or output stands for all of them."""
+    if _rank(better) >= _rank(finding) or _rank(finding) == len(SPECIFIC) or better.severity == "warning":
+        return False
+    same_input = better.input == finding.input or better.input is None or finding.input is None
+    return same_input and (better.output == finding.output or better.output is None or finding.output is None)
+
+
+def _completed(finding: Finding, infos: dict[str, RuleInfo], subject: Subject) -> Finding:
+    """With its rule's name and severity, and the line of backward for what is wrong with it."""
+    finding = _with_severity(finding, infos, subject.case.settings.strict)
+    if finding.file is None and finding.code >= "GV1" and subject.target.file:
+        return replace(finding, file=_shown_path(subject.target.file), line=subject.target.line, source=subject.target.source)
+    return finding
+
+
+def _with_severity(finding: Finding, infos: dict[str, RuleInfo], strict: bool) -> Finding:
+    info = infos[finding.code]
+    warning = "warning" in (finding.severity, info.severity) and not strict
+    return replace(finding, name=info.name, severity="warning" if warning else "error")
+
+
+def _verdict(findings: tuple[Finding, ...]) -> Verdict:
+    """By the rules of command-line.md."""
+    errors = {finding.code for finding in findings if finding.severity == "error"}
+    if any(code in STOPPING or code == "GV009" for code in errors):
+        return "error"
+    if any(code.startswith(("GV1", "GV2")) for code in errors):
+        return "fail"
+    return "undecided" if "GV007" in errors else "pass"
+
+
+def _reason(verdict: Verdict, findings: tuple[Finding, ...]) -> str | None:
+    if verdict not in ("error", "undecided"):
+        return None
+    return next(finding.message for finding in findings if finding.severity == "error")
+
+
+# ---- what was checked
+def _inputs(subject: Subject) -> tuple[InputInfo, ...]:
+    return tuple(InputInfo(a.name, tuple(a.value.shape), _dtype(a.value), "contiguous", a.differentiable) for a in subject.arguments if a.is_tensor)
+
+
+def _outputs(evidence: Evidence) -> tuple[OutputInfo, ...]:
+    try:
+        outputs = evidence.forward.outputs
+    except UserCodeError:
+        return ()
+    return tuple(OutputInfo(i, tuple(y.shape), _dtype(y)) for i, y in enumerate(outputs) if isinstance(y, Tensor))
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _shown_path(file: str | None) -> str | None:
+    """Relative to the current folder where it lies inside."""
+    if file is None:
+        return None
+    relative = os.path.relpath(file)
+    return file if relative.startswith(os.pardir) else relative
