@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -30,8 +30,8 @@ class World:
     codes: Collection[str]
     project: Layer
     options: Layer
-    search: Search = Search()
-    defaults: Settings = Settings()
+    search: Search = field(default_factory=Search)
+    defaults: Settings = field(default_factory=lambda: Settings.model_validate({}))
     matrix: Json = None
 
 
@@ -46,10 +46,11 @@ class Built:
 def build(raw: Json, base: Path, line: int, world: World) -> tuple[tuple[Built, ...], tuple[Fault, ...]]:
     """The cases of the check `raw` that stands at `base`, on `line`, and all its faults; a faulty variant has no case."""
     if not isinstance(raw, dict):
-        faults = validated(Check, raw, base)
-        return (), faults if isinstance(faults, tuple) else ()
+        refused = validated(Check, raw, base)
+        return (), refused if isinstance(refused, tuple) else ()
     expansion = expand(raw, base, world.matrix)
-    faults, built = list(expansion.faults), []
+    faults: list[Fault] = list(expansion.faults)
+    built: list[Built] = []
     for variant in expansion.variants:
         case, own = _judged(variant, base, line, world)
         known = {fault.path for fault in faults}
@@ -101,8 +102,15 @@ def _what_is_sound(data: dict[str, Json], base: Path, faults: tuple[Fault, ...])
         while inside and isinstance(inside[-1], int):
             inside = inside[:-1]
         pruned = _without(pruned, inside) if inside else pruned
+        if inside[:1] == ("inputs",) and len(inside) == len(("inputs", "name")):
+            pruned = pruned | {"inputs": _blank(pruned["inputs"], data["inputs"])}
     checked = validated(Check, pruned, base)
     return checked if isinstance(checked, Check) else None
+
+
+def _blank(inputs: Json, written: Json) -> Json:
+    """Inputs in their written order, null in place of what was taken out, so that counts and order stay as written."""
+    return {name: inputs.get(name) for name in written} if isinstance(inputs, dict) else inputs
 
 
 def _without(value: Json, path: Path) -> Json:

@@ -76,7 +76,8 @@ def _builtin_faults(check: Check, parameters: tuple[str, ...], base: Path) -> It
         yield Fault((*base, "inputs", name), f"{check.function} has no input {name!r}; {allowed(name, parameters, 'its inputs')}", key=True)
     for name in check.kwargs:
         if name not in parameters:
-            yield Fault((*base, "kwargs", name), f"{check.function} has no parameter {name!r}; {allowed(name, parameters, 'its parameters')}", key=True)
+            complaint = f"{check.function} has no parameter {name!r}; {allowed(name, parameters, 'its parameters')}"
+            yield Fault((*base, "kwargs", name), complaint, key=True)
     count = len(check.inputs)
     if strangers:
         return

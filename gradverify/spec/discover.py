@@ -11,7 +11,7 @@ from pathlib import Path
 from gradverify.model.case import Case
 from gradverify.model.problem import Problem
 from gradverify.spec.document import decode
-from gradverify.spec.fault import allowed
+from gradverify.spec.fault import allowed, nearest
 from gradverify.spec.project import Project, project_of
 
 SUFFIXES = (".yaml", ".yml")
@@ -31,7 +31,7 @@ class Found:
     files: tuple[Path, ...] = ()
     names: Mapping[Path, tuple[str, ...]] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
-    project: Project = Project()
+    project: Project = field(default_factory=Project)
     message: str | None = None
 
 
@@ -82,21 +82,19 @@ def _members(place: str, cwd: Path) -> list[Path] | Problem:
             return [_shown(path, cwd)]
     except (OSError, ValueError) as error:
         return Problem(f"cannot be read: {error}", place)
-    near = _near(path)
-    return Problem("no such file or folder" + (f"; {near}" if near else ""), place)
-
-
-def _near(path: Path) -> str | None:
-    names = [item.name for item in path.parent.iterdir()] if path.parent.is_dir() else []
-    text = allowed(path.name, names)
-    return text.split(";")[0] if "did you mean" in text else None
+    near = nearest(path.name, [item.name for item in path.parent.iterdir()]) if path.parent.is_dir() else None
+    return Problem("no such file or folder" + (f"; did you mean {near!r}?" if near else ""), place)
 
 
 def _walk(folder: Path) -> Iterator[Path]:
     """All YAML files below a folder, sorted; hidden folders, virtual environments and build output left out."""
     for root, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in SKIPPED and not (Path(root) / name / "pyvenv.cfg").exists())
+        folders[:] = sorted(name for name in folders if not _is_skipped(Path(root) / name))
         yield from (Path(root) / name for name in sorted(files) if name.endswith(SUFFIXES))
+
+
+def _is_skipped(folder: Path) -> bool:
+    return folder.name.startswith(".") or folder.name in SKIPPED or (folder / "pyvenv.cfg").exists()
 
 
 def is_spec(file: Path) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gradverify.model.case import Json
-from gradverify.spec.fault import Fault, Path, allowed, nearest, shown
+from gradverify.spec.fault import Fault, Path, allowed, flow, nearest, shown
 from gradverify.spec.schema_settings import Matrix, Settings
 from gradverify.spec.unsupported import layout_faults
 from gradverify.spec.wording import validated
@@ -87,7 +87,7 @@ def _combinations(axes: Mapping[str, list[Json]], exclude: list[dict[str, Json]]
 
 def label(value: Json, index: int) -> str:
     """A value as it stands in a case's name: `7`, `cuda`, `[2,3]`; a long one by its place: `#2`."""
-    text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    text = value if isinstance(value, str) else flow(value).replace(", ", ",").replace(": ", ":")
     return text if len(text) <= MAX_LABEL and text.isprintable() else f"#{index}"
 
 
@@ -166,7 +166,8 @@ def _axis_faults(axes: Mapping[str, list[Json]], used: set[str], place: Path) ->
             yield Fault((*place, name), f"the variable {name!r} is no name of letters, digits and `_`", key=True)
         elif name not in SETTERS and name not in used:
             near = nearest(name, SETTERS)
-            yield Fault((*place, name), f"${name} is used nowhere, and {name!r} is no setting" + (f"; did you mean {near!r}?" if near else ""), key=True)
+            hint = f"; did you mean {near!r}?" if near else ""
+            yield Fault((*place, name), f"${name} is used nowhere, and {name!r} is no setting{hint}", key=True)
         yield from _repeated(values, (*place, name))
 
 

@@ -15,6 +15,7 @@ Path = tuple[str | int, ...]
 
 MAX_SHOWN = 60  # characters of a quoted value: enough to recognise it, short enough for one line
 MAX_LISTED = 20  # names listed in full where no near one exists
+EXPONENT = re.compile(r"(?<=\d)(e[-+])0+(\d)")
 PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]*")
 
 
@@ -47,8 +48,13 @@ def shown(value: Json) -> str:
     if isinstance(value, str):
         return _cut(repr(value))
     if isinstance(value, float):
-        return {"nan": ".nan", "inf": ".inf", "-inf": "-.inf"}.get(str(value), str(value))
-    return _cut(json.dumps(value, ensure_ascii=False, default=str))
+        return {"nan": ".nan", "inf": ".inf", "-inf": "-.inf"}.get(str(value), flow(value))
+    return _cut(flow(value))
+
+
+def flow(value: Json) -> str:
+    """A value on one line, as short as YAML allows: `1e-6`, not `1e-06`."""
+    return EXPONENT.sub(r"\1\2", json.dumps(value, ensure_ascii=False, default=str))
 
 
 def _cut(text: str) -> str:

@@ -32,7 +32,8 @@ class Loaded:
 
 
 def load(
-    files: Sequence[FilePath], *, builtins: Builtins, codes: Collection[str], project: Layer = NOBODY, options: Layer = NOBODY, cwd: FilePath | None = None,
+    files: Sequence[FilePath], *, builtins: Builtins, codes: Collection[str], project: Layer = NOBODY, options: Layer = NOBODY,
+    cwd: FilePath | None = None,
 ) -> Loaded:
     """All cases of `files`, which are shown as given and read relative to `cwd` (default: the current folder).
 
@@ -78,7 +79,7 @@ def _file(file: FilePath, cwd: FilePath, world: World) -> Loaded:
 def _spec(data: Mapping[str, Json], world: World) -> tuple[World, tuple[Fault, ...]]:
     """The world with the file's own defaults and search path, and the faults of everything but its checks."""
     checks = data.get("checks")
-    top = {key: value for key, value in data.items() if key != "checks"} | ({"checks": [] if isinstance(checks, list) else checks} if "checks" in data else {})
+    top = {**data, "checks": []} if isinstance(checks, list) else data
     checked = validated(Spec, top, ())
     defaults = data.get("defaults")
     written = defaults if isinstance(defaults, dict) else {}
@@ -87,7 +88,7 @@ def _spec(data: Mapping[str, Json], world: World) -> tuple[World, tuple[Fault, .
         faults += (*settings_faults(written, ("defaults",)), *code_faults(written, ("defaults",), world.codes), *tag_faults(written, ("defaults",)))
     faults += (*_folder_faults(data.get("path"), world.folder), *_import_faults(data.get("import")))
     settings = validated(Settings, written, ())
-    sound = settings if isinstance(settings, Settings) else Settings()
+    sound = settings if isinstance(settings, Settings) else Settings.model_validate({})
     return replace(world, defaults=sound, matrix=written.get("matrix"), search=_search(data, world.folder)), tuple(faults)
 
 

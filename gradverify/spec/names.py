@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-from gradverify.spec.fault import allowed
+from gradverify.spec.fault import allowed, nearest
 
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 FORMS = "write a built-in's name, module:attribute, module.attribute or file.py:attribute"
@@ -50,9 +50,10 @@ def missing(place: str, folder: Path) -> str:
     path = (folder / place).resolve()
     if path.is_dir():
         return f"{place!r} is a folder, not a file"
-    names = [item.name for item in path.parent.iterdir()] if path.parent.is_dir() else []
-    near = allowed(path.name, names) if names else f"the folder {path.parent} does not exist"
-    return f"no file {place!r} (looked for {path})" + (f"; {near}" if "did you mean" in near or not names else "")
+    if not path.parent.is_dir():
+        return f"no file {place!r}: the folder {path.parent} does not exist"
+    near = nearest(path.name, [item.name for item in path.parent.iterdir()])
+    return f"no file {place!r} (looked for {path})" + (f"; did you mean {near!r}?" if near else "")
 
 
 def _module_complaint(module: str, attribute: str) -> str | None:

@@ -58,6 +58,6 @@ def scalar_complaint(value: Json, dtype: str) -> str | None:
 
 def _text_complaint(value: str, dtype: str) -> str | None:
     if not COMPLEX_NUMBER.fullmatch(value):
-        hint = number_hint(value)
+        hint = number_hint(value, finite=False)
         return f"expected a number, got {shown(value)}" + (f"; {hint}" if hint else "")
     return None if dtype in COMPLEX_DTYPES else f"the complex number {value} needs `dtype: complex128`, the dtype here is {dtype}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -35,7 +35,7 @@ class Project:
 
     folder: FilePath | None = None
     paths: tuple[str, ...] = ()
-    layer: Layer = Layer(FILE)
+    layer: Layer = field(default_factory=lambda: Layer(FILE))
     problems: tuple[Problem, ...] = ()
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from gradverify.spec.schema_inputs import InputValue
 from gradverify.spec.schema_json import published
@@ -12,6 +12,7 @@ from gradverify.spec.schema_settings import Settings
 from gradverify.spec.values import UNSAID, Either, Numbers, Strict, Text
 
 FORMAT_VERSION = 1
+Version = Annotated[int, Field(ge=FORMAT_VERSION, le=FORMAT_VERSION), WithJsonSchema({"type": "integer", "const": FORMAT_VERSION})]
 
 
 class Check(Settings):
@@ -32,10 +33,12 @@ class Check(Settings):
         UNSAID, description="Another implementation, called with the same arguments; its values and gradients are compared too.",
         examples=["my_ops.plain:rms_norm"])
     expected: dict[str, Numbers] = Field(
-        UNSAID, description="Gradients of sum(weights * output) as numbers, by input name; weights from `grad_output`.", examples=[{"x": [2.2, 110.0]}])
+        UNSAID, description="Gradients of sum(weights * output) as numbers, by input name; weights from `grad_output`.",
+        examples=[{"x": [2.2, 110.0]}])
     grad_output: Numbers = Field(UNSAID, description="The weights of `expected`; default: ones.", examples=[[1.0, 0.5]])
     gradient: Text = Field(
-        UNSAID, description="A hand-written gradient, in NumPy or torch: `fn(*inputs, grad_output) -> gradients`.", examples=["my_ops.np:mul_backward"])
+        UNSAID, description="A hand-written gradient, in NumPy or torch: `fn(*inputs, grad_output) -> gradients`.",
+        examples=["my_ops.np:mul_backward"])
     surrogate: Text = Field(
         UNSAID, description="Another function whose finite differences count: for gradients meant to differ from the forward's.",
         examples=["my_ops.soft:step"])
@@ -44,7 +47,7 @@ class Check(Settings):
 class Spec(Strict):
     """A file that says which differentiable functions to check, on which inputs, how strictly."""
 
-    gradverify: Literal[1] = Field(description="The format's version.", examples=[FORMAT_VERSION])
+    gradverify: Version = Field(description="The format's version.", examples=[FORMAT_VERSION])
     path: Annotated[Text | list[Text], Either("a folder or a list of folders")] = Field(
         [], description="Folders, relative to the spec, that are importable while it runs.", examples=[["../src"]])
     imports: Annotated[Text | list[Text], Either("a module or a list of modules")] = Field(

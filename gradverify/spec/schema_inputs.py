@@ -56,7 +56,9 @@ class Tensor(Strict):
         UNSAID, description="Redraw elements nearer than `margin` to this number, or to one of these: keeps samples off kinks.", examples=[0])
     margin: Positive = Field(0.1, description="How near is too near for `avoid`.", examples=[0.1])
     distinct: Positive = Field(UNSAID, description="All elements pairwise at least this far apart (sort, max, top-k).", examples=[0.05])
-    dtype: TensorDtype = Field(UNSAID, description="Overrides the check's dtype; integer and boolean types are not differentiated.", examples=["int64"])
+    dtype: TensorDtype = Field(
+        UNSAID, description="Overrides the check's dtype; integer and boolean types are not differentiated.",
+        examples=["int64"])
     device: Device = Field(UNSAID, description="Overrides the check's device.", examples=["cpu"])
     requires_grad: bool = Field(
         UNSAID, description="Whether it is differentiated; default: true for floating and complex tensors.", examples=[False])

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from gradverify.spec.values import COMPLEX_NUMBER, NESTED
 
@@ -26,12 +27,19 @@ ANNOTATIONS = ("description", "examples", "default")
 CHILD_LISTS, CHILDREN = ("anyOf", "allOf"), ("items", "additionalProperties")
 
 
+class AsWritten(GenerateJsonSchema):
+    """Keeps the order in which keys and examples are written: inputs are passed in order, so an example's order has a meaning."""
+
+    def sort(self, value: JsonSchemaValue, parent_key: str | None = None) -> JsonSchemaValue:
+        return value
+
+
 def published(model: type[BaseModel]) -> Schema:
     """The draft-07 schema of a model and all it holds."""
-    schema = _draft7(model.model_json_schema())
+    schema = _draft7(model.model_json_schema(schema_generator=AsWritten))
     definitions = schema.pop("definitions") | {"numbers": NUMBERS, "variable": VARIABLE}
     opened = {name: _opened(name, body) if name in OPEN else body for name, body in definitions.items()}
-    return {"$schema": DIALECT, "title": "gradverify spec"} | schema | {"definitions": dict(sorted(opened.items()))}
+    return {"$schema": DIALECT, "title": "gradverify spec", **schema, "definitions": dict(sorted(opened.items()))}
 
 
 def _draft7(node: Any) -> Any:

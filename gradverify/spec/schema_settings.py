@@ -46,9 +46,11 @@ class RunSettings(Strict):
     mode: Literal["auto", "entries", "columns", "rows", "blocks"] = Field(
         "auto", description="`entries`: every element of the Jacobian; `columns`, `rows`: every input (output) element against random "
         "cotangents (directions); `blocks`: random projections; `auto`: the strongest that `budget` affords.", examples=["entries"])
-    budget: Budget = Field(UNSAID, description="What `mode: auto` may spend on one check.", examples=[{"seconds": 10}])
+    budget: Budget = Field(UNSAID, description="What `mode: auto` may spend on one check; default: 10 seconds.", examples=[{"seconds": 10}])
     rules: Rules = Field(UNSAID, description="Which rules run; default: all that apply.", examples=[{"ignore": ["GV224"]}])
-    second_order: Tristate = Field("auto", description="Check the second derivative: `auto` where supported, `true` must, `false` not.", examples=[False])
+    second_order: Tristate = Field(
+        "auto", description="Check the second derivative: `auto` where supported, `true` must, `false` not.",
+        examples=[False])
     forward_ad: Tristate = Field("auto", description="Check forward mode: `auto` where supported, `true` must, `false` not.", examples=[False])
     vmap: Tristate = Field("auto", description="Check `torch.vmap`: `auto` where supported, `true` must, `false` not.", examples=[False])
     nondeterminism: NotNegative = Field(

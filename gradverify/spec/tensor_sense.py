@@ -57,7 +57,8 @@ def _dtype_faults(tensor: Tensor, draw: str, dtype: str, path: Path) -> Iterator
     if dtype not in INTEGER_RANGES:
         return
     if tensor.requires_grad:
-        yield Fault((*path, "requires_grad"), f"a tensor of dtype {dtype} cannot require gradients: say a floating `dtype`, or remove `requires_grad`")
+        advice = "say a floating `dtype`, or remove `requires_grad`"
+        yield Fault((*path, "requires_grad"), f"a tensor of dtype {dtype} cannot require gradients: {advice}")
     if draw not in INTEGER_DRAWS:
         key = "dtype" if tensor.dtype else draw
         yield Fault((*path, key), f"`{draw}` does not draw {dtype}; use `integers`, `fill` or `values`")
@@ -108,8 +109,9 @@ def avoided(tensor: Tensor) -> tuple[float, ...]:
 def _is_empty(tensor: Tensor, draw: str) -> bool:
     """Whether `avoid` leaves nothing to draw."""
     if draw == "integers":
-        low, high = tensor.integers
-        return high - low <= 2 * len(avoided(tensor)) * (tensor.margin + 1) and all(_near(x, tensor) for x in range(low, high))
+        first, end = tensor.integers
+        few = end - first <= 2 * len(avoided(tensor)) * (tensor.margin + 1)  # more than the neighbourhoods can hold need no look
+        return few and all(_near(x, tensor) for x in range(first, end))
     if draw == "normal":
         return tensor.normal[1] == 0 and _near(tensor.normal[0], tensor)
     low, high = tensor.uniform if draw == "uniform" else (0.0, 0.0)

@@ -48,6 +48,8 @@ def _fault(model: type[BaseModel], error: Any, base: Path) -> Fault:
         return Fault(path[:-1], f"the key {loc[-1]!r} is missing")
     if loc and is_tag(loc[-1]) and (kind in TYPES or kind == "literal_error"):
         return Fault(path, _expected(loc[-1][1 : loc[-1].index(">")], value, ctx))
+    if kind == "expected":  # no branch of an Either fits; its message says what all of them expect
+        return Fault(path, _expected(error["msg"], value, {}))
     return Fault(path, _sentence(kind, value, ctx, error["msg"]))
 
 
@@ -87,14 +89,14 @@ def _expected(what: str, value: Json, ctx: Ctx) -> str:
     return f"expected {what}, got {shown(value)}" + (f"; {hint}" if hint and hint != f"allowed: {', '.join(names)}" else "")
 
 
-def number_hint(value: Json) -> str | None:
-    """What turns a text that looks like a number into one."""
+def number_hint(value: Json, finite: bool = True) -> str | None:
+    """What turns a text that looks like a number into one; `finite`: where NaN and infinity would be refused too."""
     if not isinstance(value, str):
         return None
     if INT.match(value) or FLOAT.match(value):
         return "remove the quotes"
     if value.lower() in SPECIAL_NUMBERS:
-        return f"in YAML this number is written {SPECIAL_NUMBERS[value.lower()]}"
+        return "it must be finite" if finite else f"in YAML this number is written {SPECIAL_NUMBERS[value.lower()]}"
     bare = value.replace("_", "")
     return f"write {bare}" if bare != value and (INT.match(bare) or FLOAT.match(bare)) else None
 
@@ -125,7 +127,6 @@ def _size(value: Json, ctx: Ctx) -> str:
 
 
 SENTENCES: dict[str, Callable[[Json, Ctx], str]] = {
-    "expected": lambda value, ctx: shown(value),
     "literal_error": _literal,
     "string_pattern_mismatch": _pattern,
     "too_short": _size,

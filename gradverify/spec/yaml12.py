@@ -7,6 +7,7 @@ its own tables suffices; the shared tables of `SafeLoader` are copied, never tou
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import yaml
 from yaml.composer import ComposerError
@@ -39,9 +40,9 @@ class Loader12(yaml.SafeLoader):
         self.open_anchors: list[str | None] = []
 
     def compose_node(self, parent: Node | None, index: int) -> Node | None:
-        event = self.peek_event()
-        anchor = event.anchor
-        if isinstance(event, yaml.AliasEvent):
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        anchor, is_alias = event.anchor, isinstance(event, yaml.AliasEvent)
+        if is_alias:
             if anchor in self.open_anchors:
                 raise ComposerError(None, None, f"the alias *{anchor} stands inside its own anchor &{anchor}: a loop", event.start_mark)
             return super().compose_node(parent, index)

@@ -1,0 +1,108 @@
+"""What stands between the tables of docs/spec.md: the words that no model holds."""
+
+from __future__ import annotations
+
+INTRODUCTION = """
+# The spec format, version 1
+
+<!-- Generated from the models in gradverify/spec; edit those. -->
+
+A spec is a YAML file that says which differentiable functions to check, on which inputs, how strictly.
+`gradverify schema` prints this format as a JSON Schema, with which an editor completes and checks it.
+
+```yaml
+gradverify: 1
+
+defaults:
+  dtype: float64
+
+checks:
+  - name: linear
+    function: linear
+    inputs:
+      input:  {shape: [2, 3]}
+      weight: {shape: [4, 3]}
+      bias:   null
+
+  - name: rms norm at every shape the kernel special-cases
+    function: my_ops.rms_norm:RMSNorm
+    inputs:
+      x:      {shape: [$rows, $width]}
+      weight: {shape: [$width], uniform: [0.5, 1.5]}
+      eps:    1e-5
+    matrix:
+      rows:   [1, 7]
+      width:  [1, 127, 128, 129]
+      device: [cpu, cuda]
+    reference: my_ops.plain:rms_norm
+```
+"""
+
+FUNCTION_FORMS = """
+### What `function` can name
+
+| form | example |
+| --- | --- |
+| a built-in (`gradverify list --functions`) | `linear` |
+| an attribute of an importable module | `my_ops.act:Swish`, `my_ops.act.Swish`, `torch.nn.functional:gelu` |
+| an attribute of a Python file, relative to the spec | `../ops/act.py:Swish` |
+| a registered operator (*not supported yet*) | `torch.ops.my_lib.roi_align` |
+
+A subclass of `torch.autograd.Function` (called through `.apply`), any callable, a `torch.nn.Module` class (built with `init`; its
+parameters become inputs) or an instance. `reference`, `gradient`, `surrogate` and `inputs_from` are written the same way; `reference`
+may be a built-in too. The spec's folder, the current folder and every `path` are importable while the spec runs.
+
+### Inputs
+
+A mapping is a tensor; any other value (`4`, `null`, `true`, `mean`, `[2, 3]`) is passed as it is. Inputs are passed in the order they are
+written. A plain list works too: the names are then read from the signature. A list of tensors is not supported yet.
+"""
+
+NUMBERS = """
+A tensor has at most one of `normal`, `uniform`, `integers`, `choice`, `linspace`, `fill`, `values`, `file`, `kind` and `make`; with none of them
+it is a standard normal. A complex number in `fill`, `values` or `expected` is written as text: `'1+2j'`; it needs a complex dtype.
+
+Draws depend on `seed`, the check's name (without its matrix part) and the input's name, on nothing else: not on device, dtype, the order
+of checks or the number of workers.
+"""
+
+MATRIX = """
+Every combination of a matrix's values is one case, named `linear[rows=7,width=128]`. A variable that has the name of a setting sets that setting;
+any other is written `$name` wherever its value belongs, as a whole value: `shape: [$rows, 3]`, `reference: $reference`. A text that
+begins with a dollar sign and looks like a variable is written with two: `$$name`. At most MAX_CASES cases come from one check.
+
+```yaml
+gradverify: 1
+checks:
+  - function: mm
+    inputs:
+      x: {shape: [$rows, $inner]}
+      w: {shape: [$inner, 3]}
+    matrix:
+      rows:  [1, 7]
+      inner: [1, 128]
+      dtype: [float64, complex128]
+      exclude:
+        - {rows: 1, inner: 1}
+```
+
+Where a setting is said more than once, the later one counts: gradverify's defaults, `[tool.gradverify.defaults]` of pyproject.toml, the spec's
+`defaults`, the check, its matrix, the command line.
+"""
+
+CLOSING = """
+## YAML as it is read
+
+Numbers are YAML 1.2 numbers: `1e-6` is a number, `010` is ten, `1:30` is text. `no` and `off` are text, only `true` and `false` are booleans.
+A file is one UTF-8 document of at most 1 MiB and 100,000 values (aliases expanded). Anchors, aliases and merge keys (`<<`) work; duplicate keys,
+tabs as indentation, tags such as `!!python/…` and keys that are not text are errors. Nothing in a spec is evaluated.
+
+## Errors
+
+A spec that cannot be used is reported whole: every problem of every file with file, line, column, the path inside the document, what was
+found, what is allowed, and the nearest valid name for a misspelling. The exit code is 2, and nothing runs.
+
+    spec.yaml:9:21: checks[0].inputs.x.shape[1]: expected an integer, got 'three'
+          x: {shape: [2, three]}
+                         ^
+"""
