@@ -57,8 +57,8 @@ def test_every_file_of_the_gallery_is_checked_by_a_spec_both_faulty_and_right():
 def test_the_four_mistakes_of_the_tutorials_are_expected_as_they_are():
     expected = {(module_of(check), check.get("device", "cpu")): check.get("expect") for check in checks(SPECS / "tutorials.yaml")
                 if check["function"].endswith(":Faulty")}
-    assert expected == {("mul_ignores_grad_output", "cpu"): ["GV201"], ("relu_modifies_grad_output", "cpu"): ["GV202"], ("numpy_sigmoid", "cpu"): None,
-                        ("numpy_sigmoid", "cuda"): ["GV002"], ("add_saves_unused", "cpu"): ["GV224"]}
+    assert expected == {("mul_ignores_grad_output", "cpu"): ["GV201"], ("relu_modifies_grad_output", "cpu"): ["GV202"],
+                        ("numpy_sigmoid", "cpu"): None, ("numpy_sigmoid", "cuda"): ["GV002"], ("add_saves_unused", "cpu"): ["GV224"]}
 
 
 def test_names_are_unique_in_every_file():
