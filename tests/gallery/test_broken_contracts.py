@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from tests.gallery.twins import INPUTS, draw, gradients, load, values
+from gallery.twins import INPUTS, draw, gradients, load, values
 
 
 def raw_backward(twin: Any, inputs: tuple[Any, ...], grad_output: Tensor) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.gallery.twins import names
+from gallery.twins import names
 
 SPECS = Path(__file__).parents[2] / "specs" / "gallery"
 PREFIX = "gradverify.gallery."

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function, gradcheck, gradgradcheck
 
-from tests.gallery.twins import INPUTS, call, load, names
+from gallery.twins import INPUTS, call, load, names
 
 
 def test_every_file_has_inputs_on_which_its_fault_shows():
