@@ -31,6 +31,10 @@ def test_only_the_last_lines_printed_are_shown():
     assert "the last 20 lines" in text and "line 30" in text and "line 49" in text and "line 29" not in text
 
 
+def test_a_line_printed_over_and_over_is_shown_once():
+    assert "    a\n    b  (300 times)\n    a\n" in shown(failing(captured="a\n" + "b\n" * 300 + "a\n"))
+
+
 def test_a_broken_expectation_is_the_first_thing_said():
     assert shown(passing(expect="fail")).splitlines()[2] == "expected to fail, but passed"
 

@@ -1,6 +1,7 @@
 import pytest
 from factories import ARGV, failing, passing, raising, report, result, skipped, undecided, warned
 
+from gradverify.model.event import Selection
 from gradverify.report.look import Look
 from gradverify.report.terminal.canvas import paint
 from gradverify.report.terminal.summary import summary
@@ -32,6 +33,10 @@ def test_all_skipped_is_said_to_be_nothing(checks, line):
 def test_an_empty_run_is_said_to_be_nothing():
     empty = report(passing(), checks=())
     assert paint(summary(empty), Look(80)) == "nothing was checked in 3.40 s\n"
+
+
+def test_what_was_deselected_is_counted():
+    assert shown(passing(), selection=Selection(deselected=7)) == ["1 passed, 7 deselected in 3.40 s"]
 
 
 def test_an_interrupt_is_said_first():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -18,13 +18,15 @@ from gradverify.report.terminal.line import INDENT
 STATUS = {"ran": "ran", "not_applicable": "not applicable", "ignored": "ignored"}
 
 
-def details(check: CaseResult, look: Look) -> Iterator[RenderableType]:
-    yield from (indented(Text(line, style="dim"), INDENT, look) for line in _lines(check, look))
+def details(check: CaseResult, look: Look, origins: Mapping[str, str] | None = None) -> Iterator[RenderableType]:
+    """`origins`: setting → the place that named it; where it is known, what nobody named is left out."""
+    yield from (indented(Text(line, style="dim"), INDENT, look) for line in _lines(check, look, origins))
 
 
-def _lines(check: CaseResult, look: Look) -> Iterator[str]:
-    if check.settings:
-        yield "settings: " + ", ".join(f"{one_line(name)} {_value(value)}" for name, value in check.settings.items())
+def _lines(check: CaseResult, look: Look, origins: Mapping[str, str] | None) -> Iterator[str]:
+    settings = _settings(check, origins)
+    if settings:
+        yield f"settings: {settings}"
     if check.mode:
         yield f"mode: {check.mode}" + (f", {clean(check.mode_reason)}" if check.mode_reason else "")
     if check.could_miss:
@@ -33,7 +35,16 @@ def _lines(check: CaseResult, look: Look) -> Iterator[str]:
     yield from (_rule(rule) for rule in check.rules)
 
 
+def _settings(check: CaseResult, origins: Mapping[str, str] | None) -> str:
+    if origins is None:
+        return ", ".join(f"{one_line(name)} {_value(value)}" for name, value in check.settings.items() if value is not None)
+    named = {name: value for name, value in check.settings.items() if name in origins}
+    return ", ".join(f"{one_line(name)} {_value(value)} ({one_line(origins[name])})" for name, value in named.items())
+
+
 def _value(value: Json) -> str:
+    if isinstance(value, Mapping):
+        return " ".join(f"{one_line(str(name))}={_value(item)}" for name, item in value.items())
     return one_line(", ".join(str(item) for item in value) if isinstance(value, (list, tuple)) else str(value))
 
 

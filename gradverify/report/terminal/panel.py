@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from rich.box import ASCII, ROUNDED
 from rich.console import Group, RenderableType
@@ -62,8 +63,12 @@ def _body(check: CaseResult, look: Look) -> Iterator[RenderableType]:
     yield from _printed(check, look)
 
 
+def _repeated(line: str, times: int) -> str:
+    return line if times == 1 else f"{line}  ({times} times)"
+
+
 def _printed(check: CaseResult, look: Look) -> Iterator[RenderableType]:
-    lines = clean(check.captured or "").strip("\n").splitlines()
+    lines = [_repeated(line, len(list(same))) for line, same in groupby(clean(check.captured or "").strip("\n").splitlines())]
     if not lines:
         return
     shown = lines[-PRINTED_LINES:]

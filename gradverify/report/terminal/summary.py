@@ -35,6 +35,8 @@ def _counts(report: Report) -> Text:
     parts = [Text(f"{words.count(word)} {said}", style=status.STYLES[word]) for word, said in SAID.items() if word in words]
     if report.summary.warnings:
         parts.append(Text(counted(report.summary.warnings, "warning"), style="yellow"))
+    if report.selection.deselected:
+        parts.append(Text(f"{report.selection.deselected} deselected", style="dim"))
     if not any(word not in ("SKIP", "NOT RUN") for word in words):
         parts.insert(0, Text("nothing was checked", style="bold yellow"))
     head = Text("interrupted: ", style="bold red") if report.interrupted else Text()

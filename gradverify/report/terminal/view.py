@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -24,17 +24,17 @@ def render(report: Report, look: Look) -> str:
     return "".join(check_line(check, look, width) for check in report.checks) + closing(report, look)
 
 
-def check_line(check: CaseResult, look: Look, name_width: int = 0) -> str:
+def check_line(check: CaseResult, look: Look, name_width: int = 0, origins: Mapping[str, str] | None = None) -> str:
     """What is printed as one judged check ends: nothing where a quiet look meets no failure, or a check that was not run meets no verbose one."""
     if look.verbosity < (1 if check.verdict == "not_run" else 0) and not status.is_red(check):
         return ""
-    return paint(_line(check, look, name_width), look)
+    return paint(_line(check, look, name_width, origins), look)
 
 
-def _line(check: CaseResult, look: Look, name_width: int) -> Iterator[RenderableType]:
+def _line(check: CaseResult, look: Look, name_width: int, origins: Mapping[str, str] | None) -> Iterator[RenderableType]:
     yield from line(check, look, name_width)
     if look.verbosity > 0:
-        yield from details(check, look)
+        yield from details(check, look, origins)
 
 
 def closing(report: Report, look: Look) -> str:

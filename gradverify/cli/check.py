@@ -1,0 +1,92 @@
+"""`gradverify check`: read the specs, run what is selected, show it, leave the exit code of the report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+
+import typer
+
+from gradverify.cli import options as o
+from gradverify.cli.asked import Asked, Settled, settle
+from gradverify.cli.gather import Gathered, gather, sound
+from gradverify.cli.output import Output, keep, promise
+from gradverify.model.case import Case
+from gradverify.model.event import Event, Selection
+from gradverify.model.report import Report
+from gradverify.model.result import CaseResult
+
+
+def check(
+    ctx: typer.Context, paths: o.Paths = None,
+    eps: o.Eps = None, atol: o.Atol = None, rtol: o.Rtol = None, seed: o.Seed = None, device: o.Device = None, dtype: o.Dtype = None,
+    mode: o.Mode = None, select: o.Select = None, ignore: o.Ignore = None, strict: o.Strict = False,
+    keyword: o.Keyword = None, tags: o.Tags = None, exitfirst: o.ExitFirst = False,
+    undecided: o.Undecided = None, fail_on_skip: o.FailOnSkip = False, require_device: o.RequireDevice = None,
+    format: o.Format = None, report: o.Reports = None, max_rows: o.MaxRows = 10, verbose: o.Verbose = 0, quiet: o.Quiet = False,
+    color: o.Color = "auto", width: o.Width = None, no_progress: o.NoProgress = False,
+) -> int:
+    """Check gradients element by element against finite differences."""
+    return run_check(Asked(**ctx.params), ctx.obj)
+
+
+def run_check(asked: Asked, out: Output) -> int:
+    """Everything that can be refused is refused before anything runs."""
+    from gradverify.rules.catalogue import codes
+    from gradverify.running.select import select
+
+    settled = settle(asked, codes(), out, os.environ)
+    for path in settled.reports:
+        promise(path)
+    gathered = sound(gather(asked.paths or (), settled.said))
+    if gathered.message:
+        out.say(gathered.message)
+    cases = select(gathered.cases, keyword=asked.keyword, tags=asked.tags)
+    return conclude(_run(cases, gathered, settled, out), settled, out)
+
+
+def _run(cases: Sequence[Case], gathered: Gathered, settled: Settled, out: Output) -> Report:
+    from gradverify import __version__
+    from gradverify.cli.progress import Progress
+    from gradverify.cli.watch import collected, watched
+    from gradverify.model.report import fold
+
+    out.outlives_reader = bool(settled.reports)
+    progress = Progress(out.beside_stderr() if settled.progress else None)
+    events = _events(cases, gathered.written - len(cases), settled, out)
+    seen = collected(watched(events, settled.gate, progress, _shower(cases, gathered, settled, out)))
+    return fold(seen, settled.gate, __version__)
+
+
+def _events(cases: Sequence[Case], deselected: int, settled: Settled, out: Output) -> Iterator[Event]:
+    from gradverify.running.schedule import run
+
+    asked = settled.asked
+    selection = Selection(tuple(asked.paths or ()), asked.keyword, asked.tags, deselected)
+    return run(cases, argv=out.arguments, selection=selection, exitfirst=asked.exitfirst, gate=settled.gate)
+
+
+def _shower(cases: Sequence[Case], gathered: Gathered, settled: Settled, out: Output) -> Callable[[CaseResult], None]:
+    """What to do with each result as it comes: print its line, unless stdout is to carry JSON."""
+    if settled.as_json:
+        return lambda result: None
+    from gradverify.report.terminal.line import name_width
+    from gradverify.report.terminal.view import check_line
+
+    column = name_width(case.name for case in cases)
+    return lambda result: out.write(check_line(result, settled.look, column, gathered.origins.get(result.id)))
+
+
+def conclude(report: Report, settled: Settled, out: Output) -> int:
+    """Files first, so that a closed pipe cannot cost them; then what belongs at the end of stdout."""
+    from gradverify.report import json
+    from gradverify.report.terminal.view import closing
+
+    for path in settled.reports:
+        keep(path, json.render(report))
+    if report.crashed:
+        from gradverify.cli.bug import bug_report
+
+        out.say(bug_report(report.crashed, report.argv))
+    out.write(json.render(report) if settled.as_json else closing(report, settled.look))
+    return report.exit_code

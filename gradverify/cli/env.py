@@ -1,0 +1,52 @@
+"""`gradverify env`: what a bug report needs to say about a machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import typer
+
+from gradverify.cli.bug import version_of
+from gradverify.model.report import OK
+
+PACKAGES = ("gradverify", "torch", "numpy", "typer", "rich", "PyYAML", "pydantic", "Jinja2")
+VARIABLES = ("CI", "PRE_COMMIT", "NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
+
+ASK_TORCH = """
+import torch
+print("cuda build:", torch.version.cuda or torch.version.hip or "none")
+print("cuda devices:", ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())) or "none")
+print("threads:", torch.get_num_threads())
+"""
+TORCH_MAY_TAKE = 120
+"""Seconds: a first import from a slow disk takes tens of them."""
+
+
+def env(ctx: typer.Context) -> int:
+    """Print versions, platform and devices, for bug reports."""
+    ctx.obj.write("".join(f"{line}\n" for line in _lines()))
+    return OK
+
+
+def _lines() -> Iterator[str]:
+    yield f"python: {platform.python_version()} ({sys.executable})"
+    yield f"platform: {platform.platform()}, {os.cpu_count()} CPUs"
+    for package in PACKAGES:
+        yield f"{package}: {version_of(package) or 'not installed'}"
+    yield from _torch_says()
+    yield from (f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ)
+
+
+def _torch_says() -> list[str]:
+    """From a process of its own, because this one does not import torch."""
+    try:
+        told = subprocess.run([sys.executable, "-c", ASK_TORCH], capture_output=True, text=True, timeout=TORCH_MAY_TAKE, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return [f"torch could not be asked: {error}"]
+    if told.returncode:
+        return [f"torch cannot be imported: {(told.stderr.strip().splitlines() or ['no message'])[-1]}"]
+    return told.stdout.splitlines()

@@ -1,0 +1,49 @@
+"""From paths to cases, the way every command that reads specs goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gradverify.model.case import Case, Json
+from gradverify.model.problem import Problem, ProblemsError
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """`cases` are those that the paths name; `written` counts all of the files. `origins`: case id → setting → the place that named it.
+
+    `message` says what was searched, where there are no specs.
+    """
+
+    files: tuple[Path, ...]
+    cases: tuple[Case, ...]
+    written: int
+    problems: tuple[Problem, ...]
+    origins: Mapping[str, Mapping[str, str]]
+    message: str | None = None
+
+
+def gather(paths: Sequence[str], said: Mapping[str, Json] | None = None) -> Gathered:
+    """`said` are the settings of the command line."""
+    from gradverify.functions.catalogue import BUILTINS
+    from gradverify.rules.catalogue import codes
+    from gradverify.spec.discover import discover, select
+    from gradverify.spec.load import load
+    from gradverify.spec.settings import Layer, origins
+
+    found = discover(paths, Path.cwd())
+    loaded = load(found.files, builtins={name: builtin.parameters for name, builtin in BUILTINS.items()}, codes=codes(), project=found.project.layer,
+                  options=Layer("command line", said or {}))
+    cases, missing = select(found, loaded.cases)
+    problems = (*found.problems, *loaded.problems, *(missing if not loaded.problems else ()))
+    named = {name: origins(*layers) for name, layers in loaded.layers.items()}
+    return Gathered(found.files, cases, len(loaded.cases), problems, named, found.message)
+
+
+def sound(gathered: Gathered) -> Gathered:
+    """The same, or ProblemsError with every problem there is."""
+    if gathered.problems:
+        raise ProblemsError(gathered.problems)
+    return gathered

@@ -1,0 +1,28 @@
+"""`gradverify schema`: the JSON Schema of specs, or of the JSON report."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+
+from gradverify.cli import options as o
+from gradverify.model.report import OK
+
+
+def schema(ctx: typer.Context, report: o.ReportSchema = False) -> int:
+    """Print the JSON Schema of specs for editors; with --report, that of the JSON report."""
+    ctx.obj.write(json.dumps(_report() if report else _spec(), indent=2) + "\n")
+    return OK
+
+
+def _spec() -> object:
+    from gradverify.spec.schema import json_schema
+
+    return json_schema()
+
+
+def _report() -> object:
+    from gradverify.report.json_schema import report_schema
+
+    return report_schema()

@@ -1,0 +1,108 @@
+"""Values of options: what is allowed, and one sentence for what is not."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
+from typing import TypeVar
+
+from gradverify.model.problem import Problem, ProblemsError
+
+T = TypeVar("T")
+
+DTYPES = ("float64", "float32", "bfloat16", "float16", "complex128", "complex64")
+MODES = ("auto", "entries", "columns", "rows", "blocks")
+DEVICE = re.compile(r"cpu|auto|cuda(:\d+)?")
+LARGEST_SEED = 2**63 - 1
+"""What torch.Generator.manual_seed takes."""
+
+
+class Refused(Exception):  # noqa: N818
+    """An option's value is not allowed; the sentence to show."""
+
+
+def settled(readings: Iterable[tuple[str, str | None, Callable[[str, str], T]]]) -> dict[str, T]:
+    """(option, text or None, reader) for each option → option: value, for those given. Raises ProblemsError with every refusal."""
+    values: dict[str, T] = {}
+    problems = []
+    for option, text, read in readings:
+        if text is None:
+            continue
+        try:
+            values[option] = read(option, text)
+        except Refused as refusal:
+            problems.append(Problem(str(refusal)))
+    if problems:
+        raise ProblemsError(problems)
+    return values
+
+
+def step(option: str, text: str) -> float | str:
+    """`auto` or a finite number above 0."""
+    if text == "auto":
+        return text
+    value = _float(text)
+    if value is None or not value > 0:
+        raise Refused(f"{option} {text!r}: must be `auto` or a finite number above 0")
+    return value
+
+
+def tolerance(option: str, text: str) -> float:
+    """A finite number, 0 or above."""
+    value = _float(text)
+    if value is None or not value >= 0:
+        raise Refused(f"{option} {text!r}: must be a finite number, 0 or above")
+    return value
+
+
+def seed(option: str, text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = -1
+    if not 0 <= value <= LARGEST_SEED:
+        raise Refused(f"{option} {text!r}: must be a whole number from 0 to 2**63 - 1")
+    return value
+
+
+def device(option: str, text: str) -> str:
+    if not DEVICE.fullmatch(text):
+        raise Refused(f"{option} {text!r}: must be cpu, cuda, cuda:N or auto{nearest(text, ('cpu', 'cuda', 'auto'))}")
+    return text
+
+
+def one_of(allowed: Sequence[str]) -> Callable[[str, str], str]:
+    """A reader for exactly these words."""
+    def read(option: str, text: str) -> str:
+        if text not in allowed:
+            raise Refused(f"{option} {text!r}: must be one of {', '.join(allowed)}{nearest(text, allowed)}")
+        return text
+
+    return read
+
+
+def code_list(codes: Sequence[str]) -> Callable[[str, str], tuple[str, ...]]:
+    """A reader for codes or their beginnings, separated by commas; each must stand for at least one of `codes`."""
+    def read(option: str, text: str) -> tuple[str, ...]:
+        parts = tuple(part.strip() for part in text.split(",") if part.strip())
+        for part in parts:
+            if not any(code.startswith(part) for code in codes):
+                raise Refused(f"{option} {part!r}: no rule has a code that begins so{nearest(part, codes)}")
+        return parts
+
+    return read
+
+
+def nearest(text: str, allowed: Iterable[str]) -> str:
+    close = get_close_matches(text, list(allowed), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _float(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None

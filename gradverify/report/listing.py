@@ -1,0 +1,100 @@
+"""What there is to check: cases with their sizes, and the built-in functions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from gradverify.model.case import Case, InputRecipe, Json
+from gradverify.report.look import Look
+from gradverify.report.names import one_line
+from gradverify.report.terminal.canvas import paint
+
+CASE_HEADERS = ("check", "tags", "device", "inputs")
+FUNCTION_HEADERS = ("built-in", "what it computes")
+
+
+def cases_text(cases: Iterable[Case], look: Look) -> str:
+    """A table; in the plain format tab-separated lines, one a case, to be searched and cut."""
+    return _rows(CASE_HEADERS, [(case.id, _tags(case), case.settings.device, _inputs(case)) for case in cases], look)
+
+
+def cases_json(cases: Iterable[Case]) -> str:
+    return json.dumps([_case_data(case) for case in cases], indent=2, allow_nan=False) + "\n"
+
+
+def functions_text(functions: Iterable[tuple[str, Sequence[str], str]], look: Look) -> str:
+    """Each function as (name, its parameters, what it computes)."""
+    return _rows(FUNCTION_HEADERS, [(f"{name}({', '.join(parameters)})", summary) for name, parameters, summary in functions], look)
+
+
+def functions_json(functions: Iterable[tuple[str, Sequence[str], str]]) -> str:
+    data = [{"name": name, "parameters": list(parameters), "summary": summary} for name, parameters, summary in functions]
+    return json.dumps(data, indent=2) + "\n"
+
+
+def _rows(headers: Sequence[str], rows: Sequence[Sequence[str]], look: Look) -> str:
+    cells = [[one_line(cell) for cell in row] for row in rows]
+    if not look.boxes:
+        return "".join("\t".join(row).rstrip("\t") + "\n" for row in cells)
+    return paint(_grid(headers, cells, look), look)
+
+
+def _grid(headers: Sequence[str], rows: Sequence[Sequence[str]], look: Look) -> list[RenderableType]:
+    grid = Table(box=None if look.ascii else SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False, header_style="dim")
+    for header in headers:
+        grid.add_column(Text(header), overflow="fold", style="cyan" if header == headers[0] else "")
+    for row in rows:
+        grid.add_row(*(Text(cell) for cell in row))
+    return [grid]
+
+
+def _tags(case: Case) -> str:
+    marks = [*case.tags, *(f"requires {what}" for what in case.requires), *(["skip"] if case.skip else [])]
+    return ", ".join(marks)
+
+
+def _inputs(case: Case) -> str:
+    if case.inputs_from:
+        return f"from {case.inputs_from}"
+    return " ".join(_input(place, recipe) for place, recipe in enumerate(case.inputs))
+
+
+def _input(place: int, recipe: InputRecipe) -> str:
+    name = recipe.name if recipe.name is not None else str(place)
+    if recipe.tensor is None:
+        return f"{name}={json.dumps(recipe.value)}"
+    shape = _shape(recipe)
+    return f"{name}[{','.join(map(str, shape))}]" if shape is not None else f"{name}[from a file]"
+
+
+def _shape(recipe: InputRecipe) -> tuple[int, ...] | None:
+    """None where only a file's content could tell."""
+    if recipe.tensor is None:
+        return None
+    if recipe.tensor.shape is None and recipe.tensor.draw == "values":
+        return _nesting(recipe.tensor.arguments)
+    return recipe.tensor.shape
+
+
+def _nesting(values: Json) -> tuple[int, ...]:
+    if not isinstance(values, (list, tuple)):
+        return ()
+    return (len(values), *(_nesting(values[0]) if values else ()))
+
+
+def _case_data(case: Case) -> Json:
+    return {"id": case.id, "name": case.name, "function": case.target, "tags": case.tags, "device": case.settings.device,
+            "dtype": case.settings.dtype, "inputs": [_input_data(recipe) for recipe in case.inputs], "skip": case.skip,
+            "requires": case.requires, "spec": {"path": case.spec.path, "line": case.spec.line}}
+
+
+def _input_data(recipe: InputRecipe) -> Json:
+    if recipe.tensor is None:
+        return {"name": recipe.name, "value": recipe.value}
+    return {"name": recipe.name, "shape": _shape(recipe)}

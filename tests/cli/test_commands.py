@@ -1,0 +1,107 @@
+import json
+import subprocess
+import sys
+
+import jsonschema
+import pytest
+
+from gradverify.functions.catalogue import BUILTINS
+
+
+def test_validate_counts_what_is_sound(gradverify, spec, folder):
+    (folder / "t.yaml").write_text(spec.read_text())
+    assert gradverify("validate", "s.yaml", "t.yaml") == (0, "2 specs, 4 checks: valid\n", "")
+
+
+def test_validate_tells_every_problem_of_every_file(gradverify, folder):
+    (folder / "s.yaml").write_text("gradverify: 1\nchecks:\n  - functoin: add\n    epz: 1\n")
+    (folder / "t.yaml").write_text("gradverify: 1\nchecks: 3\n")
+    code, out, _ = gradverify("validate", "s.yaml", "t.yaml", "gone.yaml")
+    assert code == 2
+    for start in ("s.yaml:3:", "s.yaml:4:", "t.yaml:2:", "gone.yaml: no such file"):
+        assert any(line.startswith(start) for line in out.splitlines()), start
+    assert out.splitlines()[-1].endswith("problems")
+
+
+def test_validate_refuses_a_name_that_no_check_has(gradverify, spec):
+    code, out, _ = gradverify("validate", "s.yaml::othr")
+    assert code == 2 and "othr" in out and "other" in out
+
+
+def test_validate_without_specs_is_5(gradverify, folder):
+    code, out, err = gradverify("validate")
+    assert (code, out) == (5, "") and "no specs" in err
+
+
+def test_list_shows_ids_tags_and_sizes(gradverify, spec):
+    code, out, _ = gradverify("list", "s.yaml")
+    assert code == 0 and out.splitlines() == ["s.yaml::op[a=1]\tfast\tcpu\tx[2] y[2]", "s.yaml::other\t\tcpu\tx[3] y[3]"]
+
+
+def test_list_selects(gradverify, spec):
+    assert [case["name"] for case in json.loads(gradverify("list", "s.yaml", "-m", "fast", "--format", "json")[1])] == ["op[a=1]"]
+    assert gradverify("list", "s.yaml", "-k", "nothing")[:2] == (5, "")
+
+
+def test_list_functions_is_the_catalogue(gradverify, folder):
+    assert [row["name"] for row in json.loads(gradverify("list", "--functions", "--format", "json")[1])] == list(BUILTINS)
+
+
+def test_schema_prints_schemas(gradverify):
+    for arguments in (["schema"], ["schema", "--report"]):
+        code, out, _ = gradverify(*arguments)
+        jsonschema.Draft7Validator.check_schema(json.loads(out))
+        assert code == 0
+    assert "checks" in out and gradverify("schema")[1] != out
+
+
+def test_explain_prints_a_page(gradverify):
+    code, out, _ = gradverify("explain", "gv201")
+    assert code == 0 and out.startswith("GV201 backward-linear") and "severity: error" in out
+
+
+def test_explain_knows_its_neighbours(gradverify):
+    code, out, err = gradverify("explain", "GV225")
+    assert (code, out) == (2, "") and "no rule 'GV225'" in err and "did you mean GV2" in err
+
+
+def test_env_says_what_a_bug_report_needs(gradverify):
+    code, out, _ = gradverify("env")
+    assert code == 0
+    for line in ("python: ", "platform: ", "gradverify: ", "torch: 2", "cuda devices: ", "threads: "):
+        assert any(found.startswith(line) for found in out.splitlines()), line
+
+
+def test_version_names_torch_too(gradverify):
+    from gradverify import __version__
+
+    code, out, _ = gradverify("--version")
+    assert code == 0 and out.startswith(f"gradverify {__version__} (torch 2.")
+
+
+LIGHT = """
+import sys
+sys.argv = ["gradverify", *{arguments!r}]
+from gradverify.__main__ import main
+try:
+    main()
+except SystemExit as leaving:
+    assert leaving.code in (0, None), leaving.code
+heavy = sorted(name for name in sys.modules if name.split(".")[0] in ("torch", "numpy"))
+assert not heavy, heavy[:3]
+"""
+
+
+@pytest.mark.parametrize("arguments", [
+    ["--help"], ["check", "--help"], ["--version"], ["validate", "s.yaml"], ["list", "s.yaml"], ["list", "--functions"], ["schema"],
+    ["schema", "--report"], ["explain", "GV101"]], ids=" ".join)
+def test_light_commands_import_neither_torch_nor_numpy(spec, folder, arguments):
+    code = LIGHT.format(arguments=arguments)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_console_script_imports_nothing_at_its_top():
+    code = "import sys; before = set(sys.modules); import gradverify.__main__; print(sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "['gradverify', 'gradverify.__main__']"

@@ -1,0 +1,126 @@
+"""The whole program as a shell sees it."""
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+RIGHT = """gradverify: 1
+checks:
+  - {name: "op[a=1]", function: "op.py:Square", inputs: {x: {shape: [3]}}}
+"""
+OP = """import torch
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, = ctx.saved_tensors
+        return 2 * x * grad_output
+"""
+
+
+@pytest.fixture
+def op(folder):
+    """`op(old, new)` writes a spec and an op of one's own, with a change in its code."""
+
+    def write(old="", new=""):
+        (folder / "s.yaml").write_text(RIGHT)
+        (folder / "op.py").write_text(OP.replace(old, new) if old else OP)
+
+    return write
+
+
+@pytest.mark.parametrize("old, new, arguments, code, said", [
+    ("", "", [], 0, "PASS       op[a=1]"), ("2 * x", "-2 * x", [], 1, "y0[0]"), ("x * x", "x.view(7)", [], 3, "GV002 forward-raised"),
+    ("", "", ["-k", "nothing"], 5, "nothing was checked")])
+def test_an_op_of_ones_own(process, op, old, new, arguments, code, said):
+    op(old, new)
+    done = process("check", "s.yaml", *arguments)
+    assert done.returncode == code and said in done.stdout and "Traceback" not in done.stderr
+
+
+def test_a_typo_in_a_spec_is_2_with_line_and_column(process, op, folder):
+    op()
+    (folder / "s.yaml").write_text(RIGHT.replace("inputs", "inptus"))
+    done = process("check", "s.yaml")
+    assert done.returncode == 2 and re.search(r"^s\.yaml:3:\d+: ", done.stderr) and done.stdout == ""
+
+
+@pytest.mark.parametrize("arguments", [["check", "s.yaml"], ["list", "--functions"], ["--help"]], ids=" ".join)
+def test_a_reader_that_goes_away_hears_nothing_of_it(process, op, folder, arguments):
+    op("2 * x", "-2 * x")
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = process(*arguments, capture_output=False, stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert done.returncode == 141 and done.stderr == ""
+
+
+def test_an_ascii_stdout_does_not_crash(process, op):
+    op("2 * x", "-2 * x")
+    done = process("check", "s.yaml", "--format", "table", env={"PYTHONIOENCODING": "ascii", "COLUMNS": "80"}, text=False)
+    assert done.returncode == 1 and done.stdout.isascii() and b"+- FAIL" in done.stdout and b"Traceback" not in done.stderr
+
+
+def test_what_the_users_code_prints_stays_out_of_stdout(process, op):
+    op("return x * x", "print('NOISE'); return x * x")
+    done = process("check", "s.yaml", "--format", "json")
+    assert done.returncode == 0 and done.stdout.startswith("{") and done.stdout.endswith("}\n") and '"captured": "NOISE' in done.stdout
+
+
+def test_ctrl_c_keeps_what_there_is(process, op, folder):
+    op("return x * x", "open('started', 'w').close(); time.sleep(100); return x * x")
+    (folder / "op.py").write_text("import time\n" + (folder / "op.py").read_text())
+    running = subprocess.Popen([sys.executable, "-m", "gradverify", "check", "s.yaml", "--report", "json:r.json"], cwd=folder, text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 60
+    while not (folder / "started").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=60)
+    report = json.loads((folder / "r.json").read_text())
+    assert running.returncode == report["exit_code"] == 130 and report["checks"][0]["verdict"] == "not_run"
+    assert out.splitlines()[-1].startswith("interrupted: ") and err == ""
+
+
+def on_a_terminal(folder, *arguments, env=None):
+    """Both streams on one pseudo-terminal: (exit code, what was drawn)."""
+    parent, child = pty.openpty()
+    cleared = {name: value for name, value in os.environ.items() if name not in ("CI", "NO_COLOR", "PRE_COMMIT", "FORCE_COLOR")}
+    running = subprocess.Popen([sys.executable, "-m", "gradverify", *arguments], stdin=child, stdout=child, stderr=child, cwd=folder,
+                               env={**cleared, "TERM": "xterm", "COLUMNS": "80", **(env or {})})
+    os.close(child)
+    drawn = b""
+    while True:
+        try:
+            part = os.read(parent, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        drawn += part
+    os.close(parent)
+    return running.wait(timeout=120), drawn.decode(errors="replace")
+
+
+def test_a_terminal_gets_colour_and_frames_and_keeps_its_cursor(op, folder):
+    op("2 * x", "-2 * x")
+    code, drawn = on_a_terminal(folder, "check", "s.yaml")
+    assert code == 1 and "\x1b[1;31mFAIL" in drawn and "╭" in drawn and "op[a=1]" in drawn
+    assert drawn.count("\x1b[?25l") == drawn.count("\x1b[?25h")
+
+
+@pytest.mark.parametrize("variable", [{"CI": "1"}, {"TERM": "dumb"}, {"PRE_COMMIT": "1"}], ids=str)
+def test_no_escape_sequence_where_nobody_watches(op, folder, variable):
+    op()
+    code, drawn = on_a_terminal(folder, "check", "s.yaml", env=variable)
+    assert code == 0 and "\x1b" not in drawn and "PASS       op[a=1]" in drawn
