@@ -67,13 +67,18 @@ def _import(module: str, what: str) -> ModuleType:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and (module == error.name or module.startswith(error.name + ".")):
-            searched = ", ".join(dict.fromkeys(entry for entry in sys.path if Path(entry or ".").is_dir()))
-            raise UserCodeError(CODE, f"{what}: there is no module {error.name!r}", hint=f"searched: {searched}") from None
+            raise UserCodeError(CODE, f"{what}: there is no module {error.name!r}", hint=_searched()) from None
         raise UserCodeError(CODE, f"{what}: importing {module!r} raised {describe(error)}", user_frames(error)) from error
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
         raise UserCodeError(CODE, f"{what}: importing {module!r} raised {describe(error)}", user_frames(error)) from error
+
+
+def _searched() -> str:
+    """Where a module was looked for: folders of the user's by name, the interpreter's own as one."""
+    folders = [entry for entry in dict.fromkeys(sys.path) if Path(entry or ".").is_dir() and not entry.startswith((sys.prefix, sys.base_prefix))]
+    return f"searched: {', '.join(folders)} and what is installed in {sys.prefix}; `path:` in the spec adds folders"
 
 
 def _forget_namesake(top: str) -> None:

@@ -40,6 +40,7 @@ class Subject:
         self.arguments, self.kwargs = tuple(arguments), dict(kwargs)
         self.calls = Calls()
         self.writes = False
+        self._on_cuda = any(argument.is_tensor and argument.value.is_cuda for argument in self.arguments)
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -58,6 +59,7 @@ class Subject:
         """The flattened outputs (pytree leaves) with gradients on. Raises UserCodeError (GV002)."""
         self.calls = replace(self.calls, forward=self.calls.forward + 1)
         values = self._arguments(inputs)
+        self._reseed(0)
         with blamed("GV002", "forward"), torch.enable_grad():
             return list(pytree.tree_leaves(self._call(values), is_leaf=lambda leaf: leaf is None))
 
@@ -74,6 +76,15 @@ class Subject:
     def counted_backward(self) -> None:
         """Called before every backward."""
         self.calls = replace(self.calls, backward=self.calls.backward + 1)
+        self._reseed(1)
+
+    def _reseed(self, offset: int) -> None:
+        """Every forward draws the same random numbers (dropout, samplers), every backward others."""
+        if self.case.settings.reseed:
+            seed = self.case.settings.seed + offset
+            torch.default_generator.manual_seed(seed)
+            if self._on_cuda:
+                torch.cuda.manual_seed_all(seed)
 
     def _arguments(self, inputs: Sequence[Tensor]) -> list[Any]:
         moved = iter(inputs)
