@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path as FilePath
 
 from gradverify.model.case import Json
-from gradverify.spec.expand import VARIABLE
 from gradverify.spec.fault import Fault, Path, allowed
 from gradverify.spec.names import resolve
 from gradverify.spec.numbers import number_faults, shape_of
@@ -14,7 +14,7 @@ from gradverify.spec.schema import Check
 from gradverify.spec.schema_inputs import Tensor
 from gradverify.spec.tensor_sense import draw_of, dtype_of, tensor_faults
 
-INPUT_NAME = VARIABLE.pattern.removeprefix(r"\$")
+PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OWN_TARGETS = ("gradient", "surrogate", "inputs_from")
 LOGIC = ("and", "or", "not")  # the words of `-m TAGEXPR`
 
@@ -47,7 +47,7 @@ def _input_faults(check: Check, base: Path, dtype: str, folder: FilePath) -> Ite
         yield Fault((*base, "inputs_from"), "`inputs` and `inputs_from` both give the inputs: keep one", key=True)
     for name, value in members(check):
         path = (*base, "inputs", name)
-        if isinstance(name, str) and not VARIABLE.fullmatch(f"${name}"):
+        if isinstance(name, str) and not PARAMETER.fullmatch(name):
             yield Fault(path, _name_complaint(name, value), key=True)
         if isinstance(value, Tensor):
             yield from tensor_faults(value, path, dtype, folder)
@@ -72,7 +72,7 @@ def members(check: Check) -> Iterator[tuple[str | int, Json]]:
 def _builtin_faults(check: Check, parameters: tuple[str, ...], base: Path) -> Iterator[Fault]:
     names = tuple(check.inputs) if isinstance(check.inputs, dict) else ()
     strangers = [name for name in names if name not in parameters]
-    for name in strangers:
+    for name in filter(PARAMETER.fullmatch, strangers):
         yield Fault((*base, "inputs", name), f"{check.function} has no input {name!r}; {allowed(name, parameters, 'its inputs')}", key=True)
     for name in check.kwargs:
         if name not in parameters:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 
@@ -71,9 +71,14 @@ def _file(file: FilePath, cwd: FilePath, world: World) -> Loaded:
     folder = (cwd / file).resolve().parent
     world, faults = _spec(data, replace(world, file=file.as_posix(), folder=folder))
     built, check_faults = _checks(document, world)
-    problems = (document.problem(fault) for fault in (*faults, *check_faults))
-    ordered = sorted(dict.fromkeys(problems), key=lambda problem: (problem.line or 0, problem.column or 0))
-    return Loaded(tuple(item.case for item in built), tuple(ordered), {item.case.id: item.layers for item in built})
+    problems = _in_order(document.problem(fault) for fault in (*faults, *check_faults))
+    return Loaded(tuple(item.case for item in built), problems, {item.case.id: item.layers for item in built})
+
+
+def _in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """By place; one that an alias or a variable repeats stands once."""
+    first = {(problem.line or 0, problem.column or 0, problem.message): problem for problem in reversed(tuple(problems))}
+    return tuple(first[place] for place in sorted(first))
 
 
 def _spec(data: Mapping[str, Json], world: World) -> tuple[World, tuple[Fault, ...]]:
