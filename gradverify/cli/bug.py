@@ -6,13 +6,14 @@ import platform
 import shlex
 import traceback
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 
 FRAMES = 8
 
 
 def version_of(package: str) -> str | None:
     """The installed version, without importing the package."""
+    from importlib.metadata import PackageNotFoundError, version  # 27 ms that no other command needs
+
     try:
         return version(package)
     except PackageNotFoundError:

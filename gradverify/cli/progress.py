@@ -34,12 +34,15 @@ class Progress:
 
     def show(self, name: str) -> None:
         """A check began."""
-        self.clear()
         self.done += 1
+        self.wait(f"{self.done} of {self.total}  {one_line(name)}")
+
+    def wait(self, text: str) -> None:
+        """Draws `text` and the time since now."""
+        self.clear()
         if self.stream is None:
             return
-        line = _Line(f"{self.done} of {self.total}  {one_line(name)}")
-        self._live = Live(line, console=_console(self.stream), transient=True, refresh_per_second=REFRESHES,
+        self._live = Live(_Line(text), console=_console(self.stream), transient=True, refresh_per_second=REFRESHES,
                           redirect_stdout=False, redirect_stderr=False)
         self._live.start()
 

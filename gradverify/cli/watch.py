@@ -13,6 +13,7 @@ from gradverify.model.result import CaseResult
 def watched(events: Iterable[Event], gate: Gate, progress: Progress, show: Callable[[CaseResult], None]) -> Iterator[Event]:
     """The events, unchanged. `show` gets each result as the gate judges it."""
     try:
+        progress.wait("starting torch")
         for event in events:
             progress.clear()
             _tell(event, gate, progress, show)

@@ -1,4 +1,4 @@
-from factories import comparison, passing
+from factories import comparison, entry, passing
 
 from gradverify.report.look import Look
 from gradverify.report.terminal.view import check_line
@@ -25,6 +25,12 @@ def test_comparisons_are_counted_one_by_one():
     check = passing(comparisons=(comparison(mismatched=3, kinks=2, undecided=1, groups=4, max_abs_error=0.5, max_rel_error=0.25),))
     assert ("GV101 x → y0: 96 elements, 3 wrong, 2 at a kink, 1 undecided, largest error 0.5 absolute, 0.25 relative, resolves 3.1e-10, 4 groups"
             in shown(check))
+
+
+def test_a_pass_says_how_close_it_was():
+    nearest = entry(analytic=1.0, numeric=1.0 + 2.5e-7, tolerance=1e-6, outcome="pass")
+    assert "the nearest at 0.25 of its tolerance" in shown(passing(comparisons=(comparison(worst=(nearest,)),)))
+    assert "nearest" not in shown(passing())
 
 
 def test_settings_come_with_the_place_that_named_them():

@@ -11,7 +11,7 @@ from gradverify.model.case import Json
 from gradverify.model.result import CaseResult, Comparison, RuleRun
 from gradverify.report.look import Look
 from gradverify.report.names import clean, one_line, output
-from gradverify.report.numbers import bar, counted, error
+from gradverify.report.numbers import bar, counted, error, ratio
 from gradverify.report.terminal.canvas import indented
 from gradverify.report.terminal.line import INDENT
 
@@ -55,6 +55,9 @@ def _comparison(comparison: Comparison, look: Look) -> str:
     parts = [counted(comparison.elements, "element"), *(f"{count} {what}" for what, count in counts.items() if count),
              f"largest error {error(comparison.max_abs_error)} absolute, {error(comparison.max_rel_error)} relative",
              f"resolves {bar(comparison.resolution)}"]
+    nearest = comparison.worst[0] if comparison.worst else None
+    if nearest and nearest.outcome == "pass":
+        parts.append(f"the nearest at {ratio(nearest.abs_error, nearest.tolerance)} of its tolerance")
     if comparison.groups:
         parts.append(counted(comparison.groups, "group"))
     return f"{comparison.rule} {pair}: {', '.join(parts)}"

@@ -42,7 +42,7 @@ def panel(check: CaseResult, argv: Sequence[str], look: Look) -> Iterator[Render
 
 def _framed(title: Text, body: Sequence[RenderableType], look: Look) -> Panel:
     box = ASCII if look.ascii else ROUNDED
-    return Panel(Group(*body), title=title, title_align="left", box=box, width=look.columns, border_style="dim")
+    return Panel(Group(*body), title=title, title_align="left", box=box, width=look.columns)
 
 
 def _again(check: CaseResult, argv: Sequence[str]) -> Text:
