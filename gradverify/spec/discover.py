@@ -18,7 +18,7 @@ SUFFIXES = (".yaml", ".yml")
 OWN_SUFFIXES = (".gradverify.yaml", ".gradverify.yml")
 SKIPPED = {"node_modules", "__pycache__", "site-packages", "venv", "build", "dist"}
 SPEC_FOLDER = "specs"
-HAS_KEY = re.compile(r"""^(?:---[ \t]+)?\{?[ \t]*["']?gradverify["']?[ \t]*:""", re.MULTILINE)
+HAS_KEY = re.compile(r"""^(?:---[ \t]+)?(?:\{[ \t]*)?["']?gradverify["']?[ \t]*:""", re.MULTILINE)
 LOOKS_LIKE_ONE = re.compile(r"""^checks[ \t]*:(?=.*^[ \t]+(?:-[ \t]+)?function[ \t]*:)""", re.MULTILINE | re.DOTALL)
 HEAD = 1 << 20  # bytes of a file that are looked at; the loader reads no larger ones
 
@@ -41,7 +41,7 @@ def discover(paths: Sequence[str], cwd: Path) -> Found:
     if paths:
         return _given(paths, cwd, project)
     if project.paths and project.folder is not None:
-        return _given([_shown(project.folder / path, cwd).as_posix() for path in project.paths], cwd, project)
+        return _given([os.path.relpath(project.folder / path, cwd) for path in project.paths], cwd, project)
     if (cwd / SPEC_FOLDER).is_dir():
         return _given([SPEC_FOLDER], cwd, project)
     files = tuple(_shown(file, cwd) for file in _walk(cwd) if file.name.endswith(OWN_SUFFIXES))
@@ -77,9 +77,9 @@ def _members(place: str, cwd: Path) -> list[Path] | Problem:
     path = cwd / place
     try:
         if path.is_dir():
-            return [_shown(file, cwd) for file in _walk(path) if file.suffix in SUFFIXES and is_spec(file)]
+            return [_shown(file, cwd, place) for file in _walk(path) if is_spec(file)]
         if path.exists():
-            return [_shown(path, cwd)]
+            return [_shown(path, cwd, place)]
     except (OSError, ValueError) as error:
         return Problem(f"cannot be read: {error}", place)
     near = nearest(path.name, [item.name for item in path.parent.iterdir()]) if path.parent.is_dir() else None
@@ -112,13 +112,12 @@ def is_spec(file: Path) -> bool:
     return isinstance(text, str) and bool(HAS_KEY.search(text) or LOOKS_LIKE_ONE.search(text))
 
 
-def _shown(file: Path, cwd: Path) -> Path:
-    """The file relative to `cwd` where it lies below it, else as given."""
+def _shown(file: Path, cwd: Path, given: str = "") -> Path:
+    """The file relative to `cwd`; absolute where it was given so and lies elsewhere."""
     normal = Path(os.path.normpath(file))
-    try:
-        return normal.relative_to(os.path.normpath(cwd))
-    except ValueError:
-        return normal
+    if normal.is_relative_to(os.path.normpath(cwd)) or not Path(given).is_absolute():
+        return Path(os.path.relpath(normal, cwd))
+    return normal
 
 
 def select(found: Found, cases: Iterable[Case]) -> tuple[tuple[Case, ...], tuple[Problem, ...]]:

@@ -77,8 +77,10 @@ def _file(file: FilePath, cwd: FilePath, world: World) -> Loaded:
 
 def _in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """By place; one that an alias or a variable repeats stands once."""
-    first = {(problem.line or 0, problem.column or 0, problem.message): problem for problem in reversed(tuple(problems))}
-    return tuple(first[place] for place in sorted(first))
+    first: dict[tuple[int, int, str], Problem] = {}
+    for problem in problems:
+        first.setdefault((problem.line or 0, problem.column or 0, problem.message), problem)
+    return tuple(first[place] for place in sorted(first, key=lambda place: place[:2]))
 
 
 def _spec(data: Mapping[str, Json], world: World) -> tuple[World, tuple[Fault, ...]]:

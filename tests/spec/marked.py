@@ -32,5 +32,5 @@ def check(*lines: str) -> str:
 def loaded(text: str, folder: Path, project: Layer | None = None, options: Layer | None = None) -> Loaded:
     """What comes of a spec `s.yaml` with this text in `folder`."""
     (folder / "s.yaml").write_text(text, encoding="utf-8")
-    return load([Path("s.yaml")], builtins=BUILTINS, codes=CODES, project=project or Layer("pyproject.toml"), options=options or Layer("command line"),
-                cwd=folder)
+    project, options = project or Layer("pyproject.toml"), options or Layer("command line")
+    return load([Path("s.yaml")], builtins=BUILTINS, codes=CODES, project=project, options=options, cwd=folder)

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from gradverify.spec.document import Document, parse
+from gradverify.spec.schema import json_schema
+from spec.marked import check, loaded
+
+SCHEMA = json_schema()
+VALIDATOR = jsonschema.Draft7Validator(SCHEMA)
+
+
+def data(text: str) -> Any:
+    document = parse("s.yaml", text)
+    assert isinstance(document, Document)
+    return document.data
+
+
+def test_the_committed_schema_is_the_generated_one() -> None:
+    assert json.loads((files("gradverify.spec") / "schema.json").read_text(encoding="utf-8")) == SCHEMA
+
+
+def test_it_is_draft_07_without_what_draft_07_ignores() -> None:
+    text = json.dumps(SCHEMA)
+    jsonschema.Draft7Validator.check_schema(SCHEMA)
+    assert SCHEMA["$schema"] == "http://json-schema.org/draft-07/schema#"
+    assert not any(word in text for word in ("prefixItems", "$defs", "discriminator"))
+    assert all(set(node) == {"$ref"} for node in nodes(SCHEMA) if "$ref" in node)
+
+
+def nodes(value: Any) -> Any:
+    """Every object of a schema."""
+    if isinstance(value, dict):
+        yield value
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from nodes(item)
+
+
+def test_every_key_has_a_description_and_an_example_that_the_schema_accepts() -> None:
+    owners = {"": SCHEMA, **SCHEMA["definitions"]}
+    keys = [(owner, name, body) for owner, model in owners.items() for name, body in model.get("properties", {}).items()]
+    assert len(keys) > 60
+    for owner, name, body in keys:
+        assert body.get("description") and body.get("examples"), f"{owner}.{name}"
+        for example in body["examples"]:
+            jsonschema.Draft7Validator({**body, "definitions": SCHEMA["definitions"]}).validate(example)
+
+
+GOOD = [
+    check(), check("eps: auto"), check("eps: 1e-6"), check("expect: [GV101]"), check("expect: fail"), check("vmap: true"),
+    check("inputs: {x: {shape: [$a, 3]}, y: $b}", "matrix: {a: [1], b: [2], exclude: [{a: 1, b: 3}]}"),
+    check("atol: $t", "matrix: {t: [1e-6, 1e-4]}"),
+    check("inputs: [{values: [[1, 2], [3, '1+2j']], dtype: complex128}, null]"), check("inputs: {x: [{shape: [2]}, {shape: [3]}], y: []}"),
+    check("inputs: {x: {shape: [2], avoid: [0, 1], layout: strided, kind: spd}, y: mean}"), "gradverify: 1\nchecks: []",
+    "gradverify: 1\npath: [../src]\nimport: my_ext\ndefaults: {dtype: float32, tags: [slow]}\nchecks: []",
+]
+BAD = [
+    "checks: []", "gradverify: 2\nchecks: []", "gradverify: 1", "gradverify: 1\ncheks: []", check("epz: 1"), check("eps: -1"), check("eps: '1e-6'"),
+    check("vmap: yes"), check("dtype: flaot32"), check("expect: [101]"), check("inputs: {x: {shap: [2]}, y: 1}"), check("device: gpu"),
+    check("inputs: {x: {shape: [two]}, y: 1}"), check("inputs: {x: {shape: [-1]}, y: 1}"), check("inputs: {x: {uniform: [1]}, y: 1}"),
+    check("inputs: {x: {values: [two]}, y: 1}"), check("matrix: {seed: 3}"), check("outputs: []"), "gradverify: 1\ndefaults: {dtype: $d}\nchecks: []",
+    "gradverify: 1\nchecks: [{inputs: {}}]",
+]
+
+
+@pytest.mark.parametrize("text", GOOD)
+def test_an_editor_accepts_what_is_right(text: str) -> None:
+    VALIDATOR.validate(data(text))
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_an_editor_and_the_loader_refuse_what_is_wrong(text: str, tmp_path: Path) -> None:
+    assert not VALIDATOR.is_valid(data(text))
+    assert loaded(text, tmp_path).problems

@@ -1,0 +1,38 @@
+"""What the format has but this version does not run is refused in one sentence, at its place; nothing else is said about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from gradverify.spec.schema import json_schema
+from spec.marked import check, loaded, unmarked
+
+
+def tensor(text: str) -> str:
+    return check(f"inputs: {{x: {text}, y: 1}}")
+
+
+REFUSED = [
+    tensor("{shape: [2], «make: my.ops:f}"), tensor("{shape: [2], «choice: [1, 2]}"), tensor("{shape: [2, 2], «kind: spd}"),
+    tensor("{shape: [2], «distinct: 0.1}"), tensor("{shape: [2], layout: «transposed}"), tensor("{shape: [2], «device: cpu}"),
+    tensor("«[{shape: [2]}, {shape: [3]}]"), tensor("{shape: [2], «domain: [0, 1]}"), tensor("{shape: [2, 2], symmetric: «true}"),
+    tensor("{shape: [2], dtype: «bfloat16}"), check("reference: «torch.ops.lib.op"),
+    check("requires: [cuda, «module:triton]"), check("«surrogate: my.ops:f"), check("expected: {x: [1, 2]}", "«grad_output: [1, 2]"),
+    check("reseed: «false"), check("nondeterminism: «1e-6"), check("mode: «columns"), check("mode: «rows"), check("mode: «blocks"),
+    check("budget: «{calls: 5}"), check("second_order: «true"), check("forward_ad: «true"), check("vmap: «true"), check("timeout: «10"),
+    check("sources: «[a.cu]"), check("dtype: «bfloat16"), check("dtype: «float16"), check("dtype: «complex64"),
+    check("matrix: {layout: «[transposed, strided]}"), check("matrix: {dtype: [float64, «float16]}"),
+]
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_it_is_valid_in_the_schema_and_refused_in_one_sentence(text: str, tmp_path: Path) -> None:
+    text, places = unmarked(text)
+    jsonschema.Draft7Validator(json_schema()).validate(yaml.safe_load(text.replace("1e-6", "0.000001")))
+    problems = loaded(text, tmp_path).problems
+    assert [(problem.line, problem.column) for problem in problems] == places
+    assert "not supported yet" in problems[0].message
