@@ -42,7 +42,7 @@ Format = Annotated[str | None, typer.Option("--format", metavar="table|plain|jso
                                             help="Default: table on a terminal, else plain.")]
 Reports = Annotated[list[str] | None, typer.Option("--report", metavar="json:PATH", help="Also write a report file (repeatable).",
                                                    rich_help_panel=SHOWN)]
-MaxRows = Annotated[int, typer.Option("--max-rows", min=1, metavar="N", help="Elements shown for each finding, of the 100 kept.", rich_help_panel=SHOWN)]
+MaxRows = Annotated[int, typer.Option("--max-rows", min=1, metavar="N", help="Elements shown for each finding, 100 at most.", rich_help_panel=SHOWN)]
 Verbose = Annotated[int, typer.Option("-v", "--verbose", count=True, metavar="", show_default=False, rich_help_panel=SHOWN,
                                       help="Each rule, mode and comparison; -vv: panels of expected failures.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Only failures and the summary.", rich_help_panel=SHOWN)]
