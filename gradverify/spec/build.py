@@ -9,7 +9,7 @@ from typing import Any
 
 from gradverify.model.case import Case, Json, Search, SpecPlace
 from gradverify.spec.check_sense import Builtins, check_sense, code_faults, tag_faults
-from gradverify.spec.expand import UNTOUCHED, Variant, expand, placed, variables
+from gradverify.spec.expand import Variant, expand, placed, variables
 from gradverify.spec.fault import Fault, Path
 from gradverify.spec.names import own_name, resolve
 from gradverify.spec.recipes import inputs_of, oracles_of
@@ -125,7 +125,7 @@ def _without(value: Json, path: Path) -> Json:
 def _name_faults(check: Check, base: Path) -> Iterator[Fault]:
     name = check.name
     if name is not None and (not name.isprintable() or name != name.strip()):
-        yield Fault((*base, UNTOUCHED[0]), "a name is one line without spaces at its ends")
+        yield Fault((*base, "name"), "a name is one line without spaces at its ends")
 
 
 def _layers(check: Check, variant: Variant, line: int, world: World) -> tuple[Layer, ...]:

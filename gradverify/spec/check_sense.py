@@ -27,7 +27,7 @@ def check_sense(check: Check, base: Path, dtype: str, folder: FilePath, builtins
     yield from _input_faults(check, base, dtype, folder)
     if check.function in builtins and isinstance(check.inputs, (dict, list)):
         yield from _builtin_faults(check, builtins[check.function], base)
-    yield from _expected_faults(check, base, dtype)
+    yield from _expected_faults(check, base, dtype, _differentiable(check, builtins))
 
 
 def target_faults(check: Check, base: Path, folder: FilePath, builtins: Builtins) -> Iterator[Fault]:
@@ -87,19 +87,24 @@ def _builtin_faults(check: Check, parameters: tuple[str, ...], base: Path) -> It
         yield Fault((*base, "inputs"), f"inputs are passed in order; {check.function} has {', '.join(parameters)}, got {', '.join(names)}", key=True)
 
 
-def _expected_faults(check: Check, base: Path, dtype: str) -> Iterator[Fault]:
-    names = tuple(check.inputs) if isinstance(check.inputs, dict) else None
+def _differentiable(check: Check, builtins: Builtins) -> tuple[str, ...] | None:
+    """The names that `expected` may use, None where only the function itself knows: a module's parameters are inputs too."""
+    if check.function not in builtins or not isinstance(check.inputs, dict):
+        return None
+    return tuple(check.inputs) + (builtins[check.function] if check.init is not None else ())
+
+
+def _expected_faults(check: Check, base: Path, dtype: str, names: tuple[str, ...] | None) -> Iterator[Fault]:
+    given = check.inputs if isinstance(check.inputs, dict) else {}
     for name, numbers in (check.expected or {}).items():
         path = (*base, "expected", name)
-        if names is not None and name not in names:
-            yield Fault(path, f"there is no input {name!r}; {allowed(name, names, 'inputs')}", key=True)
-            continue
-        value = check.inputs[name] if isinstance(check.inputs, dict) else None
         faults = tuple(number_faults(numbers, path, dtype))
         yield from faults
-        if isinstance(value, Tensor) and not faults:
-            yield from _gradient_faults(value, numbers, path)
-        elif names is not None and not isinstance(value, (Tensor, list)):
+        if names is not None and name not in names:
+            yield Fault(path, f"there is no input {name!r}; {allowed(name, names, 'inputs')}", key=True)
+        elif isinstance(given.get(name), Tensor) and not faults:
+            yield from _gradient_faults(given[name], numbers, path)
+        elif name in given and not isinstance(given[name], (Tensor, list)):
             yield Fault(path, f"the input {name!r} is no tensor: it has no gradient", key=True)
 
 

@@ -83,5 +83,3 @@ InputValue: TypeAlias = Annotated[
     Annotated[Tensor, Tag("<tensor>")] | Annotated[list[Tensor], Tag("<tensors>")] | Annotated[Plain, Tag("<plain>")],
     Discriminator(form),
 ]
-
-__all__ = ["DRAWS", "GIVEN", "InputValue", "Plain", "Tensor", "form"]

@@ -148,6 +148,13 @@ def test_values_too_long_for_a_name_are_shown_by_their_place(tmp_path: Path) -> 
     assert [case.name for case in found] == ["mul[v=#0]", "mul[v=[1]]"]
 
 
+def test_the_parameters_of_a_module_may_have_expected_gradients(tmp_path: Path) -> None:
+    text = HEAD + "  - {name: a, function: linear, init: {n: 3}, inputs: {input: {shape: [3]}}, expected: {weight: [1, 2]}}\n"
+    assert one(text, tmp_path).oracles.expected == {"weight": [1, 2]}
+    assert loaded(text.replace("init: {n: 3}, ", ""), tmp_path).problems
+    assert one(text.replace("function: linear", "function: my:net"), tmp_path).oracles.expected == {"weight": [1, 2]}
+
+
 def test_a_default_that_changes_nothing_is_silent(tmp_path: Path) -> None:
     given = ("second_order: auto", "forward_ad: false", "vmap: auto", "reseed: true", "nondeterminism: 0", "timeout: 300", "sources: []",
              "mode: auto", "budget: {seconds: 10}", "inputs: {x: {shape: [2], layout: contiguous, symmetric: false, margin: 0.1}, y: 1}")
