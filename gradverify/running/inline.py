@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from gradverify.model.case import Case
 from gradverify.model.result import CaseResult
 
-KEPT = 20               # last lines of what a check printed
+KEPT = 200              # last lines of what a check printed
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +58,21 @@ class _Printed:
 
 @contextmanager
 def _captured() -> Iterator[_Printed]:
-    """Nothing that a check prints reaches stdout, which may carry a format; native writes to file descriptor 1 included."""
+    """Nothing that a check prints reaches stdout, which may carry a format, or mixes with the progress on stderr; native writes included."""
     printed, text = _Printed(), io.StringIO()
     sys.stdout.flush()
+    sys.stderr.flush()
     with tempfile.TemporaryFile() as native:
-        saved = os.dup(1)
-        os.dup2(native.fileno(), 1)
+        saved = [(fd, os.dup(fd)) for fd in (1, 2)]
+        for fd, _ in saved:
+            os.dup2(native.fileno(), fd)
         try:
             with redirect_stdout(text), redirect_stderr(text):
                 yield printed
         finally:
-            os.dup2(saved, 1)
-            os.close(saved)
+            for fd, copy in saved:
+                os.dup2(copy, fd)
+                os.close(copy)
             native.seek(0)
             printed.text = text.getvalue() + native.read().decode(errors="replace")
 

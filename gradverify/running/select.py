@@ -1,10 +1,9 @@
-"""Which cases run: by name, by keyword expression, by tag expression."""
+"""Which cases run: by keyword expression, by tag expression. (`PATH::NAME` is taken apart where paths are: spec/discover.py.)"""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 
 from gradverify.model.case import Case
 from gradverify.model.problem import Problem, ProblemsError
@@ -12,35 +11,18 @@ from gradverify.model.problem import Problem, ProblemsError
 _Match = Callable[[str], bool]
 
 
-def select(cases: Sequence[Case], *, keyword: str | None = None, tags: str | None = None, names: Sequence[str] = ()) -> tuple[Case, ...]:
-    """The cases that fit all three, in their order.
+def select(cases: Sequence[Case], *, keyword: str | None = None, tags: str | None = None) -> tuple[Case, ...]:
+    """The cases that fit both, in their order.
 
-    `keyword` is an expression over parts of ids (`softmax and not cuda`), `tags` one over whole tags, `names` are `PATH::NAME` with a
-    case's name, or a check's for all of its cases. Raises ProblemsError for an expression that cannot be read or a name that is not there.
+    `keyword` is an expression over parts of ids (`softmax and not cuda`), `tags` one over whole tags. Raises ProblemsError for an
+    expression that cannot be read.
     """
-    _refuse_unknown(names, cases)
     by_keyword, by_tag = _compile(keyword, "-k"), _compile(tags, "-m")
-    named_files = {name.partition("::")[0] for name in names}
 
     def fits(case: Case) -> bool:
-        named = case.spec.path not in named_files or any(_is_named(case, name) for name in names)
-        return named and by_keyword(lambda word: word.lower() in case.id.lower()) and by_tag(lambda word: word in case.tags)
+        return by_keyword(lambda word: word.lower() in case.id.lower()) and by_tag(lambda word: word in case.tags)
 
     return tuple(case for case in cases if fits(case))
-
-
-def _is_named(case: Case, name: str) -> bool:
-    return name in (case.id, f"{case.spec.path}::{case.check}")
-
-
-def _refuse_unknown(names: Sequence[str], cases: Sequence[Case]) -> None:
-    problems = []
-    for name in names:
-        if not any(_is_named(case, name) for case in cases):
-            near = get_close_matches(name, [case.id for case in cases], n=1, cutoff=0.0)
-            problems.append(Problem(f"there is no check {name!r}" + (f"; the nearest is {near[0]!r}" if near else "")))
-    if problems:
-        raise ProblemsError(problems)
 
 
 def _compile(expression: str | None, option: str) -> Callable[[_Match], bool]:
