@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import os
 import sys
@@ -41,9 +42,10 @@ def run_case(case: Case) -> CaseResult:
     from gradverify.verify import failed, verify
 
     started = time.perf_counter()
-    with _captured() as printed, undisturbed(), importable(case.search):
+    with _captured() as printed, undisturbed():
         try:
-            result = verify(prepare(case))
+            with importable(case.search):
+                result = verify(prepare(case))
         except UserCodeError as error:
             result = failed(case, error)
     return replace(result, seconds=time.perf_counter() - started, captured=_tail(printed))
@@ -70,11 +72,23 @@ def _captured() -> Iterator[_Printed]:
             with redirect_stdout(text), redirect_stderr(text):
                 yield printed
         finally:
+            _flush_native()
             for fd, copy in saved:
                 os.dup2(copy, fd)
                 os.close(copy)
             native.seek(0)
             printed.text = text.getvalue() + native.read().decode(errors="replace")
+
+
+def _flush_native() -> None:
+    """What C code printed may still be in libc's buffer, and Python's own streams buffer too: later they would reach the real stdout."""
+    for stream in (sys.__stdout__, sys.__stderr__):
+        if stream is not None and not stream.closed:
+            stream.flush()
+    try:
+        ctypes.CDLL(None).fflush(None)
+    except (OSError, TypeError, AttributeError):    # a platform whose C library cannot be named so
+        return
 
 
 def _tail(printed: _Printed) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +15,8 @@ from gradverify.model.result import Frame
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _USER_ROOMS = ("functions", "gallery")      # what a spec may name is checked like anybody's code
-_FOREIGN = (str(_PACKAGE), str(Path(torch.__file__).resolve().parent), "<frozen importlib")
+_FOREIGN = (f"{_PACKAGE}{os.sep}", f"{Path(torch.__file__).resolve().parent}{os.sep}", f"{Path(importlib.__file__).parent}{os.sep}",
+            "<frozen importlib")
 
 
 class UserCodeError(Exception):
@@ -29,9 +32,9 @@ def blamed(code: str, what: str) -> Iterator[None]:
     """Turns whatever the user's code raises inside into a UserCodeError: "{what} raised ValueError: …"."""
     try:
         yield
-    except UserCodeError:
+    except (UserCodeError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:      # `sys.exit()` in the user's code must not end the run
         raise UserCodeError(code, f"{what} raised {describe(error)}", user_frames(error)) from error
 
 
@@ -48,6 +51,6 @@ def user_frames(error: BaseException) -> tuple[Frame, ...]:
 
 
 def _is_users(filename: str) -> bool:
-    if any(filename.startswith(str(_PACKAGE / room)) for room in _USER_ROOMS):
+    if any(filename.startswith(f"{_PACKAGE / room}{os.sep}") for room in _USER_ROOMS):
         return True
     return not filename.startswith(_FOREIGN)

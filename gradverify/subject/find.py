@@ -9,29 +9,73 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from importlib.machinery import PathFinder
+from importlib.machinery import all_suffixes
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from gradverify.model.case import Search
-from gradverify.subject.failure import UserCodeError, describe, user_frames
+from gradverify.subject.failure import UserCodeError, blamed, describe, user_frames
 
 CODE = "GV001"
+_FOUND_IN = "__gradverify_found_in__"       # set on modules that a spec's folders brought in: the folder each was found in
 
 
 @contextmanager
 def importable(search: Search) -> Iterator[None]:
     """The spec's folder, the current folder and the `path:` entries are importable inside; `import:` modules are imported."""
-    before, folders = list(sys.path), [*search.path, str(Path(search.folder).resolve()), str(Path.cwd())]
-    sys.path[:0] = folders
-    importlib.invalidate_caches()
+    before = list(sys.path)
     try:
-        for name in search.imports:
-            _import(name, f"import: {name}")
-        yield
+        with _first([*search.path, str(Path(search.folder).resolve()), str(Path.cwd())]):
+            for name in search.imports:
+                _import(name, f"import: {name}")
+            yield
     finally:
         sys.path[:] = before
+
+
+@contextmanager
+def _first(folders: Sequence[str]) -> Iterator[None]:
+    """These folders come first on sys.path inside; a namesake of another spec's folder is not taken for a module of these."""
+    loaded = set(sys.modules)
+    sys.path[:0] = folders
+    importlib.invalidate_caches()
+    _forget_namesakes()
+    try:
+        yield
+    finally:
+        for name in set(sys.modules) - loaded:
+            _mark(name, folders)
+        for folder in folders:
+            if folder in sys.path:
+                sys.path.remove(folder)
+
+
+def _mark(name: str, folders: Sequence[str]) -> None:
+    """Notes on a new module in which of the folders it was found, so that the next spec can tell whether it would find the same one."""
+    module, parts = sys.modules.get(name), name.split(".")
+    file = Path(getattr(module, "__file__", None) or "/")
+    depth = len(parts) if file.stem == "__init__" else len(parts) - 1
+    own = file.parent.name if file.stem == "__init__" else file.name.partition(".")[0]
+    if own == parts[-1] and depth < len(file.parents) and str(file.parents[depth]) in folders:
+        vars(module)[_FOUND_IN] = str(file.parents[depth])
+
+
+def _forget_namesakes() -> None:
+    """Drops the modules of earlier specs that would now be found somewhere else, or nowhere; all others stay as they are."""
+    for name, module in list(sys.modules.items()):
+        found_in = getattr(module, "__dict__", {}).get(_FOUND_IN)
+        if found_in is not None and _home(name.partition(".")[0]) != found_in:
+            del sys.modules[name]
+
+
+def _home(top: str) -> str | None:
+    """The folder of sys.path in which a top-level name is found: a module or package, else the first plain folder of that name."""
+    folders = [Path(entry or ".") for entry in sys.path]
+    files = [f"{top}{suffix}" for suffix in all_suffixes()] + [f"{top}/__init__{suffix}" for suffix in all_suffixes()]
+    regular = next((folder for folder in folders if any((folder / file).is_file() for file in files)), None)
+    home = regular or next((folder for folder in folders if (folder / top).is_dir()), None)
+    return None if home is None else str(home)
 
 
 def find(name: str, key: str) -> Any:
@@ -57,21 +101,22 @@ def _dotted(name: str, key: str) -> Any:
 def _exists(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except (ImportError, AttributeError, ValueError):
+    except KeyboardInterrupt:
+        raise
+    except BaseException:       # a parent that will not import, whatever it raises: `_import` tells why
         return False
 
 
 def _import(module: str, what: str) -> ModuleType:
-    _forget_namesake(module.partition(".")[0])
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and (module == error.name or module.startswith(error.name + ".")):
             raise UserCodeError(CODE, f"{what}: there is no module {error.name!r}", hint=_searched()) from None
         raise UserCodeError(CODE, f"{what}: importing {module!r} raised {describe(error)}", user_frames(error)) from error
+    except KeyboardInterrupt:
+        raise
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
-            raise
         raise UserCodeError(CODE, f"{what}: importing {module!r} raised {describe(error)}", user_frames(error)) from error
 
 
@@ -79,18 +124,6 @@ def _searched() -> str:
     """Where a module was looked for: folders of the user's by name, the interpreter's own as one."""
     folders = [entry for entry in dict.fromkeys(sys.path) if Path(entry or ".").is_dir() and not entry.startswith((sys.prefix, sys.base_prefix))]
     return f"searched: {', '.join(folders)} and what is installed in {sys.prefix}; `path:` in the spec adds folders"
-
-
-def _forget_namesake(top: str) -> None:
-    """A module of the same name from another spec's folder would be checked in this one's place: drop it first."""
-    loaded = sys.modules.get(top)
-    origin = getattr(getattr(loaded, "__spec__", None), "origin", None)
-    if loaded is None or origin is None or top in sys.stdlib_module_names:
-        return
-    here = PathFinder.find_spec(top, sys.path)
-    if here is not None and here.origin is not None and Path(here.origin) != Path(origin):
-        for name in [name for name in sys.modules if name == top or name.startswith(top + ".")]:
-            del sys.modules[name]
 
 
 def _import_file(path: Path, key: str) -> ModuleType:
@@ -103,23 +136,21 @@ def _import_file(path: Path, key: str) -> ModuleType:
         raise UserCodeError(CODE, f"{key}: there is no file {path}")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    sys.path.insert(0, str(path.parent))
     try:
-        spec.loader.exec_module(module)
-    except BaseException as error:
-        del sys.modules[name]
-        if isinstance(error, KeyboardInterrupt):
-            raise
-        raise UserCodeError(CODE, f"{key}: importing {path.name} raised {describe(error)}", user_frames(error)) from error
-    finally:
-        sys.path.remove(str(path.parent))
+        with blamed(CODE, f"{key}: importing {path.name}"), _first([str(path.resolve().parent)]):
+            spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
     return module
 
 
 def _attribute(module: ModuleType, dotted: str, name: str, key: str) -> Any:
     value: Any = module
     for part in dotted.split("."):
-        if not hasattr(value, part):
+        with blamed(CODE, f"{key}: {name}: looking up {part!r}"):
+            found = hasattr(value, part)        # a module's own __getattr__ may raise anything
+        if not found:
             shown = getattr(value, "__name__", type(value).__name__)
             raise UserCodeError(CODE, f"{key}: {name}: {shown!r} has no attribute {part!r}", hint=_nearest(part, dir(value)))
         value = getattr(value, part)
