@@ -19,8 +19,8 @@ from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Subject
 
 # Later ones rest on earlier ones: no Jacobian is judged after GV201, and what remains open is said last.
-ORDER = ("GV008", "GV006", "GV216", "GV212", "GV217", "GV221", "GV202", "GV224", "GV201", "GV107", "GV106", "GV105", "GV101", "GV111", "GV102", "GV103",
-         "GV009", "GV007")
+ORDER = ("GV008", "GV006", "GV216", "GV212", "GV217", "GV221", "GV202", "GV224", "GV201", "GV107", "GV106", "GV105", "GV101", "GV111", "GV102",
+         "GV103", "GV009", "GV007")
 STOPPING = frozenset({"GV001", "GV002", "GV003", "GV006", "GV008"})      # after these nothing more can be said of the check
 EXPLAINING = frozenset({"GV212", "GV217", "GV221"})     # why the engine refused what backward returned
 SPECIFIC = (("GV002", "GV003", "GV006"), ("GV205", "GV206"), ("GV212",), ("GV102", "GV103"), ("GV201",), ("GV202", "GV203", "GV204"), ("GV207",),
@@ -43,6 +43,8 @@ def verify(subject: Subject) -> CaseResult:
     evidence = Evidence(subject)
     infos = {info.code: info for info in rules()}
     examined = list(_examine_all(evidence, infos))
+    if all(each.run.status == "ignored" for each in examined):
+        examined.append(Examined(RuleRun("GV008", "ran"), (Finding("GV008", "every rule is ignored: nothing was looked at"),)))
     findings = specific(_completed(finding, infos, subject) for each in examined for finding in each.findings)
     verdict = _verdict(findings)
     result = described(subject.case, subject)
@@ -88,13 +90,14 @@ def _examine_all(evidence: Evidence, infos: dict[str, RuleInfo]) -> Iterator[Exa
             yield Examined(RuleRun(info.code, "not_applicable", f"the check stopped at {stopped}"))
         else:
             examined = _examine(info, evidence, found)
-            found |= {finding.code for finding in examined.findings}
+            found |= {finding.code for finding in examined.findings if _with_severity(finding, infos, evidence.settings.strict).severity == "error"}
             stopped = next((finding.code for finding in examined.findings if finding.code in STOPPING), None) or _broken(evidence, found)
             yield examined
 
 
 def _selected(code: str, settings: Settings) -> bool:
-    chosen = not settings.select or code.startswith(settings.select)
+    """`select` chooses what is looked for; whether that could be judged (GV0xx) is always asked, unless it is ignored by name."""
+    chosen = not settings.select or code.startswith((*settings.select, "GV0"))
     return chosen and not (settings.ignore and code.startswith(settings.ignore))
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from gradverify.subject.failure import UserCodeError, blamed
-from gradverify.subject.find import find
 from gradverify.subject.subject import Subject
+from gradverify.subject.target import callable_target
 
 
 def hand_written(subject: Subject, cotangent: Tensor) -> tuple[Tensor | None, ...]:
@@ -20,7 +20,7 @@ def hand_written(subject: Subject, cotangent: Tensor) -> tuple[Tensor | None, ..
     Raises UserCodeError (GV002) that names the oracle where it raises or returns what does not fit.
     """
     name = f"gradient {subject.case.oracles.gradient}"
-    function: Callable[..., Any] = find(str(subject.case.oracles.gradient), "gradient")
+    function = callable_target(str(subject.case.oracles.gradient), "gradient")
     values = [argument.value for argument in subject.arguments]
     with blamed("GV002", name):
         returned = _called(function, values, cotangent)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -17,8 +16,8 @@ from gradverify.numerics.steps import UNIT
 from gradverify.numerics.tally import MAP_COLUMNS, MAP_ROWS, Tally
 from gradverify.oracles.exact import compare_rows, compare_values
 from gradverify.subject.failure import UserCodeError, blamed
-from gradverify.subject.find import find
 from gradverify.subject.subject import Subject
+from gradverify.subject.target import callable_target
 
 
 class Reference:
@@ -27,7 +26,7 @@ class Reference:
     def __init__(self, subject: Subject, checked: Sequence[int]) -> None:
         self.name = f"reference {subject.case.oracles.reference}"
         self._subject, self._checked = subject, tuple(checked)
-        self._call: Callable[..., Any] = find(str(subject.case.oracles.reference), "reference")
+        self._call = callable_target(str(subject.case.oracles.reference), "reference")
         self._leaves = subject.leaves()
         self._outputs = self.values(self._leaves)
 

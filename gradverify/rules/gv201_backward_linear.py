@@ -21,11 +21,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
+from torch import Tensor
+
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
+from gradverify.numerics.flat import flat_all, flat_real
 from gradverify.rules.shown import element_name
+from gradverify.subject.draw import generator
+from gradverify.subject.subject import Argument
 
 CATCHES = "mul_ignores_grad_output"
+GROW, SHRINK = -3.0 * 2.0**18, 2.0**-40     # forced factors: signed, far apart, one no power of two
+TOLERANCE = {2.0**-53: 1e-9, 2.0**-24: 3e-5}    # of the gradient's size, by the roundoff of the forward (rules.md)
+DUST = 16.0             # roundings of the gradient's natural size ‖v‖‖f‖/‖x‖
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -33,10 +42,40 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    seen = evidence.non_linear
-    if seen is not None:
-        argument = next(argument for argument in evidence.inputs if argument.name == seen.input)
-        yield Finding("GV201", "backward is not linear in grad_output: at "
-                      f"{element_name(seen.input, argument.value, seen.index)} it gives {seen.together:.6g} for a cotangent, but {seen.apart:.6g} "
-                      "when the same cotangent comes in two scaled halves", input=seen.input,
-                      hint="every gradient that backward returns must contain grad_output exactly once, as a factor")
+    source = generator(evidence.settings.seed, evidence.subject.case.check, "mask")
+    v = evidence.cotangents("linear")
+    masks = [torch.randint(0, 2, y.shape, generator=source).to(device=y.device, dtype=y.dtype) for y in evidence.outputs]
+    together = evidence.function.vjp([cotangent.clone() for cotangent in v])
+    large = evidence.function.vjp([GROW * cotangent * mask for cotangent, mask in zip(v, masks, strict=True)])
+    small = evidence.function.vjp([SHRINK * cotangent * (1 - mask) for cotangent, mask in zip(v, masks, strict=True)])
+    for argument, whole, a, b in zip(evidence.inputs, together, large, small, strict=True):
+        expected, apart = _flat(argument, whole), _flat(argument, a) / GROW + _flat(argument, b) / SHRINK
+        worst = _differing(evidence, argument, expected, apart)
+        if worst is not None:
+            where = element_name(argument.name, argument.value, worst)
+            yield Finding("GV201", f"backward is not linear in grad_output: at {where} it gives {float(expected[worst]):.6g} for a cotangent, but "
+                          f"{float(apart[worst]):.6g} when the same cotangent comes in two scaled halves", input=argument.name,
+                          hint="every gradient that backward returns must contain grad_output exactly once, as a factor")
+            return
+
+
+def _flat(argument: Argument, gradient: Tensor | None) -> Tensor:
+    return flat_real(torch.zeros_like(argument.value) if gradient is None else gradient)
+
+
+def _differing(evidence: Evidence, argument: Argument, expected: Tensor, apart: Tensor) -> int | None:
+    """The element where the two differ most, if by more than the tolerance; non-finite ones are another rule's."""
+    finite = expected.isfinite() & apart.isfinite()
+    if not finite.any():
+        return None
+    difference = torch.where(finite, (expected - apart).abs(), torch.zeros_like(expected))
+    worst = int(difference.argmax())
+    allowed = float(expected[finite].abs().max()) * TOLERANCE[evidence.unit] + _dust(evidence, argument.value)
+    return worst if float(difference[worst]) > allowed else None
+
+
+def _dust(evidence: Evidence, x: Tensor) -> float:
+    """The rounding of a gradient whose natural size is ‖v‖‖f‖/‖x‖: sums over softmax rows and norms are made of it."""
+    values = flat_all(evidence.outputs).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+    size = float(flat_real(x).norm())
+    return DUST * evidence.unit * float(values.numel() ** 0.5 * values.norm()) / size if size else 0.0

@@ -12,9 +12,9 @@ from torch import Tensor
 from gradverify.model.case import Case, InputRecipe
 from gradverify.subject.draw import DTYPES, draw, generator
 from gradverify.subject.failure import UserCodeError, blamed
-from gradverify.subject.find import CODE, find
+from gradverify.subject.find import CODE
 from gradverify.subject.subject import Argument, Subject
-from gradverify.subject.target import Target, target
+from gradverify.subject.target import Target, callable_target, target
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -23,7 +23,7 @@ def prepare(case: Case) -> Subject:
     """The live subject of a case. Raises UserCodeError (GV001) where the target or an input cannot be had as the spec says."""
     device = torch.device(case.settings.device)
     found = target(case.target, case.init, DTYPES[case.settings.dtype])
-    made = _from_function(case, device) if case.inputs_from else [_make(recipe, case, device) for recipe in case.inputs]
+    made = _from_function(case, device) if case.inputs_from else [_make(recipe, place, case, device) for place, recipe in enumerate(case.inputs)]
     if case.kwargs and found.kind == "autograd.Function":
         raise UserCodeError(CODE, f"kwargs: {case.target} is an autograd Function, whose apply takes positional arguments only",
                             hint="list them under `inputs`, in the order of forward")
@@ -35,11 +35,11 @@ def prepare(case: Case) -> Subject:
     return Subject(case, found, [*ordered, *(_override(argument, overridden) for argument in parameters)], case.kwargs)
 
 
-def _make(recipe: InputRecipe, case: Case, device: torch.device) -> Argument:
+def _make(recipe: InputRecipe, place: int, case: Case, device: torch.device) -> Argument:
     name = recipe.name or ""
     if recipe.tensor is None:
         return Argument(name, recipe.value)
-    label = recipe.name if recipe.name is not None else str(case.inputs.index(recipe))
+    label = recipe.name if recipe.name is not None else str(place)
     source = generator(case.settings.seed, case.check, label)
     tensor = draw(recipe.tensor, case.settings.dtype, device, source, label)
     return Argument(name, _point(tensor), _differentiable(tensor, recipe.tensor.requires_grad))
@@ -57,7 +57,7 @@ def _differentiable(tensor: Tensor, wanted: bool | None) -> bool:
 
 def _from_function(case: Case, device: torch.device) -> list[Argument]:
     """The inputs that `inputs_from` makes: a tuple, or a mapping by name."""
-    function = find(str(case.inputs_from), "inputs_from")
+    function = callable_target(str(case.inputs_from), "inputs_from")
     with blamed(CODE, f"inputs_from: {case.inputs_from}"), torch.random.fork_rng(devices=[]):
         torch.manual_seed(case.settings.seed)
         made = function(seed=case.settings.seed, dtype=DTYPES[case.settings.dtype], device=device)

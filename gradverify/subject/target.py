@@ -36,8 +36,7 @@ class Target:
 
 def target(name: str, init: Mapping[str, Any] | None, dtype: torch.dtype) -> Target:
     """Finds and, for a module class, builds what `function: name` says. Raises UserCodeError (GV001)."""
-    builtin = BUILTINS.get(name)
-    found = find(f"{builtin.module}:{builtin.attribute}" if builtin else name, "function")
+    found = _named(name, "function")
     if inspect.isclass(found) and issubclass(found, torch.autograd.Function):
         return Target(name, "autograd.Function", found, found.apply, _function_parameters(found), *_definition(found))
     if inspect.isclass(found) and issubclass(found, torch.nn.Module):
@@ -50,6 +49,22 @@ def target(name: str, init: Mapping[str, Any] | None, dtype: torch.dtype) -> Tar
         raise UserCodeError(CODE, f"function: {name} is {_kind_of(found)}, not an autograd Function, a callable or a module",
                             hint=_class_hint(found))
     return Target(name, "callable", found, found, _parameters(found), *_definition(found))
+
+
+def callable_target(name: str, key: str) -> Callable[..., Any]:
+    """What an oracle's key names, as something to call: a built-in, an autograd Function or any callable. Raises UserCodeError (GV001)."""
+    found = _named(name, key)
+    if inspect.isclass(found) and issubclass(found, torch.autograd.Function):
+        found = found.apply
+    if inspect.isclass(found) or not callable(found):
+        raise UserCodeError(CODE, f"{key}: {name} is {_kind_of(found)}, not a function")
+    call: Callable[..., Any] = found
+    return call
+
+
+def _named(name: str, key: str) -> Any:
+    builtin = BUILTINS.get(name)
+    return find(f"{builtin.module}:{builtin.attribute}" if builtin else name, key)
 
 
 def _kind_of(found: object) -> str:
