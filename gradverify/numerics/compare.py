@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gradverify.numerics.derivative import Derivative, Outcome
+from gradverify.numerics.flat import root_mean_square
 
 UNIT = 2.0**-53
 FLOOR = 1e4             # times the roundoff of an output's natural unit: smaller gradients are rounding dust
@@ -32,10 +33,12 @@ def floors(rows: Tensor, size: Tensor, tensor_of: Tensor, unit: float = UNIT) ->
     tensor it belongs to, `unit` the roundoff of the forward.
     """
     largest, typical = torch.zeros_like(rows), torch.zeros_like(size)
-    for tensor in set(tensor_of.tolist()):
+    for tensor in range(int(tensor_of.max()) + 1 if tensor_of.numel() else 0):
         members = tensor_of == tensor
+        if not members.any():
+            continue
         largest[members] = rows[members].max()
-        typical[members] = size[members].square().mean().sqrt()
+        typical[members] = root_mean_square(size[members]) if size[members].any() else 0.0
     natural = torch.maximum(rows, torch.minimum(size, torch.maximum(PEER * rows, largest)))
     return FLOOR * unit * torch.where(rows > 0, natural, torch.maximum(size, typical))
 

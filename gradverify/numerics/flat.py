@@ -72,6 +72,7 @@ def reaches(tensor: Tensor) -> Tensor:
 
 
 def root_mean_square(magnitude: Tensor) -> float:
-    """The RMS of the finite magnitudes, or 1 where that is 0 or there are none."""
+    """The RMS of the finite magnitudes, or 1 where that is 0 or there are none; squares neither overflow nor vanish."""
     finite = magnitude[magnitude.isfinite()]
-    return math.sqrt(float(finite.square().mean())) or 1.0 if finite.numel() else 1.0
+    largest = float(finite.max()) if finite.numel() else 0.0
+    return largest * math.sqrt(float((finite / largest).square().mean())) if largest else 1.0

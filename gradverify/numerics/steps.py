@@ -27,23 +27,32 @@ class Sample:
     step: Tensor
 
 
+def copies(function: Function) -> list[Tensor]:
+    """Copies of the inputs that require grad, as at the point itself: some forwards differentiate inside."""
+    return [x.detach().clone().requires_grad_() for x in function.inputs]
+
+
+def values_or_nan(function: Function, inputs: Sequence[Tensor], rows: int) -> Tensor:
+    """f [M]; NaN where the function raises (the border of its domain) or its outputs have another size (`x[x > 0]`)."""
+    try:
+        values = flat_all(function.values(inputs))
+    except Exception:
+        values = torch.zeros(0, dtype=torch.float64)
+    return values if values.numel() == rows else torch.full((rows,), torch.nan, dtype=torch.float64)
+
+
 class Buffers:
     """Copies of the inputs that are moved one real coordinate at a time and put back."""
 
-    def __init__(self, function: Function) -> None:
-        self._function = function
-        self._rows = 0
-        self._copies = [x.detach().clone().requires_grad_() for x in function.inputs]
+    def __init__(self, function: Function, rows: int) -> None:
+        """`rows`: how many real coordinates the outputs have at the point."""
+        self._function, self._rows = function, rows
+        self._copies = copies(function)
         self._views = [writable_view(copy) for copy in self._copies]
 
     def values(self) -> Tensor:
-        """f [M] where the buffers are; NaN where the function raises there (the border of its domain)."""
-        try:
-            values = flat_all(self._function.values(self._copies))
-        except Exception:
-            return torch.full((self._rows,), torch.nan, dtype=torch.float64)
-        self._rows = values.numel()
-        return values
+        """f [M] where the buffers are; NaN where it has no value of that size."""
+        return values_or_nan(self._function, self._copies, self._rows)
 
     def sample(self, index: int, columns: Sequence[int], steps: Sequence[float]) -> Sample:
         """f on both sides of each column of input `index`, each moved by its own absolute step."""

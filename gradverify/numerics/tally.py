@@ -73,11 +73,12 @@ def tally(analytic: Tensor, derivative: Derivative, judged: Judged, first_column
     outcome, error = judged.outcome, judged.error
     counts = torch.bincount(outcome.reshape(-1).long(), minlength=len(Outcome))
     passed, shown = outcome == Outcome.PASS, outcome != Outcome.MASKED
-    size = torch.maximum(analytic.abs(), derivative.value.abs())
+    measured = shown & (outcome != Outcome.NON_FINITE)
+    size = torch.maximum(analytic.abs(), derivative.value.abs().nan_to_num(nan=0.0, posinf=0.0))
     ratio = (error / judged.tolerance).nan_to_num(nan=torch.inf, posinf=torch.inf)
     ratio[(error == 0) | ~shown] = 0.0
     return Tally(
-        tuple(counts.tolist()), _largest(error[shown]), _largest((error / size)[shown & (size > 0)]),
+        tuple(counts.tolist()), _largest(error[measured]), _largest((error / size)[measured & (size > 0)]),
         _largest((judged.tolerance + derivative.bar)[passed]), _largest((size / judged.tolerance)[shown & (size > 0)]),
         _largest(analytic.abs()), absent, _worst(analytic, derivative, judged, ratio, first_column), ratio if keep_map else None)
 
@@ -90,14 +91,15 @@ def _largest(values: Tensor) -> float:
 def _worst(analytic: Tensor, derivative: Derivative, judged: Judged, ratio: Tensor, first_column: int) -> tuple[Element, ...]:
     """The worst elements, mismatches before undecided ones before the rest; of the rest only the nearest to its tolerance."""
     found: list[Element] = []
-    width = ratio.shape[1]
+    height = ratio.shape[0]
+    by_column = ratio.t().reshape(-1)       # ties: the leftmost column first, so that runs of columns merge to the tally of the whole
     for severity, outcomes in enumerate(_SEVERITY):
         wanted = 1 if severity == 2 else WORST - len(found)
-        member = torch.isin(judged.outcome, torch.tensor(outcomes, dtype=torch.int8)).reshape(-1)
+        member = torch.isin(judged.outcome, torch.tensor(outcomes, dtype=torch.int8)).t().reshape(-1)
         candidates = member.nonzero().reshape(-1)
         if candidates.numel() and wanted > 0 and not (severity == 2 and found):
-            best = ratio.reshape(-1)[candidates].topk(min(wanted, candidates.numel())).indices
-            found += [_element(analytic, derivative, judged, int(flat) // width, int(flat) % width, first_column) for flat in candidates[best]]
+            best = by_column[candidates].sort(descending=True, stable=True).indices[:wanted]
+            found += [_element(analytic, derivative, judged, int(flat) % height, int(flat) // height, first_column) for flat in candidates[best]]
     return tuple(found)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from gradverify.numerics import compare, tally
 from gradverify.numerics.derivative import Derivative, Function
 from gradverify.numerics.flat import flat_all, flat_real, one_hot, reaches, real_size, scales, writable_view
-from gradverify.numerics.steps import UNIT, Buffers, FixedStep, TwoSteps
+from gradverify.numerics.steps import UNIT, Buffers, FixedStep, TwoSteps, copies, values_or_nan
 from gradverify.numerics.tally import Tally
 
 LIMIT = 64 * 2**20      # bytes for analytic and numeric numbers together
@@ -64,7 +64,7 @@ class Layout:
         for index, size in enumerate(self.input_sizes):
             first = 0
             while first < size:
-                last = min(size, first + room - used)
+                last = min(size, first + (room - used) // 2 * 2)
                 tile.append((index, first, last))
                 used, first = used + last - first, last
                 if used >= room - 1:
@@ -76,11 +76,11 @@ class Layout:
 
 def pairs(function: Function, tolerances: Tolerances, limit: int = LIMIT) -> dict[tuple[int, int], Tally]:
     """Every element of every (input, output) pair, compared: {(input, output): Tally}."""
-    buffers = Buffers(function)
-    outputs = function.values(function.inputs)
+    outputs = function.values(copies(function))
     base = flat_all(outputs)
     layout = Layout(tuple(map(real_size, function.inputs)), tuple(map(real_size, outputs)))
-    floor = _floors(function, buffers, base, layout)
+    buffers = Buffers(function, layout.rows)
+    floor = _floors(function, base, layout)
     result: dict[tuple[int, int], Tally] = {}
     for block in stream(function, outputs, base, layout, buffers, tolerances, limit):
         _fold(block, function, layout, floor, tolerances, result)
@@ -120,16 +120,16 @@ def rows(function: Function, outputs: Sequence[Tensor], layout: Layout,
     return parts, [tuple(not given for given in each) for each in seen]
 
 
-def _floors(function: Function, buffers: Buffers, base: Tensor, layout: Layout) -> Tensor:
+def _floors(function: Function, base: Tensor, layout: Layout) -> Tensor:
     """The tolerance floor c·unit of each output [M], from how far a random signed direction moves it."""
     generator = torch.Generator().manual_seed(0)
-    moved = [x.detach().clone() for x in function.inputs]
+    moved = copies(function)
     step = max(UNIT[x.dtype] for x in function.inputs) ** 0.25 if moved else 1.0
     for x in moved:
         signs = torch.randint(0, 2, (real_size(x),), generator=generator, dtype=torch.float64) * 2 - 1
         view = writable_view(x)
         view += (signs * scales(x) * step).to(dtype=view.dtype, device=view.device)
-    there = flat_all(function.values([x.requires_grad_() for x in moved]))
+    there = values_or_nan(function, moved, layout.rows)
     unit = max((UNIT[x.dtype] for x in function.inputs), default=2.0**-53)
     size = torch.maximum(base.abs(), there.abs()).nan_to_num(nan=0.0, posinf=0.0)
     change = (there - base).abs().nan_to_num(nan=0.0, posinf=0.0) / step
