@@ -19,8 +19,10 @@ from gradverify.oracles.reference import Reference, reference_gradients, referen
 from gradverify.subject.differentiable import Differentiable, Gradients
 from gradverify.subject.draw import generator
 from gradverify.subject.observe import BackwardSeen, ForwardSeen, Saved, observe_backward, observe_forward
+from gradverify.subject.snapshot import same
 from gradverify.subject.subject import Argument, Subject
 
+STEP = 1e-3     # of each element's size: a detached output that moves depends on the inputs
 LOW, HIGH = 0.7, 1.4            # magnitudes of random cotangents: continuous and signed (method.md 3.1)
 
 
@@ -54,6 +56,15 @@ class Evidence:
     def forward(self) -> ForwardSeen:
         """One forward, watched."""
         return observe_forward(self.subject, self.settings.outputs, self._saved)
+
+    @cached_property
+    def moving(self) -> tuple[int, ...]:
+        """The outputs without a graph that the spec names under `outputs`, and that move with the inputs nevertheless."""
+        named = [place for place in self.forward.detached if place in (self.settings.outputs or ())]
+        if not named:
+            return ()
+        moved = self.subject.probe([(x + STEP * x.abs().clamp_min(STEP)).detach().requires_grad_() for x in self.subject.inputs])
+        return tuple(place for place in named if not same(self.forward.outputs[place], moved[place]))
 
     @cached_property
     def function(self) -> Differentiable:

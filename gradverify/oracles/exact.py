@@ -8,7 +8,7 @@ from torch import Tensor
 from gradverify.model.case import Settings
 from gradverify.numerics import compare
 from gradverify.numerics.derivative import Derivative, Outcome
-from gradverify.numerics.flat import reaches, scales
+from gradverify.numerics.flat import reaches, root_mean_square, scales
 from gradverify.numerics.tally import Tally, tally
 
 ROUNDING = 8.0          # ulps that two right ways to compute one number may differ by without a cancellation
@@ -23,15 +23,16 @@ def compare_rows(analytic: Tensor, value: Tensor, x: Tensor, columns: slice, set
 
 def compare_values(ours: Tensor, theirs: Tensor, settings: Settings, unit: float) -> Tally:
     """Two implementations' outputs, flat [m]: the floor is rounding of the tensor's typical size."""
-    typical = theirs[theirs.isfinite()].square().mean().sqrt().nan_to_num(nan=0.0)
-    same_infinity = (ours == theirs) & theirs.isinf()
-    return _compared(ours[~same_infinity].unsqueeze(1), theirs[~same_infinity].unsqueeze(1), compare.FLOOR * unit * typical, settings, unit, 0, False)
+    typical = root_mean_square(theirs.abs()) if theirs.any() else 0.0
+    floor = torch.full_like(theirs, compare.FLOOR * unit * typical).unsqueeze(1)
+    return _compared(ours.unsqueeze(1), theirs.unsqueeze(1), floor, settings, unit, 0, False)
 
 
 def _compared(analytic: Tensor, value: Tensor, floor: Tensor, settings: Settings, unit: float, first: int, keep_map: bool) -> Tally:
     atol, rtol = settings.tolerances()
     bar = ROUNDING * unit * value.abs()
     outcome = torch.where(value.isfinite(), Outcome.PASS, Outcome.NON_FINITE).to(torch.int8)
+    outcome[(analytic == value) & value.isinf()] = Outcome.MASKED
     derivative = Derivative(value, bar.nan_to_num(nan=torch.inf), outcome, torch.zeros_like(value, dtype=torch.bool))
     judged = compare.judge(analytic, derivative, floor, atol, rtol)
     return tally(analytic, derivative, judged, first, False, keep_map)

@@ -39,7 +39,7 @@ def _reason(evidence: Evidence) -> str | None:
     missing = [place for place in evidence.settings.outputs or () if place not in seen.checked and place not in seen.detached]
     if missing:
         return f"outputs: there is no floating output {missing[0]}; the function returned {len(seen.outputs)} outputs"
-    if not seen.checked and not (seen.detached and evidence.settings.outputs):
+    if not seen.checked and not evidence.moving:
         return "no output has a graph that leads back to the inputs: it was detached, or computed outside of torch"
     elements = sum(y.numel() for y in evidence.outputs) * sum(x.numel() for x in evidence.subject.inputs)
     if elements == 0 and seen.checked and not evidence.empty:

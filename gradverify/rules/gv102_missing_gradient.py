@@ -20,16 +20,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
-
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.numerics.derivative import Outcome
-from gradverify.numerics.flat import flat_real
 from gradverify.rules.shown import element_name
 
 CATCHES = "forgets_second_gradient"
-STEP = 1e-3     # of each element's size: a detached output that moves depends on the inputs
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -45,16 +41,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             yield Finding("GV102", f"backward returns None for {argument.name}, but y{place} depends on it: the finite difference at {where} "
                           f"is {worst.numeric:.6g}", input=argument.name, output=place,
                           hint=f"return the gradient of {argument.name}, or say `requires_grad: false` if it is meant to have none")
-    yield from _detached(evidence)
-
-
-def _detached(evidence: Evidence) -> Iterator[Finding]:
-    named = [place for place in evidence.forward.detached if evidence.settings.outputs and place in evidence.settings.outputs]
-    if not named:
-        return
-    moved = evidence.subject.probe([(x + STEP * x.abs().clamp_min(STEP)).detach().requires_grad_() for x in evidence.subject.inputs])
-    for place in named:
-        before = evidence.forward.outputs[place]
-        if not torch.equal(flat_real(before), flat_real(moved[place])):
-            yield Finding("GV102", f"y{place} moves with the inputs, but has no graph that leads back to them", output=place,
-                          hint="it was detached, or marked with `mark_non_differentiable`: take it out of `outputs` if that is meant")
+    for place in evidence.moving:
+        yield Finding("GV102", f"y{place} moves with the inputs, but has no graph that leads back to them", output=place,
+                      hint="it was detached, or marked with `mark_non_differentiable`: take it out of `outputs` if that is meant")

@@ -59,15 +59,11 @@ def _number(raw: RawReturn) -> Iterator[Finding]:
 def _aligned(raw: RawReturn, evidence: Evidence) -> Iterator[tuple[str, Edge, object]]:
     """(argument, what autograd expects, what was returned) for the tensor arguments that need a gradient."""
     arguments = evidence.subject.arguments
-    if raw.cls is evidence.subject.target.subject:
-        tensors = [(argument.name, place) for place, argument in enumerate(arguments) if argument.is_tensor]
-    elif len(raw.edges) == len(raw.returned):
-        tensors = [(f"argument {place}", place) for place in range(len(raw.edges))]
-    else:
-        return
-    for (name, place), edge in zip(tensors, raw.edges, strict=False):
-        if edge is not None and place < len(raw.returned) and raw.returned[place] is not None:
-            yield name, edge, raw.returned[place]
+    own = raw.cls is evidence.subject.target.subject and len(arguments) == len(raw.needs)
+    places = (place for place, needed in enumerate(raw.needs) if needed)
+    for place, edge in zip(places, (edge for edge in raw.edges if edge is not None), strict=False):
+        if place < len(raw.returned) and raw.returned[place] is not None:
+            yield arguments[place].name if own else f"argument {place}", edge, raw.returned[place]
 
 
 def _metadata(cls: str, name: str, edge: Edge, gradient: object) -> Iterator[Finding]:

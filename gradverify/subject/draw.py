@@ -32,6 +32,8 @@ def draw(recipe: TensorRecipe, default: str, device: torch.device, source: torch
         made = _made(recipe, dtype, source, name)
         if recipe.draw == "file" and recipe.dtype is None and not (made.is_floating_point() or made.is_complex()):
             dtype = made.dtype
+        if made.is_complex() and not dtype.is_complex:
+            raise UserCodeError(CODE, f"inputs.{name}: the numbers are complex, the input is {str(dtype).removeprefix('torch.')}")
         return made.to(dtype=dtype).to(device=device)
 
 

@@ -68,7 +68,8 @@ def _patch(cls: type, name: str, sink: list[RawReturn]) -> Callable[[], None]:
     def recorded(ctx: Any, *cotangents: Any) -> Any:
         returned = original(ctx, *cotangents)
         as_tuple = returned if isinstance(returned, tuple) else tuple(returned) if isinstance(returned, list) else (returned,)
-        sink.append(RawReturn(cls, as_tuple, tuple(ctx.needs_input_grad), tuple(_edge(*edge) for edge in ctx.next_functions)))
+        if getattr(ctx, "_forward_cls", cls) is cls:        # a subclass that inherits or calls this backward leaves its own
+            sink.append(RawReturn(cls, as_tuple, tuple(ctx.needs_input_grad), tuple(_edge(*edge) for edge in ctx.next_functions)))
         return returned
 
     setattr(cls, name, staticmethod(recorded))

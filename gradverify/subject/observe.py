@@ -66,20 +66,26 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
     others = [a for a in subject.arguments if a.is_tensor and not a.differentiable]
     leaves = subject.leaves()
     before = Snapshot([*leaves, *(a.value for a in others)])
-    with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
-        outputs = subject.probe(leaves)
+    outputs = _counted(subject, leaves, saved)
     names = [a.name for a in [*subject.differentiable, *others]]
     written = tuple(names[i] for i in before.changed())
     if written and not subject.writes:
         subject.writes = True
         _restore(others, before, len(leaves))
         leaves = subject.leaves()
-        outputs = subject.forward(leaves)
+        outputs = _counted(subject, leaves, saved)
     numeric = [place for place, output in enumerate(outputs) if isinstance(output, Tensor) and _is_number(output)]
     checked = tuple(place for place in numeric if outputs[place].requires_grad and (wanted is None or place in wanted))
     detached = tuple(place for place in numeric if not outputs[place].requires_grad)
     classes = function_classes([outputs[place] for place in numeric])
     return ForwardSeen(tuple(leaves), tuple(outputs), checked, detached, classes, written, saved.packed)
+
+
+def _counted(subject: Subject, leaves: list[Tensor], saved: Saved) -> list[Any]:
+    """A forward whose saved tensors are counted. Only the last one counts: its graph is the one that is kept."""
+    saved.packed = saved.unpacked = 0
+    with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
+        return subject.probe(leaves)
 
 
 def observe_backward(subject: Subject, seen: ForwardSeen, function: Differentiable, cotangents: tuple[Tensor, ...], saved: Saved) -> BackwardSeen:

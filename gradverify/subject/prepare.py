@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradverify.model.case import Case, InputRecipe
+from gradverify.numerics.steps import UNIT
 from gradverify.subject.draw import DTYPES, draw, generator
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.find import CODE
@@ -47,7 +49,7 @@ def _make(recipe: InputRecipe, place: int, case: Case, device: torch.device) -> 
 
 def _point(tensor: Tensor) -> Tensor:
     """A contiguous copy without history: where the check takes place."""
-    return tensor.detach().clone(memory_format=torch.contiguous_format)
+    return tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
 
 
 def _differentiable(tensor: Tensor, wanted: bool | None) -> bool:
@@ -58,14 +60,24 @@ def _differentiable(tensor: Tensor, wanted: bool | None) -> bool:
 def _from_function(case: Case, device: torch.device) -> list[Argument]:
     """The inputs that `inputs_from` makes: a tuple, or a mapping by name."""
     function = callable_target(str(case.inputs_from), "inputs_from")
-    with blamed(CODE, f"inputs_from: {case.inputs_from}"), torch.random.fork_rng(devices=[]):
+    what = f"inputs_from: {case.inputs_from}"
+    with blamed(CODE, what), torch.random.fork_rng(devices=[]):
         torch.manual_seed(case.settings.seed)
         made = function(seed=case.settings.seed, dtype=DTYPES[case.settings.dtype], device=device)
     if not isinstance(made, (tuple, list, Mapping)):
-        raise UserCodeError(CODE, f"inputs_from: {case.inputs_from} returned a {type(made).__name__}, not a tuple or a dict")
+        raise UserCodeError(CODE, f"{what} returned a {type(made).__name__}, not a tuple or a dict")
     named = made.items() if isinstance(made, Mapping) else (("", value) for value in made)
-    return [Argument(name, _point(value), _differentiable(value, None)) if isinstance(value, Tensor) else Argument(name, value)
-            for name, value in named]
+    with blamed(CODE, what):
+        return [_taken(name, value, what) for name, value in named]
+
+
+def _taken(name: str, value: Any, what: str) -> Argument:
+    if not isinstance(value, Tensor):
+        return Argument(name, value)
+    if _differentiable(value, None) and value.dtype not in UNIT:
+        raise UserCodeError(CODE, f"{what} made a {str(value.dtype).removeprefix('torch.')} tensor",
+                            hint=f"supported are {', '.join(str(dtype).removeprefix('torch.') for dtype in UNIT)}")
+    return Argument(name, _point(value), _differentiable(value, None))
 
 
 def _module_parameters(found: Target, case: Case, device: torch.device) -> list[Argument]:
