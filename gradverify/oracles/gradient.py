@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.subject import Subject
 from gradverify.subject.target import callable_target
+
+_LIBRARIES = {"numpy", "torch"}
 
 
 def hand_written(subject: Subject, cotangent: Tensor) -> tuple[Tensor | None, ...]:
@@ -39,13 +41,22 @@ def _called(function: Callable[..., Any], values: Sequence[Any], cotangent: Tens
 
 
 def _speaks_numpy(function: Callable[..., Any]) -> bool:
-    """Does its source use NumPy and not torch? (`x.std()` means different things to the two, so the types must be right.)"""
-    code = getattr(function, "__code__", None)
-    scope = getattr(function, "__globals__", {})
+    """Does its source use NumPy and not torch? (`x.std()` means different things to the two, so the types must be right.)
+
+    What the function itself names decides; where it names neither, what its module imports.
+    """
+    function = inspect.unwrap(function)
+    code, scope = getattr(function, "__code__", None), getattr(function, "__globals__", {})
     names = code.co_names if code else ()
-    used = {scope.get(name) for name in names if getattr(scope.get(name), "__name__", None) in ("numpy", "torch")}
-    everything = {value for value in scope.values() if getattr(value, "__name__", None) in ("numpy", "torch")}
-    return np in (used or everything) and torch not in (used or everything)
+    used = {_library(scope[name]) if name in scope else name for name in names} & _LIBRARIES
+    everything = {_library(value) for value in scope.values()} & _LIBRARIES
+    return (used or everything) == {"numpy"}
+
+
+def _library(value: Any) -> str | None:
+    """The top-level package that a global comes from: itself for a module, else where it was defined."""
+    name = value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", None)
+    return name.partition(".")[0] if isinstance(name, str) else None
 
 
 def _per_input(gradients: Sequence[Any], subject: Subject, name: str) -> list[Any]:
@@ -59,7 +70,10 @@ def _per_input(gradients: Sequence[Any], subject: Subject, name: str) -> list[An
 
 
 def _as_tensor(gradient: Any, x: Tensor, name: str) -> Tensor:
-    tensor = torch.as_tensor(gradient).detach()
+    with blamed("GV002", f"{name} returned a {type(gradient).__name__} for a gradient, which as a tensor"):
+        tensor = torch.as_tensor(gradient).detach()
+    if tensor.is_complex() and not x.is_complex():
+        raise UserCodeError("GV002", f"{name} returned a complex gradient for a real input")
     if tensor.shape != x.shape:
         raise UserCodeError("GV002", f"{name} returned a gradient of shape {list(tensor.shape)} for an input of shape {list(x.shape)}")
     return tensor.to(dtype=x.dtype)

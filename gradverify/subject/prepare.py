@@ -25,11 +25,22 @@ def prepare(case: Case) -> Subject:
     """The live subject of a case. Raises UserCodeError (GV001) where the target or an input cannot be had as the spec says."""
     device = torch.device(case.settings.device)
     found = target(case.target, case.init, DTYPES[case.settings.dtype])
-    made = _from_function(case, device) if case.inputs_from else [_make(recipe, place, case, device) for place, recipe in enumerate(case.inputs)]
+    return assemble(case, found, _inputs(case, device))
+
+
+def _inputs(case: Case, device: torch.device) -> list[Argument]:
+    return _from_function(case, device) if case.inputs_from else [_make(recipe, place, case, device) for place, recipe in enumerate(case.inputs)]
+
+
+def assemble(case: Case, found: Target, made: Sequence[Argument]) -> Subject:
+    """The subject of a target that was found and inputs that were made; a nameless argument takes its name from the signature.
+
+    Raises UserCodeError (GV001) where they do not fit.
+    """
     if case.kwargs and found.kind == "autograd.Function":
         raise UserCodeError(CODE, f"kwargs: {case.target} is an autograd Function, whose apply takes positional arguments only",
                             hint="list them under `inputs`, in the order of forward")
-    parameters = _module_parameters(found, case, device)
+    parameters = _module_parameters(found, case, torch.device(case.settings.device))
     own = {argument.name for argument in parameters}
     overridden = {argument.name: argument for argument in made if argument.name in own}
     given = [argument for argument in made if argument.name not in own]

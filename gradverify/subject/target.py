@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -36,19 +37,35 @@ class Target:
 
 def target(name: str, init: Mapping[str, Any] | None, dtype: torch.dtype) -> Target:
     """Finds and, for a module class, builds what `function: name` says. Raises UserCodeError (GV001)."""
-    found = _named(name, "function")
+    return live(name, _named(name, "function"), init, dtype)
+
+
+def live(name: str, found: Any, init: Mapping[str, Any] | None, dtype: torch.dtype) -> Target:
+    """The target that an object is, under the name it is to be shown by. Raises UserCodeError (GV001)."""
     if inspect.isclass(found) and issubclass(found, torch.autograd.Function):
         return Target(name, "autograd.Function", found, found.apply, _function_parameters(found), *_definition(found))
     if inspect.isclass(found) and issubclass(found, torch.nn.Module):
         found = _build(found, name, init or {}, dtype)
     elif init is not None:
         raise UserCodeError(CODE, f"init: {name} is no torch.nn.Module class, so there is nothing to build with it")
+    else:
+        found = _copied(found)
     if isinstance(found, torch.nn.Module):
         return Target(name, "module", found, found, _parameters(found.forward), *_definition(type(found)))
     if inspect.isclass(found) or not callable(found):
         raise UserCodeError(CODE, f"function: {name} is {_kind_of(found)}, not an autograd Function, a callable or a module",
                             hint=_class_hint(found))
     return Target(name, "callable", found, found, _parameters(found), *_definition(found))
+
+
+def _copied(found: Any) -> Any:
+    """A module instance is somebody's: its copy is cast and moved. One that cannot be copied (it holds a handle) is used itself."""
+    if not isinstance(found, torch.nn.Module):
+        return found
+    try:
+        return copy.deepcopy(found)
+    except Exception:
+        return found
 
 
 def callable_target(name: str, key: str) -> Callable[..., Any]:
@@ -95,7 +112,8 @@ def _function_parameters(cls: type[torch.autograd.Function]) -> tuple[inspect.Pa
     """The parameters of `forward`, without `ctx` in the style that has it there."""
     parameters = _parameters(cls.forward)
     takes_ctx = cls.setup_context is torch.autograd.Function.setup_context
-    return parameters[1:] if parameters and takes_ctx else parameters
+    own_ctx = takes_ctx and parameters and parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL      # forward(*args) holds it in args
+    return parameters[1:] if parameters and own_ctx else parameters
 
 
 def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...] | None:
