@@ -38,7 +38,7 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Elements:
-    """Pairs (line, output), by index [E]."""
+    """Pairs (line, output), by index [E], in the order of the lines."""
 
     line: Index
     out: Index
@@ -52,7 +52,9 @@ class Ladders:
 
     def __init__(self, lines: Sequence[Line], outputs: Outputs, elements: Elements) -> None:
         self.lines, self.outputs, self.elements = lines, outputs, elements
-        self._members = {int(n): np.flatnonzero(elements.line == n) for n in np.unique(elements.line)}
+        lines_used, starts = np.unique(elements.line, return_index=True)
+        groups = np.split(np.arange(len(elements.line)), starts[1:])
+        self._members = {int(n): group for n, group in zip(lines_used, groups, strict=False)}
         self._taken: set[tuple[int, int]] = set()
         self._samples: dict[int, Array] = {}
         self._scale = np.array([line.scale for line in lines])
@@ -167,24 +169,26 @@ def settled(d: Derivative, verdicts: Codes) -> Mask:
     return np.asarray(d.smooth & ~d.unclear & (verdicts == Verdict.PASS))
 
 
-def derivative(line: Line, outputs: Outputs, *, rtol: float = 1e-6, atol: float = 0.0, every_rung: bool = False) -> Derivative:
+def derivative(line: Line, outputs: Outputs, *, rtol: float = 1e-6, atol: float | Array = 0.0, every_rung: bool = False) -> Derivative:
     """Derivatives [M] of all outputs along one line, refined until each bar is within atol + rtol·|value| or nothing more helps.
 
-    The judgement of quick rungs is only as good as that wish: `every_rung` climbs the whole ladder.
+    `atol` may be [M]; inf: not asked for. `every_rung` climbs the whole ladder, as nothing that is to stand rests on quick rungs alone.
     """
 
-    def narrow(_: Index, d: Derivative) -> Codes:
-        return np.where(d.bar <= atol + rtol * np.abs(d.value), Verdict.PASS, Verdict.UNDECIDED).astype(np.int8)
+    everything = np.arange(len(outputs.f0))
+    wanted = np.broadcast_to(atol, everything.shape)
+
+    def narrow(i: Index, d: Derivative) -> Codes:
+        return np.where(~(d.bar > wanted[i] + rtol * np.abs(d.value)), Verdict.PASS, Verdict.UNDECIDED).astype(np.int8)
 
     with np.errstate(all="ignore"):
-        everything = np.arange(len(outputs.f0))
         ladders = Ladders([line], outputs, Elements(np.zeros_like(everything), everything))
         quick = ladders.solve(everything, QUICK, False)
         rest = everything if every_rung else np.flatnonzero(~settled(quick, narrow(everything, quick)))
-        return quick.replaced(rest, climbed(ladders, rest, quick.take(rest), narrow, every_rung))
+        return quick.replaced(rest, _climbed(ladders, rest, quick.take(rest), lambda i, d: narrow(rest[i], d), every_rung))
 
 
-def climbed(ladders: Ladders, rest: Index, quick: Derivative, judge: Judge, every_rung: bool = False) -> Derivative:
+def _climbed(ladders: Ladders, rest: Index, quick: Derivative, judge: Judge, every_rung: bool) -> Derivative:
     """Elements `rest` of the ladders, climbed; with samples of their own for the rungs that are already known."""
     part = Ladders(ladders.lines, ladders.outputs, ladders.elements.take(rest))
     for k in QUICK:

@@ -107,7 +107,7 @@ def _subgradient(a: Array, d: Derivative, tol: Array) -> Codes:
 class Rows:
     """What sets the floor of each output [M]: reach (its change for a relative change of its inputs), largest |f|, noise of f.
 
-    `alive`: something of the row stands out of bars and rounding, or a step along a random direction moved it. `parts`: output tensors.
+    `alive`: something of the row stands out of bars and rounding. `parts`: output tensors.
     """
 
     reach: Array

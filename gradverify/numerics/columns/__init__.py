@@ -1,0 +1,1 @@
+"""Ways to compare a Jacobian column by column."""
