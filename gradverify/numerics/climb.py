@@ -95,10 +95,11 @@ class Ladders:
 
 @dataclass(frozen=True)
 class Climbed:
-    """The derivatives of all elements, and which are mismatches that only a part of the ladder has seen [E]."""
+    """The derivatives of all elements; which are mismatches that only a part of the ladder has seen, and which have seen all of it [E]."""
 
     derivative: Derivative
     unconfirmed: Mask
+    exhausted: Mask
 
 
 class Climb:
@@ -123,9 +124,9 @@ class Climb:
             todo = todo[~self._settled(todo)]
         sure = self._sure(todo)
         self.every_rung(todo[~sure])
-        unconfirmed = np.zeros(len(self._line), bool)
-        unconfirmed[todo[sure]] = True
-        return Climbed(self.derivative, unconfirmed)
+        unconfirmed, exhausted = np.zeros((2, len(self._line)), bool)
+        unconfirmed[todo[sure]], exhausted[todo[~sure]] = True, True
+        return Climbed(self.derivative, unconfirmed, exhausted)
 
     def every_rung(self, i: Index) -> None:
         """Elements i from the whole ladder."""

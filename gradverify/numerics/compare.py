@@ -155,7 +155,7 @@ def limits(a: Array, d: Derivative) -> list[Limit]:
 
 
 def _limit(d: Derivative, n: int) -> Limit:
-    if np.isfinite(d.second[n]):
+    if np.isfinite(d.second[n]) and not d.far[n]:
         return Limit.STAIRCASE
     if d.at_border[n]:
         return Limit.BORDER

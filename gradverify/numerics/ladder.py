@@ -12,7 +12,7 @@ import numpy as np
 
 from gradverify.numerics.kinks import Smoothness, bends, borders, infinite, jumps, sides
 from gradverify.numerics.readings import readings, with_tail_noise
-from gradverify.numerics.romberg import pick
+from gradverify.numerics.romberg import Choice, pick
 from gradverify.numerics.rungs import U64, AnyArray, Array, Codes, Mask, Z
 from gradverify.numerics.samples import Samples
 
@@ -24,7 +24,8 @@ class Derivative:
     """Derivatives of m elements, each value ± bar; bar is inf where nothing can be said. All arrays [m].
 
     outcome: `Smoothness` codes. noise_bar: the part of the bar that is noise. left, right: slopes at a kink. second: another consistent
-    reading (NaN: none), `second_is_finer` where it comes from finer steps. unclear: a quick look cannot tell. unchanged: f moved nowhere.
+    reading (NaN: none), `second_is_finer` where it comes from finer steps. far: the value rests on
+    steps beyond the element's own scale, where f may be another function; the second reading is then the best from nearer ones. unclear: a quick look cannot tell. unchanged: f moved nowhere.
     """
 
     value: Array
@@ -38,6 +39,7 @@ class Derivative:
     second: Array
     second_bar: Array
     second_is_finer: Mask
+    far: Mask
     unclear: Mask
     unchanged: Mask
     at_border: Mask
@@ -75,16 +77,20 @@ def solve(s: Samples, full: bool) -> Derivative:
         read = readings(s)
         jumping = jumps(s, read.noise)
         best, noise = with_tail_noise(s, read.quotient, read.noise, pick(read.quotient, s.h, read.noise, True))
-        second = read.value, read.bar, read.finer
+        far, near = _nearer(s, noise, best)
+        second_value = np.where(far, near.value * s.big, read.value)
+        second_bar = np.where(far, near.bar * s.big, read.bar)
+        second = second_value, second_bar, read.finer & ~far, far
     else:
         m = len(s.f0)
         jumping = jumps(s, s.noise)
         best, noise = pick(s.quotient, s.h, s.noise, False), s.noise
-        second = np.full(m, np.nan), np.full(m, np.inf), np.zeros(m, bool)
+        second = np.full(m, np.nan), np.full(m, np.inf), np.zeros(m, bool), np.zeros(m, bool)
     outcome, looks_rough = _outcome(s, noise, jumping, full)
     slopes = sides(s, noise, outcome == Smoothness.KINK)
     outcome[(outcome == Smoothness.SMOOTH) & (best.rung < 0)] = Smoothness.INCONSISTENT
     outcome[~s.enough] = Smoothness.NON_FINITE
+    second[0][outcome == Smoothness.NON_FINITE] = np.nan
     told = (best.rung >= 0) & (outcome == Smoothness.SMOOTH)
     bar = np.where(told, (best.bar + ARITHMETIC * np.abs(best.value)) * s.big, np.inf)
     unclear = np.zeros(len(bar), bool) if full else _unsteady(s) | looks_rough
@@ -92,6 +98,18 @@ def solve(s: Samples, full: bool) -> Derivative:
         best.value * s.big, bar, outcome, best.noise * s.big, slopes.left, slopes.right, slopes.left_bar, slopes.right_bar, *second,
         unclear & ~s.unchanged, s.unchanged, np.zeros(len(bar), bool))
     return _unchanged(s, _at_borders(s, result) if full else result)
+
+
+def _nearer(s: Samples, noise: Array, best: Choice) -> tuple[Mask, Choice]:
+    """Elements [m] whose choice lies beyond their own scale, and their best choice from nearer rungs (NaN elsewhere)."""
+    n, m = s.up.shape
+    far = (best.rung >= 0) & s.far[np.maximum(best.rung, 0), np.arange(m)]
+    near = Choice(np.full(m, np.nan), np.full(m, np.inf), np.full(m, np.inf), np.full(m, -1))
+    where = np.flatnonzero(far)
+    if where.size:
+        quotient = np.where(s.far, np.nan, s.quotient)
+        near = near.replaced(where, pick(quotient[:, where], s.h[:, where], noise[:, where], True))
+    return far & (near.rung >= 0), near
 
 
 def _outcome(s: Samples, noise: Array, jumping: Mask, full: bool) -> tuple[Codes, Mask]:

@@ -13,7 +13,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from gradverify.numerics.rungs import U32, U64, U_BF16, Array, Codes, Index, Mask, nonzero
+from gradverify.numerics.rungs import U32, U64, U_BF16, U_FP16, Array, Codes, Index, Mask, nonzero
 
 POINTS = 9
 FLAT = 4.0  # three successive levels within this factor are the noise (Moré & Wild, section 5)
@@ -195,9 +195,15 @@ class Bits:
             return U32
         return U_BF16 if BF16_BITS[0] <= self.used <= BF16_BITS[1] and not self.integers else U64
 
+    @property
+    def narrowest(self) -> float:
+        """As `unit`, float16 included; too weak a hint to widen a forward's bars, good enough to name a backward's fault."""
+        half = self.single and len(self.distinct) >= ENOUGH and not self.integers and BF16_BITS[1] < self.used <= FP16_BITS
+        return U_FP16 if half else self.unit
+
 
 ENOUGH = 3  # distinct values; one or two round numbers prove nothing
-SINGLE_BITS, BF16_BITS = 20, (6, 8)  # significant bits that numbers of a format really use
+SINGLE_BITS, FP16_BITS, BF16_BITS = 20, 11, (6, 8)  # significant bits that numbers of a format really use
 
 
 def _bits_used(values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> int:

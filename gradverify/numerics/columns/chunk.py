@@ -11,6 +11,7 @@ from gradverify.numerics.climb import Climb, Elements, Judge, Ladders, settled
 from gradverify.numerics.columns.run import AliasSums, Run
 from gradverify.numerics.columns.tally import Judged
 from gradverify.numerics.compare import Bounds, Limit, Verdict, limits, verdicts
+from gradverify.numerics.kinks import Smoothness
 from gradverify.numerics.ladder import Derivative, concatenated
 from gradverify.numerics.lines import Line, rung
 from gradverify.numerics.point import Point, element_line
@@ -92,7 +93,7 @@ class Chunk:
         self.still, self.masked = self.samples.still, self.samples.masked & np.isfinite(a)
         self.border = self.samples.at_border
         survey, tensor = run.survey, run.point.columns.tensor[self.columns]
-        self.asleep, self.wide = survey.asleep[tensor] & self.still, survey.wide[tensor] & self.still
+        self.asleep, self.wide = survey.asleep[tensor], survey.wide[tensor]
 
     def judge(self, sums: AliasSums, suspects: Mask) -> ChunkResult:
         """Everything about the chunk; `suspects` [M]: outputs whose quick rungs are known to alias."""
@@ -101,9 +102,7 @@ class Chunk:
         quick = self._quick(local, out)
         missed = sums.add(self.samples.first, len(self.a), self.columns[local], out, quick.value, quick.bar)
         done = settled(quick, self._verdicts(local, out, quick)) & ~(suspects | missed)[out]
-        rest = np.flatnonzero(~done)
-        derivative, unconfirmed = self._climb(local, out, quick, rest, (suspects | missed)[out])
-        self._learn(local, out, derivative)
+        derivative, unconfirmed = self._climb(local, out, quick, ~done, (suspects | missed)[out])
         derivative = self._confirm(local, out, derivative, unconfirmed)
         late_local, late_out = np.nonzero(zeros & ~self._zeros())  # floors moved meanwhile
         derivative = concatenated([derivative, self._quick(late_local, late_out)])
@@ -146,24 +145,34 @@ class Chunk:
         return verdicts(self.a[local, out], d, self._bounds(local, out), self.border[local])
 
     def _judge(self, local: Index, out: Index) -> Judge:
-        bounds, a, border = self._bounds(local, out), self.a[local, out], self.border[local]
-        return lambda i, d: verdicts(a[i], d, bounds.take(i), border[i])
+        def judge(i: Index, d: Derivative) -> Codes:
+            self._learn(local[i], out[i], d)  # a row that was taken for dead may turn out to be alive
+            return self._verdicts(local[i], out[i], d)
+
+        return judge
 
     # ---- climbing
-    def _climb(self, local: Index, out: Index, quick: Derivative, rest: Index, suspect: Mask) -> tuple[Derivative, Mask]:
-        """Elements `rest` until each is settled; and the mismatches that have not seen every rung [E]."""
-        wide = self.wide[local[rest], out[rest]]
-        unconfirmed = np.zeros(len(local), bool)
-        for group, far in ((rest[~wide], False), (rest[wide], True)):
-            for p in pieces(local[group]) if len(group) else ():
-                i = group[p]
-                climb = self._climber(local[i], out[i], quick.take(i), suspect[i], far)
-                climbed = climb.run()
-                quick, unconfirmed[i] = quick.replaced(i, climbed.derivative), climbed.unconfirmed
-        return quick, unconfirmed
+    def _climb(self, local: Index, out: Index, d: Derivative, rest: Mask, suspect: Mask) -> tuple[Derivative, Mask]:
+        """Elements `rest` [E] until each is settled; and the mismatches that have not seen every rung [E].
 
-    def _climber(self, local: Index, out: Index, quick: Derivative, suspect: Mask, wide: bool) -> Climb:
-        if not wide:
+        Twice, because what is learnt of a row can unsettle its other elements.
+        """
+        unconfirmed, exhausted = np.zeros((2, len(local)), bool)
+        for _ in range(2):
+            for i in self._groups(local, out, np.flatnonzero(rest)):
+                climbed = self._climber(local[i], out[i], d.take(i), suspect[i]).run()
+                d, unconfirmed[i], exhausted[i] = d.replaced(i, climbed.derivative), climbed.unconfirmed, climbed.exhausted
+            rest = ~settled(d, self._verdicts(local, out, d)) & ~unconfirmed & ~exhausted
+        return d, unconfirmed
+
+    def _groups(self, local: Index, out: Index, i: Index) -> Iterator[Index]:
+        """Elements i in pieces that climb together: those on their own scale, then those that only move beyond it."""
+        wide = self.wide[local[i], out[i]]
+        for group in (i[~wide], i[wide]):
+            yield from (group[p] for p in pieces(local[group]) if len(p))
+
+    def _climber(self, local: Index, out: Index, quick: Derivative, suspect: Mask) -> Climb:
+        if not self.wide[local, out].any():
             return Climb(self._ladders(local, out), quick, self._judge(local, out), self.asleep[local, out], suspect)
         lines: list[Line] = [element_line(self.run.point, int(c), wide=True) for c in self.columns]
         ladders = Ladders(lines, self.run.outputs(), Elements(local, out))
@@ -185,9 +194,8 @@ class Chunk:
         worst_first = list(dict.fromkeys(local[i[order]].tolist()))
         for n in range(0, len(worst_first), CONFIRM_COLUMNS):
             batch = i[np.isin(local[i], worst_first[n : n + CONFIRM_COLUMNS])]
-            for p in pieces(local[batch]):
-                e = batch[p]
-                climb = self._climber(local[e], out[e], d.take(e), np.zeros(len(e), bool), wide=False)
+            for e in self._groups(local, out, batch):
+                climb = self._climber(local[e], out[e], d.take(e), np.zeros(len(e), bool))
                 climb.every_rung(np.arange(len(e)))
                 d = d.replaced(e, climb.derivative)
             if (self._verdicts(local[batch], out[batch], d.take(batch)) == Verdict.MISMATCH).any():
@@ -195,6 +203,8 @@ class Chunk:
         return d
 
     def _judged(self, local: Index, out: Index, d: Derivative) -> Judged:
+        infinite = np.unique(local[(d.outcome == Smoothness.NON_FINITE) & np.isfinite(self.samples.f0[out])])
+        self.border[infinite] = True  # a backward may well be non-finite all along such a column
         a, bounds, verdict = self.a[local, out], self._bounds(local, out), self._verdicts(local, out, d)
         limit = np.full(len(out), Limit.NONE, object)
         open_ = np.flatnonzero(verdict == Verdict.UNDECIDED)

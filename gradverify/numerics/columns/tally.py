@@ -11,6 +11,7 @@ import numpy as np
 from gradverify.numerics.compare import Bounds, Limit, Verdict
 from gradverify.numerics.kinks import Smoothness
 from gradverify.numerics.ladder import Derivative
+from gradverify.numerics.noise import Bits
 from gradverify.numerics.rungs import AnyArray, Array, Codes, Index, Mask
 
 
@@ -66,7 +67,7 @@ class Judged:
         d = self.derivative
         kink = d.outcome == Smoothness.KINK
         undecided = np.select(
-            [np.isfinite(d.second), d.outcome == Smoothness.JUMP, (d.outcome == Smoothness.NON_FINITE) | ~np.isfinite(self.a)],
+            [np.isfinite(d.second) & ~d.far, d.outcome == Smoothness.JUMP, (d.outcome == Smoothness.NON_FINITE) | ~np.isfinite(self.a)],
             [Outcome.STAIRCASE, Outcome.JUMP, Outcome.NON_FINITE], Outcome.UNDECIDED)
         passed = np.where(kink, Outcome.KINK, Outcome.PASS)
         return np.select([self.verdict == Verdict.PASS, self.verdict == Verdict.MISMATCH], [passed, Outcome.MISMATCH], undecided).astype(np.int8)
@@ -79,7 +80,8 @@ class Pair:
     counts: elements of each outcome; masked: outputs that are one and the same infinity at every rung, left out of the counts.
     resolution: max of tolerance + bar over what passed, the smallest error that would have been seen everywhere. deviation: the largest
     relative error among what passed that is far above its bar. quick: elements settled by the quick rungs. unit: the unit roundoff the
-    forward was seen to compute in; backward_unit: relative noise of the backward where that is its fault (0: not seen).
+    forward was seen to compute in; backward_unit: of a pair with mismatches, the relative noise or the unit roundoff of its backward, where that
+    is coarser than the forward's (0: not seen).
     """
 
     input: int
@@ -118,6 +120,7 @@ class Tally:
         self.counts = np.zeros(len(Outcome), int)
         self.resolution = self.max_abs = self.max_rel = self.deviation = self.backward_unit = 0.0
         self.worst: list[Worst] = []
+        self._bits = Bits()
 
     def add_zeros(self, a: Array, resolution: Array, masked: Mask) -> None:
         """Elements that f does not depend on, as far as the quick rungs tell, and whose analytic value is zero or dust."""
@@ -142,6 +145,7 @@ class Tally:
         self.max_abs, self.max_rel = max(self.max_abs, _largest(off[known])), max(self.max_rel, _largest(relative[known]))
         deviates = passed & (off > DEVIATES * d.bar) & (relative > SMALLEST_DEVIATION)
         self.deviation = max(self.deviation, _largest(relative[deviates]))
+        self._bits = self._bits.seen(a)
         self._keep_worst(judged, outcome, tol, off, input_index)
 
     def _keep_worst(self, judged: Judged, outcome: Codes, tol: Array, off: Array, input_index: Index) -> None:
@@ -154,8 +158,11 @@ class Tally:
         self.worst = heapq.nlargest(self._keep, self.worst)
 
     def result(self, unit: float, low_precision: bool) -> Pair:
+        backward_unit = self.backward_unit
+        if self.counts[Outcome.MISMATCH] and self._bits.narrowest > unit:
+            backward_unit = max(backward_unit, self._bits.narrowest)
         return Pair(self.input, self.output, self.elements, tuple(self.counts.tolist()), self.masked, self.quick, self.resolution,
-                    self.max_abs, self.max_rel, self.deviation, tuple(self.worst), unit, low_precision, self.backward_unit)
+                    self.max_abs, self.max_rel, self.deviation, tuple(self.worst), unit, low_precision, backward_unit)
 
 
 def _largest(a: Array) -> float:
