@@ -61,7 +61,7 @@ class Bounds:
 
     def tolerance(self, a: Array, value: Array) -> Array:
         largest = np.maximum(np.abs(a), np.where(np.isfinite(value), np.abs(value), 0.0))
-        return self.atol + np.maximum(self.rtol * np.nan_to_num(largest, posinf=0.0), self.floor)
+        return np.asarray(self.atol + np.maximum(self.rtol * np.nan_to_num(largest, posinf=0.0), self.floor))
 
     def take(self, i: AnyArray) -> Bounds:
         return replace(self, rtol=self.rtol[i], floor=self.floor[i], unproven=self.unproven[i])

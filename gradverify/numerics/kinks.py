@@ -43,7 +43,7 @@ class Bend:
 
 def second_difference_noise(noise: Array) -> Array:
     """The least second difference that is not noise."""
-    return Z * np.sqrt(6) * noise
+    return np.asarray(Z * np.sqrt(6) * noise)
 
 
 def bends(s: Samples, noise: Array) -> Bend:

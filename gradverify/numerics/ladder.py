@@ -24,8 +24,9 @@ class Derivative:
     """Derivatives of m elements, each value ± bar; bar is inf where nothing can be said. All arrays [m].
 
     outcome: `Smoothness` codes. noise_bar: the part of the bar that is noise. left, right: slopes at a kink. second: another consistent
-    reading (NaN: none), `second_is_finer` where it comes from finer steps. far: the value rests on
-    steps beyond the element's own scale, where f may be another function; the second reading is then the best from nearer ones. unclear: a quick look cannot tell. unchanged: f moved nowhere.
+    reading (NaN: none), `second_is_finer` where it comes from finer steps. far: the value rests on steps beyond the element's own scale,
+    where f may be another function; the second reading is then the best from nearer ones. unclear: a quick look cannot tell.
+    unchanged: f moved nowhere. at_border: f exists on one side only.
     """
 
     value: Array
@@ -76,7 +77,9 @@ def solve(s: Samples, full: bool) -> Derivative:
     if full:
         read = readings(s)
         jumping = jumps(s, read.noise)
-        best, noise = with_tail_noise(s, read.quotient, read.noise, pick(read.quotient, s.h, read.noise, True))
+        first = pick(read.quotient, s.h, read.noise, True)
+        best, noise = with_tail_noise(s, read.quotient, read.noise, first)
+        grows = infinite(s, noise, bends(s, noise).at_x) | infinite(s, read.noise, first.rung < 0)
         far, near = _nearer(s, noise, best)
         second_value = np.where(far, near.value * s.big, read.value)
         second_bar = np.where(far, near.bar * s.big, read.bar)
@@ -84,12 +87,12 @@ def solve(s: Samples, full: bool) -> Derivative:
     else:
         m = len(s.f0)
         jumping = jumps(s, s.noise)
-        best, noise = pick(s.quotient, s.h, s.noise, False), s.noise
+        best, noise, grows = pick(s.quotient, s.h, s.noise, False), s.noise, np.zeros(m, bool)
         second = np.full(m, np.nan), np.full(m, np.inf), np.zeros(m, bool), np.zeros(m, bool)
     outcome, looks_rough = _outcome(s, noise, jumping, full)
     slopes = sides(s, noise, outcome == Smoothness.KINK)
     outcome[(outcome == Smoothness.SMOOTH) & (best.rung < 0)] = Smoothness.INCONSISTENT
-    outcome[~s.enough] = Smoothness.NON_FINITE
+    outcome[~s.enough | (grows & ~jumping)] = Smoothness.NON_FINITE
     second[0][outcome == Smoothness.NON_FINITE] = np.nan
     told = (best.rung >= 0) & (outcome == Smoothness.SMOOTH)
     bar = np.where(told, (best.bar + ARITHMETIC * np.abs(best.value)) * s.big, np.inf)
@@ -102,7 +105,7 @@ def solve(s: Samples, full: bool) -> Derivative:
 
 def _nearer(s: Samples, noise: Array, best: Choice) -> tuple[Mask, Choice]:
     """Elements [m] whose choice lies beyond their own scale, and their best choice from nearer rungs (NaN elsewhere)."""
-    n, m = s.up.shape
+    m = len(s.f0)
     far = (best.rung >= 0) & s.far[np.maximum(best.rung, 0), np.arange(m)]
     near = Choice(np.full(m, np.nan), np.full(m, np.inf), np.full(m, np.inf), np.full(m, -1))
     where = np.flatnonzero(far)
@@ -118,17 +121,14 @@ def _outcome(s: Samples, noise: Array, jumping: Mask, full: bool) -> tuple[Codes
     bend = bends(s, noise)
     hit = bend.at_x & (outcome == Smoothness.SMOOTH) & (full | (bend.p < -0.4))
     outcome[hit] = np.where(bend.p < -0.5, Smoothness.JUMP, Smoothness.KINK)[hit]
-    looks_rough = bend.looks | (outcome != Smoothness.SMOOTH)
-    if full:
-        outcome[infinite(s, noise, hit)] = Smoothness.NON_FINITE
-    return outcome, looks_rough
+    return outcome, bend.looks | (outcome != Smoothness.SMOOTH)
 
 
 def _unsteady(s: Samples) -> Mask:
     """Quick rungs whose differences do not shrink beyond the noise, or that are not all there [m]."""
     d = np.abs(np.diff(s.quotient, axis=0))
     growing = (d[1:] > 0.5 * d[:-1]) & (d[1:] > Z * s.noise[2:] / s.h[2:])
-    return growing.any(0) | (np.sum(~s.bad, 0) < 3)
+    return np.asarray(growing.any(0) | (np.sum(~s.bad, 0) < 3))
 
 
 def _at_borders(s: Samples, result: Derivative) -> Derivative:

@@ -14,8 +14,11 @@ from gradverify.numerics.rungs import Array, step
 class Line(Protocol):
     """f along x + t·d. `scale`: the natural size of t; `magnitude`: |x| in units of t, for forwards that round x."""
 
-    scale: float
-    magnitude: float
+    @property
+    def scale(self) -> float: ...
+
+    @property
+    def magnitude(self) -> float: ...
 
     def at(self, t: float) -> tuple[Array, float] | None:
         """f [M] (NaN where it has no value: exceptions, outside the domain) and the t that rounding left; None where x does not move."""

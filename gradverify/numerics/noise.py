@@ -75,7 +75,7 @@ def _flat_level(differences: Sequence[Array]) -> tuple[Array, Index, Mask]:
     runs = [level[k : k + 3] for k in range(POINTS - 3)]
     changes_sign = [d.min(0) * d.max(0) < 0 for d in differences]
     flat = np.array([(run.max(0) <= FLAT * run.min(0)) & changes_sign[k] for k, run in enumerate(runs)])
-    return level, np.argmax(flat, 0), flat.any(0)
+    return level, np.argmax(flat, 0), np.asarray(flat.any(0))
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class RayNoise:
 
 
 def noise_along(ray: Ray, size: Array, moved: Mask) -> RayNoise:
-    """ECnoise along the ray: coarser where f is constant on the points though the ladder's rungs moved it (`moved` [m]), once finer where too wide."""
+    """ECnoise along the ray: once finer where too wide, coarser where f is constant on the points though the rungs moved it (`moved` [m])."""
     spacing = ray.finest()
     at, points = ray.points(spacing)
     first = RayNoise(np.zeros(len(size)), at[-1] - at[0], points[-1] - points[0])
@@ -150,7 +150,7 @@ def repeat_noise(evaluate: Callable[[], Array], f0: Array, repeats: int = 5) -> 
     if np.array_equal(f0, again, equal_nan=True):
         return np.zeros(len(f0))
     calls = [f0, again] + [evaluate() for _ in range(repeats - 1)]
-    return np.nan_to_num(np.std(calls, axis=0, ddof=1))
+    return np.asarray(np.nan_to_num(np.std(calls, axis=0, ddof=1)))
 
 
 def pooled(sigma: Array, size: Array, outputs: Sequence[slice]) -> Array:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -134,7 +135,7 @@ class Point:
         self.shapes = [(o.shape, o.dtype, o.device) for o in outputs]
         values = [numbers(o) for o in outputs]
         ends = np.cumsum([0] + [len(v) for v in values])
-        self.parts = [slice(int(a), int(b)) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+        self.parts = [slice(int(a), int(b)) for a, b in pairwise(ends)]
         self.f0 = np.concatenate([*values, np.zeros(0)]).copy()
         self._bits = [Bits().seen(v[:SAMPLED]) for v in values]
 

@@ -32,7 +32,7 @@ VISIBLE = 20  # times the rounding (or noise): what counts as surely visible
 
 def step(scale: float, rung: int) -> float:
     """The nominal step of a rung; negative rungs climb above the scale."""
-    return BASE * scale * RATIO ** float(-rung)
+    return float(BASE * scale * RATIO ** float(-rung))
 
 
 def nonzero(a: Array) -> Array:

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gradverify.numerics.rungs import NEAR, U64, Array, Mask, nanmedian
+from gradverify.numerics.rungs import NEAR, U64, Array, Index, Mask, nanmedian
 
 LOW_UNIT = 8 * U64  # above: the forward computes in less than float64
 
@@ -52,7 +52,7 @@ class Samples:
     @cached_property
     def still(self) -> Mask:
         """Rungs at which f is bitwise f(x) on both sides."""
-        return (self.up == self.f0) & (self.down == self.f0)
+        return np.asarray((self.up == self.f0) & (self.down == self.f0))
 
     @cached_property
     def unchanged(self) -> Mask:
@@ -94,8 +94,8 @@ class Samples:
         through_x = nanmedian(np.abs(self.quotient)) * self.unit * self.magnitude
         return np.where(low, np.maximum(noise, through_x), noise)
 
-    def take(self, elements: np.ndarray) -> Samples:  # type: ignore[type-arg]
+    def take(self, elements: Index) -> Samples:
         """Only these elements."""
-        rungs = (self.up, self.down, self.step_up, self.step_down)
-        rest = (self.f0, self.sigma, self.unit, self.magnitude, self.scale)
-        return Samples(*(a[:, elements] for a in rungs), *(a[elements] for a in rest), self.rounds_x)
+        up, down, step_up, step_down = (a[:, elements] for a in (self.up, self.down, self.step_up, self.step_down))
+        f0, sigma, unit, magnitude, scale = (a[elements] for a in (self.f0, self.sigma, self.unit, self.magnitude, self.scale))
+        return Samples(up, down, step_up, step_down, f0, sigma, unit, magnitude, scale, self.rounds_x)

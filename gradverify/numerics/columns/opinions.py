@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+from torch import Tensor
 
 from gradverify.numerics.climb import derivative
 from gradverify.numerics.columns.run import Run
@@ -20,6 +21,7 @@ from gradverify.numerics.rungs import BASE, RATIO, U32, VISIBLE, Array, Index, M
 
 KINK_RUNGS = range(4, 10)
 SUM_SLACK = 1e-6  # of Σ|a|
+SYMMETRIC = 2.0**-45  # of the largest entry; in float32 only bitwise symmetry is within it
 NOISE_ROWS = 6  # rows at a time whose analytic noise is measured, until a mismatch stands
 NOISE_CAP = 2.0**10  # roundoffs of |a|: more noise than that is itself the backward's fault
 
@@ -76,13 +78,13 @@ def _joint_side(run: Run, columns: Index, outs: Index, sign: float) -> Choice:
 
 
 def excuse_symmetric(run: Run, judged: Judged, entry: Entry) -> Judged:
-    """Where an input is bitwise (conjugate) symmetric: an op may read one triangle and spread the gradient over both.
+    """Where an input is (conjugate) symmetric: an op may read one triangle and spread the gradient over both.
 
     Undecided where the gradient is itself symmetric, and right along the symmetric direction.
     """
     c, bad = run.point.columns, np.flatnonzero(judged.verdict == Verdict.MISMATCH)
     for t, x in enumerate(run.point.buffers):
-        if x.dim() < 2 or x.shape[-1] != x.shape[-2] or (c.mirror[c.of(t)] >= 0).any() or not bool((x == x.mT.conj()).all()):
+        if x.dim() < 2 or x.shape[-1] != x.shape[-2] or (c.mirror[c.of(t)] >= 0).any() or not _symmetric(x):
             continue
         mirror, sign = mirror_of(x)
         start = int(c.of(t)[0]) if len(c.of(t)) else 0
@@ -92,6 +94,11 @@ def excuse_symmetric(run: Run, judged: Judged, entry: Entry) -> Judged:
             right = i if other == column and s < 0 else i[_right_along_pair(run, judged.take(i), column, other, s, entry)]
             judged = _undecided(judged, right, Limit.SYMMETRY)
     return judged
+
+
+def _symmetric(x: Tensor) -> bool:
+    """Equal to its (conjugate) transpose, to rounding: b @ b.mT is not bitwise symmetric everywhere."""
+    return bool(((x - x.mT.conj()).abs() <= SYMMETRIC * x.abs().amax()).all()) if x.numel() else False
 
 
 def _right_along_pair(run: Run, judged: Judged, column: int, other: int, sign: float, entry: Entry) -> Mask:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -78,10 +79,10 @@ class Pair:
     """The comparison of one input with one output, element by element.
 
     counts: elements of each outcome; masked: outputs that are one and the same infinity at every rung, left out of the counts.
-    resolution: max of tolerance + bar over what passed, the smallest error that would have been seen everywhere. deviation: the largest
-    relative error among what passed that is far above its bar. quick: elements settled by the quick rungs. unit: the unit roundoff the
-    forward was seen to compute in; backward_unit: of a pair with mismatches, the relative noise or the unit roundoff of its backward, where that
-    is coarser than the forward's (0: not seen).
+    resolution: max of tolerance + bar over what passed, the smallest error that would have been seen everywhere.
+    deviation: the largest relative error among what passed that is far above its bar. limits: what keeps elements undecided, and how many.
+    quick: elements settled by the quick rungs. unit: the unit roundoff the forward was seen to compute in; backward_unit: of a pair with
+    mismatches, the relative noise or the unit roundoff of its backward, where that is coarser than the forward's (0: not seen).
     """
 
     input: int
@@ -95,6 +96,7 @@ class Pair:
     max_rel_error: float = 0.0
     deviation: float = 0.0
     worst: tuple[Worst, ...] = ()
+    limits: tuple[tuple[Limit, int], ...] = ()
     unit: float = 0.0
     low_precision: bool = False
     backward_unit: float = 0.0
@@ -121,6 +123,7 @@ class Tally:
         self.resolution = self.max_abs = self.max_rel = self.deviation = self.backward_unit = 0.0
         self.worst: list[Worst] = []
         self._bits = Bits()
+        self._limits: Counter[Limit] = Counter()
 
     def add_zeros(self, a: Array, resolution: Array, masked: Mask) -> None:
         """Elements that f does not depend on, as far as the quick rungs tell, and whose analytic value is zero or dust."""
@@ -146,6 +149,7 @@ class Tally:
         deviates = passed & (off > DEVIATES * d.bar) & (relative > SMALLEST_DEVIATION)
         self.deviation = max(self.deviation, _largest(relative[deviates]))
         self._bits = self._bits.seen(a)
+        self._limits.update(limit for limit in judged.limit.tolist() if limit is not Limit.NONE)
         self._keep_worst(judged, outcome, tol, off, input_index)
 
     def _keep_worst(self, judged: Judged, outcome: Codes, tol: Array, off: Array, input_index: Index) -> None:
@@ -161,8 +165,9 @@ class Tally:
         backward_unit = self.backward_unit
         if self.counts[Outcome.MISMATCH] and self._bits.narrowest > unit:
             backward_unit = max(backward_unit, self._bits.narrowest)
-        return Pair(self.input, self.output, self.elements, tuple(self.counts.tolist()), self.masked, self.quick, self.resolution,
-                    self.max_abs, self.max_rel, self.deviation, tuple(self.worst), unit, low_precision, backward_unit)
+        return Pair(
+            self.input, self.output, self.elements, tuple(self.counts.tolist()), self.masked, self.quick, self.resolution, self.max_abs,
+            self.max_rel, self.deviation, tuple(self.worst), tuple(self._limits.most_common()), unit, low_precision, backward_unit)
 
 
 def _largest(a: Array) -> float:

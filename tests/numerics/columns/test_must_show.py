@@ -146,7 +146,10 @@ def test_the_right_gradient_beside_it_passes(name):
         assert verdict(check(forward, x)) == Verdict.PASS
 
 
-def tanh_gelu(x, a=0.044715, b=math.sqrt(2 / math.pi)):
+ROOT = math.sqrt(2 / math.pi)
+
+
+def tanh_gelu(x, a=0.044715, b=ROOT):
     return 0.5 * x * (1 + torch.tanh(b * (x + a * x**3)))
 
 
