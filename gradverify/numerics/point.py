@@ -126,8 +126,10 @@ class Point:
 
     def __init__(self, function: Function, columns: Columns) -> None:
         self.function, self.columns, self.forward, self.backward = function, columns, 0, 0
-        self.buffers = [t.detach().clone(memory_format=torch.contiguous_format) for t in function.inputs]
-        self._flat = [real_view(b) for b in self.buffers]
+        self.buffers = [t.detach().clone(memory_format=torch.preserve_format) for t in function.inputs]
+        self._real = [torch.view_as_real(b) if b.is_complex() else b for b in self.buffers]
+        self._flat = [_storage(b) for b in self._real]
+        self._place = [_places(b) for b in self._real]
         self.starts = np.cumsum([0] + [f.numel() for f in self._flat])
         self.x = np.concatenate([numbers(t) for t in function.inputs] or [np.zeros(0)])
         outputs = list(function.values(self.buffers))
@@ -181,7 +183,7 @@ class Point:
 
     def _set(self, coordinate: int, value: float) -> None:
         t = int(np.searchsorted(self.starts, coordinate, side="right")) - 1
-        self._flat[t][coordinate - int(self.starts[t])] = value
+        self._flat[t][int(self._place[t][coordinate - int(self.starts[t])])] = value
 
     def moved_all(self, columns: Index, x: Array) -> Array:
         """f [M] with many columns set at once, by whole tensors."""
@@ -204,8 +206,8 @@ class Point:
         return full
 
     def _fill(self, x: Array) -> None:
-        for n, flat in enumerate(self._flat):
-            flat.copy_(torch.from_numpy(x[self.starts[n] : self.starts[n + 1]]))
+        for n, buffer in enumerate(self._real):
+            buffer.copy_(torch.from_numpy(x[self.starts[n] : self.starts[n + 1]]).reshape(buffer.shape))
 
     def row(self, output: int, x: Array | None = None) -> Array:
         """Row `output` of the analytic Jacobian [C] by one backward, at the inputs or at coordinates x; for pairs the sum of both."""
@@ -227,6 +229,16 @@ class Point:
         """Gradients of the inputs as one number a column [C]."""
         g, c = np.concatenate([numbers(t) for t in gradients]), self.columns
         return np.where(c.mirror >= 0, g[c.coordinate] + c.sign * g[c.mirror], g[c.coordinate])
+
+
+def _storage(t: Tensor) -> Tensor:
+    """A dense tensor's numbers in the order of memory."""
+    return torch.as_strided(t, (t.numel(),), (1,))
+
+
+def _places(t: Tensor) -> Index:
+    """Where each element of a dense tensor, in logical order, lies in its memory."""
+    return np.asarray(torch.as_strided(torch.arange(t.numel()), t.shape, t.stride()).reshape(-1).numpy())
 
 
 def real_view(t: Tensor) -> Tensor:

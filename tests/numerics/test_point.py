@@ -111,3 +111,18 @@ def test_a_group_of_elements_moves_only_its_outputs():
     truth[[1, 4]] = np.exp(p.x[[1, 4]]) * [1.0, -2.0]
     assert d.value == pytest.approx(truth, abs=1e-8)
     assert d.unchanged.tolist() == [True, False, True, True, False, True]
+
+
+def test_the_layout_of_an_input_is_kept():
+    x = normal(1, 3, 4).T
+    strides = []
+
+    def forward(x):
+        strides.append(x.stride())
+        return x.sin()
+
+    p = point(forward, x)
+    f, _ = element_line(p, 5).at(0.5)
+    assert np.flatnonzero(f != p.f0).tolist() == [5]
+    assert set(strides) == {x.stride()}
+    assert np.array_equal(p.values(), p.f0)

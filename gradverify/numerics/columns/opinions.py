@@ -23,7 +23,8 @@ KINK_RUNGS = range(4, 10)
 SUM_SLACK = 1e-6  # of Σ|a|
 SYMMETRIC = 2.0**-45  # of the largest entry; in float32 only bitwise symmetry is within it
 NOISE_ROWS = 6  # rows at a time whose analytic noise is measured, until a mismatch stands
-NOISE_CAP = 2.0**10  # roundoffs of |a|: more noise than that is itself the backward's fault
+NOISE_CAP = 2.0**10  # roundoffs of |a| ...
+DUST_CAP = 16  # ... or floors, for what cancels to dust: more noise than either is itself the backward's fault
 
 Entry = Callable[[int, int], float]
 """The analytic value of (column, output)."""
@@ -144,8 +145,8 @@ def _worst_first(judged: Judged) -> Index:
 def _excuse_row(run: Run, judged: Judged, border: Mask, i: Index, row: int) -> tuple[Judged, float]:
     """Elements i of one row; and the relative noise of its backward where it is above the cap."""
     sigma, _ = analytic_noise(run.point, row, _row_of(run, judged, i), run.generator)
-    noise, cap = Z * sigma[judged.column[i]] if len(sigma) == len(run.point.columns) else np.zeros(len(i)), _cap(run, judged.a[i], row)
     part = judged.take(i)
+    noise, cap = Z * sigma[part.column], _cap(run, part.a, part.bounds.floor, row)
     excused = i[verdicts(part.a, part.derivative, part.bounds, border[i], np.minimum(noise, cap)) != Verdict.MISMATCH]
     excess = np.where(noise > cap, noise / Z / np.abs(part.a), 0.0)
     judged = _undecided(judged, excused, Limit.ANALYTIC_NOISE)
@@ -154,10 +155,11 @@ def _excuse_row(run: Run, judged: Judged, border: Mask, i: Index, row: int) -> t
     return judged, float(np.nan_to_num(excess).max(initial=0.0))
 
 
-def _cap(run: Run, a: Array, row: int) -> Array:
+def _cap(run: Run, a: Array, floor: Array, row: int) -> Array:
     """Noise that a backward may have; no cap where the forward itself is noisy beyond rounding: a right backward follows its ripples."""
     noisy = run.survey.sigma[row] > VISIBLE * run.f_unit[row] * run.survey.size[row]
-    return np.full(len(a), np.inf) if noisy else np.asarray(NOISE_CAP * run.f_unit[row] * np.nan_to_num(np.abs(a), posinf=0.0))
+    rounding = NOISE_CAP * run.f_unit[row] * np.nan_to_num(np.abs(a), posinf=0.0)
+    return np.full(len(a), np.inf) if noisy else np.maximum(rounding, DUST_CAP * floor)
 
 
 def _row_of(run: Run, judged: Judged, i: Index) -> Array:

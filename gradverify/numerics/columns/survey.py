@@ -5,7 +5,7 @@ All of it rides on dense directions, so it does not depend on how the columns ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -123,13 +123,10 @@ def _surely(sides: tuple[Array, Array], f0: Array, noise: Array) -> Mask:
 
 def analytic_noise(point: Point, output: int, row: Array, generator: torch.Generator) -> tuple[Array, float]:
     """Noise [C] of one row of the analytic Jacobian, from nine backwards, and the unit roundoff that its bits show."""
-    c, columns = point.columns, np.concatenate([_finite(point, t) for t in range(len(point.buffers))])
+    columns = np.concatenate([_finite(point, t) for t in range(len(point.buffers))])
     ray = _ray(point, columns, generator)
 
-    def evaluate(at: Array) -> Array:
-        return point.row(output, point.coordinates(columns, at))
-
     try:
-        return gradient_noise(Ray(ray.x, ray.scale, ray.sign, ray.ulp, ray.cast, evaluate), np.abs(row))
-    except Exception:
-        return np.zeros(len(c)), 0.0
+        return gradient_noise(replace(ray, evaluate=lambda at: point.row(output, point.coordinates(columns, at))), np.abs(row))
+    except Exception:  # the backward refuses other points than its own: then its noise is not known
+        return np.zeros(len(row)), 0.0
