@@ -1,0 +1,168 @@
+"""Second opinions on the verdicts of a chunk: sums of kinks, symmetric inputs, and the backward's own noise."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from torch import Tensor
+
+from gradverify.numerics.climb import derivative
+from gradverify.numerics.columns.run import Run
+from gradverify.numerics.columns.survey import analytic_noise
+from gradverify.numerics.columns.tally import Judged
+from gradverify.numerics.compare import Limit, Verdict, verdicts
+from gradverify.numerics.kinks import Smoothness
+from gradverify.numerics.point import DirectionLine, mirror_of
+from gradverify.numerics.romberg import Choice, one_sided
+from gradverify.numerics.rungs import BASE, RATIO, U32, VISIBLE, Array, Index, Mask, Z
+
+KINK_RUNGS = range(4, 10)
+SUM_SLACK = 1e-6  # of Σ|a|
+SYMMETRIC = 2.0**-45  # of the largest entry; in float32 only bitwise symmetry is within it
+NOISE_ROWS = 6  # rows at a time whose analytic noise is measured, until a mismatch stands
+NOISE_CAP = 2.0**10  # roundoffs of |a| ...
+DUST_CAP = 16  # ... or floors, for what cancels to dust: more noise than either is itself the backward's fault
+
+Entry = Callable[[int, int], float]
+"""The analytic value of (column, output)."""
+
+
+def second_opinions(run: Run, judged: Judged, border: Mask, entry: Entry) -> tuple[Judged, dict[int, float]]:
+    """The verdicts after all second opinions, and per output the relative noise of a backward that is itself at fault."""
+    judged = along_kinks(run, judged)
+    if not (judged.verdict == Verdict.MISMATCH).any():
+        return judged, {}
+    judged = excuse_symmetric(run, judged, entry)
+    return excuse_analytic_noise(run, judged, border)
+
+
+def _undecided(judged: Judged, elements: Index, limit: Limit) -> Judged:
+    verdict, limits = judged.verdict.copy(), judged.limit.copy()
+    verdict[elements], limits[elements] = Verdict.UNDECIDED, limit
+    return replace(judged, verdict=verdict, limit=limits)
+
+
+def along_kinks(run: Run, judged: Judged) -> Judged:
+    """A subgradient holds along sums too: the kinked elements of one output, moved together by equal steps.
+
+    Outside is undecided, not a mismatch: torch's own `clamp(x).sum()` with both bounds hit looks like that.
+    """
+    kinked = np.flatnonzero((judged.derivative.outcome == Smoothness.KINK) & (judged.verdict == Verdict.PASS))
+    members: dict[int, list[int]] = defaultdict(list)
+    for i in kinked.tolist():
+        members[int(judged.out[i])].append(i)
+    together: dict[tuple[int, ...], list[int]] = defaultdict(list)  # outputs that share their columns share the calls
+    for out, elements in members.items():
+        if len(elements) > 1:
+            together[tuple(judged.column[elements].tolist())].append(out)
+    for columns, outs in together.items():
+        left, right = (_joint_side(run, np.array(columns), np.array(outs), sign) for sign in (-1.0, 1.0))
+        for n, out in enumerate(outs):
+            a = judged.a[members[out]]
+            pad = max(left.bar[n], right.bar[n]) + SUM_SLACK * np.abs(a).sum()
+            low, high = sorted((left.value[n], right.value[n]))
+            if a.sum() < low - pad or a.sum() > high + pad:
+                judged = _undecided(judged, np.array(members[out]), Limit.KINK_SUM)
+    return judged
+
+
+def _joint_side(run: Run, columns: Index, outs: Index, sign: float) -> Choice:
+    point, c = run.point, run.point.columns
+    steps = [BASE * c.scale[columns].min() * RATIO ** float(-k) for k in KINK_RUNGS]
+    values = np.array([point.moved_all(columns, c.x[columns] + sign * h)[outs] for h in steps])
+    noise = np.maximum(run.survey.sigma, point.unit * np.abs(point.f0))[outs]
+    h = np.repeat(sign * np.array(steps)[:, None], len(outs), 1)
+    return one_sided(values - point.f0[outs], h, np.broadcast_to(noise, h.shape))
+
+
+def excuse_symmetric(run: Run, judged: Judged, entry: Entry) -> Judged:
+    """Where an input is (conjugate) symmetric: an op may read one triangle and spread the gradient over both.
+
+    Undecided where the gradient is itself symmetric, and right along the symmetric direction.
+    """
+    c, bad = run.point.columns, np.flatnonzero(judged.verdict == Verdict.MISMATCH)
+    for t, x in enumerate(run.point.buffers):
+        if x.dim() < 2 or x.shape[-1] != x.shape[-2] or (c.mirror[c.of(t)] >= 0).any() or not _symmetric(x):
+            continue
+        mirror, sign = mirror_of(x)
+        start = int(c.of(t)[0]) if len(c.of(t)) else 0
+        for column in np.unique(judged.column[bad[c.tensor[judged.column[bad]] == t]]).tolist():
+            i = bad[judged.column[bad] == column]
+            other, s = start + int(mirror[column - start]), float(sign[column - start])
+            right = i if other == column and s < 0 else i[_right_along_pair(run, judged.take(i), column, other, s, entry)]
+            judged = _undecided(judged, right, Limit.SYMMETRY)
+    return judged
+
+
+def _symmetric(x: Tensor) -> bool:
+    """Equal to its (conjugate) transpose, to rounding: b @ b.mT is not bitwise symmetric everywhere."""
+    return bool(((x - x.mT.conj()).abs() <= SYMMETRIC * x.abs().amax()).all()) if x.numel() else False
+
+
+def _right_along_pair(run: Run, judged: Judged, column: int, other: int, sign: float, entry: Entry) -> Mask:
+    """Elements of one column that are right when it moves together with its mirror image."""
+    if other == column:
+        return np.zeros(len(judged.a), bool)
+    scale = run.point.columns.scale[column]
+    line = DirectionLine(run.point, np.array([column, other]), np.array([scale, sign * scale]))
+    wanted = np.full(len(run.point.f0), np.inf)
+    wanted[judged.out] = judged.bounds.tolerance(judged.a, judged.derivative.value) * scale / 2
+    d = derivative(line, run.outputs(), rtol=0.0, atol=wanted).take(judged.out)
+    mirrored = sign * np.array([entry(other, int(j)) for j in judged.out])
+    given, found, bar = judged.a + mirrored, d.value / scale, d.bar / scale
+    tol = judged.bounds.tolerance(given, found)
+    return np.asarray((np.abs(judged.a - mirrored) <= tol) & (np.abs(given - found) <= tol + bar))
+
+
+def excuse_analytic_noise(run: Run, judged: Judged, border: Mask) -> tuple[Judged, dict[int, float]]:
+    """A mismatch within the backward's own noise, up to a cap, is undecided, or right where the forward is float32; never at kinks.
+
+    `border` [E]: as for `verdicts`.
+    """
+    bad, at_fault = np.flatnonzero(judged.verdict == Verdict.MISMATCH), {}
+    bad = bad[judged.derivative.outcome[bad] != Smoothness.KINK]
+    rows = list(dict.fromkeys(judged.out[bad[_worst_first(judged.take(bad))]].tolist()))
+    for n in range(0, len(rows), NOISE_ROWS):
+        for row in rows[n : n + NOISE_ROWS]:
+            i = bad[judged.out[bad] == row]
+            judged, excess = _excuse_row(run, judged, border, i, row)
+            if excess > 0:
+                at_fault[row] = excess
+        if (judged.verdict[bad[np.isin(judged.out[bad], rows[n : n + NOISE_ROWS])]] == Verdict.MISMATCH).any():
+            break
+    return judged, at_fault
+
+
+def _worst_first(judged: Judged) -> Index:
+    d = judged.derivative
+    ratio = np.abs(judged.a - d.value) / (judged.bounds.tolerance(judged.a, d.value) + 1e-300)
+    return np.argsort(-np.nan_to_num(ratio, nan=np.inf), kind="stable")
+
+
+def _excuse_row(run: Run, judged: Judged, border: Mask, i: Index, row: int) -> tuple[Judged, float]:
+    """Elements i of one row; and the relative noise of its backward where it is above the cap."""
+    sigma, _ = analytic_noise(run.point, row, _row_of(run, judged, i), run.generator)
+    part = judged.take(i)
+    noise, cap = Z * sigma[part.column], _cap(run, part.a, part.bounds.floor, row)
+    excused = i[verdicts(part.a, part.derivative, part.bounds, border[i], np.minimum(noise, cap)) != Verdict.MISMATCH]
+    excess = np.where(noise > cap, noise / Z / np.abs(part.a), 0.0)
+    judged = _undecided(judged, excused, Limit.ANALYTIC_NOISE)
+    if run.f_unit[row] == U32:
+        judged.verdict[excused], judged.limit[excused] = Verdict.PASS, Limit.NONE
+    return judged, float(np.nan_to_num(excess).max(initial=0.0))
+
+
+def _cap(run: Run, a: Array, floor: Array, row: int) -> Array:
+    """Noise that a backward may have; no cap where the forward itself is noisy beyond rounding: a right backward follows its ripples."""
+    noisy = run.survey.sigma[row] > VISIBLE * run.f_unit[row] * run.survey.size[row]
+    rounding = NOISE_CAP * run.f_unit[row] * np.nan_to_num(np.abs(a), posinf=0.0)
+    return np.full(len(a), np.inf) if noisy else np.maximum(rounding, DUST_CAP * floor)
+
+
+def _row_of(run: Run, judged: Judged, i: Index) -> Array:
+    row = np.zeros(len(run.point.columns))
+    row[judged.column[i]] = np.nan_to_num(judged.a[i])
+    return row

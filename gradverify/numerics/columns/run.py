@@ -1,0 +1,118 @@
+"""What the steps of one dense comparison share, and what it learns on the way: how far each output goes, and sums to check."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from gradverify.numerics.climb import Outputs
+from gradverify.numerics.columns.survey import Survey
+from gradverify.numerics.compare import RESOLVED, RTOL, RTOL_LOW, Bounds, Rows, floors, rounding_reach
+from gradverify.numerics.point import Point
+from gradverify.numerics.rungs import U64, Array, Index, Mask, Z
+from gradverify.numerics.samples import LOW_UNIT
+
+ALIAS_SLACK = 1e-3  # of the sum: the secant's own curvature
+
+
+class Reach:
+    """The largest |a|·s and resolved |D|·s of each output [M] so far; re and im of one number share theirs."""
+
+    def __init__(self, point: Point) -> None:
+        self._point = point
+        self._analytic, self._numeric = np.zeros(len(point.f0)), np.zeros(len(point.f0))
+
+    def add_row(self, output: int, row: Array) -> None:
+        sizes = np.nan_to_num(np.abs(row) * self._point.columns.scale, posinf=0.0)
+        self._analytic[output] = max(self._analytic[output], sizes.max(initial=0.0))
+
+    def add(self, column: Index, out: Index, value: Array, bar: Array) -> None:
+        resolved = np.isfinite(value) & (np.abs(value) > RESOLVED * bar)
+        sizes = np.abs(value) * self._point.columns.scale[column]
+        np.maximum.at(self._numeric, out[resolved], sizes[resolved])
+
+    def rows(self, survey: Survey) -> Rows:
+        analytic, numeric = self._shared(self._analytic), self._shared(self._numeric)
+        x_size = float(self._point.columns.size.max(initial=0.0))
+        rows = Rows(np.maximum(analytic, numeric), survey.size, survey.sigma, numeric > 0, self._point.parts, x_size)
+        alive = (self._numeric > 0) | (self._analytic > rounding_reach(rows))
+        return Rows(rows.reach, rows.size, rows.sigma, alive, rows.parts, x_size)
+
+    def _shared(self, reach: Array) -> Array:
+        reach = reach.copy()
+        for part, (_, dtype, _) in zip(self._point.parts, self._point.shapes, strict=True):
+            if dtype.is_complex:
+                reach[part] = np.repeat(reach[part].reshape(-1, 2).max(1), 2)
+        return reach
+
+
+class AliasSums:
+    """Do the columns of an input tensor add up to the secant of its noise points? If not, the quick rungs met an alias."""
+
+    def __init__(self, point: Point, survey: Survey) -> None:
+        self._point, self._survey = point, survey
+        m, n = len(point.f0), len(survey.secants)
+        self._sum, self._bar, self._known = np.zeros((n, m)), np.zeros((n, m)), np.ones((n, m), bool)
+        self._seen = np.zeros(n, int)
+
+    def add(self, first: int, count: int, column: Index, out: Index, value: Array, bar: Array) -> Mask:
+        """Adds the elements of columns first … first + count − 1; outputs [M] that miss a secant which is now complete."""
+        suspect = np.zeros(len(self._point.f0), bool)
+        for n, secant in enumerate(self._survey.secants):
+            moved_by = np.zeros(len(self._point.columns))
+            moved_by[secant.columns] = secant.moved_by
+            own = np.flatnonzero(moved_by[column])
+            known = np.isfinite(bar[own])
+            dx, j = moved_by[column[own]], out[own]
+            np.add.at(self._sum[n], j, np.where(known, value[own], 0.0) * dx)
+            np.add.at(self._bar[n], j, np.where(known, bar[own], 0.0) * np.abs(dx))
+            self._known[n, j[~known]] = False
+            self._seen[n] += int(np.sum((secant.columns >= first) & (secant.columns < first + count)))
+            if self._seen[n] == len(secant.columns):
+                suspect |= self._misses(n, secant.change)
+        return suspect
+
+    def _misses(self, n: int, change: Array) -> Mask:
+        noise = 2 * Z * np.maximum(self._survey.sigma, self._point.unit * np.abs(self._point.f0))
+        slack = self._bar[n] + noise + ALIAS_SLACK * np.abs(self._sum[n])
+        return np.asarray(np.isfinite(change) & self._known[n] & (np.abs(self._sum[n] - change) > slack))
+
+
+@dataclass(frozen=True)
+class Run:
+    """One comparison: the point, its survey, tolerances as given (`rtol` None: by precision) and what is learnt."""
+
+    point: Point
+    survey: Survey
+    atol: float
+    rtol: float | None
+    reach: Reach
+    generator: torch.Generator
+
+    def outputs(self) -> Outputs:
+        return Outputs(self.point.f0, self.survey.sigma, lambda: self.point.unit, rounds_x=not self.point.columns.single.any())
+
+    def low_precision(self) -> Mask:
+        """Outputs [M] that come in, or were seen to be computed in, less than float64; all where an input is float32."""
+        return np.asarray((self.point.unit > LOW_UNIT) | bool(self.point.columns.single.any()))
+
+    def rtols(self) -> Array:
+        return np.full(len(self.point.f0), self.rtol) if self.rtol is not None else np.where(self.low_precision(), RTOL_LOW, RTOL)
+
+    def bounds(self, column: Index, out: Index) -> Bounds:
+        """Tolerances of elements, by what is known now."""
+        rows = self.reach.rows(self.survey)
+        woken = (self.survey.asleep | self.survey.wide)[self.point.columns.tensor[column], out]
+        unproven = woken & (rows.reach[out] <= 0)
+        return Bounds(self.atol, self.rtols()[out], floors(rows)[out] / self.point.columns.size[column], unproven)
+
+    def zero_tolerance(self, columns: Index) -> Array:
+        """The tolerance [columns, M] for a zero, without its relative part."""
+        return np.asarray(self.atol + floors(self.reach.rows(self.survey))[None, :] / self.point.columns.size[columns][:, None])
+
+    @property
+    def f_unit(self) -> Array:
+        """Unit roundoff [M] that the forward was found to compute in, at least that of float64."""
+        return np.maximum(self.point.unit, U64)

@@ -1,0 +1,132 @@
+"""What is measured once per input tensor before any column: noise, the size of f, and whether steps near x move it at all.
+
+All of it rides on dense directions, so it does not depend on how the columns are streamed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from gradverify.numerics.noise import Ray, gradient_noise, noise_along, pooled, repeat_noise
+from gradverify.numerics.point import Point
+from gradverify.numerics.rungs import BASE, QUICK, Array, Index, Mask, Z, step
+
+SURE = 3 * Z * np.sqrt(2)  # standard deviations of noise: a change that is no noise
+WEIGHTS = (0.7, 1.4)  # of a direction's members: ±1 lets pairs cancel
+
+
+@dataclass(frozen=True)
+class Secant:
+    """f's change [M] where the columns [k] of one tensor changed by `moved_by` [k]: what their derivatives must add up to."""
+
+    columns: Index
+    moved_by: Array
+    change: Array
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Noise and largest |f| of each output [M]; a secant per input tensor; `forward` calls spent.
+
+    asleep, wide [tensors, M]: the quick rungs do not surely move anything of the output tensor; a step of 0.23·s does, or only one of
+    0.23·max(s, 1).
+    """
+
+    sigma: Array
+    size: Array
+    secants: tuple[Secant, ...]
+    asleep: Mask
+    wide: Mask
+    forward: int
+
+
+def survey(point: Point, generator: torch.Generator) -> Survey:
+    """About ten forward calls per input tensor, one repeat for all (five where it differs)."""
+    before, tensors = point.forward, range(len(point.buffers))
+    sigma, size = repeat_noise(point.values, point.f0), np.where(np.isfinite(point.f0), np.abs(point.f0), 0.0)
+    columns = [_finite(point, t) for t in tensors]
+    directions = [_weights(len(c), generator) * point.columns.scale[c] for c in columns]
+    both = [_both_sides(point, c, step(1.0, QUICK[0]) * d) for c, d in zip(columns, directions, strict=True)]
+    for up, down in both:
+        size = np.fmax(size, np.fmax(*(np.where(np.isfinite(f), np.abs(f), 0.0) for f in (up, down))))
+    secants = []
+    for c, (up, down) in zip(columns, both, strict=True):
+        if len(c):
+            noise = noise_along(_ray(point, c, generator), size, (up != point.f0) | (down != point.f0))
+            sigma = np.maximum(sigma, pooled(noise.sigma, size, point.parts))
+            secants.append(Secant(c, noise.moved_by, noise.change))
+    asleep, wide = np.zeros((2, len(columns), len(size)), bool)
+    for t, (c, d) in enumerate(zip(columns, directions, strict=True)):
+        if len(c):
+            asleep[t], wide[t] = _asleep(point, c, d, both[t], np.maximum(sigma, point.unit * size))
+    return Survey(sigma, size, tuple(secants), asleep, wide, point.forward - before)
+
+
+def _finite(point: Point, tensor: int) -> Index:
+    columns = point.columns.of(tensor)
+    return columns[np.isfinite(point.columns.x[columns])]
+
+
+def _signs(n: int, generator: torch.Generator) -> Array:
+    return np.where(torch.rand(n, generator=generator, dtype=torch.float64).numpy() < 0.5, -1.0, 1.0)
+
+
+def _weights(n: int, generator: torch.Generator) -> Array:
+    low, high = WEIGHTS
+    size = low + (high - low) * torch.rand(n, generator=generator, dtype=torch.float64).numpy()
+    return _signs(n, generator) * size
+
+
+def _both_sides(point: Point, columns: Index, move: Array) -> tuple[Array, Array]:
+    if not len(columns):
+        return point.f0, point.f0
+    c = point.columns
+    inside = [np.clip(c.x[columns] + sign * move, c.low[columns], c.high[columns]) for sign in (1.0, -1.0)]
+    up, down = (point.moved_all(columns, x) for x in inside)
+    return up, down
+
+
+def _ray(point: Point, columns: Index, generator: torch.Generator) -> Ray:
+    """Signed, and turned inwards where the domain ends nearby."""
+    c, sign = point.columns, _signs(len(columns), generator)
+    x, scale = c.x[columns], c.scale[columns]
+    reach = step(1.0, QUICK[-1]) * scale
+    sign = np.where(x + reach > c.high[columns], -1.0, np.where(x - reach < c.low[columns], 1.0, sign))
+    return Ray(x, scale, sign, c.ulp(columns), lambda at: c.cast(at, columns), lambda at: point.moved_all(columns, at))
+
+
+def _asleep(point: Point, columns: Index, direction: Array, near: tuple[Array, Array], noise: Array) -> tuple[Mask, Mask]:
+    """Outputs [M] that need a coarse step to move, and those that need one beyond the columns' scale."""
+    nothing = np.zeros(len(noise), bool)
+    drowsy = nothing.copy()
+    for part in point.parts:
+        drowsy[part] = not _surely(near, point.f0, noise)[part].any()
+    if not drowsy.any():
+        return nothing, nothing
+    asleep = drowsy & _surely(_both_sides(point, columns, BASE * direction), point.f0, noise)
+    scale = point.columns.scale[columns]
+    if (drowsy & ~asleep).any() and (scale < 1).any():
+        far = _both_sides(point, columns, BASE * direction / scale * np.maximum(scale, 1.0))
+        return asleep, drowsy & ~asleep & _surely(far, point.f0, noise)
+    return asleep, nothing
+
+
+def _surely(sides: tuple[Array, Array], f0: Array, noise: Array) -> Mask:
+    """The odd part of f moved beyond its noise (an even function has no derivative to find); one side, where that is all there is."""
+    up, down = sides
+    change = np.where(np.isfinite(up) & np.isfinite(down), up - down, np.fmax(np.abs(up - f0), np.abs(down - f0)))
+    return np.asarray(np.isfinite(change) & (np.abs(change) > SURE * noise))
+
+
+def analytic_noise(point: Point, output: int, row: Array, generator: torch.Generator) -> tuple[Array, float]:
+    """Noise [C] of one row of the analytic Jacobian, from nine backwards, and the unit roundoff that its bits show."""
+    columns = np.concatenate([_finite(point, t) for t in range(len(point.buffers))])
+    ray = _ray(point, columns, generator)
+
+    try:
+        return gradient_noise(replace(ray, evaluate=lambda at: point.row(output, point.coordinates(columns, at))), np.abs(row))
+    except Exception:  # the backward refuses other points than its own: then its noise is not known
+        return np.zeros(len(row)), 0.0

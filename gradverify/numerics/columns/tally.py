@@ -1,0 +1,180 @@
+"""What is kept of a streamed comparison: counts, extremes and the worst elements of each (input, output) pair."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+
+from gradverify.numerics.compare import Bounds, Limit, Verdict
+from gradverify.numerics.kinks import Smoothness
+from gradverify.numerics.ladder import Derivative
+from gradverify.numerics.noise import Bits
+from gradverify.numerics.rungs import AnyArray, Array, Codes, Index, Mask
+
+
+class Outcome(IntEnum):
+    """What came of one element; the names, in lower case, are those of the report."""
+
+    PASS = 0
+    KINK = 1
+    UNDECIDED = 2
+    STAIRCASE = 3
+    JUMP = 4
+    NON_FINITE = 5
+    MISMATCH = 6
+
+
+DEVIATES = 10.0  # bars: a difference larger than this is no chance ...
+SMALLEST_DEVIATION = 1e-9  # ... and above this fraction worth a word
+
+
+@dataclass(frozen=True, order=True)
+class Worst:
+    """One element; flat indices into the real coordinates (re and im are neighbours) of the output and the input tensor."""
+
+    rank: tuple[int, float]
+    output_index: int
+    input_index: int
+    analytic: float
+    numeric: float
+    bar: float
+    tolerance: float
+    outcome: Outcome = field(compare=False)
+    limit: Limit = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Elements of a chunk with their verdicts [E]; `column` counts through all inputs, `out` through all outputs."""
+
+    column: Index
+    out: Index
+    a: Array
+    derivative: Derivative
+    bounds: Bounds
+    verdict: Codes
+    limit: AnyArray
+
+    def take(self, i: AnyArray) -> Judged:
+        return Judged(self.column[i], self.out[i], self.a[i], self.derivative.take(i), self.bounds.take(i), self.verdict[i], self.limit[i])
+
+    @property
+    def outcome(self) -> Codes:
+        """`Outcome` codes [E]."""
+        d = self.derivative
+        kink = d.outcome == Smoothness.KINK
+        undecided = np.select(
+            [np.isfinite(d.second) & ~d.far, d.outcome == Smoothness.JUMP, (d.outcome == Smoothness.NON_FINITE) | ~np.isfinite(self.a)],
+            [Outcome.STAIRCASE, Outcome.JUMP, Outcome.NON_FINITE], Outcome.UNDECIDED)
+        passed = np.where(kink, Outcome.KINK, Outcome.PASS)
+        return np.select([self.verdict == Verdict.PASS, self.verdict == Verdict.MISMATCH], [passed, Outcome.MISMATCH], undecided).astype(np.int8)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The comparison of one input with one output, element by element.
+
+    counts: elements of each outcome; masked: outputs that are one and the same infinity at every rung, left out of the counts.
+    resolution: max of tolerance + bar over what passed, the smallest error that would have been seen everywhere.
+    deviation: the largest relative error among what passed that is far above its bar. limits: what keeps elements undecided, and how many.
+    quick: elements settled by the quick rungs. unit: the unit roundoff the forward was seen to compute in; backward_unit: of a pair with
+    mismatches, the relative noise or the unit roundoff of its backward, where that is coarser than the forward's (0: not seen).
+    """
+
+    input: int
+    output: int
+    elements: int = 0
+    counts: tuple[int, ...] = (0,) * len(Outcome)
+    masked: int = 0
+    quick: int = 0
+    resolution: float = 0.0
+    max_abs_error: float = 0.0
+    max_rel_error: float = 0.0
+    deviation: float = 0.0
+    worst: tuple[Worst, ...] = ()
+    limits: tuple[tuple[Limit, int], ...] = ()
+    unit: float = 0.0
+    low_precision: bool = False
+    backward_unit: float = 0.0
+
+    def count(self, outcome: Outcome) -> int:
+        return self.counts[outcome]
+
+    @property
+    def verdict(self) -> Verdict:
+        """MISMATCH if any element is one, UNDECIDED if any is neither right nor wrong."""
+        if self.counts[Outcome.MISMATCH]:
+            return Verdict.MISMATCH
+        passed = self.counts[Outcome.PASS] + self.counts[Outcome.KINK]
+        return Verdict.PASS if passed == sum(self.counts) else Verdict.UNDECIDED
+
+
+class Tally:
+    """Adds up one pair."""
+
+    def __init__(self, input_: int, output: int, first_column: int, part: slice, keep: int) -> None:
+        self.input, self.output, self._first, self._part, self._keep = input_, output, first_column, part, keep
+        self.elements = self.masked = self.quick = 0
+        self.counts = np.zeros(len(Outcome), int)
+        self.resolution = self.max_abs = self.max_rel = self.deviation = self.backward_unit = 0.0
+        self.worst: list[Worst] = []
+        self._bits = Bits()
+        self._limits: Counter[Limit] = Counter()
+
+    def add_zeros(self, a: Array, resolution: Array, masked: Mask) -> None:
+        """Elements that f does not depend on, as far as the quick rungs tell, and whose analytic value is zero or dust."""
+        self.elements += a.size + int(masked.sum())
+        self.masked += int(masked.sum())
+        self.quick += a.size
+        self.counts[Outcome.PASS] += a.size
+        self.max_abs = max(self.max_abs, float(np.abs(a).max(initial=0.0)))
+        self.resolution = max(self.resolution, float(resolution.max(initial=0.0)))
+
+    def add(self, judged: Judged, quick: Mask, input_index: Index) -> None:
+        """Elements of this pair; `quick` [E]: settled by the quick rungs."""
+        outcome, d, a = judged.outcome, judged.derivative, judged.a
+        self.elements += len(outcome)
+        self.quick += int(quick.sum())
+        self.counts += np.bincount(outcome, minlength=len(Outcome))
+        tol, off = judged.bounds.tolerance(a, d.value), np.abs(a - d.value)
+        passed = outcome == Outcome.PASS
+        self.resolution = max(self.resolution, _largest((tol + d.bar)[passed]))
+        known = passed | (outcome == Outcome.MISMATCH) | (outcome == Outcome.UNDECIDED)
+        relative = _relative(a, d.value, judged.bounds.floor)
+        self.max_abs, self.max_rel = max(self.max_abs, _largest(off[known])), max(self.max_rel, _largest(relative[known]))
+        deviates = passed & (off > DEVIATES * d.bar) & (relative > SMALLEST_DEVIATION)
+        self.deviation = max(self.deviation, _largest(relative[deviates]))
+        self._bits = self._bits.seen(a)
+        self._limits.update(limit for limit in judged.limit.tolist() if limit is not Limit.NONE)
+        self._keep_worst(judged, outcome, tol, off, input_index)
+
+    def _keep_worst(self, judged: Judged, outcome: Codes, tol: Array, off: Array, input_index: Index) -> None:
+        ratio = np.nan_to_num(off / np.where(tol > 0, tol, 1e-300), nan=np.inf, posinf=np.inf)
+        for n in np.lexsort((-ratio, -outcome.astype(int)))[: self._keep]:
+            d = judged.derivative
+            self.worst.append(Worst(
+                (int(outcome[n]), float(ratio[n])), int(judged.out[n]) - self._part.start, int(input_index[n]), float(judged.a[n]),
+                float(d.value[n]), float(d.bar[n]), float(tol[n]), Outcome(int(outcome[n])), judged.limit[n]))
+        self.worst = heapq.nlargest(self._keep, self.worst)
+
+    def result(self, unit: float, low_precision: bool) -> Pair:
+        backward_unit = self.backward_unit
+        if self.counts[Outcome.MISMATCH] and self._bits.narrowest > unit:
+            backward_unit = max(backward_unit, self._bits.narrowest)
+        return Pair(
+            self.input, self.output, self.elements, tuple(self.counts.tolist()), self.masked, self.quick, self.resolution, self.max_abs,
+            self.max_rel, self.deviation, tuple(self.worst), tuple(self._limits.most_common()), unit, low_precision, backward_unit)
+
+
+def _largest(a: Array) -> float:
+    return float(np.max(np.nan_to_num(a, nan=np.inf), initial=0.0))
+
+
+def _relative(a: Array, value: Array, floor: Array) -> Array:
+    """|a − D| over the larger of both; 0 where both are below the floor."""
+    largest = np.maximum(np.abs(a), np.abs(value))
+    return np.where(largest > floor, np.abs(a - value) / np.where(largest > 0, largest, 1.0), 0.0)

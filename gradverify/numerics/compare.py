@@ -1,0 +1,165 @@
+"""The three-way verdict: guarded acceptance (JCGM 106:2012) under a tolerance with a floor, and what limits it (method.md section 1).
+
+    PASS |a − D| + U ≤ tol        MISMATCH |a − D| − U > tol        UNDECIDED otherwise
+    tol = atol + max(rtol · max(|a|, |D|), floor)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, IntEnum
+
+import numpy as np
+
+from gradverify.numerics.kinks import Smoothness
+from gradverify.numerics.ladder import Derivative
+from gradverify.numerics.rungs import U64, AnyArray, Array, Codes, Mask, nonzero
+
+RTOL, RTOL_LOW = 1e-6, 1e-3  # defaults; the second where the forward computes in float32 or less
+FLOOR = 1e4  # times the unit roundoff of an output's natural unit: smaller entries are not checked
+NOISE_CAP = 16 * U64  # the floor follows a noisy f only so far
+LIFT = 1e3  # times its own row: how far the tensor's largest row may lift a floor
+NOISE_ONLY = 30  # f within this many sigma of 0 ...
+NOISE_OF_X = 2.0**-40  # ... and sigma below this fraction of x: the output is nothing but rounding
+RESOLVED = 3  # bars: a derivative larger than this stands out
+
+
+class Verdict(IntEnum):
+    """What can be said of an element."""
+
+    PASS = 0
+    MISMATCH = 1
+    UNDECIDED = 2
+
+
+class Limit(Enum):
+    """What keeps an element from a verdict; the text is the sentence a reader needs."""
+
+    NONE = "nothing"
+    NOISE = "the forward's own noise is larger than the tolerance: compute in float64 inside, or give `rtol`"
+    TRUNCATION = "f varies too fast around x for any step"
+    INCONSISTENT = "no two steps agree on a derivative"
+    KINK = "f has a kink at x, and its slopes from left and right are not sharp enough"
+    KINK_SUM = "the gradient lies outside the subgradients along the sum of the kinked elements: `avoid` the kink"
+    JUMP = "f jumps at x: there is no derivative"
+    STAIRCASE = "f moves in steps: the steps and the trend above them have different derivatives"
+    BORDER = "f ends at x: only one side has values, and no order of convergence is sure there; give `domain`, or `avoid` the border"
+    INFINITE = "the slope of f grows without bound at x, or f has no finite values around it"
+    ANALYTIC_NOISE = "the deviation is within the rounding noise of the backward"
+    SYMMETRY = "right on symmetric matrices: say `symmetric: true`"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Tolerances of elements: arrays [m]. `unproven`: nothing of the output's row was measured though it moves, so a zero proves nothing."""
+
+    atol: float
+    rtol: Array
+    floor: Array
+    unproven: Mask
+
+    def tolerance(self, a: Array, value: Array) -> Array:
+        largest = np.maximum(np.abs(a), np.where(np.isfinite(value), np.abs(value), 0.0))
+        return np.asarray(self.atol + np.maximum(self.rtol * np.nan_to_num(largest, posinf=0.0), self.floor))
+
+    def take(self, i: AnyArray) -> Bounds:
+        return replace(self, rtol=self.rtol[i], floor=self.floor[i], unproven=self.unproven[i])
+
+
+def verdicts(a: Array, d: Derivative, bounds: Bounds, at_border: Mask, extra: Array | float = 0.0) -> Codes:
+    """Verdict codes [m] of analytic values a against derivatives. `at_border` [m]: f is not finite on both sides of the whole column.
+
+    A mismatch must miss the second reading too; that one saves only where it is the finer. `extra` [m] widens the bars.
+    """
+    first = _one_reading(a, d, bounds, at_border, extra)
+    zero = d.unchanged & ~bounds.unproven & (np.abs(a) <= bounds.tolerance(a, np.zeros_like(a)))
+    first[zero] = Verdict.PASS
+    two = np.isfinite(d.second)
+    if not two.any():
+        return first
+    other = replace(d, value=d.second, bar=d.second_bar, outcome=np.where(two, Smoothness.SMOOTH, d.outcome).astype(np.int8))
+    second = _one_reading(a, other, bounds, at_border, extra)
+    saved = np.where((second == Verdict.PASS) & d.second_is_finer, Verdict.PASS, Verdict.UNDECIDED)
+    return np.where(two & (first != Verdict.PASS) & (first != second), saved, first).astype(np.int8)
+
+
+def _one_reading(a: Array, d: Derivative, bounds: Bounds, at_border: Mask, extra: Array | float) -> Codes:
+    """PASS and MISMATCH only if the whole bar says so; written so that NaN never passes."""
+    tol, off, bar = bounds.tolerance(a, d.value), np.abs(a - d.value), d.bar + extra
+    verdict = np.where(off + bar <= tol, Verdict.PASS, np.where(~(off - bar <= tol), Verdict.MISMATCH, Verdict.UNDECIDED))
+    verdict[~np.isfinite(bar) | ~d.smooth] = Verdict.UNDECIDED
+    kink = d.outcome == Smoothness.KINK
+    verdict = np.where(kink, _subgradient(a, d, tol + extra), verdict)
+    two_sided = (d.outcome != Smoothness.NON_FINITE) & ~at_border & ~d.at_border
+    return np.where(np.isfinite(a), verdict, np.where(two_sided, Verdict.MISMATCH, Verdict.UNDECIDED)).astype(np.int8)
+
+
+def _subgradient(a: Array, d: Derivative, tol: Array) -> Codes:
+    """At a kink every value between the one-sided slopes is right (Clarke, Optimization and Nonsmooth Analysis, 1983)."""
+    pad = np.maximum(d.left_bar, d.right_bar) + tol
+    inside = (a >= np.minimum(d.left, d.right) - pad) & (a <= np.maximum(d.left, d.right) + pad)
+    verdict = np.where(inside, Verdict.PASS, Verdict.MISMATCH)
+    return np.where(np.isfinite(pad), verdict, Verdict.UNDECIDED).astype(np.int8)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What sets the floor of each output [M]: reach (its change for a relative change of its inputs), largest |f|, noise of f.
+
+    `alive`: something of the row stands out of bars and rounding. `parts`: output tensors.
+    """
+
+    reach: Array
+    size: Array
+    sigma: Array
+    alive: Mask
+    parts: Sequence[slice]
+    x_size: float
+
+
+def floors(rows: Rows) -> Array:
+    """c·unit of each output [M]; over S_i it is the floor of an entry.
+
+    The unit is the reach, not |f|: with |f|, x + 1e10 would hide any error. A dead row is measured against its tensor's values.
+    """
+    lift, dead_size = np.zeros_like(rows.reach), rows.size.copy()
+    for part in rows.parts:
+        lift[part] = rows.reach[part].max(initial=0.0)
+        dead_size[part] = np.maximum(rows.size[part], _rms(rows.size[part]))
+    unit = np.maximum(rows.reach, np.minimum(rows.size, np.maximum(LIFT * rows.reach, lift)))
+    relative = np.clip(np.where(rows.size > 0, rows.sigma / nonzero(rows.size), U64), U64, NOISE_CAP)
+    noise_only = (rows.size <= NOISE_ONLY * rows.sigma) & (rows.sigma <= NOISE_OF_X * rows.x_size)
+    dead = FLOOR * np.maximum(U64 * dead_size, np.where(noise_only, rows.sigma, 0.0))
+    return np.where(rows.alive, FLOOR * relative * unit, dead)
+
+
+def rounding_reach(rows: Rows) -> Array:
+    """The largest |a|·s [M] that may still be rounding: a row below it, with no derivative that stands out, is dead."""
+    size = rows.size.copy()
+    for part in rows.parts:
+        size[part] = np.maximum(size[part], _rms(size[part]))
+    return FLOOR * np.maximum(U64 * size, rows.sigma)
+
+
+def _rms(size: Array) -> float:
+    return float(np.sqrt(np.mean(np.minimum(size, OVERFLOW) ** 2))) if size.size else 0.0
+
+
+OVERFLOW = 1e150  # its square is still finite
+
+
+def limits(a: Array, d: Derivative) -> list[Limit]:
+    """What limits each undecided element."""
+    return [_limit(d, n) for n in range(len(a))]
+
+
+def _limit(d: Derivative, n: int) -> Limit:
+    if np.isfinite(d.second[n]) and not d.far[n]:
+        return Limit.STAIRCASE
+    if d.at_border[n]:
+        return Limit.BORDER
+    rough = {Smoothness.KINK: Limit.KINK, Smoothness.JUMP: Limit.JUMP, Smoothness.INCONSISTENT: Limit.INCONSISTENT,
+             Smoothness.NON_FINITE: Limit.INFINITE}
+    found = rough.get(Smoothness(int(d.outcome[n])))
+    return found or (Limit.NOISE if d.noise_bar[n] > 0.5 * d.bar[n] else Limit.TRUNCATION)

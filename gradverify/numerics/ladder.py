@@ -1,0 +1,155 @@
+"""Samples at rungs → derivatives with an error bar, for many elements at once (method.md section 2).
+
+A quick look (`full` false) sees a few rungs and declares nothing: it says where finer rungs are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from gradverify.numerics.kinks import Smoothness, bends, borders, infinite, jumps, sides
+from gradverify.numerics.readings import readings, with_tail_noise
+from gradverify.numerics.romberg import Choice, pick
+from gradverify.numerics.rungs import U64, AnyArray, Array, Codes, Mask, Z
+from gradverify.numerics.samples import Samples
+
+ARITHMETIC = 4 * U64  # of the value: the extrapolation's own rounding
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """Derivatives of m elements, each value ± bar; bar is inf where nothing can be said. All arrays [m].
+
+    outcome: `Smoothness` codes. noise_bar: the part of the bar that is noise. left, right: slopes at a kink. second: another consistent
+    reading (NaN: none), `second_is_finer` where it comes from finer steps. far: the value rests on steps beyond the element's own scale,
+    where f may be another function; the second reading is then the best from nearer ones. unclear: a quick look cannot tell.
+    unchanged: f moved nowhere. at_border: f exists on one side only.
+    """
+
+    value: Array
+    bar: Array
+    outcome: Codes
+    noise_bar: Array
+    left: Array
+    right: Array
+    left_bar: Array
+    right_bar: Array
+    second: Array
+    second_bar: Array
+    second_is_finer: Mask
+    far: Mask
+    unclear: Mask
+    unchanged: Mask
+    at_border: Mask
+
+    def take(self, elements: AnyArray) -> Derivative:
+        return Derivative(*(getattr(self, f.name)[elements] for f in fields(self)))
+
+    def replaced(self, elements: AnyArray, new: Derivative) -> Derivative:
+        """With these elements (indices) exchanged."""
+        columns = []
+        for f in fields(self):
+            column = getattr(self, f.name).copy()
+            column[elements] = getattr(new, f.name)
+            columns.append(column)
+        return Derivative(*columns)
+
+    @property
+    def smooth(self) -> Mask:
+        return np.asarray(self.outcome == Smoothness.SMOOTH)
+
+    @property
+    def noisy(self) -> Mask:
+        """Noise is more than half of the bar: coarser rungs would narrow it."""
+        return np.isfinite(self.bar) & (self.noise_bar > 0.5 * self.bar) & self.smooth
+
+
+def concatenated(parts: Iterable[Derivative]) -> Derivative:
+    parts = list(parts)
+    return Derivative(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Derivative)))
+
+
+def solve(s: Samples, full: bool) -> Derivative:
+    """The derivative of every element. `full`: the rungs reach down to the finest, so that kinks, jumps and second readings can be told."""
+    if full:
+        read = readings(s)
+        jumping = jumps(s, read.noise)
+        first = pick(read.quotient, s.h, read.noise, True)
+        best, noise = with_tail_noise(s, read.quotient, read.noise, first)
+        grows = infinite(s, noise, bends(s, noise).at_x) | infinite(s, read.noise, first.rung < 0)
+        far, near = _nearer(s, noise, best)
+        second_value = np.where(far, near.value * s.big, read.value)
+        second_bar = np.where(far, near.bar * s.big, read.bar)
+        second = second_value, second_bar, read.finer & ~far, far
+    else:
+        m = len(s.f0)
+        jumping = jumps(s, s.noise)
+        best, noise, grows = pick(s.quotient, s.h, s.noise, False), s.noise, np.zeros(m, bool)
+        second = np.full(m, np.nan), np.full(m, np.inf), np.zeros(m, bool), np.zeros(m, bool)
+    outcome, looks_rough = _outcome(s, noise, jumping, full)
+    slopes = sides(s, noise, outcome == Smoothness.KINK)
+    outcome[(outcome == Smoothness.SMOOTH) & (best.rung < 0)] = Smoothness.INCONSISTENT
+    outcome[~s.enough | (grows & ~jumping)] = Smoothness.NON_FINITE
+    second[0][outcome == Smoothness.NON_FINITE] = np.nan
+    told = (best.rung >= 0) & (outcome == Smoothness.SMOOTH)
+    bar = np.where(told, (best.bar + ARITHMETIC * np.abs(best.value)) * s.big, np.inf)
+    unclear = np.zeros(len(bar), bool) if full else _unsteady(s) | looks_rough
+    result = Derivative(
+        best.value * s.big, bar, outcome, best.noise * s.big, slopes.left, slopes.right, slopes.left_bar, slopes.right_bar, *second,
+        unclear & ~s.unchanged, s.unchanged, np.zeros(len(bar), bool))
+    return _unchanged(s, _at_borders(s, result) if full else result)
+
+
+def _nearer(s: Samples, noise: Array, best: Choice) -> tuple[Mask, Choice]:
+    """Elements [m] whose choice lies beyond their own scale, and their best choice from nearer rungs (NaN elsewhere)."""
+    m = len(s.f0)
+    far = (best.rung >= 0) & s.far[np.maximum(best.rung, 0), np.arange(m)]
+    near = Choice(np.full(m, np.nan), np.full(m, np.inf), np.full(m, np.inf), np.full(m, -1))
+    where = np.flatnonzero(far)
+    if where.size:
+        quotient = np.where(s.far, np.nan, s.quotient)
+        near = near.replaced(where, pick(quotient[:, where], s.h[:, where], noise[:, where], True))
+    return far & (near.rung >= 0), near
+
+
+def _outcome(s: Samples, noise: Array, jumping: Mask, full: bool) -> tuple[Codes, Mask]:
+    """Smooth, kink or jump [m], and what a quick look cannot tell from one [m]."""
+    outcome = np.where(jumping, Smoothness.JUMP, Smoothness.SMOOTH).astype(np.int8)
+    bend = bends(s, noise)
+    hit = bend.at_x & (outcome == Smoothness.SMOOTH) & (full | (bend.p < -0.4))
+    outcome[hit] = np.where(bend.p < -0.5, Smoothness.JUMP, Smoothness.KINK)[hit]
+    return outcome, bend.looks | (outcome != Smoothness.SMOOTH)
+
+
+def _unsteady(s: Samples) -> Mask:
+    """Quick rungs whose differences do not shrink beyond the noise, or that are not all there [m]."""
+    d = np.abs(np.diff(s.quotient, axis=0))
+    growing = (d[1:] > 0.5 * d[:-1]) & (d[1:] > Z * s.noise[2:] / s.h[2:])
+    return np.asarray(growing.any(0) | (np.sum(~s.bad, 0) < 3))
+
+
+def _at_borders(s: Samples, result: Derivative) -> Derivative:
+    """One-sided derivatives where f exists on one side of x only."""
+    value, bar, part = result.value.copy(), result.bar.copy(), result.noise_bar.copy()
+    outcome, at_border = result.outcome.copy(), result.at_border.copy()
+    for border in borders(s):
+        c = border.elements
+        value[c], bar[c], part[c] = border.choice.value, border.choice.bar, border.choice.noise
+        outcome[c], at_border[c] = Smoothness.SMOOTH, True
+    return replace(result, value=value, bar=bar, outcome=outcome, noise_bar=part, at_border=at_border)
+
+
+def _unchanged(s: Samples, result: Derivative) -> Derivative:
+    """Where f is bitwise f(x) at every rung: 0 ± u|f| / h, for h ≤ 0.3 of the scale; a wider h would claim a linearity nobody checked."""
+    same = s.unchanged
+    if not same.any():
+        return result
+    near = np.where(s.bad | s.far, -np.inf, s.h).max(0)
+    rounding = np.where(near > 0, s.unit * np.abs(s.f0) / near, np.inf)
+    bar = np.where(same, rounding, result.bar)
+    part = np.where(same, rounding, result.noise_bar)  # as noise: coarser rungs narrow it
+    outcome = np.where(same, Smoothness.SMOOTH, result.outcome).astype(np.int8)
+    return replace(result, value=np.where(same, 0.0, result.value), bar=bar, outcome=outcome, noise_bar=part)

@@ -1,0 +1,58 @@
+"""A line through x: one element, a group of elements or a dense direction; and its rungs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from gradverify.numerics.rungs import Array, step
+
+
+class Line(Protocol):
+    """f along x + t·d. `scale`: the natural size of t; `magnitude`: |x| in units of t, for forwards that round x."""
+
+    @property
+    def scale(self) -> float: ...
+
+    @property
+    def magnitude(self) -> float: ...
+
+    def at(self, t: float) -> tuple[Array, float] | None:
+        """f [M] (NaN where it has no value: exceptions, outside the domain) and the t that rounding left; None where x does not move."""
+        ...
+
+
+class Rung(NamedTuple):
+    """f [M] above and below x, and the realised steps."""
+
+    up: Array
+    down: Array
+    step_up: float
+    step_down: float
+
+
+def rung(line: Line, k: int, scale: float | None = None) -> Rung | None:
+    """The samples of one rung, two calls; None where x does not move on both sides."""
+    h = step(line.scale if scale is None else scale, k)
+    up = line.at(h) if np.isfinite(h) else None
+    down = line.at(-h) if up is not None else None
+    if up is None or down is None:
+        return None
+    return Rung(up[0], down[0], up[1], -down[1])
+
+
+@dataclass(frozen=True)
+class CallableLine:
+    """A plain callable of t as a line; `cast` rounds t to what the callable can tell apart."""
+
+    evaluate: Callable[[float], Array]
+    scale: float = 1.0
+    magnitude: float = 1.0
+    cast: Callable[[float], float] = float
+
+    def at(self, t: float) -> tuple[Array, float] | None:
+        moved = self.cast(t)
+        return None if moved == 0 else (np.asarray(self.evaluate(moved), float), moved)

@@ -1,0 +1,213 @@
+"""How noisy a function is: ECnoise on nine points, and the unit roundoff read off the bits of its values.
+
+J. Moré, S. Wild, Estimating Computational Noise, SIAM J. Sci. Comput. 33 (2011). Two departures: "values differ in the first digit" is
+taken relative to the size of f along the ladder (or it trips wherever f crosses zero), and differences that vanish exactly from the second
+order on mean "no noise" (a linear piece).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+import numpy as np
+
+from gradverify.numerics.rungs import U32, U64, U_BF16, U_FP16, Array, Codes, Index, Mask, nonzero
+
+POINTS = 9
+FLAT = 4.0  # three successive levels within this factor are the noise (Moré & Wild, section 5)
+FIRST_DIGIT = 0.1  # points that differ by more than this fraction of f are too far apart
+FINE = 1.1715 * 2.0**-30  # of the scale, between points; a power of two repeats the same rounding error
+LEAST_ULPS, FEWEST_ULPS = 75, 4  # between points: at first, and after a finer second look
+COARSER, FINER = 100.0, 0.01
+ATTEMPTS = 4
+WIDEST = 1e-3  # of the scale: beyond, the function's own shape is no noise
+POOL_CAP = 1e-3  # the tensor's typical relative noise, passed on to its other outputs, at most
+NORMAL_MAD = 1.4826  # standard deviation over median absolute deviation of a normal variable
+
+
+class Ending(IntEnum):
+    """How ECnoise ended; WIDE_FLAT: the spacing is too large, yet a flat level shows."""
+
+    FOUND = 1
+    CONSTANT = 2
+    WIDE = 3
+    WIDE_FLAT = 4
+
+
+def ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
+    """Standard deviation of the noise [m] of f at equally spaced points [9, m], and how each estimate ended [m].
+
+    `size` [m] is the magnitude of f along the ladder.
+    """
+    largest, spread = np.abs(points).max(0), np.ptp(points, axis=0)
+    finite = np.isfinite(points).all(0)
+    differences = _differences(points / nonzero(largest))
+    constant = finite & (np.sum(differences[0] == 0, 0) >= POINTS / 2)
+    linear = np.any([~d.any(0) for d in differences[1:]], 0)
+    live = finite & ~constant & ~linear
+    level, order, flat = _flat_level(differences)
+    hit = live & flat
+    wide = spread > FIRST_DIGIT * np.maximum(largest, size)
+    ending = np.full(len(largest), Ending.WIDE, np.int8)
+    ending[constant] = Ending.CONSTANT
+    ending[finite & ~constant & linear] = Ending.FOUND
+    ending[hit] = np.where(wide[hit], Ending.WIDE_FLAT, Ending.FOUND)
+    sigma = np.where(hit, level[order, np.arange(len(largest))] * largest, 0.0)
+    return sigma, ending
+
+
+def _differences(f: Array) -> list[Array]:
+    table = [np.diff(f, axis=0)]
+    for _ in range(POINTS - 2):
+        table.append(np.diff(table[-1], axis=0))
+    return table
+
+
+def _flat_level(differences: Sequence[Array]) -> tuple[Array, Index, Mask]:
+    """Levels σ_k [8, m] with σ_k² = γ_k mean(Δᵏf²), γ_k = (k!)²/(2k)!; the first k [m] that opens a flat run; whether there is one [m]."""
+    gamma, levels = 1.0, []
+    for k, d in enumerate(differences, 1):
+        gamma *= 0.5 * k / (2 * k - 1)
+        levels.append(np.sqrt(gamma * np.mean(d**2, 0)))
+    level = np.array(levels)
+    runs = [level[k : k + 3] for k in range(POINTS - 3)]
+    changes_sign = [d.min(0) * d.max(0) < 0 for d in differences]
+    flat = np.array([(run.max(0) <= FLAT * run.min(0)) & changes_sign[k] for k, run in enumerate(runs)])
+    return level, np.argmax(flat, 0), np.asarray(flat.any(0))
+
+
+@dataclass(frozen=True)
+class Ray:
+    """One side of x along a signed direction: coordinates x, scale, sign, ulp [n]; `evaluate` takes coordinates [n] to values [m]."""
+
+    x: Array
+    scale: Array
+    sign: Array
+    ulp: Array
+    cast: Callable[[Array], Array]
+    evaluate: Callable[[Array], Array]
+
+    def points(self, spacing: Array) -> tuple[list[Array], Array]:
+        """Nine points, from one spacing away on (a kink or jump at x is no noise), and f there [9, m]."""
+        at = [self.cast(self.x + i * spacing * self.sign) for i in range(1, POINTS + 1)]
+        return at, np.array([self.evaluate(x) for x in at])
+
+    def odd(self, spacing: Array) -> Array:
+        """The spacing as an odd number of ulps: exactly realised, and the low bits take part."""
+        return np.asarray((2 * np.floor(spacing / (2 * self.ulp)) + 1) * self.ulp)
+
+    def finest(self) -> Array:
+        """The spacing to begin with [n]."""
+        return self.odd(np.maximum(LEAST_ULPS * self.ulp, FINE * self.scale))
+
+
+@dataclass(frozen=True)
+class RayNoise:
+    """Noise [m] along a ray, and f's change [m] over the coordinates' change [n] between the first probe's end points."""
+
+    sigma: Array
+    moved_by: Array
+    change: Array
+
+
+def noise_along(ray: Ray, size: Array, moved: Mask) -> RayNoise:
+    """ECnoise along the ray: once finer where too wide, coarser where f is constant on the points though the rungs moved it (`moved` [m])."""
+    spacing = ray.finest()
+    at, points = ray.points(spacing)
+    first = RayNoise(np.zeros(len(size)), at[-1] - at[0], points[-1] - points[0])
+    sigma, wanted = first.sigma, np.ones(len(size), bool)
+    for attempt in range(ATTEMPTS):
+        level, ending = ecnoise(points, size)
+        found = (ending == Ending.FOUND) | ((ending == Ending.WIDE_FLAT) & (attempt > 0))
+        sigma = np.where(wanted & found, level, sigma)
+        wide = (ending >= Ending.WIDE) & (attempt == 0) & np.isfinite(points).all(0)
+        wanted = wanted & (((ending == Ending.CONSTANT) & moved) | wide)
+        if not wanted.any() or attempt == ATTEMPTS - 1:
+            break
+        mostly_wide = float(np.mean(ending[wanted] >= Ending.WIDE)) > 0.5
+        spacing = np.maximum(spacing * (FINER if mostly_wide else COARSER), FEWEST_ULPS * ray.ulp)
+        if (spacing > WIDEST * ray.scale).all():
+            break
+        _, points = ray.points(ray.odd(spacing))
+    return replace(first, sigma=sigma)
+
+
+def gradient_noise(ray: Ray, size: Array) -> tuple[Array, float]:
+    """Noise [m] of a gradient along the ray, and the unit roundoff its bits show; the median absolute deviation where no level is found."""
+    _, points = ray.points(ray.finest())
+    level, ending = ecnoise(points, size)
+    spread = NORMAL_MAD * np.median(np.abs(points - np.median(points, 0)), 0)
+    unit = Bits().seen(points).unit
+    sigma = np.where(ending == Ending.FOUND, level, np.where(ending >= Ending.WIDE, spread, 0.0))
+    return np.nan_to_num(np.maximum(sigma, unit * size if unit > U64 else 0.0)), unit
+
+
+def repeat_noise(evaluate: Callable[[], Array], f0: Array, repeats: int = 5) -> Array:
+    """Standard deviation [m] over identical calls: one call where it agrees bitwise with f0, else `repeats` of them."""
+    again = evaluate()
+    if np.array_equal(f0, again, equal_nan=True):
+        return np.zeros(len(f0))
+    calls = [f0, again] + [evaluate() for _ in range(repeats - 1)]
+    return np.asarray(np.nan_to_num(np.std(calls, axis=0, ddof=1)))
+
+
+def pooled(sigma: Array, size: Array, outputs: Sequence[slice]) -> Array:
+    """Each output's own noise [m], and at least its tensor's typical relative noise: nine points can be lucky."""
+    result = sigma.copy()
+    for part in outputs:
+        relative = np.where(size[part] > 0, sigma[part] / nonzero(size[part]), 0.0)
+        typical = float(np.median(relative[relative > 0])) if (relative > 0).any() else 0.0
+        result[part] = np.maximum(sigma[part], min(typical, POOL_CAP) * size[part])
+    return result
+
+
+@dataclass(frozen=True)
+class Bits:
+    """What the bits of all values seen so far tell: float64 numbers that are all float32 (or bfloat16) numbers were computed as such."""
+
+    distinct: frozenset[float] = frozenset()
+    single: bool = True
+    integers: bool = True
+    used: int = 0
+
+    def seen(self, values: Array) -> Bits:
+        """With more values; non-finite ones and zeros tell nothing."""
+        if not self.single:
+            return self
+        values = values[np.isfinite(values) & (values != 0)]
+        if not values.size:
+            return self
+        rounded = values.astype(np.float32)
+        if not np.array_equal(values, rounded):
+            return replace(self, single=False)
+        distinct = self.distinct if len(self.distinct) >= ENOUGH else self.distinct | set(np.unique(values)[:ENOUGH].tolist())
+        integers = self.integers and np.array_equal(rounded, np.rint(rounded))
+        return Bits(distinct, True, integers, max(self.used, _bits_used(rounded)))
+
+    @property
+    def unit(self) -> float:
+        """The unit roundoff of the precision that shows, else that of float64: small integers and the like are exact, not coarse."""
+        if not self.single or len(self.distinct) < ENOUGH:
+            return U64
+        if self.used >= SINGLE_BITS:
+            return U32
+        return U_BF16 if BF16_BITS[0] <= self.used <= BF16_BITS[1] and not self.integers else U64
+
+    @property
+    def narrowest(self) -> float:
+        """As `unit`, float16 included; too weak a hint to widen a forward's bars, good enough to name a backward's fault."""
+        half = self.single and len(self.distinct) >= ENOUGH and not self.integers and BF16_BITS[1] < self.used <= FP16_BITS
+        return U_FP16 if half else self.unit
+
+
+ENOUGH = 3  # distinct values; one or two round numbers prove nothing
+SINGLE_BITS, FP16_BITS, BF16_BITS = 20, 11, (6, 8)  # significant bits that numbers of a format really use
+
+
+def _bits_used(values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> int:
+    """The most significant bits that any of the float32 values needs."""
+    mantissa = values.view(np.uint32) & np.uint32(0x7FFFFF)
+    lowest = mantissa & (~mantissa + np.uint32(1))
+    return 24 - int(np.min(np.where(lowest > 0, np.log2(np.maximum(lowest, 1)), 23)))

@@ -1,0 +1,290 @@
+"""A function of tensors as Rᶜ → Rᴹ around one point: real coordinates in, real outputs out.
+
+A column is what one element line moves: a real coordinate of an input (a complex number has two), or under `symmetric` a coordinate
+together with its mirror image. Columns of all inputs are numbered through, and so are the real coordinates of all outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gradverify.numerics.noise import Bits
+from gradverify.numerics.rungs import U32, U64, U_BF16, U_FP16, Array, Index, Mask
+
+UNITS = {torch.float64: U64, torch.complex128: U64, torch.float32: U32, torch.complex64: U32, torch.bfloat16: U_BF16, torch.float16: U_FP16}
+SINGLE = (torch.float32, torch.complex64)
+SAMPLED = 4096  # values a call whose bits are looked at
+
+
+class Function(Protocol):
+    """What is checked. The caller counts its calls; `inputs` are never written."""
+
+    inputs: Sequence[Tensor]
+
+    def values(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The differentiable outputs at perturbed inputs; may raise. The inputs are lent for the call only."""
+        ...
+
+    def vjp(self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None) -> Sequence[Tensor]:
+        """One gradient per input (None among the cotangents: zeros), at `inputs` or at the function's own."""
+        ...
+
+
+def real(t: Tensor) -> Tensor:
+    """The real coordinates of a tensor, flat and strided; re and im of one number are neighbours."""
+    t = t.detach()
+    t = t.to_dense() if t.layout != torch.strided else t
+    t = t.resolve_conj().resolve_neg()
+    return (torch.view_as_real(t) if t.is_complex() else t).reshape(-1)
+
+
+def numbers(t: Tensor) -> Array:
+    """The real coordinates of a tensor as float64; may share memory with it."""
+    return np.asarray(real(t).to("cpu", torch.float64).numpy())
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Arrays [C]: coordinate within all inputs, its mirror image (−1: none) and the mirror's sign, tensor, x, scale, RMS, domain.
+
+    `scale` is |x|, or the tensor's RMS where x is 0 or not finite; `size` = max(|x|, RMS) is what a floor is divided by.
+    """
+
+    coordinate: Index
+    mirror: Index
+    sign: Array
+    tensor: Index
+    x: Array
+    scale: Array
+    size: Array
+    low: Array
+    high: Array
+    single: Mask
+
+    def __len__(self) -> int:
+        return len(self.coordinate)
+
+    def of(self, tensor: int) -> Index:
+        return np.flatnonzero(self.tensor == tensor)
+
+    def cast(self, x: Array, columns: Index) -> Array:
+        """Rounded to the inputs' precision."""
+        return np.where(self.single[columns], x.astype(np.float32).astype(float), x)
+
+    def ulp(self, columns: Index) -> Array:
+        at = np.where(self.x[columns] != 0, np.abs(self.x[columns]), self.scale[columns])
+        return np.where(self.single[columns], np.spacing(at.astype(np.float32)).astype(float), np.spacing(at))
+
+
+def columns_of(inputs: Sequence[Tensor], domains: Sequence[tuple[float, float] | None], symmetric: Sequence[bool]) -> Columns:
+    """The columns of all inputs, in order."""
+    parts, start = [], 0
+    for n, (t, domain, pairs) in enumerate(zip(inputs, domains, symmetric, strict=True)):
+        x = numbers(t).copy()
+        scale, rms = _scales(t)
+        keep, mirror, sign = _pairs(t) if pairs else (np.arange(len(x)), np.full(len(x), -1), np.ones(len(x)))
+        low, high = domain or (-np.inf, np.inf)
+        parts.append((keep + start, np.where(mirror >= 0, mirror + start, -1), sign, np.full(len(keep), n), x[keep], scale[keep],
+                      np.maximum(scale[keep], rms), np.full(len(keep), low), np.full(len(keep), high), np.full(len(keep), t.dtype in SINGLE)))
+        start += len(x)
+    return Columns(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _scales(t: Tensor) -> tuple[Array, float]:
+    magnitude = np.abs(t.detach().resolve_conj().resolve_neg().cpu().numpy()).reshape(-1).astype(float)
+    magnitude = np.repeat(magnitude, 2) if t.is_complex() else magnitude
+    finite = magnitude[np.isfinite(magnitude)]
+    rms = (float(np.sqrt(np.mean(finite**2))) if finite.size else 1.0) or 1.0
+    return np.where((magnitude > 0) & np.isfinite(magnitude), magnitude, rms), rms
+
+
+def mirror_of(t: Tensor) -> tuple[Index, Array]:
+    """For each real coordinate of a batch of square matrices its place in the (conjugate) transpose, and the sign it has there."""
+    place = torch.arange(t.numel()).reshape(t.shape).mT.reshape(-1).numpy()
+    if not t.is_complex():
+        return place, np.ones(len(place))
+    return np.stack([2 * place, 2 * place + 1], 1).reshape(-1), np.tile([1.0, -1.0], t.numel())
+
+
+def _pairs(t: Tensor) -> tuple[Index, Index, Array]:
+    """Columns of a symmetric (Hermitian) input: upper triangle with its mirror, the diagonal alone and, where complex, real."""
+    mirror, sign = mirror_of(t)
+    own = np.arange(len(mirror))
+    keep = own[(own < mirror) | ((own == mirror) & (sign > 0))]
+    return keep, np.where(mirror[keep] == keep, -1, mirror[keep]), sign[keep]
+
+
+class Point:
+    """The function around its inputs. Counts `forward` and `backward` calls; perturbs one buffer per input in place and restores it."""
+
+    def __init__(self, function: Function, columns: Columns) -> None:
+        self.function, self.columns, self.forward, self.backward = function, columns, 0, 0
+        self.buffers = [t.detach().clone(memory_format=torch.preserve_format) for t in function.inputs]
+        self._real = [torch.view_as_real(b) if b.is_complex() else b for b in self.buffers]
+        self._flat = [_storage(b) for b in self._real]
+        self._place = [_places(b) for b in self._real]
+        self.starts = np.cumsum([0] + [f.numel() for f in self._flat])
+        self.x = np.concatenate([numbers(t) for t in function.inputs] or [np.zeros(0)])
+        outputs = list(function.values(self.buffers))
+        self.forward += 1
+        self.shapes = [(o.shape, o.dtype, o.device) for o in outputs]
+        values = [numbers(o) for o in outputs]
+        ends = np.cumsum([0] + [len(v) for v in values])
+        self.parts = [slice(int(a), int(b)) for a, b in pairwise(ends)]
+        self.f0 = np.concatenate([*values, np.zeros(0)]).copy()
+        self._bits = [Bits().seen(v[:SAMPLED]) for v in values]
+
+    @property
+    def unit(self) -> Array:
+        """Unit roundoff [M] of each output, from its dtype and from the bits seen so far."""
+        unit = np.empty(len(self.f0))
+        for part, (_, dtype, _), bits in zip(self.parts, self.shapes, self._bits, strict=True):
+            unit[part] = max(UNITS.get(dtype, U64), bits.unit)
+        return unit
+
+    def values(self) -> Array:
+        """f [M] at the buffers as they are; NaN where it raises or changes shape."""
+        self.forward += 1
+        try:
+            parts = [numbers(o) for o in self.function.values(self.buffers)]
+        except Exception:
+            return np.full(len(self.f0), np.nan)
+        if [len(p) for p in parts] != [s.stop - s.start for s in self.parts]:
+            return np.full(len(self.f0), np.nan)
+        self._bits = [b.seen(p[:: 1 + len(p) // SAMPLED]) if b.single else b for b, p in zip(self._bits, parts, strict=True)]
+        return np.concatenate([*parts, np.zeros(0)])
+
+    def moved(self, columns: Iterable[int], x: Iterable[float]) -> Array:
+        """f [M] with these columns set to x [..]; all NaN, without a call, where one of them would leave its domain."""
+        c = self.columns
+        changes = list(zip(columns, x, strict=True))
+        if not all(c.low[n] <= value <= c.high[n] for n, value in changes):
+            return np.full(len(self.f0), np.nan)
+        try:
+            self._write(changes)
+            return self.values()
+        finally:
+            self._write([(n, c.x[n]) for n, _ in changes])
+
+    def _write(self, changes: Iterable[tuple[int, float]]) -> None:
+        c = self.columns
+        for n, value in changes:
+            self._set(int(c.coordinate[n]), float(value))
+            mirror = int(c.mirror[n])
+            if mirror >= 0:  # the offset is 0 where the input is exactly symmetric
+                self._set(mirror, float(c.sign[n] * value + (self.x[mirror] - c.sign[n] * c.x[n])))
+
+    def _set(self, coordinate: int, value: float) -> None:
+        t = int(np.searchsorted(self.starts, coordinate, side="right")) - 1
+        self._flat[t][int(self._place[t][coordinate - int(self.starts[t])])] = value
+
+    def moved_all(self, columns: Index, x: Array) -> Array:
+        """f [M] with many columns set at once, by whole tensors."""
+        c = self.columns
+        if not ((c.low[columns] <= x) & (x <= c.high[columns])).all():
+            return np.full(len(self.f0), np.nan)
+        try:
+            self._fill(self.coordinates(columns, x))
+            return self.values()
+        finally:
+            self._fill(self.x)
+
+    def coordinates(self, columns: Index, x: Array) -> Array:
+        """All input coordinates with these columns (and their mirrors) set to x."""
+        c, full = self.columns, self.x.copy()
+        full[c.coordinate[columns]] = x
+        pairs = np.flatnonzero(c.mirror[columns] >= 0)
+        n = columns[pairs]
+        full[c.mirror[n]] = c.sign[n] * x[pairs] + (self.x[c.mirror[n]] - c.sign[n] * c.x[n])
+        return full
+
+    def _fill(self, x: Array) -> None:
+        for n, buffer in enumerate(self._real):
+            buffer.copy_(torch.from_numpy(x[self.starts[n] : self.starts[n + 1]]).reshape(buffer.shape))
+
+    def row(self, output: int, x: Array | None = None) -> Array:
+        """Row `output` of the analytic Jacobian [C] by one backward, at the inputs or at coordinates x; for pairs the sum of both."""
+        self.backward += 1
+        n = next(n for n, part in enumerate(self.parts) if part.start <= output < part.stop)
+        shape, dtype, device = self.shapes[n]
+        one = torch.zeros(shape, dtype=dtype, device=device)
+        real_view(one)[output - self.parts[n].start] = 1.0
+        cotangents = [one if i == n else None for i in range(len(self.parts))]
+        if x is None:
+            return self.by_column(self.function.vjp(cotangents))
+        try:
+            self._fill(x)
+            return self.by_column(self.function.vjp(cotangents, self.buffers))
+        finally:
+            self._fill(self.x)
+
+    def by_column(self, gradients: Sequence[Tensor]) -> Array:
+        """Gradients of the inputs as one number a column [C]."""
+        g, c = np.concatenate([numbers(t) for t in gradients]), self.columns
+        return np.where(c.mirror >= 0, g[c.coordinate] + c.sign * g[c.mirror], g[c.coordinate])
+
+
+def _storage(t: Tensor) -> Tensor:
+    """A dense tensor's numbers in the order of memory."""
+    return torch.as_strided(t, (t.numel(),), (1,))
+
+
+def _places(t: Tensor) -> Index:
+    """Where each element of a dense tensor, in logical order, lies in its memory."""
+    return np.asarray(torch.as_strided(torch.arange(t.numel()), t.shape, t.stride()).reshape(-1).numpy())
+
+
+def real_view(t: Tensor) -> Tensor:
+    """A writable flat view of a contiguous tensor's real coordinates."""
+    return (torch.view_as_real(t) if t.is_complex() else t).view(-1)
+
+
+@dataclass(frozen=True)
+class ElementLine:
+    """The line of one column: t is the change of x, `scale` may be raised above |x|."""
+
+    point: Point
+    column: int
+    scale: float
+    magnitude: float
+
+    def at(self, t: float) -> tuple[Array, float] | None:
+        c, x = self.point.columns, float(self.point.columns.x[self.column])
+        to = float(np.float32(x + t)) if c.single[self.column] else x + t
+        return None if to == x or not np.isfinite(to) else (self.point.moved([self.column], [to]), to - x)
+
+
+def element_line(point: Point, column: int, wide: bool = False) -> ElementLine:
+    """The line of one column; `wide`: at least unit scale, for what does not move nearer."""
+    x, scale = float(point.columns.x[column]), float(point.columns.scale[column])
+    return ElementLine(point, column, max(scale, 1.0) if wide else scale, abs(x))
+
+
+@dataclass(frozen=True)
+class DirectionLine:
+    """Several columns moved together: x + t·direction. The realised t is the projection of the realised change on the direction.
+
+    `direction` [k] should have the columns' own scales in it, so that t = 1 is their natural size.
+    """
+
+    point: Point
+    columns: Index
+    direction: Array
+    scale: float = 1.0
+    magnitude: float = 1.0
+
+    def at(self, t: float) -> tuple[Array, float] | None:
+        c = self.point.columns
+        x = c.x[self.columns]
+        to = c.cast(x + t * self.direction, self.columns)
+        change, weight = to - x, self.direction / c.scale[self.columns] ** 2
+        if not change.any() or not np.isfinite(to).all():
+            return None
+        return self.point.moved_all(self.columns, to), float(change @ weight / (self.direction @ weight))

@@ -1,0 +1,106 @@
+"""Where f has two consistent derivatives: that of the finest steps and that of the trend above them. A mismatch must miss both.
+
+Bisection, `round(x, 3)`, (x + 1e8) − 1e8, lookup tables and ripples are confident false alarms without it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradverify.numerics.romberg import Choice, pick
+from gradverify.numerics.rungs import NEAR, RATIO, VISIBLE, Array, Mask, Z, nanmedian
+from gradverify.numerics.samples import Samples
+
+STEPS_BELOW = 4  # finest rungs that do not move a staircase
+STAIR_STEP = 4e-3 * RATIO  # of the scale: a staircase moves within it; beyond, it is a flat function
+QUIET = 30  # differences this far below the measured noise: the noise was overestimated for them
+HUMP = 1e-3  # of |f|: larger structure is the function, not an artefact
+TAIL = 5  # finest rungs asked for their own noise
+
+
+@dataclass(frozen=True)
+class Readings:
+    """Quotients and noise [n, m] for the main reading; value and bar [m] of the second (NaN, inf: none); is the second the finer [m]."""
+
+    quotient: Array
+    noise: Array
+    value: Array
+    bar: Array
+    finer: Mask
+
+
+@dataclass(frozen=True)
+class Stairs:
+    """Elements [m] that move in steps, and by how much."""
+
+    found: Mask
+    rise: Array
+
+
+def readings(s: Samples) -> Readings:
+    """The main reading of a full ladder, with a staircase's rise as its noise, and the second reading where there is one."""
+    stair = _stairs(s)
+    noise = np.where(stair.found, np.maximum(s.noise, stair.rise), s.noise)
+    quiet = _quiet(s, noise)
+    near = np.where(s.far, np.nan, s.quotient)  # no reading of the two may come from beyond the element's own scale
+    quotient = np.where(stair.found, near, s.quotient)
+    height = _hump(s, quotient, noise)
+    hump = (height > 0) & ~stair.found & ~quiet
+    finer_noise = np.where(hump, np.maximum(noise, height), s.rounding)
+    value, bar = np.full(len(quiet), np.nan), np.full(len(quiet), np.inf)
+    two = np.flatnonzero(stair.found | quiet | hump)
+    if two.size:
+        second = pick(near[:, two], s.h[:, two], finer_noise[:, two], True)
+        value[two] = second.value * s.big[two]
+        bar[two] = np.where(second.rung >= 0, second.bar * s.big[two], np.inf)
+    return Readings(quotient, noise, value, bar, quiet & ~stair.found)
+
+
+def _stairs(s: Samples) -> Stairs:
+    """f still at the finest rungs, then moved by far more than rounding, and two rungs above on both sides (a kink's flat side would not be)."""
+    n, m = s.up.shape
+    each = np.arange(m)
+    still = np.cumprod(s.still[::-1], 0).sum(0)
+    k = np.clip(n - 1 - still, 0, n - 1)
+    rise = np.fmax(np.abs(s.up[k, each] - s.f0), np.abs(s.down[k, each] - s.f0)) / s.big
+    steps = (still >= STEPS_BELOW) & (still < n - 2) & (rise > VISIBLE * s.unit * np.abs(s.f0) / s.big)
+    above = np.maximum(k - 2, 0)
+    both = (s.up[above, each] != s.f0) & (s.down[above, each] != s.f0)
+    return Stairs(steps & both & (s.h[k, each] < STAIR_STEP * s.scale), rise)
+
+
+def _quiet(s: Samples, noise: Array) -> Mask:
+    """Finest differences far below the noise that was measured, which is far above rounding [m]."""
+    finest = np.abs(s.up - s.down)[-TAIL:] / s.big
+    typical = nanmedian(noise[-TAIL:])
+    return np.asarray((finest < typical / QUIET).all(0) & (typical > VISIBLE * nanmedian(s.rounding[-TAIL:])))
+
+
+def _hump(s: Samples, quotient: Array, noise: Array) -> Array:
+    """Amplitude [m] of structure on which the differences grow, beyond the noise, as h shrinks, on three rungs or more; else 0."""
+    h, d = s.h, np.abs(np.diff(quotient, axis=0))
+    beyond = d[1:] > Z * (noise[1:-1] / h[1:-1] + noise[2:] / h[2:])
+    grow = (h[:-2] < NEAR * s.scale) & (d[1:] > d[:-1]) & beyond
+    height = np.max(np.where(grow, d[1:] * h[2:], 0.0), 0)
+    return np.where((grow.sum(0) >= 3) & (height < HUMP), height, 0.0)
+
+
+def with_tail_noise(s: Samples, quotient: Array, noise: Array, best: Choice) -> tuple[Choice, Array]:
+    """A second noise estimate from the finest rungs, where quotient − value ~ noise / h: picked again where it is higher, or nothing was found."""
+    n, none = len(quotient), best.rung < 0
+    used = (np.arange(n)[:, None] >= np.maximum(best.rung + 1, n - TAIL - 1)) & ~s.bad & ~none
+    count = used.sum(0)
+    squares = np.where(used, ((quotient - best.value) * s.h) ** 2, 0.0).sum(0)
+    level = np.sqrt(2 * squares / np.maximum(count, 1))
+    higher = ~none & (count > 0) & (level > 1.5 * nanmedian(np.where(used, noise, np.nan)))
+    if none.any():
+        spread = nanmedian(np.abs(np.diff(quotient[-TAIL - 1 :], axis=0)) * s.h[-TAIL:])
+        level = np.where(none, np.nan_to_num(spread, posinf=0.0), level)
+    again = np.flatnonzero((higher | none) & s.enough)
+    if not again.size:
+        return best, noise
+    noise = np.where(higher | none, np.maximum(noise, level), noise)
+    new = pick(quotient[:, again], s.h[:, again], noise[:, again], True)
+    return best.replaced(again, new), noise

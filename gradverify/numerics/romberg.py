@@ -1,0 +1,105 @@
+"""Extrapolation of central differences, with the noise carried along, and the choice of the entry with the smallest bar.
+
+C. Ridders, Adv. Eng. Softw. 4 (1982), with three departures: the rungs' ratio is no integer, noise is propagated through the table, and
+a value counts only where every finer rung agrees with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradverify.numerics.rungs import RATIO, Array, Index, Z
+
+ORDERS = 4  # extrapolation orders 0 to 3: errors h², h⁴, h⁶, h⁸
+CONFIRM = 4  # finest rungs of a long ladder that no value is taken from: they must agree with it
+LONG = 8
+
+
+@dataclass(frozen=True)
+class Table:
+    """T(k, j), its bar and the part of the bar that is noise: each [orders, n, m]."""
+
+    value: Array
+    bar: Array
+    noise: Array
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The chosen entry of each element [m]; rung −1 where none was consistent."""
+
+    value: Array
+    bar: Array
+    noise: Array
+    rung: Index
+
+    def replaced(self, elements: Index, new: Choice) -> Choice:
+        """With the entries of `new` at these elements, where it found any."""
+        got = new.rung >= 0
+        fields = []
+        for old, fresh in zip(vars(self).values(), vars(new).values(), strict=True):
+            fields.append(old.copy())
+            fields[-1][elements[got]] = fresh[got]
+        return Choice(*fields)
+
+
+def table(D: Array, h: Array, noise: Array) -> Table:
+    """The Romberg table of quotients D at steps h with noise standard deviations, all [n, m].
+
+    Var(k, 0) = σ²/(2h²); Var(k, j) = (R⁴ʲ Var(k, j−1) + Var(k−1, j−1)) / (R²ʲ − 1)².
+    """
+    values, variances = [D], [(noise / (np.sqrt(2) * h)) ** 2]
+    for j in range(1, ORDERS):
+        w = RATIO ** (2 * j)
+        value, variance = np.full_like(D, np.nan), np.full_like(D, np.inf)
+        value[j:] = (w * values[-1][j:] - values[-1][j - 1 : -1]) / (w - 1)
+        variance[j:] = (w * w * variances[-1][j:] + variances[-1][j - 1 : -1]) / (w - 1) ** 2
+        values.append(value)
+        variances.append(variance)
+    parts = Z * np.sqrt(variances)
+    bars = np.array([_trend(values, j) for j in range(ORDERS)]) + parts
+    return Table(np.array(values), np.where(np.isfinite(bars), bars, np.inf), parts)
+
+
+def _trend(values: list[Array], j: int) -> Array:
+    """How far an entry moved from its parents. The coarse one matters: the fine one alone takes convergence at order 2j for granted."""
+    trend = np.full_like(values[0], np.inf)
+    if j == 0:
+        trend[1:] = np.abs(np.diff(values[0], axis=0))
+    else:
+        fine, coarse = values[j - 1][j:], values[j - 1][j - 1 : -1]
+        trend[j:] = np.maximum(np.abs(values[j][j:] - fine), np.abs(values[j][j:] - coarse))
+    return trend
+
+
+def pick(D: Array, h: Array, noise: Array, full: bool) -> Choice:
+    """The entry with the least bar that every finer rung agrees with: kills the plateaus of kinks, jumps and aliases."""
+    n, m = D.shape
+    t = table(D, h, noise)
+    value, bar, part, rung = np.full(m, np.nan), np.full(m, np.inf), np.full(m, np.inf), np.full(m, -1)
+    last = n - CONFIRM if full and n > LONG else n
+    for j in range(ORDERS):
+        for k in range(max(j, 1), last):
+            better = t.bar[j, k] < bar
+            if not better.any():
+                continue
+            finer = D[k + 1 :]
+            agree = np.abs(t.value[j, k] - finer) <= t.bar[j, k] + t.bar[0, k + 1 :]
+            better &= (agree | ~np.isfinite(finer)).all(0)
+            value[better], bar[better] = t.value[j, k][better], t.bar[j, k][better]
+            part[better], rung[better] = t.noise[j, k][better], k
+    return Choice(value, bar, part, rung)
+
+
+def one_sided(change: Array, step: Array, noise: Array, safety: float = 1.0) -> Choice:
+    """Forward differences without extrapolation: change of f, signed step and noise [n, m]; the bar is safety·|ΔD| + noise.
+
+    Orders are fractional where f ends or bends (x^1.5), so none is assumed.
+    """
+    d, parts = change / step, Z * np.sqrt(2) * noise / np.abs(step)
+    trend = np.vstack([np.full(d.shape[1], np.inf), safety * np.abs(np.diff(d, axis=0))])
+    bars = np.where(np.isfinite(trend + parts), trend + parts, np.inf)
+    rung, each = np.argmin(bars, 0), np.arange(d.shape[1])
+    return Choice(d[rung, each], bars[rung, each], parts[rung, each], rung)

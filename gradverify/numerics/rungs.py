@@ -1,0 +1,47 @@
+"""The steps of the ladder and the constants that several of its parts share.
+
+All arrays of `numerics` are float64 NumPy arrays on the CPU; [n, m] is n rungs (coarsest first) of m elements, and an element is one
+output along one line. A bar is a half width: the truth should lie within value ± bar. Constants were set by measurement.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Index = NDArray[np.intp]
+Codes = NDArray[np.int8]
+AnyArray = NDArray[Any]
+
+U64, U32, U_BF16, U_FP16 = 2.0**-53, 2.0**-24, 2.0**-8, 2.0**-11
+"""Unit roundoffs of float64, float32, bfloat16 and float16."""
+
+RATIO = 3.6  # of successive steps; no integer: with 4, a period that one step hits is hit by every coarser one too
+BASE = 0.23  # rung 0 as a fraction of the scale; no power of two, for the same reason
+RUNGS = 24  # down to 2e-14 of the scale, where rounding has swallowed any function
+QUICK = (4, 5, 6)  # the first rungs: 3-5 raised false alarms, 5-6 cannot settle kinks and climb more than they save
+CLIMB = 3  # rungs added at a time
+Z = 6.0  # noise multiples in a bar: 3 sigma, doubled because sigma is itself an estimate
+NEAR = 0.3  # of the scale: steps beyond have no vote on kinks, second readings and "unchanged"
+VISIBLE = 20  # times the rounding (or noise): what counts as surely visible
+
+
+def step(scale: float, rung: int) -> float:
+    """The nominal step of a rung; negative rungs climb above the scale."""
+    return float(BASE * scale * RATIO ** float(-rung))
+
+
+def nonzero(a: Array) -> Array:
+    """`a` with 1 where it is 0, to divide by."""
+    return np.where(a > 0, a, 1.0)
+
+
+def nanmedian(a: Array) -> Array:
+    """Median over rungs [n, m] -> [m], NaN left out; NaN where nothing is left (and no warning)."""
+    count, ordered = np.sum(~np.isnan(a), 0), np.sort(a, 0)
+    each = np.arange(a.shape[1])
+    return np.asarray(0.5 * (ordered[np.maximum(count - 1, 0) // 2, each] + ordered[np.minimum(count // 2, len(a) - 1), each]))

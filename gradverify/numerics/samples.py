@@ -1,0 +1,101 @@
+"""What the ladder works on: f at its rungs, for many elements at once, and what follows from that without any judgement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from gradverify.numerics.rungs import NEAR, U64, Array, Index, Mask, nanmedian
+
+LOW_UNIT = 8 * U64  # above: the forward computes in less than float64
+
+
+@dataclass(frozen=True)
+class Samples:
+    """f at x + step_up and x − step_down (realised steps): all [n, m], f NaN where it has no value; the rest [m].
+
+    `magnitude` and `scale` are |x| and the scale along each element's line; `rounds_x`: a low-precision forward rounds x too.
+    Derived quantities are relative to `big`, the largest |f| of the element, so that 1e300 and 1e-300 are alike.
+    """
+
+    up: Array
+    down: Array
+    step_up: Array
+    step_down: Array
+    f0: Array
+    sigma: Array
+    unit: Array
+    magnitude: Array
+    scale: Array
+    rounds_x: bool
+
+    @cached_property
+    def bad(self) -> Mask:
+        return ~(np.isfinite(self.up) & np.isfinite(self.down))
+
+    @cached_property
+    def enough(self) -> Mask:
+        """Elements [m] with two rungs on both sides."""
+        return np.asarray(np.sum(~self.bad, 0) >= 2)
+
+    @cached_property
+    def h(self) -> Array:
+        return 0.5 * (self.step_up + self.step_down)
+
+    @cached_property
+    def far(self) -> Mask:
+        """Rungs beyond the element's own scale: f may be another function there."""
+        return np.asarray(self.h > NEAR * self.scale)
+
+    @cached_property
+    def still(self) -> Mask:
+        """Rungs at which f is bitwise f(x) on both sides."""
+        return np.asarray((self.up == self.f0) & (self.down == self.f0))
+
+    @cached_property
+    def unchanged(self) -> Mask:
+        """Elements [m] that no rung moves."""
+        return (self.still | self.bad).all(0) & self.enough
+
+    @cached_property
+    def peak(self) -> Array:
+        """Largest |f| at each rung and at x [n, m]."""
+        at_rungs = np.where(self.bad, 0.0, np.maximum(np.abs(self.up), np.abs(self.down)))
+        return np.maximum(at_rungs, np.where(np.isfinite(self.f0), np.abs(self.f0), 0.0))
+
+    @cached_property
+    def big(self) -> Array:
+        largest = self.peak.max(0)
+        return np.where(largest > 0, largest, 1.0)
+
+    @cached_property
+    def quotient(self) -> Array:
+        """Central difference quotients."""
+        return np.where(self.bad, np.nan, (self.up / self.big - self.down / self.big) / (2 * self.h))
+
+    @cached_property
+    def second(self) -> Array:
+        """f(x + h) − 2 f(x) + f(x − h)."""
+        return (self.up - self.f0) / self.big + (self.down - self.f0) / self.big
+
+    @cached_property
+    def rounding(self) -> Array:
+        return np.where(self.bad, np.nan, self.unit * self.peak / self.big)
+
+    @cached_property
+    def noise(self) -> Array:
+        """Standard deviation of f at each rung: measured, at least rounding, and |f'| u |x| where the forward rounds x."""
+        noise = np.maximum(self.sigma / self.big, self.rounding)
+        low = self.unit > LOW_UNIT
+        if not (self.rounds_x and low.any()):
+            return noise
+        through_x = nanmedian(np.abs(self.quotient)) * self.unit * self.magnitude
+        return np.where(low, np.maximum(noise, through_x), noise)
+
+    def take(self, elements: Index) -> Samples:
+        """Only these elements."""
+        up, down, step_up, step_down = (a[:, elements] for a in (self.up, self.down, self.step_up, self.step_down))
+        f0, sigma, unit, magnitude, scale = (a[elements] for a in (self.f0, self.sigma, self.unit, self.magnitude, self.scale))
+        return Samples(up, down, step_up, step_down, f0, sigma, unit, magnitude, scale, self.rounds_x)

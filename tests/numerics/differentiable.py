@@ -1,0 +1,95 @@
+"""Torch callables as the `Function` that numerics checks, with a gradient that may be damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from gradverify.numerics.columns.dense import Entries, check_entries
+from gradverify.numerics.compare import Verdict
+
+Damage = Callable[[list[Tensor]], list[Tensor]]
+DOUBLE = torch.float64
+
+
+class Differentiable:
+    """`forward(*inputs)` returns a tensor or a tuple; its gradient is torch's own, then `damage`d."""
+
+    def __init__(self, forward: Callable[..., object], *inputs: Tensor, damage: Damage | None = None) -> None:
+        self.forward, self.inputs, self.damage = forward, [x.detach().clone() for x in inputs], damage
+        self.calls = self.backwards = 0
+        self._graph: tuple[list[Tensor], list[Tensor]] | None = None
+
+    def _outputs(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        out = self.forward(*inputs)
+        return [out] if isinstance(out, Tensor) else [o for o in out if o.is_floating_point() or o.is_complex()]  # type: ignore[union-attr,attr-defined]
+
+    def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        self.calls += 1
+        with torch.no_grad():
+            return self._outputs(inputs)
+
+    def _graph_at(self, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        leaves = [x.detach().clone().requires_grad_() for x in inputs]
+        return leaves, self._outputs(leaves)
+
+    def vjp(self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None) -> list[Tensor]:
+        self.backwards += 1
+        if inputs is None and self._graph is None:
+            self._graph = self._graph_at(self.inputs)
+        leaves, outputs = self._graph if inputs is None else self._graph_at(inputs)  # type: ignore[misc]
+        used = [(o, c) for o, c in zip(outputs, cotangents, strict=True) if c is not None and o.requires_grad]
+        if not used:
+            return [torch.zeros_like(x) for x in leaves]
+        grads = torch.autograd.grad([o for o, _ in used], leaves, [c for _, c in used], allow_unused=True, retain_graph=True)
+        filled = [torch.zeros_like(x) if g is None else g for g, x in zip(grads, leaves, strict=True)]
+        return self.damage(filled) if self.damage else filled
+
+
+def with_backward(forward: Callable[[Tensor], Tensor], backward: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """One input, one output; backward(x, cotangent) by hand."""
+
+    class Case(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):  # type: ignore[no-untyped-def]
+            ctx.save_for_backward(x)
+            return forward(x)
+
+        @staticmethod
+        def backward(ctx, g):  # type: ignore[no-untyped-def]
+            return backward(ctx.saved_tensors[0], g)
+
+    return Case.apply  # type: ignore[no-any-return]
+
+
+def zeros(grads: list[Tensor]) -> list[Tensor]:
+    return [torch.zeros_like(g) for g in grads]
+
+
+def times(factor: float) -> Damage:
+    return lambda grads: [g * factor for g in grads]
+
+
+def leaf(*values: complex, dtype: torch.dtype = DOUBLE) -> Tensor:
+    return torch.tensor(values, dtype=dtype)
+
+
+def normal(seed: int, *shape: int, k: float = 1.0, dtype: torch.dtype = DOUBLE) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype) * k
+
+
+def spd(seed: int = 2, eps: float = 1.0, n: int = 4) -> Tensor:
+    b = normal(seed, n, n)
+    return b @ b.T + eps * torch.eye(n, dtype=DOUBLE)
+
+
+def verdict(entries: Entries) -> Verdict:
+    """The worst of all pairs."""
+    found = [pair.verdict for pair in entries.pairs]
+    return next((v for v in (Verdict.MISMATCH, Verdict.UNDECIDED) if v in found), Verdict.PASS)
+
+
+def check(forward: Callable[..., object], *inputs: Tensor, damage: Damage | None = None, **options: object) -> Entries:
+    return check_entries(Differentiable(forward, *inputs, damage=damage), **options)  # type: ignore[arg-type]

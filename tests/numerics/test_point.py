@@ -1,0 +1,128 @@
+"""Columns and lines of a function of tensors: realised steps, pairs, domains, precision."""
+
+import numpy as np
+import pytest
+import torch
+from differentiable import Differentiable, leaf, normal, spd
+
+from gradverify.numerics.climb import Outputs, derivative
+from gradverify.numerics.point import DirectionLine, Point, columns_of, element_line
+from gradverify.numerics.rungs import U32, U64
+
+
+def point(forward, *inputs, domains=None, symmetric=None):
+    f = Differentiable(forward, *inputs)
+    n = len(inputs)
+    return Point(f, columns_of(f.inputs, domains or [None] * n, symmetric or [False] * n))
+
+
+def outputs(p):
+    return Outputs(p.f0, np.zeros(len(p.f0)), lambda: p.unit, rounds_x=False)
+
+
+def test_a_complex_input_has_two_columns_an_element_with_the_scale_of_its_modulus():
+    p = point(lambda z: z * z, leaf(3 + 4j, dtype=torch.complex128))
+    assert p.columns.x.tolist() == [3, 4]
+    assert p.columns.scale.tolist() == [5, 5]
+    assert len(p.f0) == 2
+
+
+def test_scales_fall_back_to_the_rms_and_ignore_infinities():
+    c = point(torch.sin, leaf(3.0, 0.0, torch.inf)).columns
+    assert c.scale == pytest.approx([3, np.sqrt(4.5), np.sqrt(4.5)])
+
+
+def test_the_step_is_the_realised_one_in_float32():
+    p = point(lambda x: x.double() * 1.0, leaf(1.0, dtype=torch.float32))
+    f, t = element_line(p, 0).at(1e-3)
+    assert t != 1e-3
+    assert f[0] - p.f0[0] == t
+    assert element_line(p, 0).at(1e-9) is None
+
+
+def test_symmetric_columns_move_with_their_mirror_image():
+    p = point(lambda a: a, spd(n=3), symmetric=[True])
+    assert len(p.columns) == 6
+    f, _ = element_line(p, 1).at(0.5)
+    moved = np.flatnonzero(f != p.f0)
+    assert moved.tolist() == [1, 3]
+    assert p.row(1)[1] == 1
+    assert np.array_equal(p.values(), p.f0)
+
+
+def test_hermitian_pairs_move_conjugately_and_the_diagonal_stays_real():
+    b = normal(1, 2, 2, dtype=torch.complex128)
+    p = point(lambda a: a, b @ b.mH, symmetric=[True])
+    assert len(p.columns) == 4
+    imaginary = [n for n, (c, s) in enumerate(zip(p.columns.coordinate, p.columns.sign, strict=True)) if s < 0 and c == 3]
+    f, t = element_line(p, imaginary[0]).at(0.25)
+    assert f[3] - p.f0[3] == pytest.approx(t)
+    assert f[5] - p.f0[5] == pytest.approx(-t)
+
+
+def test_outside_the_domain_f_is_not_called():
+    p = point(torch.log, leaf(0.5), domains=[(0.4, 0.6)])
+    before = p.forward
+    assert np.isnan(element_line(p, 0).at(0.2)[0]).all()
+    assert p.forward == before
+    assert np.isfinite(element_line(p, 0).at(0.05)[0]).all()
+
+
+def test_a_forward_that_raises_or_changes_shape_has_no_value_there():
+    def forward(x):
+        if float(x[0]) > 2:
+            raise ValueError
+        return x[: 1 + int(x[0] > 1.5)]
+
+    p = point(forward, leaf(1.0, 2.0))
+    assert np.isnan(p.moved([0], [3.0])).all()
+    assert np.isnan(p.moved([0], [1.6])).all()
+    assert np.array_equal(p.values(), p.f0)
+
+
+def test_precision_is_that_of_the_dtype_or_of_the_bits_whichever_is_coarser():
+    assert point(torch.sin, normal(1, 5, dtype=torch.float32)).unit[0] == U32
+    assert point(lambda x: x.float().sin().double(), normal(1, 5)).unit[0] == U32
+    assert point(torch.sin, normal(1, 5)).unit[0] == U64
+
+
+def test_rows_are_those_of_the_jacobian():
+    w = normal(3, 4, 2)
+    p = point(lambda x: x @ w, normal(1, 3, 4))
+    full = np.array([p.row(j) for j in range(6)])
+    assert full == pytest.approx(np.kron(np.eye(3), w.T.numpy()))
+
+
+@pytest.mark.parametrize("scales", [1.0, 1e-6])
+def test_a_dense_direction_has_the_derivative_of_the_whole(scales):
+    x = normal(1, 7, k=scales)
+    p = point(lambda x: (x / scales).sin().cumsum(0), x)
+    direction = normal(2, 7).numpy() * p.columns.scale
+    d = derivative(DirectionLine(p, np.arange(7), direction), outputs(p), rtol=1e-9)
+    truth = np.cumsum(np.cos(x.numpy() / scales) * direction / scales)
+    assert (np.abs(d.value - truth) <= d.bar + 1e-12).all()
+    assert (d.bar < 1e-8).all()
+
+
+def test_a_group_of_elements_moves_only_its_outputs():
+    p = point(torch.exp, normal(1, 6))
+    d = derivative(DirectionLine(p, np.array([1, 4]), np.array([1.0, -2.0])), outputs(p), rtol=1e-9)
+    truth = np.zeros(6)
+    truth[[1, 4]] = np.exp(p.x[[1, 4]]) * [1.0, -2.0]
+    assert d.value == pytest.approx(truth, abs=1e-8)
+    assert d.unchanged.tolist() == [True, False, True, True, False, True]
+
+
+def test_the_layout_of_an_input_is_kept():
+    x = normal(1, 3, 4).T
+    strides = []
+
+    def forward(x):
+        strides.append(x.stride())
+        return x.sin()
+
+    p = point(forward, x)
+    f, _ = element_line(p, 5).at(0.5)
+    assert np.flatnonzero(f != p.f0).tolist() == [5]
+    assert set(strides) == {x.stride()}
+    assert np.array_equal(p.values(), p.f0)
