@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from gradverify.model.case import Settings
-from gradverify.numerics.flat import flat_real
-from gradverify.numerics.steps import UNIT
-from gradverify.numerics.tally import Tally
-from gradverify.oracles.exact import compare_rows
-from gradverify.oracles.finite_difference import jacobian
+from gradverify.numerics.columns.tally import Pair, Tally
+from gradverify.numerics.exact import add_exact, dust
+from gradverify.numerics.flat import numbers
+from gradverify.numerics.point import UNITS, columns_of
+from gradverify.numerics.rungs import U64
+from gradverify.oracles.finite_difference import WORST, Filled, Jacobian, Wishes, jacobian
 from gradverify.oracles.gradient import hand_written
 from gradverify.oracles.literal import expected_gradients
 from gradverify.oracles.reference import Reference, reference_gradients, reference_values
@@ -44,7 +46,7 @@ class Evidence:
     @cached_property
     def unit(self) -> float:
         """The roundoff of the coarsest differentiable input's dtype."""
-        return max((UNIT[x.dtype] for x in self.subject.inputs), default=2.0**-53)
+        return max((UNITS[x.dtype] for x in self.subject.inputs), default=U64)
 
     @cached_property
     def empty(self) -> bool:
@@ -95,42 +97,52 @@ class Evidence:
 
     # ---- comparisons
     @cached_property
-    def jacobian(self) -> dict[tuple[int, int], Tally]:
-        """Backward against finite differences: {(differentiable input, checked output): Tally}."""
-        return jacobian(self.function, self.settings)
+    def jacobian(self) -> Jacobian:
+        """Backward against finite differences."""
+        wishes = Wishes(tuple(argument.domain for argument in self.inputs), tuple(argument.symmetric for argument in self.inputs))
+        return jacobian(self.function, self.settings, wishes)
 
     @cached_property
     def reference(self) -> Reference:
         return Reference(self.subject, self.forward.checked)
 
     @cached_property
-    def reference_values(self) -> dict[int, Tally | str]:
+    def reference_values(self) -> dict[int, Pair | str]:
         return reference_values(self.outputs, self.reference, self.settings)
 
     @cached_property
-    def reference_gradients(self) -> dict[tuple[int, int], Tally]:
-        return reference_gradients(self.function, self.outputs, self.reference, self.settings)
+    def reference_gradients(self) -> dict[tuple[int, int], Pair]:
+        return reference_gradients(Filled(self.function), Filled(self.reference), self.settings)
 
     @cached_property
-    def expected(self) -> dict[int, Tally]:
+    def expected(self) -> dict[int, Pair]:
         """Backward of the sum of all checked outputs against the spec's numbers, per input named there."""
         numbers = expected_gradients(self.subject, self.subject.case.oracles.expected or {})
         return self._against(numbers, tuple(torch.ones_like(output) for output in self.outputs))
 
     @cached_property
-    def hand_written(self) -> dict[int, Tally]:
+    def hand_written(self) -> dict[int, Pair]:
         """Backward against the hand-written gradient, for one dense random cotangent, per input that it gives."""
         cotangents = self.cotangents("hand-written")
         return self._against(hand_written(self.subject, cotangents[0]), cotangents)
 
-    def _against(self, numbers: Gradients, cotangents: tuple[Tensor, ...]) -> dict[int, Tally]:
+    def _against(self, wanted: Gradients, cotangents: tuple[Tensor, ...]) -> dict[int, Pair]:
         ours = self.function.vjp([cotangent.clone() for cotangent in cotangents])
         result = {}
-        for place, (x, gradient, wanted) in enumerate(zip(self.subject.inputs, ours, numbers, strict=True)):
-            if wanted is not None:
-                mine = flat_real(torch.zeros_like(x) if gradient is None else gradient).unsqueeze(0)
-                result[place] = compare_rows(mine, flat_real(wanted).unsqueeze(0), x, slice(0, None), self.settings, self.unit, False)
+        for place, (x, gradient, numbers_wanted) in enumerate(zip(self.subject.inputs, ours, wanted, strict=True)):
+            if numbers_wanted is not None:
+                result[place] = self._exactly(place, x, torch.zeros_like(x) if gradient is None else gradient, numbers_wanted)
         return result
+
+    def _exactly(self, place: int, x: Tensor, gradient: Tensor, wanted: Tensor) -> Pair:
+        """One gradient against an oracle's, element by element."""
+        columns = columns_of([x], [None], [False])
+        mine, theirs = numbers(gradient)[None], numbers(wanted)[None]
+        tally, (atol, rtol) = Tally(place, 0, (1, mine.size), WORST), self.settings.tolerances()
+        with np.errstate(all="ignore"):
+            add_exact(tally, mine, theirs, dust(self.unit, mine, theirs, columns.scale, columns.size), atol=atol, rtol=rtol, unit=self.unit,
+                      rows=np.zeros(1, np.intp), first=0)
+        return tally.result(self.unit, False)
 
 
 def _signed(like: Tensor, source: torch.Generator) -> Tensor:

@@ -20,7 +20,8 @@ class TensorRecipe:
 
     `arguments` belongs to `draw`: [mean, std], [low, high], [a, b], a fill value, nested lists of numbers, or a file's absolute path
     (`path.npz#key`). `shape` is None for `values` and `file`, whose numbers bring their own. `dtype` None means the check's (int64
-    for `integers`); `requires_grad` None means: true for floating and complex tensors.
+    for `integers`); `requires_grad` None means: true for floating and complex tensors. `domain`: where the function is defined; `symmetric`: it
+    reads a symmetric (Hermitian) matrix, so that off-diagonal elements move in pairs.
     """
 
     shape: tuple[int, ...] | None = None
@@ -30,6 +31,8 @@ class TensorRecipe:
     margin: float = 0.1
     dtype: str | None = None
     requires_grad: bool | None = None
+    domain: tuple[float, float] | None = None
+    symmetric: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ class Limit(Enum):
     BORDER = "f ends at x: only one side has values, and no order of convergence is sure there; give `domain`, or `avoid` the border"
     INFINITE = "the slope of f grows without bound at x, or f has no finite values around it"
     ANALYTIC_NOISE = "the deviation is within the rounding noise of the backward"
+    STUCK = "the step does not move the input (x + eps = x): leave out `eps`, so that it is chosen for each element, or give a larger one"
     SYMMETRY = "right on symmetric matrices: say `symmetric: true`"
 
 
@@ -84,10 +85,15 @@ def verdicts(a: Array, d: Derivative, bounds: Bounds, at_border: Mask, extra: Ar
     return np.where(two & (first != Verdict.PASS) & (first != second), saved, first).astype(np.int8)
 
 
-def _one_reading(a: Array, d: Derivative, bounds: Bounds, at_border: Mask, extra: Array | float) -> Codes:
+def guarded(off: Array, bar: Array, tol: Array) -> Codes:
     """PASS and MISMATCH only if the whole bar says so; written so that NaN never passes."""
+    return np.where(off + bar <= tol, Verdict.PASS, np.where(~(off - bar <= tol), Verdict.MISMATCH, Verdict.UNDECIDED)).astype(np.int8)
+
+
+def _one_reading(a: Array, d: Derivative, bounds: Bounds, at_border: Mask, extra: Array | float) -> Codes:
+    """The verdict on the main reading alone."""
     tol, off, bar = bounds.tolerance(a, d.value), np.abs(a - d.value), d.bar + extra
-    verdict = np.where(off + bar <= tol, Verdict.PASS, np.where(~(off - bar <= tol), Verdict.MISMATCH, Verdict.UNDECIDED))
+    verdict = guarded(off, bar, tol)
     verdict[~np.isfinite(bar) | ~d.smooth] = Verdict.UNDECIDED
     kink = d.outcome == Smoothness.KINK
     verdict = np.where(kink, _subgradient(a, d, tol + extra), verdict)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from gradverify.numerics.rungs import Array
 
 Part = Literal["re", "im"]
 
@@ -32,16 +34,15 @@ def flat_all(tensors: Sequence[Tensor]) -> Tensor:
     return torch.cat([flat_real(tensor) for tensor in tensors]) if tensors else torch.zeros(0, dtype=torch.float64)
 
 
-def writable_view(tensor: Tensor) -> Tensor:
-    """A flat real view on a contiguous tensor's own memory: writing to it moves the tensor."""
-    tensor = tensor.detach()
-    return (torch.view_as_real(tensor) if tensor.is_complex() else tensor).view(-1)
+def numbers(tensor: Tensor) -> Array:
+    """`flat_real` as an array; may share memory with the tensor."""
+    return np.asarray(flat_real(tensor).numpy())
 
 
-def one_hot(like: Tensor, coordinate: int) -> Tensor:
-    """A cotangent of the shape and dtype of `like`: 1 (or i) at one real coordinate, zero elsewhere."""
-    cotangent = torch.zeros(like.shape, dtype=like.dtype, device=like.device)
-    writable_view(cotangent)[coordinate] = 1.0
+def one_hot(shape: Sequence[int], dtype: torch.dtype, device: torch.device, coordinate: int) -> Tensor:
+    """A cotangent: 1 (or i) at one real coordinate, zero elsewhere."""
+    cotangent = torch.zeros(tuple(shape), dtype=dtype, device=device)
+    (torch.view_as_real(cotangent) if dtype.is_complex else cotangent).view(-1)[coordinate] = 1.0
     return cotangent
 
 
@@ -55,24 +56,3 @@ def place(shape: Sequence[int], is_complex: bool, coordinate: int) -> tuple[tupl
         coordinate, position = divmod(coordinate, size)
         index.append(position)
     return tuple(reversed(index)), part
-
-
-def scales(tensor: Tensor) -> Tensor:
-    """The natural step scale s of each real coordinate [n]: |x|, or where that is 0 (or not finite) the tensor's RMS, or 1."""
-    magnitude = tensor.detach().abs().reshape(-1).to(device="cpu", dtype=torch.float64)
-    own = torch.where((magnitude > 0) & magnitude.isfinite(), magnitude, root_mean_square(magnitude))
-    return own.repeat_interleave(2) if tensor.is_complex() else own
-
-
-def reaches(tensor: Tensor) -> Tensor:
-    """S = max(|x|, RMS) of each real coordinate [n]: what the tolerance floor divides by (method.md section 1)."""
-    magnitude = tensor.detach().abs().reshape(-1).to(device="cpu", dtype=torch.float64)
-    own = magnitude.nan_to_num(posinf=0.0).clamp_min(root_mean_square(magnitude))
-    return own.repeat_interleave(2) if tensor.is_complex() else own
-
-
-def root_mean_square(magnitude: Tensor) -> float:
-    """The RMS of the finite magnitudes, or 1 where that is 0 or there are none; squares neither overflow nor vanish."""
-    finite = magnitude[magnitude.isfinite()]
-    largest = float(finite.max()) if finite.numel() else 0.0
-    return largest * math.sqrt(float((finite / largest).square().mean())) if largest else 1.0

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gradverify.numerics.flat import numbers, one_hot
 from gradverify.numerics.noise import Bits
 from gradverify.numerics.rungs import U32, U64, U_BF16, U_FP16, Array, Index, Mask
 
@@ -26,7 +27,10 @@ SAMPLED = 4096  # values a call whose bits are looked at
 class Function(Protocol):
     """What is checked. The caller counts its calls; `inputs` are never written."""
 
-    inputs: Sequence[Tensor]
+    @property
+    def inputs(self) -> Sequence[Tensor]:
+        """The differentiable inputs at the point of the check."""
+        ...
 
     def values(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         """The differentiable outputs at perturbed inputs; may raise. The inputs are lent for the call only."""
@@ -35,19 +39,6 @@ class Function(Protocol):
     def vjp(self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None) -> Sequence[Tensor]:
         """One gradient per input (None among the cotangents: zeros), at `inputs` or at the function's own."""
         ...
-
-
-def real(t: Tensor) -> Tensor:
-    """The real coordinates of a tensor, flat and strided; re and im of one number are neighbours."""
-    t = t.detach()
-    t = t.to_dense() if t.layout != torch.strided else t
-    t = t.resolve_conj().resolve_neg()
-    return (torch.view_as_real(t) if t.is_complex() else t).reshape(-1)
-
-
-def numbers(t: Tensor) -> Array:
-    """The real coordinates of a tensor as float64; may share memory with it."""
-    return np.asarray(real(t).to("cpu", torch.float64).numpy())
 
 
 @dataclass(frozen=True)
@@ -214,8 +205,7 @@ class Point:
         self.backward += 1
         n = next(n for n, part in enumerate(self.parts) if part.start <= output < part.stop)
         shape, dtype, device = self.shapes[n]
-        one = torch.zeros(shape, dtype=dtype, device=device)
-        real_view(one)[output - self.parts[n].start] = 1.0
+        one = one_hot(shape, dtype, device, output - self.parts[n].start)
         cotangents = [one if i == n else None for i in range(len(self.parts))]
         if x is None:
             return self.by_column(self.function.vjp(cotangents))
@@ -239,11 +229,6 @@ def _storage(t: Tensor) -> Tensor:
 def _places(t: Tensor) -> Index:
     """Where each element of a dense tensor, in logical order, lies in its memory."""
     return np.asarray(torch.as_strided(torch.arange(t.numel()), t.shape, t.stride()).reshape(-1).numpy())
-
-
-def real_view(t: Tensor) -> Tensor:
-    """A writable flat view of a contiguous tensor's real coordinates."""
-    return (torch.view_as_real(t) if t.is_complex() else t).view(-1)
 
 
 @dataclass(frozen=True)

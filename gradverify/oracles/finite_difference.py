@@ -2,13 +2,87 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
 from gradverify.model.case import Settings
-from gradverify.numerics.columns.dense import Tolerances, pairs
-from gradverify.numerics.derivative import Function
-from gradverify.numerics.tally import Tally
+from gradverify.numerics.columns.dense import Entries, check_entries
+from gradverify.numerics.columns.fixed import check_fixed
+from gradverify.numerics.columns.tally import Pair
+from gradverify.subject.differentiable import Differentiable
+
+WORST = 100  # failing elements kept for the table
 
 
-def jacobian(function: Function, settings: Settings) -> dict[tuple[int, int], Tally]:
-    """Every element of every (input, output) pair against central differences: {(input, output): Tally}."""
-    atol, rtol = settings.tolerances()
-    return pairs(function, Tolerances(atol, rtol, None if settings.eps == "auto" else settings.eps))
+@dataclass(frozen=True, slots=True)
+class Jacobian:
+    """Backward against finite differences: a Pair per (differentiable input, checked output); `absent` those whose gradient is always None;
+    `noise`: forward calls that measured noise."""
+
+    pairs: Mapping[tuple[int, int], Pair]
+    absent: frozenset[tuple[int, int]]
+    noise: int
+    quick_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the spec says of the inputs: where each is defined (None: everywhere), and which are read as symmetric matrices."""
+
+    domains: tuple[tuple[float, float] | None, ...]
+    symmetric: tuple[bool, ...]
+
+
+def jacobian(function: Differentiable, settings: Settings, wishes: Wishes) -> Jacobian:
+    """Every element of every (input, output) pair against finite differences."""
+    filled = Filled(function)
+    entries = _entries(filled, settings, wishes)
+    pairs = {(pair.input, pair.output): pair for pair in entries.pairs}
+    return Jacobian(pairs, frozenset(pairs) - frozenset(filled.given), entries.noise, entries.quick_share)
+
+
+def _entries(function: Filled, settings: Settings, wishes: Wishes) -> Entries:
+    if settings.eps != "auto":
+        atol, rtol = settings.tolerances()
+        return check_fixed(function, settings.eps, atol=atol, rtol=rtol, keep=WORST)
+    generator = torch.Generator().manual_seed(settings.seed)
+    return check_entries(function, atol=settings.atol or 0.0, rtol=settings.rtol, domains=wishes.domains, symmetric=wishes.symmetric,
+                         generator=generator, keep=WORST)
+
+
+class Gives(Protocol):
+    """A function whose backward may give None."""
+
+    @property
+    def inputs(self) -> Sequence[Tensor]: ...
+
+    def values(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]: ...
+
+    def vjp(self, cotangents: Sequence[Tensor | None]) -> Sequence[Tensor | None]: ...
+
+    def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> Sequence[Tensor | None]: ...
+
+
+class Filled:
+    """A function whose missing gradients are zeros; `given` are the (input, output) pairs for which backward ever gave one."""
+
+    def __init__(self, function: Gives) -> None:
+        self._function = function
+        self.given: set[tuple[int, int]] = set()
+
+    @property
+    def inputs(self) -> Sequence[Tensor]:
+        return self._function.inputs
+
+    def values(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        return self._function.values(inputs)
+
+    def vjp(self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None) -> Sequence[Tensor]:
+        gradients = self._function.vjp(cotangents) if inputs is None else self._function.vjp_at(inputs, cotangents)
+        asked = [k for k, cotangent in enumerate(cotangents) if cotangent is not None]
+        self.given.update((i, k) for i, gradient in enumerate(gradients) if gradient is not None for k in asked)
+        return [torch.zeros_like(x) if gradient is None else gradient for x, gradient in zip(self.inputs, gradients, strict=True)]

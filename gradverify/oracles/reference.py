@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from gradverify.model.case import Settings
-from gradverify.numerics.columns.dense import LIMIT, Layout, rows
-from gradverify.numerics.derivative import Function
-from gradverify.numerics.flat import flat_real, real_size
-from gradverify.numerics.steps import UNIT
-from gradverify.numerics.tally import MAP_COLUMNS, MAP_ROWS, Tally
-from gradverify.oracles.exact import compare_rows, compare_values
+from gradverify.numerics.columns.dense import LIMIT
+from gradverify.numerics.columns.tally import Pair, Tally
+from gradverify.numerics.compare import FLOOR
+from gradverify.numerics.exact import add_exact, dust
+from gradverify.numerics.flat import numbers
+from gradverify.numerics.point import UNITS, Function, Point, columns_of
+from gradverify.numerics.rungs import U32, U64, Array
+from gradverify.oracles.finite_difference import WORST
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.subject import Subject
 from gradverify.subject.target import callable_target
+
+ARRAYS = 12  # of a tile's size that a comparison holds at once
 
 
 class Reference:
@@ -50,39 +56,71 @@ class Reference:
 
     def vjp(self, cotangents: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
         """Autograd through the reference. Raises UserCodeError (GV003) that names it."""
-        wanted = [(output, cotangent) for output, cotangent in zip(self._outputs, cotangents, strict=True)
+        return self._gradients(self._leaves, self._outputs, cotangents)
+
+    def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+        """The same at other inputs."""
+        leaves = [x.detach().clone().requires_grad_() for x in inputs]
+        return self._gradients(leaves, self.values(leaves), cotangents)
+
+    def _gradients(self, leaves: Sequence[Tensor], outputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+        wanted = [(output, cotangent) for output, cotangent in zip(outputs, cotangents, strict=True)
                   if cotangent is not None and output.requires_grad]
         if not wanted:
-            return (None,) * len(self._leaves)
+            return (None,) * len(leaves)
         with blamed("GV003", f"the backward of {self.name}"):
-            return torch.autograd.grad([output for output, _ in wanted], self._leaves, [cotangent for _, cotangent in wanted],
+            return torch.autograd.grad([output for output, _ in wanted], leaves, [cotangent for _, cotangent in wanted],
                                        retain_graph=True, allow_unused=True)
 
 
-def reference_values(ours: Sequence[Tensor], reference: Reference, settings: Settings) -> dict[int, Tally | str]:
-    """Forward values per output: a Tally, or the sentence that says how the shapes differ."""
-    result: dict[int, Tally | str] = {}
+def reference_values(ours: Sequence[Tensor], reference: Reference, settings: Settings) -> dict[int, Pair | str]:
+    """Forward values per output: a Pair, or the sentence that says how the shapes differ."""
+    result: dict[int, Pair | str] = {}
     for place, (mine, theirs) in enumerate(zip(ours, reference.outputs, strict=True)):
         if mine.shape != theirs.shape:
             result[place] = f"the function returns shape {list(mine.shape)}, the reference {list(theirs.shape)}"
         elif mine.is_complex() != theirs.is_complex():
             result[place] = f"the function returns {mine.dtype}, the reference {theirs.dtype}"
         else:
-            result[place] = compare_values(flat_real(mine), flat_real(theirs), settings, UNIT.get(mine.dtype, 2.0**-24))
+            result[place] = _values(place, numbers(mine), numbers(theirs), settings, UNITS.get(mine.dtype, U32))
     return result
 
 
-def reference_gradients(function: Function, outputs: Sequence[Tensor], reference: Reference, settings: Settings) -> dict[tuple[int, int], Tally]:
-    """Every row of the Jacobian by one-hot cotangents through both, in tiles: {(input, output): Tally}."""
-    layout = Layout(tuple(map(real_size, function.inputs)), tuple(map(real_size, outputs)))
-    unit = max((UNIT[x.dtype] for x in function.inputs), default=2.0**-53)
-    result: dict[tuple[int, int], Tally] = {}
-    for tile in layout.tiles(LIMIT // 2):
-        ours, _ = rows(function, outputs, layout, tile)
-        theirs, _ = rows(reference, outputs, layout, tile)
-        for mine, other, (index, first, last) in zip(ours, theirs, tile, strict=True):
-            for output, part in layout.parts():
-                small = layout.output_sizes[output] <= MAP_ROWS and layout.input_sizes[index] <= MAP_COLUMNS
-                seen = compare_rows(mine[part], other[part], function.inputs[index], slice(first, last), settings, unit, small)
-                result[index, output] = result[index, output] + seen if (index, output) in result else seen
-    return result
+def _values(place: int, ours: Array, theirs: Array, settings: Settings, unit: float) -> Pair:
+    """The floor is the rounding of the tensor's typical size; two equal infinities agree."""
+    different = np.flatnonzero(~((ours == theirs) & np.isinf(theirs)))
+    finite = theirs[np.isfinite(theirs)]
+    typical = float(np.sqrt(np.mean(finite**2))) if finite.size else 0.0
+    tally = Tally(0, place, (len(ours), 1), WORST)
+    atol, rtol = settings.tolerances()
+    with np.errstate(all="ignore"):
+        add_exact(tally, ours[different, None], theirs[different, None], FLOOR * unit * typical, atol=atol, rtol=rtol, unit=unit,
+                  rows=different, first=0)
+    return tally.result(unit, False)
+
+
+def reference_gradients(function: Function, reference: Function, settings: Settings) -> dict[tuple[int, int], Pair]:
+    """Every row of the Jacobian by one-hot cotangents through both, in tiles of inputs: {(input, output): Pair}."""
+    n = len(function.inputs)
+    columns = columns_of(function.inputs, [None] * n, [False] * n)
+    ours, theirs = Point(function, columns), Point(reference, columns)
+    atol, rtol = settings.tolerances()
+    unit, rows = float(ours.unit.max(initial=U64)), np.arange(len(ours.f0))
+    room = max(1, LIMIT // (8 * ARRAYS * max(len(rows), 1)))
+    tallies = {(t, o): Tally(t, o, (part.stop - part.start, int(size)), WORST)
+               for t, size in enumerate(np.diff(ours.starts)) for o, part in enumerate(ours.parts)}
+    with np.errstate(all="ignore"):
+        for tensor, first, last in _runs(ours.starts.tolist(), room):
+            mine, other = (np.array([point.row(j)[first:last] for j in rows.tolist()]).reshape(len(rows), last - first) for point in (ours, theirs))
+            for output, part in enumerate(ours.parts):
+                floor = dust(unit, mine[part], other[part], columns.scale[first:last], columns.size[first:last])
+                add_exact(tallies[tensor, output], mine[part], other[part], floor, atol=atol, rtol=rtol, unit=unit,
+                          rows=rows[part] - part.start, first=first - int(ours.starts[tensor]))
+    return {key: tally.result(unit, False) for key, tally in tallies.items()}
+
+
+def _runs(starts: Sequence[int], room: int) -> Iterator[tuple[int, int, int]]:
+    """(input, first column, last + 1), at most `room` columns of one input at a time."""
+    for tensor, (begin, end) in enumerate(pairwise(starts)):
+        for first in range(begin, end, room):
+            yield tensor, first, min(first + room, end)

@@ -22,11 +22,25 @@ from collections.abc import Iterator
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.derivative import Outcome
-from gradverify.numerics.tally import Tally
-from gradverify.rules.shown import element_name
+from gradverify.numerics.columns.tally import Outcome, Pair
+from gradverify.numerics.compare import Limit
+from gradverify.rules.shown import element_name, place_name
 
 SHARE = 1e-4        # of the elements may stay undecided in a check that passes (command-line.md)
+ADVICE = {
+    Limit.NOISE: "compute in float64 inside, choose inputs of moderate size, or give `rtol` if less accuracy will do",
+    Limit.TRUNCATION: "choose inputs where the function varies less, or give `rtol`",
+    Limit.INCONSISTENT: "is the forward an iteration or a table? give `rtol`, or check it against a `reference`",
+    Limit.KINK: "keep the inputs off the kink: `avoid`, with a `margin`",
+    Limit.KINK_SUM: "keep the inputs off the kink: `avoid`, with a `margin`",
+    Limit.JUMP: "keep the inputs off the jump: `avoid`, with a `margin`",
+    Limit.STAIRCASE: "a rounded or tabulated forward has no useful derivative at small steps: give `rtol`, or check against a `reference`",
+    Limit.BORDER: "say where the function is defined with `domain`, or keep the inputs off the border: `avoid`",
+    Limit.INFINITE: "choose inputs inside the function's domain: `uniform`, `avoid`",
+    Limit.ANALYTIC_NOISE: "compute in float64 inside backward, or give `rtol`",
+    Limit.STUCK: "leave out `eps`, so that the step is chosen for each element, or give a larger one",
+    Limit.SYMMETRY: "say `symmetric: true` on that input",
+}
 _OPEN = (Outcome.UNDECIDED, Outcome.JUMP, Outcome.STAIRCASE, Outcome.NON_FINITE)
 
 
@@ -36,28 +50,34 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    total = sum(tally.elements for tally in evidence.jacobian.values())
-    undecided = sum(tally.count(*_OPEN) for tally in evidence.jacobian.values())
-    if undecided <= max(1.0, SHARE * total) and undecided < total:
+    pairs = evidence.jacobian.pairs
+    total = sum(pair.compared for pair in pairs.values())
+    undecided = sum(pair.count(*_OPEN) for pair in pairs.values())
+    if not undecided or (undecided <= max(1.0, SHARE * total) and undecided < total):
         return
-    if undecided:
-        (index, output), worst = max(evidence.jacobian.items(), key=lambda item: item[1].count(*_OPEN))
-        yield Finding("GV007", f"{undecided} of {total} elements could not be decided: {_why(evidence, index, output, worst)}", hint=_hint(evidence))
+    (index, output), worst = max(pairs.items(), key=lambda item: item[1].count(*_OPEN))
+    yield Finding("GV007", f"{undecided} of {total} elements could not be decided: {_why(evidence, index, output, worst)}",
+                  input=evidence.inputs[index].name, output=evidence.forward.checked[output], hint=_hint(worst))
 
 
-def _why(evidence: Evidence, index: int, output: int, tally: Tally) -> str:
-    element = tally.worst[0]
-    argument, y = evidence.inputs[index], evidence.outputs[output]
-    x = element_name(argument.name, argument.value, element.input)
-    where = f"at {element_name(f'y{evidence.forward.checked[output]}', y, element.output)} / {x}"
-    if element.outcome is Outcome.NON_FINITE:
-        return f"{where} the function is not finite on both sides"
-    if evidence.settings.eps != "auto":
+def _why(evidence: Evidence, index: int, output: int, pair: Pair) -> str:
+    element = pair.worst[0]
+    where = f"at {place_name(evidence, index, output, element)}"
+    if element.limit is Limit.STUCK:
+        x = element_name(evidence.inputs[index].name, evidence.inputs[index].value, element.input_index)
         return f"{where} the step does not move the input: {x} + {evidence.settings.eps:g} = {x} in {evidence.settings.dtype}"
-    return f"{where} the numeric value is {element.numeric:.6g} ± {element.bar:.2g}, the tolerance {element.tolerance:.2g}"
+    reason = _sentence(element.limit)
+    if element.outcome is Outcome.UNDECIDED:
+        return f"{where} the numeric value is {element.numeric:.6g} ± {element.bar:.2g}, the tolerance {element.tolerance:.2g}; {reason}"
+    return f"{where} {reason}"
 
 
-def _hint(evidence: Evidence) -> str:
-    if evidence.settings.eps != "auto":
-        return "leave out `eps`, so that the step is chosen for each element, or give a larger one"
-    return "give a larger `rtol` or `atol`, or choose inputs of moderate size inside the function's domain"
+def _sentence(limit: Limit) -> str:
+    """What limits it; the advice behind the colon is the hint's."""
+    return limit.value.partition(": ")[0]
+
+
+def _hint(pair: Pair) -> str | None:
+    """What the reader can do about the most frequent limit."""
+    limit = pair.limits[0][0] if pair.limits else Limit.NOISE
+    return ADVICE.get(limit)

@@ -40,10 +40,10 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    tallies = evidence.jacobian.values()
-    largest = max((tally.largest for tally in tallies), default=0.0)
+    pairs = evidence.jacobian.pairs.values()
+    largest = max((pair.largest for pair in pairs), default=0.0)
     atol, _ = evidence.settings.tolerances()
-    if all(tally.largest == 0.0 for tally in tallies):
+    if all(pair.largest == 0.0 for pair in pairs):
         yield Finding("GV009", "every gradient is zero at these inputs: a backward that returns nothing would pass too",
                       hint="draw inputs from a region where the function changes")
     elif largest <= 1.0 and atol > 0:

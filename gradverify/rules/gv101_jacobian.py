@@ -24,7 +24,7 @@ from collections.abc import Iterator
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Finding
-from gradverify.numerics.derivative import Outcome
+from gradverify.numerics.columns.tally import Outcome
 from gradverify.rules.shown import comparison, differs, pairs
 
 CATCHES = "drops_factor"
@@ -40,7 +40,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def check(evidence: Evidence) -> Iterator[Finding | Comparison]:
-    for argument, output, y, tally in pairs(evidence, parameters=False):
-        yield comparison("GV101", argument, output, y, tally)
-        if tally.count(Outcome.MISMATCH):
-            yield differs("GV101", argument, output, y, tally, "the finite difference", HINT)
+    for argument, output, y, pair in pairs(evidence, parameters=False):
+        yield comparison("GV101", argument, output, y, pair)
+        if pair.count(Outcome.MISMATCH):
+            yield differs("GV101", argument, output, y, pair, "the finite difference", HINT)

@@ -22,8 +22,8 @@ from collections.abc import Iterator
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.derivative import Outcome
-from gradverify.rules.shown import element_name
+from gradverify.numerics.columns.tally import Outcome
+from gradverify.rules.shown import place_name
 
 CATCHES = "forgets_second_gradient"
 
@@ -33,11 +33,11 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    for (index, output), tally in evidence.jacobian.items():
-        if tally.absent and tally.count(Outcome.MISMATCH):
-            argument, y, worst = evidence.inputs[index], evidence.outputs[output], tally.worst[0]
+    for (index, output), pair in evidence.jacobian.pairs.items():
+        if (index, output) in evidence.jacobian.absent and pair.count(Outcome.MISMATCH):
+            argument, worst = evidence.inputs[index], pair.worst[0]
             place = evidence.forward.checked[output]
-            where = f"{element_name(f'y{place}', y, worst.output)} / {element_name(argument.name, argument.value, worst.input)}"
+            where = place_name(evidence, index, output, worst)
             yield Finding("GV102", f"backward returns None for {argument.name}, but y{place} depends on it: the finite difference at {where} "
                           f"is {worst.numeric:.6g}", input=argument.name, output=place,
                           hint=f"return the gradient of {argument.name}, or say `requires_grad: false` if it is meant to have none")

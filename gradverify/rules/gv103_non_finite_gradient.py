@@ -24,7 +24,7 @@ from collections.abc import Iterator
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.derivative import Outcome
+from gradverify.numerics.columns.tally import Outcome
 from gradverify.rules.shown import element_name
 
 CATCHES = "sinc_divides_by_zero"
@@ -35,11 +35,11 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    for (index, output), tally in evidence.jacobian.items():
-        bad = [element for element in tally.worst if element.outcome is Outcome.MISMATCH and not math.isfinite(element.analytic)]
+    for (index, output), pair in evidence.jacobian.pairs.items():
+        bad = [element for element in pair.worst if element.outcome is Outcome.MISMATCH and not math.isfinite(element.analytic)]
         if bad:
             argument, y, place = evidence.inputs[index], evidence.outputs[output], evidence.forward.checked[output]
-            x = element_name(argument.name, argument.value, bad[0].input)
-            yield Finding("GV103", f"backward gives {bad[0].analytic} for {x} at {element_name(f'y{place}', y, bad[0].output)}, where the "
+            x = element_name(argument.name, argument.value, bad[0].input_index)
+            yield Finding("GV103", f"backward gives {bad[0].analytic} for {x} at {element_name(f'y{place}', y, bad[0].output_index)}, where the "
                           f"finite difference is {bad[0].numeric:.6g}", input=argument.name, output=place,
                           hint="work out the limit there: an intermediate result of backward is 0/0 or overflows")

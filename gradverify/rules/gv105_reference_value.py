@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.derivative import Outcome
+from gradverify.numerics.columns.tally import Outcome
 from gradverify.rules.shown import element_name
 
 CATCHES = "forgets_the_offset"
@@ -37,6 +37,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             yield Finding("GV105", f"y{place}: {seen}", output=place)
         elif seen.count(Outcome.MISMATCH):
             worst = seen.worst[0]
-            yield Finding("GV105", f"{seen.count(Outcome.MISMATCH)} of {seen.elements} numbers of y{place} differ from "
-                          f"{evidence.reference.name}; worst at {element_name(f'y{place}', y, worst.output)}: {worst.analytic:.6g}, reference "
+            yield Finding("GV105", f"{seen.count(Outcome.MISMATCH)} of {seen.compared} numbers of y{place} differ from "
+                          f"{evidence.reference.name}; worst at {element_name(f'y{place}', y, worst.output_index)}: {worst.analytic:.6g}, reference "
                           f"{worst.numeric:.6g}", output=place, hint="decide which of the two forwards is right")

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Finding
-from gradverify.numerics.derivative import Outcome
+from gradverify.numerics.columns.tally import Outcome
 from gradverify.rules.shown import comparison, differs
 
 CATCHES = "forgets_the_scale"
@@ -39,9 +39,9 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def check(evidence: Evidence) -> Iterator[Finding | Comparison]:
-    for (index, output), tally in evidence.reference_gradients.items():
+    for (index, output), pair in evidence.reference_gradients.items():
         argument, place, y = evidence.inputs[index], evidence.forward.checked[output], evidence.outputs[output]
-        yield comparison("GV106", argument, place, y, tally)
-        if tally.count(Outcome.MISMATCH):
-            yield differs("GV106", argument, place, y, tally, f"autograd through {evidence.reference.name}",
+        yield comparison("GV106", argument, place, y, pair)
+        if pair.count(Outcome.MISMATCH):
+            yield differs("GV106", argument, place, y, pair, f"autograd through {evidence.reference.name}",
                           "where finite differences agree with backward, the reference is the one that differs")

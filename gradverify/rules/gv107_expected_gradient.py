@@ -22,8 +22,7 @@ from collections.abc import Iterator, Mapping
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Finding
-from gradverify.numerics.derivative import Outcome
-from gradverify.numerics.tally import Tally
+from gradverify.numerics.columns.tally import Outcome, Pair
 from gradverify.rules.shown import comparison, differs
 
 CATCHES = "averages_over_features"
@@ -46,9 +45,9 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison]:
         yield from _compared(evidence, evidence.hand_written, f"gradient {oracles.gradient}")
 
 
-def _compared(evidence: Evidence, tallies: Mapping[int, Tally], against: str) -> Iterator[Finding | Comparison]:
-    for index, tally in tallies.items():
+def _compared(evidence: Evidence, pairs: Mapping[int, Pair], against: str) -> Iterator[Finding | Comparison]:
+    for index, pair in pairs.items():
         argument = evidence.inputs[index]
-        yield comparison("GV107", argument, None, None, tally)
-        if tally.count(Outcome.MISMATCH):
-            yield differs("GV107", argument, None, None, tally, against, "where finite differences agree with backward, check these numbers")
+        yield comparison("GV107", argument, None, None, pair)
+        if pair.count(Outcome.MISMATCH):
+            yield differs("GV107", argument, None, None, pair, against, "where finite differences agree with backward, check these numbers")

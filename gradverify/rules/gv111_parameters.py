@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Finding
-from gradverify.numerics.derivative import Outcome
+from gradverify.numerics.columns.tally import Outcome
 from gradverify.rules.shown import comparison, differs, pairs
 
 CATCHES = "averages_weight_gradient"
@@ -35,7 +35,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def check(evidence: Evidence) -> Iterator[Finding | Comparison]:
-    for argument, output, y, tally in pairs(evidence, parameters=True):
-        yield comparison("GV111", argument, output, y, tally)
-        if tally.count(Outcome.MISMATCH):
-            yield differs("GV111", argument, output, y, tally, "the finite difference", f"look at what backward returns for {argument.name}")
+    for argument, output, y, pair in pairs(evidence, parameters=True):
+        yield comparison("GV111", argument, output, y, pair)
+        if pair.count(Outcome.MISMATCH):
+            yield differs("GV111", argument, output, y, pair, "the finite difference", f"look at what backward returns for {argument.name}")

@@ -1,4 +1,4 @@
-"""The checked outputs as a function of the differentiable inputs: what the numerics differentiate (`numerics.derivative.Function`)."""
+"""The checked outputs as a function of the differentiable inputs: what the numerics differentiate (`numerics.point.Function`)."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Differentiable:
         return self._subject.inputs
 
     def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """The checked outputs at other inputs. Raises UserCodeError (GV002)."""
-        outputs = self._subject.forward(inputs)
+        """The checked outputs at other inputs, with gradients on as in training. Raises UserCodeError (GV002)."""
+        outputs = self._subject.forward([x.detach().requires_grad_() for x in inputs])
         return [outputs[place] for place in self._checked]
 
     def vjp(self, cotangents: Sequence[Tensor | None]) -> Gradients:
@@ -48,6 +48,12 @@ class Differentiable:
                 self._way, self._graph = way, None
                 return result
             raise first from None
+
+    def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> Gradients:
+        """The gradient at other inputs, on a graph of its own. Raises UserCodeError."""
+        leaves = [x.detach().clone().requires_grad_() for x in inputs]
+        outputs = self._subject.forward(leaves)
+        return self._grad(leaves, [outputs[place] for place in self._checked], cotangents, retain=False)
 
     def build(self) -> tuple[list[Tensor], list[Any]]:
         """A graph: fresh leaves and all flattened outputs."""

@@ -16,6 +16,7 @@ from gradverify.subject.find import CODE
 
 DTYPES = {name: getattr(torch, name) for name in (
     "float64", "float32", "bfloat16", "float16", "complex128", "complex64", "int64", "int32", "int16", "int8", "uint8", "bool")}
+DIFFERENTIABLE = (torch.float64, torch.float32, torch.complex128, torch.complex64)      # what a differentiable input may be
 REDRAWS = 1000          # rounds of redrawing the elements nearer than `margin` to a value to avoid
 
 

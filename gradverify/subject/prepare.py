@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -11,8 +12,7 @@ import torch
 from torch import Tensor
 
 from gradverify.model.case import Case, InputRecipe
-from gradverify.numerics.steps import UNIT
-from gradverify.subject.draw import DTYPES, draw, generator
+from gradverify.subject.draw import DIFFERENTIABLE, DTYPES, draw, generator
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.find import CODE
 from gradverify.subject.subject import Argument, Subject
@@ -55,7 +55,8 @@ def _make(recipe: InputRecipe, place: int, case: Case, device: torch.device) -> 
     label = recipe.name if recipe.name is not None else str(place)
     source = generator(case.settings.seed, case.check, label)
     tensor = draw(recipe.tensor, case.settings.dtype, device, source, label)
-    return Argument(name, _point(tensor), _differentiable(tensor, recipe.tensor.requires_grad))
+    return Argument(name, _point(tensor), _differentiable(tensor, recipe.tensor.requires_grad), domain=recipe.tensor.domain,
+                    symmetric=recipe.tensor.symmetric)
 
 
 def _point(tensor: Tensor) -> Tensor:
@@ -85,9 +86,9 @@ def _from_function(case: Case, device: torch.device) -> list[Argument]:
 def _taken(name: str, value: Any, what: str) -> Argument:
     if not isinstance(value, Tensor):
         return Argument(name, value)
-    if _differentiable(value, None) and value.dtype not in UNIT:
+    if _differentiable(value, None) and value.dtype not in DIFFERENTIABLE:
         raise UserCodeError(CODE, f"{what} made a {str(value.dtype).removeprefix('torch.')} tensor",
-                            hint=f"supported are {', '.join(str(dtype).removeprefix('torch.') for dtype in UNIT)}")
+                            hint=f"supported are {', '.join(str(dtype).removeprefix('torch.') for dtype in DIFFERENTIABLE)}")
     return Argument(name, _point(value), _differentiable(value, None))
 
 
@@ -109,7 +110,7 @@ def _override(parameter: Argument, given: Mapping[str, Argument]) -> Argument:
     if not new.is_tensor or new.value.shape != parameter.value.shape:
         shown = list(new.value.shape) if new.is_tensor else repr(new.value)
         raise UserCodeError(CODE, f"inputs.{new.name}: the module's parameter has shape {list(parameter.value.shape)}, the spec gives {shown}")
-    return Argument(new.name, new.value, new.differentiable, parameter=True)
+    return replace(new, parameter=True)
 
 
 def _bind(given: Sequence[Argument], found: Target, parameters: Sequence[str]) -> list[Argument]:
@@ -124,7 +125,7 @@ def _bind(given: Sequence[Argument], found: Target, parameters: Sequence[str]) -
 
 
 def _named(argument: Argument, name: str) -> Argument:
-    return Argument(argument.name or name, argument.value, argument.differentiable, argument.parameter)
+    return replace(argument, name=argument.name or name)
 
 
 def _by_position(given: Sequence[Argument], positional: Sequence[inspect.Parameter], variadic: bool, found: Target) -> list[Argument]:

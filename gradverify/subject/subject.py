@@ -20,12 +20,17 @@ LEAF_WRITTEN = "a leaf Variable that requires grad"     # torch's refusal of an 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One positional argument at the point of the check. Tensors are detached; `parameter`: it is a module's parameter."""
+    """One positional argument at the point of the check. Tensors are detached; `parameter`: it is a module's parameter.
+
+    `domain`: where the function is defined in it; `symmetric`: it is read as a symmetric (Hermitian) matrix.
+    """
 
     name: str
     value: Any
     differentiable: bool = False
     parameter: bool = False
+    domain: tuple[float, float] | None = None
+    symmetric: bool = False
 
     @property
     def is_tensor(self) -> bool:

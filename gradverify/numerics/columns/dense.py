@@ -97,7 +97,8 @@ class _Comparison:
 
     def _tallies(self) -> list[Tally]:
         inputs, parts = range(len(self.point.buffers)), list(enumerate(self.point.parts))
-        return [Tally(t, o, int(self.point.starts[t]), part, self.keep) for t in inputs for o, part in parts]
+        starts = self.point.starts
+        return [Tally(t, o, (part.stop - part.start, int(starts[t + 1] - starts[t])), self.keep) for t in inputs for o, part in parts]
 
     def _tiles(self) -> Iterator[tuple[int, Array]]:
         """The analytic Jacobian, transposed, by ranges of columns: first column and values [columns, M]."""
@@ -127,5 +128,6 @@ class _Comparison:
             zeros = result.zeros[here]
             tally.add_zeros(chunk.a[here][zeros], result.zero_resolution[here][zeros], result.masked[here])
             own = np.flatnonzero((c.tensor[judged.column] == tally.input) & (judged.out >= part.start) & (judged.out < part.stop))
-            tally.add(judged.take(own), result.quick[own], c.coordinate[judged.column[own]] - self.point.starts[tally.input])
+            coordinate = c.coordinate[judged.column[own]] - self.point.starts[tally.input]
+            tally.add(judged.take(own).compared(part.start, coordinate), int(result.quick[own].sum()))
             tally.backward_unit = max([tally.backward_unit, *(x for j, x in at_fault.items() if part.start <= j < part.stop)])

@@ -13,7 +13,7 @@ from gradverify.numerics.compare import Bounds, Limit, Verdict
 from gradverify.numerics.kinks import Smoothness
 from gradverify.numerics.ladder import Derivative
 from gradverify.numerics.noise import Bits
-from gradverify.numerics.rungs import AnyArray, Array, Codes, Index, Mask
+from gradverify.numerics.rungs import AnyArray, Array, Codes, Index, Mask, nonzero
 
 
 class Outcome(IntEnum):
@@ -28,6 +28,7 @@ class Outcome(IntEnum):
     MISMATCH = 6
 
 
+MAP_ROWS, MAP_COLUMNS = 40, 80  # a Jacobian up to this size is also kept as a picture
 DEVIATES = 10.0  # bars: a difference larger than this is no chance ...
 SMALLEST_DEVIATION = 1e-9  # ... and above this fraction worth a word
 
@@ -45,6 +46,37 @@ class Worst:
     tolerance: float
     outcome: Outcome = field(compare=False)
     limit: Limit = field(compare=False)
+    left: float = field(default=float("nan"), compare=False)
+    right: float = field(default=float("nan"), compare=False)
+
+    @property
+    def error(self) -> float:
+        return abs(self.analytic - self.numeric)
+
+    @property
+    def at_kink(self) -> bool:
+        """The function has a kink there: `left` and `right` are its slopes."""
+        return self.left == self.left
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Elements [E] of one pair: real coordinates within output and input, what was compared and what came of it (`Outcome` codes).
+
+    `floor`: the part of the tolerance below which a number is dust; `left`, `right`: slopes at a kink, NaN elsewhere.
+    """
+
+    output: Index
+    input: Index
+    analytic: Array
+    numeric: Array
+    bar: Array
+    tolerance: Array
+    floor: Array
+    outcome: Codes
+    limit: AnyArray
+    left: Array
+    right: Array
 
 
 @dataclass(frozen=True)
@@ -61,6 +93,13 @@ class Judged:
 
     def take(self, i: AnyArray) -> Judged:
         return Judged(self.column[i], self.out[i], self.a[i], self.derivative.take(i), self.bounds.take(i), self.verdict[i], self.limit[i])
+
+    def compared(self, top: int, coordinate: Index) -> Compared:
+        """These elements, all of one pair; `top` is the first row of its output, `coordinate` [E] their place within the input."""
+        d, kink = self.derivative, self.derivative.outcome == Smoothness.KINK
+        return Compared(
+            self.out - top, coordinate, self.a, d.value, d.bar, self.bounds.tolerance(self.a, d.value), self.bounds.floor, self.outcome, self.limit,
+            np.where(kink, d.left, np.nan), np.where(kink, d.right, np.nan))
 
     @property
     def outcome(self) -> Codes:
@@ -80,7 +119,8 @@ class Pair:
 
     counts: elements of each outcome; masked: outputs that are one and the same infinity at every rung, left out of the counts.
     resolution: max of tolerance + bar over what passed, the smallest error that would have been seen everywhere.
-    deviation: the largest relative error among what passed that is far above its bar. limits: what keeps elements undecided, and how many.
+    deviation: the largest relative error among what passed that is far above its bar. largest: the largest gradient over its tolerance
+    (≤ 1: nothing here could have failed). limits: what keeps elements undecided, and how many. ratios: of a small pair, error ÷ tolerance.
     quick: elements settled by the quick rungs. unit: the unit roundoff the forward was seen to compute in; backward_unit: of a pair with
     mismatches, the relative noise or the unit roundoff of its backward, where that is coarser than the forward's (0: not seen).
     """
@@ -95,14 +135,21 @@ class Pair:
     max_abs_error: float = 0.0
     max_rel_error: float = 0.0
     deviation: float = 0.0
+    largest: float = 0.0
     worst: tuple[Worst, ...] = ()
     limits: tuple[tuple[Limit, int], ...] = ()
     unit: float = 0.0
     low_precision: bool = False
     backward_unit: float = 0.0
+    ratios: Array | None = field(default=None, compare=False)
 
-    def count(self, outcome: Outcome) -> int:
-        return self.counts[outcome]
+    def count(self, *outcomes: Outcome) -> int:
+        return sum(self.counts[outcome] for outcome in outcomes)
+
+    @property
+    def compared(self) -> int:
+        """Elements that were compared: all but the masked ones."""
+        return self.elements - self.masked
 
     @property
     def verdict(self) -> Verdict:
@@ -114,14 +161,15 @@ class Pair:
 
 
 class Tally:
-    """Adds up one pair."""
+    """Adds up one pair; `shape` (outputs, inputs) in real coordinates: a small pair also keeps its map of errors."""
 
-    def __init__(self, input_: int, output: int, first_column: int, part: slice, keep: int) -> None:
-        self.input, self.output, self._first, self._part, self._keep = input_, output, first_column, part, keep
+    def __init__(self, input_: int, output: int, shape: tuple[int, int], keep: int) -> None:
+        self.input, self.output, self._keep = input_, output, keep
         self.elements = self.masked = self.quick = 0
         self.counts = np.zeros(len(Outcome), int)
-        self.resolution = self.max_abs = self.max_rel = self.deviation = self.backward_unit = 0.0
+        self.resolution = self.max_abs = self.max_rel = self.deviation = self.largest = self.backward_unit = 0.0
         self.worst: list[Worst] = []
+        self._ratios = np.zeros(shape) if shape[0] <= MAP_ROWS and shape[1] <= MAP_COLUMNS else None
         self._bits = Bits()
         self._limits: Counter[Limit] = Counter()
 
@@ -134,31 +182,35 @@ class Tally:
         self.max_abs = max(self.max_abs, float(np.abs(a).max(initial=0.0)))
         self.resolution = max(self.resolution, float(resolution.max(initial=0.0)))
 
-    def add(self, judged: Judged, quick: Mask, input_index: Index) -> None:
-        """Elements of this pair; `quick` [E]: settled by the quick rungs."""
-        outcome, d, a = judged.outcome, judged.derivative, judged.a
+    def add(self, seen: Compared, quick: int = 0) -> None:
+        """Elements of this pair, `quick` of them settled by the quick rungs."""
+        outcome, a = seen.outcome, seen.analytic
         self.elements += len(outcome)
-        self.quick += int(quick.sum())
+        self.quick += quick
         self.counts += np.bincount(outcome, minlength=len(Outcome))
-        tol, off = judged.bounds.tolerance(a, d.value), np.abs(a - d.value)
-        passed = outcome == Outcome.PASS
-        self.resolution = max(self.resolution, _largest((tol + d.bar)[passed]))
+        off, passed = np.abs(a - seen.numeric), outcome == Outcome.PASS
+        self.resolution = max(self.resolution, _largest((seen.tolerance + seen.bar)[passed]))
         known = passed | (outcome == Outcome.MISMATCH) | (outcome == Outcome.UNDECIDED)
-        relative = _relative(a, d.value, judged.bounds.floor)
+        relative = _relative(a, seen.numeric, seen.floor)
         self.max_abs, self.max_rel = max(self.max_abs, _largest(off[known])), max(self.max_rel, _largest(relative[known]))
-        deviates = passed & (off > DEVIATES * d.bar) & (relative > SMALLEST_DEVIATION)
+        deviates = passed & (off > DEVIATES * seen.bar) & (relative > SMALLEST_DEVIATION)
         self.deviation = max(self.deviation, _largest(relative[deviates]))
+        size = np.maximum(np.abs(a), np.where(np.isfinite(seen.numeric), np.abs(seen.numeric), 0.0))
+        self.largest = max(self.largest, _largest((size / nonzero(seen.tolerance))[size > 0]))
         self._bits = self._bits.seen(a)
-        self._limits.update(limit for limit in judged.limit.tolist() if limit is not Limit.NONE)
-        self._keep_worst(judged, outcome, tol, off, input_index)
+        self._limits.update(limit for limit in seen.limit.tolist() if limit is not Limit.NONE)
+        self._keep_worst(seen, off)
 
-    def _keep_worst(self, judged: Judged, outcome: Codes, tol: Array, off: Array, input_index: Index) -> None:
-        ratio = np.nan_to_num(off / np.where(tol > 0, tol, 1e-300), nan=np.inf, posinf=np.inf)
-        for n in np.lexsort((-ratio, -outcome.astype(int)))[: self._keep]:
-            d = judged.derivative
+    def _keep_worst(self, seen: Compared, off: Array) -> None:
+        ratio = np.nan_to_num(off / np.where(seen.tolerance > 0, seen.tolerance, 1e-300), nan=np.inf, posinf=np.inf)
+        ratio[off == 0] = 0.0
+        if self._ratios is not None:
+            self._ratios[seen.output, seen.input] = ratio
+        for n in np.lexsort((-ratio, -seen.outcome.astype(int)))[: self._keep]:
             self.worst.append(Worst(
-                (int(outcome[n]), float(ratio[n])), int(judged.out[n]) - self._part.start, int(input_index[n]), float(judged.a[n]),
-                float(d.value[n]), float(d.bar[n]), float(tol[n]), Outcome(int(outcome[n])), judged.limit[n]))
+                (int(seen.outcome[n]), float(ratio[n])), int(seen.output[n]), int(seen.input[n]), float(seen.analytic[n]),
+                float(seen.numeric[n]), float(seen.bar[n]), float(seen.tolerance[n]), Outcome(int(seen.outcome[n])), seen.limit[n],
+                float(seen.left[n]), float(seen.right[n])))
         self.worst = heapq.nlargest(self._keep, self.worst)
 
     def result(self, unit: float, low_precision: bool) -> Pair:
@@ -167,7 +219,8 @@ class Tally:
             backward_unit = max(backward_unit, self._bits.narrowest)
         return Pair(
             self.input, self.output, self.elements, tuple(self.counts.tolist()), self.masked, self.quick, self.resolution, self.max_abs,
-            self.max_rel, self.deviation, tuple(self.worst), tuple(self._limits.most_common()), unit, low_precision, backward_unit)
+            self.max_rel, self.deviation, self.largest, tuple(self.worst), tuple(self._limits.most_common()), unit, low_precision, backward_unit,
+            self._ratios)
 
 
 def _largest(a: Array) -> float:

@@ -1,0 +1,34 @@
+"""Comparison with numbers that carry rounding but no truncation: what literal, hand-written and reference gradients share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gradverify.numerics.columns.tally import Compared, Outcome, Tally
+from gradverify.numerics.compare import FLOOR, Limit, Verdict, guarded
+from gradverify.numerics.rungs import Array, Index, nonzero
+
+ROUNDING = 8.0  # ulps that two right ways to compute one number may differ by without a cancellation
+
+
+def dust(unit: float, analytic: Array, value: Array, scale: Array, size: Array) -> Array:
+    """The floor [m, n] of gradient rows: 1e4 roundings of each row's reach, over S (method.md section 1). `scale`, `size` [n]: s and S."""
+    reach = np.nan_to_num(np.maximum(np.abs(analytic), np.abs(value)) * scale, nan=0.0, posinf=0.0).max(1, initial=0.0, keepdims=True)
+    return np.asarray(FLOOR * unit * reach / nonzero(size))
+
+
+def add_exact(tally: Tally, analytic: Array, value: Array, floor: Array | float, *, atol: float, rtol: float, unit: float,
+              rows: Index, first: int) -> None:
+    """Adds analytic values [m, n] against an oracle's; `rows` [m] and `first` say which outputs and inputs they are."""
+    out, local = (axis.reshape(-1) for axis in np.indices(analytic.shape))
+    a, v = analytic.reshape(-1), value.reshape(-1)
+    low = np.broadcast_to(floor, analytic.shape).reshape(-1)
+    largest = np.maximum(np.nan_to_num(np.abs(a), nan=0.0, posinf=0.0), np.abs(v))
+    tolerance, bar = atol + np.maximum(rtol * largest, low), ROUNDING * unit * np.abs(v)
+    verdict = guarded(np.abs(a - v), bar, tolerance)
+    outcome = np.select([~np.isfinite(v), verdict == Verdict.PASS, (verdict == Verdict.MISMATCH) | ~np.isfinite(a)],
+                        [Outcome.NON_FINITE, Outcome.PASS, Outcome.MISMATCH], Outcome.UNDECIDED).astype(np.int8)
+    limit = np.full(len(a), Limit.NONE, object)
+    limit[outcome == Outcome.UNDECIDED] = Limit.NOISE
+    nothing = np.full(len(a), np.nan)
+    tally.add(Compared(rows[out], first + local, a, v, bar, tolerance, low, outcome, limit, nothing, nothing))
