@@ -42,6 +42,7 @@ class Reference:
         """The reference's outputs at the places of the checked ones. Raises UserCodeError (GV002) that names the reference."""
         moved = iter(inputs)
         values = [next(moved).clone() if a.differentiable else a.value.clone() if a.is_tensor else a.value for a in self._subject.arguments]
+        self._subject.reseed()
         with blamed("GV002", self.name), torch.enable_grad():
             outputs = list(pytree.tree_leaves(self._call(*values, **self._subject.kwargs)))
         if len(outputs) <= max(self._checked) or not all(isinstance(outputs[place], Tensor) for place in self._checked):
