@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import typer
 
@@ -36,8 +37,7 @@ def run_check(asked: Asked, out: Output) -> int:
     from gradverify.running.select import select
 
     settled = settle(asked, codes(), out, os.environ)
-    for path in settled.reports:
-        promise(path)
+    settled = replace(settled, reports=tuple(promise(path) for path in settled.reports))
     gathered = sound(gather(asked.paths or (), settled.said))
     if gathered.message:
         out.say(gathered.message)
@@ -52,6 +52,8 @@ def _run(cases: Sequence[Case], gathered: Gathered, settled: Settled, out: Outpu
     from gradverify.model.report import fold
 
     out.outlives_reader = bool(settled.reports)
+    if settled.as_json:
+        out.keep_stdout()
     progress = Progress(out.beside_stderr() if settled.progress else None)
     events = _events(cases, gathered.written - len(cases), settled, out)
     seen = collected(watched(events, settled.gate, progress, _shower(cases, gathered, settled, out)))

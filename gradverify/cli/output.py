@@ -44,6 +44,16 @@ class Output:
             if not self.outlives_reader:
                 raise ReaderGone from None
 
+    def keep_stdout(self) -> None:
+        """From now on stdout is ours alone: what threads and exit handlers of the user's code print to it goes to stderr."""
+        if self.stdout is not sys.stdout:
+            return
+        with contextlib.suppress(OSError, ValueError):
+            number = self.stdout.fileno()
+            own = os.fdopen(os.dup(number), "w", encoding=self.stdout.encoding, errors="replace")
+            os.dup2(self.stderr.fileno(), number)
+            self.stdout = own
+
     def say(self, text: str) -> None:
         """A line to stderr; lost silently where stderr is closed."""
         with contextlib.suppress(OSError, ValueError):
@@ -69,19 +79,23 @@ class Output:
             os.close(nowhere)
 
 
-def promise(path: Path) -> None:
-    """Makes sure before a run that `path` can be written after it; creates parent folders. Raises ProblemsError."""
+def promise(path: Path) -> Path:
+    """Makes sure before a run that `path` can be written after it; creates parent folders. Raises ProblemsError.
+
+    The absolute path, which stays the same wherever the user's code goes.
+    """
     try:
         if path.is_dir():
             raise IsADirectoryError(f"{path} is a folder")
         path.parent.mkdir(parents=True, exist_ok=True)
         if _is_special(path):
-            return
+            return path.absolute()
         beside = _beside(path)
         beside.touch(exist_ok=False)
         beside.unlink()
     except OSError as error:
         raise ProblemsError([Problem(f"--report: {path} cannot be written: {error.strerror or error}")]) from None
+    return path.absolute()
 
 
 def keep(path: Path, text: str) -> None:

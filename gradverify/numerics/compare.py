@@ -12,6 +12,7 @@ from enum import Enum, IntEnum
 
 import numpy as np
 
+from gradverify.numerics.flat import rms
 from gradverify.numerics.kinks import Smoothness
 from gradverify.numerics.ladder import Derivative
 from gradverify.numerics.rungs import U64, AnyArray, Array, Codes, Mask, nonzero
@@ -132,7 +133,7 @@ def floors(rows: Rows) -> Array:
     lift, dead_size = np.zeros_like(rows.reach), rows.size.copy()
     for part in rows.parts:
         lift[part] = rows.reach[part].max(initial=0.0)
-        dead_size[part] = np.maximum(rows.size[part], _rms(rows.size[part]))
+        dead_size[part] = np.maximum(rows.size[part], rms(rows.size[part]))
     unit = np.maximum(rows.reach, np.minimum(rows.size, np.maximum(LIFT * rows.reach, lift)))
     relative = np.clip(np.where(rows.size > 0, rows.sigma / nonzero(rows.size), U64), U64, NOISE_CAP)
     noise_only = (rows.size <= NOISE_ONLY * rows.sigma) & (rows.sigma <= NOISE_OF_X * rows.x_size)
@@ -144,15 +145,8 @@ def rounding_reach(rows: Rows) -> Array:
     """The largest |a|·s [M] that may still be rounding: a row below it, with no derivative that stands out, is dead."""
     size = rows.size.copy()
     for part in rows.parts:
-        size[part] = np.maximum(size[part], _rms(size[part]))
+        size[part] = np.maximum(size[part], rms(size[part]))
     return FLOOR * np.maximum(U64 * size, rows.sigma)
-
-
-def _rms(size: Array) -> float:
-    return float(np.sqrt(np.mean(np.minimum(size, OVERFLOW) ** 2))) if size.size else 0.0
-
-
-OVERFLOW = 1e150  # its square is still finite
 
 
 def limits(a: Array, d: Derivative) -> list[Limit]:

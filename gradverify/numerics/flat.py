@@ -14,11 +14,6 @@ from gradverify.numerics.rungs import Array
 Part = Literal["re", "im"]
 
 
-def real_size(tensor: Tensor) -> int:
-    """How many real coordinates a tensor has."""
-    return tensor.numel() * (2 if tensor.is_complex() else 1)
-
-
 def flat_real(tensor: Tensor) -> Tensor:
     """The real coordinates [n] as float64 on the CPU, detached."""
     tensor = tensor.detach().resolve_conj().resolve_neg()
@@ -44,6 +39,13 @@ def one_hot(shape: Sequence[int], dtype: torch.dtype, device: torch.device, coor
     cotangent = torch.zeros(tuple(shape), dtype=dtype, device=device)
     (torch.view_as_real(cotangent) if dtype.is_complex else cotangent).view(-1)[coordinate] = 1.0
     return cotangent
+
+
+def rms(magnitude: Array) -> float:
+    """The root mean square of the finite magnitudes, 0 where there are none; squares neither overflow nor vanish."""
+    finite = magnitude[np.isfinite(magnitude)]
+    largest = float(finite.max(initial=0.0))
+    return largest * float(np.sqrt(np.mean((finite / largest) ** 2))) if largest else 0.0
 
 
 def place(shape: Sequence[int], is_complex: bool, coordinate: int) -> tuple[tuple[int, ...], Part | None]:

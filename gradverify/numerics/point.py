@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.numerics.flat import numbers, one_hot
+from gradverify.numerics.flat import numbers, one_hot, rms
 from gradverify.numerics.noise import Bits
 from gradverify.numerics.rungs import U32, U64, U_BF16, U_FP16, Array, Index, Mask
 
@@ -79,11 +79,11 @@ def columns_of(inputs: Sequence[Tensor], domains: Sequence[tuple[float, float] |
     parts, start = [], 0
     for n, (t, domain, pairs) in enumerate(zip(inputs, domains, symmetric, strict=True)):
         x = numbers(t).copy()
-        scale, rms = _scales(t)
+        scale, typical = _scales(t)
         keep, mirror, sign = _pairs(t) if pairs else (np.arange(len(x)), np.full(len(x), -1), np.ones(len(x)))
         low, high = domain or (-np.inf, np.inf)
         parts.append((keep + start, np.where(mirror >= 0, mirror + start, -1), sign, np.full(len(keep), n), x[keep], scale[keep],
-                      np.maximum(scale[keep], rms), np.full(len(keep), low), np.full(len(keep), high), np.full(len(keep), t.dtype in SINGLE)))
+                      np.maximum(scale[keep], typical), np.full(len(keep), low), np.full(len(keep), high), np.full(len(keep), t.dtype in SINGLE)))
         start += len(x)
     return Columns(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
@@ -91,9 +91,8 @@ def columns_of(inputs: Sequence[Tensor], domains: Sequence[tuple[float, float] |
 def _scales(t: Tensor) -> tuple[Array, float]:
     magnitude = np.abs(t.detach().resolve_conj().resolve_neg().cpu().numpy()).reshape(-1).astype(float)
     magnitude = np.repeat(magnitude, 2) if t.is_complex() else magnitude
-    finite = magnitude[np.isfinite(magnitude)]
-    rms = (float(np.sqrt(np.mean(finite**2))) if finite.size else 1.0) or 1.0
-    return np.where((magnitude > 0) & np.isfinite(magnitude), magnitude, rms), rms
+    typical = rms(magnitude) or 1.0
+    return np.where((magnitude > 0) & np.isfinite(magnitude), magnitude, typical), typical
 
 
 def mirror_of(t: Tensor) -> tuple[Index, Array]:

@@ -15,7 +15,7 @@ from gradverify.numerics.columns.dense import LIMIT
 from gradverify.numerics.columns.tally import Pair, Tally
 from gradverify.numerics.compare import FLOOR
 from gradverify.numerics.exact import add_exact, dust
-from gradverify.numerics.flat import numbers
+from gradverify.numerics.flat import numbers, rms
 from gradverify.numerics.point import UNITS, Function, Point, columns_of
 from gradverify.numerics.rungs import U32, U64, Array
 from gradverify.oracles.finite_difference import WORST
@@ -48,6 +48,7 @@ class Reference:
         """The reference's outputs at the places of the checked ones. Raises UserCodeError (GV002) that names the reference."""
         moved = iter(inputs)
         values = [next(moved).clone() if a.differentiable else a.value.clone() if a.is_tensor else a.value for a in self._subject.arguments]
+        self._subject.reseed()
         with blamed("GV002", self.name), torch.enable_grad():
             outputs = list(pytree.tree_leaves(self._call(*values, **self._subject.kwargs)))
         if len(outputs) <= max(self._checked) or not all(isinstance(outputs[place], Tensor) for place in self._checked):
@@ -89,12 +90,10 @@ def reference_values(ours: Sequence[Tensor], reference: Reference, settings: Set
 def _values(place: int, ours: Array, theirs: Array, settings: Settings, unit: float) -> Pair:
     """The floor is the rounding of the tensor's typical size; two equal infinities agree."""
     different = np.flatnonzero(~((ours == theirs) & np.isinf(theirs)))
-    finite = theirs[np.isfinite(theirs)]
-    typical = float(np.sqrt(np.mean(finite**2))) if finite.size else 0.0
     tally = Tally(0, place, (len(ours), 1), WORST)
     atol, rtol = settings.tolerances()
     with np.errstate(all="ignore"):
-        add_exact(tally, ours[different, None], theirs[different, None], FLOOR * unit * typical, atol=atol, rtol=rtol, unit=unit,
+        add_exact(tally, ours[different, None], theirs[different, None], FLOOR * unit * rms(np.abs(theirs)), atol=atol, rtol=rtol, unit=unit,
                   rows=different, first=0)
     return tally.result(unit, False)
 

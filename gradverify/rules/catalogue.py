@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -32,6 +33,7 @@ def codes() -> tuple[str, ...]:
     return tuple(f"GV{match['number']}" for match in _matches())
 
 
+@cache
 def rules() -> tuple[RuleInfo, ...]:
     """The whole book in the order of the codes."""
     return tuple(_read(match) for match in _matches())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable
 
 from gradverify.rules.catalogue import RuleInfo
@@ -15,6 +16,7 @@ not be judged (exit code 3). GV1xx: values. GV2xx: the contract of an autograd F
 right; `--strict` makes it an error.
 """
 _LEAD = re.compile(r"^(What|Why it matters|How it is measured|How to repair|Example)\.", re.MULTILINE)
+_PYTHON = ("class ", "def ", "@")
 
 
 def markdown(rules: Iterable[RuleInfo]) -> str:
@@ -32,9 +34,14 @@ def _anchor(rule: RuleInfo) -> str:
 def _page(rule: RuleInfo) -> str:
     body = rule.page.partition("\n")[2].strip()
     text = _LEAD.sub(r"**\1.**", body)
-    return f"## {rule.code} {rule.name}\n\n{rule.message[:1].upper()}{rule.message[1:]}.\n\n{_code_blocks(text)}\n"
+    return f"## {rule.code} {rule.name}\n\n{rule.message[:1].upper()}{rule.message[1:]}.\n\n{_code_blocks(text).rstrip()}\n"
 
 
 def _code_blocks(text: str) -> str:
-    """An indented block right after a line of text becomes a Markdown code block."""
-    return re.sub(r"(\*\*Example\.\*\*)\n(?=    )", r"\1\n\n", text)
+    """An indented block right after a line of text becomes a fenced one, named by what it holds."""
+    return re.sub(r"\n((?: {4}.*\n?)+)", lambda match: _fenced(textwrap.dedent(match[1]).strip()), text)
+
+
+def _fenced(code: str) -> str:
+    language = "python" if code.startswith(_PYTHON) else "yaml"
+    return f"\n\n```{language}\n{code}\n```\n"

@@ -11,11 +11,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gradverify.model.case import Case
 from gradverify.model.result import CaseResult
 
-KEPT = 200              # last lines of what a check printed
+KEPT_LINES, KEPT_BYTES = 200, 2**16     # of the end of what a check printed
+STDOUT, STDERR = 1, 2                   # the descriptors that native code writes to
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,36 +50,54 @@ def run_case(case: Case) -> CaseResult:
                 result = verify(prepare(case))
         except UserCodeError as error:
             result = failed(case, error)
-    return replace(result, seconds=time.perf_counter() - started, captured=_tail(printed))
+    return replace(result, seconds=time.perf_counter() - started, captured=printed.text)
 
 
 @dataclass(slots=True)
 class _Printed:
-    """What was written to stdout and stderr, complete once the capture has ended."""
+    """The end of what was written to stdout and stderr, complete once the capture has ended."""
 
-    text: str = ""
+    text: str | None = None
+
+
+class _Sink(io.RawIOBase):
+    """Writes to a file while a check runs, nowhere afterwards: a logger or thread of the user's may keep it for longer."""
+
+    def __init__(self, file: io.FileIO) -> None:
+        self.file: io.FileIO | None = file
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return STDOUT       # which leads to the same file as long as the check runs
+
+    def write(self, data: Any) -> int:
+        return len(data) if self.file is None else self.file.write(data) or 0
 
 
 @contextmanager
 def _captured() -> Iterator[_Printed]:
     """Nothing that a check prints reaches stdout, which may carry a format, or mixes with the progress on stderr; native writes included."""
-    printed, text = _Printed(), io.StringIO()
+    printed = _Printed()
     sys.stdout.flush()
     sys.stderr.flush()
-    with tempfile.TemporaryFile() as native:
-        saved = [(fd, os.dup(fd)) for fd in (1, 2)]
+    with tempfile.TemporaryFile(buffering=0) as file:
+        sink = _Sink(file)
+        stream = io.TextIOWrapper(sink, encoding="utf-8", errors="backslashreplace", write_through=True)      # type: ignore[type-var]
+        saved = [(fd, os.dup(fd)) for fd in (STDOUT, STDERR)]
         for fd, _ in saved:
-            os.dup2(native.fileno(), fd)
+            os.dup2(file.fileno(), fd)
         try:
-            with redirect_stdout(text), redirect_stderr(text):
+            with redirect_stdout(stream), redirect_stderr(stream):
                 yield printed
         finally:
             _flush_native()
             for fd, copy in saved:
                 os.dup2(copy, fd)
                 os.close(copy)
-            native.seek(0)
-            printed.text = text.getvalue() + native.read().decode(errors="replace")
+            sink.file = None
+            printed.text = _tail(file)
 
 
 def _flush_native() -> None:
@@ -91,9 +111,12 @@ def _flush_native() -> None:
         return
 
 
-def _tail(printed: _Printed) -> str | None:
-    lines = printed.text.rstrip().splitlines()
-    if not lines:
+def _tail(file: io.FileIO) -> str | None:
+    """The last lines of a file, no more of them than a report can carry; None where there are none."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - KEPT_BYTES))
+    lines = file.read().decode(errors="replace").rstrip().splitlines()
+    shown = "\n".join(lines[-KEPT_LINES:])
+    if not shown:
         return None
-    more = [f"… {len(lines) - KEPT} lines before"] if len(lines) > KEPT else []
-    return "\n".join(more + lines[-KEPT:])
+    return f"… cut to the end of {size} bytes\n{shown}" if size > KEPT_BYTES or len(lines) > KEPT_LINES else shown

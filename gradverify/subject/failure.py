@@ -40,7 +40,10 @@ def blamed(code: str, what: str) -> Iterator[None]:
 
 def describe(error: BaseException) -> str:
     """`ValueError: its text`, in one line."""
-    text = " ".join(str(error).split())
+    try:
+        text = " ".join(str(error).split())
+    except Exception:       # an exception of the user's may fail to say what it is
+        text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

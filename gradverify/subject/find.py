@@ -151,7 +151,7 @@ def _attribute(module: ModuleType, dotted: str, name: str, key: str) -> Any:
         with blamed(CODE, f"{key}: {name}: looking up {part!r}"):
             found = hasattr(value, part)        # a module's own __getattr__ may raise anything
         if not found:
-            shown = getattr(value, "__name__", type(value).__name__)
+            shown = Path(name.rpartition(":")[0]).name if value is module and ".py:" in name else getattr(value, "__name__", type(value).__name__)
             raise UserCodeError(CODE, f"{key}: {name}: {shown!r} has no attribute {part!r}", hint=_nearest(part, dir(value)))
         value = getattr(value, part)
     return value

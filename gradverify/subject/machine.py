@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,8 +26,10 @@ def threads() -> int:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Random states, default dtype, gradient mode and threads are afterwards what they were, whatever the user's code did."""
+    """Random states, default dtype and device, gradient mode, threads and the current folder are afterwards what they were, whatever the
+    user's code did."""
     dtype, mode, count = torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads()
+    device, folder = torch.get_default_device(), _current_folder()
     python, numpy = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_available() else []):
         try:
@@ -34,5 +38,16 @@ def undisturbed() -> Iterator[None]:
             torch.set_default_dtype(dtype)
             torch.set_grad_enabled(mode)
             torch.set_num_threads(count)
+            if torch.get_default_device() != device:
+                torch.set_default_device(device)
+            if folder is not None and folder != _current_folder():
+                os.chdir(folder)
             random.setstate(python)
             np.random.set_state(numpy)
+
+
+def _current_folder() -> str | None:
+    """None where it was deleted."""
+    with contextlib.suppress(OSError):
+        return os.getcwd()  # noqa: PTH109 - a plain text that os.chdir takes back
+    return None

@@ -74,6 +74,7 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
         _restore(others, before, len(leaves))
         leaves = subject.leaves()
         outputs = _counted(subject, leaves, saved)
+    _refuse_without_elements(outputs)
     numeric = [place for place, output in enumerate(outputs) if isinstance(output, Tensor) and _is_number(output)]
     checked = tuple(place for place in numeric if outputs[place].requires_grad and (wanted is None or place in wanted))
     detached = tuple(place for place in numeric if not outputs[place].requires_grad)
@@ -113,6 +114,13 @@ def _first_gradients(subject: Subject, seen: ForwardSeen, function: Differentiab
             return function.vjp([cotangent.clone() for cotangent in cotangents])
         except UserCodeError:
             raise refused from None
+
+
+def _refuse_without_elements(outputs: Sequence[Any]) -> None:
+    """Tensors that are a shape only, or many shapes at once. Raises UserCodeError (GV008)."""
+    for place, output in enumerate(outputs):
+        if isinstance(output, Tensor) and (output.is_meta or output.is_nested):
+            raise UserCodeError("GV008", f"y{place} is a {'meta' if output.is_meta else 'nested'} tensor, whose elements cannot be compared")
 
 
 def _is_number(output: Tensor) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from gradverify.model.case import Case, InputRecipe
 from gradverify.subject.draw import DIFFERENTIABLE, DTYPES, draw, generator
@@ -86,6 +87,8 @@ def _from_function(case: Case, device: torch.device) -> list[Argument]:
 def _taken(name: str, value: Any, what: str) -> Argument:
     if not isinstance(value, Tensor):
         return Argument(name, value)
+    if value.is_meta or value.is_nested:
+        raise UserCodeError(CODE, f"{what} made a {'meta' if value.is_meta else 'nested'} tensor, whose elements cannot be moved")
     if _differentiable(value, None) and value.dtype not in DIFFERENTIABLE:
         raise UserCodeError(CODE, f"{what} made a {str(value.dtype).removeprefix('torch.')} tensor",
                             hint=f"supported are {', '.join(str(dtype).removeprefix('torch.') for dtype in DIFFERENTIABLE)}")
@@ -99,6 +102,10 @@ def _module_parameters(found: Target, case: Case, device: torch.device) -> list[
     dtype = DTYPES[case.settings.dtype]
     with blamed(CODE, f"moving {case.target} to {case.settings.dtype} on {device}"):
         module = found.subject.to(device=device, dtype=dtype)
+    lazy = [name for name, value in module.named_parameters() if is_lazy(value)]
+    if lazy:
+        raise UserCodeError(CODE, f"{case.target}: the parameter {lazy[0]} has no shape before the first forward (a lazy module)",
+                            hint="name a function that builds the module and runs it once, or use the module that is not lazy")
     return [Argument(name, _point(value), value.requires_grad, parameter=True) for name, value in module.named_parameters()]
 
 

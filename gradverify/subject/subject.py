@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
@@ -15,6 +17,7 @@ from gradverify.model.result import Calls
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.target import Target
 
+NUMPY_SEEDS = 2**32         # NumPy's global stream takes no larger seed
 LEAF_WRITTEN = "a leaf Variable that requires grad"     # torch's refusal of an in-place write into an input
 
 
@@ -64,7 +67,7 @@ class Subject:
         """The flattened outputs (pytree leaves) with gradients on. Raises UserCodeError (GV002)."""
         self.calls = replace(self.calls, forward=self.calls.forward + 1)
         values = self._arguments(inputs)
-        self._reseed(0)
+        self.reseed()
         with blamed("GV002", "forward"), torch.enable_grad():
             return list(pytree.tree_leaves(self._call(values), is_leaf=lambda leaf: leaf is None))
 
@@ -81,28 +84,37 @@ class Subject:
     def counted_backward(self) -> None:
         """Called before every backward."""
         self.calls = replace(self.calls, backward=self.calls.backward + 1)
-        self._reseed(1)
+        self.reseed(1)
 
-    def _reseed(self, offset: int) -> None:
-        """Every forward draws the same random numbers (dropout, samplers), every backward others."""
+    def reseed(self, offset: int = 0) -> None:
+        """Every forward draws the same random numbers (dropout, samplers), from torch, NumPy and Python; every backward others."""
         if self.case.settings.reseed:
             seed = self.case.settings.seed + offset
             torch.default_generator.manual_seed(seed)
+            np.random.seed(seed % NUMPY_SEEDS)
+            random.seed(seed)
             if self._on_cuda:
                 torch.cuda.manual_seed_all(seed)
 
     def _arguments(self, inputs: Sequence[Tensor]) -> list[Any]:
         moved = iter(inputs)
-        values = [next(moved) if argument.differentiable else argument.value for argument in self.arguments]
+        values = [next(moved) if argument.differentiable else _own(argument.value) for argument in self.arguments]
         if not self.writes:
             return values
         return [value.clone() if isinstance(value, Tensor) else value for value in values]
 
     def _call(self, values: Sequence[Any]) -> Any:
         if self.target.kind != "module":
-            return self.target.call(*values, **self.kwargs)
+            return self.target.call(*values, **_own(self.kwargs))
         module = self.target.subject
         own = {argument.name: value for argument, value in zip(self.arguments, values, strict=True) if argument.parameter}
         given = [value for argument, value in zip(self.arguments, values, strict=True) if not argument.parameter]
         buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
-        return torch.func.functional_call(module, {**own, **buffers}, tuple(given), self.kwargs)
+        return torch.func.functional_call(module, {**own, **buffers}, tuple(given), _own(self.kwargs))
+
+
+def _own(value: Any) -> Any:
+    """Lists and mappings of a spec anew for each call, so that none sees what another one did to them."""
+    if type(value) is list:
+        return [_own(item) for item in value]
+    return {key: _own(item) for key, item in value.items()} if type(value) is dict else value

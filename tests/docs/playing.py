@@ -1,0 +1,188 @@
+"""A document played from top to bottom in an empty folder: files written, commands run, everything else read by the program it is for."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from docs import terminal
+from docs.snippets import PROMPT, Block, blocks, commands
+
+HEAD = "gradverify: 1\n"
+OF_A_CHECK = {"inputs", "inputs_from", "reference", "expected", "gradient", "init", "kwargs"}
+SOME_OP = "function: my_ops:Op\n"
+SOME_CHECK = "function: relu\ninputs: {input: {shape: [2]}}\n"
+SETTLED = re.compile(r"[ ─]{2,}")
+MAP_ROW = re.compile(r"\|[ .:\-=+*#%@]+\|")
+VARYING = (
+    (re.compile(r"\s+\d+\.\d+ s\b"), " TIME"),                          # durations, and the blanks that line them up
+    (re.compile(r"±\S+"), "±BAR"),                                      # rounding noise, which is the processor's
+    (re.compile(r"torch \d+\.\d+\.\d+\S*"), "torch VERSION"),
+)
+
+
+def settled(text: str, folder: Path) -> str:
+    """Text without what differs from run to run and from machine to machine; blanks count only in error maps."""
+    text = text.replace(str(folder.resolve()), "").replace(str(folder), "")
+    for pattern, word in VARYING:
+        text = pattern.sub(word, text)
+    return "\n".join(line.rstrip() if MAP_ROW.search(line) else SETTLED.sub(" ", line).rstrip() for line in text.splitlines())
+
+
+@dataclass
+class Played:
+    """What became of a document: its text with the outputs of this run, and everything that was not as it says."""
+
+    folder: Path
+    text: str
+    faults: list[str] = field(default_factory=list)
+    unused: dict[str, int] = field(default_factory=dict)
+    exit: int = 0
+
+    def block(self, block: Block) -> None:
+        if block.file:
+            self._write(block)
+        reader = READERS.get(block.language)
+        try:
+            if reader is None:
+                raise ValueError(f"nothing runs a block of {block.language or 'no language'}")
+            reader(self, block)
+        except Exception as error:
+            self.faults.append(f"line {block.line}: {error}")
+
+    def end(self) -> None:
+        self.faults += [f"line {line}: no command uses {name} after it is written" for name, line in self.unused.items()]
+
+    def _write(self, block: Block) -> None:
+        name = str(block.file)
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(block.text, encoding="utf-8")
+        for stale in path.parent.glob(f"__pycache__/{path.stem}.*"):    # the same size and second as before would look unchanged
+            stale.unlink()
+        if name in self.unused:
+            self.faults.append(f"line {self.unused[name]}: {name} is overwritten before a command uses it")
+        self.unused[name] = block.line
+
+    def console(self, block: Block) -> None:
+        played = "".join(self._command(command.line, command.shown, block) for command in commands(block))
+        self.text = self.text.replace(f"```console\n{block.text}```", f"```console\n{played}```", 1)
+
+    def _command(self, line: str, shown: str, block: Block) -> str:
+        self.exit, printed = terminal.run(line, self.folder, self.exit)
+        printed = printed.replace(f"{self.folder.resolve()}/", "/project/")
+        printed += "" if printed.endswith("\n") or not printed else "\n"
+        self.unused = {name: at for name, at in self.unused.items() if not self._uses(line, name)}
+        if settled(printed, self.folder) == settled(shown, self.folder):
+            return f"{PROMPT}{line}\n{shown}"
+        self.faults.append(f"line {block.line}: `{line}` prints\n{printed}\nbut the document shows\n{shown}")
+        return f"{PROMPT}{line}\n{printed}"
+
+    def _uses(self, line: str, name: str) -> bool:
+        """Specs are used by commands that name them, their folder or nothing; a module by a run that imported it; configuration by all."""
+        if not line.startswith("gradverify"):
+            return name in line
+        if name.endswith(".py"):
+            return bool(list((self.folder / name).parent.glob(f"__pycache__/{Path(name).stem}.*")))
+        places = [word.partition("::")[0].strip("'") for word in line.split()[2:] if "specs" in word]
+        return not name.startswith("specs/") or not places or name in places or "specs" in places
+
+    def yaml(self, block: Block) -> None:
+        data = yaml.safe_load(block.text)
+        read = next(read for belongs, read in KINDS if belongs(data))
+        read(self, block, data)
+
+    def specification(self, block: Block, data: Any) -> None:
+        if not block.file:
+            self._validates(block.text)
+
+    def fragment(self, block: Block, data: Any) -> None:
+        """Part of a spec, completed to a whole one."""
+        if isinstance(data, Mapping) and "checks" in data:
+            self._validates(HEAD + block.text)
+        elif isinstance(data, list):
+            self._validates(f"{HEAD}checks:\n{block.text}")
+        elif isinstance(data, Mapping):
+            missing = "" if "function" in data else SOME_OP if OF_A_CHECK & set(data) else SOME_CHECK
+            self._validates(f"{HEAD}checks:\n-\n{textwrap.indent(missing + block.text, '  ')}")
+        else:
+            raise ValueError("a YAML block that is neither a spec, a part of one, a workflow nor a pre-commit file")
+
+    def _validates(self, text: str) -> None:
+        path = self.folder / "snippet.gradverify.yaml"
+        path.write_text(text, encoding="utf-8")
+        self._passes(f"gradverify validate {path.name}")
+        path.unlink()
+
+    def workflow(self, block: Block, data: Any) -> None:
+        """A GitHub workflow: its steps name versions, and its gradverify commands pass as they stand."""
+        steps = [step for job in data["jobs"].values() for step in job["steps"]]
+        assert all("@" in step["uses"] for step in steps if "uses" in step), "a step without a version"
+        lines = [line for step in steps for line in step.get("run", "").splitlines() if "gradverify " in line]
+        assert lines, "a workflow that runs no gradverify"
+        for line in lines:
+            self._passes(f"CI=true {line}")
+        self.unused.pop(str(block.file), None)
+
+    def hooks(self, block: Block, data: Any) -> None:
+        path = self.folder / "pre-commit.yaml"
+        path.write_text(block.text, encoding="utf-8")
+        self._passes(f"pre-commit validate-{'config' if isinstance(data, Mapping) else 'manifest'} {path.name}")
+        path.unlink()
+        self.unused.pop(str(block.file), None)
+
+    def _passes(self, line: str) -> None:
+        done = subprocess.run(["bash", "-c", line], cwd=self.folder, env=terminal.environment(self.folder), text=True, capture_output=True,
+                              timeout=terminal.LIMIT_S, check=False)
+        assert done.returncode == 0, f"`{line}` exits with {done.returncode}:\n{done.stdout}{done.stderr}"
+
+    def python(self, block: Block) -> None:
+        """A file runs when a command imports it; a fragment has to be sound by itself."""
+        if not block.file:
+            exec(compile(block.text, "snippet", "exec"), {"torch": torch, "Function": torch.autograd.Function})
+
+    def toml(self, block: Block) -> None:
+        if not block.file:
+            raise ValueError("a TOML block needs a first line `# file: NAME`")
+
+    def json(self, block: Block) -> None:
+        json.loads(block.text)
+
+
+def is_spec(data: Any) -> bool:
+    return isinstance(data, Mapping) and "gradverify" in data
+
+
+def is_workflow(data: Any) -> bool:
+    return isinstance(data, Mapping) and "jobs" in data
+
+
+def is_hooks(data: Any) -> bool:
+    first = data[0] if isinstance(data, list) and data else None
+    return (isinstance(data, Mapping) and "repos" in data) or (isinstance(first, Mapping) and "entry" in first)
+
+
+Reader = Callable[[Played, Block], None]
+READERS: Mapping[str, Reader] = {
+    "console": Played.console, "yaml": Played.yaml, "python": Played.python, "toml": Played.toml, "json": Played.json}
+KINDS = ((is_workflow, Played.workflow), (is_hooks, Played.hooks), (is_spec, Played.specification), (lambda data: True, Played.fragment))
+
+
+def play(text: str, folder: Path) -> Played:
+    """Plays every block of the document in order."""
+    played = Played(folder, text)
+    for block in blocks(text):
+        played.block(block)
+    played.end()
+    return played
+
+

@@ -1,0 +1,46 @@
+"""A command as a person runs it: in a shell, on a terminal of 100 columns, with the environment's programs first on PATH."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+COLUMNS, ROWS = 100, 50
+LIMIT_S = 120
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """Nothing of the caller's but PATH: no CI, no colours, no CUDA, so that what is shown is the same everywhere."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", "TERM": "dumb", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", **more}
+
+
+def run(command: str, folder: Path, last_exit: int = 0) -> tuple[int, str]:
+    """(exit code, everything printed); `$?` is `last_exit` at the start."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+    shell = ["bash", "-c", f"(exit {last_exit}); {command}"]
+    with subprocess.Popen(shell, cwd=folder, env=environment(folder), stdin=subprocess.DEVNULL, stdout=follower, stderr=follower) as process:
+        os.close(follower)
+        printed = _drain(leader)
+        code = process.wait(LIMIT_S)
+    os.close(leader)
+    return code, printed.replace("\r\n", "\n")
+
+
+def _drain(leader: int) -> str:
+    chunks = []
+    while True:
+        try:
+            chunk = os.read(leader, 1 << 16)
+        except OSError:     # on Linux the end of a terminal is an input/output error
+            chunk = b""
+        if not chunk:
+            return b"".join(chunks).decode()
+        chunks.append(chunk)

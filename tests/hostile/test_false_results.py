@@ -1,0 +1,62 @@
+"""Functions and specs that once made a wrong gradient pass, or a right one fail."""
+
+import pytest
+
+from .conftest import codes
+
+UNUSED_AND_WRONG = """
+class f(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return 3 * x
+    @staticmethod
+    def backward(ctx, grad_output):
+        return 7 * grad_output
+"""
+
+
+def test_a_warning_does_not_hide_that_nothing_was_decided(verdict):
+    code, check = verdict(UNUSED_AND_WRONG, "inputs: {x: {shape: [2]}}, eps: 1e-20", "--undecided", "fail")
+    assert code == 3 and check["verdict"] == "undecided" and set(codes(check)) == {"GV224", "GV007"}
+
+
+def test_a_warning_does_not_hide_that_nothing_could_fail(verdict):
+    code, check = verdict(UNUSED_AND_WRONG.replace("3 * x", "0 * x").replace("7 *", "0 *"))
+    assert code == 0 and set(codes(check)) == {"GV224", "GV009"}
+
+
+@pytest.mark.parametrize("body, found", [("x.detach() * 2", "GV008"), ("(x - 10).log()", "GV006")])
+def test_selecting_a_rule_does_not_select_away_that_nothing_could_be_judged(verdict, body, found):
+    code, check = verdict(f"def f(x): return {body}", "inputs: {x: {shape: [4]}}, rules: {select: [GV101]}")
+    assert code == 3 and check["verdict"] == "error" and codes(check) == [found]
+
+
+def test_a_check_with_every_rule_ignored_is_no_pass(verdict):
+    code, check = verdict(UNUSED_AND_WRONG, "inputs: {x: {shape: [4]}}, rules: {ignore: [GV]}")
+    assert code == 3 and codes(check) == ["GV008"] and "every rule is ignored" in check["reason"]
+
+
+def test_a_selected_rule_still_runs_alone(verdict):
+    code, check = verdict(UNUSED_AND_WRONG, "inputs: {x: {shape: [4]}}, rules: {select: [GV101]}")
+    ran = {rule["code"] for rule in check["rules"] if rule["status"] == "ran"}
+    assert code == 1 and codes(check) == ["GV101"] and not any(rule.startswith("GV2") for rule in ran)
+
+
+@pytest.mark.parametrize("noise", ["torch.from_numpy(np.random.rand(*x.shape))", "random.random()", "torch.rand(x.shape, dtype=x.dtype)"])
+def test_a_right_function_that_draws_random_numbers_passes(verdict, noise):
+    assert verdict(f"def f(x): return x * {noise}")[0] == 0
+
+
+def test_a_reference_that_draws_sees_the_same_numbers(verdict):
+    code, check = verdict("def f(x): return x * torch.rand(4, dtype=x.dtype)\ndef g(x): return torch.rand(4, dtype=x.dtype) * x",
+                          "inputs: {x: {shape: [4]}}, reference: 'op.py:g'")
+    assert code == 0 and check["comparisons"]
+
+
+@pytest.mark.parametrize("define, check", [
+    ("def f(x, sizes):\n    sizes.append(1)\n    return x * len(sizes)", "inputs: {x: {shape: [4]}, sizes: [1]}"),
+    ("def f(x, *, table):\n    table['n'] = table['n'] + 1\n    return x * table['n']", "inputs: {x: {shape: [4]}}, kwargs: {table: {n: 1}}"),
+    ("def f(x, nested):\n    nested[0].append(1)\n    return x * len(nested[0])", "inputs: {x: {shape: [4]}, nested: [[1]]}")])
+def test_what_one_call_does_to_a_list_is_not_seen_by_the_next(verdict, define, check):
+    assert verdict(define, check)[0] == 0

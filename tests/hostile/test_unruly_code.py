@@ -1,0 +1,74 @@
+"""User code that prints, leaves, exits, closes what is not its own: it costs its own check at most."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import AFTER, PRELUDE, codes
+
+
+@pytest.mark.parametrize("body", ["sys.exit(0)", "raise BaseException('odd')", "raise Mute()"])
+def test_whatever_a_forward_raises_costs_its_own_check(verdict, body):
+    code, check = verdict(f"class Mute(Exception):\n    def __str__(self): raise ValueError\ndef f(x): {body}")
+    assert code == 3 and codes(check) == ["GV002"] and check["reason"].startswith("forward raised ")
+
+
+@pytest.mark.parametrize("body", ["torch.empty(4, device='meta') + x.to('meta')", "torch.nested.as_nested_tensor([x, x])"])
+def test_outputs_without_elements_are_refused_in_a_sentence(verdict, body):
+    code, check = verdict(f"def f(x): return {body}")
+    assert code == 3 and codes(check) == ["GV008"] and "cannot be compared" in check["reason"]
+
+
+@pytest.mark.parametrize("made, said", [("torch.ones(2, dtype=torch.float16)", "float16"), ("torch.ones(2, device='meta')", "meta tensor"),
+                                        ("torch.eye(2).to_sparse()", "inputs_from")])
+def test_inputs_that_cannot_be_moved_are_refused_in_a_sentence(verdict, made, said):
+    code, check = verdict(f"def f(x): return 2 * x\ndef make(seed, dtype, device): return ({made},)", "inputs_from: 'op.py:make'")
+    assert code == 3 and codes(check) == ["GV001"] and said in check["reason"]
+
+
+def test_a_lazy_module_is_refused_in_a_sentence(verdict):
+    code, check = verdict("class f(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+                          "        self.inner = torch.nn.LazyLinear(2)\n"
+                          "    def forward(self, x): return self.inner(x)")
+    assert code == 3 and codes(check) == ["GV001"] and "inner.weight has no shape" in check["reason"]
+
+
+@pytest.mark.parametrize("body", ["sys.stdout.close()", "sys.stdout = open(os.devnull, 'w')",
+                                  "sys.stdout.buffer.write(b'x')", "os.write(sys.stdout.fileno(), b'x')"])
+def test_what_is_done_to_stdout_ends_with_the_check(verdict, body):
+    assert verdict(f"def f(x):\n    {body}\n    return 2 * x")[0] == 0
+
+
+def test_of_what_was_printed_a_report_carries_the_end_only(verdict):
+    _, check = verdict("def f(x):\n    print('z' * 300000)\n    print('the end')\n    return 2 * x")
+    assert len(check["captured"]) < 100_000 and check["captured"].endswith("the end") and "cut to the end of" in check["captured"]
+
+
+def test_little_that_was_printed_is_kept_whole(verdict):
+    _, check = verdict("if not sys.argv[0:0]: print('at import')\ndef f(x): return 2 * x")
+    assert check["captured"] == "at import"
+
+
+def test_a_logger_may_keep_the_stream_of_an_earlier_check(verdict):
+    code, check = verdict("import logging\nlogger = logging.getLogger('op')\nlogger.addHandler(logging.StreamHandler(sys.stdout))\n"
+                          "f = Square.apply\nclass Square(Square):\n    @staticmethod\n    def forward(ctx, x):\n        logger.warning('again')\n"
+                          "        ctx.save_for_backward(x)\n        return x * x", "inputs: [{shape: [4]}]")
+    assert code == 0 and check["captured"] is None
+
+
+def test_the_report_goes_where_it_was_asked_for_wherever_the_code_goes(verdict, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    code, _ = verdict("os.chdir('elsewhere')\ndef f(x): return 2 * x")
+    assert code == 0 and [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("r.json")] == ["r.json"] and Path.cwd() == tmp_path
+
+
+def test_stdout_is_json_alone_though_threads_and_exit_handlers_print(tmp_path):
+    (tmp_path / "op.py").write_text(PRELUDE + "import atexit, threading\natexit.register(print, 'AT EXIT')\n"
+                                    "threading.Timer(0.5, lambda: os.write(1, b'LATE')).start()\n")
+    (tmp_path / "s.yaml").write_text("gradverify: 1\nchecks:\n" + AFTER)
+    done = subprocess.run([sys.executable, "-m", "gradverify", "check", "s.yaml", "--format", "json"], cwd=tmp_path, capture_output=True, text=True,
+                          timeout=120, check=False)
+    assert done.returncode == 0 and json.loads(done.stdout)["summary"]["pass"] == 1 and "AT EXIT" in done.stderr
