@@ -25,15 +25,15 @@ from collections.abc import Iterator
 from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Finding
 from gradverify.numerics.columns.tally import Outcome
-from gradverify.rules.shown import comparison, differs, pairs
+from gradverify.rules.shown import comparison, differs, pairs, unjudged
 
 CATCHES = "drops_factor"
 HINT = "the forward, moved by a small step, changes by the expected values: look for the term of backward that gives the analytic ones"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    if "GV201" in found:
-        return "backward is not linear"
+    if unjudged(found):
+        return unjudged(found)
     if all(argument.parameter for argument in evidence.inputs):
         return "all differentiable inputs are parameters (GV111)"
     return None

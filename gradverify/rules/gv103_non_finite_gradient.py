@@ -25,13 +25,13 @@ from collections.abc import Iterator
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.numerics.columns.tally import Outcome
-from gradverify.rules.shown import element_name
+from gradverify.rules.shown import element_name, unjudged
 
 CATCHES = "sinc_divides_by_zero"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    return "backward is not linear" if "GV201" in found else None
+    return unjudged(found)
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Finding
 from gradverify.numerics.columns.tally import Outcome
-from gradverify.rules.shown import comparison, differs
+from gradverify.rules.shown import comparison, differs, unjudged
 
 CATCHES = "forgets_the_scale"
 
@@ -32,8 +32,8 @@ CATCHES = "forgets_the_scale"
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     if not evidence.subject.case.oracles.reference:
         return "the spec names no `reference`"
-    if "GV201" in found:
-        return "backward is not linear"
+    if unjudged(found):
+        return unjudged(found)
     shaped = any(isinstance(seen, str) for seen in evidence.reference_values.values())
     return "the reference returns other shapes (GV105)" if shaped else None
 

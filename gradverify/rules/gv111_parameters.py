@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Finding
 from gradverify.numerics.columns.tally import Outcome
-from gradverify.rules.shown import comparison, differs, pairs
+from gradverify.rules.shown import comparison, differs, pairs, unjudged
 
 CATCHES = "averages_weight_gradient"
 
@@ -31,7 +31,7 @@ CATCHES = "averages_weight_gradient"
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     if not any(argument.parameter for argument in evidence.inputs):
         return "the function has no parameters"
-    return "backward is not linear" if "GV201" in found else None
+    return unjudged(found)
 
 
 def check(evidence: Evidence) -> Iterator[Finding | Comparison]:

@@ -55,6 +55,13 @@ def element_name(name: str, x: Tensor, coordinate: int) -> str:
     return f"{name}[{','.join(map(str, index))}]{suffix}" if index else f"{name}{suffix}"
 
 
+def unjudged(found: frozenset[str]) -> str | None:
+    """Why the Jacobian cannot be judged after what was found; None where it can."""
+    if "GV205" in found:
+        return "the forward is not deterministic"
+    return "backward is not linear" if "GV201" in found else None
+
+
 def place_name(evidence: Evidence, index: int, output: int, element: Worst) -> str:
     """`y0[2] / w[3,1]`: an element of the pair (differentiable input, checked output)."""
     argument, y = evidence.inputs[index], evidence.outputs[output]

@@ -11,23 +11,20 @@ from gradverify.spec.fault import Fault, Path, shown
 NEVER: tuple[Json, ...] = ()
 
 SETTINGS: Mapping[str, tuple[Json, ...]] = {  # key → the values that are accepted because they change nothing, or are run
-    "dtype": ("float64", "float32", "complex128"),
+    "dtype": ("float64", "float32", "complex128", "complex64"),
     "mode": ("auto", "entries"),
     "budget": ({}, {"seconds": 10}),
     "second_order": ("auto", False),
     "forward_ad": ("auto", False),
     "vmap": ("auto", False),
-    "nondeterminism": (0,),
-    "reseed": (True,),
     "timeout": (300,),
     "sources": ([],),
 }
 CHECK: Mapping[str, tuple[Json, ...]] = {"surrogate": NEVER, "grad_output": NEVER}
 TENSOR: Mapping[str, tuple[Json, ...]] = {
-    "choice": NEVER, "kind": NEVER, "make": NEVER, "distinct": NEVER, "device": NEVER, "domain": NEVER,
+    "choice": NEVER, "kind": NEVER, "make": NEVER, "distinct": NEVER, "device": NEVER,
     "layout": ("contiguous",),
-    "symmetric": (False,),
-    "dtype": ("float64", "float32", "complex128", "int64", "int32", "int16", "int8", "uint8", "bool"),
+    "dtype": ("float64", "float32", "complex128", "complex64", "int64", "int32", "int16", "int8", "uint8", "bool"),
 }
 TARGET_KEYS = ("function", "reference", "gradient", "surrogate", "inputs_from")
 REGISTERED = "torch.ops."

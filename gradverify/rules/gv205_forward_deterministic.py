@@ -1,0 +1,69 @@
+"""GV205 forward-deterministic: the forward gives other values when it is called again
+
+What. Two forwards with the same inputs and the same seed differ by more than `nondeterminism`.
+
+Why it matters. A forward that depends on more than its inputs (a counter, a buffer, a generator of its own) has no gradient that could be
+compared, and activation checkpointing, which computes it again, trains on another function than it differentiates.
+
+How it is measured. Two further forwards at the same point, compared bit by bit with the first. torch's generators (and NumPy's and Python's
+global ones) are set to the check's seed before every forward, so that dropout and samplers pass. After this finding the Jacobian is not judged.
+
+How to repair. Draw random numbers with torch; keep no state between calls. Where small differences are meant (atomic adds), say
+`nondeterminism: 1e-12`.
+
+Example.
+    class Dropout(Function):
+        own = np.random.default_rng()   # no seed of torch's reaches it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Finding
+from gradverify.numerics.flat import flat_real
+from gradverify.rules.shown import element_name
+from gradverify.subject.snapshot import same
+
+CATCHES = "draws_from_its_own_generator"
+REPEATS = 2
+
+
+def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    return None
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    before = torch.default_generator.get_state()
+    for _ in range(REPEATS):
+        again = evidence.function.values(evidence.subject.leaves())
+        for place, first, second in zip(evidence.forward.checked, evidence.outputs, again, strict=True):
+            difference = _difference(first, second, evidence.settings.nondeterminism, place)
+            if difference is not None:
+                drawn = not evidence.settings.reseed and not torch.equal(before, torch.default_generator.get_state())
+                yield Finding("GV205", f"the forward is not deterministic: {difference}", output=place, hint=_hint(drawn))
+                return
+
+
+def _difference(first: Tensor, second: Tensor, accepted: float, place: int) -> str | None:
+    """How two outputs of one point differ, in words; None where they do not."""
+    if first.shape != second.shape:
+        return f"y{place} had shape {list(first.shape)}, and {list(second.shape)} when called again"
+    if same(first, second):
+        return None
+    a, b = flat_real(first), flat_real(second)
+    off = torch.where((a == b) | (a.isnan() & b.isnan()), torch.zeros_like(a), (a - b).abs().nan_to_num(nan=torch.inf))
+    worst = int(off.argmax())
+    if float(off[worst]) <= accepted:
+        return None
+    return f"{element_name(f'y{place}', first, worst)} was {float(a[worst]):.6g}, and {float(b[worst]):.6g} when called again with the same input"
+
+
+def _hint(drawn: bool) -> str:
+    if drawn:
+        return "it draws from torch's generator: leave out `reseed: false`, and every forward draws the same numbers"
+    return "keep no state between calls, draw random numbers with torch; `nondeterminism` accepts small differences"

@@ -1,0 +1,45 @@
+"""GV222 precision-inside: the forward computes in fewer bits than it claims
+
+What. The inputs and outputs are float64 (complex128), but all values of the output are float32 (or 16-bit) numbers: they were computed as such.
+
+Why it matters. Results claim 16 digits and have 7. Gradients are right to float32 only, which the check then accepts (rtol 1e-3), and a float64
+test of whatever is built on this function fails without its own fault. A warning.
+
+How it is measured. From the bits of the outputs at all points that the comparison visits.
+
+How to repair. Do not cast inside (`.float()`, a kernel with `float` accumulators); make the dtype a parameter of the kernel.
+
+Example.
+    @staticmethod
+    def forward(ctx, x):
+        return x.float().exp().to(x.dtype)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Finding
+from gradverify.rules.shown import unjudged
+
+SEVERITY = "warning"
+CATCHES = "computes_in_float32"
+DOUBLE = ("float64", "complex128")
+FORMATS = ((2.0**-8, "bfloat16"), (2.0**-11, "float16"), (2.0**-24, "float32"))     # by unit roundoff
+
+
+def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    if any(str(x.dtype).removeprefix("torch.") not in DOUBLE for x in evidence.subject.inputs):
+        return "an input is of lower precision itself"
+    return unjudged(found) or ("a fixed `eps` does not look at bits" if evidence.settings.eps != "auto" else None)
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    seen = {output: pair for (_, output), pair in evidence.jacobian.pairs.items() if pair.low_precision}
+    for output, pair in seen.items():
+        if str(evidence.outputs[output].dtype).removeprefix("torch.") in DOUBLE:
+            place = evidence.forward.checked[output]
+            name = next((name for unit, name in FORMATS if pair.unit >= unit), "lower precision")
+            yield Finding("GV222", f"the forward computes in {name} inside: every value of y{place} is a {name} number", output=place,
+                          hint="compute in the inputs' own dtype")
