@@ -1,6 +1,8 @@
 import os
 from pathlib import Path
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")      # before torch is imported: small tensors on two threads wait more than they compute
+
 import pytest
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -39,7 +39,7 @@ def run_case(case: Case) -> CaseResult:
     """Prepares and verifies one case. Only a fault of gradverify itself raises."""
     from gradverify.subject.failure import UserCodeError
     from gradverify.subject.find import importable
-    from gradverify.subject.machine import undisturbed
+    from gradverify.subject.machine import compute_on_one_thread, undisturbed
     from gradverify.subject.prepare import prepare
     from gradverify.verify import failed, verify
 
@@ -47,7 +47,9 @@ def run_case(case: Case) -> CaseResult:
     with _captured() as printed, undisturbed():
         try:
             with importable(case.search):
-                result = verify(prepare(case))
+                subject = prepare(case)
+                compute_on_one_thread(subject.size)
+                result = verify(subject)
         except UserCodeError as error:
             result = failed(case, error)
     return replace(result, seconds=time.perf_counter() - started, captured=printed.text)

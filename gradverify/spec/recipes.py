@@ -27,7 +27,7 @@ def _tensor(tensor: Tensor, folder: Path) -> TensorRecipe:
     return TensorRecipe(
         shape=None if tensor.shape is None or draw in ("values", "file") else tuple(tensor.shape), draw=cast(DrawKind, draw),
         arguments=_arguments(tensor, draw, folder), avoid=avoided(tensor), margin=tensor.margin, dtype=tensor.dtype,
-        requires_grad=tensor.requires_grad, domain=None if tensor.domain is None else (float(tensor.domain[0]), float(tensor.domain[1])),
+        requires_grad=tensor.requires_grad, domain=None if tensor.domain is None else (tensor.domain[0], tensor.domain[1]),
         symmetric=bool(tensor.symmetric))
 
 

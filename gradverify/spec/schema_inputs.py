@@ -27,6 +27,9 @@ GIVEN = ("values", "file")
 """The draws that bring their own shape."""
 
 FinitePair = Annotated[list[Finite], Field(min_length=2, max_length=2)]
+Bounds = Annotated[list[float], Field(min_length=2, max_length=2)]
+"""A pair that may be open-ended: `[0, .inf]`."""
+
 Layout = Literal["contiguous", "transposed", "strided", "expanded", "offset", "channels_last"]
 Kind = Literal["spd", "orthogonal", "lower_triangular", "simplex", "unit_vector", "permutation", "one_hot", "mask"]
 
@@ -63,8 +66,9 @@ class Tensor(Strict):
     requires_grad: bool = Field(
         UNSAID, description="Whether it is differentiated; default: true for floating and complex tensors.", examples=[False])
     layout: Layout = Field("contiguous", description="The same numbers in another memory layout.", examples=["transposed"])
-    domain: FinitePair = Field(
-        UNSAID, description="Where the function is defined; steps stay inside, one-sided at the border.", examples=[[0, 1]])
+    domain: Bounds = Field(
+        UNSAID, description="Where the function is defined; steps stay inside, one-sided at the border. `.inf` for no bound.",
+        examples=[[0, 1]])
     symmetric: bool = Field(
         False, description="The function reads a symmetric (complex: Hermitian) matrix: off-diagonal elements move in pairs.", examples=[True])
 

@@ -8,7 +8,7 @@ from pathlib import Path as FilePath
 
 from gradverify.spec.fault import Fault, Path, shown
 from gradverify.spec.names import missing
-from gradverify.spec.numbers import INTEGER_RANGES, number_faults, scalar_complaint, shape_of
+from gradverify.spec.numbers import COMPLEX_DTYPES, INTEGER_RANGES, number_faults, scalar_complaint, shape_of
 from gradverify.spec.schema_inputs import DRAWS, GIVEN, Tensor
 
 FILE_KINDS = (".npy", ".npz", ".pt")
@@ -38,6 +38,7 @@ def tensor_faults(tensor: Tensor, path: Path, check_dtype: str, folder: FilePath
     yield from _dtype_faults(tensor, draw, dtype, path)
     yield from _number_faults(tensor, draw, dtype, path)
     yield from _avoid_faults(tensor, draw, path)
+    yield from _structure_faults(tensor, dtype, path)
     if draw == "file":
         yield from _file_faults(tensor.file, (*path, "file"), folder)
 
@@ -51,6 +52,19 @@ def _shape_faults(tensor: Tensor, draw: str, path: Path) -> Iterator[Fault]:
         yield Fault((*path, "shape"), f"`values` has the shape {list(shape_of(tensor.values))}, `shape` says {tensor.shape}: remove `shape`")
     elif draw == "linspace" and tensor.shape is not None and len(tensor.shape) != 1:
         yield Fault((*path, "shape"), f"`linspace` has one dimension, `shape` says {tensor.shape}")
+
+
+def _structure_faults(tensor: Tensor, dtype: str, path: Path) -> Iterator[Fault]:
+    """`domain` and `symmetric`."""
+    if tensor.domain is not None:
+        low, high = tensor.domain
+        if not low < high:      # NaN included
+            yield Fault((*path, "domain"), f"expected [low, high] with low < high, got {shown(tensor.domain)}")
+        elif dtype in COMPLEX_DTYPES:
+            yield Fault((*path, "domain"), f"a `domain` is an interval of real numbers, and the tensor is {dtype}")
+    shape = tensor.shape if tensor.shape is not None else shape_of(tensor.values) if draw_of(tensor) == "values" else None
+    if tensor.symmetric and shape is not None and (len(shape) < 2 or shape[-1] != shape[-2]):
+        yield Fault((*path, "symmetric"), f"a symmetric matrix is square, and the shape is {list(shape)}")
 
 
 def _dtype_faults(tensor: Tensor, draw: str, dtype: str, path: Path) -> Iterator[Fault]:

@@ -35,7 +35,7 @@ def draw(recipe: TensorRecipe, default: str, device: torch.device, source: torch
             dtype = made.dtype
         if made.is_complex() and not dtype.is_complex:
             raise UserCodeError(CODE, f"inputs.{name}: the numbers are complex, the input is {str(dtype).removeprefix('torch.')}")
-        return made.to(dtype=dtype).to(device=device)
+        return _structured(recipe, made.to(dtype=dtype), name).to(device=device)
 
 
 def _made(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, name: str) -> Tensor:
@@ -51,6 +51,20 @@ def _made(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, nam
         tensor = torch.where(near, _sample(recipe, dtype, source), tensor)
     if recipe.avoid:
         raise UserCodeError(CODE, f"inputs.{name}: no draw keeps a margin of {recipe.margin:g} to {list(recipe.avoid)}; widen the range")
+    return tensor
+
+
+def _structured(recipe: TensorRecipe, tensor: Tensor, name: str) -> Tensor:
+    """Symmetric where that is asked for (a draw is made so, given numbers must be), and inside its domain."""
+    if recipe.symmetric:
+        if tensor.dim() < 2 or tensor.shape[-1] != tensor.shape[-2]:
+            raise UserCodeError(CODE, f"inputs.{name}: a symmetric matrix is square, and the shape is {list(tensor.shape)}")
+        if recipe.draw not in ("values", "file"):
+            tensor = (tensor + tensor.mH) / 2
+        elif not torch.equal(tensor, tensor.mH):
+            raise UserCodeError(CODE, f"inputs.{name}: the numbers given are not symmetric, as `symmetric: true` says")
+    if recipe.domain is not None and not bool(((tensor >= recipe.domain[0]) & (tensor <= recipe.domain[1])).all()):
+        raise UserCodeError(CODE, f"inputs.{name}: not all elements lie in the domain {list(recipe.domain)}", hint="draw them inside: `uniform`")
     return tensor
 
 

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+SMALL = 2**16           # elements of all inputs together, below which one thread computes
+
 
 def cuda_devices() -> tuple[str, ...]:
     """The names of the CUDA devices; empty where there is none."""
@@ -22,6 +24,15 @@ def cuda_devices() -> tuple[str, ...]:
 def threads() -> int:
     """How many threads torch computes with."""
     return int(torch.get_num_threads())
+
+
+def compute_on_one_thread(elements: int) -> None:
+    """Small functions are called thousands of times: there, threads spend their time waiting for each other.
+
+    Measured on two busy cores, 1.3·10⁶ elements of a 32×128 by 128×10 product: 352 s on two threads, 11 s on one.
+    """
+    if elements < SMALL:
+        torch.set_num_threads(1)
 
 
 @contextmanager

@@ -56,6 +56,11 @@ class Subject:
         return tuple(argument.value for argument in self.arguments if argument.differentiable)
 
     @property
+    def size(self) -> int:
+        """Elements of all tensor arguments together."""
+        return sum(argument.value.numel() for argument in self.arguments if argument.is_tensor)
+
+    @property
     def differentiable(self) -> tuple[Argument, ...]:
         return tuple(argument for argument in self.arguments if argument.differentiable)
 

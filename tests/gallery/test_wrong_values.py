@@ -141,3 +141,37 @@ def test_only_the_modules_weight_gets_a_wrong_gradient():
         twin(*inputs).square().sum().backward()
     torch.testing.assert_close(faulty.weight.grad * 4, right.weight.grad)
     torch.testing.assert_close(right.weight.grad, 2 * inputs[0].detach().square().sum(0))
+
+
+def test_a_leaky_relu_that_counts_both_branches_has_a_slope_of_neither_at_0():
+    faulty, right = (gradients(twin, (values(-1.0, 0.0, 2.0),), torch.ones(3, dtype=torch.float64))[0]
+                     for twin in (load("counts_both_branches").Faulty, load("counts_both_branches").Right))
+    assert faulty.tolist() == [0.1, 1.1, 1.0]
+    assert right.tolist() == [0.1, 1.0, 1.0]
+
+
+def test_a_rounded_constant_is_off_by_less_than_gradcheck_sees():
+    x = draw(2, 3)
+    faulty, right = (gradients(twin, (x,))[0] for twin in (load("rounds_a_constant").Faulty, load("rounds_a_constant").Right))
+    truth = torch.autograd.grad(torch.nn.functional.gelu(x, approximate="tanh"), x, torch.linspace(-1, 2, 6, dtype=torch.float64).reshape(2, 3))[0]
+    assert torch.allclose(right, truth, rtol=1e-13, atol=1e-15)
+    off = ((faulty - truth) / truth).abs().max()
+    assert 1e-9 < off < 1e-6
+
+
+def test_a_mask_from_a_generator_of_its_own_does_not_follow_torchs_seed():
+    x = torch.ones(200, dtype=torch.float64)
+    for twin, follows in ((load("draws_from_its_own_generator").Faulty, False), (load("draws_from_its_own_generator").Right, True)):
+        seen = []
+        for _ in range(2):
+            torch.manual_seed(0)
+            seen.append(twin.apply(x))
+        assert torch.equal(*seen) is follows
+
+
+def test_an_exponential_by_way_of_float32_has_float32_numbers():
+    x = draw(2, 3).detach()
+    faulty, right = load("computes_in_float32").Faulty.apply(x), load("computes_in_float32").Right.apply(x)
+    assert torch.equal(faulty, faulty.float().double())
+    assert not torch.equal(right, right.float().double())
+    assert torch.equal(right, x.exp())
