@@ -37,14 +37,14 @@ def importable(search: Search) -> Iterator[None]:
 @contextmanager
 def _first(folders: Sequence[str]) -> Iterator[None]:
     """These folders come first on sys.path inside; a namesake of another spec's folder is not taken for a module of these."""
-    loaded = set(sys.modules)
     sys.path[:0] = folders
     importlib.invalidate_caches()
     _forget_namesakes()
+    loaded = set(sys.modules)
     try:
         yield
     finally:
-        for name in set(sys.modules) - loaded:
+        for name in [name for name, module in sys.modules.items() if module is not loaded.get(name)]:     # new, or loaded anew for this spec
             _mark(name, folders)
         for folder in folders:
             if folder in sys.path:
