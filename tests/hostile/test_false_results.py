@@ -32,9 +32,10 @@ def test_selecting_a_rule_does_not_select_away_that_nothing_could_be_judged(verd
     assert code == 3 and check["verdict"] == "error" and codes(check) == [found]
 
 
-def test_a_check_with_every_rule_ignored_is_no_pass(verdict):
-    code, check = verdict(UNUSED_AND_WRONG, "inputs: {x: {shape: [4]}}, rules: {ignore: [GV]}")
-    assert code == 3 and codes(check) == ["GV008"] and "every rule is ignored" in check["reason"]
+@pytest.mark.parametrize("rules", ["{ignore: [GV]}", "{ignore: [GV1, GV2]}", "{select: [GV101], ignore: [GV101]}", "{select: [GV007]}"])
+def test_a_check_with_every_rule_ignored_is_no_pass(verdict, rules):
+    code, check = verdict(UNUSED_AND_WRONG, f"inputs: {{x: {{shape: [4]}}}}, rules: {rules}")
+    assert code == 3 and codes(check) == ["GV008"] and "every rule that looks at a gradient is ignored" in check["reason"]
 
 
 def test_a_selected_rule_still_runs_alone(verdict):
