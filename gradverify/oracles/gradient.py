@@ -36,7 +36,7 @@ def _called(function: Callable[..., Any], values: Sequence[Any], cotangent: Tens
     values = [value.detach().clone() if isinstance(value, Tensor) else value for value in values]
     if _speaks_numpy(function):
         arrays = [value.cpu().numpy() if isinstance(value, Tensor) else value for value in values]
-        return function(*arrays, cotangent.detach().cpu().numpy())
+        return function(*arrays, cotangent.detach().clone().cpu().numpy())
     return function(*values, cotangent.detach().clone())
 
 
