@@ -44,7 +44,7 @@ def _first(folders: Sequence[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        for name in [name for name, module in sys.modules.items() if module is not loaded.get(name)]:     # new, or loaded anew for this spec
+        for name in set(sys.modules) - loaded:
             _mark(name, folders)
         for folder in folders:
             if folder in sys.path:
