@@ -8,7 +8,7 @@ import torch
 from gradverify.numerics.derivative import Outcome
 from gradverify.numerics.flat import flat_all
 from gradverify.numerics.steps import Buffers, FixedStep, TwoSteps
-from tests.numerics.plain import Plain, randn
+from numerics.plain import Plain, randn
 
 
 def columns(function, method, index=0, run=None):

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import torch
+from live import evidence, randn
 
 from gradverify.numerics.derivative import Outcome
 from gradverify.oracles.finite_difference import jacobian
-from tests.live import evidence, randn
 
 
 def mismatches(function, **settings):

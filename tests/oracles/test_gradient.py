@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from live import Oracles, check, codes, evidence, fixed, message, randn
 
 from gradverify.subject.failure import UserCodeError
-from tests.live import Oracles, check, codes, evidence, fixed, message, randn
-from tests.oracles import handmade
+from oracles import handmade
 
-HERE = "tests.oracles.handmade"
+HERE = "oracles.handmade"
 
 
 def checked(name, function=handmade.standard_score, *values):

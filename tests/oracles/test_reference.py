@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from live import Oracles, check, codes, fixed, message, randn, subject
 
 from gradverify.evidence import Evidence
 from gradverify.numerics.derivative import Outcome
-from tests.live import Oracles, check, codes, fixed, message, randn, subject
-from tests.oracles import handmade
+from oracles import handmade
 
-HERE = "tests.oracles.handmade"
+HERE = "oracles.handmade"
 
 
 def checked(name, function=handmade.standard_score, *values):
@@ -66,7 +66,7 @@ def test_a_reference_that_writes_into_its_arguments_does_not_damage_the_check():
 
 
 def test_only_the_checked_outputs_are_compared():
-    live = subject(lambda x: (x.argmax(), x * 2), randn(3), oracles=Oracles(reference="tests.oracles.test_reference:second_output"))
+    live = subject(lambda x: (x.argmax(), x * 2), randn(3), oracles=Oracles(reference="oracles.test_reference:second_output"))
     assert {place: tally.count(Outcome.PASS) for place, tally in Evidence(live).reference_values.items()} == {0: 3}
 
 
@@ -76,7 +76,7 @@ def second_output(x):
 
 def test_an_infinity_in_both_is_left_out_and_the_worst_element_keeps_its_place():
     mask = torch.tensor([-torch.inf, 0.0, 0.0], dtype=torch.float64)
-    live = subject(lambda x: x + mask, randn(3), oracles=Oracles(reference="tests.oracles.test_reference:masked_and_wrong_at_the_end"))
+    live = subject(lambda x: x + mask, randn(3), oracles=Oracles(reference="oracles.test_reference:masked_and_wrong_at_the_end"))
     tally = Evidence(live).reference_values[0]
     assert (tally.elements, tally.count(Outcome.MISMATCH)) == (2, 1)
     assert tally.worst[0].output == 2
@@ -92,7 +92,7 @@ def test_a_nan_in_the_function_alone_is_no_agreement():
 
 
 def test_an_output_that_the_reference_lacks_a_graph_for_counts_as_zero():
-    result = check(lambda x: x * 2, randn(2), oracles=Oracles(reference="tests.oracles.test_reference:detached_double"))
+    result = check(lambda x: x * 2, randn(2), oracles=Oracles(reference="oracles.test_reference:detached_double"))
     assert codes(result) == {"GV106"}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from live import check, codes, randn, subject
 from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
 
@@ -11,7 +12,6 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Calls
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError
-from tests.live import check, codes, randn, subject
 
 
 class OneBackward(Function):

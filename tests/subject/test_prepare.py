@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from live import case, given, plain, tensor
 
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.prepare import prepare
-from tests.live import case, given, plain, tensor
-from tests.subject import targets
+from subject import targets
 
-HERE = "tests.subject.targets"
+HERE = "subject.targets"
 
 
 def prepared(attribute, *inputs, **changes):

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from live import check, codes, fixed, randn, subject
 
 from gradverify.evidence import Evidence
 from gradverify.subject.failure import UserCodeError
-from tests.live import check, codes, fixed, randn, subject
 
 
 def test_nested_outputs_are_flattened_in_order():

@@ -7,9 +7,9 @@ import torch
 
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.target import callable_target, target
-from tests.subject import targets
+from subject import targets
 
-HERE = "tests.subject.targets"
+HERE = "subject.targets"
 
 
 def found(name, init=None, dtype=torch.float64):

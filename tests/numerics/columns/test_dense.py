@@ -6,7 +6,7 @@ import torch
 from gradverify.numerics.columns.dense import LIMIT, Layout, Tolerances, pairs, rows
 from gradverify.numerics.derivative import Outcome
 from gradverify.numerics.flat import real_size
-from tests.numerics.plain import Largest, Plain, randn
+from numerics.plain import Largest, Plain, randn
 
 AUTO, FIXED = Tolerances(0.0, 1e-6), Tolerances(1e-5, 1e-3, 1e-6)
 
