@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gradverify.model.case import Settings
+from gradverify.numerics.derivative import Outcome
 from gradverify.numerics.flat import flat_real
 from gradverify.numerics.steps import UNIT
 from gradverify.numerics.tally import Tally
@@ -129,7 +130,8 @@ class Evidence:
         for place, (x, gradient, wanted) in enumerate(zip(self.subject.inputs, ours, numbers, strict=True)):
             if wanted is not None:
                 mine = flat_real(torch.zeros_like(x) if gradient is None else gradient).unsqueeze(0)
-                result[place] = compare_rows(mine, flat_real(wanted).unsqueeze(0), x, slice(0, None), self.settings, self.unit, False)
+                theirs = flat_real(wanted).unsqueeze(0)
+                result[place] = compare_rows(mine, theirs, x, slice(0, None), self.settings, self.unit, False, Outcome.MISMATCH)
         return result
 
 

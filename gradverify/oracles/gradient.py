@@ -28,6 +28,8 @@ def hand_written(subject: Subject, cotangent: Tensor) -> tuple[Tensor | None, ..
         returned = _called(function, values, cotangent)
     gradients = tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
     picked = _per_input(gradients, subject, name)
+    if all(gradient is None for gradient in picked):
+        raise UserCodeError("GV002", f"{name} returned None for every differentiable input: there is nothing to compare with")
     return tuple(None if gradient is None else _as_tensor(gradient, x, name) for gradient, x in zip(picked, subject.inputs, strict=True))
 
 
