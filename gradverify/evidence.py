@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gradverify.model.case import Settings
-from gradverify.numerics.columns.tally import Pair, Tally
+from gradverify.numerics.columns.tally import Outcome, Pair, Tally
 from gradverify.numerics.exact import add_exact, dust
 from gradverify.numerics.flat import numbers
 from gradverify.numerics.point import UNITS, columns_of
@@ -141,7 +141,7 @@ class Evidence:
         tally, (atol, rtol) = Tally(place, 0, (1, mine.size), WORST), self.settings.tolerances()
         with np.errstate(all="ignore"):
             add_exact(tally, mine, theirs, dust(self.unit, mine, theirs, columns.scale, columns.size), atol=atol, rtol=rtol, unit=self.unit,
-                      rows=np.zeros(1, np.intp), first=0)
+                      rows=np.zeros(1, np.intp), first=0, broken=Outcome.MISMATCH)
         return tally.result(self.unit, False)
 
 

@@ -67,7 +67,7 @@ def failing(name="swish[rows=7,act=:fire:]", rows=12, **changes):
 
 
 def extreme(name="kernels/fused_attention_with_bias_and_dropout[heads=16,width=129,dtype=complex128]"):
-    worst = (entry((12, 1023, 511), (1023, 4095), -1.2345678e-05, -1.2345679e-05, 1.2e-300, 1e-17, output_part="im", input_part="re"),
+    worst = (entry((12, 1023, 511), (1023, 4095), -1.2345678e-05, -1.2345679e-05, 1.2e-16, 1e-17, output_part="im", input_part="re"),
              entry((0, 0, 0), (0, 0), math.nan, -1.23456e-305, math.inf, 1e-17, abs_error=math.nan, rel_error=math.nan, outcome="non_finite"))
     return failing(name, comparisons=(comparison(input="projection_weight", output=3, elements=1048576, mismatched=3, non_finite=1, worst=worst),),
                    findings=(Finding("GV101", "4 elements differ.", "jacobian", input="projection_weight", output=3),), captured=None)
@@ -89,6 +89,16 @@ def undecided(name="norm[a/b]"):
     worst = (entry(analytic=1.0, numeric=1.0001, bar=0.02, outcome="undecided"),)
     return result(name, "undecided", reason="20 of 96 elements have a bar above the tolerance.", findings=(found,),
                   comparisons=(comparison(undecided=20, worst=worst, resolution=0.02),))
+
+
+def of_every_outcome(name="clip"):
+    """An undecided check whose elements came out in every way that is neither right nor wrong."""
+    found = Finding("GV007", "5 of 96 elements could not be decided: at y0[2] / x[2,0] the function jumps", "undecided", input="x", output=0)
+    worst = (entry((0,), (0, 0), 0.5, 1.0, 0.5, outcome="kink"), entry((1,), (1, 0), 1.0, 51234.5, 2e4, outcome="jump"),
+             entry((2,), (2, 0), 1.0, 0.25, 1.2e-3, outcome="staircase"), entry((3,), (3, 0), 1.0, 1.0001, 0.02, outcome="undecided"),
+             entry((3,), (4, 0), 1.0, math.nan, math.inf, abs_error=math.nan, rel_error=math.nan, outcome="non_finite"))
+    return result(name, "undecided", reason=found.message, findings=(found,), expect="pass",
+                  comparisons=(comparison(kinks=1, undecided=3, non_finite=1, worst=worst, resolution=0.02),))
 
 
 def skipped(name="linear on a GPU"):

@@ -6,7 +6,7 @@ import sys
 from typing import NoReturn
 
 from gradverify.cli.bug import bug_report, last_frames
-from gradverify.cli.output import NotWritten, Output, ReaderGone
+from gradverify.cli.output import NotWritten, Output, ReaderGone, open_streams
 from gradverify.model.problem import ProblemsError
 from gradverify.model.report import INTERNAL, INTERRUPTED, OK, USAGE
 
@@ -16,6 +16,7 @@ CLOSED_PIPE = 141
 
 def main() -> NoReturn:
     """The console script."""
+    open_streams()
     sys.exit(run(Output(sys.argv[1:])))
 
 

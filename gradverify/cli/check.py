@@ -10,11 +10,13 @@ import typer
 
 from gradverify.cli import options as o
 from gradverify.cli.asked import Asked, Settled, settle
-from gradverify.cli.gather import Gathered, gather, sound
+from gradverify.cli.gather import Gathered, gather, spec_problems
+from gradverify.cli.nearby import nothing_selected
 from gradverify.cli.output import Output, keep, promise
+from gradverify.cli.words import worded
 from gradverify.model.case import Case
 from gradverify.model.event import Event, Selection
-from gradverify.model.report import Report
+from gradverify.model.report import USAGE, Report
 from gradverify.model.result import CaseResult
 
 
@@ -38,11 +40,23 @@ def run_check(asked: Asked, out: Output) -> int:
 
     settled = settle(asked, codes(), out, os.environ)
     settled = replace(settled, reports=tuple(promise(path) for path in settled.reports))
-    gathered = sound(gather(asked.paths or (), settled.said))
-    if gathered.message:
-        out.say(gathered.message)
+    gathered = gather(asked.paths or (), settled.said)
+    if gathered.problems:
+        return refuse(gathered, out)
     cases = select(gathered.cases, keyword=asked.keyword, tags=asked.tags)
+    message = gathered.message or (None if cases else nothing_selected(gathered.cases, asked.keyword, asked.tags))
+    if message:
+        out.say(message)
     return conclude(_run(cases, gathered, settled, out), settled, out)
+
+
+def refuse(gathered: Gathered, out: Output) -> int:
+    """Every problem, and the count that closes them."""
+    out.problems(gathered.problems)
+    count = spec_problems(gathered)
+    if count:
+        out.say(f"nothing ran: {count}")
+    return USAGE
 
 
 def _run(cases: Sequence[Case], gathered: Gathered, settled: Settled, out: Output) -> Report:
@@ -55,17 +69,18 @@ def _run(cases: Sequence[Case], gathered: Gathered, settled: Settled, out: Outpu
     if settled.as_json:
         out.keep_stdout()
     progress = Progress(out.beside_stderr() if settled.progress else None)
-    events = _events(cases, gathered.written - len(cases), settled, out)
+    events = _events(cases, gathered, settled, out)
     seen = collected(watched(events, settled.gate, progress, _shower(cases, gathered, settled, out)))
     return fold(seen, settled.gate, __version__)
 
 
-def _events(cases: Sequence[Case], deselected: int, settled: Settled, out: Output) -> Iterator[Event]:
+def _events(cases: Sequence[Case], gathered: Gathered, settled: Settled, out: Output) -> Iterator[Event]:
     from gradverify.running.schedule import run
 
     asked = settled.asked
-    selection = Selection(tuple(asked.paths or ()), asked.keyword, asked.tags, deselected)
-    return run(cases, argv=out.arguments, selection=selection, exitfirst=asked.exitfirst, gate=settled.gate)
+    selection = Selection(tuple(asked.paths or ()), asked.keyword, asked.tags, gathered.written - len(cases))
+    events = run(cases, argv=out.arguments, selection=selection, exitfirst=asked.exitfirst, gate=settled.gate)
+    return worded(events, settled.gate, gathered.names)
 
 
 def _shower(cases: Sequence[Case], gathered: Gathered, settled: Settled, out: Output) -> Callable[[CaseResult], None]:

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from gradverify.model.case import Case, Json
 from gradverify.model.problem import Problem, ProblemsError
+from gradverify.report.numbers import counted
 
 
 @dataclass(frozen=True)
 class Gathered:
     """`cases` are those that the paths name; `written` counts all of the files. `origins`: case id → setting → the place that named it.
+    `names`: functions in files, as they are looked up → as a person names them.
 
     `message` says what was searched, where there are no specs.
     """
@@ -22,6 +24,7 @@ class Gathered:
     written: int
     problems: tuple[Problem, ...]
     origins: Mapping[str, Mapping[str, str]]
+    names: Mapping[str, str]
     message: str | None = None
 
 
@@ -39,7 +42,16 @@ def gather(paths: Sequence[str], said: Mapping[str, Json] | None = None) -> Gath
     cases, missing = select(found, loaded.cases)
     problems = (*found.problems, *loaded.problems, *(missing if not loaded.problems else ()))
     named = {name: origins(*layers) for name, layers in loaded.layers.items()}
-    return Gathered(found.files, cases, len(loaded.cases), problems, named, found.message)
+    return Gathered(found.files, cases, len(loaded.cases), problems, named, loaded.names, found.message)
+
+
+def spec_problems(gathered: Gathered) -> str | None:
+    """How many problems there are in how many specs; None where none of them has a line in a spec."""
+    specs = {problem.file for problem in gathered.problems} & {file.as_posix() for file in gathered.files}
+    if not any(problem.file in specs and problem.line is not None for problem in gathered.problems):
+        return None
+    elsewhere = any(problem.file not in specs for problem in gathered.problems)
+    return counted(len(gathered.problems), "problem") + ("" if elsewhere else f" in {counted(len(specs), 'spec')}")
 
 
 def sound(gathered: Gathered) -> Gathered:

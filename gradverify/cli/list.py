@@ -10,6 +10,7 @@ import typer
 from gradverify.cli import options as o
 from gradverify.cli import values
 from gradverify.cli.asked import FORMATS
+from gradverify.cli.nearby import nothing_selected
 from gradverify.cli.output import Output
 from gradverify.cli.terminal import look, terminal
 from gradverify.model.report import NOTHING_CHECKED, OK
@@ -42,7 +43,8 @@ def list_cases(paths: Sequence[str], keyword: str | None, tags: str | None, show
 
     gathered = sound(gather(paths))
     cases = select(gathered.cases, keyword=keyword, tags=tags)
-    if gathered.message:
-        out.say(gathered.message)
-    out.write(cases_json(cases) if as_json else cases_text(cases, shown) if cases else "")
+    message = gathered.message or (None if cases else nothing_selected(gathered.cases, keyword, tags))
+    if message:
+        out.say(message)
+    out.write(cases_json(cases, gathered.names) if as_json else cases_text(cases, shown, gathered.names) if cases else "")
     return OK if cases else NOTHING_CHECKED

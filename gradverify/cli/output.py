@@ -20,6 +20,17 @@ class NotWritten(Exception):  # noqa: N818
     """A report could not be written after the run; carries the sentence to show."""
 
 
+def open_streams() -> None:
+    """Standard streams that the caller had closed (`>&-`, some daemons) lead to nowhere, so that no file takes their number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)      # takes the lowest free number: this one
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+
+
 class Output:
     """The streams of one command line, `arguments`.
 
@@ -43,6 +54,9 @@ class Output:
             self._forget_stdout()
             if not self.outlives_reader:
                 raise ReaderGone from None
+        except OSError as error:
+            self._forget_stdout()
+            raise NotWritten(f"stdout could not be written: {error.strerror or error}") from None
 
     def keep_stdout(self) -> None:
         """From now on stdout is ours alone: what threads and exit handlers of the user's code print to it goes to stderr."""

@@ -60,8 +60,9 @@ def width(asked: int | None, screen: Terminal, environ: Mapping[str, str]) -> in
 
 def look(screen: Terminal, environ: Mapping[str, str], *, format: str | None = None, color: str = "auto", asked_width: int | None = None,
          max_rows: int = 10, verbosity: int = 0) -> Look:
-    """Where no format was asked for: tables on a terminal and where colour was asked for, plain elsewhere."""
+    """Where no format was asked for: tables on a terminal and where colour was asked for, plain elsewhere. Plain wraps where the width is known."""
     paint = colored(color, screen, environ)
     boxes = format == "table" or (format is None and (screen.is_terminal or paint))
-    return Look(width=width(asked_width, screen, environ), color=boxes and paint, boxes=boxes, ascii="utf" not in screen.encoding.lower(),
-                max_rows=max_rows, verbosity=verbosity)
+    known = asked_width or screen.columns or environ.get("COLUMNS", "").isdecimal()
+    return Look(width=width(asked_width, screen, environ), color=boxes and paint, boxes=boxes, wrap=boxes or bool(known),
+                ascii="utf" not in screen.encoding.lower(), max_rows=max_rows, verbosity=verbosity)

@@ -18,16 +18,21 @@ def dust(unit: float, analytic: Array, value: Array, scale: Array, size: Array) 
 
 
 def add_exact(tally: Tally, analytic: Array, value: Array, floor: Array | float, *, atol: float, rtol: float, unit: float,
-              rows: Index, first: int) -> None:
-    """Adds analytic values [m, n] against an oracle's; `rows` [m] and `first` say which outputs and inputs they are."""
-    out, local = (axis.reshape(-1) for axis in np.indices(analytic.shape))
-    a, v = analytic.reshape(-1), value.reshape(-1)
-    low = np.broadcast_to(floor, analytic.shape).reshape(-1)
+              rows: Index, first: int, broken: Outcome = Outcome.NON_FINITE) -> None:
+    """Adds analytic values [m, n] against an oracle's; `rows` [m] and `first` say which outputs and inputs they are.
+
+    `broken`: what an element is where the oracle is not finite and the function does not give the same infinity, which is left out.
+    """
+    same_infinity = (analytic == value) & np.isinf(value)
+    tally.add_zeros(np.zeros(0), np.zeros(0), same_infinity)
+    out, local = np.nonzero(~same_infinity)
+    a, v = analytic[out, local], value[out, local]
+    low = np.broadcast_to(floor, analytic.shape)[out, local]
     largest = np.maximum(np.nan_to_num(np.abs(a), nan=0.0, posinf=0.0), np.abs(v))
     tolerance, bar = atol + np.maximum(rtol * largest, low), ROUNDING * unit * np.abs(v)
     verdict = guarded(np.abs(a - v), bar, tolerance)
     outcome = np.select([~np.isfinite(v), verdict == Verdict.PASS, (verdict == Verdict.MISMATCH) | ~np.isfinite(a)],
-                        [Outcome.NON_FINITE, Outcome.PASS, Outcome.MISMATCH], Outcome.UNDECIDED).astype(np.int8)
+                        [broken, Outcome.PASS, Outcome.MISMATCH], Outcome.UNDECIDED).astype(np.int8)
     limit = np.full(len(a), Limit.NONE, object)
     limit[outcome == Outcome.UNDECIDED] = Limit.NOISE
     nothing = np.full(len(a), np.nan)

@@ -28,6 +28,8 @@ def hand_written(subject: Subject, cotangent: Tensor) -> tuple[Tensor | None, ..
         returned = _called(function, values, cotangent)
     gradients = tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
     picked = _per_input(gradients, subject, name)
+    if all(gradient is None for gradient in picked):
+        raise UserCodeError("GV002", f"{name} returned None for every differentiable input: there is nothing to compare with")
     return tuple(None if gradient is None else _as_tensor(gradient, x, name) for gradient, x in zip(picked, subject.inputs, strict=True))
 
 
@@ -36,7 +38,7 @@ def _called(function: Callable[..., Any], values: Sequence[Any], cotangent: Tens
     values = [value.detach().clone() if isinstance(value, Tensor) else value for value in values]
     if _speaks_numpy(function):
         arrays = [value.cpu().numpy() if isinstance(value, Tensor) else value for value in values]
-        return function(*arrays, cotangent.detach().cpu().numpy())
+        return function(*arrays, cotangent.detach().clone().cpu().numpy())
     return function(*values, cotangent.detach().clone())
 
 

@@ -31,4 +31,6 @@ def _tensor(name: str, data: Json, x: Tensor) -> Tensor:
         tensor = torch.tensor(numbers(data), dtype=torch.complex128 if x.is_complex() else torch.float64)
     if tensor.shape != x.shape:
         raise UserCodeError(CODE, f"expected.{name}: the numbers have shape {list(tensor.shape)}, the input {list(x.shape)}")
+    if bool(tensor.isnan().any()):
+        raise UserCodeError(CODE, f"expected.{name}: NaN is no number to compare with")
     return tensor

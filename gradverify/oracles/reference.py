@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from gradverify.model.case import Settings
 from gradverify.numerics.columns.dense import LIMIT
-from gradverify.numerics.columns.tally import Pair, Tally
+from gradverify.numerics.columns.tally import Outcome, Pair, Tally
 from gradverify.numerics.compare import FLOOR
 from gradverify.numerics.exact import add_exact, dust
 from gradverify.numerics.flat import numbers, rms
@@ -89,12 +89,11 @@ def reference_values(ours: Sequence[Tensor], reference: Reference, settings: Set
 
 def _values(place: int, ours: Array, theirs: Array, settings: Settings, unit: float) -> Pair:
     """The floor is the rounding of the tensor's typical size; two equal infinities agree."""
-    different = np.flatnonzero(~((ours == theirs) & np.isinf(theirs)))
     tally = Tally(0, place, (len(ours), 1), WORST)
     atol, rtol = settings.tolerances()
     with np.errstate(all="ignore"):
-        add_exact(tally, ours[different, None], theirs[different, None], FLOOR * unit * rms(np.abs(theirs)), atol=atol, rtol=rtol, unit=unit,
-                  rows=different, first=0)
+        add_exact(tally, ours[:, None], theirs[:, None], FLOOR * unit * rms(np.abs(theirs)), atol=atol, rtol=rtol, unit=unit,
+                  rows=np.arange(len(ours)), first=0, broken=Outcome.MISMATCH)
     return tally.result(unit, False)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
@@ -15,17 +16,18 @@ from gradverify.report.look import Look
 from gradverify.report.names import one_line
 from gradverify.report.terminal.canvas import paint
 
+UNNAMED: Mapping[str, str] = MappingProxyType({})
 CASE_HEADERS = ("check", "tags", "device", "inputs")
 FUNCTION_HEADERS = ("built-in", "what it computes")
 
 
-def cases_text(cases: Iterable[Case], look: Look) -> str:
-    """A table; in the plain format tab-separated lines, one a case, to be searched and cut."""
-    return _rows(CASE_HEADERS, [(case.id, _tags(case), case.settings.device, _inputs(case)) for case in cases], look)
+def cases_text(cases: Iterable[Case], look: Look, names: Mapping[str, str] = UNNAMED) -> str:
+    """A table; in the plain format tab-separated lines, one a case, to be searched and cut. `names`: functions in files → as a person names them."""
+    return _rows(CASE_HEADERS, [(case.id, _tags(case), case.settings.device, _inputs(case, names)) for case in cases], look)
 
 
-def cases_json(cases: Iterable[Case]) -> str:
-    return json.dumps([_case_data(case) for case in cases], indent=2, allow_nan=False) + "\n"
+def cases_json(cases: Iterable[Case], names: Mapping[str, str] = UNNAMED) -> str:
+    return json.dumps([_case_data(case, names) for case in cases], indent=2, allow_nan=False) + "\n"
 
 
 def functions_text(functions: Iterable[tuple[str, Sequence[str], str]], look: Look) -> str:
@@ -59,9 +61,9 @@ def _tags(case: Case) -> str:
     return ", ".join(marks)
 
 
-def _inputs(case: Case) -> str:
+def _inputs(case: Case, names: Mapping[str, str]) -> str:
     if case.inputs_from:
-        return f"from {case.inputs_from}"
+        return f"from {names.get(case.inputs_from, case.inputs_from)}"
     return " ".join(_input(place, recipe) for place, recipe in enumerate(case.inputs))
 
 
@@ -88,8 +90,8 @@ def _nesting(values: Json) -> tuple[int, ...]:
     return (len(values), *(_nesting(values[0]) if values else ()))
 
 
-def _case_data(case: Case) -> Json:
-    return {"id": case.id, "name": case.name, "function": case.target, "tags": case.tags, "device": case.settings.device,
+def _case_data(case: Case, names: Mapping[str, str]) -> Json:
+    return {"id": case.id, "name": case.name, "function": names.get(case.target, case.target), "tags": case.tags, "device": case.settings.device,
             "dtype": case.settings.dtype, "inputs": [_input_data(recipe) for recipe in case.inputs], "skip": case.skip,
             "requires": case.requires, "spec": {"path": case.spec.path, "line": case.spec.line}}
 

@@ -24,7 +24,8 @@ ASCII = Glyphs("+-", "/", "...", "->")
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """`boxes` False is the plain format: no frames, and sentences and ids stay on one line so that they can be searched for.
+    """`boxes` False is the plain format: no frames, a line per check. `wrap` False leaves sentences on one line, for logs: nobody knows how wide
+    they are read. Ids, places in files, code and commands to copy are never wrapped in the plain format.
 
     `verbosity` is -1 (only failures and the summary), 0, 1 (rules, mode, comparisons) or 2 (also panels of expected failures).
     """
@@ -33,6 +34,7 @@ class Look:
     color: bool = False
     ascii: bool = False
     boxes: bool = True
+    wrap: bool = True
     max_rows: int = 10
     verbosity: int = 0
 

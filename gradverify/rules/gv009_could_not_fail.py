@@ -46,7 +46,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if all(pair.largest == 0.0 for pair in pairs):
         yield Finding("GV009", "every gradient is zero at these inputs: a backward that returns nothing would pass too",
                       hint="draw inputs from a region where the function changes")
-    elif largest <= 1.0 and atol > 0:
+    elif largest <= 1.0 and atol == 0:
+        yield Finding("GV009", "every gradient is zero up to rounding at these inputs: a backward that returns nothing would pass too",
+                      hint="draw inputs from a region where the function changes, or check an output that does (not the sum of a softmax)")
+    elif largest <= 1.0:
         yield Finding("GV009", f"the tolerance (atol {atol:g}) is above every gradient: a backward that returns zeros would pass too",
                       hint="lower `atol`, or leave it out")
     for argument in evidence.subject.arguments:

@@ -39,9 +39,13 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def check(evidence: Evidence) -> Iterator[Finding | Comparison]:
+    for place, theirs in zip(evidence.forward.checked, evidence.reference.outputs, strict=True):
+        if not theirs.requires_grad:
+            yield Finding("GV106", f"y{place} of {evidence.reference.name} has no graph, so autograd gives no gradient to compare with", output=place,
+                          hint="write the reference with differentiable torch operations, or give the gradient itself: `gradient:`")
     for (index, output), pair in evidence.reference_gradients.items():
         argument, place, y = evidence.inputs[index], evidence.forward.checked[output], evidence.outputs[output]
         yield comparison("GV106", argument, place, y, pair)
-        if pair.count(Outcome.MISMATCH):
+        if pair.count(Outcome.MISMATCH) and evidence.reference.outputs[output].requires_grad:
             yield differs("GV106", argument, place, y, pair, f"autograd through {evidence.reference.name}",
                           "where finite differences agree with backward, the reference is the one that differs")

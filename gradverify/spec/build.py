@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
@@ -37,10 +37,11 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A case and the layers its settings come from."""
+    """A case, the layers its settings come from, and its functions in files: as they are looked up → as written."""
 
     case: Case
     layers: tuple[Layer, ...]
+    written: Mapping[str, str]
 
 
 def build(raw: Json, base: Path, line: int, world: World) -> tuple[tuple[Built, ...], tuple[Fault, ...]]:
@@ -78,7 +79,7 @@ def _judged(variant: Variant, base: Path, line: int, world: World) -> tuple[Buil
         faults += _apart(faults, check_sense(model, base, settle(*layers).dtype, world.folder, world.builtins))
         faults += _apart(faults, _name_faults(model, base))
         if not faults:
-            return Built(_case(model, variant, line, layers, world), layers), ()
+            return Built(_case(model, variant, line, layers, world), layers, _written(model, world)), ()
     return None, tuple(faults)
 
 
@@ -149,6 +150,12 @@ def _case(check: Check, variant: Variant, line: int, layers: tuple[Layer, ...], 
         inputs=inputs_of(check, world.folder), inputs_from=_from(check, world.folder), init=check.init, kwargs=check.kwargs, settings=settle(*layers),
         oracles=oracles_of(check, world.folder), expect=expect if isinstance(expect, str) else tuple(expect), tags=tuple(said.get("tags", ())),
         skip=said.get("skip"), requires=tuple(said.get("requires", ())), search=world.search)
+
+
+def _written(check: Check, world: World) -> dict[str, str]:
+    texts = [text for text in (check.function, check.reference, check.gradient, check.inputs_from) if text is not None]
+    targets = {resolve(text, world.folder, world.builtins)[0]: text for text in texts}
+    return {target: text for target, text in targets.items() if target != text}
 
 
 def _from(check: Check, folder: FilePath) -> str | None:

@@ -14,7 +14,6 @@ Path = tuple[str | int, ...]
 """The way to a value inside a document: ("checks", 0, "inputs", "x", "shape", 1)."""
 
 MAX_SHOWN = 60  # characters of a quoted value: enough to recognise it, short enough for one line
-MAX_LISTED = 20  # names listed in full where no near one exists
 EXPONENT = re.compile(r"(?<=\d)(e[-+])0+(\d)")
 PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]*")
 
@@ -69,7 +68,6 @@ def nearest(word: str, names: Collection[str]) -> str | None:
 
 
 def allowed(word: str, names: Collection[str], kind: str = "allowed") -> str:
-    """`did you mean 'shape'?`, or what is allowed where nothing is near; both where the list is short."""
+    """`did you mean 'shape'?`, or all that is allowed where nothing is near."""
     near = nearest(word, names)
-    listed = f"{kind}: {', '.join(names)}" if names and (len(names) <= MAX_LISTED or near is None) else ""
-    return "; ".join(part for part in (f"did you mean {near!r}?" if near else "", listed) if part)
+    return f"did you mean {near!r}?" if near else f"{kind}: {', '.join(names)}" if names else ""

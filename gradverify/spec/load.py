@@ -12,7 +12,8 @@ from gradverify.spec.build import Built, World, build
 from gradverify.spec.check_sense import Builtins, code_faults, tag_faults
 from gradverify.spec.document import Document, read
 from gradverify.spec.fault import Fault, Path, dotted
-from gradverify.spec.names import DOTTED
+from gradverify.spec.names import DOTTED, called
+from gradverify.spec.project import folder_of
 from gradverify.spec.schema import FORMAT_VERSION, Spec
 from gradverify.spec.schema_settings import RunSettings, Settings
 from gradverify.spec.settings import Layer, as_written, layer_of
@@ -24,11 +25,13 @@ NOBODY = Layer("")
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Every sound case, in the order written, and every problem. `layers`: by case id, where its settings come from (`settings.origins`)."""
+    """Every sound case, in the order written, and every problem. `layers`: by case id, where its settings come from (`settings.origins`).
+    `names`: functions in files, as cases name them (with absolute paths) → as a person is shown them."""
 
     cases: tuple[Case, ...] = ()
     problems: tuple[Problem, ...] = ()
     layers: Mapping[str, tuple[Layer, ...]] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 def load(
@@ -46,7 +49,8 @@ def load(
     problems = [problem for part in parts for problem in part.problems]
     return Loaded(
         tuple(case for part in parts for case in part.cases), (*project_problems, *option_problems, *problems),
-        {name: layers for part in parts for name, layers in part.layers.items()})
+        {name: layers for part in parts for name, layers in part.layers.items()},
+        {target: name for part in parts for target, name in part.names.items()})
 
 
 def _vetted(layer: Layer, codes: Collection[str]) -> tuple[Layer, tuple[Problem, ...]]:
@@ -72,7 +76,8 @@ def _file(file: FilePath, cwd: FilePath, world: World) -> Loaded:
     world, faults = _spec(data, replace(world, file=file.as_posix(), folder=folder))
     built, check_faults = _checks(document, world)
     problems = _in_order(document.problem(fault) for fault in (*faults, *check_faults))
-    return Loaded(tuple(item.case for item in built), problems, {item.case.id: item.layers for item in built})
+    names = {target: called(text, target, cwd.resolve()) for item in built for target, text in item.written.items()}
+    return Loaded(tuple(item.case for item in built), problems, {item.case.id: item.layers for item in built}, names)
 
 
 def _in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
@@ -130,7 +135,11 @@ def _member(value: Json, key: str, index: int) -> Path:
 
 
 def _search(data: Mapping[str, Json], folder: FilePath) -> Search:
-    return Search(str(folder), tuple(str((folder / place).resolve()) for place in _listed(data.get("path"))), tuple(_listed(data.get("import"))))
+    """`path:` entries, then the spec's folder, then the project's: a console script does not put the root of a repository on sys.path."""
+    project = folder_of(folder)
+    path = [str((folder / place).resolve()) for place in _listed(data.get("path"))]
+    path += [str(folder), str(project)] if project not in (None, folder) else []
+    return Search(str(folder), tuple(dict.fromkeys(path)), tuple(_listed(data.get("import"))))
 
 
 def _checks(document: Document, world: World) -> tuple[tuple[Built, ...], tuple[Fault, ...]]:

@@ -41,8 +41,13 @@ class Project:
 
 def project_of(cwd: FilePath) -> Project:
     """The project around `cwd`: the nearest pyproject.toml at or above it, whether or not it speaks of gradverify."""
-    file = next((folder / FILE for folder in (cwd, *cwd.parents) if (folder / FILE).is_file()), None)
-    return Project() if file is None else _read(file)
+    folder = folder_of(cwd)
+    return Project() if folder is None else _read(folder / FILE)
+
+
+def folder_of(start: FilePath) -> FilePath | None:
+    """The folder of the nearest pyproject.toml at or above `start`."""
+    return next((folder for folder in (start, *start.parents) if (folder / FILE).is_file()), None)
 
 
 def _read(file: FilePath) -> Project:

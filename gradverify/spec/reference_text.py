@@ -50,7 +50,8 @@ FUNCTION_FORMS = """
 
 A subclass of `torch.autograd.Function` (called through `.apply`), any callable, a `torch.nn.Module` class (built with `init`; its
 parameters become inputs) or an instance. `reference`, `gradient`, `surrogate` and `inputs_from` are written the same way; `reference`
-may be a built-in too. The spec's folder, the current folder and every `path` are importable while the spec runs.
+may be a built-in too. While the spec runs, modules are looked for in every `path`, in the spec's folder, in the folder of the nearest
+`pyproject.toml` above it, and in the current folder, in this order.
 
 ### Inputs
 
@@ -102,7 +103,24 @@ tabs as indentation, tags such as `!!python/…` and keys that are not text are 
 A spec that cannot be used is reported whole: every problem of every file with file, line, column, the path inside the document, what was
 found, what is allowed, and the nearest valid name for a misspelling. The exit code is 2, and nothing runs.
 
-    spec.yaml:9:21: checks[0].inputs.x.shape[1]: expected an integer, got 'three'
+```yaml
+# file: wrong.yaml
+gradverify: 1
+checks:
+  - function: mul
+    inputs:
+      x: {shape: [2, three]}
+      y: {shap: [2, 3]}
+```
+
+```console
+$ gradverify validate wrong.yaml
+wrong.yaml:6:22: checks[0].inputs.x.shape[1]: expected an integer, got 'three'
           x: {shape: [2, three]}
                          ^
+wrong.yaml:7:11: checks[0].inputs.y.shap: unknown key 'shap'; did you mean 'shape'?
+          y: {shap: [2, 3]}
+              ^
+1 spec, 0 checks: 2 problems
+```
 """

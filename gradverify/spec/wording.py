@@ -9,12 +9,16 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from gradverify.model.case import Json
-from gradverify.spec.fault import Fault, Path, allowed, shown
+from gradverify.spec.fault import Fault, Path, allowed, nearest, shown
+from gradverify.spec.unsupported import CHECK, NEVER, TENSOR
 from gradverify.spec.values import is_tag
 from gradverify.spec.yaml12 import FLOAT, INT
 
 Model = TypeVar("Model", bound=BaseModel)
 Ctx = dict[str, Any]
+
+UNSUPPORTED = {"Tensor": TENSOR, "Check": CHECK}
+"""Model → its keys that not every version runs."""
 
 BOOLEAN_WORDS = {"yes", "no", "on", "off", "y", "n"}
 SPECIAL_NUMBERS = {"nan": ".nan", "inf": ".inf", "+inf": ".inf", "-inf": "-.inf", "infinity": ".inf"}
@@ -43,7 +47,7 @@ def _fault(model: type[BaseModel], error: Any, base: Path) -> Fault:
     kind, loc, value, ctx = error["type"], error["loc"], error["input"], error.get("ctx", {})
     path = (*base, *(part for part in loc if not is_tag(part)))
     if kind == "extra_forbidden":
-        return Fault(path, _unknown_key(loc[-1], value, keys_at(model, loc[:-1])), key=True)
+        return Fault(path, _unknown_key(loc[-1], value, model_at(model, loc[:-1])), key=True)
     if kind == "missing":
         return Fault(path[:-1], f"the key {loc[-1]!r} is missing")
     if loc and is_tag(loc[-1]) and (kind in TYPES or kind == "literal_error"):
@@ -53,18 +57,21 @@ def _fault(model: type[BaseModel], error: Any, base: Path) -> Fault:
     return Fault(path, _sentence(kind, value, ctx, error["msg"]))
 
 
-def _unknown_key(key: str, value: Json, known: list[str]) -> str:
+def _unknown_key(key: str, value: Json, model: type[BaseModel]) -> str:
+    """The nearest key there is; where none is near, the keys that run."""
     if value is None and ":" in key:
         return f"unknown key {key!r}: put a space after the colon: `{key.replace(':', ': ', 1)}`"
-    return f"unknown key {key!r}; {allowed(key, known)}"
+    known = [info.alias or name for name, info in model.model_fields.items()]
+    run = [name for name in known if UNSUPPORTED.get(model.__name__, {}).get(name) != NEVER]
+    return f"unknown key {key!r}; {allowed(key, known if nearest(key, known) else run)}"
 
 
-def keys_at(model: type[BaseModel], loc: tuple[str | int, ...]) -> list[str]:
-    """The keys of the model that a location inside `model` leads to."""
+def model_at(model: type[BaseModel], loc: tuple[str | int, ...]) -> type[BaseModel]:
+    """The model that a location inside `model` leads to."""
     for part in loc:
         field = next((info for name, info in model.model_fields.items() if part in (name, info.alias)), None)
         model = next(_models_in(field.annotation), model) if field else model
-    return [info.alias or name for name, info in model.model_fields.items()]
+    return model
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -37,10 +37,10 @@ def importable(search: Search) -> Iterator[None]:
 @contextmanager
 def _first(folders: Sequence[str]) -> Iterator[None]:
     """These folders come first on sys.path inside; a namesake of another spec's folder is not taken for a module of these."""
-    loaded = set(sys.modules)
     sys.path[:0] = folders
     importlib.invalidate_caches()
     _forget_namesakes()
+    loaded = set(sys.modules)
     try:
         yield
     finally:

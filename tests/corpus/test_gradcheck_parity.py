@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from live import check
 from torch import Tensor
 from torch.autograd import Function, gradcheck
 
+from corpus.functions import SAMPLES, Sample
 from gradverify.model.result import CaseResult
-from tests.corpus.functions import SAMPLES, Sample
-from tests.live import check
 
 helpers = importlib.import_module("torch.autograd.gradcheck")       # torch.autograd.gradcheck the attribute is the function
 EPS, ATOL, RTOL = 1e-6, 1e-5, 1e-3

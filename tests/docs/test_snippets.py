@@ -14,8 +14,6 @@ from docs.snippets import DOCUMENTS, ROOT, blocks, indented_code
 RUN = "python3 -m venv .venv && .venv/bin/pip install -q -c constraints.txt -e . && .venv/bin/gradverify check specs"
 TEST = "python3 -m venv .venv && .venv/bin/pip install -q -c constraints.txt -e '.[test]' && .venv/bin/python -m pytest -q"
 
-GENERATED = ROOT / "docs" / "spec.md"      # shows the form of an error message, indented; tests/spec holds this page to the models
-
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_snippet_does_what_the_document_shows(document, tmp_path):
@@ -46,7 +44,7 @@ def test_no_document_shows_folders_of_the_machine_that_wrote_it(document):
     assert re.findall(r"(?:/tmp/|/home/|/root/|/work/|site-packages|[A-Z]:\\).*", document.read_text(encoding="utf-8")) == []
 
 
-@pytest.mark.parametrize("document", [path for path in DOCUMENTS if path != GENERATED], ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_no_code_hides_outside_of_fences(document):
     assert [line for line in indented_code(document.read_text(encoding="utf-8")) if line not in (RUN, TEST)] == []
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd import gradcheck
 from torch.autograd.gradcheck import GradcheckError
 
-from gallery.twins import INPUTS, call, draw, gradients, load
+from gallery.twins import INPUTS, call, draw, gradients, load, values
 
 WRONG_JACOBIAN = ["drops_factor", "flips_sign", "transposes_gradient", "sums_instead_of_mean", "keeps_one_broadcast_slice", "swaps_gradients",
                   "shifts_by_one", "wrong_at_the_border", "misses_conjugate", "averages_weight_gradient", "forgets_second_gradient"]

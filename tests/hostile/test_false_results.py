@@ -32,9 +32,10 @@ def test_selecting_a_rule_does_not_select_away_that_nothing_could_be_judged(verd
     assert code == 3 and check["verdict"] == "error" and codes(check) == [found]
 
 
-def test_a_check_with_every_rule_ignored_is_no_pass(verdict):
-    code, check = verdict(UNUSED_AND_WRONG, "inputs: {x: {shape: [4]}}, rules: {ignore: [GV]}")
-    assert code == 3 and codes(check) == ["GV008"] and "every rule is ignored" in check["reason"]
+@pytest.mark.parametrize("rules", ["{ignore: [GV]}", "{ignore: [GV1, GV2]}", "{select: [GV101], ignore: [GV101]}", "{select: [GV007]}"])
+def test_a_check_with_every_rule_ignored_is_no_pass(verdict, rules):
+    code, check = verdict(UNUSED_AND_WRONG, f"inputs: {{x: {{shape: [4]}}}}, rules: {rules}")
+    assert code == 3 and codes(check) == ["GV008"] and "every rule that looks at a gradient is ignored" in check["reason"]
 
 
 def test_a_selected_rule_still_runs_alone(verdict):
@@ -60,3 +61,39 @@ def test_a_reference_that_draws_sees_the_same_numbers(verdict):
     ("def f(x, nested):\n    nested[0].append(1)\n    return x * len(nested[0])", "inputs: {x: {shape: [4]}, nested: [[1]]}")])
 def test_what_one_call_does_to_a_list_is_not_seen_by_the_next(verdict, define, check):
     assert verdict(define, check)[0] == 0
+
+
+ORACLES = """
+f = Square
+def values_only(x):
+    with torch.no_grad(): return x * x
+def nan(x): return x * x + torch.tensor([0.0, 0.0, 0.0, torch.nan])
+def wrong(x): return (x * x + 1).detach()
+def no_gradient(x, grad_output): return None
+def nan_gradient(x, grad_output): return 2 * x * grad_output * torch.tensor([1.0, 1.0, 1.0, torch.nan])
+def half_gradient(x, grad_output): return x * grad_output
+"""
+INPUTS = "inputs: {x: {shape: [4]}}"
+
+
+def test_a_reference_without_a_graph_is_told_as_such_and_not_as_a_gradient_of_zero(verdict):
+    code, check = verdict(ORACLES, f"{INPUTS}, reference: 'op.py:values_only'")
+    finding, = check["findings"]
+    assert code == 1 and finding["code"] == "GV106" and "has no graph" in finding["message"] and "gradient:" in finding["hint"]
+
+
+@pytest.mark.parametrize("name", ["nan", "wrong"])
+def test_a_reference_with_other_values_is_a_mismatch_even_where_it_is_nan(verdict, name):
+    code, check = verdict(ORACLES, f"{INPUTS}, reference: 'op.py:{name}'")
+    assert code == 1 and "GV105" in codes(check) + [also for finding in check["findings"] for also in finding["also"]]
+
+
+@pytest.mark.parametrize("name, exit_code, found", [("no_gradient", 3, "GV002"), ("nan_gradient", 1, "GV107"), ("half_gradient", 1, "GV107")])
+def test_a_hand_written_gradient_that_says_nothing_does_not_pass(verdict, name, exit_code, found):
+    code, check = verdict(ORACLES, f"{INPUTS}, gradient: 'op.py:{name}'")
+    assert code == exit_code and found in codes(check)
+
+
+def test_an_expected_gradient_of_nan_does_not_pass(verdict):
+    code, check = verdict(ORACLES, "inputs: {x: {values: [1.0, 2.0]}}, expected: {x: [2.0, .nan]}")
+    assert code == 3 and codes(check) == ["GV001"] and "NaN" in check["reason"]

@@ -1,11 +1,13 @@
+import pytest
 from factories import comparison, entry, passing
 
+from gradverify.model.result import Calls, RuleRun
 from gradverify.report.look import Look
 from gradverify.report.terminal.view import check_line
 
 
 def shown(check, origins=None):
-    return check_line(check, Look(120, boxes=False, verbosity=1), origins=origins)
+    return check_line(check, Look(120, boxes=False, wrap=False, verbosity=1), origins=origins)
 
 
 def test_every_rule_says_what_became_of_it():
@@ -23,14 +25,39 @@ def test_mode_has_its_reason_and_its_blind_spot():
 
 def test_comparisons_are_counted_one_by_one():
     check = passing(comparisons=(comparison(mismatched=3, kinks=2, undecided=1, groups=4, max_abs_error=0.5, max_rel_error=0.25),))
-    assert ("GV101 x → y0: 96 elements, 3 wrong, 2 at a kink, 1 undecided, largest error 0.5 absolute, 0.25 relative, resolves 3.1e-10, 4 groups"
-            in shown(check))
+    assert ("GV101 x → y0: 96 elements, 3 wrong, 2 at a kink, 1 undecided, largest error 0.5 absolute, 0.25 relative, "
+            "sees errors above 3.1e-10, 4 groups") in " ".join(shown(check).split())
 
 
 def test_a_pass_says_how_close_it_was():
     nearest = entry(analytic=1.0, numeric=1.0 + 2.5e-7, tolerance=1e-6, outcome="pass")
     assert "the nearest at 0.25 of its tolerance" in shown(passing(comparisons=(comparison(worst=(nearest,)),)))
     assert "nearest" not in shown(passing())
+
+
+def test_rules_come_by_code_and_count_only_calls_they_made():
+    rules = (RuleRun("GV202", "ran"), RuleRun("GV101", "ran", calls=Calls(1, 0)), RuleRun("GV007", "ran", "why"))
+    lines = [line.strip() for line in shown(passing(rules=rules)).splitlines() if line.strip().startswith("GV") and "ran" in line]
+    assert lines == ["GV007 ran: why", "GV101 ran, 1 forward, 0 backward", "GV202 ran"]
+
+
+def test_calls_and_seconds_are_told_however_narrow():
+    text = check_line(passing("n" * 40), Look(80, verbosity=1))
+    assert "calls" not in text.splitlines()[0] and "in all: 13 forward, 24 backward, 0.02 s" in text
+
+
+@pytest.mark.parametrize("counts, said, unsaid", [
+    ({"kinks": 3}, "at a kink the slopes on both sides differ", "undecided elements"),
+    ({"undecided": 14}, "undecided elements could not be judged", "at a kink"),
+    ({"non_finite": 1}, "undecided elements could not be judged", "at a kink")])
+def test_what_is_neither_right_nor_wrong_is_explained(counts, said, unsaid):
+    text = shown(passing(comparisons=(comparison(**counts),)))
+    assert said in text and unsaid not in text
+    assert said not in shown(passing())
+
+
+def test_a_resolution_of_0_is_no_claim():
+    assert "sees" not in shown(passing(comparisons=(comparison(resolution=0.0),)))
 
 
 def test_settings_come_with_the_place_that_named_them():

@@ -2,12 +2,13 @@ from dataclasses import replace
 
 import pytest
 from factories import comparison, failing, passing, raising, report, result, skipped, undecided, warned
+from rich.cells import cell_len
 
 from gradverify.model.report import Gate
 from gradverify.model.result import Calls, Finding
 from gradverify.report.look import Look
 from gradverify.report.terminal.line import name_width
-from gradverify.report.terminal.view import check_line
+from gradverify.report.terminal.view import check_line, render
 
 
 def shown(check, look=None, gate=None):
@@ -33,8 +34,31 @@ def test_zero_elements_are_no_claim():
     assert "nothing to compare" in shown(passing(comparisons=(comparison(elements=0, resolution=0.0),)))
 
 
-def test_a_pass_with_a_few_undecided_elements_says_how_many():
-    assert "above 3.1e-10, 1 undecided" in shown(passing(comparisons=(comparison(undecided=1),)))
+@pytest.mark.parametrize("counts, said", [({"undecided": 1}, "1 undecided"), ({"kinks": 1}, "1 kink"), ({"non_finite": 2}, "2 undecided"),
+                                          ({"kinks": 3, "undecided": 13, "non_finite": 1}, "3 kinks, 14 undecided")])
+def test_a_pass_ends_with_the_elements_that_are_neither_right_nor_wrong(counts, said):
+    check = passing(comparisons=(comparison(**counts),))
+    assert shown(check).splitlines()[0].endswith(f"0.02 s  {said}")
+    assert shown(check, Look(80)).rstrip().endswith(said)
+
+
+def test_open_elements_that_do_not_fit_stand_below():
+    check = passing("n" * 40, comparisons=(comparison(kinks=3, undecided=14),))
+    first, second = shown(check, Look(80)).splitlines()
+    assert first.endswith("sees 3.1e-10") and second == "      3 kinks, 14 undecided"
+
+
+def test_a_resolution_of_0_is_no_claim():
+    text = shown(passing(comparisons=(comparison(resolution=0.0),)))
+    assert "62 elements" not in text and "96 elements" in text and "errors" not in text and "sees" not in text
+
+
+def test_a_failure_counts_what_the_failed_rule_compared():
+    compared = (comparison(elements=36), comparison("GV107", output=None, elements=2, mismatched=1))
+    numbers = result(verdict="fail", comparisons=compared, findings=(Finding("GV107", "m", "expected-gradient", input="x"),))
+    both = replace(numbers, findings=(*numbers.findings, Finding("GV101", "m", "jacobian", input="x", output=0)))
+    contract = replace(numbers, findings=(Finding("GV202", "m", "grad-output-modified"),))
+    assert [shown(check).split()[2] for check in (numbers, both, contract)] == ["2", "36", "36"]
 
 
 def test_warnings_stand_below_a_pass():
@@ -61,10 +85,10 @@ def test_the_reason_is_there(check, word, reason):
     (passing("f", expect="fail"), "XPASS", "expected to fail, but passed"),
     (raising("f"), "ERROR", None),
     (result("f", "error", expect="fail", findings=(Finding("GV002", "raised"),)), "ERROR", "expected to fail, but the verdict is error")])
-def test_expectations_are_told(check, word, sentence):
-    text = shown(check)
+def test_expectations_are_told_once(check, word, sentence):
+    text = render(report(check), Look(120, boxes=False))
     assert text.split()[0] == word
-    assert (sentence in text) if sentence else ("expected" not in text)
+    assert text.count(sentence) == 1 if sentence else "expected " not in text.replace("as expected", "")
 
 
 def test_the_codes_of_a_failure_are_on_its_line():
@@ -89,7 +113,40 @@ def test_wide_characters_are_measured_not_counted():
     assert name_width(["注意"]) == 4
 
 
-def test_at_80_columns_a_long_name_has_a_line_of_its_own():
-    lines = shown(passing("linear without bias, the tutorial's numbers"), Look(80)).splitlines()
-    assert lines[0] == "PASS       linear without bias, the tutorial's numbers"
-    assert " ".join(lines[1].split()) == "62 elements resolves 3.1e-10 37 calls 0.02 s"
+TYPICAL = "linear at other shapes[rows=5,in=4,out=3]"
+
+
+@pytest.mark.parametrize("width, expected", [
+    (80, f"PASS  {TYPICAL}      62 elements  sees 3.1e-10"),
+    (100, f"PASS  {TYPICAL}      62 elements  sees 3.1e-10     37 calls   0.02 s"),
+    (120, f"PASS       {TYPICAL}      62 elements  sees 3.1e-10           37 calls   0.02 s"),
+    (140, f"PASS       {TYPICAL}      62 elements  would have seen errors above 3.1e-10     37 calls   0.02 s")])
+def test_a_typical_name_leaves_everything_on_one_line(width, expected):
+    assert shown(passing(TYPICAL), Look(width)) == expected + "\n"
+
+
+@pytest.mark.parametrize("width", [72, 80, 100, 120])
+@pytest.mark.parametrize("longest", [4, 14, 30, 41, 48])
+def test_the_lines_of_a_run_align_and_stay_within_the_terminal(width, longest):
+    checks = [passing(name) for name in ("a", "b" * longest)] + [replace(undecided(), name="c"), skipped("d"), failing("e")]
+    lines = [check_line(report(check).checks[0], Look(width), longest).splitlines() for check in checks]
+    ends = {(line[0] if "elements" in line[0] else line[1]).index(" elements") for line in (lines[0], lines[1], lines[2], lines[4])}
+    assert len(ends) == 1
+    assert all(cell_len(text) <= width for found in lines for text in found)
+
+
+def test_a_skips_reason_begins_where_the_other_lines_say_what_they_see():
+    width = name_width(["linear[device=cpu]", "linear[device=cuda]"])
+    passed = check_line(report(passing("linear[device=cpu]")).checks[0], Look(100), width)
+    missed = check_line(report(skipped("linear[device=cuda]")).checks[0], Look(100), width)
+    assert missed.index("no CUDA") == passed.index("sees ")
+
+
+def test_a_long_reason_begins_further_left():
+    check = replace(skipped("d"), reason="no CUDA device, required by --require-device cuda")
+    assert shown(check, Look(80)).rstrip().endswith(check.reason) and len(shown(check, Look(80)).splitlines()) == 1
+
+
+def test_a_name_without_room_has_a_line_of_its_own():
+    first, second = shown(passing("n" * 60), Look(80)).splitlines()
+    assert first == "PASS  " + "n" * 60 and second.split() == ["62", "elements", "sees", "3.1e-10"]

@@ -1,11 +1,12 @@
 import math
 
 import pytest
-from factories import comparison, entry
+from factories import comparison, entry, of_every_outcome, report
 
 from gradverify.report.look import Look
 from gradverify.report.terminal.canvas import paint
 from gradverify.report.terminal.table import table
+from gradverify.report.terminal.view import render
 
 
 def shown(compared, look=None):
@@ -47,6 +48,41 @@ def test_a_ratio_to_no_tolerance_is_infinite(tolerance, analytic, expected):
 @pytest.mark.parametrize("outcome", ["undecided", "kink", "jump", "staircase"])
 def test_an_outcome_that_has_no_ratio_is_named_instead(outcome):
     assert row(outcome=outcome)[-1] == outcome
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_every_outcome_reads_well(golden, width):
+    golden(f"outcomes-{width}.txt", render(report(of_every_outcome()), Look(width, verbosity=1)))
+
+
+def test_the_place_of_the_ratio_is_red_only_where_something_is_wrong():
+    coloured = Look(80, color=True)
+    assert "\x1b[33mstaircase" in shown(comparison(worst=(entry(outcome="staircase"),)), coloured)
+    assert "\x1b[1;31m    2e+06" in shown(comparison(worst=(entry(),)), coloured)
+
+
+def test_given_numbers_have_no_output_and_are_what_was_expected():
+    lines = shown(comparison("GV107", output=None, worst=(entry((), (1,), 0.5, 0.6, bar=5.3e-16),))).splitlines()
+    assert lines[1].split() == ["input", "analytic", "expected", "error", "error", "tolerance"]
+    assert lines[2].split()[:3] == ["x[1]", "0.5", "0.6"]
+
+
+def test_given_numbers_that_are_uncertain_have_their_bar():
+    text = shown(comparison("GV107", output=None, worst=(entry((), (1,), 0.5, 0.6, bar=1e-4),)))
+    assert "expected ± bar" in text and "0.6 ±0.0001" in text
+
+
+@pytest.mark.parametrize("bar, is_shown", [(7e-13, False), (9e-13, True), (math.inf, True), (math.nan, True)])
+def test_a_bar_of_rounding_only_is_not_shown(bar, is_shown):
+    text = shown(comparison(worst=(entry(bar=bar),)))
+    assert ("±" in text.splitlines()[-1]) is is_shown and ("numeric ± bar" in text) is is_shown
+
+
+@pytest.mark.parametrize("width", [72, 80, 120])
+def test_a_long_input_without_an_output_folds(width):
+    compared = comparison("GV107", input="projection_weight_of_the_second_attention_head", output=None, worst=(entry((), (1023, 4095)),))
+    text = paint(table(compared, Look(width)), Look(width))
+    assert "0.785398" in text and all(len(line) <= width for line in text.splitlines())
 
 
 def test_nan_and_inf_are_written_out():

@@ -35,7 +35,7 @@ def test_no_framed_line_is_wider_than_the_terminal(width):
 @pytest.mark.parametrize("width", [40, 72, 80, 100, 120])
 def test_names_fold_but_numbers_are_never_cut(width):
     text = render(report(extreme()), Look(width))
-    for figure in ("-1.2345678e-05", "-1.2345679e-05", "±1.2e-300", "-1.23456e-305", "±inf", "non-finite", "1048576"):
+    for figure in ("-1.2345678e-05", "-1.2345679e-05", "±1.2e-16", "-1.23456e-305", "±inf", "non-finite", "1048576"):
         assert figure in text.split() or any(figure in line for line in text.splitlines()), figure
     assert "…" not in text.replace("… and 2 more of 1048576", "")
 
@@ -111,5 +111,6 @@ def test_panels_are_for_what_makes_the_run_red():
 def test_what_was_not_run_is_listed_under_v_and_counted_always():
     left_out = result("late", "not_run", reason="left out after the first failure (-x)")
     assert check_line(left_out, Look(100)) == ""
-    assert check_line(left_out, Look(100, verbosity=1)).startswith("NOT RUN    late  left out after the first failure (-x)")
+    assert check_line(left_out, Look(100, verbosity=1)).split("\n")[0].split(maxsplit=3) == [
+        "NOT", "RUN", "late", "left out after the first failure (-x)"]
     assert "1 not run" in closing(report(failing(), left_out), Look(100))

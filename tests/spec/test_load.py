@@ -73,7 +73,7 @@ FAULTS = [  # the spec, with « where each problem is expected; the words of its
     (check("seed: «1.5"), "expected an integer, got 1.5"),
     (check("strict: «on"), "true or false, got 'on' write true or false"),
     (check("vmap: «yes"), "auto, true or false write true or false"),
-    (check("dtype: «flaot32"), "unknown value 'flaot32'; did you mean 'float32'? allowed"),
+    (check("dtype: «flaot32"), "unknown value 'flaot32'; did you mean 'float32'?"),
     (check("device: «gpu"), "cpu, cuda"),
     (check("mode: «entires"), "did you mean 'entries'?"),
     (check("expect: «fial"), "did you mean 'fail'?"),

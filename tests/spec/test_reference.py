@@ -29,8 +29,8 @@ def test_every_table_row_has_the_columns_of_its_head() -> None:
 
 
 def test_its_examples_are_specs(tmp_path: Path) -> None:
-    examples = re.findall(r"```yaml\n(.*?)```", reference(), re.DOTALL)
-    assert len(examples) == 2
+    *examples, wrong = re.findall(r"```yaml\n(.*?)```", reference(), re.DOTALL)
+    assert len(examples) == 2 and len(loaded(wrong, tmp_path).problems) == 2
     for example in examples:
         problems = loaded(example.replace("function: mm", "function: my:mm"), tmp_path).problems
         assert problems == (), "\n".join(map(str, problems))

@@ -16,10 +16,10 @@ HEIGHT = 50
 
 
 def paint(pieces: Iterable[RenderableType], look: Look) -> str:
-    """Every piece on lines of its own. Text is wrapped, but left on one line in the plain format and where it is marked `no_wrap`."""
+    """Every piece on lines of its own. Text is wrapped, unless it is marked `no_wrap` or the look says that nothing is."""
     console = _console(look)
     for piece in pieces:
-        console.print(piece, soft_wrap=isinstance(piece, Text) and (not look.boxes or bool(piece.no_wrap)))
+        console.print(piece, soft_wrap=isinstance(piece, Text) and (not look.wrap or bool(piece.no_wrap)))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     return text if look.color else "".join(line.rstrip() + "\n" for line in text.splitlines())
 
@@ -30,8 +30,16 @@ def _console(look: Look) -> Console:
         color_system="standard" if look.color else None, legacy_windows=False, markup=False, emoji=False, highlight=False, _environ={})
 
 
-def indented(text: Text, spaces: int, look: Look) -> RenderableType:
-    """The text moved right; what is wrapped stays under it."""
-    if look.boxes:
+def indented(text: Text, spaces: int, look: Look, code: bool = False) -> RenderableType:
+    """The text moved right; what is wrapped stays under it. Code is wrapped in frames only."""
+    if look.boxes or (look.wrap and not code):
         return Padding(text, (0, 0, 0, spaces))
-    return Text("\n").join(Text.assemble(" " * spaces, line) for line in text.split("\n"))
+    moved = Text("\n").join(Text.assemble(" " * spaces, line) for line in text.split("\n"))
+    moved.no_wrap = True
+    return moved
+
+
+def uncut(text: Text, look: Look) -> Text:
+    """The text on one line in the plain format, for ids and places that are searched for or copied."""
+    text.no_wrap = not look.boxes
+    return text

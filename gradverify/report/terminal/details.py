@@ -8,19 +8,22 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from gradverify.model.case import Json
-from gradverify.model.result import CaseResult, Comparison, RuleRun
+from gradverify.model.result import Calls, CaseResult, Comparison, RuleRun
 from gradverify.report.look import Look
 from gradverify.report.names import clean, one_line, output
-from gradverify.report.numbers import bar, counted, error, ratio
+from gradverify.report.numbers import bar, counted, error, ratio, seconds
 from gradverify.report.terminal.canvas import indented
-from gradverify.report.terminal.line import INDENT
+
+KINK = "at a kink the slopes on both sides differ: backward passes with either of them, or with one between"
+OPEN = "undecided elements could not be judged: the error bar is wider than the tolerance, or the function steps or is not finite there"
+FEW = "; a check passes with at most one in 10,000 of them (or a single one)"
 
 STATUS = {"ran": "ran", "not_applicable": "not applicable", "ignored": "ignored"}
 
 
-def details(check: CaseResult, look: Look, origins: Mapping[str, str] | None = None) -> Iterator[RenderableType]:
+def details(check: CaseResult, look: Look, indent: int, origins: Mapping[str, str] | None = None) -> Iterator[RenderableType]:
     """`origins`: setting → the place that named it; where it is known, what nobody named is left out."""
-    yield from (indented(Text(line, style="dim"), INDENT, look) for line in _lines(check, look, origins))
+    yield from (indented(Text(line, style="dim"), indent, look) for line in _lines(check, look, origins))
 
 
 def _lines(check: CaseResult, look: Look, origins: Mapping[str, str] | None) -> Iterator[str]:
@@ -32,7 +35,10 @@ def _lines(check: CaseResult, look: Look, origins: Mapping[str, str] | None) -> 
     if check.could_miss:
         yield f"could miss: {clean(check.could_miss)}"
     yield from (_comparison(comparison, look) for comparison in check.comparisons)
-    yield from (_rule(rule) for rule in check.rules)
+    yield from _open(check)
+    yield from (_rule(rule) for rule in sorted(check.rules, key=lambda rule: rule.code))
+    if check.verdict not in ("skip", "not_run"):
+        yield f"in all: {_calls(check.calls)}, {seconds(check.seconds)}"
 
 
 def _settings(check: CaseResult, origins: Mapping[str, str] | None) -> str:
@@ -53,8 +59,8 @@ def _comparison(comparison: Comparison, look: Look) -> str:
     counts = {"wrong": comparison.mismatched, "at a kink": comparison.kinks, "undecided": comparison.undecided,
               "non-finite": comparison.non_finite}
     parts = [counted(comparison.elements, "element"), *(f"{count} {what}" for what, count in counts.items() if count),
-             f"largest error {error(comparison.max_abs_error)} absolute, {error(comparison.max_rel_error)} relative",
-             f"resolves {bar(comparison.resolution)}"]
+             f"largest error {error(comparison.max_abs_error)} absolute, {error(comparison.max_rel_error)} relative"]
+    parts += [f"sees errors above {bar(comparison.resolution)}"] if comparison.resolution else []
     nearest = comparison.worst[0] if comparison.worst else None
     if nearest and nearest.outcome == "pass":
         parts.append(f"the nearest at {ratio(nearest.abs_error, nearest.tolerance)} of its tolerance")
@@ -64,5 +70,17 @@ def _comparison(comparison: Comparison, look: Look) -> str:
 
 
 def _rule(rule: RuleRun) -> str:
-    calls = f", {rule.calls.forward} forward, {rule.calls.backward} backward" if rule.status == "ran" else ""
+    calls = f", {_calls(rule.calls)}" if rule.status == "ran" and rule.calls != Calls() else ""
     return f"{rule.code} {STATUS[rule.status]}{calls}" + (f": {clean(rule.reason)}" if rule.reason else "")
+
+
+def _calls(calls: Calls) -> str:
+    return f"{calls.forward} forward, {calls.backward} backward"
+
+
+def _open(check: CaseResult) -> Iterator[str]:
+    """What the counts of elements that were neither right nor wrong mean, where there are any."""
+    if any(comparison.kinks for comparison in check.comparisons):
+        yield KINK
+    if any(comparison.undecided + comparison.non_finite for comparison in check.comparisons):
+        yield OPEN + (FEW if check.verdict == "pass" else "")

@@ -10,7 +10,7 @@ from rich.text import Text
 from gradverify.model.result import CaseResult, Comparison, Finding, Frame
 from gradverify.report.look import Look
 from gradverify.report.names import clean, one_line, output
-from gradverify.report.terminal.canvas import indented
+from gradverify.report.terminal.canvas import indented, uncut
 from gradverify.report.terminal.error_map import error_map
 from gradverify.report.terminal.table import table
 
@@ -61,16 +61,16 @@ def comparisons_of(found: Finding, check: CaseResult) -> tuple[Comparison, ...]:
 def _source(found: Finding, look: Look) -> Iterator[RenderableType]:
     if found.file is None:
         return
-    yield _place(found.file, found.line)
+    yield uncut(_place(found.file, found.line), look)
     if found.source:
-        yield indented(Text(clean(found.source).strip("\n"), style="cyan"), 4, look)
+        yield indented(Text(clean(found.source).strip("\n"), style="cyan"), 4, look, code=True)
 
 
 def _frames(frames: Sequence[Frame], look: Look) -> Iterator[RenderableType]:
     for frame in frames:
-        yield _place(frame.file, frame.line, frame.function)
+        yield uncut(_place(frame.file, frame.line, frame.function), look)
         if frame.text:
-            yield indented(Text(clean(frame.text).strip(), style="cyan"), 4, look)
+            yield indented(Text(clean(frame.text).strip(), style="cyan"), 4, look, code=True)
 
 
 def _place(file: str, line: int | None, function: str | None = None) -> Text:

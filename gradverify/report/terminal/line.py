@@ -11,32 +11,28 @@ from rich.text import Text
 from gradverify.model.result import CaseResult, Comparison, Finding
 from gradverify.report.look import Look
 from gradverify.report.names import clean, one_line
-from gradverify.report.numbers import bar, seconds
+from gradverify.report.numbers import bar, counted, seconds
 from gradverify.report.terminal import status
 from gradverify.report.terminal.canvas import indented
+from gradverify.report.terminal.columns import COUNT, GAP, Columns
 
 JACOBIAN = ("GV101", "GV111")
 """The rules that compare the elements of the Jacobian; other rules compare the same elements again."""
 
-WIDE = 100
-"""From this width on there is room for the whole sentence about the smallest error."""
-
-INDENT = status.WORD_WIDTH + 2
 NAME_LIMIT = 48
 
 
-def line(check: CaseResult, look: Look, name_width: int = 0) -> Iterator[RenderableType]:
-    """The line, then one indented line for each reason and each warning. `name_width` lines up the names of a run."""
-    name, tail = one_line(check.name), _tail(check, look)
-    head = (status.word(check).ljust(status.WORD_WIDTH) + "  ", status.style(check))
-    room = look.columns - INDENT - 2 - tail.cell_len
-    if cell_len(name) <= room or not look.boxes:
-        pad = max(0, (min(name_width, room) if look.boxes else name_width) - cell_len(name))
-        yield Text.assemble(head, name, " " * (pad + 2), tail)
+def line(check: CaseResult, look: Look, columns: Columns) -> Iterator[RenderableType]:
+    """The line, then one indented line for each reason and each warning."""
+    head, name = (status.word(check).ljust(columns.word - 1) + " ", status.style(check)), one_line(check.name)
+    late = max(0, cell_len(head[0]) - columns.word)     # a word that is wider than its column
+    body = _reason(check, look, columns) if check.verdict in ("skip", "not_run") else _body(check, look, columns)
+    if cell_len(name) + late <= columns.name or not look.boxes:
+        yield Text.assemble(head, name, _without(body, cell_len(name) + late), no_wrap=True)
     else:
         yield Text.assemble(head, name, no_wrap=True)
-        yield indented(tail, INDENT, look)
-    yield from (indented(note, INDENT, look) for note in _notes(check))
+        yield Text.assemble(" " * columns.word, body, no_wrap=True)
+    yield from (indented(note, columns.word, look) for note in _notes(check, look, columns))
 
 
 def name_width(names: Iterable[str]) -> int:
@@ -45,54 +41,83 @@ def name_width(names: Iterable[str]) -> int:
     return max([width for width in widths if width <= NAME_LIMIT], default=0)
 
 
-def _tail(check: CaseResult, look: Look) -> Text:
-    if check.verdict in ("skip", "not_run"):
-        return Text(one_line(check.reason or ""), style="dim")
+def _without(body: Text, taken: int) -> Text:
+    """The rest of a line of which the name has taken the first columns; at least a gap stays."""
+    blank = cell_len(body.plain) - cell_len(body.plain.lstrip())
+    return Text.assemble(" " * GAP, body[blank:]) if taken > blank - GAP else body[taken:]
+
+
+def _reason(check: CaseResult, look: Look, columns: Columns) -> Text:
+    """Where the phrases of other lines begin; as far left of it as the reason needs."""
+    reason = one_line(check.reason or "")
+    left = min(columns.to_phrase, look.columns - columns.word - cell_len(reason))
+    return Text(" " * max(0, left if look.boxes else columns.to_phrase) + reason, style="dim")
+
+
+def _body(check: CaseResult, look: Look, columns: Columns) -> Text:
+    """Everything right of the verdict, blanks in place of the name."""
     shown = judged_comparisons(check)
     elements = sum(comparison.elements for comparison in shown)
     calls = check.calls.forward + check.calls.backward
     noun, times = "element " if elements == 1 else "elements", "call " if calls == 1 else "calls"
-    phrase, width = _phrase(check, shown, look), 36 if look.width >= WIDE else 16
-    return Text(f"{elements:>6} {noun}  {phrase:<{width}}  {calls:>5} {times}  {seconds(check.seconds):>7}")
+    text = f"{elements:>{columns.name + GAP + COUNT}} {noun}  {_phrase(check, shown, columns.phrase):<{columns.phrase}}"
+    text += f"  {calls:>5} {times}" if columns.calls else ""
+    text += f"  {seconds(check.seconds):>7}" if columns.seconds else ""
+    return Text(text + _beside(check, look, columns))
 
 
 def judged_comparisons(check: CaseResult) -> tuple[Comparison, ...]:
-    """The comparisons whose elements the line counts: those of the Jacobian, or all where there are none."""
-    jacobian = tuple(comparison for comparison in check.comparisons if comparison.rule in JACOBIAN)
-    return jacobian or check.comparisons
+    """The comparisons whose elements the line counts: of a failure, those of the rules that failed; among them the Jacobian's, or all without any."""
+    failed = {finding.code for finding in check.findings if finding.severity == "error"}
+    own = tuple(comparison for comparison in check.comparisons if comparison.rule in failed)
+    among = own or check.comparisons
+    return tuple(comparison for comparison in among if comparison.rule in JACOBIAN) or among
 
 
-def _phrase(check: CaseResult, shown: tuple[Comparison, ...], look: Look) -> str:
+def _phrase(check: CaseResult, shown: tuple[Comparison, ...], width: int) -> str:
     if check.verdict == "pass":
-        return _resolution(shown, look) + _undecided(shown)
+        return _fitting(width, *_seen(shown))
     if check.verdict == "undecided":
-        return _undecided(shown).removeprefix(", ") or "undecided"
-    codes = dict.fromkeys(_title(finding) for finding in check.findings if finding.severity == "error")
-    return ", ".join(codes)
+        return _fitting(width, _open(shown), _open(shown).split(", ")[-1]) or "undecided"
+    errors = [finding for finding in check.findings if finding.severity == "error"]
+    return _fitting(width, ", ".join(dict.fromkeys(map(_title, errors))), ", ".join(dict.fromkeys(finding.code for finding in errors)))
 
 
-def _resolution(shown: tuple[Comparison, ...], look: Look) -> str:
+def _fitting(width: int, *texts: str) -> str:
+    """The first that fits, else the last."""
+    return next((text for text in texts if cell_len(text) <= width), texts[-1])
+
+
+def _seen(shown: tuple[Comparison, ...]) -> tuple[str, ...]:
+    """Nothing where the resolution is 0: every gradient is, and no error was too small to see."""
     if not sum(comparison.elements for comparison in shown):
-        return "nothing to compare"
-    smallest = bar(max(comparison.resolution for comparison in shown))
-    return f"would have seen errors above {smallest}" if look.width >= WIDE else f"resolves {smallest}"
+        return "nothing to compare", "nothing"
+    smallest = max(comparison.resolution for comparison in shown)
+    return (f"would have seen errors above {bar(smallest)}", f"sees {bar(smallest)}") if smallest else ("",)
 
 
-def _undecided(shown: tuple[Comparison, ...]) -> str:
-    count = sum(comparison.undecided + comparison.non_finite for comparison in shown)
-    return f", {count} undecided" if count else ""
+def _open(shown: tuple[Comparison, ...]) -> str:
+    """What was compared but not judged: `3 kinks, 14 undecided`."""
+    kinks = sum(comparison.kinks for comparison in shown)
+    undecided = sum(comparison.undecided + comparison.non_finite for comparison in shown)
+    return ", ".join([counted(kinks, "kink")] * bool(kinks) + [f"{undecided} undecided"] * bool(undecided))
+
+
+def _beside(check: CaseResult, look: Look, columns: Columns) -> str:
+    """The open elements of a pass, at the end of its line, where there is room."""
+    text = _open(judged_comparisons(check)) if check.verdict == "pass" else ""
+    return f"  {text}" if text and (not look.boxes or columns.width + GAP + cell_len(text) <= look.columns) else ""
 
 
 def _title(finding: Finding) -> str:
     return f"{finding.code} {finding.name}".strip()
 
 
-def _notes(check: CaseResult) -> Iterator[Text]:
+def _notes(check: CaseResult, look: Look, columns: Columns) -> Iterator[Text]:
     if check.verdict in ("undecided", "error") and check.reason:
         yield Text(clean(check.reason))
-    broken = status.broken_expectation(check)
-    if broken:
-        yield Text(broken, style="red")
+    if check.verdict == "pass" and not _beside(check, look, columns):
+        yield from [Text(text) for text in [_open(judged_comparisons(check))] if text]
     if not status.is_red(check):
         yield from (_warning(finding) for finding in check.findings if finding.severity == "warning" and finding.code not in check.expect)
 

@@ -15,7 +15,7 @@ from gradverify.report.look import Look
 from gradverify.report.names import clean, one_line
 from gradverify.report.reproduce import command
 from gradverify.report.terminal import status
-from gradverify.report.terminal.canvas import indented
+from gradverify.report.terminal.canvas import indented, uncut
 from gradverify.report.terminal.finding import finding
 
 TITLE_FRAME = 6
@@ -30,7 +30,7 @@ def panel(check: CaseResult, argv: Sequence[str], look: Look) -> Iterator[Render
     word, name = Text(status.word(check), style=status.style(check)), Text(one_line(check.name), style="bold")
     title, body = Text.assemble(word, "  ", name), tuple(_body(check, look))
     if not look.boxes:
-        yield Text.assemble("== ", title, " ==")
+        yield uncut(Text.assemble("== ", title, " =="), look)
         yield from body
     elif title.cell_len + TITLE_FRAME <= look.columns:
         yield _framed(title, body, look)
@@ -51,7 +51,8 @@ def _again(check: CaseResult, argv: Sequence[str]) -> Text:
 
 
 def _body(check: CaseResult, look: Look) -> Iterator[RenderableType]:
-    yield Text(f"{one_line(check.function.target)} on {check.device}, {check.dtype}, from {one_line(check.spec.path)}:{check.spec.line}", style="dim")
+    place = f"{one_line(check.function.target)} on {check.device}, {check.dtype}, from {one_line(check.spec.path)}:{check.spec.line}"
+    yield uncut(Text(place, style="dim"), look)
     broken = status.broken_expectation(check)
     if broken:
         yield Text(broken, style="bold red")
@@ -75,4 +76,4 @@ def _printed(check: CaseResult, look: Look) -> Iterator[RenderableType]:
     left = f", the last {len(shown)} lines" if len(shown) < len(lines) else ""
     yield Text("")
     yield Text(f"printed by your code{left}:", style="bold")
-    yield indented(Text("\n".join(shown)), 4, look)
+    yield indented(Text("\n".join(shown)), 4, look, code=True)

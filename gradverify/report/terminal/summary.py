@@ -13,15 +13,15 @@ from gradverify.report.numbers import counted, seconds
 from gradverify.report.reproduce import command
 from gradverify.report.terminal import status
 
-SAID = {"FAIL": "failed", "XPASS": "passed unexpectedly", "ERROR": "could not be judged", "UNDECIDED": "undecided",
-        "PASS": "passed", "XFAIL": "failed as expected", "SKIP": "skipped", "NOT RUN": "not run"}
+SAID = {"FAIL": "failed", "XPASS": "passed unexpectedly", "ERROR": "could not be judged", "REQUIRED": "skipped though required",
+        "UNDECIDED": "undecided", "PASS": "passed", "XFAIL": "failed as expected", "SKIP": "skipped", "NOT RUN": "not run"}
 """What is said of each kind of outcome, worst first."""
 
 
 def summary(report: Report) -> Iterator[RenderableType]:
     """The counts as the last line, or the first failure's command where there is one."""
     if report.crashed:
-        yield Text(f"gradverify itself failed: {clean(report.crashed)}", style="bold red")
+        yield Text(f"gradverify itself failed: {clean(report.crashed)}", style="bold red", no_wrap=True)
     yield _counts(report)
     first = next((check for check in report.checks if status.is_red(check)), None)
     if first is not None:
@@ -31,13 +31,13 @@ def summary(report: Report) -> Iterator[RenderableType]:
 
 def _counts(report: Report) -> Text:
     """One line, however narrow: whoever reads the last line reads all of it."""
-    words = [status.word(check) for check in report.checks]
+    words = [status.outcome(check) for check in report.checks]
     parts = [Text(f"{words.count(word)} {said}", style=status.STYLES[word]) for word, said in SAID.items() if word in words]
     if report.summary.warnings:
         parts.append(Text(counted(report.summary.warnings, "warning"), style="yellow"))
     if report.selection.deselected:
         parts.append(Text(f"{report.selection.deselected} deselected", style="dim"))
-    if not any(word not in ("SKIP", "NOT RUN") for word in words):
+    if not any(word not in ("SKIP", "REQUIRED", "NOT RUN") for word in words):
         parts.insert(0, Text("nothing was checked", style="bold yellow"))
     head = Text("interrupted: ", style="bold red") if report.interrupted else Text()
     return Text.assemble(head, Text(", ").join(parts), f" in {seconds(report.duration_s)}", no_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -25,14 +26,19 @@ COUNTED_AS = {"mismatch": "mismatched", "kink": "kinks", "undecided": "undecided
               "non_finite": "non_finite"}
 """The field of Comparison that counts each outcome."""
 
-HEADERS = ("output", "input", "analytic", "numeric", "absolute error", "relative error", "error {0} tolerance")
+OPEN = ("kink", "jump", "staircase", "undecided", "non-finite")
+"""Outcomes in the place of a ratio: what such an element is, where it is neither right nor wrong by so much."""
+
+ROUNDING = 1e-12
+"""Of the value: a bar below it is the rounding of its last digits, and says nothing to a reader."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Widths of the seven columns, the gap between them, and whether a bar stands beside its number or below it."""
+    """Widths of the columns (`names` of them are names), the gap between them, and whether a bar stands beside its number or below it."""
 
     widths: tuple[int, ...]
+    names: int
     gap: int
     beside: bool
 
@@ -43,23 +49,32 @@ def table(comparison: Comparison, look: Look) -> Iterator[RenderableType]:
     if not shown:
         return
     rows = [_cells(entry, comparison, look) for entry in shown]
-    layout = _layout(_headers(look), rows, look.columns - (FRAME if look.boxes else 0))
-    yield _grid(_headers(look), rows, layout, look)
+    headers = _headers(comparison, any(_shows_bar(entry) for entry in shown), look)
+    layout = _layout(headers, rows, look.columns - (FRAME if look.boxes else 0))
+    yield _grid(headers, rows, layout, look)
     more = _alike(comparison, shown) - len(shown)
     if more > 0:
         yield Text(f"{look.glyphs.dots} and {more} more of {comparison.elements}", style="dim")
 
 
-def _headers(look: Look) -> tuple[str, ...]:
-    numeric = f"numeric {look.glyphs.plus_minus} bar"
-    return tuple(header.format(look.glyphs.divided_by) if header != "numeric" else numeric for header in HEADERS)
+def _headers(comparison: Comparison, bars: bool, look: Look) -> tuple[str, ...]:
+    """A comparison over all outputs together is with given numbers: it has no output to name, and they are what was expected."""
+    names, values = (("input",), "expected") if comparison.output is None else (("output", "input"), "numeric")
+    values += f" {look.glyphs.plus_minus} bar" if bars else ""
+    return (*names, "analytic", values, "absolute error", "relative error", f"error {look.glyphs.divided_by} tolerance")
 
 
 def _cells(entry: Entry, comparison: Comparison, look: Look) -> tuple[str, ...]:
     analytic, numeric = numbers.pair(entry.analytic, entry.numeric)
-    uncertain = f" {look.glyphs.plus_minus}{numbers.bar(entry.bar)}" if entry.bar != 0 else ""
-    return (output_element(entry, comparison.output), input_element(entry, comparison.input), analytic, numeric + uncertain,
-            numbers.error(entry.abs_error), numbers.error(entry.rel_error), _verdict(entry))
+    uncertain = f" {look.glyphs.plus_minus}{numbers.bar(entry.bar)}" if _shows_bar(entry) else ""
+    names = () if comparison.output is None else (output_element(entry, comparison.output),)
+    return (*names, input_element(entry, comparison.input), analytic, numeric + uncertain, numbers.error(entry.abs_error),
+            numbers.error(entry.rel_error), _verdict(entry))
+
+
+def _shows_bar(entry: Entry) -> bool:
+    size = max(abs(entry.analytic), abs(entry.numeric))
+    return entry.bar != 0 and not (math.isfinite(entry.bar) and entry.bar <= ROUNDING * size)
 
 
 def _verdict(entry: Entry) -> str:
@@ -77,12 +92,13 @@ def _alike(comparison: Comparison, shown: Sequence[Entry]) -> int:
 
 def _layout(headers: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> Layout:
     """The first arrangement whose names keep a comfortable width; the tightest where none does."""
-    names = [_widest([headers[i]], [row[i] for row in rows]) for i in (0, 1)]
-    tightest = Layout((), 1, False)
+    count = headers.index("analytic")
+    names = [_widest([headers[i]], [row[i] for row in rows]) for i in range(count)]
+    tightest = Layout((), count, 1, False)
     for gap, beside in ((2, True), (1, True), (1, False)):
-        figures = [_figure(headers[i], [row[i] for row in rows], beside) for i in range(2, len(headers))]
+        figures = [_figure(headers[i], [row[i] for row in rows], beside) for i in range(count, len(headers))]
         left = room - sum(figures) - gap * (len(headers) - 1)
-        tightest = Layout((*_share(names, left), *figures), gap, beside)
+        tightest = Layout((*_share(names, left), *figures), count, gap, beside)
         if left >= sum(min(name, COMFORTABLE_NAME) for name in names):
             return tightest
     return tightest
@@ -90,18 +106,20 @@ def _layout(headers: Sequence[str], rows: Sequence[Sequence[str]], room: int) ->
 
 def _figure(header: str, cells: Sequence[str], beside: bool) -> int:
     """The width of a column of numbers: a header folds between its words, a number only before its bar."""
-    return _widest(header.split() if not header.startswith("numeric") or not beside else [header],
-                   cells if beside else [word for cell in cells for word in cell.split()])
+    whole = beside and header.endswith(" bar")
+    return _widest([header] if whole else header.split(), cells if beside else [word for cell in cells for word in cell.split()])
 
 
 def _widest(*groups: Sequence[str]) -> int:
     return max(cell_len(text) for group in groups for text in group)
 
 
-def _share(names: Sequence[int], room: int) -> tuple[int, int]:
-    """What is left for the two columns of names: the shorter one first gets what it needs, up to half."""
+def _share(names: Sequence[int], room: int) -> tuple[int, ...]:
+    """What is left for the columns of names: the shorter of two first gets what it needs, up to half."""
     if sum(names) <= room:
-        return names[0], names[1]
+        return tuple(names)
+    if len(names) == 1:
+        return (max(room, SMALLEST_NAME),)
     half = max(room // 2, SMALLEST_NAME)
     if names[0] <= half:
         return names[0], max(room - names[0], SMALLEST_NAME)
@@ -114,8 +132,9 @@ def _grid(headers: Sequence[str], rows: Sequence[Sequence[str]], layout: Layout,
     grid = Table(box=SIMPLE_HEAD if look.boxes and not look.ascii else None, padding=(0, layout.gap - 1 if look.boxes and not look.ascii else
                  layout.gap, 0, 0), show_edge=False, pad_edge=False, header_style="dim")
     for place, (header, width) in enumerate(zip(headers, layout.widths, strict=True)):
-        is_name = place < 2
+        is_name = place < layout.names
         grid.add_column(Text(header), width=width, justify="left" if is_name else "right", overflow="fold", style="cyan" if is_name else "")
     for row in rows:
-        grid.add_row(*(Text(cell, style="bold red" if place == len(row) - 1 else "") for place, cell in enumerate(row)))
+        last = "bold red" if row[-1] not in OPEN else "yellow"
+        grid.add_row(*(Text(cell, style=last if place == len(row) - 1 else "") for place, cell in enumerate(row)))
     return grid

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.text import Text
 
 from gradverify.model.report import Report
 from gradverify.model.result import CaseResult
 from gradverify.report.look import Look
+from gradverify.report.names import one_line
 from gradverify.report.terminal import status
 from gradverify.report.terminal.canvas import paint
+from gradverify.report.terminal.columns import fitted
 from gradverify.report.terminal.details import details
 from gradverify.report.terminal.line import line, name_width
 from gradverify.report.terminal.panel import panel
@@ -32,9 +35,10 @@ def check_line(check: CaseResult, look: Look, name_width: int = 0, origins: Mapp
 
 
 def _line(check: CaseResult, look: Look, name_width: int, origins: Mapping[str, str] | None) -> Iterator[RenderableType]:
-    yield from line(check, look, name_width)
+    columns = fitted(name_width or cell_len(one_line(check.name)), look)
+    yield from line(check, look, columns)
     if look.verbosity > 0:
-        yield from details(check, look, origins)
+        yield from details(check, look, columns.word, origins)
 
 
 def closing(report: Report, look: Look) -> str:

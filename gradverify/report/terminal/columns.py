@@ -1,0 +1,49 @@
+"""The columns right of the names: the widest arrangement that fits beside the longest name of a run, so that all of its lines align."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradverify.report.look import Look
+from gradverify.report.terminal.status import WORD_WIDTH
+
+GAP = 2
+COUNT, NOUN = 6, len(" elements")
+CALLS, SECONDS = 5 + len(" calls"), len("1234.5 s") - 1
+SHORT_WORD = len("XPASS") + 1
+"""All verdicts but the rare UNDECIDED and NOT RUN, which move their own name to the right."""
+
+SENTENCE, TITLE, FIGURE = len("would have seen errors above 3.1e-10"), len("nothing to compare"), len("sees 3.1e-10")
+"""Widths of the phrase: the whole sentence; a code with its name; no more than a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """`word`, `name` and `phrase` are widths; calls and seconds are left out where there is no room for them."""
+
+    word: int
+    phrase: int
+    calls: bool = True
+    seconds: bool = True
+    name: int = 0
+
+    @property
+    def to_phrase(self) -> int:
+        """From the beginning of the name to the beginning of the phrase."""
+        return self.name + GAP + COUNT + NOUN + GAP
+
+    @property
+    def width(self) -> int:
+        """Of the whole line."""
+        return self.word + self.to_phrase + self.phrase + self.calls * (GAP + CALLS) + self.seconds * (GAP + SECONDS)
+
+
+FORMS = (
+    Columns(WORD_WIDTH + GAP, SENTENCE), Columns(WORD_WIDTH + GAP, TITLE), Columns(WORD_WIDTH + GAP, FIGURE), Columns(SHORT_WORD, FIGURE),
+    Columns(SHORT_WORD, FIGURE, calls=False), Columns(SHORT_WORD, FIGURE, calls=False, seconds=False))
+
+
+def fitted(name_width: int, look: Look) -> Columns:
+    """The first form that fits; in the narrowest one the names get what is left."""
+    form = next((form for form in FORMS if form.width + name_width <= look.columns), FORMS[-1])
+    return Columns(form.word, form.phrase, form.calls, form.seconds, min(name_width, look.columns - form.width))

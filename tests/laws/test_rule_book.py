@@ -1,0 +1,98 @@
+"""Rules, pages, gallery and specs/gallery match one to one; every rule catches its fault and spares its twin."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+import gradverify
+from gradverify.functions.catalogue import BUILTINS
+from gradverify.model.case import Case
+from gradverify.model.report import Gate, judged
+from gradverify.rules.catalogue import codes, rule, rules
+from gradverify.running.inline import run_case
+from gradverify.spec.load import load
+from gradverify.verify import ORDER
+
+PACKAGE = Path(gradverify.__file__).parent
+SPECS = PACKAGE.parent / "specs" / "gallery"
+TESTS = Path(__file__).parents[1]
+FILES = sorted(path for path in (PACKAGE / "rules").glob("gv*.py"))
+PARTS = ("What.", "Why it matters.", "How it is measured.", "How to repair.", "Example.")
+RAISED = {"GV001", "GV002", "GV003"}        # found where user code is called, not by a rule of their own
+
+
+def cases() -> list[Case]:
+    loaded = load(sorted(SPECS.glob("*.yaml")), builtins={name: builtin.parameters for name, builtin in BUILTINS.items()}, codes=codes())
+    assert not loaded.problems
+    return list(loaded.cases)
+
+
+CASES = cases()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_page_begins_with_the_code_and_the_name_of_its_file_and_has_all_parts(path):
+    page = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    number, name = re.fullmatch(r"gv(\d{3})_(\w+)", path.stem).groups()
+    assert re.match(rf"GV{number} {name.replace('_', '-')}: \S.*\n\n", page)
+    assert [page.count(f"\n{part}") for part in PARTS] == [1] * len(PARTS)
+    assert [page.index(f"\n{part}") for part in PARTS] == sorted(page.index(f"\n{part}") for part in PARTS)
+
+
+def test_the_catalogue_reads_what_the_files_say():
+    assert codes() == tuple(f"GV{path.stem[2:5]}" for path in FILES)
+    assert [info.code for info in rules()] == list(codes())
+    for info in rules():
+        module = importlib.import_module(f"gradverify.rules.{info.module}")
+        assert info.page == ast.get_docstring(ast.parse(Path(module.__file__).read_text(encoding="utf-8")))
+        assert info.severity == getattr(module, "SEVERITY", "error")
+        assert info.catches == getattr(module, "CATCHES", None)
+        assert info.page.startswith(f"{info.code} {info.name}: {info.message}\n")
+    assert rule("gv101") == rule("GV101") != rule("GV102")
+    assert rule("GV999") is None
+
+
+def test_every_rule_is_asked_and_every_asked_one_exists():
+    assert sorted(ORDER) == sorted(set(codes()) - RAISED)
+    for info in rules():
+        module = importlib.import_module(f"gradverify.rules.{info.module}")
+        assert (hasattr(module, "check") and hasattr(module, "applies")) == (info.code not in RAISED)
+
+
+def test_every_rule_on_values_and_contracts_names_its_own_fault_in_the_gallery():
+    caught = {info.code: info.catches for info in rules() if not info.code.startswith("GV0")}
+    assert all((PACKAGE / "gallery" / f"{name}.py").is_file() for name in caught.values())
+    assert len(set(caught.values())) == len(caught)
+    assert all(info.catches is None for info in rules() if info.code.startswith("GV0"))
+
+
+def test_every_rule_has_its_specs_and_every_rules_spec_its_rule():
+    assert sorted(path.stem for path in SPECS.glob("gv*.yaml")) == [path.stem for path in FILES]
+
+
+def test_every_rule_has_its_tests():
+    tested = {path.stem.removeprefix("test_")[:5] for path in (TESTS / "rules").glob("test_gv*.py")}
+    assert {path.stem[:5] for path in FILES} - tested == set()
+
+
+@pytest.mark.parametrize("info", [info for info in rules() if info.catches], ids=lambda info: info.code)
+def test_a_rule_catches_its_fault_with_exactly_its_code_and_spares_the_twin(info):
+    own = [case for case in CASES if Path(case.spec.path).stem == info.module]
+    faulty = [case for case in own if case.target == f"gradverify.gallery.{info.catches}:Faulty"]
+    right = [case for case in own if case.target == f"gradverify.gallery.{info.catches}:Right"]
+    assert faulty and right
+    for case in faulty:
+        assert {(finding.code, finding.severity) for finding in run_case(case).findings} == {(info.code, info.severity)}
+    for case in right:
+        result = run_case(case)
+        assert (result.verdict, result.findings) == ("pass", ())
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.settings.device == "cpu"], ids=lambda case: case.id)
+def test_every_spec_of_the_gallery_comes_out_as_it_expects(case):
+    assert judged(run_case(case), Gate()).ok

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from live import Oracles, check, codes, evidence, fixed, message, randn
+
+from gradverify.subject.failure import UserCodeError
+from oracles import handmade
+
+HERE = "oracles.handmade"
+
+
+def checked(name, function=handmade.standard_score, *values):
+    return check(function, *(values or (randn(5),)), oracles=Oracles(gradient=f"{HERE}:{name}"))
+
+
+@pytest.mark.parametrize("name", ["numpy_gradient", "torch_gradient", "local_numpy_gradient", "writes_into_its_arguments"])
+def test_a_right_gradient_agrees_in_numpy_and_in_torch(name):
+    """x.std() means the population's deviation on an array and the sample's on a tensor: each must get its own type."""
+    result = checked(name)
+    assert (result.verdict, codes(result)) == ("pass", set())
+    compared, = (each for each in result.comparisons if each.rule == "GV107")
+    assert (compared.elements, compared.mismatched, compared.output) == (5, 0, None)
+
+
+def test_the_trap_of_std_is_a_trap():
+    """Guards the test above: with the other library's deviation the numbers differ."""
+    assert codes(checked("methods_only")) == {"GV107"}
+
+
+def test_a_wrong_gradient_is_told_by_name():
+    result = checked("wrong_gradient")
+    assert codes(result) == {"GV107"}
+    assert f"gradient {HERE}:wrong_gradient" in message(result, "GV107")
+
+
+@pytest.mark.parametrize(("name", "said"), [
+    ("raises", "raised ValueError: no such case"),
+    ("too_many", "returned 2 gradients for 1 inputs"),
+    ("wrong_shape", "shape [1] for an input of shape [5]"),
+    ("text", "returned a str"),
+    ("mapping", "returned a dict"),
+    ("complex_gradient", "complex gradient for a real input"),
+])
+def test_an_oracle_that_does_not_fit_is_blamed_as_the_oracle(name, said):
+    result = checked(name)
+    assert (result.verdict, codes(result)) == ("error", {"GV002"})
+    assert f"gradient {HERE}:{name}" in message(result, "GV002")
+    assert said in message(result, "GV002")
+    frames = result.findings[0].frames
+    assert [frame.function for frame in frames] == (["raises"] if name == "raises" else [])
+
+
+@pytest.mark.parametrize("name", ["product_gradients", "product_gradients_of_differentiable_inputs", "product_gradient_of_one"])
+def test_gradients_come_one_per_argument_or_one_per_differentiable_input(name):
+    index = fixed(torch.tensor([0, 2, 2]))
+    seen = evidence(handmade.product, randn(4), torch.tensor(3.0, dtype=torch.float64), index, oracles=Oracles(gradient=f"{HERE}:{name}"))
+    assert {place: tally.elements for place, tally in seen.hand_written.items()} == ({0: 4} if "one" in name else {0: 4, 1: 1})
+    assert all(tally.counts[0] == tally.elements for tally in seen.hand_written.values())
+
+
+def test_a_gradient_of_several_outputs_is_not_asked_for():
+    result = check(lambda x: (x, x * 2), randn(3), oracles=Oracles(gradient=f"{HERE}:torch_gradient"))
+    run, = (run for run in result.rules if run.code == "GV107")
+    assert (run.status, result.verdict) == ("not_applicable", "pass")
+
+
+def test_a_missing_oracle_is_the_specs_fault():
+    with pytest.raises(UserCodeError, match="nowhere") as caught:
+        _ = evidence(torch.sin, randn(2), oracles=Oracles(gradient=f"{HERE}:nowhere")).hand_written
+    assert caught.value.code == "GV001"

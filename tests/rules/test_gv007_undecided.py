@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from live import check, codes, message, randn
+
+from rules.functions import square
+
+
+def test_a_step_that_moves_nothing_decides_nothing():
+    result = check(torch.sin, randn(3), eps=1e-30)
+    assert (result.verdict, codes(result)) == ("undecided", {"GV007"})
+    assert "9 of 9 elements" in message(result, "GV007")
+    assert "does not move the input" in message(result, "GV007")
+    assert "leave out `eps`" in result.findings[0].hint
+
+
+def test_one_open_element_of_many_is_let_pass_and_counted():
+    result = check(lambda x: x * 1, torch.tensor([*[1.0] * 4, 1e12], dtype=torch.float64)[:, None].expand(5, 1), eps=1e-6)
+    assert result.verdict == "undecided"        # a column of five
+    one = check(lambda x: x.sum(), torch.tensor([1.0, 1.0, 1e12], dtype=torch.float64), eps=1e-5, atol=1.0)
+    assert (one.verdict, sum(each.undecided for each in one.comparisons)) == ("pass", 1)
+
+
+def test_a_single_element_that_is_open_is_not_a_pass():
+    assert check(torch.sin, torch.tensor(1e12, dtype=torch.float64), eps=1e-6).verdict == "undecided"
+
+
+def test_a_wrong_element_outweighs_open_ones():
+    wrong = square(lambda x, g: x * g)
+    result = check(wrong, torch.tensor([1.0, 1e12, 1e12], dtype=torch.float64), eps=1e-6)
+    assert (result.verdict, codes(result)) == ("fail", {"GV101"})
+
+
+def test_a_warning_does_not_hide_that_nothing_was_decided():
+    saves = square(lambda x, g: 2 * x * g)
+
+    class SavesForNothing(saves):
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output
+
+    result = check(SavesForNothing, randn(3), eps=1e-30)
+    assert result.verdict == "undecided"
+    assert codes(result) == {"GV224", "GV007"}
+
+
+@pytest.mark.parametrize("select", [("GV101",), ("GV1",)])
+def test_selecting_the_comparison_does_not_hide_it_either(select):
+    assert check(torch.sin, randn(3), eps=1e-30, select=select).verdict == "undecided"

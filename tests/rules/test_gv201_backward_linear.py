@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from corpus.functions import SAMPLES
+from live import check, codes, message, randn
+
+from rules.functions import Right, X, Y, product, square
+
+NON_LINEAR = {
+    "ignores it": lambda x, g: 2 * x,
+    "its size": lambda x, g: 2 * x * g.abs(),
+    "its sign": lambda x, g: 2 * x * g.sign(),
+    "clipped": lambda x, g: 2 * x * g.clamp(-10, 10),
+    "clipped by norm": lambda x, g: 2 * x * g / g.norm().clamp_min(1.0),
+    "normalised": lambda x, g: 2 * x * g / g.norm().clamp_min(1e-12),
+    "squared": lambda x, g: 2 * x * g * g,
+    "plus a constant": lambda x, g: 2 * x * g + 1e-3,
+    "small flushed to zero": lambda x, g: 2 * x * torch.where(g.abs() < 1e-6, torch.zeros_like(g), g),
+    "large masked": lambda x, g: 2 * x * g * (g.abs() < 1e3),
+    "positive only": lambda x, g: 2 * x * g.clamp_min(0),
+    "rounded": lambda x, g: 2 * x * g.round(),
+    "float16 inside": lambda x, g: 2 * x * g.half().double(),
+    "exponential": lambda x, g: 2 * x * g.exp(),
+    "largest only": lambda x, g: 2 * x * torch.where(g.abs() == g.abs().max(), g, torch.zeros_like(g)),
+}
+
+
+@pytest.mark.parametrize("backward", NON_LINEAR.values(), ids=NON_LINEAR)
+def test_a_backward_that_is_not_linear_is_found(backward):
+    result = check(square(backward), X)
+    assert (result.verdict, codes(result)) == ("fail", {"GV201"})
+    assert "backward is not linear in grad_output: at x[" in message(result, "GV201")
+
+
+@pytest.mark.parametrize("name", ["ignores it", "its size", "squared", "positive only"])
+def test_it_is_found_in_float32_too(name):
+    assert codes(check(square(NON_LINEAR[name]), X.float(), dtype="float32")) == {"GV201"}
+
+
+def test_after_it_no_jacobian_is_judged():
+    result = check(square(NON_LINEAR["ignores it"]), X)
+    stopped = {run.code: run.reason for run in result.rules if run.code in ("GV101", "GV102", "GV103")}
+    assert stopped == dict.fromkeys(("GV101", "GV102", "GV103"), "backward is not linear")
+    assert result.comparisons == ()
+
+
+def test_the_input_at_fault_is_named():
+    result = check(product(lambda ctx, x, y, g: (g * y, x)), X, Y)
+    assert [found.input for found in result.findings] == ["y"]
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
+def test_right_functions_raise_no_false_alarm(sample):
+    result = check(sample.call, *sample.make(), select=("GV201",), ignore=("GV0",))
+    assert "GV201" not in codes(result)
+
+
+DUST = {
+    "softmax rows summed": lambda x: x.softmax(-1).sum(-1),
+    "softmax rows summed less one": lambda x: x.softmax(-1).sum(-1) - 1,
+    "layer norm summed": lambda x: F.layer_norm(x, (5,)).sum(-1),
+    "group norm summed": lambda x: F.group_norm(x[None], 1).sum(),
+    "batch norm summed": lambda x: F.batch_norm(x, None, None, training=True).sum(0),
+    "norm of a unit vector": lambda x: F.normalize(x).norm(dim=1),
+    "centred and summed": lambda x: (x - x.mean()).sum(),
+    "x times one over x": lambda x: x * (1 / x),
+    "sin squared plus cos squared": lambda x: x.sin() ** 2 + x.cos() ** 2,
+    "far off": lambda x: (x + 1e10) - 1e10,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("function", DUST.values(), ids=DUST)
+def test_gradients_that_are_rounding_throughout_raise_no_false_alarm(function, seed, dtype):
+    result = check(function, randn(3, 5, seed=seed).to(dtype), dtype=str(dtype).removeprefix("torch."), select=("GV201",), ignore=("GV0",))
+    assert "GV201" not in codes(result)
+
+
+def test_a_small_gradient_is_not_dust():
+    assert codes(check(square(lambda x, g: 2 * x * g.abs()), 1e-150 * X)) == {"GV201"}
+    assert "GV201" not in codes(check(Right, 1e-150 * X))
+
+
+def test_complex_cotangents_are_split_too():
+    conjugates = square(lambda x, g: 2 * x.conj() * g.real)
+    assert codes(check(square(lambda x, g: 2 * x.conj() * g), randn(3, dtype=torch.complex128))) == set()
+    assert "GV201" not in codes(check(conjugates, randn(3, dtype=torch.complex128)))      # linear over the reals, and wrong
+    assert codes(check(square(lambda x, g: 2 * x.conj() * g.abs()), randn(3, dtype=torch.complex128))) == {"GV201"}

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from live import case, codes, tensor
+
+from gradverify.model.case import Search
+from gradverify.running.inline import devices, run_case
+
+HERE = Path(__file__).parent
+
+
+def ran(name, **changes):
+    return run_case(case(f"{HERE}/prints.py:{name}", (tensor(2),), **changes))
+
+
+@pytest.mark.parametrize(("name", "said"), [
+    ("by_python", ["by python", "to stderr"]),
+    ("by_descriptor", ["by descriptor", "by error descriptor"]),
+    ("by_logging", ["by logging"]),
+    ("and_raises", ["before it raised"]),
+])
+def test_what_a_check_prints_is_kept_with_it_and_reaches_nobody(name, said, capfd):
+    result = ran(name)
+    assert all(text in (result.captured or "") for text in said)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_silent_check_has_nothing_kept():
+    assert ran("silently").captured is None
+
+
+def test_only_the_end_of_much_is_kept():
+    kept = ran("a_lot").captured
+    assert "line 4999" in kept
+    assert len(kept) < 100_000
+    assert "cut" in kept.splitlines()[0]
+
+
+@pytest.mark.parametrize("name", ["by_c", "by_the_original_stream", "by_descriptor", "by_python"])
+def test_nothing_reaches_the_real_stdout_not_even_late_from_a_buffer(name, tmp_path):
+    """In a process of its own, because stdout must be a file to be buffered by C, as in `gradverify check --format json > report`."""
+    script = (f"import sys; sys.path[:0] = {[str(HERE.parent)]!r}\n"
+              "from live import case, tensor\nfrom gradverify.running.inline import run_case\n"
+              f"result = run_case(case({f'{HERE}/prints.py:{name}'!r}, (tensor(2),)))\n"
+              "print('the report', result.verdict, result.captured is not None)")
+    with (tmp_path / "out").open("w") as out:
+        subprocess.run([sys.executable, "-c", script], stdout=out, timeout=120, check=True)
+    assert (tmp_path / "out").read_text() == "the report pass True\n"
+
+
+def test_printing_works_again_afterwards(capfd):
+    ran("by_python")
+    print("mine")
+    assert capfd.readouterr().out == "mine\n"
+
+
+def test_global_state_is_afterwards_what_it_was():
+    def state():
+        return (torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate(), torch.get_default_dtype(),
+                torch.is_grad_enabled(), list(sys.path), Path.cwd())
+
+    before = state()
+    result = ran("disturbs")
+    assert result.verdict == "pass"
+    assert state() == before
+
+
+def test_a_check_that_cannot_be_prepared_is_a_result_not_an_exception():
+    assert codes(ran("nowhere")) == {"GV001"}
+    result = run_case(case("torch:sin", (tensor(2),), search=Search(imports=("no_such_extension",))))
+    assert (result.verdict, codes(result)) == ("error", {"GV001"})
+    assert sys.path[0] != "no_such_extension"
+
+
+def test_time_is_measured_in_seconds():
+    assert 0 < ran("silently").seconds < 60
+
+
+def test_a_fault_of_our_own_comes_out_and_the_streams_are_put_back(monkeypatch, capfd):
+    monkeypatch.setattr("gradverify.verify.specific", lambda findings: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        ran("by_python")
+    print("mine")
+    assert capfd.readouterr().out == "mine\n"
+
+
+def test_ctrl_c_comes_out(monkeypatch):
+    def interrupted(subject):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gradverify.verify.verify", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ran("silently")
+
+
+def test_the_machine_is_described():
+    assert devices().threads == torch.get_num_threads()
+    assert len(devices().cuda) == (torch.cuda.device_count() if torch.cuda.is_available() else 0)

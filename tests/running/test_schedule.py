@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gradverify.model.case import Case, Settings, SpecPlace
+from gradverify.model.event import CheckFinished, CheckStarted, RunFinished, RunStarted, Selection
+from gradverify.model.report import Gate, fold
+from gradverify.model.result import CaseResult, FunctionInfo
+from gradverify.running.inline import Devices
+from gradverify.running.schedule import run
+
+
+def made(name, **changes):
+    settings = Settings(**{key: changes.pop(key) for key in ("device", "seed") if key in changes})
+    return Case(f"a.yaml::{name}", name, name, SpecPlace("a.yaml", 1), "f", settings=settings, **changes)
+
+
+def result(case, verdict="pass"):
+    return CaseResult(case.id, case.spec, case.name, FunctionInfo(case.target), case.settings.device, case.settings.dtype, 0, {}, verdict,
+                      expect=case.expect)
+
+
+class Runner:
+    """Gives each case the verdict that its name says, or raises; remembers what it was given."""
+
+    def __init__(self):
+        self.cases = []
+
+    def __call__(self, case):
+        self.cases.append(case)
+        if case.name == "interrupt":
+            raise KeyboardInterrupt
+        if case.name == "bug":
+            raise ZeroDivisionError("ours")
+        return result(case, case.name.partition(" ")[0])
+
+
+def events(*cases, cuda=(), gate=None, **options):
+    runner = Runner()
+    seen = list(run(cases, argv=("check",), selection=Selection(("a.yaml",)), runner=runner, probe=lambda: Devices(cuda, 2), gate=gate, **options))
+    return seen, runner
+
+
+def verdicts(seen):
+    return [(event.result.name, event.result.verdict) for event in seen if isinstance(event, CheckFinished)]
+
+
+def code(seen):
+    return fold(seen, Gate(), "0").exit_code
+
+
+def test_a_run_begins_starts_and_finishes_each_check_in_order_and_ends():
+    seen, _ = events(made("pass"), made("fail"))
+    assert [type(event) for event in seen] == [RunStarted, CheckStarted, CheckFinished, CheckStarted, CheckFinished, RunFinished]
+    assert (seen[0].total, seen[0].argv, seen[0].selection.paths) == (2, ("check",), ("a.yaml",))
+    assert verdicts(seen) == [("pass", "pass"), ("fail", "fail")]
+    assert (seen[-1].interrupted, seen[-1].crashed) == (None, None)
+    assert seen[-1].duration_s >= 0
+
+
+def test_events_come_as_they_happen():
+    runner = Runner()
+    stream = run([made("pass"), made("fail")], argv=(), selection=Selection(), runner=runner, probe=lambda: Devices((), 1))
+    next(stream), next(stream)
+    assert runner.cases == []
+    next(stream)
+    assert [case.name for case in runner.cases] == ["pass"]
+
+
+def test_x_stops_at_the_first_check_that_is_not_as_expected():
+    seen, runner = events(made("pass"), made("fail", expect="fail"), made("fail 2"), made("pass 2"), made("fail 3"), exitfirst=True)
+    assert verdicts(seen)[2:] == [("fail 2", "fail"), ("pass 2", "not_run"), ("fail 3", "not_run")]
+    assert [case.name for case in runner.cases] == ["pass", "fail", "fail 2"]
+    assert all(event.result.reason.startswith("-x") for event in seen if isinstance(event, CheckFinished) and event.result.verdict == "not_run")
+    assert code(seen) == 1
+    assert verdicts(events(made("fail"), made("pass"))[0]) == [("fail", "fail"), ("pass", "pass")]
+
+
+def test_x_asks_the_gate():
+    assert verdicts(events(made("undecided"), made("pass"), exitfirst=True)[0])[1] == ("pass", "pass")
+    assert verdicts(events(made("undecided"), made("pass"), exitfirst=True, gate=Gate(undecided="fail"))[0])[1] == ("pass", "not_run")
+
+
+def test_ctrl_c_inside_a_check_leaves_the_rest_not_run_and_exits_with_130():
+    seen, _ = events(made("pass"), made("interrupt"), made("fail"))
+    assert verdicts(seen) == [("pass", "pass"), ("interrupt", "not_run"), ("fail", "not_run")]
+    assert seen[-1].interrupted == 130
+    assert code(seen) == 130
+    assert fold(seen, Gate(), "0").interrupted
+
+
+def test_a_fault_of_our_own_ends_the_run_with_its_traceback_and_exits_with_4():
+    seen, _ = events(made("pass"), made("bug"), made("fail"))
+    assert verdicts(seen) == [("pass", "pass"), ("bug", "not_run"), ("fail", "not_run")]
+    assert "a.yaml::bug" in seen[-1].crashed
+    assert "ZeroDivisionError: ours" in seen[-1].crashed
+    assert code(seen) == 4
+
+
+def test_a_skipped_check_says_why_and_does_not_run():
+    seen, runner = events(made("fail", skip="needs the moon"), made("pass"))
+    assert verdicts(seen) == [("fail", "skip"), ("pass", "pass")]
+    assert seen[2].result.reason == "needs the moon"
+    assert len(runner.cases) == 1
+
+
+def test_when_everything_is_skipped_the_machine_is_not_asked():
+    def asked():
+        raise AssertionError("torch would be imported")
+
+    seen = list(run([made("pass", skip="no")], argv=(), selection=Selection(), runner=Runner(), probe=asked))
+    assert code(seen) == 5
+    assert code(list(run([], argv=(), selection=Selection(), runner=Runner(), probe=asked))) == 5
+
+
+@pytest.mark.parametrize(("case", "cuda", "verdict", "reason"), [
+    (made("pass", device="cuda"), (), "skip", "no CUDA device"),
+    (made("pass", device="cuda"), ("A",), "pass", None),
+    (made("pass", device="cuda:1"), ("A",), "skip", "there is no cuda:1: 1 CUDA device(s) seen"),
+    (made("pass", device="cuda:1"), ("A", "B"), "pass", None),
+    (made("pass", requires=("cuda",)), (), "skip", "no CUDA device"),
+    (made("pass", requires=("cuda",)), ("A",), "pass", None),
+    (made("pass", device="auto"), (), "pass", None),
+    (made("pass", device="cpu"), (), "pass", None),
+])
+def test_a_check_whose_device_is_missing_is_skipped_with_the_reason(case, cuda, verdict, reason):
+    seen, _ = events(case, cuda=cuda)
+    done = seen[2].result
+    assert (done.verdict, done.reason) == (verdict, reason)
+    assert done.missing == ("cuda" if verdict == "skip" else None)
+
+
+def test_a_device_that_must_be_there_makes_the_skip_count():
+    seen, _ = events(made("pass", device="cuda"), made("pass 2"))
+    assert fold(seen, Gate(), "0").exit_code == 0
+    assert fold(seen, Gate(require_device=("cuda",)), "0").exit_code == 3
+
+
+@pytest.mark.parametrize(("cuda", "device"), [((), "cpu"), (("A",), "cuda")])
+def test_an_automatic_device_is_cuda_where_there_is_one(cuda, device):
+    case = made("pass", device="auto")
+    _, runner = events(case, cuda=cuda)
+    assert [each.settings.device for each in runner.cases] == [device]
+    assert replace(runner.cases[0], settings=case.settings) == case

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.autograd import Function
+
+from gradverify.subject.graph import function_classes, tapped
+
+
+class Scale(Function):
+    @staticmethod
+    def forward(ctx, x, factor, index):
+        return x * factor
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output.float() * 2, None, None
+
+
+class Child(Scale):
+    pass
+
+
+class CallsParent(Scale):
+    @staticmethod
+    def backward(ctx, grad_output):
+        return Scale.backward(ctx, grad_output * 3)
+
+
+class WithVjp(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 3
+
+    @staticmethod
+    def vjp(ctx, grad_output):
+        return grad_output * 3
+
+
+class Raises(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 3
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        raise ValueError("no")
+
+
+def x():
+    return torch.ones(2, dtype=torch.float64, requires_grad=True)
+
+
+def record(output, classes=None):
+    sink = []
+    with tapped(function_classes([output]) if classes is None else classes, sink):
+        output.sum().backward()
+    return sink
+
+
+def test_the_classes_in_a_graph_are_found_behind_other_nodes_and_torchs_own_are_not_listed():
+    inner = Scale.apply(x(), 2.0, None)
+    assert set(function_classes([WithVjp.apply(inner.sin()) + inner])) == {Scale, WithVjp}
+    assert function_classes([x() * 2]) == ()
+    assert function_classes([x().detach()]) == ()
+
+
+def test_the_raw_return_is_seen_before_the_engine_casts_it():
+    leaf = x()
+    raw, = record(Scale.apply(leaf, 2.0, torch.tensor([1])))
+    assert raw.cls is Scale
+    assert (raw.returned[0].dtype, leaf.grad.dtype) == (torch.float32, torch.float64)
+    assert raw.needs == (True, False, False)
+    assert raw.edges[0].shape == (2,)
+    assert raw.edges[0].dtype == torch.float64
+    assert all(edge is None for edge in raw.edges[1:])
+
+
+def test_vjp_is_recorded_under_its_own_name_and_restored():
+    before = dict(WithVjp.__dict__)
+    raw, = record(WithVjp.apply(x()))
+    assert raw.returned[0].tolist() == [3, 3]
+    assert dict(WithVjp.__dict__) == before
+
+
+def test_an_inherited_backward_is_recorded_for_the_class_in_the_graph_only():
+    assert [raw.cls for raw in record(Child.apply(x(), 2.0, None))] == [Child]
+    assert "backward" not in Child.__dict__
+    both = record(Child.apply(x(), 2.0, None) + Scale.apply(x(), 2.0, None))
+    assert sorted(raw.cls.__name__ for raw in both) == ["Child", "Scale"]
+    both = record(CallsParent.apply(x(), 2.0, None) + Scale.apply(x(), 2.0, None))
+    assert sorted((raw.cls.__name__, raw.returned[0][0].item()) for raw in both) == [("CallsParent", 6.0), ("Scale", 2.0)]
+
+
+def test_everything_is_restored_when_backward_raises():
+    before = {cls: dict(cls.__dict__) for cls in (Raises, Scale, Child)}
+    output = Raises.apply(Child.apply(x(), 2.0, None)) + Scale.apply(x(), 2.0, None)
+    with pytest.raises(ValueError, match="no"):
+        record(output)
+    assert {cls: dict(cls.__dict__) for cls in before} == before
+
+
+def test_the_numbers_of_backward_are_not_touched():
+    plain, watched = x(), x()
+    Scale.apply(plain, 2.0, None).sum().backward()
+    record(Scale.apply(watched, 2.0, None))
+    assert torch.equal(plain.grad, watched.grad)

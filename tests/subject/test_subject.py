@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from live import check, codes, fixed, randn, subject
+
+from gradverify.evidence import Evidence
+from gradverify.subject.failure import UserCodeError
+
+
+def test_nested_outputs_are_flattened_in_order():
+    live = subject(lambda x: {"a": x * 2, "b": (x.argmax(), None, [x + 1])}, randn(2))
+    outputs = live.forward(live.inputs)
+    assert [type(output) for output in outputs] == [torch.Tensor, torch.Tensor, type(None), torch.Tensor]
+    evidence = Evidence(live)
+    assert evidence.forward.checked == (0, 3)
+
+
+def test_calls_are_counted():
+    live = subject(torch.sin, randn(2))
+    live.forward(live.inputs)
+    live.forward(live.inputs)
+    live.counted_backward()
+    assert (live.calls.forward, live.calls.backward) == (2, 1)
+
+
+def test_gradients_are_on_although_the_caller_switched_them_off():
+    live = subject(torch.sin, randn(2))
+    with torch.no_grad():
+        assert live.forward(live.leaves())[0].requires_grad
+
+
+def test_an_exception_of_the_forward_is_blamed_with_the_users_frames_only():
+    def broken(x):
+        return F.linear(x, torch.ones(7, 7, dtype=x.dtype))
+
+    live = subject(broken, randn(2, 3))
+    with pytest.raises(UserCodeError, match="forward raised RuntimeError") as caught:
+        live.forward(live.inputs)
+    assert caught.value.code == "GV002"
+    assert [frame.function for frame in caught.value.frames] == ["broken"]
+    assert "F.linear" in caught.value.frames[0].text
+
+
+def test_a_list_of_the_spec_is_handed_out_anew_for_each_call():
+    def pops(x, sizes):
+        return x.reshape(sizes.pop(), sizes.pop())
+
+    result = check(pops, randn(6), [2, 3])
+    assert (result.verdict, codes(result)) == ("pass", set())
+
+
+def test_a_written_index_or_statistic_is_put_back_and_then_cloned():
+    def counts(x, seen):
+        seen += 1
+        return x * seen
+
+    live = subject(counts, randn(2), fixed(torch.zeros((), dtype=torch.int64)))
+    evidence = Evidence(live)
+    assert evidence.forward.written == ("seen",)
+    assert live.writes
+    torch.testing.assert_close(evidence.outputs[0].detach(), live.inputs[0])
+    assert live.arguments[1].value.item() == 0
+    assert check(counts, randn(2), fixed(torch.zeros((), dtype=torch.int64))).verdict == "pass"
+
+
+def test_random_functions_draw_the_same_numbers_in_every_forward_and_leave_no_trace():
+    result = check(lambda x: F.dropout(x * 2, 0.5), randn(4, 5))
+    assert (result.verdict, codes(result)) == ("pass", set())
