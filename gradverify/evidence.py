@@ -12,6 +12,7 @@ from gradverify.model.case import Settings
 from gradverify.numerics.columns.tally import Outcome, Pair, Tally
 from gradverify.numerics.exact import add_exact, dust
 from gradverify.numerics.flat import numbers
+from gradverify.numerics.noise import Bits
 from gradverify.numerics.point import UNITS, columns_of
 from gradverify.numerics.rungs import U64
 from gradverify.oracles.finite_difference import WORST, Filled, Jacobian, Wishes, jacobian
@@ -47,6 +48,12 @@ class Evidence:
     def unit(self) -> float:
         """The roundoff of the coarsest differentiable input's dtype."""
         return max((UNITS[x.dtype] for x in self.subject.inputs), default=U64)
+
+    @cached_property
+    def precision(self) -> float:
+        """The roundoff that the forward computes in: of the coarsest dtype of inputs and outputs, or as the outputs' bits show."""
+        seen = [max(UNITS.get(y.dtype, U64), Bits().seen(numbers(y)).unit) for y in self.outputs]
+        return max([self.unit, *seen])
 
     @cached_property
     def empty(self) -> bool:

@@ -79,7 +79,8 @@ class Filled:
         return self._function.inputs
 
     def values(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        return self._function.values(inputs)
+        """With gradients on, as in training."""
+        return self._function.values([x.detach().requires_grad_() for x in inputs])
 
     def vjp(self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None) -> Sequence[Tensor]:
         gradients = self._function.vjp(cotangents) if inputs is None else self._function.vjp_at(inputs, cotangents)

@@ -37,7 +37,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for (index, output), pair in evidence.jacobian.pairs.items():
         bad = [element for element in pair.worst if element.outcome is Outcome.MISMATCH and element.at_kink]
         if bad:
-            low, high = sorted((bad[0].left, bad[0].right))
+            low, high = sorted((bad[0].left + 0.0, bad[0].right + 0.0))        # no −0
             where = place_name(evidence, index, output, bad[0])
             yield Finding("GV104", f"at the kink {where} backward gives {bad[0].analytic:.6g}, which is no slope "
                           f"between {low:.6g} and {high:.6g}, the ones from left and right", input=evidence.inputs[index].name,

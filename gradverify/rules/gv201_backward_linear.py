@@ -32,10 +32,10 @@ from gradverify.subject.draw import generator
 from gradverify.subject.subject import Argument
 
 CATCHES = "mul_ignores_grad_output"
-GROW, SHRINK = -3.0 * 2.0**18, 2.0**-40     # forced factors: signed, far apart, one no power of two
-TOLERANCE = {2.0**-53: 1e-9, 2.0**-24: 3e-5}    # of the gradient's size, by the roundoff of the forward (rules.md)
+FACTORS, FACTORS_16 = (-3.0 * 2.0**18, 2.0**-40), (-12.0, 2.0**-4)  # forced: signed, far apart, one no power of two; the second for 16 bits
+SINGLE, SIXTEEN = 2.0**-24, 2.0**-12    # roundoffs from which a forward computes in float32, in 16 bits
 DUST = 16.0             # roundings of the gradient's natural size ‖v‖‖f‖/‖x‖
-NUDGE = {2.0**-53: 2.0**-40, 2.0**-24: 2.0**-20}        # relative changes of v: far above its roundoff, far below TOLERANCE
+NUDGE = 1 / 32          # of the tolerance, by which v is changed: far above its rounding, and DUST times it stays below the tolerance
 NUDGES = 2
 
 
@@ -47,11 +47,12 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     source = generator(evidence.settings.seed, evidence.subject.case.check, "mask")
     v = evidence.cotangents("linear")
     masks = [torch.randint(0, 2, y.shape, generator=source).to(device=y.device, dtype=y.dtype) for y in evidence.outputs]
+    grow, shrink = FACTORS_16 if evidence.precision > SIXTEEN else FACTORS
     together = evidence.function.vjp([cotangent.clone() for cotangent in v])
-    large = evidence.function.vjp([GROW * cotangent * mask for cotangent, mask in zip(v, masks, strict=True)])
-    small = evidence.function.vjp([SHRINK * cotangent * (1 - mask) for cotangent, mask in zip(v, masks, strict=True)])
+    large = evidence.function.vjp([grow * cotangent * mask for cotangent, mask in zip(v, masks, strict=True)])
+    small = evidence.function.vjp([shrink * cotangent * (1 - mask) for cotangent, mask in zip(v, masks, strict=True)])
     for argument, whole, a, b in zip(evidence.inputs, together, large, small, strict=True):
-        expected, apart = _flat(argument, whole), _flat(argument, a) / GROW + _flat(argument, b) / SHRINK
+        expected, apart = _flat(argument, whole), _flat(argument, a) / grow + _flat(argument, b) / shrink
         worst = _differing(evidence, argument, expected, apart)
         if worst is not None and float((expected - apart)[worst].abs()) > DUST * _noise(evidence, argument, v, expected):
             where = element_name(argument.name, argument.value, worst)
@@ -66,7 +67,7 @@ def _noise(evidence: Evidence, argument: Argument, v: tuple[Tensor, ...], expect
     place, noise = evidence.inputs.index(argument), 0.0
     for nudge in range(NUDGES):
         signs = evidence.cotangents(f"nudge {nudge}")
-        moved = [cotangent + NUDGE[evidence.unit] * cotangent.abs() * sign for cotangent, sign in zip(v, signs, strict=True)]
+        moved = [cotangent + NUDGE * _tolerance(evidence.precision) * cotangent.abs() * sign for cotangent, sign in zip(v, signs, strict=True)]
         change = (_flat(argument, evidence.function.vjp(moved)[place]) - expected).abs()
         noise = max(noise, float(change[change.isfinite()].max()) if change.isfinite().any() else 0.0)
     return noise
@@ -83,12 +84,17 @@ def _differing(evidence: Evidence, argument: Argument, expected: Tensor, apart: 
         return None
     difference = torch.where(finite, (expected - apart).abs(), torch.zeros_like(expected))
     worst = int(difference.argmax())
-    allowed = float(expected[finite].abs().max()) * TOLERANCE[evidence.unit] + _dust(evidence, argument.value)
+    allowed = float(expected[finite].abs().max()) * _tolerance(evidence.precision) + _dust(evidence, argument.value)
     return worst if float(difference[worst]) > allowed else None
+
+
+def _tolerance(unit: float) -> float:
+    """T of rules.md, by the roundoff that the forward computes in."""
+    return 5e-2 if unit > SIXTEEN else 3e-5 if unit >= SINGLE else 1e-9
 
 
 def _dust(evidence: Evidence, x: Tensor) -> float:
     """The rounding of a gradient whose natural size is ‖v‖‖f‖/‖x‖: sums over softmax rows and norms are made of it."""
     values = flat_all(evidence.outputs).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
     size = float(flat_real(x).norm())
-    return DUST * evidence.unit * float(values.numel() ** 0.5 * values.norm()) / size if size else 0.0
+    return DUST * evidence.precision * float(values.numel() ** 0.5 * values.norm()) / size if size else 0.0

@@ -31,8 +31,8 @@ class Differentiable:
         return self._subject.inputs
 
     def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """The checked outputs at other inputs, with gradients on as in training. Raises UserCodeError (GV002)."""
-        outputs = self._subject.forward([x.detach().requires_grad_() for x in inputs])
+        """The checked outputs at other inputs. Raises UserCodeError (GV002)."""
+        outputs = self._subject.forward(inputs)
         return [outputs[place] for place in self._checked]
 
     def vjp(self, cotangents: Sequence[Tensor | None]) -> Gradients:

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from differentiable import Differentiable, leaf, normal, spd
 
 from gradverify.numerics.climb import Outputs, derivative
 from gradverify.numerics.point import DirectionLine, Point, columns_of, element_line
 from gradverify.numerics.rungs import U32, U64
+from numerics.differentiable import Differentiable, leaf, normal, spd
 
 
 def point(forward, *inputs, domains=None, symmetric=None):

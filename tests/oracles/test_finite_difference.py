@@ -1,15 +1,15 @@
 from __future__ import annotations
 
 import torch
-from gradverify.numerics.derivative import Outcome
 from live import evidence, randn
 
-from gradverify.oracles.finite_difference import jacobian
+from gradverify.numerics.columns.tally import Outcome
+from gradverify.oracles.finite_difference import Wishes, jacobian
 
 
 def mismatches(function, **settings):
     seen = evidence(function, randn(3), **settings)
-    return sum(tally.count(Outcome.MISMATCH) for tally in jacobian(seen.function, seen.settings).values())
+    return sum(pair.count(Outcome.MISMATCH) for pair in jacobian(seen.function, seen.settings, Wishes((None,), (False,))).pairs.values())
 
 
 class Off(torch.autograd.Function):

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from gradverify.numerics.derivative import Outcome
 from live import Oracles, check, codes, fixed, message, randn, subject
 
 from gradverify.evidence import Evidence
+from gradverify.numerics.columns.tally import Outcome
 from oracles import handmade
 
 HERE = "oracles.handmade"
@@ -78,8 +78,8 @@ def test_an_infinity_in_both_is_left_out_and_the_worst_element_keeps_its_place()
     mask = torch.tensor([-torch.inf, 0.0, 0.0], dtype=torch.float64)
     live = subject(lambda x: x + mask, randn(3), oracles=Oracles(reference="oracles.test_reference:masked_and_wrong_at_the_end"))
     tally = Evidence(live).reference_values[0]
-    assert (tally.elements, tally.count(Outcome.MISMATCH)) == (2, 1)
-    assert tally.worst[0].output == 2
+    assert (tally.compared, tally.count(Outcome.MISMATCH)) == (2, 1)
+    assert tally.worst[0].output_index == 2
 
 
 def masked_and_wrong_at_the_end(x):

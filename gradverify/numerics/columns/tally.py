@@ -181,6 +181,7 @@ class Tally:
         self.counts[Outcome.PASS] += a.size
         self.max_abs = max(self.max_abs, float(np.abs(a).max(initial=0.0)))
         self.resolution = max(self.resolution, float(resolution.max(initial=0.0)))
+        self.largest = max(self.largest, _largest((np.abs(a) / nonzero(resolution))[a != 0]))
 
     def add(self, seen: Compared, quick: int = 0) -> None:
         """Elements of this pair, `quick` of them settled by the quick rungs."""

@@ -5,11 +5,11 @@ import tracemalloc
 import numpy as np
 import pytest
 import torch
-from differentiable import Differentiable, check, leaf, normal, times, verdict, zeros
 
 from gradverify.numerics.columns.dense import check_entries
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.numerics.compare import Limit, Verdict
+from numerics.differentiable import Differentiable, check, leaf, normal, times, verdict, zeros
 
 SMOOTH = {
     "sin": torch.sin, "gelu": torch.nn.functional.gelu, "softmax": lambda x: x.softmax(-1), "matmul": lambda x: x @ normal(3, 4, 3),

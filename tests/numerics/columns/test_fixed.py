@@ -11,7 +11,7 @@ import torch
 from gradverify.numerics.columns.fixed import check_fixed
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.numerics.compare import Limit
-from tests.numerics.differentiable import Differentiable
+from numerics.differentiable import Differentiable
 
 EPS, ATOL, RTOL = 1e-6, 1e-5, 1e-3
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from differentiable import DOUBLE, check, leaf, normal, spd, times, verdict, with_backward
 
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.numerics.compare import Verdict
+from numerics.differentiable import DOUBLE, check, leaf, normal, spd, times, verdict, with_backward
 
 RNG = np.random.default_rng(0)
 LOGITS = np.random.default_rng(3).normal(size=8) * 4
