@@ -52,10 +52,10 @@ def colored(asked: str, screen: Terminal, environ: Mapping[str, str]) -> bool:
     return is_set(environ, "FORCE_COLOR") or is_watched(screen, environ)
 
 
-def width(asked: int | None, screen: Terminal, environ: Mapping[str, str]) -> int:
-    """`--width`, COLUMNS, the terminal's own, 120."""
+def known_width(asked: int | None, screen: Terminal, environ: Mapping[str, str]) -> int | None:
+    """`--width`, COLUMNS, the terminal's own."""
     said = environ.get("COLUMNS", "")
-    return asked or (int(said) if said.isdecimal() else 0) or screen.columns or UNKNOWN_WIDTH
+    return asked or (int(said) if said.isdecimal() else 0) or screen.columns
 
 
 def look(screen: Terminal, environ: Mapping[str, str], *, format: str | None = None, color: str = "auto", asked_width: int | None = None,
@@ -63,6 +63,6 @@ def look(screen: Terminal, environ: Mapping[str, str], *, format: str | None = N
     """Where no format was asked for: tables on a terminal and where colour was asked for, plain elsewhere. Plain wraps where the width is known."""
     paint = colored(color, screen, environ)
     boxes = format == "table" or (format is None and (screen.is_terminal or paint))
-    known = asked_width or screen.columns or environ.get("COLUMNS", "").isdecimal()
-    return Look(width=width(asked_width, screen, environ), color=boxes and paint, boxes=boxes, wrap=boxes or bool(known),
+    width = known_width(asked_width, screen, environ)
+    return Look(width=width or UNKNOWN_WIDTH, color=boxes and paint, boxes=boxes, wrap=boxes or bool(width),
                 ascii="utf" not in screen.encoding.lower(), max_rows=max_rows, verbosity=verbosity)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -35,6 +36,7 @@ def _renamed(finding: Finding, names: Mapping[str, str]) -> Finding:
 
 
 def _in_words(text: str | None, names: Mapping[str, str]) -> str | None:
+    """Whole names only: `act.py:Swish` is not the beginning of `act.py:Swishes`."""
     for target, name in names.items():
-        text = text.replace(target, name) if text else text
+        text = re.sub(rf"{re.escape(target)}(?!\w)", lambda _, name=name: name, text) if text else text  # type: ignore[misc]
     return text

@@ -109,7 +109,10 @@ def _build(cls: type[torch.nn.Module], name: str, init: Mapping[str, Any], dtype
 
 
 def _function_parameters(cls: type[torch.autograd.Function]) -> tuple[inspect.Parameter, ...] | None:
-    """The parameters of `forward`, without `ctx` in the style that has it there."""
+    """The parameters of `forward`, without `ctx` in the style that has it there; of `apply` where the class has its own."""
+    plain = getattr(torch.autograd.Function.apply, "__func__", None)
+    if getattr(cls.apply, "__func__", None) is not plain:
+        return _parameters(cls.apply)
     parameters = _parameters(cls.forward)
     takes_ctx = cls.setup_context is torch.autograd.Function.setup_context
     own_ctx = takes_ctx and parameters and parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL      # forward(*args) holds it in args

@@ -7,6 +7,7 @@ from factories import failing, passing, raising, result, skipped, undecided
 from gradverify.cli.watch import collected
 from gradverify.model.event import RunFinished, RunStarted, Selection
 from gradverify.model.report import Gate
+from gradverify.model.result import FunctionInfo
 from gradverify.report.json_schema import report_schema
 
 
@@ -150,3 +151,53 @@ def test_a_folder_without_specs_is_5(gradverify, engine, folder):
     engine()
     code, out, err = gradverify("check")
     assert code == 5 and "no specs" in err and "nothing was checked" in out
+
+
+def test_a_required_device_that_is_missing_is_told_everywhere(gradverify, engine, spec):
+    engine(passing(), skipped())
+    code, out, _ = gradverify("check", "s.yaml", "--require-device", "cuda", "-q", "--format", "table", "--width", "100")
+    assert code == 3 and out.count("no CUDA device was found, required by --require-device cuda") == 2
+    assert "1 skipped though required, 1 passed in" in out
+
+
+@pytest.mark.parametrize("text, said", [
+    ("gradverify: 1\nchecks:\n  - functoin: add\n    epz: 1\n", "nothing ran: 3 problems in 1 spec"),
+    ("gradverify: 2\nchecks: []\n", "nothing ran: 1 problem in 1 spec")])
+def test_problems_of_specs_are_counted_at_the_end(gradverify, engine, folder, text, said):
+    (folder / "s.yaml").write_text(text)
+    _, _, err = gradverify("check", "s.yaml")
+    assert err.splitlines()[-1] == said and sum(line.startswith("s.yaml:") for line in err.splitlines()) == int(said.split()[2])
+
+
+def test_problems_elsewhere_are_counted_without_a_number_of_specs(gradverify, engine, folder):
+    (folder / "s.yaml").write_text("gradverify: 2\nchecks: []\n")
+    assert gradverify("check", "s.yaml", "gone.yaml")[2].splitlines()[-1] == "nothing ran: 2 problems"
+    assert "nothing ran" not in gradverify("check", "gone.yaml")[2]
+
+
+def test_a_selection_that_is_empty_names_its_nearest(gradverify, engine, spec):
+    engine()
+    code, _, err = gradverify("check", "s.yaml", "-k", "othr")
+    assert code == 5 and err == "-k 'othr' fits none of 2 checks; did you mean 'other'?\n"
+
+
+def test_functions_in_files_are_shown_below_the_current_folder(gradverify, engine, folder):
+    (folder / "ops").mkdir()
+    (folder / "ops" / "act.py").touch()
+    (folder / "specs").mkdir()
+    (folder / "specs" / "s.yaml").write_text("gradverify: 1\nchecks: [{function: ../ops/act.py:F, inputs: [1]}]\n")
+    target = f"{folder.resolve()}/ops/act.py:F"
+    engine(failing(function=FunctionInfo(target)))
+    out = gradverify("check", "specs")[1]
+    assert "\nops/act.py:F on cpu" in out and str(folder) not in out
+    assert json.loads(gradverify("check", "specs", "--format", "json")[1])["checks"][0]["function"]["target"] == "ops/act.py:F"
+
+
+@pytest.mark.parametrize("options, is_wrapped", [([], False), (["--width", "80"], True)])
+def test_plain_wraps_sentences_where_the_width_is_known(gradverify, engine, spec, options, is_wrapped):
+    engine(failing("n" * 90))
+    lines = gradverify("check", "s.yaml", *options)[1].splitlines()
+    sentence = failing().findings[0].message
+    assert (sentence not in lines) is is_wrapped
+    assert any(line.startswith("FAIL") and "n" * 90 in line for line in lines)
+    assert any(line.startswith("this again: ") and len(line) > 90 for line in lines)

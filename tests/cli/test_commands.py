@@ -105,3 +105,26 @@ def test_the_console_script_imports_nothing_at_its_top():
     code = "import sys; before = set(sys.modules); import gradverify.__main__; print(sorted(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "['gradverify', 'gradverify.__main__']"
+
+
+def test_list_shows_files_as_a_person_names_them(gradverify, folder):
+    for name in ("specs", "ops", "elsewhere"):
+        (folder / name).mkdir()
+    for name in ("ops/act.py", "make.py"):
+        (folder / name).touch()
+    (folder / "specs" / "s.yaml").write_text(
+        "gradverify: 1\nchecks: [{function: ../ops/act.py:F, inputs_from: ../make.py:fn}]\n")
+    assert gradverify("list", "specs")[1] == "specs/s.yaml::F\t\tcpu\tfrom make.py:fn\n"
+    assert json.loads(gradverify("list", "specs", "--format", "json")[1])[0]["function"] == "ops/act.py:F"
+
+
+def test_list_shows_files_elsewhere_as_they_are_written(gradverify, folder, monkeypatch):
+    (folder / "specs").mkdir()
+    (folder / "make.py").touch()
+    (folder / "specs" / "s.yaml").write_text("gradverify: 1\nchecks: [{function: relu, inputs_from: ../make.py:fn}]\n")
+    monkeypatch.chdir(folder / "specs")
+    assert gradverify("list", "s.yaml")[1] == "s.yaml::relu\t\tcpu\tfrom ../make.py:fn\n"
+
+
+def test_list_names_the_nearest_of_an_empty_selection(gradverify, spec):
+    assert gradverify("list", "s.yaml", "-m", "fsat") == (5, "", "-m 'fsat' fits none of 2 checks; did you mean 'fast'?\n")

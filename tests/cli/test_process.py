@@ -48,6 +48,19 @@ def test_an_op_of_ones_own(process, op, old, new, arguments, code, said):
     assert done.returncode == code and said in done.stdout and "Traceback" not in done.stderr
 
 
+def test_the_projects_root_is_importable_from_anywhere(process, folder):
+    for place in ("repo/specs/deep", "repo/my_ops"):
+        (folder / place).mkdir(parents=True)
+    (folder / "repo" / "pyproject.toml").touch()
+    (folder / "repo" / "my_ops" / "square.py").write_text(OP)
+    spec = folder / "repo" / "specs" / "deep" / "s.yaml"
+    spec.write_text(RIGHT.replace("op.py:Square", "my_ops.square:Square"))
+    assert process("check", "repo/specs").returncode == 0
+    (folder / "repo" / "pyproject.toml").unlink()
+    done = process("check", "repo/specs")
+    assert done.returncode == 3 and "there is no module 'my_ops'" in done.stdout
+
+
 def test_a_typo_in_a_spec_is_2_with_line_and_column(process, op, folder):
     op()
     (folder / "s.yaml").write_text(RIGHT.replace("inputs", "inptus"))

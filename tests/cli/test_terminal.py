@@ -32,6 +32,13 @@ def test_width(screen, environ, asked, width):
     assert look(screen, environ, asked_width=asked).width == width
 
 
+@pytest.mark.parametrize("screen, environ, asked, format, wraps", [
+    (PIPE, {}, None, None, False), (PIPE, {"COLUMNS": "0"}, None, None, False), (PIPE, {"COLUMNS": "77"}, None, None, True),
+    (PIPE, {}, 80, None, True), (SCREEN, {}, None, "plain", True), (PIPE, {}, None, "table", True)])
+def test_sentences_wrap_in_frames_and_where_the_width_is_known(screen, environ, asked, format, wraps):
+    assert look(screen, environ, asked_width=asked, format=format).wrap is wraps
+
+
 @pytest.mark.parametrize("encoding, ascii_only", [("utf-8", False), ("UTF8", False), ("ascii", True), ("ANSI_X3.4-1968", True), ("cp1252", True)])
 def test_only_unicode_encodings_get_unicode_frames(encoding, ascii_only):
     assert look(Terminal(False, None, encoding), {}).ascii is ascii_only

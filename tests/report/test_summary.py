@@ -2,6 +2,7 @@ import pytest
 from factories import ARGV, failing, passing, raising, report, result, skipped, undecided, warned
 
 from gradverify.model.event import Selection
+from gradverify.model.report import Gate
 from gradverify.report.look import Look
 from gradverify.report.terminal.canvas import paint
 from gradverify.report.terminal.summary import summary
@@ -52,3 +53,10 @@ def test_the_command_is_one_line_however_narrow():
     long = failing("n" * 200)
     assert shown(long)[-1].strip() == f"gradverify check specs/ops.yaml::{'n' * 200} --eps 1e-6 --strict"
     assert "--eps" in ARGV
+
+
+def test_a_skip_that_is_not_allowed_is_counted_apart():
+    gate = Gate(require_device=("cuda",))
+    assert shown(passing(), skipped(), result("other", "skip", reason="slow"), gate=gate)[0] == (
+        "1 skipped though required, 1 passed, 1 skipped in 3.40 s")
+    assert shown(skipped(), gate=gate)[0] == "nothing was checked, 1 skipped though required in 3.40 s"

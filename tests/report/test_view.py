@@ -1,9 +1,11 @@
 import re
+from dataclasses import replace
 
 import pytest
 from factories import everything, extreme, failing, passing, report, result, skipped, undecided
 from rich.cells import cell_len
 
+from gradverify.model.result import Finding
 from gradverify.report import plain
 from gradverify.report.look import Look
 from gradverify.report.terminal.view import check_line, closing, render
@@ -114,3 +116,19 @@ def test_what_was_not_run_is_listed_under_v_and_counted_always():
     assert check_line(left_out, Look(100, verbosity=1)).split("\n")[0].split(maxsplit=3) == [
         "NOT", "RUN", "late", "left out after the first failure (-x)"]
     assert "1 not run" in closing(report(failing(), left_out), Look(100))
+
+
+def test_plain_wraps_sentences_but_no_line_that_is_searched_or_copied():
+    look = Look(80, boxes=False)
+    wrapped, whole = plain.render(report(failing("n" * 70)), look), plain.render(report(failing("n" * 70)), replace(look, wrap=False))
+    sentence = failing().findings[0].message
+    assert sentence in whole.splitlines() and sentence not in wrapped.splitlines() and sentence in " ".join(wrapped.split())
+    long = [line for line in wrapped.splitlines() if len(line) > 80]
+    assert {line.split("n" * 70)[0].strip() for line in long} == {"FAIL", "== FAIL", "this again: gradverify check specs/ops.yaml::",
+                                                                  "gradverify check specs/ops.yaml::"}
+
+
+@pytest.mark.parametrize("look", [Look(80, boxes=False), Look(80, boxes=False, wrap=False)])
+def test_plain_never_wraps_code(look):
+    source = "def backward(ctx, grad_output): " + "x" * 90
+    assert f"    {source}\n" in render(report(failing(findings=(Finding("GV101", "m", file="a.py", line=3, source=source),))), look)

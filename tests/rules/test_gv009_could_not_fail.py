@@ -51,6 +51,10 @@ def test_indices_that_never_repeat_are_told_and_repeating_ones_are_not(function)
     assert codes(check(function, randn(4, 2), fixed(torch.tensor([3, 0, 3])))) == set()
 
 
+def test_where_outputs_meet_in_one_gradient_anyway_an_overwrite_would_show():
+    assert codes(check(lambda table, index: table[index].cumsum(0), randn(4, 2), fixed(torch.tensor([3, 0, 1])))) == set()
+
+
 @pytest.mark.parametrize(("function", "integers"), [
     (lambda x, n: x * n[:, None], torch.tensor([1, 2, 3])),                       # factors, no indices
     (lambda x, target: F.cross_entropy(x, target), torch.tensor([2, 0, 1])),       # one class each: rows do not meet

@@ -84,8 +84,15 @@ def test_an_apply_with_other_arguments_than_forward_is_not_misread():
         def backward(ctx, grad_output):
             return None, grad_output * ctx.factor
 
-    result = check(lambda x: Wraps.apply(x), X)
+    class Halves(Wraps):
+        @staticmethod
+        def backward(ctx, grad_output):
+            return None, (grad_output * ctx.factor).float()
+
+    result = check(Wraps, X)
     assert (result.verdict, codes(result)) == ("pass", set())
+    assert [each.name for each in result.inputs] == ["x"]
+    assert "a float32 gradient for argument 1" in message(check(Halves, X), "GV212")
 
 
 def test_without_a_custom_function_it_does_not_apply():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -51,7 +52,8 @@ def test_nothing_reaches_the_real_stdout_not_even_late_from_a_buffer(name, tmp_p
               f"result = run_case(case({f'{HERE}/prints.py:{name}'!r}, (tensor(2),)))\n"
               "print('the report', result.verdict, result.captured is not None)")
     with (tmp_path / "out").open("w") as out:
-        subprocess.run([sys.executable, "-c", script], stdout=out, timeout=120, check=True)
+        buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+        subprocess.run([sys.executable, "-c", script], stdout=out, timeout=120, check=True, env=buffered)
     assert (tmp_path / "out").read_text() == "the report pass True\n"
 
 

@@ -233,3 +233,46 @@ def test_loading_imports_neither_torch_nor_numpy() -> None:
     script = "import gradverify.spec.load, gradverify.spec.discover, gradverify.spec.reference, sys; print({'torch', 'numpy'} & set(sys.modules))"
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize(("text", "run", "not_run"), [
+    ("{«zzz: [2]}", "values, file, avoid", ("choice", "kind", "make", "distinct", "domain")),
+    ("{shape: [2]}, «zzz: 1", "x, y", ())])
+def test_where_no_name_is_near_only_keys_that_run_are_listed(text: str, run: str, not_run: tuple[str, ...], folder: Path) -> None:
+    problem, = loaded(unmarked(check(f"inputs: {{x: {text}, y: 1}}"))[0], folder).problems
+    assert run in problem.message and not any(name in problem.message for name in not_run)
+
+
+def test_where_a_name_is_near_nothing_else_is_listed(folder: Path) -> None:
+    problem, = loaded(check("inputs: {x: {shap: [2]}, y: 1}"), folder).problems
+    assert problem.message == "unknown key 'shap'; did you mean 'shape'?"
+
+
+def test_a_check_lists_no_key_that_is_refused(folder: Path) -> None:
+    problem, = loaded(check("zzzzz: 1"), folder).problems
+    assert "reference" in problem.message and "surrogate" not in problem.message and "grad_output" not in problem.message
+
+
+def test_the_projects_folder_is_searched_after_the_specs_own(tmp_path: Path) -> None:
+    inner = tmp_path / "pkg" / "specs"
+    inner.mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text("")
+    case, = loaded(HEAD.replace("checks:", "path: ..\nchecks:") + "  - {function: mul, inputs: [1, 2]}\n", inner).cases
+    assert case.search.path == tuple(str(folder.resolve()) for folder in (inner.parent, inner, tmp_path))
+
+
+def test_the_nearest_project_counts_and_one_beside_the_spec_adds_nothing(tmp_path: Path) -> None:
+    (tmp_path / "specs").mkdir()
+    for folder in (tmp_path, tmp_path / "specs"):
+        (folder / "pyproject.toml").write_text("")
+    case, = loaded(HEAD + "  - {function: mul, inputs: [1, 2]}\n", tmp_path / "specs").cases
+    assert case.search.path == ()
+
+
+def test_functions_in_files_are_named_below_the_current_folder_or_as_written(tmp_path: Path) -> None:
+    (tmp_path / "specs").mkdir()
+    for place in (tmp_path / "outside.py", tmp_path / "specs" / "ops.py"):
+        place.touch()
+    result = loaded(HEAD + "  - {function: 'ops.py:f', inputs: [1], reference: '../outside.py:g', gradient: 'm:h'}\n", tmp_path / "specs")
+    root = tmp_path.resolve()
+    assert result.names == {f"{root}/specs/ops.py:f": "ops.py:f", f"{root}/outside.py:g": "../outside.py:g"}

@@ -59,6 +59,12 @@ class TakesAll(Function):
         return grad_output * 2
 
 
+class OwnApply(Old):
+    @staticmethod
+    def apply(y: Tensor) -> Tensor:
+        return Old.apply(y, 2.0)
+
+
 class Layer(nn.Module):
     def __init__(self, width: int, bias: bool = True) -> None:
         super().__init__()

@@ -60,6 +60,16 @@ def test_a_file_is_found_by_its_path_once_and_may_import_its_neighbour(write, tm
     assert found(tmp_path, f"{path}:Act") is first
 
 
+def test_a_files_folder_is_importable_only_while_it_loads(write, tmp_path):
+    write("ops/near_g.py", "number = 1")
+    path = write("ops/act.py", "value = 1")
+    with importable(Search(str(tmp_path))):
+        find(f"{path}:value", "function")
+        assert str(path.parent) not in sys.path
+        with pytest.raises(UserCodeError):
+            find("near_g:number", "function")
+
+
 def test_two_files_of_one_name_keep_their_own_neighbours(write, tmp_path):
     for folder, number in (("a", 1), ("b", 2)):
         write(f"{folder}/helper_f.py", f"number = {number}")

@@ -21,7 +21,7 @@ def names(seen):
 
 
 @pytest.mark.parametrize(("name", "parameters"), [("Old", ["x", "factor"]), ("New", ["x", "factor"]), ("Inherits", ["x", "factor"]),
-                                                  ("WithVjp", ["x"]), ("TakesAll", ["args"])])
+                                                  ("WithVjp", ["x"]), ("TakesAll", ["args"]), ("OwnApply", ["y"])])
 def test_a_function_of_either_style_is_called_through_apply_without_ctx(name, parameters):
     seen = found(name)
     assert (seen.kind, names(seen)) == ("autograd.Function", parameters)
