@@ -236,7 +236,7 @@ def test_loading_imports_neither_torch_nor_numpy() -> None:
 
 
 @pytest.mark.parametrize(("text", "run", "not_run"), [
-    ("{«zzz: [2]}", "values, file, avoid", ("choice", "kind", "make", "distinct", "domain")),
+    ("{«zzz: [2]}", "values, file, avoid", ("choice", "kind", "make", "distinct")),
     ("{shape: [2]}, «zzz: 1", "x, y", ())])
 def test_where_no_name_is_near_only_keys_that_run_are_listed(text: str, run: str, not_run: tuple[str, ...], folder: Path) -> None:
     problem, = loaded(unmarked(check(f"inputs: {{x: {text}, y: 1}}"))[0], folder).problems

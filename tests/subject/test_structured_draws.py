@@ -9,7 +9,7 @@ from gradverify.subject.failure import UserCodeError
 
 
 def made(**recipe):
-    return draw(TensorRecipe(**recipe), "complex128" if recipe.pop("complex_", False) else "float64", torch.device("cpu"), generator(0, "c", "x"), "x")
+    return draw(TensorRecipe(**recipe), "float64", torch.device("cpu"), generator(0, "c", "x"), "x")
 
 
 def test_a_symmetric_draw_is_symmetric():
