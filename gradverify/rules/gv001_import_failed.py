@@ -5,7 +5,7 @@ nothing that can be checked, or an input cannot be made: a shape too large to al
 
 Why it matters. Nothing was checked. The check is an error (exit code 3), never a pass; the other checks run.
 
-How it is measured. The spec's folder, its `path:` entries and the current folder are importable while the check runs. The message names
+How it is measured. The `path:` entries, the spec's folder, the project's (with pyproject.toml) and the current one are importable. The message names
 the key of the spec, what was looked for and the nearest names; what your module raised is shown with your own frames.
 
 How to repair. Correct the name, add the folder to `path:`, or install what the module needs into the environment that runs gradverify.

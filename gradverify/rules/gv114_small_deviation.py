@@ -10,7 +10,9 @@ How it is measured. From the comparison of GV101. The largest such deviation is 
 How to repair. Compute constants instead of typing digits; use the same in forward and backward; keep backward in the input's dtype.
 
 Example.
-    c = 0.7978846                       # backward; forward has math.sqrt(2 / math.pi)
+    @staticmethod
+    def backward(ctx, grad_output):
+        c = 0.7978846                   # forward has math.sqrt(2 / math.pi)
 """
 
 from __future__ import annotations

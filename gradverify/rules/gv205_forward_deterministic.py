@@ -13,7 +13,7 @@ How to repair. Draw random numbers with torch; keep no state between calls. Wher
 
 Example.
     class Dropout(Function):
-        own = np.random.default_rng()   # no seed of torch's reaches it
+        own = torch.Generator()         # no seed of the check's reaches it
 """
 
 from __future__ import annotations

@@ -35,7 +35,10 @@ SMALLEST_DEVIATION = 1e-9  # ... and above this fraction worth a word
 
 @dataclass(frozen=True, order=True)
 class Worst:
-    """One element, ordered by `rank` (worst last; among equals the first element); flat indices into the real coordinates (re and im are neighbours) of the output and the input tensor."""
+    """One element, ordered by `rank` (worst last; among equals the first element).
+
+    Flat indices into the real coordinates (re and im are neighbours) of the output and the input tensor.
+    """
 
     rank: tuple[int, float, int, int]
     output_index: int
@@ -209,7 +212,8 @@ class Tally:
             self._ratios[seen.output, seen.input] = ratio
         for n in np.lexsort((-ratio, -seen.outcome.astype(int)))[: self._keep]:
             self.worst.append(Worst(
-                (int(seen.outcome[n]), float(ratio[n]), -int(seen.input[n]), -int(seen.output[n])), int(seen.output[n]), int(seen.input[n]), float(seen.analytic[n]),
+                (int(seen.outcome[n]), float(ratio[n]), -int(seen.input[n]), -int(seen.output[n])),
+                int(seen.output[n]), int(seen.input[n]), float(seen.analytic[n]),
                 float(seen.numeric[n]), float(seen.bar[n]), float(seen.tolerance[n]), Outcome(int(seen.outcome[n])), seen.limit[n],
                 float(seen.left[n]), float(seen.right[n])))
         self.worst = heapq.nlargest(self._keep, self.worst)
