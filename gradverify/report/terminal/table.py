@@ -49,7 +49,7 @@ def table(comparison: Comparison, look: Look) -> Iterator[RenderableType]:
     if not shown:
         return
     rows = [_cells(entry, comparison, look) for entry in shown]
-    headers = _headers(comparison, any(_shows_bar(entry) for entry in shown), look)
+    headers = _headers(comparison, any(_shows_bar(entry, comparison) for entry in shown), look)
     layout = _layout(headers, rows, look.columns - (FRAME if look.boxes else 0))
     yield _grid(headers, rows, layout, look)
     more = _alike(comparison, shown) - len(shown)
@@ -66,13 +66,16 @@ def _headers(comparison: Comparison, bars: bool, look: Look) -> tuple[str, ...]:
 
 def _cells(entry: Entry, comparison: Comparison, look: Look) -> tuple[str, ...]:
     analytic, numeric = numbers.pair(entry.analytic, entry.numeric)
-    uncertain = f" {look.glyphs.plus_minus}{numbers.bar(entry.bar)}" if _shows_bar(entry) else ""
+    uncertain = f" {look.glyphs.plus_minus}{numbers.bar(entry.bar)}" if _shows_bar(entry, comparison) else ""
     names = () if comparison.output is None else (output_element(entry, comparison.output),)
     return (*names, input_element(entry, comparison.input), analytic, numeric + uncertain, numbers.error(entry.abs_error),
             numbers.error(entry.rel_error), _verdict(entry))
 
 
-def _shows_bar(entry: Entry) -> bool:
+def _shows_bar(entry: Entry, comparison: Comparison) -> bool:
+    """A fixed step has no bar; the rounding of a number that somebody gave is none worth a word."""
+    if comparison.output is not None:
+        return entry.bar != 0
     size = max(abs(entry.analytic), abs(entry.numeric))
     return entry.bar != 0 and not (math.isfinite(entry.bar) and entry.bar <= ROUNDING * size)
 
