@@ -73,9 +73,14 @@ def test_given_numbers_that_are_uncertain_have_their_bar():
 
 
 @pytest.mark.parametrize("bar, is_shown", [(7e-13, False), (9e-13, True), (math.inf, True), (math.nan, True)])
-def test_a_bar_of_rounding_only_is_not_shown(bar, is_shown):
-    text = shown(comparison(worst=(entry(bar=bar),)))
-    assert ("±" in text.splitlines()[-1]) is is_shown and ("numeric ± bar" in text) is is_shown
+def test_of_a_given_number_a_bar_of_rounding_only_is_not_shown(bar, is_shown):
+    text = shown(comparison("GV107", output=None, worst=(entry((), (1,), bar=bar),)))
+    assert ("±" in text.splitlines()[-1]) is is_shown and ("expected ± bar" in text) is is_shown
+
+
+def test_a_finite_difference_shows_its_bar_however_small():
+    assert "numeric ± bar" in shown(comparison(worst=(entry(bar=1e-15),)))
+    assert "±" not in shown(comparison(worst=(entry(bar=0.0),))), "a fixed step has none"
 
 
 @pytest.mark.parametrize("width", [72, 80, 120])
