@@ -25,8 +25,10 @@ STOPPING = frozenset({"GV001", "GV002", "GV003", "GV006", "GV008"})      # after
 EXPLAINING = frozenset({"GV212", "GV217", "GV221"})     # why the engine refused what backward returned
 SPECIFIC = (("GV002", "GV003", "GV006"), ("GV205", "GV206"), ("GV212",), ("GV102", "GV103"), ("GV201",), ("GV202", "GV203", "GV204"), ("GV207",),
             ("GV208",), ("GV209", "GV210", "GV211"), ("GV104",), ("GV107", "GV106"), ("GV101", "GV111"))    # command-line.md, most to least
-ENTRIES_REASON = "every element of the Jacobian is compared, one input element moved at a time"
-COULD_MISS = "nothing at these inputs: every element was compared"
+EVERY_ELEMENT = "every element of the Jacobian is compared, one input element moved at a time"
+FIXED_STEP = "every element is compared under one fixed step, torch.autograd.gradcheck's own rule, which has no error bar"
+MISSES = "errors below the tolerance, which is printed for every pass; everything that shows at other inputs only"
+MISSES_NOTHING_YET = "everything: no element was compared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,9 @@ def verify(subject: Subject) -> CaseResult:
     return replace(
         result, verdict=verdict, reason=_reason(verdict, findings), calls=subject.calls, findings=findings,
         inputs=_inputs(subject), outputs=_outputs(evidence), rules=tuple(each.run for each in examined),
-        comparisons=tuple(comparison for each in examined for comparison in each.comparisons),
-        mode="entries", mode_reason=ENTRIES_REASON, could_miss=COULD_MISS)
+        comparisons=tuple(comparison for each in examined for comparison in each.comparisons), mode="entries",
+        mode_reason=EVERY_ELEMENT if subject.case.settings.eps == "auto" else FIXED_STEP,
+        could_miss=MISSES if any(each.comparisons for each in examined) else MISSES_NOTHING_YET)
 
 
 def failed(case: Case, error: UserCodeError) -> CaseResult:

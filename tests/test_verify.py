@@ -175,3 +175,10 @@ def test_a_fault_of_our_own_is_not_blamed_on_the_user(monkeypatch):
 def test_settings_are_shown_with_their_tolerances():
     assert module.settings_shown(Settings(dtype="float32"))["rtol"] == 1e-3
     assert module.settings_shown(Settings(rtol=0.5, atol=0.1))["rtol"] == 0.5
+
+
+def test_what_could_be_missed_is_said_honestly():
+    compared, stopped = check(lambda x: 2 * x, randn(3)), check(lambda x: (x - 1e9).log(), randn(3))
+    assert "errors below the tolerance" in compared.could_miss
+    assert (stopped.verdict, stopped.could_miss) == ("error", "everything: no element was compared")
+    assert "gradcheck's own rule" in check(lambda x: 2 * x, randn(3), eps=1e-6).mode_reason
