@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from live import case, check, codes, fixed
+from live import case, check, codes, fixed, randn
 from rules.functions import Right, RightProduct, X, Y, product, square
 
 from gradverify import verify as module
