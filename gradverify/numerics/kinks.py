@@ -79,6 +79,11 @@ class Sides:
     left_bar: Array
     right_bar: Array
 
+    @property
+    def differ(self) -> Mask:
+        """The slopes differ beyond their bars [m]: what looks like a kink with one slope is structure that no rung resolves."""
+        return np.asarray(np.abs(self.left - self.right) > self.left_bar + self.right_bar)
+
 
 def sides(s: Samples, noise: Array, kinked: Mask) -> Sides:
     """Slopes from the left and from the right of the kinked elements."""

@@ -91,6 +91,7 @@ def solve(s: Samples, full: bool) -> Derivative:
         second = np.full(m, np.nan), np.full(m, np.inf), np.zeros(m, bool), np.zeros(m, bool)
     outcome, looks_rough = _outcome(s, noise, jumping, full)
     slopes = sides(s, noise, outcome == Smoothness.KINK)
+    outcome[(outcome == Smoothness.KINK) & ~slopes.differ] = Smoothness.INCONSISTENT
     outcome[(outcome == Smoothness.SMOOTH) & (best.rung < 0)] = Smoothness.INCONSISTENT
     outcome[~s.enough | (grows & ~jumping)] = Smoothness.NON_FINITE
     second[0][outcome == Smoothness.NON_FINITE] = np.nan

@@ -153,11 +153,14 @@ def repeat_noise(evaluate: Callable[[], Array], f0: Array, repeats: int = 5) -> 
     return np.asarray(np.nan_to_num(np.std(calls, axis=0, ddof=1)))
 
 
-def pooled(sigma: Array, size: Array, outputs: Sequence[slice]) -> Array:
-    """Each output's own noise [m], and at least its tensor's typical relative noise: nine points can be lucky."""
-    result = sigma.copy()
+def pooled(sigma: Array, size: Array, outputs: Sequence[slice], modulus: Array | None = None) -> Array:
+    """Each output's own noise [m], and at least its tensor's typical relative noise: nine points can be lucky.
+
+    `modulus` [m]: of complex outputs, what their noise is relative to (an imaginary part of nothing but rounding says nothing of the rest).
+    """
+    result, whole = sigma.copy(), size if modulus is None else modulus
     for part in outputs:
-        relative = np.where(size[part] > 0, sigma[part] / nonzero(size[part]), 0.0)
+        relative = np.where(whole[part] > 0, sigma[part] / nonzero(whole[part]), 0.0)
         typical = float(np.median(relative[relative > 0])) if (relative > 0).any() else 0.0
         result[part] = np.maximum(sigma[part], min(typical, POOL_CAP) * size[part])
     return result

@@ -139,6 +139,14 @@ class Point:
             unit[part] = max(UNITS.get(dtype, U64), bits.unit)
         return unit
 
+    def shared(self, sizes: Array) -> Array:
+        """Sizes of outputs [M]; re and im of one number share the larger of theirs."""
+        result = sizes.copy()
+        for part, (_, dtype, _) in zip(self.parts, self.shapes, strict=True):
+            if dtype.is_complex:
+                result[part] = np.repeat(sizes[part].reshape(-1, 2).max(1), 2)
+        return result
+
     def values(self) -> Array:
         """f [M] at the buffers as they are; NaN where it raises or changes shape."""
         self.forward += 1

@@ -13,7 +13,7 @@ import numpy as np
 from gradverify.numerics.rungs import RATIO, Array, Index, Z
 
 ORDERS = 4  # extrapolation orders 0 to 3: errors h², h⁴, h⁶, h⁸
-CONFIRM = 4  # finest rungs of a long ladder that no value is taken from: they must agree with it
+CONFIRM = 4  # finest rungs with a value, of a long ladder, that no value is taken from: they must agree with it
 LONG = 8
 
 
@@ -79,10 +79,11 @@ def pick(D: Array, h: Array, noise: Array, full: bool) -> Choice:
     n, m = D.shape
     t = table(D, h, noise)
     value, bar, part, rung = np.full(m, np.nan), np.full(m, np.inf), np.full(m, np.inf), np.full(m, -1)
-    last = n - CONFIRM if full and n > LONG else n
+    from_here = np.cumsum(np.isfinite(D)[::-1], 0)[::-1]  # rungs with a value, k and finer
+    confirmed = (from_here > CONFIRM) | (from_here[0] <= LONG) | (not full)
     for j in range(ORDERS):
-        for k in range(max(j, 1), last):
-            better = t.bar[j, k] < bar
+        for k in range(max(j, 1), n):
+            better = (t.bar[j, k] < bar) & confirmed[k]
             if not better.any():
                 continue
             finer = D[k + 1 :]
@@ -96,10 +97,12 @@ def pick(D: Array, h: Array, noise: Array, full: bool) -> Choice:
 def one_sided(change: Array, step: Array, noise: Array, safety: float = 1.0) -> Choice:
     """Forward differences without extrapolation: change of f, signed step and noise [n, m]; the bar is safety·|ΔD| + noise.
 
-    Orders are fractional where f ends or bends (x^1.5), so none is assumed.
+    Orders are fractional where f ends or bends (x^1.5), so none is assumed. Every finer rung must agree, as in `pick`.
     """
     d, parts = change / step, Z * np.sqrt(2) * noise / np.abs(step)
     trend = np.vstack([np.full(d.shape[1], np.inf), safety * np.abs(np.diff(d, axis=0))])
     bars = np.where(np.isfinite(trend + parts), trend + parts, np.inf)
+    agree = [((np.abs(d[k] - d[k + 1 :]) <= bars[k] + bars[k + 1 :]) | ~np.isfinite(d[k + 1 :])).all(0) for k in range(len(d))]
+    bars = np.where(agree, bars, np.inf)
     rung, each = np.argmin(bars, 0), np.arange(d.shape[1])
     return Choice(d[rung, each], bars[rung, each], parts[rung, each], rung)

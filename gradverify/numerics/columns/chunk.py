@@ -51,8 +51,8 @@ class QuickSamples:
 
     @property
     def at_border(self) -> Mask:
-        """Columns [n] along which some finite output loses its value."""
-        lost = np.isfinite(self.f0) & ~(np.isfinite(self.up) & np.isfinite(self.down))
+        """Columns [n] along which some output is not finite on both sides; one and the same infinity everywhere is taken as finite."""
+        lost = ~(np.isfinite(self.up) & np.isfinite(self.down)) & ~self.masked
         one_side = np.isfinite(self.up) != np.isfinite(self.down)
         return np.asarray((lost | one_side).any((0, 2)))
 

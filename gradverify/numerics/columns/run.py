@@ -34,18 +34,11 @@ class Reach:
         np.maximum.at(self._numeric, out[resolved], sizes[resolved])
 
     def rows(self, survey: Survey) -> Rows:
-        analytic, numeric = self._shared(self._analytic), self._shared(self._numeric)
+        analytic, numeric = self._point.shared(self._analytic), self._point.shared(self._numeric)
         x_size = float(self._point.columns.size.max(initial=0.0))
         rows = Rows(np.maximum(analytic, numeric), survey.size, survey.sigma, numeric > 0, self._point.parts, x_size)
         alive = (self._numeric > 0) | (self._analytic > rounding_reach(rows))
         return Rows(rows.reach, rows.size, rows.sigma, alive, rows.parts, x_size)
-
-    def _shared(self, reach: Array) -> Array:
-        reach = reach.copy()
-        for part, (_, dtype, _) in zip(self._point.parts, self._point.shapes, strict=True):
-            if dtype.is_complex:
-                reach[part] = np.repeat(reach[part].reshape(-1, 2).max(1), 2)
-        return reach
 
 
 class AliasSums:

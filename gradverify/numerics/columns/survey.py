@@ -56,7 +56,7 @@ def survey(point: Point, generator: torch.Generator) -> Survey:
     for c, (up, down) in zip(columns, both, strict=True):
         if len(c):
             noise = noise_along(_ray(point, c, generator), size, (up != point.f0) | (down != point.f0))
-            sigma = np.maximum(sigma, pooled(noise.sigma, size, point.parts))
+            sigma = np.maximum(sigma, pooled(noise.sigma, size, point.parts, point.shared(size)))
             secants.append(Secant(c, noise.moved_by, noise.change))
     asleep, wide = np.zeros((2, len(columns), len(size)), bool)
     for t, (c, d) in enumerate(zip(columns, directions, strict=True)):
