@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from gradverify.numerics.compare import RTOL, RTOL_LOW
-from gradverify.numerics.flat import flat_real, one_hot, real_size
+from gradverify.numerics.flat import flat_real, one_hot
 from gradverify.numerics.point import SINGLE
 
 DTYPES = (torch.float64, torch.complex128)
@@ -25,6 +25,11 @@ TOLERANCES = 100  # a planted error over the default rtol: 1e-4 of the largest e
 SEED = 0
 SKIPPED = ("as_strided.partial_views",)  # reads the storage that its input is a view of, so it has more inputs than are seen
 SCREENED = (torch.float16, torch.bfloat16, torch.complex32)  # finite differences of casts to these say little: other checks are for them
+
+
+def real_size(tensor: Tensor) -> int:
+    """How many real coordinates a tensor has."""
+    return tensor.numel() * (2 if tensor.is_complex() else 1)
 
 
 def seeded() -> None:

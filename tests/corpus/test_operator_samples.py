@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pytest
-from operator_samples import Sample, corpus, samples_of
 
+from corpus.operator_samples import Sample, corpus, samples_of
 from gradverify.numerics.columns.dense import Entries, check_entries
 from gradverify.numerics.compare import Verdict
 
