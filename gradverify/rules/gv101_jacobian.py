@@ -28,7 +28,7 @@ from gradverify.numerics.columns.tally import Outcome
 from gradverify.rules.shown import comparison, differs, pairs, unjudged
 
 CATCHES = "drops_factor"
-HINT = "the forward, moved by a small step, changes by the expected values: look for the term of backward that gives the analytic ones"
+HINT = "the numeric values are the forward's own slopes: look in backward for the term that gives the analytic ones"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -43,4 +43,4 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison]:
     for argument, output, y, pair in pairs(evidence, parameters=False):
         yield comparison("GV101", argument, output, y, pair)
         if pair.count(Outcome.MISMATCH):
-            yield differs("GV101", argument, output, y, pair, "the finite difference", HINT)
+            yield differs("GV101", argument, output, y, pair, "the finite difference", HINT, "numeric")

@@ -38,4 +38,5 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison]:
     for argument, output, y, pair in pairs(evidence, parameters=True):
         yield comparison("GV111", argument, output, y, pair)
         if pair.count(Outcome.MISMATCH):
-            yield differs("GV111", argument, output, y, pair, "the finite difference", f"look at what backward returns for {argument.name}")
+            hint = f"look at what backward returns for {argument.name}"
+            yield differs("GV111", argument, output, y, pair, "the finite difference", hint, "numeric")

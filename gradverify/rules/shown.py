@@ -77,7 +77,8 @@ def pairs(evidence: Evidence, parameters: bool) -> Iterator[tuple[Argument, int,
             yield argument, evidence.forward.checked[output], evidence.outputs[output], pair
 
 
-def differs(code: str, argument: Argument, output: int | None, y: Tensor | None, pair: Pair, against: str, hint: str | None) -> Finding:
+def differs(code: str, argument: Argument, output: int | None, y: Tensor | None, pair: Pair, against: str, hint: str | None,
+            theirs: str = "expected") -> Finding:
     """"{57 of 96} elements of d y0 / d weight differ from {the finite difference}: worst at …"."""
     worst = pair.worst[0]
     where = element_name(argument.name, argument.value, worst.input_index)
@@ -87,5 +88,5 @@ def differs(code: str, argument: Argument, output: int | None, y: Tensor | None,
     wrong, total = pair.count(Seen.MISMATCH), pair.compared
     share = "the one element" if total == 1 else f"all {total} elements" if wrong == total else f"{wrong} of {total} elements"
     verb = "differs" if wrong == 1 else "differ"
-    message = f"{share} of {what} {verb} from {against}; worst at {where}: analytic {worst.analytic:.6g}, expected {worst.numeric:.6g}"
+    message = f"{share} of {what} {verb} from {against}; worst at {where}: analytic {worst.analytic:.6g}, {theirs} {worst.numeric:.6g}"
     return Finding(code, message, input=argument.name, output=output, hint=hint)

@@ -150,7 +150,8 @@ def _by_name(given: Sequence[Argument], positional: Sequence[inspect.Parameter],
     extra = [argument for argument in given if argument.name not in names]
     if extra and not variadic:
         near = get_close_matches(extra[0].name, [*names, *parameters], n=1)
-        raise UserCodeError(CODE, f"inputs.{extra[0].name}: {_signature(found, positional)}", hint=f"did you mean {near[0]!r}?" if near else None)
+        raise UserCodeError(CODE, f"inputs.{extra[0].name}: there is no parameter {extra[0].name!r}; {_signature(found, positional)}",
+                            hint=f"did you mean {near[0]!r}?" if near else None)
     ordered: list[Argument] = []
     last = max((names.index(name) for name in by_name if name in names), default=-1)
     for place, parameter in enumerate(positional):

@@ -29,7 +29,7 @@ def test_the_finding_names_input_output_element_and_both_values():
     found, = result.findings
     assert (found.input, found.output) == ("x", 0)
     assert "1 of 36 elements of d y0 / d x differs" in found.message
-    assert "at y0[1,1] / x[1,1]: analytic 0, expected -0.5" in found.message
+    assert "at y0[1,1] / x[1,1]: analytic 0, numeric -0.5" in found.message
     worst = result.comparisons[0].worst
     assert [(entry.output_index, entry.input_index, entry.analytic, entry.outcome) for entry in worst] == [((1, 1), (1, 1), 0.0, "mismatch")]
     assert worst[0].numeric == pytest.approx(-0.5)

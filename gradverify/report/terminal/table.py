@@ -29,6 +29,9 @@ COUNTED_AS = {"mismatch": "mismatched", "kink": "kinks", "undecided": "undecided
 OPEN = ("kink", "jump", "staircase", "undecided", "non-finite")
 """Outcomes in the place of a ratio: what such an element is, where it is neither right nor wrong by so much."""
 
+ROOMY = 100
+"""Columns from which headers are spelled out: below, each character is a digit of an index."""
+
 ROUNDING = 1e-12
 """Of the value: a bar below it is the rounding of its last digits, and says nothing to a reader."""
 
@@ -61,7 +64,9 @@ def _headers(comparison: Comparison, bars: bool, look: Look) -> tuple[str, ...]:
     """A comparison over all outputs together is with given numbers: it has no output to name, and they are what was expected."""
     names, values = (("input",), "expected") if comparison.output is None else (("output", "input"), "numeric")
     values += f" {look.glyphs.plus_minus} bar" if bars else ""
-    return (*names, "analytic", values, "absolute error", "relative error", f"error {look.glyphs.divided_by} tolerance")
+    short = look.columns < ROOMY
+    errors = ("abs. error", "rel. error") if short else ("absolute error", "relative error")
+    return (*names, "analytic", values, *errors, f"error {look.glyphs.divided_by}{'tol.' if short else ' tolerance'}")
 
 
 def _cells(entry: Entry, comparison: Comparison, look: Look) -> tuple[str, ...]:
