@@ -34,7 +34,7 @@ def real_size(tensor: Tensor) -> int:
 
 def seeded() -> None:
     """Samples draw from torch, numpy and random; random operators draw from torch. All restart from here."""
-    torch.manual_seed(SEED)
+    torch.default_generator.manual_seed(SEED)  # torch.manual_seed formats a traceback for each device that is not there
     np.random.seed(SEED)
     random.seed(SEED)
 

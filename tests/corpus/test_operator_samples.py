@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pytest
+import torch
 
 from corpus.operator_samples import Sample, corpus, samples_of
 from gradverify.numerics.columns.dense import Entries, check_entries
@@ -107,7 +108,8 @@ def chosen() -> Iterable[Sample]:
 
 @pytest.fixture(scope="module")
 def judged() -> list[Judged]:
-    return [judge(sample) for sample in chosen()]
+    with torch.random.fork_rng(devices=[]):
+        return [judge(sample) for sample in chosen()]
 
 
 def named(judged: Iterable[Judged], verdict: Verdict) -> set[str]:

@@ -1,0 +1,68 @@
+"""The benchmark of verdicts, on two functions."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "verdicts.py"
+FIRST_COUNT = 3
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The script as a process of its own, on the package beside it."""
+    environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parents[1])}
+    return subprocess.run([sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, env=environment)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """What the script prints, and the page that it writes."""
+    out = tmp_path_factory.mktemp("docs") / "verdicts.md"
+    return run("--quick", "--families", "sin", "log", "--out", str(out)).stdout, out.read_text()
+
+
+def counts(table: str) -> dict[tuple[str, str, str], list[int]]:
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    return {(row[0], row[1], row[2]): [int(cell) for cell in row[FIRST_COUNT:]] for row in rows}
+
+
+def test_a_row_for_each_precision_scale_and_checker(page):
+    table = counts(page[0])
+    assert len(table) == 3 * (2 * 2 + 1)
+    assert {runs for (forward, *_), (runs, *_) in table.items() if forward != "all"} == {2}
+
+
+def test_gradverify_raises_no_false_alarm_and_misses_nothing_in_float64(page):
+    ours = [row for (forward, _, checker), row in counts(page[0]).items() if (forward, checker) == ("float64", "gradverify")]
+    assert [row[1:] for row in ours] == [[0] * 8] * 2
+
+
+def test_gradcheck_misses_what_lies_within_its_tolerance(page):
+    table = counts(page[0])
+    assert all(table["float64", "of order 1", f"gradcheck {mode}"][3] == 2 for mode in ("slow", "fast"))
+    assert all(table["float64", "of order 1", f"gradcheck {mode}"][6] == 0 for mode in ("slow", "fast"))  # the sign
+
+
+def test_an_error_of_one_in_a_hundred_is_found_in_float32(page):
+    ours = [row for (forward, _, checker), row in counts(page[0]).items() if (forward, checker) == ("float32", "gradverify")]
+    assert [row[1] for row in ours] == [0, 0]
+    assert [row[4:8] for row in ours] == [[0] * 4] * 2
+
+
+def test_the_page_holds_the_table_its_command_and_how_to_read_it(page):
+    printed, written = page
+    assert printed.strip() in written
+    assert "benchmarks/verdicts.py --quick --families sin log" in written
+    assert SCRIPT.with_name("reading.md").read_text().strip() in written
+
+
+def test_an_unknown_function_is_named_with_those_there_are():
+    told = run("--families", "sine")
+    assert told.returncode != 0
+    assert "'sine'" in told.stderr
+    assert "sigmoid" in told.stderr
