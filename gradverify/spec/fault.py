@@ -61,7 +61,10 @@ def _cut(text: str) -> str:
 
 
 def nearest(word: str, names: Collection[str]) -> str | None:
-    """The name that `word` most likely misspells; capitals do not count."""
+    """The name that `word` most likely misspells, as it is written first (`linear` beside `Linear`), then with capitals left aside."""
+    as_written = difflib.get_close_matches(word, list(names), n=1, cutoff=0.6)
+    if as_written:
+        return as_written[0]
     folded = {name.casefold(): name for name in names}
     close = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=0.6)
     return folded[close[0]] if close else None

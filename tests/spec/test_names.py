@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from gradverify.spec.fault import nearest
 from gradverify.spec.names import own_name, resolve
 
 
@@ -32,3 +33,8 @@ def test_what_cannot_be_a_function_says_why(text: str, words: str, tmp_path: Pat
 
 def test_a_functions_own_name_is_its_last_part() -> None:
     assert [own_name(text) for text in ("mul", "a.b:C.D", "a.b.c", "/x/y.py:F")] == ["mul", "D", "c", "F"]
+
+
+@pytest.mark.parametrize(("word", "meant"), [("linaer", "linear"), ("Linaer", "Linear"), ("SOFTMAX", "softmax"), ("quite else", None)])
+def test_of_two_names_that_differ_in_capitals_the_one_written_alike_is_meant(word: str, meant: str | None) -> None:
+    assert nearest(word, ("linear", "Linear", "softmax")) == meant
