@@ -1,0 +1,201 @@
+"""Which elements of an input tensor can move which elements of an output tensor: what may be perturbed, or pulled back, together.
+
+A pattern is a product of windows: along each input axis every output depends on the slices low … high. One slice is a window of width 1,
+a band is a narrow one, all of an axis a wide one. Columns that no output shares have one colour (Curtis, Powell, Reid 1974).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from gradverify.numerics.rungs import Array, Index, Mask
+
+NOBODY = -1  # owns an output that no member of a group moves
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """One (input tensor, output tensor) pair. `shape`: the input as real numbers (complex: with a last axis of 2).
+
+    low, high: one array [M] per input axis, the first and last slice that each real output coordinate depends on; low > high on every
+    axis where an output depends on nothing. 0-dim inputs have no axes: `nothing` [M] says which outputs do not depend on them.
+    """
+
+    shape: tuple[int, ...]
+    low: tuple[Index, ...]
+    high: tuple[Index, ...]
+    nothing: Mask
+
+    def __len__(self) -> int:
+        """Real output coordinates."""
+        return len(self.nothing)
+
+    @property
+    def size(self) -> int:
+        """Real input coordinates."""
+        return math.prod(self.shape)
+
+    @cached_property
+    def widths(self) -> tuple[int, ...]:
+        """The widest window of each axis, at least 1."""
+        return tuple(int(np.max(np.where(self.nothing, 0, high - low) + 1, initial=1)) for low, high in zip(self.low, self.high, strict=True))
+
+    @cached_property
+    def single(self) -> tuple[int, ...]:
+        """The axes along which every output depends on one slice at most: what lies on different slices is independent."""
+        return tuple(k for k, width in enumerate(self.widths) if width == 1)
+
+    @cached_property
+    def strides(self) -> tuple[int, ...]:
+        """Of the flat input, in elements."""
+        return tuple(math.prod(self.shape[k + 1 :]) for k in range(len(self.shape)))
+
+    def block_of_outputs(self) -> Index:
+        """The independent block [M] of each output; NOBODY where it depends on nothing."""
+        block = np.zeros(len(self), np.intp)
+        for k in self.single:
+            block = block * self.shape[k] + self.low[k]
+        return np.where(self.nothing, NOBODY, block)
+
+    def block_of_inputs(self) -> Index:
+        """The independent block [N] of each input coordinate, numbered as those of the outputs."""
+        block, place = np.zeros(self.size, np.intp), np.arange(self.size)
+        for k in self.single:
+            block = block * self.shape[k] + place // self.strides[k] % self.shape[k]
+        return block
+
+    @property
+    def blocks(self) -> int:
+        return math.prod(self.shape[k] for k in self.single)
+
+
+def dense(shape: Sequence[int], outputs: int) -> Pattern:
+    """Every output may depend on every input."""
+    zero = np.zeros(outputs, np.intp)
+    return Pattern(tuple(shape), tuple(zero for _ in shape), tuple(zero + n - 1 for n in shape), np.zeros(outputs, bool))
+
+
+@dataclass(frozen=True)
+class ColumnGroups:
+    """The columns of one input tensor in groups of one colour, valid for all its patterns (one per output tensor) at once."""
+
+    patterns: tuple[Pattern, ...]
+    widths: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.widths)
+
+    def colour(self) -> Index:
+        """The group [N] of each input coordinate."""
+        first = self.patterns[0]
+        place, colour = np.arange(first.size), np.zeros(first.size, np.intp)
+        for n, width, stride in zip(first.shape, self.widths, first.strides, strict=True):
+            colour = colour * width + place // stride % n % width
+        return colour
+
+    def owner(self, group: int) -> Index:
+        """The coordinate within the tensor that owns each output [M] of all output tensors; NOBODY where no member can move it."""
+        residues = np.unravel_index(group, self.widths) if self.widths else ()
+        return np.concatenate([self._owner(pattern, residues) for pattern in self.patterns])
+
+    def _owner(self, pattern: Pattern, residues: Sequence[np.intp]) -> Index:
+        place, owned = np.zeros(len(pattern), np.intp), ~pattern.nothing
+        for k, (residue, width) in enumerate(zip(residues, self.widths, strict=True)):
+            at = pattern.low[k] + (residue - pattern.low[k]) % width
+            owned = owned & (at <= pattern.high[k])
+            place = place + at * pattern.strides[k]
+        return np.where(owned, place, NOBODY)
+
+
+def column_groups(patterns: Sequence[Pattern]) -> ColumnGroups:
+    """Groups of one tensor's columns; `patterns` are those of the tensor with each output tensor."""
+    return ColumnGroups(tuple(patterns), tuple(int(max(widths)) for widths in zip(*(p.widths for p in patterns), strict=True)))
+
+
+@dataclass(frozen=True)
+class RowGroups:
+    """The outputs of one pattern in groups that share no input. `group` [M]; outputs that depend on nothing are the last group."""
+
+    pattern: Pattern
+    group: Index
+    count: int
+
+    @cached_property
+    def _order(self) -> Index:
+        return np.argsort(self.group, kind="stable")
+
+    def members(self, group: int) -> Index:
+        """The outputs of a group, ascending."""
+        first, last = np.searchsorted(self.group[self._order], [group, group + 1])
+        return self._order[first:last]
+
+    def owner(self, group: int) -> Index:
+        """The output [N] of the group that depends on each input coordinate; NOBODY where none does."""
+        pattern, rows = self.pattern, self.members(group)
+        rows = rows[~pattern.nothing[rows]]
+        place, inside = np.zeros((len(rows), 1), np.intp), np.ones((len(rows), 1), bool)
+        for k, width in enumerate(pattern.widths):
+            at = pattern.low[k][rows][:, None] + np.arange(width)
+            place = (place[:, :, None] + (at * pattern.strides[k])[:, None, :]).reshape(len(rows), -1)
+            inside = (inside[:, :, None] & (at <= pattern.high[k][rows][:, None])[:, None, :]).reshape(len(rows), -1)
+        owner = np.full(pattern.size, NOBODY)
+        owner[place[inside]] = np.broadcast_to(rows[:, None], inside.shape)[inside]
+        return owner
+
+
+def row_groups(pattern: Pattern) -> RowGroups:
+    """Outputs that differ in a slice of a single axis, or in windows of a band that do not meet, share no input."""
+    live = np.flatnonzero(~pattern.nothing)
+    kind, colours = np.zeros(len(live), np.intp), np.zeros(len(live), np.intp)
+    for k, width in enumerate(pattern.widths):
+        low, high = pattern.low[k][live], pattern.high[k][live]
+        position, apart = (low, 1) if width == 1 else _windows(low, high)
+        kind = kind * (int(position.max(initial=0)) + 1) + position
+        kind = np.unique(kind, return_inverse=True)[1]
+        colours = colours * apart + position % apart
+    group = np.full(len(pattern), 0, np.intp)
+    group[live] = _numbered(colours * (len(live) + 1) + _rank(kind))
+    count = int(group[live].max(initial=-1)) + 1
+    group[pattern.nothing] = count
+    return RowGroups(pattern, group, count + bool(pattern.nothing.any()))
+
+
+def _windows(low: Index, high: Index) -> tuple[Index, int]:
+    """The position of each window [m] among the distinct ones by their low end, and how many positions apart none meet."""
+    starts, position = np.unique(low, return_inverse=True)
+    ends = np.full(len(starts), NOBODY)
+    np.maximum.at(ends, position, high)
+    ends = np.maximum.accumulate(ends)
+    apart = int(np.max(np.searchsorted(starts, ends, side="right") - np.arange(len(starts)), initial=1))
+    return position, apart
+
+
+def _rank(kind: Index) -> Index:
+    """The place [m] of each element among those of its kind."""
+    order = np.argsort(kind, kind="stable")
+    ordered = kind[order]
+    first = np.searchsorted(ordered, ordered, side="left")
+    rank = np.empty(len(kind), np.intp)
+    rank[order] = np.arange(len(kind)) - first
+    return rank
+
+
+def _numbered(label: Index) -> Index:
+    """Labels as 0, 1, 2, … in their order."""
+    return np.asarray(np.unique(label, return_inverse=True)[1])
+
+
+def matrix(pattern: Pattern) -> Array:
+    """The pattern as zeros and ones [M, N]: for small ones, to look at and to test against."""
+    groups, result = column_groups([pattern]), np.zeros((len(pattern), pattern.size))
+    for group in range(groups.count):
+        owner = groups.owner(group)
+        rows = np.flatnonzero(owner != NOBODY)
+        result[rows, owner[rows]] = 1
+    return result
