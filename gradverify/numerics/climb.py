@@ -57,8 +57,10 @@ class Ladders:
         self._members = {int(n): group for n, group in zip(lines_used, groups, strict=False)}
         self._taken: set[tuple[int, int]] = set()
         self._samples: dict[int, Array] = {}
-        self._scale = np.array([line.scale for line in lines])
-        self._magnitude = np.array([line.magnitude for line in lines])
+        self._size, self._magnitude = np.empty((2, len(elements.line)))
+        for n, members in self._members.items():
+            for values, of_line in ((self._size, lines[n].size), (self._magnitude, lines[n].magnitude)):
+                values[members] = of_line if isinstance(of_line, float) else of_line[elements.out[members]]
 
     def put(self, k: int, samples: Array) -> None:
         """Samples [4, E] (up, down, step up, step down) of rung k that are known already."""
@@ -75,8 +77,8 @@ class Ladders:
             for n in np.unique(self.elements.line[i]):
                 self._sample(int(n), k)
         up, down, step_up, step_down = np.stack([self._samples[k][:, i] for k in rungs], 1)
-        o, line, out = self.outputs, self.elements.line[i], self.elements.out[i]
-        return solve(Samples(up, down, step_up, step_down, o.f0[out], o.sigma[out], o.unit()[out], self._magnitude[line], self._scale[line],
+        o, out = self.outputs, self.elements.out[i]
+        return solve(Samples(up, down, step_up, step_down, o.f0[out], o.sigma[out], o.unit()[out], self._magnitude[i], self._size[i],
                              o.rounds_x), full)
 
     def _sample(self, n: int, k: int) -> None:
@@ -87,10 +89,11 @@ class Ladders:
         row = self._samples.setdefault(k, np.full((4, len(self.elements.line)), np.nan))
         taken = rung(self.lines[n], k)
         if taken is None:
-            row[2:, members] = step(self.lines[n].scale, k)
+            row[2:, members] = step(1.0, k) * self._size[members]
         else:
             out = self.elements.out[members]
-            row[0, members], row[1, members], row[2, members], row[3, members] = taken.up[out], taken.down[out], taken.step_up, taken.step_down
+            for n_th, values in enumerate(taken):
+                row[n_th, members] = values if isinstance(values, float) else values[out]
 
 
 @dataclass(frozen=True)

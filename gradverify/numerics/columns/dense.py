@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from gradverify.numerics.columns.bundle import lone
 from gradverify.numerics.columns.chunk import Chunk, ChunkResult
 from gradverify.numerics.columns.opinions import second_opinions
 from gradverify.numerics.columns.run import AliasSums, Reach, Run
@@ -89,7 +90,8 @@ class _Comparison:
         whole = self.chunk >= len(self.point.columns)
         for first, a in self._tiles():
             for start in range(0, len(a), self.chunk):
-                chunk = Chunk(self.run, first + start, a[start : start + self.chunk])
+                part = a[start : start + self.chunk]
+                chunk = Chunk(self.run, lone(self.point, np.arange(first + start, first + start + len(part))), part)
                 result = chunk.judge(sums, suspects)
                 missed |= result.suspects & ~suspects & (not whole)
                 self._add(chunk, result, tallies, first, a)
@@ -116,9 +118,9 @@ class _Comparison:
             return float(a[column - first, output] if inside else self.point.row(output)[column])
 
         judged = result.judged
-        judged, at_fault = second_opinions(self.run, judged, chunk.border[judged.column - chunk.samples.first], entry)
+        judged, at_fault = second_opinions(self.run, judged, chunk.border[judged.column], entry)
         c = self.point.columns
-        tensor_of_chunk = c.tensor[chunk.columns]
+        tensor_of_chunk = chunk.bundle.tensor
         for tally in tallies:
             part = self.point.parts[tally.output]
             rows = np.flatnonzero(tensor_of_chunk == tally.input)

@@ -50,8 +50,8 @@ class AliasSums:
         self._sum, self._bar, self._known = np.zeros((n, m)), np.zeros((n, m)), np.ones((n, m), bool)
         self._seen = np.zeros(n, int)
 
-    def add(self, first: int, count: int, column: Index, out: Index, value: Array, bar: Array) -> Mask:
-        """Adds the elements of columns first … first + count − 1; outputs [M] that miss a secant which is now complete."""
+    def add(self, done: Index, column: Index, out: Index, value: Array, bar: Array) -> Mask:
+        """Adds all elements of the columns `done`; outputs [M] that miss a secant which is now complete."""
         suspect = np.zeros(len(self._point.f0), bool)
         for n, secant in enumerate(self._survey.secants):
             moved_by = np.zeros(len(self._point.columns))
@@ -62,7 +62,7 @@ class AliasSums:
             np.add.at(self._sum[n], j, np.where(known, value[own], 0.0) * dx)
             np.add.at(self._bar[n], j, np.where(known, bar[own], 0.0) * np.abs(dx))
             self._known[n, j[~known]] = False
-            self._seen[n] += int(np.sum((secant.columns >= first) & (secant.columns < first + count)))
+            self._seen[n] += int(np.sum(np.isin(done, secant.columns)))
             if self._seen[n] == len(secant.columns):
                 suspect |= self._misses(n, secant.change)
         return suspect
@@ -101,9 +101,11 @@ class Run:
         unproven = woken & (rows.reach[out] <= 0)
         return Bounds(self.atol, self.rtols()[out], floors(rows)[out] / self.point.columns.size[column], unproven)
 
-    def zero_tolerance(self, columns: Index) -> Array:
-        """The tolerance [columns, M] for a zero, without its relative part."""
-        return np.asarray(self.atol + floors(self.reach.rows(self.survey))[None, :] / self.point.columns.size[columns][:, None])
+    def zero_tolerance(self, owner: Index) -> Array:
+        """The tolerance [n, M] for a zero in the columns `owner` [n, M], without its relative part."""
+        size = self.point.columns.size
+        scale = size[owner[:, :1]] if owner.strides[1] == 0 else size[owner]  # all of a line in one column: no need to spread it
+        return np.asarray(self.atol + floors(self.reach.rows(self.survey))[None, :] / scale)
 
     @property
     def f_unit(self) -> Array:
