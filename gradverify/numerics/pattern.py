@@ -161,7 +161,7 @@ def row_groups(pattern: Pattern) -> RowGroups:
         kind = _numbered(kind * (int(position.max(initial=0)) + 1) + position)
         colours = _numbered(colours * apart + position % apart)
     group = np.full(len(pattern), 0, np.intp)
-    group[live] = _numbered(colours * (len(live) + 1) + _rank(kind))
+    group[live] = _numbered(colours * (len(live) + 1) + rank_among(kind))
     count = int(group[live].max(initial=-1)) + 1
     group[pattern.nothing] = count
     return RowGroups(pattern, group, count + bool(pattern.nothing.any()))
@@ -176,7 +176,7 @@ def _windows(low: Index, high: Index) -> tuple[Index, int]:
     return position, apart
 
 
-def _rank(kind: Index) -> Index:
+def rank_among(kind: Index) -> Index:
     """The place [m] of each element among those of its kind."""
     order = np.argsort(kind, kind="stable")
     ordered = kind[order]
