@@ -13,14 +13,15 @@ import numpy as np
 
 from gradverify.numerics.compare import Verdict
 from gradverify.numerics.kinks import Smoothness
-from gradverify.numerics.ladder import Derivative, solve
-from gradverify.numerics.lines import Line, rung
+from gradverify.numerics.ladder import Derivative, concatenated, solve
+from gradverify.numerics.lines import Line, Rung, rung
 from gradverify.numerics.rungs import CLIMB, QUICK, RUNGS, AnyArray, Array, Codes, Index, Mask, step
 from gradverify.numerics.samples import Samples
 
 CLIMB_STEPS, NOISY_STEPS = 3, 7  # then every rung; where noise limits, coarser rungs go on: half as many undecided
 SUSPECT_STEPS = 2  # that outputs take whatever their verdict when the quick rungs may have aliased
 FINEST = RUNGS - 1
+PART = 1 << 14  # outputs that are solved at a time: more would not stay in the cache
 
 Judge = Callable[[Index, Derivative], Codes]
 """Verdicts of elements (indices, their derivatives): what is settled, and what is surely a mismatch."""
@@ -190,6 +191,19 @@ def derivative(line: Line, outputs: Outputs, *, rtol: float = 1e-6, atol: float 
         quick = ladders.solve(everything, QUICK, False)
         rest = everything if every_rung else np.flatnonzero(~settled(quick, narrow(everything, quick)))
         return quick.replaced(rest, _climbed(ladders, rest, quick.take(rest), lambda i, d: narrow(rest[i], d), every_rung))
+
+
+def at_once(line: Line, outputs: Outputs) -> Derivative:
+    """Derivatives [M] of all outputs from the quick rungs alone, six calls: `unclear` where those cannot tell."""
+    m, unit = len(outputs.f0), outputs.unit()
+    taken = [rung(line, k) or Rung(np.full(m, np.nan), np.full(m, np.nan), step(line.scale, k), step(line.scale, k)) for k in QUICK]
+    size, magnitude = (np.broadcast_to(np.asarray(x), m) for x in (line.size, line.magnitude))
+
+    def part(i: slice) -> Derivative:
+        up, down, step_up, step_down = (np.array([np.broadcast_to(t[n], m)[i] for t in taken]) for n in range(4))
+        return solve(Samples(up, down, step_up, step_down, outputs.f0[i], outputs.sigma[i], unit[i], magnitude[i], size[i], outputs.rounds_x), False)
+
+    return concatenated([part(slice(start, start + PART)) for start in range(0, m, PART) or [0]])
 
 
 def _climbed(ladders: Ladders, rest: Index, quick: Derivative, judge: Judge, every_rung: bool) -> Derivative:

@@ -27,11 +27,11 @@ class GroupLine:
     owner: Index
     scale: float = 1.0
 
-    @property
+    @cached_property
     def size(self) -> Array:
         return np.where(self.owner == NOBODY, 1.0, np.abs(self.move[self.owner]))
 
-    @property
+    @cached_property
     def magnitude(self) -> Array:
         return np.where(self.owner == NOBODY, 0.0, np.abs(self.point.columns.x[self.owner]))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,15 +10,19 @@ import numpy as np
 from gradverify.numerics.climb import Climb, Elements, Judge, Ladders, settled
 from gradverify.numerics.columns.bundle import Bundle, regrouped, widened
 from gradverify.numerics.columns.run import AliasSums, Run
-from gradverify.numerics.columns.tally import Judged
+from gradverify.numerics.columns.tally import Judged, Tally
 from gradverify.numerics.compare import Bounds, Limit, Verdict, limits, verdicts
 from gradverify.numerics.kinks import Smoothness
-from gradverify.numerics.ladder import Derivative, concatenated
+from gradverify.numerics.ladder import ARITHMETIC, Derivative, concatenated
 from gradverify.numerics.lines import rung
 from gradverify.numerics.point import Point
-from gradverify.numerics.rungs import QUICK, Array, Codes, Index, Mask, step
+from gradverify.numerics.rungs import QUICK, Array, Codes, Index, Mask, Z, step
+from gradverify.numerics.samples import LOW_UNIT
 
 PIECE = 1 << 14  # elements that climb together: their samples stay below 12 MiB
+SPAN = 1 << 17  # elements of a chunk that are judged at a time: what is known of each takes some 500 bytes
+NO_COLUMNS = np.zeros(0, np.intp)
+WIDE = (0,)  # the one rung that a linear function needs
 STRAY = 8.0  # standard deviations of noise: what an output that nobody owns may move by chance
 CONFIRM_COLUMNS = 3  # mismatching columns of a pair that climb every rung, the worst first, until one stands
 
@@ -44,7 +48,7 @@ class QuickSamples:
         """Elements [n, M] whose output is bitwise f(x) at every rung that has a value, two or more."""
         bad = ~(np.isfinite(self.up) & np.isfinite(self.down))
         same = (self.up == self.f0) & (self.down == self.f0)
-        return np.asarray((same | bad).all(0) & (np.sum(~bad, 0) >= 2))
+        return np.asarray((same | bad).all(0) & (np.sum(~bad, 0) >= min(2, len(self.up))))
 
     @property
     def masked(self) -> Mask:
@@ -60,21 +64,23 @@ class QuickSamples:
         border[self.bundle.owner[(lost | one_side).any(0) & self.bundle.owned]] = True
         return border
 
-    def strays(self, sigma: Array) -> Mask:
-        """Elements [n, M] that nobody owns and that move all the same, beyond the noise of f: the structure is wrong."""
-        if not self.bundle.grouped:
-            return np.zeros(self.bundle.owner.shape, bool)
-        off = np.fmax(np.abs(self.up - self.f0), np.abs(self.down - self.f0)).max(0)
-        return np.asarray(~self.bundle.owned & (off > STRAY * sigma))
+    def strays(self, outs: slice, sigma: Array) -> Mask:
+        """Elements [n, outs] that nobody owns and that move all the same, beyond the noise of f: the structure is wrong."""
+        owned = self.bundle.owned[:, outs]
+        if owned.all():
+            return np.zeros_like(owned)
+        f0 = self.f0[outs]
+        off = np.fmax(np.abs(self.up[:, :, outs] - f0), np.abs(self.down[:, :, outs] - f0)).max(0)
+        return np.asarray(~owned & (off > STRAY * sigma[outs]))
 
 
-def quick_samples(point: Point, bundle: Bundle) -> QuickSamples:
-    """Six forward calls a line."""
+def quick_samples(point: Point, bundle: Bundle, rungs: Sequence[int] = QUICK) -> QuickSamples:
+    """Two forward calls a line and rung."""
     n, m = len(bundle.lines), len(point.f0)
-    up, down = np.full((2, len(QUICK), n, m), np.nan)
-    step_up, step_down = np.empty((2, len(QUICK), n, m if bundle.grouped else 1))
+    up, down = np.full((2, len(rungs), n, m), np.nan)
+    step_up, step_down = np.empty((2, len(rungs), n, m if bundle.grouped else 1))
     for i, line in enumerate(bundle.lines):
-        for r, k in enumerate(QUICK):
+        for r, k in enumerate(rungs):
             taken = rung(line, k)
             if taken is None:
                 step_up[r, i] = step_down[r, i] = step(1.0, k) * line.size
@@ -83,12 +89,30 @@ def quick_samples(point: Point, bundle: Bundle) -> QuickSamples:
     return QuickSamples(bundle, up, down, step_up, step_down, point.f0)
 
 
+def secants(s: QuickSamples, run: Run, local: Index, out: Index) -> Derivative:
+    """Derivatives [E] where f is linear: the wider the step, the better."""
+    up, down, step_up, step_down = s.at(0, local, out)
+    f0, h, unit = s.f0[out], step_up + step_down, run.point.unit[out]
+    noise = np.maximum(run.survey.sigma[out], unit * np.maximum(np.abs(f0), np.maximum(np.abs(up), np.abs(down))))
+    value = (up - down) / h
+    rounded_x = np.where(unit > LOW_UNIT, unit * np.abs(value * run.point.columns.x[s.bundle.owner[local, out]]), 0.0)
+    noise_bar = Z * np.sqrt(2.0) * np.maximum(noise, rounded_x) / h
+    bad, nothing, nan = ~(np.isfinite(up) & np.isfinite(down)), np.zeros(len(out), bool), np.full(len(out), np.nan)
+    bar = np.where(bad, np.inf, noise_bar + ARITHMETIC * np.abs(value))
+    outcome = np.full(len(out), Smoothness.SMOOTH, np.int8)
+    infinite = np.full(len(out), np.inf)
+    return Derivative(np.where(bad, 0.0, value), bar, outcome, noise_bar, nan, nan.copy(), infinite, infinite.copy(), nan.copy(), infinite.copy(),
+                      nothing, nothing.copy(), bad, (up == f0) & (down == f0), nothing.copy())
+
+
 @dataclass(frozen=True)
 class ChunkResult:
     """`judged` elements, which of them the quick rungs settled, and mismatches that no lone column has confirmed [E].
 
-    `zeros`, `masked` [n, M]: passed or left out without a solver; `strays` [n, M]: see `QuickSamples.strays`.
+    `outs`: the outputs of this part. `zeros`, `masked`, `strays` [n, outs]: passed or left out without a solver; `QuickSamples.strays`.
     """
+
+    outs: slice
 
     judged: Judged
     quick: Mask
@@ -99,45 +123,66 @@ class ChunkResult:
     suspects: Mask
     strays: Mask
 
+    def add_zeros(self, tally: Tally, a: Array, rows: slice, part: slice) -> None:
+        """What needed no solver, of lines `rows` and the outputs of `part`; a [n, M]."""
+        first, last = max(part.start, self.outs.start), min(part.stop, self.outs.stop)
+        if first < last:
+            here = rows, slice(first - self.outs.start, last - self.outs.start)
+            zeros = self.zeros[here]
+            tally.add_zeros(a[rows, first:last][zeros], self.zero_resolution[here][zeros], self.masked[here])
+
 
 class Chunk:
     """Judges the lines of a bundle of n against analytic values a [n, M], those of the columns that the outputs show."""
 
     def __init__(self, run: Run, bundle: Bundle, a: Array) -> None:
         self.run, self.bundle, self.a = run, bundle, a
-        self.samples = quick_samples(run.point, bundle)
+        self.linear = bool(len(bundle.tensor)) and run.linear.issuperset(bundle.tensor.tolist())
+        self.samples = quick_samples(run.point, bundle, WIDE if self.linear else QUICK)
         self.still, self.masked = self.samples.still, self.samples.masked & np.isfinite(a) & bundle.owned
         self.border = self.samples.at_border
         self.asleep, self.wide = run.survey.asleep[bundle.tensor], run.survey.wide[bundle.tensor]
 
-    def judge(self, sums: AliasSums, suspects: Mask) -> ChunkResult:
-        """Everything about the chunk; `suspects` [M]: outputs whose quick rungs are known to alias."""
-        zeros = self._zeros()
-        local, out = np.nonzero(~(zeros | self.masked) & self.bundle.owned)
+    def judge(self, sums: AliasSums, suspects: Mask) -> Iterator[ChunkResult]:
+        """Everything about the chunk, some outputs at a time; `suspects` [M]: outputs whose quick rungs are known to alias."""
+        m = self.a.shape[1]
+        width = max(1, SPAN // max(len(self.a), 1))
+        for start in range(0, m, width) or [0]:
+            outs = slice(start, min(start + width, m))
+            yield self._part(outs, sums, suspects, self.bundle.columns if outs.stop == m else NO_COLUMNS)
+
+    def _part(self, outs: slice, sums: AliasSums, suspects: Mask, finished: Index) -> ChunkResult:
+        zeros, masked = self._zeros(outs), self.masked[:, outs]
+        local, out = np.nonzero(~(zeros | masked) & self.bundle.owned[:, outs])
+        out += outs.start
         quick = self._quick(local, out)
-        missed = sums.add(self.bundle.columns, self.bundle.owner[local, out], out, quick.value, quick.bar)
+        missed = sums.add(finished, self.bundle.owner[local, out], out, quick.value, quick.bar)
         done = settled(quick, self._verdicts(local, out, quick)) & ~(suspects | missed)[out]
         derivative, unconfirmed = self._climb(local, out, quick, ~done, (suspects | missed)[out])
         if not self.bundle.grouped:
             derivative, unconfirmed = self._confirm(local, out, derivative, unconfirmed), np.zeros(len(out), bool)
-        late_local, late_out = np.nonzero(zeros & ~self._zeros())  # floors moved meanwhile
+        late_local, late_out = np.nonzero(zeros & ~self._zeros(outs))  # floors moved meanwhile
+        zeros[late_local, late_out] = False
+        late_out += outs.start
         derivative = concatenated([derivative, self._quick(late_local, late_out)])
         local, out = np.concatenate([local, late_local]), np.concatenate([out, late_out])
         late = np.zeros(len(late_out), bool)
-        zeros[late_local, late_out] = False
         judged = self._judged(local, out, derivative)
-        return ChunkResult(judged, np.concatenate([done, late]), np.concatenate([unconfirmed, late]), zeros, self.masked, self._zero_resolution(),
-                           missed, self.samples.strays(self.run.survey.sigma))
+        return ChunkResult(outs, judged, np.concatenate([done, late]), np.concatenate([unconfirmed, late]), zeros, masked,
+                           self._zero_resolution(outs), missed, self.samples.strays(outs, self.run.survey.sigma))
 
-    def _zeros(self) -> Mask:
+    def _zeros(self, outs: slice) -> Mask:
         """Bitwise zeros with an analytic value of zero or dust: most of a Jacobian, settled without a solver."""
-        within = np.abs(self.a) <= self.run.zero_tolerance(self.bundle.owner)
-        return np.asarray(self.still & within & ~self.asleep & ~self.wide & self.bundle.owned)
+        within = np.abs(self.a[:, outs]) <= self.run.zero_tolerance(self.bundle.owner[:, outs], outs)
+        asleep = (self.asleep | self.wide)[:, outs]
+        return np.asarray(self.still[:, outs] & within & ~asleep & self.bundle.owned[:, outs])
 
-    def _zero_resolution(self) -> Array:
-        widest = np.maximum(self.samples.step_up[0], self.samples.step_down[0])
-        rounding = self.run.point.unit * np.abs(np.nan_to_num(self.samples.f0, posinf=0.0, neginf=0.0)) / widest
-        return np.asarray(self.run.zero_tolerance(self.bundle.owner) + rounding)
+    def _zero_resolution(self, outs: slice) -> Array:
+        here = outs if self.bundle.grouped else slice(None)
+        widest = np.maximum(self.samples.step_up[0][:, here], self.samples.step_down[0][:, here])
+        f0 = np.nan_to_num(self.samples.f0[outs], posinf=0.0, neginf=0.0)
+        rounding = self.run.point.unit[outs] * np.abs(f0) / widest
+        return np.asarray(self.run.zero_tolerance(self.bundle.owner[:, outs], outs) + rounding)
 
     # ---- elements
     def _ladders(self, local: Index, out: Index) -> Ladders:
@@ -150,8 +195,10 @@ class Chunk:
         return ladders
 
     def _quick(self, local: Index, out: Index) -> Derivative:
-        parts = [self._ladders(local[p], out[p]).solve(np.arange(len(p)), QUICK, False) for p in pieces(local)]
-        result = concatenated(parts)
+        if self.linear:
+            result = secants(self.samples, self.run, local, out)
+        else:
+            result = concatenated([self._ladders(local[p], out[p]).solve(np.arange(len(p)), QUICK, False) for p in pieces(local)])
         result.unclear[:] |= (self.asleep | self.wide)[local, out]
         self._learn(local, out, result)
         return result
@@ -202,7 +249,7 @@ class Chunk:
         i, home = i[order], home[order]
         ladders = Ladders(lines, self.run.outputs(), Elements(home, out[i]))
         judge = self._judge(local[i], out[i])
-        if wide:
+        if wide or self.linear:
             nothing = np.zeros(len(i), bool)
             return i, Climb(ladders, ladders.solve(np.arange(len(i)), QUICK, False), judge, nothing, suspect[i])
         ladders = self._with_quick(ladders, local[i], out[i])
