@@ -96,7 +96,10 @@ class ErrorMap:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One comparison of an (input, output) pair by one rule. `resolution`: the smallest error that would have been seen everywhere."""
+    """One comparison of an (input, output) pair by one rule. `resolution`: the smallest error that would have been seen everywhere.
+
+    `groups`, `row_groups`: how many groups of input elements were moved, and of output elements pulled back, one after the other.
+    """
 
     rule: str
     input: str
@@ -110,6 +113,7 @@ class Comparison:
     max_rel_error: float = 0.0
     resolution: float = 0.0
     groups: int = 0
+    row_groups: int = 0
     worst: tuple[Entry, ...] = ()
     error_map: ErrorMap | None = None
 

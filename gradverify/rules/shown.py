@@ -24,7 +24,7 @@ def comparison(rule: str, argument: Argument, output: int | None, value: Tensor 
     return Comparison(
         rule, argument.name, output, pair.compared, mismatched=pair.count(Seen.MISMATCH), kinks=pair.count(Seen.KINK),
         undecided=pair.count(*_OPEN), non_finite=pair.count(Seen.NON_FINITE), max_abs_error=pair.max_abs_error,
-        max_rel_error=pair.max_rel_error, resolution=pair.resolution, groups=argument.value.numel(),
+        max_rel_error=pair.max_rel_error, resolution=pair.resolution, groups=pair.groups, row_groups=pair.row_groups,
         worst=tuple(_entry(element, argument.value, value) for element in _told(pair)), error_map=_map(pair))
 
 

@@ -7,7 +7,7 @@ than a tile, its rows are computed anew for each.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -96,7 +96,14 @@ class _Comparison:
         for plan in self.arrangement.plans:
             structural_zeros(self.run, plan, tallies)
         pairs = [tally.result(self._unit(tally.output), bool(low[self.point.parts[tally.output]].any())) for tally in tallies.values()]
-        return pairs, frozenset(broken)
+        return [self._grouped(pair) for pair in pairs], frozenset(broken)
+
+    def _grouped(self, pair: Pair) -> Pair:
+        plan = next((plan for plan in self.arrangement.plans if plan.tensor == pair.input), None)
+        part = self.point.parts[pair.output]
+        alone = len(self.point.columns.of(pair.input)), part.stop - part.start
+        groups, row_groups = (plan.grouping.groups.count, plan.rows[pair.output].count) if plan else alone
+        return replace(pair, groups=groups, row_groups=row_groups)
 
     def _unit(self, output: int) -> float:
         return float(self.point.unit[self.point.parts[output]].max(initial=0.0))

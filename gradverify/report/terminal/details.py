@@ -65,7 +65,8 @@ def _comparison(comparison: Comparison, look: Look) -> str:
     if nearest and nearest.outcome == "pass":
         parts.append(f"the nearest at {ratio(nearest.abs_error, nearest.tolerance)} of its tolerance")
     if comparison.groups:
-        parts.append(counted(comparison.groups, "group"))
+        rows = f" and {counted(comparison.row_groups, 'row group')}" if comparison.row_groups else ""
+        parts.append(f"{counted(comparison.groups, 'column group')}{rows}")
     return f"{comparison.rule} {pair}: {', '.join(parts)}"
 
 
