@@ -1,0 +1,330 @@
+"""What the three reduced comparisons (columns, rows, blocks) share: probes, derivatives of a line, and the screen's verdict.
+
+A screen reduces the Jacobian by random probes to one number a line (a column, an output, a block), judges each against the line's own norm
+and names the lines that are not clearly right. It names no entry and calls nothing wrong: its caller resolves what is flagged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gradverify.numerics.columns.survey import WEIGHTS, Survey
+from gradverify.numerics.compare import NOISE_CAP, Rows, Verdict, floors, guarded, rounding_reach
+from gradverify.numerics.flat import numbers
+from gradverify.numerics.ladder import solve
+from gradverify.numerics.pattern import Pattern
+from gradverify.numerics.point import Point
+from gradverify.numerics.rungs import BASE, QUICK, RATIO, U32, U64, Array, Codes, Index, Mask, Z
+from gradverify.numerics.samples import LOW_UNIT, Samples
+
+SCREEN, SCREEN_LOW = 1e-8, 1e-3  # of a line's norm; bars are 1e-11, and 1e-4 where something computes in float32
+FINER = ((7, 8, 9), (9, 10, 11))  # rungs that open lines see next: kinks and curvature are smaller there ...
+COARSER = ((1, 2, 3), (-2, -1, 0), (-5, -4, -3), (-8, -7, -6))  # ... and noise is here; those above the scale up to 1
+LOW_START, LOW_FINER = (2, 3, 4), (QUICK, FINER[0])  # rounding to float32 drowns the usual ones
+PIECE = 1 << 14  # elements that are solved together: 12 MiB of samples and tables
+STRAY = 8.0  # standard deviations of a noisy forward: more is a dependence
+NOISY = 16  # roundings: a forward that noisy does not repeat itself bitwise
+KEPT = 4096  # strays that are kept; they are all counted
+INSIDE = 0.5  # of the way to the end of the domain: the widest step of a probe
+
+Triple = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Screened:
+    """One (input tensor, output tensor) pair: how many `lines` were screened and which are `flagged` (ascending).
+
+    Lines are numbers of columns (as `Point.columns`), of outputs (as `Point.f0`), or of blocks (as `Pattern.block_of_outputs`). `strays`
+    [s, 2] are violations of "unowned is zero" as (group, output) or (group, column), KEPT at most, `stray_count` of them in all.
+    `left_out`: columns that no probe moved (not finite, at the end of their domain). `resolution`: the largest tol + U of the lines that
+    passed, as a derivative along the probe; `relative`: the same over the line's norm, for lines that stand out of dust.
+    """
+
+    input: int
+    output: int
+    lines: int
+    flagged: Index
+    strays: Index
+    stray_count: int
+    left_out: Index
+    resolution: float
+    relative: float
+
+    @property
+    def clean(self) -> bool:
+        return not (len(self.flagged) or self.stray_count)
+
+
+@dataclass(frozen=True)
+class Screen:
+    """A whole reduced comparison: the pairs, inputs outside, and the calls it took."""
+
+    pairs: tuple[Screened, ...]
+    forward: int
+    backward: int
+
+    @property
+    def clean(self) -> bool:
+        return all(pair.clean for pair in self.pairs)
+
+    def pair(self, input_: int, output: int) -> Screened:
+        return next(pair for pair in self.pairs if (pair.input, pair.output) == (input_, output))
+
+
+# ---- probes
+def signed(n: int, generator: torch.Generator) -> Array:
+    """Continuous signed weights [n], ±[0.7, 1.4]: with ±1 half of the stray pairs cancel, with ones all of them."""
+    low, high = WEIGHTS
+    size = low + (high - low) * torch.rand(n, generator=generator, dtype=torch.float64).numpy()
+    return np.where(torch.rand(n, generator=generator, dtype=torch.float64).numpy() < 0.5, -size, size)
+
+
+def gaussian(n: int, generator: torch.Generator) -> Array:
+    return np.asarray(torch.randn(n, generator=generator, dtype=torch.float64).numpy())
+
+
+def moves(point: Point, columns: Index, probe: Array, widest: int = COARSER[0][0]) -> Array:
+    """Probe × scale for columns [k]: 0 where x is not finite, and shorter where the rung `widest` would leave the domain."""
+    c = point.columns
+    x, move = c.x[columns], probe * c.scale[columns]
+    room = INSIDE * np.minimum(x - c.low[columns], c.high[columns] - x) / (BASE * RATIO**-widest)
+    return np.where(np.isfinite(x), np.sign(move) * np.minimum(np.abs(move), np.maximum(np.nan_to_num(room, posinf=np.inf), 0.0)), 0.0)
+
+
+def pull_back(point: Point, output: int, weights: Array) -> list[Array]:
+    """One backward with a cotangent [outputs of the tensor]: the gradient of each input in real coordinates."""
+    shape, dtype, device = point.shapes[output]
+    real = torch.from_numpy(np.ascontiguousarray(weights))
+    value = torch.view_as_complex(real.reshape(*shape, 2)) if dtype.is_complex else real.reshape(shape)
+    cotangents: list[Tensor | None] = [None] * len(point.parts)
+    cotangents[output] = value.to(device=device, dtype=dtype)
+    point.backward += 1
+    return [numbers(g) for g in point.function.vjp(cotangents)]
+
+
+def held(point: Point, output: int, weights: Array) -> Array:
+    """Weights [outputs of the tensor] as its dtype holds them; 0 where f is infinite, which is left out as a mask."""
+    dtype = point.shapes[output][1]
+    kept = torch.from_numpy(weights).to(dtype.to_real() if dtype.is_complex else dtype).double().numpy()
+    return np.where(np.isinf(point.f0[point.parts[output]]), 0.0, kept)
+
+
+def by_column(point: Point, tensor: int, gradient: Array) -> Array:
+    """A tensor's gradient [its coordinates] as one number a column of that tensor."""
+    c, start = point.columns, int(point.starts[tensor])
+    own = c.of(tensor)
+    g = gradient[c.coordinate[own] - start]
+    pairs = c.mirror[own] >= 0
+    g[pairs] += c.sign[own][pairs] * gradient[c.mirror[own][pairs] - start]
+    return g
+
+
+def coordinates(point: Point, tensor: int) -> Index:
+    """The place of each column of a tensor among its real coordinates."""
+    own = point.columns.of(tensor)
+    return np.asarray(point.columns.coordinate[own] - point.starts[tensor])
+
+
+def paired(point: Point, tensor: int, patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
+    """Patterns of a tensor; where its columns are pairs (p, q), (q, p), with windows as wide as the matrix: both have one owner then."""
+    if not (point.columns.mirror[point.columns.of(tensor)] >= 0).any():
+        return tuple(patterns)
+    last = 3 if point.function.inputs[tensor].is_complex() else 2
+    return tuple(_widened(pattern, range(len(pattern.shape) - last, len(pattern.shape))) for pattern in patterns)
+
+
+def _widened(pattern: Pattern, axes: range) -> Pattern:
+    def bounds(old: Sequence[Index], end: Callable[[int], int]) -> tuple[Index, ...]:
+        return tuple(np.where(pattern.nothing, own, end(pattern.shape[k])) if k in axes else own for k, own in enumerate(old))
+
+    return replace(pattern, low=bounds(pattern.low, lambda n: 0), high=bounds(pattern.high, lambda n: n - 1))
+
+
+# ---- derivatives
+@dataclass(frozen=True)
+class Reading:
+    """Derivatives along t of m elements, value ± bar; `clear`: the rungs agree and show no kink; `noisy`: coarser rungs would narrow the bar."""
+
+    value: Array
+    bar: Array
+    clear: Mask
+    noisy: Mask
+
+    def replaced(self, i: Index, new: Reading) -> Reading:
+        parts = []
+        for old, fresh in zip(vars(self).values(), vars(new).values(), strict=True):
+            parts.append(old.copy())
+            parts[-1][i] = fresh
+        return Reading(*parts)
+
+    def take(self, i: Index | Mask) -> Reading:
+        return Reading(self.value[i], self.bar[i], self.clear[i], self.noisy[i])
+
+
+def reading(s: Samples) -> Reading:
+    """The derivative of every element from three rungs; 0 ± 0 where f is bitwise unchanged."""
+    parts = [_solved(s.take(np.arange(a, min(a + PIECE, len(s.f0))))) for a in range(0, max(len(s.f0), 1), PIECE)]
+    return Reading(*(np.concatenate(column) for column in zip(*(vars(p).values() for p in parts), strict=True)))
+
+
+def _solved(s: Samples) -> Reading:
+    d = solve(s, False)
+    bar = np.where(d.unchanged, 0.0, d.bar)
+    return Reading(d.value, bar, d.smooth & ~d.unclear & np.isfinite(bar), d.noisy)
+
+
+def linear_reading(s: Samples) -> Reading:
+    """Of a function known to be linear: one wide rung, whose error is noise alone."""
+    value = s.quotient[0] * s.big
+    bar = np.where(s.unchanged | s.still[0], 0.0, Z * s.noise[0] / (np.sqrt(2) * s.h[0]) * s.big + 4 * U64 * np.abs(value))
+    nothing = np.zeros(len(value), bool)
+    return Reading(value, bar, np.isfinite(bar) & np.isfinite(value), nothing)
+
+
+def reduced(up: Array, down: Array, h: Array, sigma: Array, unit: float, rounds_x: bool) -> Samples:
+    """Samples of sums of changes of f [rungs, m] at nominal steps [rungs]: f(x) is 0, so the rounding of f must be in `sigma` [m]."""
+    m = up.shape[1]
+    steps, zero, one = np.broadcast_to(h[:, None], up.shape), np.zeros(m), np.ones(m)
+    return Samples(up, down, steps, steps, zero, sigma, zero + unit, one / WEIGHTS[0], one, rounds_x)
+
+
+# ---- what is known of the outputs
+@dataclass(frozen=True)
+class Known:
+    """A point with its survey: noise, thresholds and floors. `relative`: the screen's tolerance, None for that of the precision."""
+
+    point: Point
+    survey: Survey
+    relative: float | None = None
+
+    @property
+    def noise(self) -> Array:
+        """Standard deviation of f [M], rounding included."""
+        return np.maximum(self.survey.sigma, self.point.unit * self.survey.size)
+
+    @property
+    def still(self) -> Array:
+        """The largest change [M] of an output that is none: 0 (bitwise) unless the forward is noisier than rounding."""
+        return np.where(self.survey.sigma > NOISY * self.point.unit * self.survey.size, STRAY * self.survey.sigma, 0.0)
+
+    def changes(self, f: Array) -> Array:
+        """f − f(x) [M]; an infinity that stays is no change."""
+        return np.where(f == self.point.f0, 0.0, f - self.point.f0)
+
+    def unit_of_x(self, tensor: int) -> float:
+        """How far, of |x|, a step may be off: x ± h d is rounded to the input's precision."""
+        own = self.point.columns.of(tensor)
+        return U32 if self.point.columns.single[own].any() else U64
+
+    def rounds_x(self) -> bool:
+        return not bool(self.point.columns.single.any())
+
+    def part_unit(self, output: int) -> float:
+        return float(self.point.unit[self.point.parts[output]].max(initial=U64))
+
+    def tolerance(self, tensor: int, output: int) -> float:
+        """Of a line's norm."""
+        if self.relative is not None:
+            return self.relative
+        low = self.part_unit(output) > LOW_UNIT or self.unit_of_x(tensor) > LOW_UNIT
+        return SCREEN_LOW if low else SCREEN
+
+    def asleep(self, tensor: int, output: int) -> bool:
+        """Nothing of the pair moves on the quick rungs though it moves on wider ones: a screen proves nothing there."""
+        part = self.point.parts[output]
+        return bool((self.survey.asleep | self.survey.wide)[tensor, part].any())
+
+    def floors(self, reach: Array, alive: Mask) -> Array:
+        """c·unit [M] from each output's reach (method.md section 1)."""
+        x_size = float(self.point.columns.size.max(initial=0.0))
+        rows = Rows(self.point.shared(reach), self.survey.size, self.survey.sigma, alive, self.point.parts, x_size)
+        rows = replace(rows, alive=alive | (rows.reach > rounding_reach(rows)))
+        return floors(rows)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The rungs to begin with, and those for lines that stay open: limited by noise, or by anything else."""
+
+    start: Triple
+    coarser: tuple[Triple, ...]
+    finer: tuple[Triple, ...]
+
+
+def plan(known: Known, tensor: int) -> Plan:
+    """By precision: with coarser rungs as far as they reach."""
+    low = known.unit_of_x(tensor) > LOW_UNIT or any(known.part_unit(o) > LOW_UNIT for o in range(len(known.point.parts)))
+    return Plan(LOW_START, COARSER, LOW_FINER) if low else Plan(QUICK, COARSER, FINER)
+
+
+def reachable(scale: Array, size: Array, rungs: Triple) -> Mask:
+    """Scales whose coarsest rung stays within the typical size of the tensor, or 1: beyond, f may be another function."""
+    return np.asarray((rungs[0] > 0) | (scale * RATIO ** -rungs[0] <= np.maximum(size, 1.0)))
+
+
+# ---- the verdict
+@dataclass(frozen=True)
+class Judged:
+    """Elements [m] that passed (else they are flagged), their tolerances and bars."""
+
+    passed: Mask
+    tolerance: Array
+    bar: Array
+    norm: Array
+
+
+Again = Callable[[Index, Triple], Reading]
+"""Measures elements (indices) once more on other rungs."""
+
+
+def judged(analytic: Array, first: Reading, tolerance: Array, norm: Array, plan: Plan, again: Again) -> Judged:
+    """PASS where |a − D| + U ≤ tol; what is open after the first rungs, and not surely off, is measured on coarser or finer ones."""
+    got, verdict = first, _verdict(analytic, first, tolerance)
+    for stages, route in ((plan.coarser, first.noisy), (plan.finer, ~first.noisy)):
+        for rungs in stages:
+            i = np.flatnonzero((verdict == Verdict.UNDECIDED) & route & (got.noisy == first.noisy))
+            if not i.size:
+                break
+            new = again(i, rungs)
+            fresh = _verdict(analytic[i], new, tolerance[i])
+            keep = (fresh == Verdict.PASS) | (new.clear & (new.bar < got.bar[i]))
+            got = got.replaced(i[keep], new.take(keep))
+            verdict[i[keep]] = fresh[keep]
+    return Judged(verdict == Verdict.PASS, tolerance, got.bar, norm)
+
+
+def _verdict(a: Array, d: Reading, tolerance: Array) -> Codes:
+    verdict = guarded(np.abs(a - d.value), d.bar, tolerance)
+    verdict[~d.clear] = Verdict.UNDECIDED
+    verdict[~np.isfinite(a)] = Verdict.MISMATCH
+    return verdict
+
+
+def sharpness(j: Judged, dust: Array) -> tuple[float, float]:
+    """The largest tol + U of what passed, and of it over the norm where that stands out of `dust` [m]."""
+    visible = (j.tolerance + j.bar)[j.passed]
+    stands = j.passed & (j.norm * SCREEN > dust)
+    relative = (j.tolerance + j.bar)[stands] / j.norm[stands]
+    return float(visible.max(initial=0.0)), float(relative.max(initial=0.0))
+
+
+class Strays:
+    """Violations of "unowned is zero": counted, the first KEPT of them kept."""
+
+    def __init__(self) -> None:
+        self._kept: list[Index] = []
+        self._room, self.count = KEPT, 0
+
+    def add(self, group: int, lines: Index) -> None:
+        kept = lines[: self._room]
+        self._kept.append(np.stack([np.full(len(kept), group), kept], 1))
+        self._room -= len(kept)
+        self.count += len(lines)
+
+    def pairs(self) -> Index:
+        return np.concatenate([np.zeros((0, 2), np.intp), *self._kept])
