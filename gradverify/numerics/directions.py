@@ -154,7 +154,7 @@ def _screened(known: Known, tensor: int, along: Directions, rows: Sequence[Rows]
             return _read(known, tensor, along.samples(k, rungs), norm, i)
 
         own = np.maximum(norm, np.where(first[k].clear, np.abs(first[k].value), 0.0))
-        return judged(np.concatenate([r.value[k] for r in rows]), first[k], _relative(known, tensor) * own + floor, own, stages, again)
+        return judged(np.concatenate([r.value[k] for r in rows]), first[k], known.allowed(tensor, own, floor), stages, again)
 
     results = [judge(k) for k in probes]
     left_out = along.columns[~(along.moves != 0).any(0)]
@@ -174,14 +174,6 @@ def _read(known: Known, tensor: int, taken: tuple[Array, Array, Array], norm: Ar
                            known.rounds_x()))
 
 
-def _relative(known: Known, tensor: int) -> Array:
-    """The screen's tolerance of each output [M]."""
-    relative = np.empty(len(known.point.f0))
-    for o, part in enumerate(known.point.parts):
-        relative[part] = known.tolerance(tensor, o)
-    return relative
-
-
 def _moved(known: Known, values: Sequence[Array]) -> Mask:
     """Outputs [M] that changed beyond the noise of the forward somewhere."""
     some = [f for f in values if not np.isnan(f).all()]
@@ -192,7 +184,7 @@ def _pair(known: Known, tensor: int, o: int, results: Sequence[Judged], floor: A
           left_out: Index) -> Screened:
     part = known.point.parts[o]
     masked = np.isinf(known.point.f0[part]) & ~moved[part]
-    own = [Judged(r.passed[part] & ~masked, r.tolerance[part], r.bar[part], r.norm[part]) for r in results]
+    own = [Judged(r.passed[part] & ~masked, r.allowed.take(part), r.bar[part]) for r in results]
     bad = ~np.all([r.passed for r in own], 0) | known.asleep(tensor, o) | (pattern.nothing & moved[part])
     found = [sharpness(r, floor[part]) for r in own]
     return Screened(tensor, o, int((~masked).sum()), np.flatnonzero(bad & ~masked) + part.start, rows.strays.pairs(), rows.strays.count, left_out,

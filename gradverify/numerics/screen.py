@@ -23,6 +23,7 @@ from gradverify.numerics.rungs import BASE, QUICK, RATIO, U32, U64, Array, Codes
 from gradverify.numerics.samples import LOW_UNIT, Samples
 
 SCREEN, SCREEN_LOW = 1e-8, 1e-3  # of a line's norm; bars are 1e-11, and 1e-4 where something computes in float32
+SLACK_LOW = 1e-2  # ... and this much of it, there, for what agrees within a bar that no rung makes smaller
 FINER = ((7, 8, 9), (9, 10, 11))  # rungs that open lines see next: kinks and curvature are smaller there ...
 COARSER = ((1, 2, 3), (-2, -1, 0), (-5, -4, -3), (-8, -7, -6))  # ... and noise is here; those above the scale up to 1
 LOW_START, LOW_FINER = (2, 3, 4), (QUICK, FINER[0])  # rounding to float32 drowns the usual ones
@@ -195,12 +196,38 @@ def reduced(up: Array, down: Array, h: Array, sigma: Array, unit: float, rounds_
 
 # ---- what is known of the outputs
 @dataclass(frozen=True)
+class Allowed:
+    """Of lines [m]: the norm, the tolerance, and the widest |a − D| + U of a line that agrees within its bar."""
+
+    norm: Array
+    tolerance: Array
+    widest: Array
+
+    def take(self, i: Index | slice) -> Allowed:
+        return Allowed(self.norm[i], self.tolerance[i], self.widest[i])
+
+
+@dataclass(frozen=True)
 class Known:
     """A point with its survey: noise, thresholds and floors. `relative`: the screen's tolerance, None for that of the precision."""
 
     point: Point
     survey: Survey
     relative: float | None = None
+
+    def allowed(self, tensor: int, norm: Array, floor: Array) -> Allowed:
+        """What lines [M], one an output, may deviate by; by precision."""
+        tolerance, widest = np.empty((2, len(norm)))
+        for o, part in enumerate(self.point.parts):
+            own = self.allowed_in(tensor, o, norm[part], floor[part])
+            tolerance[part], widest[part] = own.tolerance, own.widest
+        return Allowed(norm, tolerance, widest)
+
+    def allowed_in(self, tensor: int, output: int, norm: Array, floor: Array) -> Allowed:
+        """What lines [m] of one pair may deviate by."""
+        low = self.part_unit(output) > LOW_UNIT or self.unit_of_x(tensor) > LOW_UNIT
+        relative = (SCREEN_LOW if low else SCREEN) if self.relative is None else self.relative
+        return Allowed(norm, relative * norm + floor, max(relative, SLACK_LOW if low else 0.0) * norm + floor)
 
     @property
     def noise(self) -> Array:
@@ -226,13 +253,6 @@ class Known:
 
     def part_unit(self, output: int) -> float:
         return float(self.point.unit[self.point.parts[output]].max(initial=U64))
-
-    def tolerance(self, tensor: int, output: int) -> float:
-        """Of a line's norm."""
-        if self.relative is not None:
-            return self.relative
-        low = self.part_unit(output) > LOW_UNIT or self.unit_of_x(tensor) > LOW_UNIT
-        return SCREEN_LOW if low else SCREEN
 
     def asleep(self, tensor: int, output: int) -> bool:
         """Nothing of the pair moves on the quick rungs though it moves on wider ones: a screen proves nothing there."""
@@ -270,46 +290,45 @@ def reachable(scale: Array, size: Array, rungs: Triple) -> Mask:
 # ---- the verdict
 @dataclass(frozen=True)
 class Judged:
-    """Elements [m] that passed (else they are flagged), their tolerances and bars."""
+    """Elements [m] that passed (else they are flagged), what they were allowed, and their bars."""
 
     passed: Mask
-    tolerance: Array
+    allowed: Allowed
     bar: Array
-    norm: Array
 
 
 Again = Callable[[Index, Triple], Reading]
 """Measures elements (indices) once more on other rungs."""
 
 
-def judged(analytic: Array, first: Reading, tolerance: Array, norm: Array, plan: Plan, again: Again) -> Judged:
+def judged(analytic: Array, first: Reading, allowed: Allowed, plan: Plan, again: Again) -> Judged:
     """PASS where |a − D| + U ≤ tol; what is open after the first rungs, and not surely off, is measured on coarser or finer ones."""
-    got, verdict = first, _verdict(analytic, first, tolerance)
+    got, verdict = first, _verdict(analytic, first, allowed)
     for stages, route in ((plan.coarser, first.noisy), (plan.finer, ~first.noisy)):
         for rungs in stages:
             i = np.flatnonzero((verdict == Verdict.UNDECIDED) & route & (got.noisy == first.noisy))
             if not i.size:
                 break
             new = again(i, rungs)
-            fresh = _verdict(analytic[i], new, tolerance[i])
+            fresh = _verdict(analytic[i], new, allowed.take(i))
             keep = (fresh == Verdict.PASS) | (new.clear & (new.bar < got.bar[i]))
             got = got.replaced(i[keep], new.take(keep))
             verdict[i[keep]] = fresh[keep]
-    return Judged(verdict == Verdict.PASS, tolerance, got.bar, norm)
+    within = got.clear & (np.abs(analytic - got.value) <= got.bar) & (np.abs(analytic - got.value) + got.bar <= allowed.widest)
+    return Judged((verdict == Verdict.PASS) | within, allowed, got.bar)
 
 
-def _verdict(a: Array, d: Reading, tolerance: Array) -> Codes:
-    verdict = guarded(np.abs(a - d.value), d.bar, tolerance)
+def _verdict(a: Array, d: Reading, allowed: Allowed) -> Codes:
+    verdict = guarded(np.abs(a - d.value), d.bar, allowed.tolerance)
     verdict[~d.clear] = Verdict.UNDECIDED
     verdict[~np.isfinite(a)] = Verdict.MISMATCH
     return verdict
 
 
-def sharpness(j: Judged, dust: Array) -> tuple[float, float]:
-    """The largest tol + U of what passed, and of it over the norm where that stands out of `dust` [m]."""
-    visible = (j.tolerance + j.bar)[j.passed]
-    stands = j.passed & (j.norm * SCREEN > dust)
-    relative = (j.tolerance + j.bar)[stands] / j.norm[stands]
+def sharpness(j: Judged, dust: Array, unit: Array | float = 1.0) -> tuple[float, float]:
+    """The largest tol + U of what passed, in units of each line [m], and of it over the norm where that stands out of `dust` [m]."""
+    seen, stands = j.allowed.tolerance + j.bar, j.passed & (j.allowed.norm * SCREEN > dust)
+    visible, relative = (seen / unit)[j.passed], seen[stands] / j.allowed.norm[stands]
     return float(visible.max(initial=0.0)), float(relative.max(initial=0.0))
 
 

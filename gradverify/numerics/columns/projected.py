@@ -88,15 +88,14 @@ class _Tensor:
     def _pair(self, o: int, first: Reading, floor: Array, n: int) -> Screened:
         a, probes = self.analytic[:, o].ravel(), len(self.w)
         norm = np.maximum(np.tile(np.sqrt(self.square[o]), probes), np.tile(np.abs(self.analytic[:, o]).max(0), probes))
-        tolerance = self.known.tolerance(self.tensor, o) * norm + floor
-        result = judged(a, first, tolerance, norm, self.plan, lambda i, rungs: self._again(o, i, rungs))
+        allowed = self.known.allowed_in(self.tensor, o, norm, floor)
+        result = judged(a, first, allowed, self.plan, lambda i, rungs: self._again(o, i, rungs))
         left_out = self.move == 0
         bad = ~result.passed.reshape(probes, n).all(0) | self.unknown[o] | self.known.asleep(self.tensor, o)
-        in_units = np.tile(nonzero(np.abs(self.move)), probes)
-        resolution, relative = sharpness(Judged(result.passed & ~np.tile(left_out, probes), tolerance / in_units, result.bar / in_units,
-                                                norm / in_units), floor / in_units)
+        seen = Judged(result.passed & ~np.tile(left_out, probes), allowed, result.bar)
+        sharp = sharpness(seen, floor, np.tile(nonzero(np.abs(self.move)), probes))
         return Screened(self.tensor, o, n - int(left_out.sum()), self.columns[bad & ~left_out], self.strays[o].pairs(), self.strays[o].count,
-                        self.columns[left_out], resolution, relative)
+                        self.columns[left_out], *sharp)
 
     # ---- samples
     def _again(self, o: int, i: Index, rungs: Triple) -> Reading:
