@@ -145,7 +145,7 @@ def _screened(known: Known, tensor: int, along: Directions, rows: Sequence[Rows]
     first, moved = [], np.zeros(len(point.f0), bool)
     for k in probes:
         up, down, steps = along.samples(k, stages.start)
-        moved |= _moved(known, [*up, *down])
+        moved |= moved_at(known, [*up, *down])
         first.append(_read(known, tensor, (up, down, steps), norm))
     floor = known.floors(np.concatenate([own.reach for own in rows]), np.any([np.abs(d.value) > RESOLVED * d.bar for d in first], 0))
 
@@ -174,7 +174,7 @@ def _read(known: Known, tensor: int, taken: tuple[Array, Array, Array], norm: Ar
                            known.rounds_x()))
 
 
-def _moved(known: Known, values: Sequence[Array]) -> Mask:
+def moved_at(known: Known, values: Sequence[Array]) -> Mask:
     """Outputs [M] that changed beyond the noise of the forward somewhere."""
     some = [f for f in values if not np.isnan(f).all()]
     return np.any([~(np.abs(known.changes(f)) <= known.still) for f in some], 0) if some else np.zeros(len(known.point.f0), bool)

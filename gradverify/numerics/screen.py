@@ -23,10 +23,11 @@ from gradverify.numerics.rungs import BASE, QUICK, RATIO, U32, U64, Array, Codes
 from gradverify.numerics.samples import LOW_UNIT, Samples
 
 SCREEN, SCREEN_LOW = 1e-8, 1e-3  # of a line's norm; bars are 1e-11, and 1e-4 where something computes in float32
-SLACK_LOW = 1e-2  # ... and this much of it, there, for what agrees within a bar that no rung makes smaller
+SLACK, SLACK_LOW = 1e-6, 1e-2  # ... and this much of it for what agrees within a bar that no rung makes smaller
 FINER = ((7, 8, 9), (9, 10, 11))  # rungs that open lines see next: kinks and curvature are smaller there ...
 COARSER = ((1, 2, 3), (-2, -1, 0), (-5, -4, -3), (-8, -7, -6))  # ... and noise is here; those above the scale up to 1
 LOW_START, LOW_FINER = (2, 3, 4), (QUICK, FINER[0])  # rounding to float32 drowns the usual ones
+RARE = 0.01  # of the lines: fewer that agree within a wide bar are not worth more calls
 PIECE = 1 << 14  # elements that are solved together: 12 MiB of samples and tables
 STRAY = 8.0  # standard deviations of a noisy forward: more is a dependence
 NOISY = 16  # roundings: a forward that noisy does not repeat itself bitwise
@@ -41,7 +42,8 @@ class Screened:
     """One (input tensor, output tensor) pair: how many `lines` were screened and which are `flagged` (ascending).
 
     Lines are numbers of columns (as `Point.columns`), of outputs (as `Point.f0`), or of blocks (as `Pattern.block_of_outputs`). `strays`
-    [s, 2] are violations of "unowned is zero" as (group, output) or (group, column), KEPT at most, `stray_count` of them in all.
+    [s, 2] are violations of "unowned is zero", KEPT at most, `stray_count` of them in all: (column group, output) that moved; (row group,
+    column) that was pulled back; of blocks, both for outputs that depend on nothing: (−1, output) and (0, column).
     `left_out`: columns that no probe moved (not finite, at the end of their domain). `resolution`: the largest tol + U of the lines that
     passed, as a derivative along the probe; `relative`: the same over the line's norm, for lines that stand out of dust.
     """
@@ -226,8 +228,9 @@ class Known:
     def allowed_in(self, tensor: int, output: int, norm: Array, floor: Array) -> Allowed:
         """What lines [m] of one pair may deviate by."""
         low = self.part_unit(output) > LOW_UNIT or self.unit_of_x(tensor) > LOW_UNIT
-        relative = (SCREEN_LOW if low else SCREEN) if self.relative is None else self.relative
-        return Allowed(norm, relative * norm + floor, max(relative, SLACK_LOW if low else 0.0) * norm + floor)
+        normal, slack = (SCREEN_LOW, SLACK_LOW) if low else (SCREEN, SLACK)
+        relative = normal if self.relative is None else self.relative
+        return Allowed(norm, relative * norm + floor, max(relative, slack) * norm + floor)
 
     @property
     def noise(self) -> Array:
@@ -304,6 +307,9 @@ Again = Callable[[Index, Triple], Reading]
 def judged(analytic: Array, first: Reading, allowed: Allowed, plan: Plan, again: Again) -> Judged:
     """PASS where |a − D| + U ≤ tol; what is open after the first rungs, and not surely off, is measured on coarser or finer ones."""
     got, verdict = first, _verdict(analytic, first, allowed)
+    within = _within(analytic, first, allowed) & (verdict == Verdict.UNDECIDED)
+    if within.sum() <= RARE * len(within):
+        verdict[within] = Verdict.PASS
     for stages, route in ((plan.coarser, first.noisy), (plan.finer, ~first.noisy)):
         for rungs in stages:
             i = np.flatnonzero((verdict == Verdict.UNDECIDED) & route & (got.noisy == first.noisy))
@@ -314,8 +320,12 @@ def judged(analytic: Array, first: Reading, allowed: Allowed, plan: Plan, again:
             keep = (fresh == Verdict.PASS) | (new.clear & (new.bar < got.bar[i]))
             got = got.replaced(i[keep], new.take(keep))
             verdict[i[keep]] = fresh[keep]
-    within = got.clear & (np.abs(analytic - got.value) <= got.bar) & (np.abs(analytic - got.value) + got.bar <= allowed.widest)
-    return Judged((verdict == Verdict.PASS) | within, allowed, got.bar)
+    return Judged((verdict == Verdict.PASS) | _within(analytic, got, allowed), allowed, got.bar)
+
+
+def _within(a: Array, d: Reading, allowed: Allowed) -> Mask:
+    off = np.abs(a - d.value)
+    return np.asarray(d.clear & (off <= d.bar) & (off + d.bar <= allowed.widest))
 
 
 def _verdict(a: Array, d: Reading, allowed: Allowed) -> Codes:

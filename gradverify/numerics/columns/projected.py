@@ -80,8 +80,9 @@ class _Tensor:
 
     def screened(self) -> list[Screened]:
         """One pair an output tensor."""
-        n, probes, every = len(self.columns), len(self.w), np.arange(len(self.columns))
-        first = self._measured(every, self.plan.start, first=True)
+        n, probes, start = len(self.columns), len(self.w), self.plan.start
+        samples = self._samples(np.arange(n), start, first=True)
+        first = [self._read(o, own.reshape(2, len(start), -1), start, np.arange(probes * n)) for o, own in enumerate(samples)]
         floor = np.sqrt(self._floors()) * np.abs(self.move) / self.point.columns.size[self.columns]
         return [self._pair(o, first[o], np.tile(floor[o], probes), n) for o in range(len(self.point.parts))]
 
@@ -100,17 +101,15 @@ class _Tensor:
     # ---- samples
     def _again(self, o: int, i: Index, rungs: Triple) -> Reading:
         """Elements i of [probes, n] on other rungs."""
-        return self._measured(np.unique(i % len(self.columns)), rungs)[o].take(i)
+        samples = self._samples(np.unique(i % len(self.columns)), rungs)
+        return self._read(o, samples[o].reshape(2, len(rungs), -1)[:, :, i], rungs, i)
 
-    def _measured(self, columns: Index, rungs: Triple, first: bool = False) -> list[Reading]:
-        """Derivatives [probes · n] for each output tensor, of these columns only."""
-        n, probes, outputs = len(self.columns), len(self.w), len(self.point.parts)
-        samples = np.full((outputs, 2, len(rungs), probes, n), np.nan)
-        wanted = np.zeros(n, bool)
-        wanted[columns] = (self.move[columns] != 0) & self._reaches(columns, rungs)
-        for group in self._groups(np.flatnonzero(wanted)):
+    def _samples(self, columns: Index, rungs: Triple, first: bool = False) -> Array:
+        """Reduced changes [outputs, up and down, rungs, probes, n] with these columns moved, in groups; NaN elsewhere."""
+        samples = np.full((len(self.point.parts), 2, len(rungs), len(self.w), len(self.columns)), np.nan)
+        for group in self._groups(columns[(self.move[columns] != 0) & self._reaches(columns, rungs)]):
             self._take(group, rungs, samples, first)
-        return [self._read(o, samples[o].reshape(2, len(rungs), -1), rungs) for o in range(outputs)]
+        return samples
 
     def _reaches(self, columns: Index, rungs: Triple) -> Mask:
         """Columns that may take these rungs: not too far above their scale, and inside the domain."""
@@ -119,8 +118,9 @@ class _Tensor:
         inside = (c.x[own] - reach >= c.low[own]) & (c.x[own] + reach <= c.high[own])
         return reachable(c.scale[own], c.size[own], rungs) & inside
 
-    def _read(self, o: int, samples: Array, rungs: Triple) -> Reading:
-        h, sigma = np.array([step(1.0, k) for k in rungs]), np.sqrt(self.variance[:, o].ravel())
+    def _read(self, o: int, samples: Array, rungs: Triple, i: Index) -> Reading:
+        """Derivatives of elements i of [probes · n] from their samples [up and down, rungs, len(i)]."""
+        h, sigma = np.array([step(1.0, k) for k in rungs]), np.sqrt(self.variance[:, o].ravel()[i])
         s = reduced(samples[0], samples[1], h, sigma, self.known.part_unit(o), self.known.rounds_x())
         return linear_reading(s) if rungs == LINEAR else reading(s)
 
