@@ -51,6 +51,21 @@ def localise(point: Point, survey: Survey, pattern: Pattern, tensor: int, output
     return Suspects(column, outputs, point.forward - before[0], point.backward - before[1])
 
 
+def localise_column(point: Point, survey: Survey, pattern: Pattern, tensor: int, output: int, column: int, generator: torch.Generator, *,
+                    relative: float | None = None) -> Suspects:
+    """The output, of all those of the tensor, whose cotangent pulls back wrongly to a flagged column; nothing where none does.
+
+    One backward for each halving: finds also an output that the column has no business with, which one-hot rows of its own would not.
+    """
+    before, known = (point.forward, point.backward), Known(point, survey, relative)
+    with np.errstate(all="ignore"):
+        pattern = paired(point, tensor, [pattern])[0]
+        local = int(np.searchsorted(point.columns.of(tensor), column))
+        block = int(pattern.block_of_inputs()[coordinates(point, tensor)[local]])
+        outputs = _Search(known, pattern, tensor, output, block, generator).outputs_of(local)
+    return Suspects(np.full(min(len(outputs), 1), column), outputs, point.forward - before[0], point.backward - before[1])
+
+
 @dataclass(frozen=True)
 class _Probe:
     """Weights [outputs of the tensor], what they pull back to [n], a move of each column [n], and the columns they may blame."""
@@ -132,6 +147,10 @@ class _Search:
         return int(columns[0])
 
     # ---- outputs of one column
+    def outputs_of(self, column: int) -> Index:
+        """As `found`, for a column that is known."""
+        return self._outputs(self._probe(rows=False), column)
+
     def _outputs(self, probe: _Probe, column: int) -> Index:
         """The output that the backward is off at, found by halving; all that are rough along the column, if any."""
         d = self._lone(column)
@@ -141,6 +160,9 @@ class _Search:
             return rough[:ROUGH] + self.part.start
         outputs = np.concatenate([np.flatnonzero(used & self.outputs_inside), np.flatnonzero(used & ~self.outputs_inside)])
         off = probe.gradient[column] - float(probe.w @ d.value)
+        allowed = self.known.allowed_in(self.tensor, self.output, np.full(1, np.linalg.norm(probe.w * d.value)), np.zeros(1))
+        if abs(off) <= float(np.abs(probe.w) @ np.where(used, d.bar, 0.0)) + allowed.tolerance[0]:
+            return np.zeros(0, np.intp)
         while len(outputs) > 1:
             half = outputs[: len(outputs) // 2]
             w = np.zeros(len(probe.w))
