@@ -13,14 +13,15 @@ import numpy as np
 
 from gradverify.numerics.compare import Verdict
 from gradverify.numerics.kinks import Smoothness
-from gradverify.numerics.ladder import Derivative, solve
-from gradverify.numerics.lines import Line, rung
+from gradverify.numerics.ladder import Derivative, concatenated, solve
+from gradverify.numerics.lines import Line, Rung, rung
 from gradverify.numerics.rungs import CLIMB, QUICK, RUNGS, AnyArray, Array, Codes, Index, Mask, step
 from gradverify.numerics.samples import Samples
 
 CLIMB_STEPS, NOISY_STEPS = 3, 7  # then every rung; where noise limits, coarser rungs go on: half as many undecided
 SUSPECT_STEPS = 2  # that outputs take whatever their verdict when the quick rungs may have aliased
 FINEST = RUNGS - 1
+PART = 1 << 14  # outputs that are solved at a time: more would not stay in the cache
 
 Judge = Callable[[Index, Derivative], Codes]
 """Verdicts of elements (indices, their derivatives): what is settled, and what is surely a mismatch."""
@@ -57,8 +58,10 @@ class Ladders:
         self._members = {int(n): group for n, group in zip(lines_used, groups, strict=False)}
         self._taken: set[tuple[int, int]] = set()
         self._samples: dict[int, Array] = {}
-        self._scale = np.array([line.scale for line in lines])
-        self._magnitude = np.array([line.magnitude for line in lines])
+        self._size, self._magnitude = np.empty((2, len(elements.line)))
+        for n, members in self._members.items():
+            for values, of_line in ((self._size, lines[n].size), (self._magnitude, lines[n].magnitude)):
+                values[members] = of_line if isinstance(of_line, float) else of_line[elements.out[members]]
 
     def put(self, k: int, samples: Array) -> None:
         """Samples [4, E] (up, down, step up, step down) of rung k that are known already."""
@@ -75,8 +78,8 @@ class Ladders:
             for n in np.unique(self.elements.line[i]):
                 self._sample(int(n), k)
         up, down, step_up, step_down = np.stack([self._samples[k][:, i] for k in rungs], 1)
-        o, line, out = self.outputs, self.elements.line[i], self.elements.out[i]
-        return solve(Samples(up, down, step_up, step_down, o.f0[out], o.sigma[out], o.unit()[out], self._magnitude[line], self._scale[line],
+        o, out = self.outputs, self.elements.out[i]
+        return solve(Samples(up, down, step_up, step_down, o.f0[out], o.sigma[out], o.unit()[out], self._magnitude[i], self._size[i],
                              o.rounds_x), full)
 
     def _sample(self, n: int, k: int) -> None:
@@ -87,10 +90,11 @@ class Ladders:
         row = self._samples.setdefault(k, np.full((4, len(self.elements.line)), np.nan))
         taken = rung(self.lines[n], k)
         if taken is None:
-            row[2:, members] = step(self.lines[n].scale, k)
+            row[2:, members] = step(1.0, k) * self._size[members]
         else:
             out = self.elements.out[members]
-            row[0, members], row[1, members], row[2, members], row[3, members] = taken.up[out], taken.down[out], taken.step_up, taken.step_down
+            for n_th, values in enumerate(taken):
+                row[n_th, members] = values if isinstance(values, float) else values[out]
 
 
 @dataclass(frozen=True)
@@ -187,6 +191,19 @@ def derivative(line: Line, outputs: Outputs, *, rtol: float = 1e-6, atol: float 
         quick = ladders.solve(everything, QUICK, False)
         rest = everything if every_rung else np.flatnonzero(~settled(quick, narrow(everything, quick)))
         return quick.replaced(rest, _climbed(ladders, rest, quick.take(rest), lambda i, d: narrow(rest[i], d), every_rung))
+
+
+def at_once(line: Line, outputs: Outputs) -> Derivative:
+    """Derivatives [M] of all outputs from the quick rungs alone, six calls: `unclear` where those cannot tell."""
+    m, unit = len(outputs.f0), outputs.unit()
+    taken = [rung(line, k) or Rung(np.full(m, np.nan), np.full(m, np.nan), step(line.scale, k), step(line.scale, k)) for k in QUICK]
+    size, magnitude = (np.broadcast_to(np.asarray(x), m) for x in (line.size, line.magnitude))
+
+    def part(i: slice) -> Derivative:
+        up, down, step_up, step_down = (np.array([np.broadcast_to(t[n], m)[i] for t in taken]) for n in range(4))
+        return solve(Samples(up, down, step_up, step_down, outputs.f0[i], outputs.sigma[i], unit[i], magnitude[i], size[i], outputs.rounds_x), False)
+
+    return concatenated([part(slice(start, start + PART)) for start in range(0, m, PART) or [0]])
 
 
 def _climbed(ladders: Ladders, rest: Index, quick: Derivative, judge: Judge, every_rung: bool) -> Derivative:

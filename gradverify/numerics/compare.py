@@ -49,6 +49,8 @@ class Limit(Enum):
     INFINITE = "the slope of f grows without bound at x, or f has no finite values around it"
     ANALYTIC_NOISE = "the deviation is within the rounding noise of the backward"
     STUCK = "the step does not move the input (x + eps = x): leave out `eps`, so that it is chosen for each element, or give a larger one"
+    COMPANY = "elements measured together with it were cleared when they were measured alone: ask for fewer with `mode: entries` on a smaller input"
+    STRUCTURE = "the function does not add up to the structure that was found in it: a smaller input can be checked column by column"
     SYMMETRY = "right on symmetric matrices: say `symmetric: true`"
 
 

@@ -12,26 +12,32 @@ from gradverify.numerics.rungs import Array, step
 
 
 class Line(Protocol):
-    """f along x + t·d. `scale`: the natural size of t; `magnitude`: |x| in units of t, for forwards that round x."""
+    """f along x + t·d. `scale`: the natural size of t. `size`, `magnitude`: that size and |x| as the realised change measures them.
+
+    Where a line moves several columns, each output has its own: `size`, `magnitude` and the realised change are then arrays [M].
+    """
 
     @property
     def scale(self) -> float: ...
 
     @property
-    def magnitude(self) -> float: ...
+    def size(self) -> float | Array: ...
 
-    def at(self, t: float) -> tuple[Array, float] | None:
-        """f [M] (NaN where it has no value: exceptions, outside the domain) and the t that rounding left; None where x does not move."""
+    @property
+    def magnitude(self) -> float | Array: ...
+
+    def at(self, t: float) -> tuple[Array, float | Array] | None:
+        """f [M] (NaN where it has no value: exceptions, outside the domain) and the change that rounding left; None where x does not move."""
         ...
 
 
 class Rung(NamedTuple):
-    """f [M] above and below x, and the realised steps."""
+    """f [M] above and below x, and the realised steps: one number, or one per output."""
 
     up: Array
     down: Array
-    step_up: float
-    step_down: float
+    step_up: float | Array
+    step_down: float | Array
 
 
 def rung(line: Line, k: int, scale: float | None = None) -> Rung | None:
@@ -41,7 +47,11 @@ def rung(line: Line, k: int, scale: float | None = None) -> Rung | None:
     down = line.at(-h) if up is not None else None
     if up is None or down is None:
         return None
-    return Rung(up[0], down[0], up[1], -down[1])
+    if isinstance(up[1], float) or not (up[1] < 0).any():
+        return Rung(up[0], down[0], up[1], -down[1])
+    back = up[1] < 0  # columns that this line moves the other way
+    return Rung(*(np.where(back, other, one) for one, other in
+                  ((up[0], down[0]), (down[0], up[0]), (up[1], down[1]), (-down[1], -up[1]))))
 
 
 @dataclass(frozen=True)
@@ -52,6 +62,10 @@ class CallableLine:
     scale: float = 1.0
     magnitude: float = 1.0
     cast: Callable[[float], float] = float
+
+    @property
+    def size(self) -> float:
+        return self.scale
 
     def at(self, t: float) -> tuple[Array, float] | None:
         moved = self.cast(t)

@@ -16,6 +16,7 @@ import numpy as np
 from gradverify.numerics.rungs import U32, U64, U_BF16, U_FP16, Array, Codes, Index, Mask, nonzero
 
 POINTS = 9
+PART = 1 << 15  # values at a time: their differences are 36 times as many
 FLAT = 4.0  # three successive levels within this factor are the noise (Moré & Wild, section 5)
 FIRST_DIGIT = 0.1  # points that differ by more than this fraction of f are too far apart
 FINE = 1.1715 * 2.0**-30  # of the scale, between points; a power of two repeats the same rounding error
@@ -23,6 +24,7 @@ LEAST_ULPS, FEWEST_ULPS = 75, 4  # between points: at first, and after a finer s
 COARSER, FINER = 100.0, 0.01
 ATTEMPTS = 4
 WIDEST = 1e-3  # of the scale: beyond, the function's own shape is no noise
+FEW_OUTPUTS = 0.01  # of them: nine more calls for so few are not worth it, they take their tensor's typical noise
 POOL_CAP = 1e-3  # the tensor's typical relative noise, passed on to its other outputs, at most
 NORMAL_MAD = 1.4826  # standard deviation over median absolute deviation of a normal variable
 
@@ -41,6 +43,11 @@ def ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
 
     `size` [m] is the magnitude of f along the ladder.
     """
+    parts = [_ecnoise(points[:, i : i + PART], size[i : i + PART]) for i in range(0, len(size), PART) or [0]]
+    return np.concatenate([sigma for sigma, _ in parts]), np.concatenate([ending for _, ending in parts])
+
+
+def _ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
     largest, spread = np.abs(points).max(0), np.ptp(points, axis=0)
     finite = np.isfinite(points).all(0)
     differences = _differences(points / nonzero(largest))
@@ -124,7 +131,7 @@ def noise_along(ray: Ray, size: Array, moved: Mask) -> RayNoise:
         sigma = np.where(wanted & found, level, sigma)
         wide = (ending >= Ending.WIDE) & (attempt == 0) & np.isfinite(points).all(0)
         wanted = wanted & (((ending == Ending.CONSTANT) & moved) | wide)
-        if not wanted.any() or attempt == ATTEMPTS - 1:
+        if np.sum(wanted) <= FEW_OUTPUTS * len(wanted) or attempt == ATTEMPTS - 1:
             break
         mostly_wide = float(np.mean(ending[wanted] >= Ending.WIDE)) > 0.5
         spacing = np.maximum(spacing * (FINER if mostly_wide else COARSER), FEWEST_ULPS * ray.ulp)

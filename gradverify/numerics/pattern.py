@@ -127,13 +127,14 @@ class RowGroups:
     count: int
 
     @cached_property
-    def _order(self) -> Index:
-        return np.argsort(self.group, kind="stable")
+    def _sorted(self) -> tuple[Index, Index]:
+        """The outputs by group, and where each group begins."""
+        return np.argsort(self.group, kind="stable"), np.cumsum(np.bincount(self.group + 1, minlength=self.count + 1))
 
     def members(self, group: int) -> Index:
         """The outputs of a group, ascending."""
-        first, last = np.searchsorted(self.group[self._order], [group, group + 1])
-        return self._order[first:last]
+        order, starts = self._sorted
+        return order[starts[group] : starts[group + 1]]
 
     def owner(self, group: int) -> Index:
         """The output [N] of the group that depends on each input coordinate; NOBODY where none does."""
@@ -142,8 +143,9 @@ class RowGroups:
         place, inside = np.zeros((len(rows), 1), np.intp), np.ones((len(rows), 1), bool)
         for k, width in enumerate(pattern.widths):
             at = pattern.low[k][rows][:, None] + np.arange(width)
-            place = (place[:, :, None] + (at * pattern.strides[k])[:, None, :]).reshape(len(rows), -1)
-            inside = (inside[:, :, None] & (at <= pattern.high[k][rows][:, None])[:, None, :]).reshape(len(rows), -1)
+            held, every = at <= pattern.high[k][rows][:, None], (len(rows), place.shape[1] * width)
+            place = (place[:, :, None] + (at * pattern.strides[k])[:, None, :]).reshape(every)
+            inside = (inside[:, :, None] & held[:, None, :]).reshape(every)
         owner = np.full(pattern.size, NOBODY)
         owner[place[inside]] = np.broadcast_to(rows[:, None], inside.shape)[inside]
         return owner
@@ -156,27 +158,25 @@ def row_groups(pattern: Pattern) -> RowGroups:
     for k, width in enumerate(pattern.widths):
         low, high = pattern.low[k][live], pattern.high[k][live]
         position, apart = (low, 1) if width == 1 else _windows(low, high)
-        kind = kind * (int(position.max(initial=0)) + 1) + position
-        kind = np.unique(kind, return_inverse=True)[1]
-        colours = colours * apart + position % apart
+        kind = _numbered(kind * (int(position.max(initial=0)) + 1) + position)
+        colours = _numbered(colours * apart + position % apart)
     group = np.full(len(pattern), 0, np.intp)
-    group[live] = _numbered(colours * (len(live) + 1) + _rank(kind))
+    group[live] = _numbered(colours * (len(live) + 1) + rank_among(kind))
     count = int(group[live].max(initial=-1)) + 1
     group[pattern.nothing] = count
     return RowGroups(pattern, group, count + bool(pattern.nothing.any()))
 
 
 def _windows(low: Index, high: Index) -> tuple[Index, int]:
-    """The position of each window [m] among the distinct ones by their low end, and how many positions apart none meet."""
-    starts, position = np.unique(low, return_inverse=True)
-    ends = np.full(len(starts), NOBODY)
-    np.maximum.at(ends, position, high)
-    ends = np.maximum.accumulate(ends)
+    """The position of each window [m] among the distinct ones by their low, then high end, and how many positions apart none meet."""
+    span = int(high.max(initial=0)) + 1
+    windows, position = np.unique(low * span + high, return_inverse=True)
+    starts, ends = windows // span, np.maximum.accumulate(windows % span)
     apart = int(np.max(np.searchsorted(starts, ends, side="right") - np.arange(len(starts)), initial=1))
     return position, apart
 
 
-def _rank(kind: Index) -> Index:
+def rank_among(kind: Index) -> Index:
     """The place [m] of each element among those of its kind."""
     order = np.argsort(kind, kind="stable")
     ordered = kind[order]

@@ -247,6 +247,10 @@ class ElementLine:
     scale: float
     magnitude: float
 
+    @property
+    def size(self) -> float:
+        return self.scale
+
     def at(self, t: float) -> tuple[Array, float] | None:
         c, x = self.point.columns, float(self.point.columns.x[self.column])
         to = float(np.float32(x + t)) if c.single[self.column] else x + t
@@ -271,6 +275,10 @@ class DirectionLine:
     direction: Array
     scale: float = 1.0
     magnitude: float = 1.0
+
+    @property
+    def size(self) -> float:
+        return self.scale
 
     def at(self, t: float) -> tuple[Array, float] | None:
         c = self.point.columns

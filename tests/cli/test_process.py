@@ -94,7 +94,8 @@ def test_ctrl_c_keeps_what_there_is(process, op, folder):
     op("return x * x", "open('started', 'w').close(); time.sleep(100); return x * x")
     (folder / "op.py").write_text("import time\n" + (folder / "op.py").read_text())
     running = subprocess.Popen([sys.executable, "-m", "gradverify", "check", "s.yaml", "--report", "json:r.json"], cwd=folder, text=True,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a shell's background job ignores it
     deadline = time.monotonic() + 60
     while not (folder / "started").exists() and time.monotonic() < deadline:
         time.sleep(0.05)

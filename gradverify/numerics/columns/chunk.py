@@ -1,32 +1,37 @@
-"""The columns of one chunk: quick rungs for all, then whatever each element still needs."""
+"""The lines of one chunk: quick rungs for all, then whatever each element still needs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gradverify.numerics.climb import Climb, Elements, Judge, Ladders, settled
+from gradverify.numerics.columns.bundle import Bundle, regrouped, widened
 from gradverify.numerics.columns.run import AliasSums, Run
-from gradverify.numerics.columns.tally import Judged
+from gradverify.numerics.columns.tally import Judged, Tally
 from gradverify.numerics.compare import Bounds, Limit, Verdict, limits, verdicts
 from gradverify.numerics.kinks import Smoothness
-from gradverify.numerics.ladder import Derivative, concatenated
-from gradverify.numerics.lines import Line, rung
-from gradverify.numerics.point import Point, element_line
-from gradverify.numerics.rungs import QUICK, Array, Codes, Index, Mask, step
+from gradverify.numerics.ladder import ARITHMETIC, Derivative, concatenated
+from gradverify.numerics.lines import rung
+from gradverify.numerics.point import Point
+from gradverify.numerics.rungs import QUICK, Array, Codes, Index, Mask, Z, step
+from gradverify.numerics.samples import LOW_UNIT
 
 PIECE = 1 << 14  # elements that climb together: their samples stay below 12 MiB
+SPAN = 1 << 17  # elements of a chunk that are judged at a time: what is known of each takes some 500 bytes
+NO_COLUMNS = np.zeros(0, np.intp)
+WIDE = (0,)  # the one rung that a linear function needs
+STRAY = 8.0  # standard deviations of noise: what an output that nobody owns may move by chance
 CONFIRM_COLUMNS = 3  # mismatching columns of a pair that climb every rung, the worst first, until one stands
 
 
 @dataclass(frozen=True)
 class QuickSamples:
-    """f on the quick rungs of n columns from `first` on: up, down [rungs, n, M], realised steps [rungs, n] (nominal where x is stuck)."""
+    """f on the quick rungs of a bundle's n lines: up, down [rungs, n, M], realised steps [rungs, n, M or 1] (nominal where x is stuck)."""
 
-    first: int
-    lines: list[Line]
+    bundle: Bundle
     up: Array
     down: Array
     step_up: Array
@@ -35,14 +40,15 @@ class QuickSamples:
 
     def at(self, n: int, local: Index, out: Index) -> Array:
         """Samples [4, E] of the n-th rung for elements."""
-        return np.stack([self.up[n, local, out], self.down[n, local, out], self.step_up[n, local], self.step_down[n, local]])
+        place = out if self.bundle.grouped else np.zeros_like(out)
+        return np.stack([self.up[n, local, out], self.down[n, local, out], self.step_up[n, local, place], self.step_down[n, local, place]])
 
     @property
     def still(self) -> Mask:
         """Elements [n, M] whose output is bitwise f(x) at every rung that has a value, two or more."""
         bad = ~(np.isfinite(self.up) & np.isfinite(self.down))
         same = (self.up == self.f0) & (self.down == self.f0)
-        return np.asarray((same | bad).all(0) & (np.sum(~bad, 0) >= 2))
+        return np.asarray((same | bad).all(0) & (np.sum(~bad, 0) >= min(2, len(self.up))))
 
     @property
     def masked(self) -> Mask:
@@ -51,98 +57,160 @@ class QuickSamples:
 
     @property
     def at_border(self) -> Mask:
-        """Columns [n] along which some output is not finite on both sides; one and the same infinity everywhere is taken as finite."""
+        """Columns [C] along which some output is not finite on both sides; one and the same infinity everywhere is taken as finite."""
         lost = ~(np.isfinite(self.up) & np.isfinite(self.down)) & ~self.masked
         one_side = np.isfinite(self.up) != np.isfinite(self.down)
-        return np.asarray((lost | one_side).any((0, 2)))
+        border = np.zeros(int(self.bundle.owner.max(initial=-1)) + 1, bool)
+        border[self.bundle.owner[(lost | one_side).any(0) & self.bundle.owned]] = True
+        return border
+
+    def strays(self, outs: slice, sigma: Array) -> Mask:
+        """Elements [n, outs] that nobody owns and that move all the same, beyond the noise of f: the structure is wrong."""
+        owned = self.bundle.owned[:, outs]
+        if owned.all():
+            return np.zeros_like(owned)
+        f0 = self.f0[outs]
+        off = np.fmax(np.abs(self.up[:, :, outs] - f0), np.abs(self.down[:, :, outs] - f0)).max(0)
+        return np.asarray(~owned & (off > STRAY * sigma[outs]))
 
 
-def quick_samples(point: Point, first: int, count: int) -> QuickSamples:
-    """Six forward calls a column."""
-    lines: list[Line] = [element_line(point, c) for c in range(first, first + count)]
-    up, down = np.full((2, len(QUICK), count, len(point.f0)), np.nan)
-    step_up, step_down = np.empty((2, len(QUICK), count))
-    for i, line in enumerate(lines):
-        for n, k in enumerate(QUICK):
+def quick_samples(point: Point, bundle: Bundle, rungs: Sequence[int] = QUICK) -> QuickSamples:
+    """Two forward calls a line and rung."""
+    n, m = len(bundle.lines), len(point.f0)
+    up, down = np.full((2, len(rungs), n, m), np.nan)
+    step_up, step_down = np.empty((2, len(rungs), n, m if bundle.grouped else 1))
+    for i, line in enumerate(bundle.lines):
+        for r, k in enumerate(rungs):
             taken = rung(line, k)
             if taken is None:
-                step_up[n, i] = step_down[n, i] = step(line.scale, k)
+                step_up[r, i] = step_down[r, i] = step(1.0, k) * line.size
             else:
-                up[n, i], down[n, i], step_up[n, i], step_down[n, i] = taken
-    return QuickSamples(first, lines, up, down, step_up, step_down, point.f0)
+                up[r, i], down[r, i], step_up[r, i], step_down[r, i] = taken
+    return QuickSamples(bundle, up, down, step_up, step_down, point.f0)
+
+
+def secants(s: QuickSamples, run: Run, local: Index, out: Index) -> Derivative:
+    """Derivatives [E] where f is linear: the wider the step, the better."""
+    up, down, step_up, step_down = s.at(0, local, out)
+    f0, h, unit = s.f0[out], step_up + step_down, run.point.unit[out]
+    noise = np.maximum(run.survey.sigma[out], unit * np.maximum(np.abs(f0), np.maximum(np.abs(up), np.abs(down))))
+    value = (up - down) / h
+    rounded_x = np.where(unit > LOW_UNIT, unit * np.abs(value * run.point.columns.x[s.bundle.owner[local, out]]), 0.0)
+    noise_bar = Z * np.sqrt(2.0) * np.maximum(noise, rounded_x) / h
+    bad, nothing, nan = ~(np.isfinite(up) & np.isfinite(down)), np.zeros(len(out), bool), np.full(len(out), np.nan)
+    bar = np.where(bad, np.inf, noise_bar + ARITHMETIC * np.abs(value))
+    outcome = np.full(len(out), Smoothness.SMOOTH, np.int8)
+    infinite = np.full(len(out), np.inf)
+    return Derivative(np.where(bad, 0.0, value), bar, outcome, noise_bar, nan, nan.copy(), infinite, infinite.copy(), nan.copy(), infinite.copy(),
+                      nothing, nothing.copy(), bad, (up == f0) & (down == f0), nothing.copy())
 
 
 @dataclass(frozen=True)
 class ChunkResult:
-    """`judged` elements, which of them the quick rungs settled [E]; `zeros`, `masked` [n, M]: passed or left out without a solver."""
+    """`judged` elements, which of them the quick rungs settled, and mismatches that no lone column has confirmed [E].
+
+    `outs`: the outputs of this part. `zeros`, `masked`, `strays` [n, outs]: passed or left out without a solver; `QuickSamples.strays`.
+    """
+
+    outs: slice
 
     judged: Judged
     quick: Mask
+    unconfirmed: Mask
     zeros: Mask
     masked: Mask
     zero_resolution: Array
     suspects: Mask
+    strays: Mask
+
+    def add_zeros(self, tally: Tally, a: Array, rows: slice, part: slice) -> None:
+        """What needed no solver, of lines `rows` and the outputs of `part`; a [n, M]."""
+        first, last = max(part.start, self.outs.start), min(part.stop, self.outs.stop)
+        if first < last:
+            here = rows, slice(first - self.outs.start, last - self.outs.start)
+            zeros = self.zeros[here]
+            tally.add_zeros(a[rows, first:last][zeros], self.zero_resolution[here][zeros], self.masked[here])
 
 
 class Chunk:
-    """Judges the columns `first` … of analytic values a [n, M]."""
+    """Judges the lines of a bundle of n against analytic values a [n, M], those of the columns that the outputs show."""
 
-    def __init__(self, run: Run, first: int, a: Array) -> None:
-        self.run, self.a, self.columns = run, a, np.arange(first, first + len(a))
-        self.samples = quick_samples(run.point, first, len(a))
-        self.still, self.masked = self.samples.still, self.samples.masked & np.isfinite(a)
+    def __init__(self, run: Run, bundle: Bundle, a: Array) -> None:
+        self.run, self.bundle, self.a = run, bundle, a
+        self.linear = bool(len(bundle.tensor)) and run.linear.issuperset(bundle.tensor.tolist())
+        self.samples = quick_samples(run.point, bundle, WIDE if self.linear else QUICK)
+        self.still, self.masked = self.samples.still, self.samples.masked & np.isfinite(a) & bundle.owned
         self.border = self.samples.at_border
-        survey, tensor = run.survey, run.point.columns.tensor[self.columns]
-        self.asleep, self.wide = survey.asleep[tensor], survey.wide[tensor]
+        self.asleep, self.wide = run.survey.asleep[bundle.tensor], run.survey.wide[bundle.tensor]
 
-    def judge(self, sums: AliasSums, suspects: Mask) -> ChunkResult:
-        """Everything about the chunk; `suspects` [M]: outputs whose quick rungs are known to alias."""
-        zeros = self._zeros()
-        local, out = np.nonzero(~(zeros | self.masked))
+    def judge(self, sums: AliasSums, suspects: Mask) -> Iterator[ChunkResult]:
+        """Everything about the chunk, some outputs at a time; `suspects` [M]: outputs whose quick rungs are known to alias."""
+        m = self.a.shape[1]
+        width = max(1, SPAN // max(len(self.a), 1))
+        for start in range(0, m, width) or [0]:
+            outs = slice(start, min(start + width, m))
+            yield self._part(outs, sums, suspects, self.bundle.columns if outs.stop == m else NO_COLUMNS)
+
+    def _part(self, outs: slice, sums: AliasSums, suspects: Mask, finished: Index) -> ChunkResult:
+        zeros, masked = self._zeros(outs), self.masked[:, outs]
+        local, out = np.nonzero(~(zeros | masked) & self.bundle.owned[:, outs])
+        out += outs.start
         quick = self._quick(local, out)
-        missed = sums.add(self.samples.first, len(self.a), self.columns[local], out, quick.value, quick.bar)
+        missed = sums.add(finished, self.bundle.owner[local, out], out, quick.value, quick.bar)
         done = settled(quick, self._verdicts(local, out, quick)) & ~(suspects | missed)[out]
         derivative, unconfirmed = self._climb(local, out, quick, ~done, (suspects | missed)[out])
-        derivative = self._confirm(local, out, derivative, unconfirmed)
-        late_local, late_out = np.nonzero(zeros & ~self._zeros())  # floors moved meanwhile
+        if not self.bundle.grouped:
+            derivative, unconfirmed = self._confirm(local, out, derivative, unconfirmed), np.zeros(len(out), bool)
+        late_local, late_out = np.nonzero(zeros & ~self._zeros(outs))  # floors moved meanwhile
+        zeros[late_local, late_out] = False
+        late_out += outs.start
         derivative = concatenated([derivative, self._quick(late_local, late_out)])
         local, out = np.concatenate([local, late_local]), np.concatenate([out, late_out])
-        done = np.concatenate([done, np.zeros(len(late_out), bool)])
-        zeros[late_local, late_out] = False
-        return ChunkResult(self._judged(local, out, derivative), done, zeros, self.masked, self._zero_resolution(), missed)
+        late = np.zeros(len(late_out), bool)
+        judged = self._judged(local, out, derivative)
+        return ChunkResult(outs, judged, np.concatenate([done, late]), np.concatenate([unconfirmed, late]), zeros, masked,
+                           self._zero_resolution(outs), missed, self.samples.strays(outs, self.run.survey.sigma))
 
-    def _zeros(self) -> Mask:
+    def _zeros(self, outs: slice) -> Mask:
         """Bitwise zeros with an analytic value of zero or dust: most of a Jacobian, settled without a solver."""
-        within = np.abs(self.a) <= self.run.zero_tolerance(self.columns)
-        return np.asarray(self.still & within & ~self.asleep & ~self.wide)
+        within = np.abs(self.a[:, outs]) <= self.run.zero_tolerance(self.bundle.owner[:, outs], outs)
+        asleep = (self.asleep | self.wide)[:, outs]
+        return np.asarray(self.still[:, outs] & within & ~asleep & self.bundle.owned[:, outs])
 
-    def _zero_resolution(self) -> Array:
-        widest = np.maximum(self.samples.step_up[0], self.samples.step_down[0])[:, None]
-        rounding = self.run.point.unit * np.abs(np.nan_to_num(self.samples.f0, posinf=0.0, neginf=0.0)) / widest
-        return np.asarray(self.run.zero_tolerance(self.columns) + rounding)
+    def _zero_resolution(self, outs: slice) -> Array:
+        here = outs if self.bundle.grouped else slice(None)
+        widest = np.maximum(self.samples.step_up[0][:, here], self.samples.step_down[0][:, here])
+        f0 = np.nan_to_num(self.samples.f0[outs], posinf=0.0, neginf=0.0)
+        rounding = self.run.point.unit[outs] * np.abs(f0) / widest
+        return np.asarray(self.run.zero_tolerance(self.bundle.owner[:, outs], outs) + rounding)
 
     # ---- elements
     def _ladders(self, local: Index, out: Index) -> Ladders:
-        ladders = Ladders(self.samples.lines, self.run.outputs(), Elements(local, out))
+        """On the lines of the bundle; elements ascend by line."""
+        return self._with_quick(Ladders(self.bundle.lines, self.run.outputs(), Elements(local, out)), local, out)
+
+    def _with_quick(self, ladders: Ladders, local: Index, out: Index) -> Ladders:
         for n, k in enumerate(QUICK):
             ladders.put(k, self.samples.at(n, local, out))
         return ladders
 
     def _quick(self, local: Index, out: Index) -> Derivative:
-        parts = [self._ladders(local[p], out[p]).solve(np.arange(len(p)), QUICK, False) for p in pieces(local)]
-        result = concatenated(parts)
+        if self.linear:
+            result = secants(self.samples, self.run, local, out)
+        else:
+            result = concatenated([self._ladders(local[p], out[p]).solve(np.arange(len(p)), QUICK, False) for p in pieces(local)])
         result.unclear[:] |= (self.asleep | self.wide)[local, out]
         self._learn(local, out, result)
         return result
 
     def _learn(self, local: Index, out: Index, d: Derivative) -> None:
-        self.run.reach.add(self.columns[local], out, d.value, d.bar)
+        self.run.reach.add(self.bundle.owner[local, out], out, d.value, d.bar)
 
     def _bounds(self, local: Index, out: Index) -> Bounds:
-        return self.run.bounds(self.columns[local], out)
+        return self.run.bounds(self.bundle.owner[local, out], out)
 
     def _verdicts(self, local: Index, out: Index, d: Derivative) -> Codes:
-        return verdicts(self.a[local, out], d, self._bounds(local, out), self.border[local])
+        return verdicts(self.a[local, out], d, self._bounds(local, out), self.border[self.bundle.owner[local, out]])
 
     def _judge(self, local: Index, out: Index) -> Judge:
         def judge(i: Index, d: Derivative) -> Codes:
@@ -160,7 +228,8 @@ class Chunk:
         unconfirmed, exhausted = np.zeros((2, len(local)), bool)
         for _ in range(2):
             for i in self._groups(local, out, np.flatnonzero(rest)):
-                climbed = self._climber(local[i], out[i], d.take(i), suspect[i]).run()
+                i, climber = self._climber(i, local, out, d, suspect)
+                climbed = climber.run()
                 d, unconfirmed[i], exhausted[i] = d.replaced(i, climbed.derivative), climbed.unconfirmed, climbed.exhausted
             rest = ~settled(d, self._verdicts(local, out, d)) & ~unconfirmed & ~exhausted
         return d, unconfirmed
@@ -171,18 +240,25 @@ class Chunk:
         for group in (i[~wide], i[wide]):
             yield from (group[p] for p in pieces(local[group]) if len(p))
 
-    def _climber(self, local: Index, out: Index, quick: Derivative, suspect: Mask) -> Climb:
-        if not self.wide[local, out].any():
-            return Climb(self._ladders(local, out), quick, self._judge(local, out), self.asleep[local, out], suspect)
-        lines: list[Line] = [element_line(self.run.point, int(c), wide=True) for c in self.columns]
-        ladders = Ladders(lines, self.run.outputs(), Elements(local, out))
-        quick = ladders.solve(np.arange(len(local)), QUICK, False)
-        return Climb(ladders, quick, self._judge(local, out), np.zeros(len(local), bool), suspect)
+    def _climber(self, i: Index, local: Index, out: Index, quick: Derivative, suspect: Mask) -> tuple[Index, Climb]:
+        """A climb of elements i, in the order in which it takes them: lines that can be shared are."""
+        wide = bool(self.wide[local[i], out[i]].any())
+        bundle = widened(self.bundle, self.run.point) if wide else self.bundle
+        lines, home = regrouped(bundle, local[i], out[i])
+        order = np.argsort(home, kind="stable")
+        i, home = i[order], home[order]
+        ladders = Ladders(lines, self.run.outputs(), Elements(home, out[i]))
+        judge = self._judge(local[i], out[i])
+        if wide or self.linear:
+            nothing = np.zeros(len(i), bool)
+            return i, Climb(ladders, ladders.solve(np.arange(len(i)), QUICK, False), judge, nothing, suspect[i])
+        ladders = self._with_quick(ladders, local[i], out[i])
+        return i, Climb(ladders, quick.take(i), judge, self.asleep[local[i], out[i]], suspect[i])
 
     def _confirm(self, local: Index, out: Index, d: Derivative, unconfirmed: Mask) -> Derivative:
         """No mismatch stands on quick rungs alone: the worst columns of each pair climb the whole ladder, until one stands."""
         point = self.run.point
-        tensor = point.columns.tensor[self.columns[local]]
+        tensor = self.bundle.tensor[local]
         output = np.searchsorted([p.stop for p in point.parts], out, side="right")
         for pair in sorted(set(zip(tensor[unconfirmed].tolist(), output[unconfirmed].tolist(), strict=True))):
             d = self._confirm_pair(local, out, d, np.flatnonzero(unconfirmed & (tensor == pair[0]) & (output == pair[1])))
@@ -195,7 +271,7 @@ class Chunk:
         for n in range(0, len(worst_first), CONFIRM_COLUMNS):
             batch = i[np.isin(local[i], worst_first[n : n + CONFIRM_COLUMNS])]
             for e in self._groups(local, out, batch):
-                climb = self._climber(local[e], out[e], d.take(e), np.zeros(len(e), bool))
+                e, climb = self._climber(e, local, out, d, np.zeros(len(local), bool))
                 climb.every_rung(np.arange(len(e)))
                 d = d.replaced(e, climb.derivative)
             if (self._verdicts(local[batch], out[batch], d.take(batch)) == Verdict.MISMATCH).any():
@@ -203,13 +279,14 @@ class Chunk:
         return d
 
     def _judged(self, local: Index, out: Index, d: Derivative) -> Judged:
-        infinite = np.unique(local[(d.outcome == Smoothness.NON_FINITE) & np.isfinite(self.samples.f0[out])])
-        self.border[infinite] = True  # a backward may well be non-finite all along such a column
+        column = self.bundle.owner[local, out]
+        # a backward may well be non-finite all along such a column
+        self.border[column[(d.outcome == Smoothness.NON_FINITE) & np.isfinite(self.samples.f0[out])]] = True
         a, bounds, verdict = self.a[local, out], self._bounds(local, out), self._verdicts(local, out, d)
         limit = np.full(len(out), Limit.NONE, object)
         open_ = np.flatnonzero(verdict == Verdict.UNDECIDED)
         limit[open_] = limits(a[open_], d.take(open_))
-        return Judged(self.columns[local], out, a, d, bounds, verdict, limit)
+        return Judged(column, out, a, d, bounds, verdict, limit)
 
 
 def pieces(local: Index) -> Iterator[Index]:

@@ -7,18 +7,21 @@ than a tile, its rows are computed anew for each.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
+from gradverify.numerics.columns.arrange import Arrangement, arrange, detected, signed
+from gradverify.numerics.columns.bundle import lone
 from gradverify.numerics.columns.chunk import Chunk, ChunkResult
+from gradverify.numerics.columns.coloured import Coloured, structural_zeros
 from gradverify.numerics.columns.opinions import second_opinions
 from gradverify.numerics.columns.run import AliasSums, Reach, Run
-from gradverify.numerics.columns.survey import survey
+from gradverify.numerics.columns.survey import linear_tensors, survey
 from gradverify.numerics.columns.tally import Pair, Tally
 from gradverify.numerics.point import Function, Point, columns_of
-from gradverify.numerics.rungs import QUICK, Array, Mask
+from gradverify.numerics.rungs import QUICK, Array, Index, Mask
 
 LIMIT = 64 << 20  # bytes of a tile and a chunk together
 CHUNK_BYTES = 16 * len(QUICK) + 24  # an element: both sides of the quick rungs, masks, tolerances
@@ -33,6 +36,7 @@ class Entries:
     noise: int
     backward: int
     columns: int
+    arrangement: Arrangement = field(default_factory=Arrangement)
 
     @property
     def calls_per_column(self) -> float:
@@ -47,6 +51,7 @@ class Entries:
 def check_entries(
     function: Function, *, atol: float = 0.0, rtol: float | None = None, domains: Sequence[tuple[float, float] | None] | None = None,
     symmetric: Sequence[bool] | None = None, generator: torch.Generator | None = None, keep: int = 10, limit: int = LIMIT,
+    grouped: bool = True,
 ) -> Entries:
     """Compares the VJP's Jacobian with finite differences, element by element (method.md sections 1, 2 and 6).
 
@@ -60,74 +65,96 @@ def check_entries(
     generator = generator or torch.Generator().manual_seed(0)
     with np.errstate(all="ignore"):
         point = Point(function, columns)
-        run = Run(point, survey(point, generator), atol, rtol, Reach(point), generator)
-        pairs = _Comparison(run, keep, limit).pairs()
-    return Entries(tuple(pairs), point.forward, run.survey.forward, point.backward, len(columns))
+        surveyed = survey(point, generator)
+        arrangement = arrange(point, surveyed, detected(generator), generator) if grouped else Arrangement()
+        linear = linear_tensors(point, surveyed, generator)
+        while True:
+            run = Run(point, surveyed, atol, rtol, Reach(point), generator, linear)
+            pairs, broken = _Comparison(run, keep, limit, arrangement).pairs()
+            if not broken - arrangement.doubtful:
+                break
+            arrangement = arrange(point, surveyed, detected(generator), generator, arrangement, broken - arrangement.doubtful)
+    return Entries(tuple(pairs), point.forward, surveyed.forward, point.backward, len(columns), arrangement)
 
 
 class _Comparison:
-    def __init__(self, run: Run, keep: int, limit: int) -> None:
-        self.run, self.keep, self.point = run, keep, run.point
+    def __init__(self, run: Run, keep: int, limit: int, arrangement: Arrangement) -> None:
+        self.run, self.keep, self.point, self.limit, self.arrangement = run, keep, run.point, limit, arrangement
         size = max(len(run.point.f0), 1)
         self.tile = max(1, limit // 2 // (8 * size))
         self.chunk = max(1, limit // 2 // (CHUNK_BYTES * size))
+        planned = [plan.tensor for plan in arrangement.plans]
+        self.columns = np.flatnonzero(~np.isin(run.point.columns.tensor, planned))
 
-    def pairs(self) -> list[Pair]:
-        """One sweep; a second where columns that were streamed apart turn out, in sum, to have met an alias."""
+    def pairs(self) -> tuple[list[Pair], frozenset[int]]:
+        """One sweep; a second where columns that were streamed apart turn out, in sum, to have met an alias. And tensors with other groups."""
         suspects = np.zeros(len(self.point.f0), bool)
-        tallies, missed = self._sweep(suspects)
-        if missed.any():
-            tallies, _ = self._sweep(missed)
+        tallies, missed, broken = self._sweep(suspects)
+        if missed.any() and not broken:
+            tallies, _, broken = self._sweep(missed)
         low = self.run.low_precision()
-        return [tally.result(self._unit(tally.output), bool(low[self.point.parts[tally.output]].any())) for tally in tallies]
+        for plan in self.arrangement.plans:
+            structural_zeros(self.run, plan, tallies)
+        pairs = [tally.result(self._unit(tally.output), bool(low[self.point.parts[tally.output]].any())) for tally in tallies.values()]
+        return pairs, frozenset(broken)
 
     def _unit(self, output: int) -> float:
         return float(self.point.unit[self.point.parts[output]].max(initial=0.0))
 
-    def _sweep(self, suspects: Mask) -> tuple[list[Tally], Mask]:
-        tallies, sums, missed = self._tallies(), AliasSums(self.point, self.run.survey), np.zeros_like(suspects)
-        whole = self.chunk >= len(self.point.columns)
-        for first, a in self._tiles():
-            for start in range(0, len(a), self.chunk):
-                chunk = Chunk(self.run, first + start, a[start : start + self.chunk])
-                result = chunk.judge(sums, suspects)
-                missed |= result.suspects & ~suspects & (not whole)
-                self._add(chunk, result, tallies, first, a)
-        return tallies, missed
+    def _sweep(self, suspects: Mask) -> tuple[dict[tuple[int, int], Tally], Mask, set[int]]:
+        tallies, sums = self._tallies(), AliasSums(self.point, self.run.survey)
+        missed = self._alone(suspects, tallies, sums)
+        if not self.arrangement.plans:
+            return tallies, missed, set()
+        weights = signed(len(self.point.f0), self.run.generator)
+        walked = Coloured(self.run, self.arrangement.plans, tallies, self.limit, weights).walk(suspects, sums)
+        return tallies, missed | walked.missed, walked.broken
 
-    def _tallies(self) -> list[Tally]:
+    def _alone(self, suspects: Mask, tallies: dict[tuple[int, int], Tally], sums: AliasSums) -> Mask:
+        """The columns of tensors without structure, one by one."""
+        missed = np.zeros_like(suspects)
+        whole = self.chunk >= len(self.columns)
+        for columns, a in self._tiles():
+            for start in range(0, len(a), self.chunk):
+                part = slice(start, start + self.chunk)
+                chunk = Chunk(self.run, lone(self.point, columns[part]), a[part])
+                for result in chunk.judge(sums, suspects):
+                    missed |= result.suspects & ~suspects & (not whole or result.outs.start > 0)
+                    self._add(chunk, result, tallies, columns, a)
+        return missed
+
+    def _tallies(self) -> dict[tuple[int, int], Tally]:
         inputs, parts = range(len(self.point.buffers)), list(enumerate(self.point.parts))
         starts = self.point.starts
-        return [Tally(t, o, (part.stop - part.start, int(starts[t + 1] - starts[t])), self.keep) for t in inputs for o, part in parts]
+        return {(t, o): Tally(t, o, (part.stop - part.start, int(starts[t + 1] - starts[t])), self.keep) for t in inputs for o, part in parts}
 
-    def _tiles(self) -> Iterator[tuple[int, Array]]:
-        """The analytic Jacobian, transposed, by ranges of columns: first column and values [columns, M]."""
-        for first in range(0, len(self.point.columns), self.tile):
-            a = np.empty((min(self.tile, len(self.point.columns) - first), len(self.point.f0)))
+    def _tiles(self) -> Iterator[tuple[Index, Array]]:
+        """The analytic Jacobian, transposed, by ranges of columns: columns [n] and values [n, M]."""
+        for first in range(0, len(self.columns), self.tile):
+            columns = self.columns[first : first + self.tile]
+            a = np.empty((len(columns), len(self.point.f0)))
             for j in range(len(self.point.f0)):
                 row = self.point.row(j)
                 self.run.reach.add_row(j, row)
-                a[:, j] = row[first : first + len(a)]
-            yield first, a
+                a[:, j] = row[columns]
+            yield columns, a
 
-    def _add(self, chunk: Chunk, result: ChunkResult, tallies: list[Tally], first: int, a: Array) -> None:
+    def _add(self, chunk: Chunk, result: ChunkResult, tallies: dict[tuple[int, int], Tally], columns: Index, a: Array) -> None:
         def entry(column: int, output: int) -> float:
-            inside = first <= column < first + len(a)
-            return float(a[column - first, output] if inside else self.point.row(output)[column])
+            place = int(np.searchsorted(columns, column))
+            inside = place < len(columns) and columns[place] == column
+            return float(a[place, output] if inside else self.point.row(output)[column])
 
         judged = result.judged
-        judged, at_fault = second_opinions(self.run, judged, chunk.border[judged.column - chunk.samples.first], entry)
+        judged, at_fault = second_opinions(self.run, judged, chunk.border[judged.column], entry)
         c = self.point.columns
-        tensor_of_chunk = c.tensor[chunk.columns]
-        for tally in tallies:
-            part = self.point.parts[tally.output]
-            rows = np.flatnonzero(tensor_of_chunk == tally.input)
+        for (tensor, output), tally in tallies.items():
+            part = self.point.parts[output]
+            rows = np.flatnonzero(chunk.bundle.tensor == tensor)
             if not rows.size:
                 continue
-            here = slice(int(rows[0]), int(rows[-1]) + 1), part
-            zeros = result.zeros[here]
-            tally.add_zeros(chunk.a[here][zeros], result.zero_resolution[here][zeros], result.masked[here])
-            own = np.flatnonzero((c.tensor[judged.column] == tally.input) & (judged.out >= part.start) & (judged.out < part.stop))
-            coordinate = c.coordinate[judged.column[own]] - self.point.starts[tally.input]
+            result.add_zeros(tally, chunk.a, slice(int(rows[0]), int(rows[-1]) + 1), part)
+            own = np.flatnonzero((c.tensor[judged.column] == tensor) & (judged.out >= part.start) & (judged.out < part.stop))
+            coordinate = c.coordinate[judged.column[own]] - self.point.starts[tensor]
             tally.add(judged.take(own).compared(part.start, coordinate), int(result.quick[own].sum()))
             tally.backward_unit = max([tally.backward_unit, *(x for j, x in at_fault.items() if part.start <= j < part.stop)])

@@ -23,15 +23,32 @@ class Reach:
     def __init__(self, point: Point) -> None:
         self._point = point
         self._analytic, self._numeric = np.zeros(len(point.f0)), np.zeros(len(point.f0))
+        self._floors: Array | None = None
 
     def add_row(self, output: int, row: Array) -> None:
         sizes = np.nan_to_num(np.abs(row) * self._point.columns.scale, posinf=0.0)
-        self._analytic[output] = max(self._analytic[output], sizes.max(initial=0.0))
+        self._raise(self._analytic, np.array([output]), sizes.max(initial=0.0, keepdims=True))
+
+    def add_entries(self, output: Index, column: Index, value: Array) -> None:
+        """Analytic values [E] of some elements."""
+        sizes = np.nan_to_num(np.abs(value) * self._point.columns.scale[column], posinf=0.0)
+        self._raise(self._analytic, output, sizes)
 
     def add(self, column: Index, out: Index, value: Array, bar: Array) -> None:
         resolved = np.isfinite(value) & (np.abs(value) > RESOLVED * bar)
         sizes = np.abs(value) * self._point.columns.scale[column]
-        np.maximum.at(self._numeric, out[resolved], sizes[resolved])
+        self._raise(self._numeric, out[resolved], sizes[resolved])
+
+    def _raise(self, reach: Array, output: Index, sizes: Array) -> None:
+        if (sizes > reach[output]).any():
+            np.maximum.at(reach, output, sizes)
+            self._floors = None
+
+    def floors(self, survey: Survey) -> Array:
+        """The floor times S [M] of each output."""
+        if self._floors is None:
+            self._floors = floors(self.rows(survey))
+        return self._floors
 
     def rows(self, survey: Survey) -> Rows:
         analytic, numeric = self._point.shared(self._analytic), self._point.shared(self._numeric)
@@ -50,8 +67,8 @@ class AliasSums:
         self._sum, self._bar, self._known = np.zeros((n, m)), np.zeros((n, m)), np.ones((n, m), bool)
         self._seen = np.zeros(n, int)
 
-    def add(self, first: int, count: int, column: Index, out: Index, value: Array, bar: Array) -> Mask:
-        """Adds the elements of columns first … first + count − 1; outputs [M] that miss a secant which is now complete."""
+    def add(self, done: Index, column: Index, out: Index, value: Array, bar: Array) -> Mask:
+        """Adds all elements of the columns `done`; outputs [M] that miss a secant which is now complete."""
         suspect = np.zeros(len(self._point.f0), bool)
         for n, secant in enumerate(self._survey.secants):
             moved_by = np.zeros(len(self._point.columns))
@@ -62,7 +79,7 @@ class AliasSums:
             np.add.at(self._sum[n], j, np.where(known, value[own], 0.0) * dx)
             np.add.at(self._bar[n], j, np.where(known, bar[own], 0.0) * np.abs(dx))
             self._known[n, j[~known]] = False
-            self._seen[n] += int(np.sum((secant.columns >= first) & (secant.columns < first + count)))
+            self._seen[n] += int(np.sum(np.isin(done, secant.columns)))
             if self._seen[n] == len(secant.columns):
                 suspect |= self._misses(n, secant.change)
         return suspect
@@ -75,7 +92,10 @@ class AliasSums:
 
 @dataclass(frozen=True)
 class Run:
-    """One comparison: the point, its survey, tolerances as given (`rtol` None: by precision) and what is learnt."""
+    """One comparison: the point, its survey, tolerances as given (`rtol` None: by precision) and what is learnt.
+
+    `linear`: the tensors in which f is linear.
+    """
 
     point: Point
     survey: Survey
@@ -83,6 +103,7 @@ class Run:
     rtol: float | None
     reach: Reach
     generator: torch.Generator
+    linear: frozenset[int] = frozenset()
 
     def outputs(self) -> Outputs:
         return Outputs(self.point.f0, self.survey.sigma, lambda: self.point.unit, rounds_x=not self.point.columns.single.any())
@@ -96,14 +117,19 @@ class Run:
 
     def bounds(self, column: Index, out: Index) -> Bounds:
         """Tolerances of elements, by what is known now."""
-        rows = self.reach.rows(self.survey)
-        woken = (self.survey.asleep | self.survey.wide)[self.point.columns.tensor[column], out]
-        unproven = woken & (rows.reach[out] <= 0)
-        return Bounds(self.atol, self.rtols()[out], floors(rows)[out] / self.point.columns.size[column], unproven)
+        woken = (self.survey.asleep | self.survey.wide)[self.point.columns.tensor[column], out] if self.survey.drowsy else np.zeros(len(out), bool)
+        unproven = woken & (self.reach.rows(self.survey).reach[out] <= 0) if woken.any() else woken
+        return Bounds(self.atol, self.rtols()[out], self.floors()[out] / self.point.columns.size[column], unproven)
 
-    def zero_tolerance(self, columns: Index) -> Array:
-        """The tolerance [columns, M] for a zero, without its relative part."""
-        return np.asarray(self.atol + floors(self.reach.rows(self.survey))[None, :] / self.point.columns.size[columns][:, None])
+    def floors(self) -> Array:
+        """The floor times S [M] of each output."""
+        return self.reach.floors(self.survey)
+
+    def zero_tolerance(self, owner: Index, outs: slice) -> Array:
+        """The tolerance [n, outs] for a zero in the columns `owner` [n, outs], without its relative part."""
+        size = self.point.columns.size
+        scale = size[owner[:, :1]] if owner.strides[1] == 0 else size[owner]  # all of a line in one column: no need to spread it
+        return np.asarray(self.atol + self.floors()[None, outs] / scale)
 
     @property
     def f_unit(self) -> Array:

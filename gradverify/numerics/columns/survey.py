@@ -6,6 +6,7 @@ All of it rides on dense directions, so it does not depend on how the columns ar
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -15,6 +16,8 @@ from gradverify.numerics.point import Point
 from gradverify.numerics.rungs import BASE, QUICK, Array, Index, Mask, Z, step
 
 SURE = 3 * Z * np.sqrt(2)  # standard deviations of noise: a change that is no noise
+FEW = 10  # columns: three calls to find f linear would not be earned back
+STRAIGHT = 30.0  # roundings or standard deviations: how far a straight line may seem bent
 WEIGHTS = (0.7, 1.4)  # of a direction's members: ±1 lets pairs cancel
 
 
@@ -42,6 +45,11 @@ class Survey:
     wide: Mask
     forward: int
 
+    @cached_property
+    def drowsy(self) -> bool:
+        """Does anything need a coarse step to move?"""
+        return bool(self.asleep.any() or self.wide.any())
+
 
 def survey(point: Point, generator: torch.Generator) -> Survey:
     """About ten forward calls per input tensor, one repeat for all (five where it differs)."""
@@ -63,6 +71,25 @@ def survey(point: Point, generator: torch.Generator) -> Survey:
         if len(c):
             asleep[t], wide[t] = _asleep(point, c, d, both[t], np.maximum(sigma, point.unit * size))
     return Survey(sigma, size, tuple(secants), asleep, wide, point.forward - before)
+
+
+def linear_tensors(point: Point, survey: Survey, generator: torch.Generator) -> frozenset[int]:
+    """The input tensors in which f is linear, by three calls each along one dense direction of a wide rung's length."""
+    return frozenset(t for t in range(len(point.buffers)) if len(point.columns.of(t)) > FEW and _linear(point, survey, t, generator))
+
+
+def _linear(point: Point, survey: Survey, tensor: int, generator: torch.Generator) -> bool:
+    c = point.columns.of(tensor)
+    x, move = point.columns.x[c], BASE * _weights(len(c), generator) * point.columns.scale[c]
+    if len(_finite(point, tensor)) < len(c):
+        return False
+    ends = [point.moved_all(c, point.columns.cast(x + t * move, c)) for t in (1.0, -1.0)]
+    largest = np.maximum(np.abs(point.f0), np.abs(ends).max(0))
+    allowed = STRAIGHT * np.maximum(survey.sigma, point.unit * largest)
+    if not (np.abs(ends[0] + ends[1] - 2 * point.f0) <= allowed).all():
+        return False
+    half = point.moved_all(c, point.columns.cast(x + 0.5 * move, c))
+    return bool((np.abs(ends[0] + point.f0 - 2 * half) <= allowed).all())
 
 
 def _finite(point: Point, tensor: int) -> Index:

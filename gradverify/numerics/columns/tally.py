@@ -186,6 +186,19 @@ class Tally:
         self.resolution = max(self.resolution, float(resolution.max(initial=0.0)))
         self.largest = max(self.largest, _largest((np.abs(a) / nonzero(resolution))[a != 0]))
 
+    def add_structural(self, count: int, resolution: float) -> None:
+        """Elements that f does not depend on and whose analytic value is 0, by the structure of both."""
+        self.add_zeros(np.zeros(0), np.array([resolution]), np.zeros(0, bool))
+        self.elements, self.quick = self.elements + count, self.quick + count
+        self.counts[Outcome.PASS] += count
+
+    def doubt(self, count: int) -> None:
+        """Elements that passed, and that the structure they were measured under does not bear out."""
+        count = min(count, int(self.counts[Outcome.PASS]))
+        self.counts[Outcome.PASS] -= count
+        self.counts[Outcome.UNDECIDED] += count
+        self._limits[Limit.STRUCTURE] += count
+
     def add(self, seen: Compared, quick: int = 0) -> None:
         """Elements of this pair, `quick` of them settled by the quick rungs."""
         outcome, a = seen.outcome, seen.analytic

@@ -46,7 +46,7 @@ def test_tiny_tiles_and_chunks_come_to_the_same_verdicts(name):
 
 
 def test_memory_stays_far_below_n_times_m():
-    n, limit = 300, 1 << 15
+    n, limit = 700, 1 << 15
     check(torch.sin, normal(1, 4))  # imports and caches
     tracemalloc.start()
     entries = check_entries(Differentiable(lambda x: x.sin(), normal(1, n)), limit=limit)
@@ -65,7 +65,7 @@ def test_inputs_are_never_written_and_the_buffer_is_restored():
         return x.sin()
 
     f = Differentiable(forward, x)
-    check_entries(f)
+    check_entries(f, grouped=False)
     assert torch.equal(f.inputs[0], x)
     assert torch.equal(seen[-1], x) or sum(int((s != x).sum() > 1) for s in seen) <= 30
     assert all(int((s != x).sum()) in (0, 1, 12) for s in seen)

@@ -1,0 +1,47 @@
+"""One axis of an input tensor of a black box: slices of it are perturbed, and the outputs that moved are seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from gradverify.numerics.codes import Code
+from gradverify.numerics.rungs import Mask
+
+
+class Probe(Protocol):
+    """An input tensor of a function. A number has one axis of one slice."""
+
+    def moved(self, axis: int, slices: Mask) -> Mask:
+        """Which outputs [M] of all output tensors changed when all elements of these slices [n] of one axis were perturbed. A call each."""
+        ...
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of the input: its length and stride (elements of the flat input); the shapes and parts of the output tensors.
+
+    `repeats`: the calls that each question takes, what moved in any of them moved.
+    """
+
+    probe: Probe
+    axis: int
+    length: int
+    stride: int
+    shapes: tuple[tuple[int, ...], ...]
+    parts: tuple[slice, ...]
+    repeats: int = 1
+
+    @property
+    def outputs(self) -> int:
+        return self.parts[-1].stop if self.parts else 0
+
+    def moved(self, slices: Mask) -> Mask:
+        return np.asarray(np.logical_or.reduce([self.probe.moved(self.axis, slices) for _ in range(self.repeats)]))
+
+    def listen(self, code: Code, calls: Iterable[int]) -> list[Mask]:
+        """What moved [M] in each of the calls."""
+        return [self.moved(code.slices(call)) for call in calls]

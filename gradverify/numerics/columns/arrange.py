@@ -1,0 +1,137 @@
+"""How each input tensor is walked: in groups by the structure that was found in it, or column by column."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+
+from gradverify.numerics.columns.bundle import Grouping
+from gradverify.numerics.columns.compressed import Plan
+from gradverify.numerics.columns.survey import Survey
+from gradverify.numerics.pattern import Pattern, column_groups, row_groups
+from gradverify.numerics.point import Point
+from gradverify.numerics.probes import PointProbe
+from gradverify.numerics.rungs import Array, Index, Mask
+from gradverify.numerics.structure import detect
+
+SMALL = 10  # columns: finding structure costs more than it saves
+SAVES = 0.7  # of the columns or of the rows: more groups than that are not worth their verification
+LOW, HIGH = 0.7, 1.4  # weights of a group's members
+AFFORDABLE = 30_000  # calls of a comparison without groups, where groups were found wrong
+
+NOISY = 4  # times its roundings: f moves everywhere with noise, and only what is larger tells structure
+THRESHOLD = 8.0  # standard deviations of noise: what counts as moved then
+
+Detect = Callable[[Point, Survey, int, bool], tuple[Pattern, ...]]
+"""The patterns of one tensor, one per output tensor; the flag asks for the complete code instead of a guess."""
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """Plans of the tensors that have structure. `level` of a tensor: 0 as guessed, 1 by the complete code, 2 without groups.
+
+    `doubtful`: tensors whose groups were found wrong twice and that are too large to do without.
+    """
+
+    plans: tuple[Plan, ...] = ()
+    level: Mapping[int, int] = field(default_factory=dict)
+    doubtful: frozenset[int] = frozenset()
+
+    def groups(self, tensor: int) -> tuple[int, int] | None:
+        """Column groups and row groups of a tensor; None where it is walked column by column."""
+        plan = next((p for p in self.plans if p.tensor == tensor), None)
+        return None if plan is None else (plan.grouping.groups.count, sum(rows.count for rows in plan.rows))
+
+
+def arrange(point: Point, survey: Survey, detect: Detect, generator: torch.Generator, before: Arrangement | None = None,
+            broken: frozenset[int] = frozenset()) -> Arrangement:
+    """The first arrangement; or another one after `broken` tensors were found to have other groups than `before` said."""
+    weights = signed(len(point.columns), generator)
+    level = dict(before.level) if before else {}
+    kept = [] if before is None else [p for p in before.plans if p.tensor not in broken]
+    doubtful = set(before.doubtful if before else ())
+    for tensor in range(len(point.buffers)) if before is None else sorted(broken):
+        level[tensor] = level.get(tensor, -1) + 1
+        if level[tensor] > 1 and not _affordable(point, tensor):
+            doubtful.add(tensor)
+        plan = None if level[tensor] > 1 or not _eligible(point, tensor) else _plan(point, survey, detect, tensor, weights, level[tensor] > 0)
+        kept.extend([plan] if plan else [])
+    return Arrangement(tuple(sorted(kept, key=lambda p: p.tensor)), level, frozenset(doubtful))
+
+
+def signed(n: int, generator: torch.Generator) -> Array:
+    """±[0.7, 1.4] [n], exact in float32, so that weights cost no rounding there."""
+    size = LOW + (HIGH - LOW) * torch.rand(n, generator=generator, dtype=torch.float64).numpy()
+    sign = np.where(torch.rand(n, generator=generator, dtype=torch.float64).numpy() < 0.5, -1.0, 1.0)
+    return np.asarray((sign * size).astype(np.float32).astype(float))
+
+
+def _eligible(point: Point, tensor: int) -> bool:
+    columns = point.columns.of(tensor)
+    symmetric = bool((point.columns.mirror[columns] >= 0).any()) or len(columns) != point.starts[tensor + 1] - point.starts[tensor]
+    return len(columns) > SMALL and not symmetric and len(point.f0) > 0 and bool(np.isfinite(point.columns.x[columns]).all())
+
+
+def _affordable(point: Point, tensor: int) -> bool:
+    return 6 * len(point.columns.of(tensor)) + len(point.f0) <= AFFORDABLE
+
+
+def _plan(point: Point, survey: Survey, detect: Detect, tensor: int, weights: Array, exact: bool) -> Plan | None:
+    patterns = detect(point, survey, tensor, exact)
+    groups, rows = column_groups(patterns), tuple(row_groups(pattern) for pattern in patterns)
+    columns = point.columns.of(tensor)
+    if groups.count > SAVES * len(columns) and sum(r.count for r in rows) > SAVES * len(point.f0):
+        return None
+    return Plan(Grouping(tensor, int(columns[0]), groups, weights), rows)
+
+
+def detected(generator: torch.Generator) -> Detect:
+    """Detection with random slices from this generator."""
+    def find(point: Point, survey: Survey, tensor: int, exact: bool) -> tuple[Pattern, ...]:
+        random = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
+        outputs = [(*shape, 2) if dtype.is_complex else tuple(shape) for shape, dtype, _ in point.shapes]
+
+        def ask(threshold: Array | None) -> tuple[Pattern, ...]:
+            probe = PointProbe(point, tensor, random, threshold)
+            patterns = detect(probe, probe.shape, outputs, random, guess=not exact)
+            return tuple(filled(pattern, shape) for pattern, shape in zip(patterns, outputs, strict=True))
+
+        patterns = ask(None)
+        worth = column_groups(patterns).count <= SAVES * len(point.columns.of(tensor))
+        noisy = bool((survey.sigma > NOISY * point.unit * survey.size).any())
+        return patterns if worth or not noisy else ask(THRESHOLD * np.maximum(survey.sigma, point.unit * survey.size))
+
+    return find
+
+
+def filled(pattern: Pattern, output: Sequence[int]) -> Pattern:
+    """The pattern with a place for outputs that nothing moved (the dead half of a relu), where all others follow one rule.
+
+    More than what was seen is sound, and a gradient that passes the dead half is then told element by element.
+    """
+    live = ~pattern.nothing
+    if live.all() or not live.any():
+        return pattern
+    windows = [_rule(pattern, k, output, live) for k in range(len(pattern.shape))]
+    known = [w for w in windows if w is not None]
+    if len(known) < len(windows):
+        return pattern
+    return replace(pattern, low=tuple(low for low, _ in known), high=tuple(high for _, high in known), nothing=np.zeros(len(live), bool))
+
+
+def _rule(pattern: Pattern, axis: int, output: Sequence[int], live: Mask) -> tuple[Index, Index] | None:
+    """Windows [M] of all outputs along one axis, if those of the live ones are all the same, or run along the output in order."""
+    low, high, n = pattern.low[axis], pattern.high[axis], pattern.shape[axis]
+    first = int(np.argmax(live))
+    if (low[live] == low[first]).all() and (high[live] == high[first]).all():
+        return np.full_like(low, low[first]), np.full_like(high, high[first])
+    for stride in {math.prod(output[k:]) for k in range(1, len(output) + 1)} | {pattern.strides[axis]}:
+        if stride * n and len(low) % (stride * n) == 0:
+            place = np.arange(len(low)) // stride % n
+            if (low[live] == place[live]).all() and (high[live] == place[live]).all():
+                return place, place
+    return None

@@ -1,0 +1,180 @@
+"""The lines of a chunk: one column each, or groups of columns that no output shares; and whose derivative each output shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from gradverify.numerics.lines import Line
+from gradverify.numerics.pattern import NOBODY, ColumnGroups
+from gradverify.numerics.point import Point, element_line
+from gradverify.numerics.rungs import Array, Index, Mask
+
+
+@dataclass(frozen=True)
+class GroupLine:
+    """Several columns moved together: t moves column c by t·move[c]. `owner` [M]: the column that each output shows, or NOBODY.
+
+    What leaves its domain or does not move stays where it is, and its outputs have no value (NaN) there.
+    """
+
+    point: Point
+    columns: Index
+    move: Array
+    owner: Index
+    scale: float = 1.0
+
+    @cached_property
+    def size(self) -> Array:
+        return np.where(self.owner == NOBODY, 1.0, np.abs(self.move[self.owner]))
+
+    @cached_property
+    def magnitude(self) -> Array:
+        return np.where(self.owner == NOBODY, 0.0, np.abs(self.point.columns.x[self.owner]))
+
+    @cached_property
+    def place(self) -> Index:
+        """Where in `columns` each output's owner is [M]; any place for what nobody owns."""
+        return np.minimum(np.searchsorted(self.columns, self.owner), len(self.columns) - 1)
+
+    def at(self, t: float) -> tuple[Array, Array]:
+        c = self.point.columns
+        x, by = c.x[self.columns], t * self.move[self.columns]
+        to = c.cast(x + by, self.columns)
+        stuck = (to == x) | ~np.isfinite(to) | (to < c.low[self.columns]) | (to > c.high[self.columns])
+        to[stuck] = x[stuck]
+        f = self.point.moved_all(self.columns, to)
+        owned, place = self.owner != NOBODY, self.place
+        realised = np.where(stuck, by, to - x)[place]
+        return np.where(owned & stuck[place], np.nan, f), np.where(owned, realised, t)
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """n lines. owner [n, M]: the column whose derivative each output shows along each line; tensor [n]: whose columns they are."""
+
+    lines: Sequence[Line]
+    owner: Index
+    tensor: Index
+
+    @property
+    def grouped(self) -> bool:
+        return any(isinstance(line, GroupLine) for line in self.lines)
+
+    @cached_property
+    def owned(self) -> Mask:
+        """Elements [n, M]; the rest must not move."""
+        return np.asarray(self.owner != NOBODY)
+
+    @cached_property
+    def columns(self) -> Index:
+        """All columns of all lines."""
+        own = [line.columns if isinstance(line, GroupLine) else self.owner[n, :1] for n, line in enumerate(self.lines)]
+        return np.concatenate([*own, np.zeros(0, np.intp)])
+
+
+def lone(point: Point, columns: Index, wide: bool = False) -> Bundle:
+    """Every column on a line of its own; `wide`: with at least unit scale."""
+    owner = np.broadcast_to(columns[:, None], (len(columns), len(point.f0)))
+    return Bundle([element_line(point, int(c), wide) for c in columns], owner, point.columns.tensor[columns])
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """The colour groups of one tensor whose first column is `first`; `weights` [C] of all columns, continuous and signed.
+
+    ±1 would let pairs of strays cancel, and ones all that sum to zero (method.md 3.1).
+    """
+
+    tensor: int
+    first: int
+    groups: ColumnGroups
+    weights: Array
+
+    @cached_property
+    def colour(self) -> Index:
+        """The group of each column of the tensor [N]."""
+        return self.groups.colour()
+
+    @cached_property
+    def _order(self) -> Index:
+        return np.argsort(self.colour, kind="stable")
+
+    @cached_property
+    def _ends(self) -> Index:
+        return np.searchsorted(self.colour[self._order], np.arange(self.groups.count + 1))
+
+    def members(self, group: int) -> Index:
+        """The columns of a group, ascending."""
+        return self.first + self._order[self._ends[group] : self._ends[group + 1]]
+
+    def bundle(self, point: Point, first: int, count: int) -> Bundle:
+        """The lines of groups first … first + count − 1."""
+        owner = np.empty((count, len(point.f0)), np.intp)
+        for n in range(count):
+            own = self.groups.owner(first + n)
+            owner[n] = np.where(own == NOBODY, NOBODY, own + self.first)
+        move = self.weights * point.columns.scale
+        lines = [GroupLine(point, self.members(first + n), move, owner[n]) for n in range(count)]
+        return Bundle(lines, owner, np.full(count, self.tensor))
+
+
+def widened(bundle: Bundle, point: Point) -> Bundle:
+    """The same lines with at least unit scale, for what does not move nearer."""
+    def wide(n: int, line: Line) -> Line:
+        if not isinstance(line, GroupLine):
+            return element_line(point, int(bundle.owner[n, 0]), wide=True)
+        scale = point.columns.scale
+        return replace(line, move=line.move / scale * np.maximum(scale, 1.0))
+
+    return replace(bundle, lines=[wide(n, line) for n, line in enumerate(bundle.lines)])
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """A line that several may share: its columns, owner [M], the outputs that it moves and those that somebody wants of it [M]."""
+
+    columns: Index
+    owner: Index
+    moved: Mask
+    wanted: Mask
+    tensor: int
+
+    def takes(self, other: _Shared) -> bool:
+        return self.tensor == other.tensor and not (self.wanted & other.moved).any() and not (self.moved & other.wanted).any()
+
+    def with_(self, other: _Shared) -> _Shared:
+        owner = np.where(other.wanted, other.owner, self.owner)
+        return _Shared(np.concatenate([self.columns, other.columns]), owner, self.moved | other.moved, self.wanted | other.wanted, self.tensor)
+
+
+def regrouped(bundle: Bundle, local: Index, out: Index) -> tuple[list[Line], Index]:
+    """Fewer lines for elements (line, output) of this bundle, ascending by line; and the new line of each element.
+
+    Columns of several lines share one where no output that is wanted of the one is moved by the other (method.md 3.6).
+    """
+    if not bundle.grouped:
+        return list(bundle.lines), local
+    shared: list[_Shared] = []
+    home = np.empty(len(local), np.intp)
+    lines, starts = np.unique(local, return_index=True)
+    for n, mine in zip(lines.tolist(), np.split(np.arange(len(local)), starts[1:]), strict=True):
+        part = _part(bundle, n, out[mine])
+        place = next((i for i, other in enumerate(shared) if other.takes(part)), len(shared))
+        shared[place : place + 1] = [shared[place].with_(part) if place < len(shared) else part]
+        home[mine] = place
+    line = bundle.lines[int(lines[0])]
+    assert isinstance(line, GroupLine)
+    return [replace(line, columns=np.sort(s.columns), owner=s.owner) for s in shared], home
+
+
+def _part(bundle: Bundle, n: int, out: Index) -> _Shared:
+    """What is wanted of one line: only the columns that own these outputs, and all that they move."""
+    owner, wanted = bundle.owner[n], np.zeros(bundle.owner.shape[1], bool)
+    wanted[out] = True
+    columns = np.unique(owner[wanted])
+    moved = wanted if len(columns) == 0 else np.isin(owner, columns)
+    return _Shared(columns, np.where(moved, owner, NOBODY), moved, wanted, int(bundle.tensor[n]))

@@ -1,0 +1,262 @@
+"""Tensors with structure: their columns in colour groups, their analytic values from compressed VJPs (method.md section 3).
+
+What a group says is believed where it says "right". A mismatch must be confirmed by the lone column and the one-hot row; one that
+they clear says that the groups are not what they were taken for: the forward's (`Walked.broken`) or the backward's (a leak, followed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+
+from gradverify.numerics.columns.bundle import Bundle, GroupLine
+from gradverify.numerics.columns.chunk import Chunk, ChunkResult
+from gradverify.numerics.columns.compressed import Compressed, Plan, Stray, dust
+from gradverify.numerics.columns.confirm import resolve
+from gradverify.numerics.columns.leaks import mover, source
+from gradverify.numerics.columns.opinions import second_opinions
+from gradverify.numerics.columns.run import AliasSums, Run
+from gradverify.numerics.columns.tally import Judged, Tally
+from gradverify.numerics.columns.verified import PROBES, Sums, pulled_back
+from gradverify.numerics.compare import Limit, Verdict, verdicts
+from gradverify.numerics.rungs import Array, Index, Mask
+
+CHUNK_BYTES = 600  # an element whose derivative is solved: samples of the quick rungs, their steps, owners, the derivative and its copies
+STOOD = 3  # confirmed mismatches of a pair, after which the rest is believed, if none was cleared
+ASKED = 24  # elements of a pair that are confirmed at most
+AT_ONCE = 3  # of them together
+STRAYS = 12  # numbers of a pair that belong to nobody and are followed at most
+
+
+@dataclass
+class Walked:
+    """What came of the planned tensors: those whose forward has other groups than it was said to have, outputs that may alias [M]."""
+
+    missed: Mask
+    broken: set[int] = field(default_factory=set)
+
+
+@dataclass
+class _Confirmed:
+    stood: int = 0
+    cleared: int = 0
+
+
+class Coloured:
+    """Walks the planned tensors once. `tallies` by (input, output); elements of planned tensors are added to them."""
+
+    def __init__(self, run: Run, plans: Sequence[Plan], tallies: Mapping[tuple[int, int], Tally], limit: int, weights: Array) -> None:
+        self.run, self.plans, self.tallies, self.limit = run, plans, tallies, limit
+        self.compressed = Compressed(run, plans, weights)
+        self._confirmed = {pair: _Confirmed() for pair in tallies}
+
+    def walk(self, suspects: Mask, aliases: AliasSums) -> Walked:
+        """All tensors, and then whether it all adds up."""
+        walked = Walked(np.zeros_like(suspects))
+        m = max(len(self.run.point.f0), 1)
+        sums = self._sums()
+        whole = sum(plan.grouping.groups.count for plan in self.plans) * m * 8 <= self.limit // 2
+        values, strays = self.compressed.fill({p.tensor: range(p.grouping.groups.count if whole else 0) for p in self.plans})
+        for plan in self.plans:
+            step = plan.grouping.groups.count if whole else max(1, self.limit // 2 // (8 * m))
+            for first in range(0, plan.grouping.groups.count, step):
+                span = range(first, min(first + step, plan.grouping.groups.count))
+                a = values[plan.tensor] if whole else self.compressed.fill({plan.tensor: span})[0][plan.tensor]
+                if plan.tensor not in walked.broken:
+                    self._tile(plan, first, a, suspects, aliases, sums[plan.tensor], walked)
+        for stray in strays:
+            if stray.tensor not in walked.broken and not self._follow(stray):
+                walked.broken.add(stray.tensor)
+        if not walked.broken:
+            self._verify(sums, walked)
+        return walked
+
+    def _sums(self) -> dict[int, Sums]:
+        point, generator = self.run.point, self.run.generator
+
+        def normal(n: int) -> Array:
+            return torch.randn(PROBES, n, generator=generator, dtype=torch.float64).numpy()
+
+        self._cotangents = normal(len(point.f0))
+        scale = point.columns.scale
+        return {p.tensor: Sums(self.run, p, normal(p.size) * scale[p.first : p.first + p.size], self._cotangents) for p in self.plans}
+
+    def _verify(self, sums: Mapping[int, Sums], walked: Walked) -> None:
+        gradients = pulled_back(self.run, self._cotangents)
+        for tensor, own in sums.items():
+            off = own.check(gradients)
+            stands = any(pair[0] == tensor and c.stood for pair, c in self._confirmed.items())
+            if (len(off.outputs) or len(off.columns)) and not stands:
+                walked.broken.add(tensor)
+
+    # ---- tiles
+    def _tile(self, plan: Plan, first: int, a: Array, suspects: Mask, aliases: AliasSums, sums: Sums, walked: Walked) -> None:
+        count = max(1, self.limit // (CHUNK_BYTES * max(a.shape[1], 1)))
+        for start in range(0, len(a), count):
+            part = a[start : start + count]
+            bundle = plan.grouping.bundle(self.run.point, first + start, len(part))
+            chunk = Chunk(self.run, bundle, part)
+            for result in chunk.judge(aliases, suspects):
+                walked.missed |= result.suspects & ~suspects
+                if not self._add(plan, bundle, chunk, result, sums) or not self._moved(plan, bundle, result):
+                    walked.broken.add(plan.tensor)
+                    return
+            sums.add_back(bundle, part)
+
+    def _add(self, plan: Plan, bundle: Bundle, chunk: Chunk, result: ChunkResult, sums: Sums) -> bool:
+        judged = self._confirm(plan, result)
+        if judged is None:
+            return False
+        border = np.append(chunk.border, np.zeros(len(self.run.point.columns), bool))
+        judged, at_fault = second_opinions(self.run, judged, border[judged.column], self._entry)
+        sums.add(judged)
+        for output, part in enumerate(self.run.point.parts):
+            tally = self.tallies[plan.tensor, output]
+            result.add_zeros(tally, chunk.a, slice(None), part)
+            own = np.flatnonzero((judged.out >= part.start) & (judged.out < part.stop))
+            tally.add(judged.take(own).compared(part.start, judged.column[own] - plan.first), int(result.quick[own].sum()))
+            tally.backward_unit = max([tally.backward_unit, *(x for j, x in at_fault.items() if part.start <= j < part.stop)])
+        return True
+
+    def _entry(self, column: int, output: int) -> float:
+        return float(self.run.point.row(output)[column])
+
+    # ---- mismatches
+    def _confirm(self, plan: Plan, result: ChunkResult) -> Judged | None:
+        """The elements after the worst mismatches were measured alone; None where the forward's groups are wrong."""
+        judged: Judged | None = result.judged
+        for output, part in enumerate(self.run.point.parts):
+            asked = 0
+            state = self._confirmed[plan.tensor, output]
+            while judged is not None and asked < ASKED and not (state.stood >= STOOD and not state.cleared):
+                i = self._open(judged, part, result.unconfirmed)
+                if not i.size:
+                    break
+                judged = self._alone(plan, output, judged, i, state, result.unconfirmed)
+                asked += len(i)
+            if judged is not None and state.cleared:
+                judged = _left_open(judged, np.flatnonzero(result.unconfirmed & (judged.out >= part.start) & (judged.out < part.stop)))
+        return judged
+
+    def _open(self, judged: Judged, part: slice, unconfirmed: Mask) -> Index:
+        """The worst mismatches of an output that nobody has confirmed, of different columns."""
+        i = np.flatnonzero(unconfirmed & (judged.verdict == Verdict.MISMATCH) & (judged.out >= part.start) & (judged.out < part.stop))
+        miss = np.abs(judged.a[i] - judged.derivative.value[i]) / (judged.bounds.tolerance(judged.a, judged.derivative.value)[i] + 1e-300)
+        i = i[np.argsort(-np.nan_to_num(miss, nan=np.inf), kind="stable")]
+        return i[np.sort(np.unique(judged.column[i], return_index=True)[1])][:AT_ONCE]
+
+    def _alone(self, plan: Plan, output: int, judged: Judged, i: Index, state: _Confirmed, unconfirmed: Mask) -> Judged | None:
+        alone = resolve(self.run, judged.column[i], judged.out[i])
+        i = i[np.lexsort((judged.out[i], judged.column[i], self.run.survey.wide[plan.tensor, judged.out[i]]))]
+        before = judged.a[i]
+        judged, unconfirmed[i] = _replaced(judged, i, alone), False
+        cleared = alone.verdict == Verdict.PASS
+        state.stood += int(np.sum(alone.verdict == Verdict.MISMATCH))
+        state.cleared += int(np.sum(cleared))
+        for n in np.flatnonzero(cleared).tolist():
+            if abs(before[n] - alone.a[n]) <= alone.bounds.take(np.array([n])).tolerance(alone.a[n : n + 1], alone.a[n : n + 1])[0]:
+                return None
+            judged = self._uncover(plan, output, judged, int(alone.column[n]), int(alone.out[n]))
+        return judged
+
+    # ---- leaks
+    def _uncover(self, plan: Plan, output: int, judged: Judged, column: int, out: int) -> Judged:
+        """A backward that lets one output of a group into another's gradient: which one, and all its elements without it."""
+        part, rows = self.run.point.parts[output], plan.rows[output]
+        members = part.start + rows.members(int(rows.group[out - part.start]))
+        leaking = source(self.run, output, members[members != out], self.compressed.weights, column)
+        if leaking is None:
+            return judged
+        self._count(plan, output, resolve(self.run, np.array([column]), np.array([leaking])))
+        row, weights = self.run.point.row(leaking), self.compressed.weights
+        row[plan.first : plan.first + plan.size][rows.owner(int(rows.group[out - part.start])) == leaking - part.start] = 0.0  # its own place
+        i = np.flatnonzero(np.isin(judged.out, members) & (judged.out != leaking) & (row[judged.column] != 0) & (judged.column != column))
+        a = judged.a.copy()
+        a[i] -= weights[leaking] * row[judged.column[i]] / weights[judged.out[i]]
+        judged = replace(judged, a=a, verdict=judged.verdict.copy())
+        again = judged.take(i)
+        judged.verdict[i] = verdicts(again.a, again.derivative, again.bounds, again.derivative.at_border)
+        return judged
+
+    def _moved(self, plan: Plan, bundle: Bundle, result: ChunkResult) -> bool:
+        """Outputs that moved though nobody owns them: False where one truly depends on a column, rightly, or where they are many."""
+        local, out = np.nonzero(result.strays)
+        out += result.outs.start
+        for n, j in zip(local[: STRAYS + 1].tolist(), out[: STRAYS + 1].tolist(), strict=True):
+            line = bundle.lines[n]
+            column = mover(self.run, line, j) if isinstance(line, GroupLine) else None
+            if column is None:
+                continue
+            found = resolve(self.run, np.array([column]), np.array([j]))
+            if found.verdict[0] == Verdict.PASS and not self._dust(found):
+                return False
+            self._count(plan, next(o for o, part in enumerate(self.run.point.parts) if part.start <= j < part.stop), found)
+        return len(local) <= STRAYS or any(state.stood for (tensor, _), state in self._confirmed.items() if tensor == plan.tensor)
+
+    def _dust(self, found: Judged) -> bool:
+        """Is the one element's derivative zero, or too small to be told from it?"""
+        d = found.derivative
+        return bool(d.unchanged[0]) or float(abs(d.value[0])) <= float(found.bounds.tolerance(np.zeros(1), np.zeros(1))[0] + d.bar[0])
+
+    def _count(self, plan: Plan, output: int, found: Judged) -> None:
+        """An element that no group has: it is added as it was measured alone."""
+        found, _ = second_opinions(self.run, found, found.derivative.at_border, self._entry)
+        self._confirmed[plan.tensor, output].stood += int(np.sum(found.verdict == Verdict.MISMATCH))
+        self.tallies[plan.tensor, output].add(found.compared(self.run.point.parts[output].start, found.column - plan.first))
+
+    def _follow(self, stray: Stray) -> bool:
+        """Numbers that belong to nobody, judged where they come from; False where f does depend on them, or where too many are open."""
+        plan = next(p for p in self.plans if p.tensor == stray.tensor)
+        part, members = self.run.point.parts[stray.output], np.zeros(len(self.run.point.f0), bool)
+        members[part.start + plan.rows[stray.output].members(stray.group)] = True
+        open_ = np.flatnonzero(~dust(self.run, stray, members, self.run.floors(), plan.first))
+        size = self.run.point.columns.size[plan.first + stray.coordinates]
+        open_ = open_[np.argsort(-np.nan_to_num(np.abs(stray.values) * size, nan=np.inf)[open_], kind="stable")]
+        state = self._confirmed[stray.tensor, stray.output]
+        for n in open_[:STRAYS].tolist():
+            column = plan.first + int(stray.coordinates[n])
+            row = source(self.run, stray.output, np.flatnonzero(members), self.compressed.weights, column)
+            if row is None:
+                continue
+            found = resolve(self.run, np.array([column]), np.array([row]))
+            if found.verdict[0] == Verdict.PASS and not self._dust(found):
+                return False
+            self._count(plan, stray.output, found)
+            if state.stood >= STOOD:
+                return True
+        return len(open_) <= STRAYS or state.stood > 0
+
+
+def _replaced(judged: Judged, i: Index, alone: Judged) -> Judged:
+    a, rtol, floor = (x.copy() for x in (judged.a, judged.bounds.rtol, judged.bounds.floor))
+    verdict, limit = judged.verdict.copy(), judged.limit.copy()
+    a[i], verdict[i], limit[i], rtol[i], floor[i] = alone.a, alone.verdict, alone.limit, alone.bounds.rtol, alone.bounds.floor
+    bounds = replace(judged.bounds, rtol=rtol, floor=floor)
+    return replace(judged, a=a, verdict=verdict, limit=limit, bounds=bounds, derivative=judged.derivative.replaced(i, alone.derivative))
+
+
+def _left_open(judged: Judged, i: Index) -> Judged:
+    """Mismatches among which others were cleared: none is said before it was measured alone."""
+    i = i[judged.verdict[i] == Verdict.MISMATCH]
+    verdict, limit = judged.verdict.copy(), judged.limit.copy()
+    verdict[i], limit[i] = Verdict.UNDECIDED, Limit.COMPANY
+    return replace(judged, verdict=verdict, limit=limit)
+
+
+def structural_zeros(run: Run, plan: Plan, tallies: Mapping[tuple[int, int], Tally]) -> None:
+    """What no group has: f does not depend on it, and its gradient is 0."""
+    c, point = run.point.columns, run.point
+    own = slice(plan.first, plan.first + plan.size)
+    floors, rounding = run.floors(), point.unit * np.abs(np.nan_to_num(point.f0, posinf=0.0, neginf=0.0))
+    for output, part in enumerate(point.parts):
+        tally = tallies[plan.tensor, output]
+        missing = plan.size * (part.stop - part.start) - tally.elements
+        if missing > 0:
+            resolution = run.atol + floors[part].max() / c.size[own].min() + rounding[part].max() / (LEAST_STEP * c.scale[own].min())
+            tally.add_structural(missing, float(resolution))
+
+
+LEAST_STEP = 0.7 * 0.23 * 3.6**-4  # of the scale: what a group's columns were moved by at least

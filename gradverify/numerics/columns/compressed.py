@@ -1,0 +1,147 @@
+"""The analytic Jacobian through few backwards: outputs that share no input are pulled back together (method.md sections 3 and 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gradverify.numerics.columns.bundle import Grouping
+from gradverify.numerics.columns.run import Run
+from gradverify.numerics.pattern import NOBODY, RowGroups
+from gradverify.numerics.point import Point
+from gradverify.numerics.rungs import Array, Index, Mask
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one input tensor is walked: its column groups, and per output tensor its row groups. `size`: its columns."""
+
+    grouping: Grouping
+    rows: tuple[RowGroups, ...]
+
+    @property
+    def tensor(self) -> int:
+        return self.grouping.tensor
+
+    @property
+    def first(self) -> int:
+        return self.grouping.first
+
+    @property
+    def size(self) -> int:
+        return self.rows[0].pattern.size
+
+
+@dataclass(frozen=True)
+class Stray:
+    """Gradients where no output of the group that was pulled back depends on the input; `coordinates` [k] within the tensor, values [k]."""
+
+    tensor: int
+    output: int
+    group: int
+    coordinates: Index
+    values: Array
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """One compressed VJP: gradient [N] of one tensor, and the output tensor's coordinate that each belongs to, or NOBODY."""
+
+    plan: Plan
+    output: int
+    group: int
+    members: Index
+    gradient: Array
+    owner: Index
+
+
+class Compressed:
+    """Compressed VJPs of the planned tensors. `weights` [M]: the cotangents of group members, continuous and signed."""
+
+    def __init__(self, run: Run, plans: Sequence[Plan], weights: Array) -> None:
+        self.run, self.plans, self.weights = run, plans, weights
+
+    @property
+    def backwards(self) -> int:
+        """How many one pass takes."""
+        return sum(rows.count for _, rows, _ in self._shared(self.plans))
+
+    def fill(self, spans: Mapping[int, range]) -> tuple[dict[int, Array], list[Stray]]:
+        """One pass: per tensor the analytic values [groups, M] of these column groups, and what belongs to nobody."""
+        m = len(self.run.point.f0)
+        values = {tensor: np.zeros((len(span), m)) for tensor, span in spans.items()}
+        strays = []
+        for pulled in self._pass([plan for plan in self.plans if plan.tensor in spans]):
+            tensor, part = pulled.plan.tensor, self.run.point.parts[pulled.output]
+            own = np.flatnonzero(pulled.owner != NOBODY)
+            row = part.start + pulled.owner[own]
+            entry = pulled.gradient[own] / self._weight(pulled, row)
+            self.run.reach.add_entries(row, pulled.plan.first + own, entry)
+            group = pulled.plan.grouping.colour[own] - spans[tensor].start
+            inside = (group >= 0) & (group < len(spans[tensor]))
+            values[tensor][group[inside], row[inside]] = entry[inside]
+            lost = np.flatnonzero((pulled.owner == NOBODY) & (pulled.gradient != 0))
+            if lost.size:
+                strays.append(Stray(tensor, pulled.output, pulled.group, lost, pulled.gradient[lost]))
+        return values, strays
+
+    def _weight(self, pulled: Pulled, row: Index) -> Array | float:
+        return self.weights[row] if len(pulled.members) > 1 else 1.0
+
+    def _pass(self, plans: Sequence[Plan]) -> Iterator[Pulled]:
+        for output, rows, sharing in self._shared(plans):
+            start = self.run.point.parts[output].start
+            for group in range(rows.count):
+                members = rows.members(group)
+                gradient = self.pull(output, start + members)
+                for plan in sharing:
+                    own = gradient[plan.first : plan.first + plan.size]
+                    yield Pulled(plan, output, group, members, own, plan.rows[output].owner(group))
+
+    def pull(self, output: int, rows: Index) -> Array:
+        """The gradient [C] of Σ weight·output over these rows of one output tensor; of the output itself where it is one."""
+        return pull(self.run.point, output, rows, self.weights[rows] if len(rows) > 1 else np.ones(1))
+
+    def _shared(self, plans: Iterable[Plan]) -> list[tuple[int, RowGroups, list[Plan]]]:
+        """Tensors whose outputs fall into the same groups share their backwards."""
+        found: list[tuple[int, RowGroups, list[Plan]]] = []
+        for plan in plans:
+            for output, rows in enumerate(plan.rows):
+                same = next((f for f in found if f[0] == output and np.array_equal(f[1].group, rows.group)), None)
+                if same is None:
+                    found.append((output, rows, [plan]))
+                else:
+                    same[2].append(plan)
+        return found
+
+
+def pull(point: Point, output: int, rows: Index, weights: Array) -> Array:
+    """The gradient [C] for a cotangent that is `weights` at these rows (counted through all outputs) of one output tensor, one backward."""
+    vector = np.zeros(point.parts[output].stop - point.parts[output].start)
+    vector[rows - point.parts[output].start] = weights
+    cotangents: list[Tensor | None] = [None] * len(point.parts)
+    cotangents[output] = cotangent(point, output, vector)
+    point.backward += 1
+    return point.by_column(point.function.vjp(cotangents))
+
+
+def cotangent(point: Point, output: int, vector: Array) -> Tensor:
+    """Real coordinates [M] of one output tensor as a tensor of its shape, dtype and device."""
+    shape, dtype, device = point.shapes[output]
+    values = torch.from_numpy(np.ascontiguousarray(vector))
+    if dtype.is_complex:
+        values = torch.view_as_complex(values.reshape(-1, 2))
+    return values.to(device=device, dtype=dtype).reshape(shape)
+
+
+def dust(run: Run, stray: Stray, members: Mask, floors: Array, first: int) -> Mask:
+    """Which of the values [k] are rounding for whichever member of the group they come from: `members` [M]."""
+    least = floors[members].min(initial=np.inf)
+    return np.asarray(np.abs(stray.values) <= LEAST_WEIGHT * (run.atol + least / run.point.columns.size[first + stray.coordinates]))
+
+
+LEAST_WEIGHT = 0.7

@@ -1,0 +1,34 @@
+"""Whose is it? A number that belongs to no member of a group, followed by halving to the output, or the column, that it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gradverify.numerics.columns.bundle import GroupLine
+from gradverify.numerics.columns.chunk import STRAY
+from gradverify.numerics.columns.compressed import pull
+from gradverify.numerics.columns.run import Run
+from gradverify.numerics.rungs import QUICK, Array, Index, step
+
+
+def source(run: Run, output: int, rows: Index, weights: Array, column: int) -> int | None:
+    """The output among `rows` whose backward alone reaches the column, by halving: log2(rows) backwards. None where none does any more."""
+    while len(rows) > 1:
+        half = rows[: len(rows) // 2]
+        reached = pull(run.point, output, half, weights[half])[column] != 0
+        rows = half if reached else rows[len(rows) // 2 :]
+    return int(rows[0]) if len(rows) and run.point.row(int(rows[0]))[column] != 0 else None
+
+
+def mover(run: Run, line: GroupLine, out: int) -> int | None:
+    """The column of a group that moves an output which none of them owns: two forward calls a halving. None where none does alone."""
+    columns, h = line.columns, step(line.scale, QUICK[0])
+    while len(columns) > 1:
+        half = columns[: len(columns) // 2]
+        columns = half if _moves(run, replace(line, columns=half), h, out) else columns[len(half) :]
+    return int(columns[0]) if _moves(run, replace(line, columns=columns), h, out) else None
+
+
+def _moves(run: Run, line: GroupLine, h: float, out: int) -> bool:
+    off = max(abs(float(line.at(t)[0][out] - run.point.f0[out])) for t in (h, -h))
+    return off > STRAY * float(run.survey.sigma[out])

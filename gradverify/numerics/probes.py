@@ -1,0 +1,56 @@
+"""One input tensor of a point as a probe: whole slices of it are perturbed in one call, and the outputs that changed are seen."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gradverify.numerics.point import Point
+from gradverify.numerics.rungs import Array, Index, Mask
+
+STEP = 1.4e-3  # of the scale: finer steps hide small terms behind the rounding of large ones
+WEIGHTS = (0.7, 1.4)  # times the step: continuous and signed, so that nothing cancels
+
+
+class PointProbe:
+    """An input tensor without symmetry. Counts its `calls`.
+
+    `threshold` [M]: an output moved if it changed by more; without one, if it changed at all. An element is moved up and down by turns, so
+    that one that sits on a kink is seen in every other call. Elements that are not finite stay, and so do those that their domain leaves no step.
+    """
+
+    def __init__(self, point: Point, tensor: int, generator: np.random.Generator, threshold: Array | None = None) -> None:
+        self.point, self.generator, self.threshold, self.calls = point, generator, threshold, 0
+        shape = point.function.inputs[tensor].shape
+        self.shape = (*shape, 2) if point.function.inputs[tensor].is_complex() else tuple(shape)
+        self._columns = point.columns.of(tensor)
+        self._sign = generator.choice([-1.0, 1.0], len(self._columns))
+
+    def moved(self, axis: int, slices: Mask) -> Mask:
+        """Which outputs [M] changed when the slices of an axis were perturbed; those that became NaN, or all if the call raised, did."""
+        self.calls += 1
+        places = np.flatnonzero(self._chosen(axis, slices))
+        columns = self._columns[places]
+        x = self._perturbed(columns, self._sign[places])
+        self._sign[places] *= -1
+        return self._differs(self.point.moved_all(columns, x))
+
+    def _chosen(self, axis: int, slices: Mask) -> Mask:
+        """The elements [N] of the slices."""
+        along = [-1 if k == axis else 1 for k in range(len(self.shape) or 1)]
+        chosen = np.broadcast_to(slices.reshape(along), self.shape or (1,)).reshape(-1)
+        return np.asarray(chosen & np.isfinite(self.point.columns.x[self._columns]))
+
+    def _perturbed(self, columns: Index, sign: Array) -> Array:
+        """x [k] of the columns after a random step: the other way at the border of a domain, none where neither way is inside."""
+        c = self.point.columns
+        x, step = c.x[columns], STEP * self.generator.uniform(*WEIGHTS, len(columns)) * sign * c.scale[columns]
+        ways = [c.cast(x + step, columns), c.cast(x - step, columns)]
+        inside = [(c.low[columns] <= to) & (to <= c.high[columns]) for to in ways]
+        return np.where(inside[0], ways[0], np.where(inside[1], ways[1], x))
+
+    def _differs(self, f: Array) -> Mask:
+        f0 = self.point.f0
+        ended = np.isfinite(f) != np.isfinite(f0)
+        with np.errstate(invalid="ignore"):
+            changed = (f != f0) & ~(np.isnan(f) & np.isnan(f0)) if self.threshold is None else np.abs(f - f0) > self.threshold
+        return np.asarray(ended | changed)

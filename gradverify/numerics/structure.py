@@ -1,0 +1,184 @@
+"""Which outputs depend on which slices of an input tensor, found by perturbing slices of a black box and seeing what moved.
+
+Per axis of the input, until every output has its window of slices:
+1. Four random halves of the slices (`codes.halves`). Outputs that depend on one slice each, in the order of one of the output's own axes, are
+   recognised: most axes of most functions. A stray dependence of a few outputs on one slice more goes unseen with a chance of 1/6.
+2. Where all outputs moved in the first two, four slices by themselves: if no two of them move disjoint outputs, the axis is dense.
+3. An exact code names the slice of every output that depends on a single one, in any order.
+4. Outputs of several slices are bisected (`bisection`) until finer windows no longer pay; where no window explains what moved, it is all of the axis.
+
+What does not move at the probe's step is not seen: a term that rounding hides there (1e10·x₀ + 1e-5·x₁ at 1.4e-3) reads as absent, and so may
+the loser of a maximum, close behind, where it happened to be moved down. Structure is that of the steps taken here; larger ones may have more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+from gradverify.numerics import codes
+from gradverify.numerics.axis import Axis, Probe
+from gradverify.numerics.bisection import bisected
+from gradverify.numerics.codes import Code
+from gradverify.numerics.pattern import NOBODY, Pattern
+from gradverify.numerics.rungs import Index, Mask
+
+FEW = 5  # slices of an axis up to which each is perturbed alone at once
+ALONE = 16  # up to which each is, where outputs depend on several
+OPENING = 2  # calls after which an axis may look dense
+SINGLES = 4  # slices perturbed alone before an axis is called dense
+EVIDENCE = 12  # different slices that must be heard as guessed: by chance 6⁻¹² of the time
+ONCE_THEN_BOTH_WAYS = (1, 2)  # calls a question: the second of two moves the other way, and sees what a tie hid
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The first and last slice [M] that each output depends on; all of the axis where nothing is known. `moved` [M]: in any call."""
+
+    low: Index
+    high: Index
+    moved: Mask
+
+
+def detect(probe: Probe, shape: Sequence[int], outputs: Sequence[Sequence[int]], generator: np.random.Generator,
+           guess: bool = True) -> tuple[Pattern, ...]:
+    """One pattern per output tensor. Shapes are real ones (complex: with a last axis of 2). Without `guess` no stage relies on chance."""
+    parts = tuple(slice(a, b) for a, b in pairwise(accumulate((math.prod(o) for o in outputs), initial=0)))
+    total, lengths = sum(math.prod(o) for o in outputs), tuple(shape) or (1,)
+    if not total or not math.prod(lengths):
+        return tuple(_pattern(shape, [], np.zeros(total, bool), part) for part in parts)
+    axes = [Axis(probe, k, n, math.prod(lengths[k + 1 :]), tuple(map(tuple, outputs)), parts) for k, n in enumerate(lengths)]
+    windows = [_windows(axis, generator, guess) for axis in axes]
+    live = np.logical_or.reduce([w.moved for w in windows])
+    if not live.all():
+        live = live | probe.moved(0, np.ones(lengths[0], bool))
+    return tuple(_pattern(shape, windows, live, part) for part in parts)
+
+
+def _pattern(shape: Sequence[int], windows: Sequence[Windows], live: Mask, part: slice) -> Pattern:
+    alive, none = live[part], np.zeros(part.stop - part.start, np.intp)
+    low = [np.where(alive, w.low[part], 0) for w in windows] or [none] * len(shape)
+    high = [np.where(alive, w.high[part], -1) for w in windows] or [none - 1] * len(shape)
+    return Pattern(tuple(shape), tuple(low[: len(shape)]), tuple(high[: len(shape)]), ~alive)
+
+
+def _windows(axis: Axis, generator: np.random.Generator, guess: bool) -> Windows:
+    """The four stages along one axis; each sees only the outputs that those before it left."""
+    n, everything = axis.length, np.zeros(axis.outputs, np.intp)
+    if n == 1:
+        return Windows(everything, everything, np.zeros(axis.outputs, bool))
+    code = _first_code(n, generator, guess)
+    heard = axis.listen(code, range(min(OPENING, code.calls)))
+    left = ~_dense(axis, heard, generator)
+    if left.any():
+        heard += axis.listen(code, range(len(heard), code.calls))
+    place = np.where(left, _guessed(axis, code, heard), NOBODY)
+    left = left & (place == NOBODY) & np.logical_or.reduce(heard)
+    code, heard = _worth_telling_apart(axis, code, heard, left)
+    if code.exact and left.any():
+        place = np.where(left, code.decode(_bits(heard)), place)
+        left = left & (place == NOBODY)
+    low, high = _several(axis, code, heard, left)
+    known = place != NOBODY
+    return Windows(np.where(known, place, low), np.where(known, place, high), np.logical_or.reduce(heard))
+
+
+def _first_code(n: int, generator: np.random.Generator, guess: bool) -> Code:
+    if n <= FEW:
+        return codes.alone(n)
+    return codes.halves(n, generator) if guess and n > codes.SHORT else codes.exact(n, generator)
+
+
+def _bits(heard: Sequence[Mask]) -> Index:
+    """The word [M] that each output has heard."""
+    bits = np.zeros(len(heard[0]), np.intp)
+    for call, moved in enumerate(heard):
+        bits |= moved.astype(np.intp) << call
+    return bits
+
+
+def _dense(axis: Axis, opening: Sequence[Mask], generator: np.random.Generator) -> Mask:
+    """The outputs [M] of tensors that depend on all of the axis: what moved did so in both calls, and single slices have outputs in common."""
+    dense = np.zeros(axis.outputs, bool)
+    suspects = [part for part in axis.parts if opening[0][part].any() and np.array_equal(opening[0][part], opening[1][part])]
+    if axis.length <= FEW or not suspects:
+        return dense
+    places = ((np.arange(SINGLES) + generator.random(SINGLES)) * axis.length / SINGLES).astype(int)
+    singles = np.array([axis.moved(np.arange(axis.length) == place) for place in places])
+    for part in suspects:
+        dense[part] = _all_meet(singles[:, part])
+    return dense
+
+
+def _all_meet(moved: Mask) -> bool:
+    """Whether any two of the slices [4, m] that moved something have an output in common."""
+    moved = moved[moved.any(1)].astype(np.float32)
+    return len(moved) > 1 and bool((moved @ moved.T > 0).all())
+
+
+def _guessed(axis: Axis, code: Code, heard: Sequence[Mask]) -> Index:
+    """The slice [M] of each output of a tensor whose outputs run through the axis in order; NOBODY for other tensors."""
+    bits, place = _bits(heard), np.full(axis.outputs, NOBODY)
+    for shape, part in zip(axis.shapes, axis.parts, strict=True):
+        for stride in _strides(axis, shape):
+            order = np.arange(part.stop - part.start) // stride % axis.length
+            if _is_in_order(code.words[order], bits[part], order, min(EVIDENCE, axis.length // 2 + 1)):
+                place[part] = order
+                break
+    return place
+
+
+def _strides(axis: Axis, shape: Sequence[int]) -> list[int]:
+    """How far apart in the flat output neighbours along the axis may lie: as along the output's own axes, or as in the input (reshapes)."""
+    total, own = math.prod(shape), [math.prod(shape[k:]) for k in range(1, len(shape) + 1)]
+    return [stride for stride in dict.fromkeys([axis.stride, *own]) if total and stride and total % (stride * axis.length) == 0]
+
+
+def _is_in_order(words: Index, bits: Index, order: Index, evidence: int) -> bool:
+    """No output [m] moved in a call that leaves its slice alone, and enough slices were heard in full (a tie can leave an output unmoved)."""
+    return not (bits & ~words).any() and len(np.flatnonzero(np.bincount(order[bits == words]))) >= evidence
+
+
+def _worth_telling_apart(axis: Axis, code: Code, heard: list[Mask], left: Mask) -> tuple[Code, list[Mask]]:
+    """The code made exact, where most outputs that are left depend on slices of one word."""
+    one_word = np.sum(heard, 0)[left] == code.weight
+    if code.exact or not left.any() or np.mean(one_word) <= 0.5:
+        return code, heard
+    longer = code.extended()
+    return longer, heard + axis.listen(longer, range(code.calls, longer.calls))
+
+
+def _several(axis: Axis, code: Code, heard: Sequence[Mask], left: Mask) -> tuple[Index, Index]:
+    """The windows [M] of the outputs that are left; all of the axis for others, and for those whose window never explains what was heard."""
+    low, high = np.zeros(axis.outputs, np.intp), np.full(axis.outputs, axis.length - 1)
+    for repeats in ONCE_THEN_BOTH_WAYS:
+        if not left.any():
+            break
+        narrow = _narrowed(replace(axis, repeats=repeats), code, heard, left)
+        settled = left & _explained(code, heard, *narrow)
+        low, high = np.where(settled, narrow[0], low), np.where(settled, narrow[1], high)
+        left = left & ~settled
+    return low, high
+
+
+def _narrowed(axis: Axis, code: Code, heard: Sequence[Mask], left: Mask) -> tuple[Index, Index]:
+    """Windows [M] by perturbing each slice alone, or by bisection of a long axis."""
+    n = axis.length
+    if code.weight > 1 and n > ALONE:
+        return bisected(axis, left)
+    moved = np.array(heard if code.weight == 1 else axis.listen(codes.alone(n), range(n)))
+    known = left & moved.any(0)
+    return np.where(known, moved.argmax(0), 0), np.where(known, n - 1 - moved[::-1].argmax(0), n - 1)
+
+
+def _explained(code: Code, heard: Sequence[Mask], low: Index, high: Index) -> Mask:
+    """Whether every call that moved an output [M] perturbed a slice of its window; with a tie within the step it may not have."""
+    explained = np.ones(len(low), bool)
+    for call, moved in enumerate(heard):
+        before = np.concatenate([[0], np.cumsum(code.slices(call))])
+        explained &= ~moved | (before[high + 1] > before[low])
+    return explained
