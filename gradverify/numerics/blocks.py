@@ -19,7 +19,7 @@ from gradverify.numerics.pattern import NOBODY, Pattern
 from gradverify.numerics.point import Point
 from gradverify.numerics.rungs import Array, Index, Mask
 from gradverify.numerics.screen import (
-    Judged, Known, Plan, Reading, Screen, Screened, Strays, Triple, by_column, coordinates, held, judged, paired, plan, pull_back,
+    Judged, Known, Plan, Reading, Screen, Screened, Stage, Strays, by_column, coordinates, held, judged, paired, plan, pull_back,
     reading, reduced, sharpness, signed,
 )
 
@@ -128,7 +128,7 @@ class _Tensor:
                                self.known.rounds_x()))
 
     def _judged(self, o: int, k: int, first: Reading, sums: _Sums, floor: Array) -> Judged:
-        def again(i: Index, rungs: Triple) -> Reading:
+        def again(i: Index, rungs: Stage) -> Reading:
             return self._read(o, k, self.along.samples(k, rungs), sums.sigma, i)
 
         norm = np.maximum(sums.norm, np.where(first.clear, np.abs(first.value), 0.0))

@@ -21,7 +21,7 @@ from gradverify.numerics.point import DirectionLine, Point
 from gradverify.numerics.rungs import Array, Index, Mask, nonzero, step
 from gradverify.numerics.samples import Samples
 from gradverify.numerics.screen import (
-    Judged, Known, Reading, Screen, Screened, Strays, Triple, by_column, coordinates, gaussian, held, judged, moves, paired, pull_back,
+    Judged, Known, Reading, Screen, Screened, Stage, Strays, by_column, coordinates, gaussian, held, judged, moves, paired, pull_back,
     plan, reachable, reading, sharpness, signed,
 )
 
@@ -37,7 +37,7 @@ class Directions:
     columns: Index
     moves: Array
 
-    def samples(self, k: int, rungs: Triple) -> tuple[Array, Array, Array]:
+    def samples(self, k: int, rungs: Stage) -> tuple[Array, Array, Array]:
         """f above and below x [rungs, M] and steps [rungs, 2] along direction k: two calls a rung."""
         count = len(rungs)
         up, down, steps = np.full((count, len(self.point.f0)), np.nan), np.full((count, len(self.point.f0)), np.nan), np.ones((count, 2))
@@ -150,7 +150,7 @@ def _screened(known: Known, tensor: int, along: Directions, rows: Sequence[Rows]
     floor = known.floors(np.concatenate([own.reach for own in rows]), np.any([np.abs(d.value) > RESOLVED * d.bar for d in first], 0))
 
     def judge(k: int) -> Judged:
-        def again(i: Index, rungs: Triple) -> Reading:
+        def again(i: Index, rungs: Stage) -> Reading:
             return _read(known, tensor, along.samples(k, rungs), norm, i)
 
         own = np.maximum(norm, np.where(first[k].clear, np.abs(first[k].value), 0.0))

@@ -21,7 +21,7 @@ from gradverify.numerics.point import Point, element_line
 from gradverify.numerics.rungs import Array, Index, Mask, step
 from gradverify.numerics.samples import Samples
 from gradverify.numerics.screen import (
-    Known, Reading, Triple, by_column, coordinates, gaussian, held, moves, paired, plan, pull_back, reading, reduced, signed,
+    Known, Reading, Stage, by_column, coordinates, gaussian, held, moves, paired, plan, pull_back, reading, reduced, signed,
 )
 
 TRIES = 2  # probes: a fault may hide from one by chance
@@ -126,7 +126,7 @@ class _Search:
         variance = float(np.sum((probe.w * self.known.noise[self.part]) ** 2))
         sigma = np.full(1, np.hypot(np.sqrt(variance), self.known.unit_of_x(self.tensor) / SQRT3 * np.nan_to_num(norm)))
 
-        def measured(rungs: Triple) -> Reading:
+        def measured(rungs: Stage) -> Reading:
             up, down, steps = along.samples(0, rungs)
             h = 0.5 * steps.sum(1)
             sums = [np.array([[probe.w @ self.known.changes(f)[self.part]] for f in side]) for side in (up, down)]
@@ -179,7 +179,7 @@ class _Search:
         m = part.stop - part.start
         one, f0 = np.ones(m), self.point.f0[part]
 
-        def measured(rungs: Triple) -> Reading:
+        def measured(rungs: Stage) -> Reading:
             up, down, above, below = np.full((4, len(rungs), m), np.nan)
             for r, k in enumerate(rungs):
                 taken = rung(line, k)
@@ -194,7 +194,7 @@ class _Search:
         return Reading(np.where(masked, 0.0, d.value), d.bar, d.clear | masked, d.noisy)
 
 
-def _first_clear(measured: Callable[[Triple], Reading], stages: tuple[Triple, ...], masked: Mask | None = None) -> Reading:
+def _first_clear(measured: Callable[[Stage], Reading], stages: tuple[Stage, ...], masked: Mask | None = None) -> Reading:
     """The first reading of each element that is clear, over these stages."""
     got = measured(stages[0])
     for rungs in stages[1:]:

@@ -25,7 +25,7 @@ from gradverify.numerics.samples import LOW_UNIT, Samples
 SCREEN, SCREEN_LOW = 1e-8, 1e-3  # of a line's norm; bars are 1e-11, and 1e-4 where something computes in float32
 SLACK, SLACK_LOW = 1e-6, 1e-2  # ... and this much of it for what agrees within a bar that no rung makes smaller
 FINER = ((7, 8, 9), (9, 10, 11))  # rungs that open lines see next: kinks and curvature are smaller there ...
-COARSER = ((1, 2, 3), (-2, -1, 0), (-5, -4, -3), (-8, -7, -6))  # ... and noise is here; those above the scale up to 1
+COARSER = ((0, 1, 2, 3), (-2, -1, 0), (-5, -4, -3), (-8, -7, -6))  # ... and noise is here; those above the scale up to 1
 LOW_START, LOW_FINER = (2, 3, 4), (QUICK, FINER[0])  # rounding to float32 drowns the usual ones
 RARE = 0.01  # of the lines: fewer that agree within a wide bar are not worth more calls
 PIECE = 1 << 14  # elements that are solved together: 12 MiB of samples and tables
@@ -34,7 +34,7 @@ NOISY = 16  # roundings: a forward that noisy does not repeat itself bitwise
 KEPT = 4096  # strays that are kept; they are all counted
 INSIDE = 0.5  # of the way to the end of the domain: the widest step of a probe
 
-Triple = tuple[int, ...]
+Stage = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -274,9 +274,9 @@ class Known:
 class Plan:
     """The rungs to begin with, and those for lines that stay open: limited by noise, or by anything else."""
 
-    start: Triple
-    coarser: tuple[Triple, ...]
-    finer: tuple[Triple, ...]
+    start: Stage
+    coarser: tuple[Stage, ...]
+    finer: tuple[Stage, ...]
 
 
 def plan(known: Known, tensor: int) -> Plan:
@@ -285,7 +285,7 @@ def plan(known: Known, tensor: int) -> Plan:
     return Plan(LOW_START, COARSER, LOW_FINER) if low else Plan(QUICK, COARSER, FINER)
 
 
-def reachable(scale: Array, size: Array, rungs: Triple) -> Mask:
+def reachable(scale: Array, size: Array, rungs: Stage) -> Mask:
     """Scales whose coarsest rung stays within the typical size of the tensor, or 1: beyond, f may be another function."""
     return np.asarray((rungs[0] > 0) | (scale * RATIO ** -rungs[0] <= np.maximum(size, 1.0)))
 
@@ -300,7 +300,7 @@ class Judged:
     bar: Array
 
 
-Again = Callable[[Index, Triple], Reading]
+Again = Callable[[Index, Stage], Reading]
 """Measures elements (indices) once more on other rungs."""
 
 

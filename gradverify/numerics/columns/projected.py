@@ -18,7 +18,7 @@ from gradverify.numerics.pattern import NOBODY, ColumnGroups, Pattern, column_gr
 from gradverify.numerics.point import Point
 from gradverify.numerics.rungs import Array, Index, Mask, Z, nonzero, step
 from gradverify.numerics.screen import (
-    COARSER, Judged, Known, Reading, Screen, Screened, Strays, Triple, by_column, coordinates, held, judged, linear_reading, moves, paired,
+    COARSER, Judged, Known, Reading, Screen, Screened, Stage, Strays, by_column, coordinates, held, judged, linear_reading, moves, paired,
     plan, pull_back, reachable, reading, reduced, sharpness, signed,
 )
 
@@ -99,26 +99,26 @@ class _Tensor:
                         self.columns[left_out], *sharp)
 
     # ---- samples
-    def _again(self, o: int, i: Index, rungs: Triple) -> Reading:
+    def _again(self, o: int, i: Index, rungs: Stage) -> Reading:
         """Elements i of [probes, n] on other rungs."""
         samples = self._samples(np.unique(i % len(self.columns)), rungs)
         return self._read(o, samples[o].reshape(2, len(rungs), -1)[:, :, i], rungs, i)
 
-    def _samples(self, columns: Index, rungs: Triple, first: bool = False) -> Array:
+    def _samples(self, columns: Index, rungs: Stage, first: bool = False) -> Array:
         """Reduced changes [outputs, up and down, rungs, probes, n] with these columns moved, in groups; NaN elsewhere."""
         samples = np.full((len(self.point.parts), 2, len(rungs), len(self.w), len(self.columns)), np.nan)
         for group in self._groups(columns[(self.move[columns] != 0) & self._reaches(columns, rungs)]):
             self._take(group, rungs, samples, first)
         return samples
 
-    def _reaches(self, columns: Index, rungs: Triple) -> Mask:
+    def _reaches(self, columns: Index, rungs: Stage) -> Mask:
         """Columns that may take these rungs: not too far above their scale, and inside the domain."""
         c, own = self.point.columns, self.columns[columns]
         reach = np.abs(self.move[columns]) * step(1.0, rungs[0])
         inside = (c.x[own] - reach >= c.low[own]) & (c.x[own] + reach <= c.high[own])
         return reachable(c.scale[own], c.size[own], rungs) & inside
 
-    def _read(self, o: int, samples: Array, rungs: Triple, i: Index) -> Reading:
+    def _read(self, o: int, samples: Array, rungs: Stage, i: Index) -> Reading:
         """Derivatives of elements i of [probes · n] from their samples [up and down, rungs, len(i)]."""
         h, sigma = np.array([step(1.0, k) for k in rungs]), np.sqrt(self.variance[:, o].ravel()[i])
         s = reduced(samples[0], samples[1], h, sigma, self.known.part_unit(o), self.known.rounds_x())
@@ -140,7 +140,7 @@ class _Tensor:
         outputs = np.flatnonzero(place >= 0)
         return _Group(number, members, outputs, place[outputs], (owner < 0))
 
-    def _take(self, group: _Group, rungs: Triple, samples: Array, first: bool) -> None:
+    def _take(self, group: _Group, rungs: Stage, samples: Array, first: bool) -> None:
         """The samples of one group, 2 calls a rung."""
         if first:
             self._sums(group, self.known.noise**2, self.variance, group.members)
