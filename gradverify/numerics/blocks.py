@@ -17,11 +17,9 @@ from gradverify.numerics.compare import RESOLVED
 from gradverify.numerics.directions import SQRT3, Directions, directions, moved_at
 from gradverify.numerics.pattern import NOBODY, Pattern
 from gradverify.numerics.point import Point
+from gradverify.numerics.reduction import by_column, coordinates, held, paired, pull_back, signed
 from gradverify.numerics.rungs import Array, Index, Mask
-from gradverify.numerics.screen import (
-    Judged, Known, Plan, Reading, Screen, Screened, Stage, Strays, by_column, coordinates, held, judged, paired, plan, pull_back,
-    reading, reduced, sharpness, signed,
-)
+from gradverify.numerics.screen import Judged, Known, Plan, Reading, Screen, Screened, Stage, Strays, judged, plan, reading, reduced, sharpness
 
 PROBES = 3  # see an error of 100·tol of a block's norm with probability 1 − 5e-5
 

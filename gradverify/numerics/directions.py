@@ -18,12 +18,10 @@ from gradverify.numerics.flat import rms
 from gradverify.numerics.lines import rung
 from gradverify.numerics.pattern import Pattern, RowGroups, row_groups
 from gradverify.numerics.point import DirectionLine, Point
+from gradverify.numerics.reduction import by_column, coordinates, gaussian, held, moves, paired, pull_back, signed
 from gradverify.numerics.rungs import Array, Index, Mask, nonzero, step
 from gradverify.numerics.samples import Samples
-from gradverify.numerics.screen import (
-    Judged, Known, Reading, Screen, Screened, Stage, Strays, by_column, coordinates, gaussian, held, judged, moves, paired, pull_back,
-    plan, reachable, reading, sharpness, signed,
-)
+from gradverify.numerics.screen import Judged, Known, Reading, Screen, Screened, Stage, Strays, judged, plan, reachable, reading, sharpness
 
 PROBES = 2  # directions: what hides from one by chance does not hide from both
 SQRT3 = 3.0**0.5  # a rounding error is uniform: its standard deviation is its largest value over this

@@ -18,11 +18,10 @@ from gradverify.numerics.directions import SQRT3, Directions
 from gradverify.numerics.lines import rung
 from gradverify.numerics.pattern import Pattern
 from gradverify.numerics.point import Point, element_line
+from gradverify.numerics.reduction import by_column, coordinates, gaussian, held, moves, paired, pull_back, signed
 from gradverify.numerics.rungs import Array, Index, Mask, step
 from gradverify.numerics.samples import Samples
-from gradverify.numerics.screen import (
-    Known, Reading, Stage, by_column, coordinates, gaussian, held, moves, paired, plan, pull_back, reading, reduced, signed,
-)
+from gradverify.numerics.screen import Known, Reading, Stage, plan, reading, reduced
 
 TRIES = 2  # probes: a fault may hide from one by chance
 ROUGH = 16  # outputs at most that a column with kinks names

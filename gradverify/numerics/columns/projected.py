@@ -8,7 +8,7 @@ Memory is O(N + M): K numbers a column and rung, and what is known of each outpu
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,10 +16,10 @@ import torch
 from gradverify.numerics.columns.survey import Survey
 from gradverify.numerics.pattern import NOBODY, ColumnGroups, Pattern, column_groups
 from gradverify.numerics.point import Point
+from gradverify.numerics.reduction import by_column, coordinates, held, moves, paired, pull_back, signed
 from gradverify.numerics.rungs import Array, Index, Mask, Z, nonzero, step
 from gradverify.numerics.screen import (
-    COARSER, Judged, Known, Reading, Screen, Screened, Stage, Strays, by_column, coordinates, held, judged, linear_reading, moves, paired,
-    plan, pull_back, reachable, reading, reduced, sharpness, signed,
+    COARSER, Judged, Known, Reading, Screen, Screened, Stage, Strays, judged, linear_reading, plan, reachable, reading, reduced, sharpness,
 )
 
 PROBES = 2  # cotangents: what hides from one by chance does not hide from both
@@ -76,7 +76,7 @@ class _Tensor:
         self.reach, self.alive, self.unknown = np.zeros(m), np.zeros(m, bool), np.zeros((outputs, n), bool)
         self.square, self.variance = np.zeros((outputs, n)), np.zeros((len(w), outputs, n))
         self.strays = [Strays() for _ in self.point.parts]
-        self.plan = replace(plan(known, tensor), start=LINEAR) if linear else plan(known, tensor)
+        self.plan = plan(known, tensor).assuming(LINEAR) if linear else plan(known, tensor)
 
     def screened(self) -> list[Screened]:
         """One pair an output tensor."""
