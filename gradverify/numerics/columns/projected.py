@@ -1,0 +1,219 @@
+"""Columns: the Jacobian against a few random cotangents, exact on every input element (method.md section 3).
+
+(Jᵀw)_i from one backward a cotangent, against Σ_j w_j ∂f_j/∂x_i from groups of columns that share no output: six forward calls a group. The
+cotangents cover one output tensor at a time: jointly, the tensor of the largest values would set the norm that all others are judged by.
+Memory is O(N + M): K numbers a column and rung, and what is known of each output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from gradverify.numerics.columns.survey import Survey
+from gradverify.numerics.pattern import NOBODY, ColumnGroups, Pattern, column_groups
+from gradverify.numerics.point import Point
+from gradverify.numerics.reduction import by_column, coordinates, held, moves, paired, pull_back, signed
+from gradverify.numerics.rungs import Array, Index, Mask, Z, nonzero, step
+from gradverify.numerics.screen import (
+    COARSER, Judged, Known, Reading, Screen, Screened, Stage, Strays, judged, linear_reading, plan, reachable, reading, reduced, sharpness,
+)
+
+PROBES = 2  # cotangents: what hides from one by chance does not hide from both
+LINEAR = COARSER[0][:1]  # the one wide rung of a linear function
+ALIVE = 3 * Z  # standard deviations of noise: an entry that moves its output
+
+
+def check_columns(
+    point: Point, survey: Survey, patterns: Sequence[Sequence[Pattern]], generator: torch.Generator, *, linear: Sequence[bool] | None = None,
+    relative: float | None = None, probes: int = PROBES,
+) -> Screen:
+    """Screens every column of every (input, output) pair. `patterns`: by input tensor, then output tensor.
+
+    6·column groups forward calls (2 where `linear` says that f is linear in the input), `probes` backward calls an output tensor; more
+    only for groups with columns that the first rungs left open. Raises what the backward raises.
+    """
+    before, known = (point.forward, point.backward), Known(point, survey, relative)
+    with np.errstate(all="ignore"):
+        weights = [[held(point, o, signed(p.stop - p.start, generator)) for o, p in enumerate(point.parts)] for _ in range(probes)]
+        gradients = [[pull_back(point, o, w) for o, w in enumerate(probe)] for probe in weights]
+        w = np.array([np.concatenate([*probe, np.zeros(0)]) for probe in weights])
+        pairs: list[Screened] = []
+        for t in range(len(point.buffers)):
+            own = np.array([[by_column(point, t, g[t]) for g in probe] for probe in gradients])
+            pairs += _Tensor(known, t, paired(point, t, patterns[t]), w, own, bool(linear and linear[t]), generator).screened()
+    return Screen(tuple(pairs), point.forward - before[0], point.backward - before[1])
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Members [m] (columns within the tensor), the outputs [e] that they own, whose each is [e] (place in members), and all others."""
+
+    number: int
+    members: Index
+    outputs: Index
+    place: Index
+    unowned: Mask
+
+
+class _Tensor:
+    """The columns of one input tensor, moved group by group. Derivatives are along t, in units of each column's own move."""
+
+    def __init__(self, known: Known, tensor: int, patterns: Sequence[Pattern], w: Array, analytic: Array, linear: bool,
+                 generator: torch.Generator) -> None:
+        self.known, self.point, self.tensor, self.w = known, known.point, tensor, w
+        self.columns = self.point.columns.of(tensor)
+        n, m, outputs = len(self.columns), len(self.point.f0), len(self.point.parts)
+        self.move = moves(self.point, self.columns, signed(n, generator))
+        self.analytic = np.where(self.move == 0, 0.0, analytic * self.move)
+        self.groups = column_groups(patterns)
+        self.colour = _colours(self.groups, coordinates(self.point, tensor))
+        self.place = np.full(patterns[0].size, NOBODY)
+        self.place[coordinates(self.point, tensor)] = np.arange(n)
+        self.reach, self.alive, self.unknown = np.zeros(m), np.zeros(m, bool), np.zeros((outputs, n), bool)
+        self.square, self.variance = np.zeros((outputs, n)), np.zeros((len(w), outputs, n))
+        self.strays = [Strays() for _ in self.point.parts]
+        self.plan = plan(known, tensor).assuming(LINEAR) if linear else plan(known, tensor)
+
+    def screened(self) -> list[Screened]:
+        """One pair an output tensor."""
+        n, probes, start = len(self.columns), len(self.w), self.plan.start
+        samples = self._samples(np.arange(n), start, first=True)
+        first = [self._read(o, own.reshape(2, len(start), -1), start, np.arange(probes * n)) for o, own in enumerate(samples)]
+        floor = np.sqrt(self._floors()) * np.abs(self.move) / self.point.columns.size[self.columns]
+        return [self._pair(o, first[o], np.tile(floor[o], probes), n) for o in range(len(self.point.parts))]
+
+    def _pair(self, o: int, first: Reading, floor: Array, n: int) -> Screened:
+        a, probes = self.analytic[:, o].ravel(), len(self.w)
+        norm = np.maximum(np.tile(np.sqrt(self.square[o]), probes), np.tile(np.abs(self.analytic[:, o]).max(0), probes))
+        allowed = self.known.allowed_in(self.tensor, o, norm, floor)
+        result = judged(a, first, allowed, self.plan, lambda i, rungs: self._again(o, i, rungs))
+        left_out = self.move == 0
+        bad = ~result.passed.reshape(probes, n).all(0) | self.unknown[o] | self.known.asleep(self.tensor, o)
+        seen = Judged(result.passed & ~np.tile(left_out, probes), allowed, result.bar)
+        sharp = sharpness(seen, floor, np.tile(nonzero(np.abs(self.move)), probes))
+        return Screened(self.tensor, o, n - int(left_out.sum()), self.columns[bad & ~left_out], self.strays[o].pairs(), self.strays[o].count,
+                        self.columns[left_out], *sharp)
+
+    # ---- samples
+    def _again(self, o: int, i: Index, rungs: Stage) -> Reading:
+        """Elements i of [probes, n] on other rungs."""
+        samples = self._samples(np.unique(i % len(self.columns)), rungs)
+        return self._read(o, samples[o].reshape(2, len(rungs), -1)[:, :, i], rungs, i)
+
+    def _samples(self, columns: Index, rungs: Stage, first: bool = False) -> Array:
+        """Reduced changes [outputs, up and down, rungs, probes, n] with these columns moved, in groups; NaN elsewhere."""
+        samples = np.full((len(self.point.parts), 2, len(rungs), len(self.w), len(self.columns)), np.nan)
+        for group in self._groups(columns[(self.move[columns] != 0) & self._reaches(columns, rungs)]):
+            self._take(group, rungs, samples, first)
+        return samples
+
+    def _reaches(self, columns: Index, rungs: Stage) -> Mask:
+        """Columns that may take these rungs: not too far above their scale, and inside the domain."""
+        c, own = self.point.columns, self.columns[columns]
+        reach = np.abs(self.move[columns]) * step(1.0, rungs[0])
+        inside = (c.x[own] - reach >= c.low[own]) & (c.x[own] + reach <= c.high[own])
+        return reachable(c.scale[own], c.size[own], rungs) & inside
+
+    def _read(self, o: int, samples: Array, rungs: Stage, i: Index) -> Reading:
+        """Derivatives of elements i of [probes · n] from their samples [up and down, rungs, len(i)]."""
+        h, sigma = np.array([step(1.0, k) for k in rungs]), np.sqrt(self.variance[:, o].ravel()[i])
+        s = reduced(samples[0], samples[1], h, sigma, self.known.part_unit(o), self.known.rounds_x())
+        return linear_reading(s) if rungs == LINEAR else reading(s)
+
+    def _groups(self, columns: Index) -> Iterator[_Group]:
+        """The groups that these columns lie in, with no other members."""
+        ordered = columns[np.argsort(self.colour[columns], kind="stable")]
+        numbers, first = np.unique(self.colour[ordered], return_index=True)
+        for number, members in zip(numbers, np.split(ordered, first[1:]), strict=False):
+            yield self._group(int(number), members)
+
+    def _group(self, number: int, members: Index) -> _Group:
+        owner = self.groups.owner(number)
+        local = np.where(owner >= 0, self.place[owner], NOBODY)
+        position = np.full(len(self.columns) + 1, NOBODY)  # the last one answers for NOBODY
+        position[members] = np.arange(len(members))
+        place = position[local]
+        outputs = np.flatnonzero(place >= 0)
+        return _Group(number, members, outputs, place[outputs], (owner < 0))
+
+    def _take(self, group: _Group, rungs: Stage, samples: Array, first: bool) -> None:
+        """The samples of one group, 2 calls a rung."""
+        if first:
+            self._sums(group, self.known.noise**2, self.variance, group.members)
+        stray = np.zeros(len(self.point.f0), bool)
+        for r, k in enumerate(rungs):
+            for side, sign in enumerate((1.0, -1.0)):
+                taken = self._moved(group, sign * step(1.0, k))
+                if taken is None:
+                    continue
+                change, stretch = taken
+                for o, (own, outputs) in enumerate(self._parts(group)):
+                    for probe, w in enumerate(self.w):
+                        total = np.bincount(group.place[own], w[outputs] * change[outputs], len(group.members))
+                        samples[o, side, r, probe, group.members] = total * stretch
+                stray |= self._leaves(group, change)
+                if first and (r, side) == (0, 0):
+                    self._learn(group, change, step(1.0, k))
+        self._add_strays(group.number, np.flatnonzero(stray & first))
+
+    def _moved(self, group: _Group, t: float) -> tuple[Array, Array] | None:
+        """Changes [M] of all outputs, and the factor [m] that brings each member's change from the realised step to the nominal one."""
+        columns, c = self.columns[group.members], self.point.columns
+        to = c.cast(c.x[columns] + t * self.move[group.members], columns)
+        realised = to - c.x[columns]
+        if not (realised != 0).any():
+            return None
+        stretch = np.where(realised != 0, t * self.move[group.members] / np.where(realised != 0, realised, 1.0), np.nan)
+        return self.known.changes(self.point.moved_all(columns, to)), stretch
+
+    def _parts(self, group: _Group) -> list[tuple[slice, Index]]:
+        """For each output tensor, which of the group's outputs lie in it."""
+        ends = np.searchsorted(group.outputs, [p.start for p in self.point.parts] + [len(self.point.f0)])
+        return [(slice(a, b), group.outputs[a:b]) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+
+    def _sums(self, group: _Group, squares: Array, into: Array, members: Index) -> None:
+        """Adds Σ w²·squares of what each member owns to `into` [probes, outputs, n]."""
+        for o, (own, outputs) in enumerate(self._parts(group)):
+            for probe, w in enumerate(self.w):
+                into[probe, o, members] += np.bincount(group.place[own], w[outputs] ** 2 * squares[outputs], len(members))
+
+    # ---- what a first pass learns
+    def _learn(self, group: _Group, change: Array, h: float) -> None:
+        """Norms of columns, reaches of outputs, and columns whose outputs have no value at x."""
+        outputs = group.outputs
+        entry = np.abs(np.nan_to_num(change[outputs])) / h
+        mine = np.abs(self.move[group.members] / self.point.columns.scale[self.columns[group.members]])[group.place]
+        self.reach[outputs] = np.maximum(self.reach[outputs], entry / mine)
+        self.alive[outputs] |= entry * h > ALIVE * self.known.noise[outputs]
+        missing = np.isnan(self.point.f0[outputs])
+        for o, (own, inside) in enumerate(self._parts(group)):
+            place, count = group.place[own], len(group.members)
+            self.square[o, group.members] = np.bincount(place, (self.w[0][inside] * entry[own]) ** 2, count)
+            self.unknown[o, group.members] = np.bincount(place, missing[own], count) > 0
+
+    def _leaves(self, group: _Group, change: Array) -> Mask:
+        """Outputs [M] that nobody owns and that moved all the same; none where f has no value at all."""
+        moved = group.unowned & ~(np.abs(change) <= self.known.still) & ~np.isnan(self.point.f0)
+        return np.asarray(moved & ~np.isnan(change).all())
+
+    def _add_strays(self, group: int, found: Index) -> None:
+        for part, strays in zip(self.point.parts, self.strays, strict=True):
+            inside = found[(found >= part.start) & (found < part.stop)]
+            if inside.size:
+                strays.add(group, inside)
+
+    def _floors(self) -> Array:
+        """Σ (w·c·unit)² of the outputs that each column owns [outputs, n]: what its floor is the root of."""
+        squares = self.known.floors(self.reach, self.alive) ** 2
+        total = np.zeros((len(self.w), len(self.point.parts), len(self.columns)))
+        for group in self._groups(np.arange(len(self.columns))):
+            self._sums(group, squares, total, group.members)
+        return np.asarray(total.max(0))
+
+
+def _colours(groups: ColumnGroups, place: Index) -> Index:
+    return np.asarray(groups.colour()[place])
