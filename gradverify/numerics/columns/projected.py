@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -19,7 +20,21 @@ from gradverify.numerics.point import Point
 from gradverify.numerics.reduction import by_column, coordinates, held, moves, paired, pull_back, signed
 from gradverify.numerics.rungs import Array, Index, Mask, Z, nonzero, step
 from gradverify.numerics.screen import (
-    COARSER, Judged, Known, Reading, Screen, Screened, Stage, Strays, judged, linear_reading, plan, reachable, reading, reduced, sharpness,
+    COARSER,
+    Judged,
+    Known,
+    Reading,
+    Screen,
+    Screened,
+    Stage,
+    Strays,
+    judged,
+    linear_reading,
+    plan,
+    reachable,
+    reading,
+    reduced,
+    sharpness,
 )
 
 PROBES = 2  # cotangents: what hides from one by chance does not hide from both
@@ -173,7 +188,7 @@ class _Tensor:
     def _parts(self, group: _Group) -> list[tuple[slice, Index]]:
         """For each output tensor, which of the group's outputs lie in it."""
         ends = np.searchsorted(group.outputs, [p.start for p in self.point.parts] + [len(self.point.f0)])
-        return [(slice(a, b), group.outputs[a:b]) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+        return [(slice(a, b), group.outputs[a:b]) for a, b in pairwise(ends.tolist())]
 
     def _sums(self, group: _Group, squares: Array, into: Array, members: Index) -> None:
         """Adds Σ w²·squares of what each member owns to `into` [probes, outputs, n]."""

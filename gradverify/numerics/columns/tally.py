@@ -6,6 +6,7 @@ import heapq
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Literal
 
 import numpy as np
 
@@ -127,6 +128,7 @@ class Pair:
     quick: elements settled by the quick rungs. unit: the unit roundoff the forward was seen to compute in; backward_unit: of a pair with
     mismatches, the relative noise or the unit roundoff of its backward, where that is coarser than the forward's (0: not seen).
     groups, row_groups: how many groups of columns were moved, and of outputs pulled back (columns and outputs, where nothing was grouped).
+    lines: "columns", "rows" or "blocks" where those were compared, and are counted, instead of elements; `worst` are elements all the same.
     """
 
     input: int
@@ -147,6 +149,7 @@ class Pair:
     backward_unit: float = 0.0
     groups: int = 0
     row_groups: int = 0
+    lines: Literal["", "columns", "rows", "blocks"] = ""
     ratios: Array | None = field(default=None, compare=False)
 
     def count(self, *outcomes: Outcome) -> int:
