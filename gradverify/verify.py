@@ -51,21 +51,22 @@ def verify(subject: Subject) -> CaseResult:
     findings = specific(_completed(finding, infos, subject) for each in examined for finding in each.findings)
     verdict = _verdict(findings)
     result = described(subject.case, subject)
+    mode, mode_reason, could_miss = _mode(evidence, any(each.comparisons for each in examined))
     return replace(
         result, verdict=verdict, reason=_reason(verdict, findings), calls=subject.calls, findings=findings,
         inputs=_inputs(subject), outputs=_outputs(evidence), rules=tuple(each.run for each in examined),
         comparisons=tuple(comparison for each in examined for comparison in each.comparisons),
-        **_mode(evidence, any(each.comparisons for each in examined)))
+        mode=mode, mode_reason=mode_reason, could_miss=could_miss)
 
 
-def _mode(evidence: Evidence, compared: bool) -> dict[str, str]:
+def _mode(evidence: Evidence, compared: bool) -> tuple[str, str, str]:
     """How the Jacobian was compared, why so, and what that could miss."""
     choice = evidence.choice
     if choice is None:
         reason = EVERY_ELEMENT if evidence.settings.eps == "auto" else FIXED_STEP
-        return {"mode": "entries", "mode_reason": reason, "could_miss": MISSES if compared else MISSES_NOTHING_YET}
+        return "entries", reason, MISSES if compared else MISSES_NOTHING_YET
     screened = f"{_clause(choice.could_miss)}; " if choice.mode is not Mode.ENTRIES else ""
-    return {"mode": choice.mode.value, "mode_reason": _clause(choice.reason), "could_miss": screened + MISSES}
+    return choice.mode.value, _clause(choice.reason), screened + MISSES
 
 
 def _clause(sentence: str) -> str:
