@@ -13,7 +13,6 @@ from gradverify.model.case import Settings
 from gradverify.numerics.columns.dense import Entries, check_entries
 from gradverify.numerics.columns.fixed import check_fixed
 from gradverify.numerics.columns.tally import Pair
-from gradverify.subject.differentiable import Differentiable
 
 WORST = 100  # failing elements kept for the table
 
@@ -37,7 +36,7 @@ class Wishes:
     symmetric: tuple[bool, ...]
 
 
-def jacobian(function: Differentiable, settings: Settings, wishes: Wishes) -> Jacobian:
+def jacobian(function: Gives, settings: Settings, wishes: Wishes) -> Jacobian:
     """Every element of every (input, output) pair against finite differences."""
     filled = Filled(function)
     entries = _entries(filled, settings, wishes)

@@ -25,6 +25,8 @@ from collections.abc import Iterator
 from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Finding
 from gradverify.numerics.columns.tally import Outcome
+from gradverify.rules.expanded import expanded
+from gradverify.rules.meant import meant
 from gradverify.rules.shown import comparison, differs, pairs, unjudged
 
 CATCHES = "drops_factor"
@@ -43,4 +45,6 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison]:
     for argument, output, y, pair in pairs(evidence, parameters=False):
         yield comparison("GV101", argument, output, y, pair)
         if pair.count(Outcome.MISMATCH):
-            yield differs("GV101", argument, output, y, pair, "the finite difference", HINT, "numeric")
+            hint = meant(evidence, output, pair) or HINT
+            yield differs("GV101", argument, output, y, pair, evidence.difference, hint, "numeric", evidence.name_of(output))
+    yield from expanded(evidence)

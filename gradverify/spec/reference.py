@@ -13,7 +13,7 @@ from gradverify.spec.schema import Check, Spec
 from gradverify.spec.schema_inputs import Tensor
 from gradverify.spec.schema_json import AsWritten
 from gradverify.spec.schema_settings import Budget, Matrix, Rules, Settings
-from gradverify.spec.unsupported import CHECK, NEVER, SETTINGS, TENSOR
+from gradverify.spec.unsupported import SETTINGS, TENSOR
 from gradverify.spec.values import Strict
 
 Schema = Mapping[str, Any]
@@ -28,7 +28,7 @@ def reference() -> str:
     sections = (
         INTRODUCTION,
         _section("The file", Spec),
-        _section("A check", Check, without=tuple(Settings.model_fields), unsupported=CHECK),
+        _section("A check", Check, without=tuple(Settings.model_fields)),
         FUNCTION_FORMS,
         _section("A tensor input", Tensor, unsupported=TENSOR),
         NUMBERS,
@@ -64,7 +64,7 @@ def _row(name: str, body: Schema, schema: Schema, accepted: tuple[Json, ...] | N
 def _not_yet(accepted: tuple[Json, ...] | None) -> str:
     if accepted is None:
         return ""
-    return " *Not supported yet.*" if accepted == NEVER else f" *For now only {', '.join(_code(value) for value in accepted)}.*"
+    return f" *For now only {', '.join(_code(value) for value in accepted)}.*"
 
 
 def _cell(text: str) -> str:

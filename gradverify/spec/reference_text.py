@@ -46,7 +46,7 @@ FUNCTION_FORMS = """
 | a built-in (`gradverify list --functions`) | `linear` |
 | an attribute of an importable module | `my_ops.act:Swish`, `my_ops.act.Swish`, `torch.nn.functional:gelu` |
 | an attribute of a Python file, relative to the spec | `../ops/act.py:Swish` |
-| a registered operator (*not supported yet*) | `torch.ops.my_lib.roi_align` |
+| a registered operator, with or without its overload | `torch.ops.my_lib.roi_align`, `torch.ops.aten.mul.Tensor` |
 
 A subclass of `torch.autograd.Function` (called through `.apply`), any callable, a `torch.nn.Module` class (built with `init`; its
 parameters become inputs) or an instance. `reference`, `gradient`, `surrogate` and `inputs_from` are written the same way; `reference`
@@ -56,7 +56,8 @@ may be a built-in too. While the spec runs, modules are looked for in every `pat
 ### Inputs
 
 A mapping is a tensor; any other value (`4`, `null`, `true`, `mean`, `[2, 3]`) is passed as it is. Inputs are passed in the order they are
-written. A plain list works too: the names are then read from the signature. A list of tensors is not supported yet.
+written. A plain list works too: the names are then read from the signature. A list of tensor mappings is a list of tensors (for `torch.cat`
+and its like), whose elements are named `tensors[0]`, `tensors[1]`.
 """
 
 NUMBERS = """

@@ -55,7 +55,8 @@ def _value(value: Json) -> str:
 
 
 def _comparison(comparison: Comparison, look: Look) -> str:
-    pair = f"{one_line(comparison.input)} {look.glyphs.arrow} {output(comparison.output)}" if comparison.input else output(comparison.output)
+    y = output(comparison.output, comparison.output_name)
+    pair = f"{one_line(comparison.input)} {look.glyphs.arrow} {y}" if comparison.input else y
     counts = {"wrong": comparison.mismatched, "at a kink": comparison.kinks, "undecided": comparison.undecided,
               "non-finite": comparison.non_finite}
     parts = [counted(comparison.elements, "element"), *(f"{count} {what}" for what, count in counts.items() if count),
