@@ -125,8 +125,12 @@ class Evidence:
     @cached_property
     def jacobian(self) -> Jacobian:
         """Backward against finite differences, of the surrogate where there is one."""
-        wishes = Wishes(tuple(argument.domain for argument in self.inputs), tuple(argument.symmetric for argument in self.inputs))
-        return jacobian(self.measured, self.settings, wishes)
+        return jacobian(self.measured, self.settings, self.wishes)
+
+    @cached_property
+    def wishes(self) -> Wishes:
+        """What the spec says of the differentiable inputs."""
+        return Wishes(tuple(argument.domain for argument in self.inputs), tuple(argument.symmetric for argument in self.inputs))
 
     @cached_property
     def surrogate(self) -> Surrogate | None:
@@ -159,7 +163,7 @@ class Evidence:
 
     @cached_property
     def reference_values(self) -> dict[int, Pair | str]:
-        return reference_values(self.function.values, self.reference.values, self.subject.leaves(), self.settings)
+        return reference_values(self.outputs, self.reference.outputs, Filled(self.function), Filled(self.reference), self.settings, self.wishes)
 
     @cached_property
     def reference_gradients(self) -> dict[tuple[int, int], Pair]:

@@ -82,7 +82,8 @@ def form(value: Any) -> str:
     return "<plain>"
 
 
-Plain = Annotated[Any, WithJsonSchema({"type": ["null", "boolean", "number", "string", "array"]})]
+PLAIN = ["null", "boolean", "number", "string", "array"]
+Plain = Annotated[Any, WithJsonSchema({"type": PLAIN, "items": {"type": PLAIN}})]       # a list with a mapping in it is a list of tensors
 InputValue: TypeAlias = Annotated[
     Annotated[Tensor, Tag("<tensor>")] | Annotated[list[Tensor], Tag("<tensors>")] | Annotated[Plain, Tag("<plain>")],
     Discriminator(form),

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from gradverify.model.case import Json
 from gradverify.model.layouts import core, dimension_complaint, is_cut
-from gradverify.spec.fault import Fault, Path, shown
+from gradverify.spec.fault import Fault, Path
 from gradverify.spec.numbers import COMPLEX_DTYPES, INTEGER_RANGES, shape_of
 from gradverify.spec.schema_inputs import Tensor
 
@@ -79,7 +79,7 @@ def _room_complaint(tensor: Tensor, draw: str, count: int, apart: float) -> str 
     step = apart if draw == "uniform" else math.ceil(apart)
     if (count - 1) * step <= (high - low) * (1 + SLACK):
         return None
-    return f"{count} numbers {shown(apart)} apart do not fit between {shown(low)} and {shown(high)}"
+    return f"{count} numbers {apart:g} apart do not fit between {low:g} and {high:g}"
 
 
 def _written(tensor: Tensor, draw: str) -> list[float]:
@@ -102,7 +102,7 @@ def _written_complaint(numbers: Sequence[float], draw: str, count: int, apart: f
     if draw == "choice" and count > len(numbers):
         return f"{count} distinct elements cannot be chosen from {len(numbers)} numbers"
     near = next(((a, b) for a, b in pairwise(sorted(numbers)) if b - a < apart * (1 - SLACK)), None)
-    return near and f"`{draw}` holds {shown(near[0])} and {shown(near[1])}, which are nearer than {shown(apart)}"
+    return f"`{draw}` holds {near[0]:g} and {near[1]:g}, which are nearer than {apart:g}" if near else None
 
 
 # ---- layouts

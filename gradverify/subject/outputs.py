@@ -33,17 +33,17 @@ def names(returned: Any) -> tuple[str, ...]:
 def _paths(returned: Any) -> Iterator[tuple[str, ...]]:
     keyed, _ = pytree.tree_flatten_with_path(returned, is_leaf=_is_leaf)
     for path, leaf in keyed:
-        own = tuple(_step(key) for key in path)
+        own = tuple(_step(key, depth == 0) for depth, key in enumerate(path))
         if _is_dataclass(leaf):
             yield from ((*own, *rest) for rest in _paths(_fields(leaf)))
         else:
             yield own
 
 
-def _step(key: Any) -> str:
-    """`.name` of a field or key, `[0]` of a place in a sequence."""
+def _step(key: Any, first: bool) -> str:
+    """`.name` of a field or key, `[0]` of a place in a sequence, which is bare where it comes first: `y0`."""
     if isinstance(key, pytree.SequenceKey):
-        return f"[{key.idx}]"
+        return str(key.idx) if first else f"[{key.idx}]"
     if isinstance(key, pytree.GetAttrKey):
         return f".{key.name}"
     word = key.key if isinstance(key, pytree.MappingKey) else key
@@ -51,10 +51,7 @@ def _step(key: Any) -> str:
 
 
 def _named(path: tuple[str, ...]) -> str:
-    if not path:
-        return f"{ROOT}0"
-    first = path[0][1:-1] if path[0][1:-1].isdigit() else path[0]
-    return ROOT + first + "".join(path[1:])
+    return ROOT + ("".join(path) or "0")
 
 
 def _is_leaf(value: Any) -> bool:
