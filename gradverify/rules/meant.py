@@ -17,7 +17,7 @@ def meant(evidence: Evidence, output: int, pair: Pair) -> str | None:
     if evidence.surrogate is not None:
         return f"either backward or {evidence.surrogate.name} is not what it is meant to be"
     bad = [element for element in pair.worst if element.outcome is Outcome.MISMATCH]
-    if evidence.forward.checked.index(output) in evidence.flat and all(element.numeric == 0 for element in bad):
+    if all(element.numeric == 0 for element in bad) and evidence.forward.checked.index(output) in evidence.flat:
         return FLAT
     ratios = [element.analytic / element.numeric for element in bad if element.numeric]
     turned = len(ratios) == len(bad) and ratios[0] < 0 and all(abs(ratio - ratios[0]) <= ALIKE * abs(ratios[0]) for ratio in ratios)

@@ -55,7 +55,8 @@ def test_the_published_schema_accepts_every_spec(path: Path) -> None:
 
 def test_every_key_of_a_file_a_check_and_a_setting_occurs_in_a_check_that_runs() -> None:
     top = {key for data in documents() for key in data}
-    checks = {key for data in documents() for check in running(data) for key in check} | {key for data in documents() for key in data.get("defaults", {})}
+    checks = {key for data in documents() for check in running(data) for key in check}
+    checks |= {key for data in documents() for key in data.get("defaults", {})}
     assert names(Spec) <= top
     assert names(Check) | names(Settings) == checks | REFUSED | {"skip"}
     assert not REFUSED & checks

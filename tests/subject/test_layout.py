@@ -139,7 +139,8 @@ def test_a_layout_for_all_inputs_leaves_alone_what_cannot_have_it_or_names_its_o
 
 
 def test_elements_of_lists_have_layouts_too():
-    subject = prepare(case("torch:cat", [InputRecipe("tensors", tensors=(TensorRecipe(shape=(2, 3), layout="transposed"), TensorRecipe(shape=(2, 3))))]))
+    recipes = (TensorRecipe(shape=(2, 3), layout="transposed"), TensorRecipe(shape=(2, 3)))
+    subject = prepare(case("torch:cat", [InputRecipe("tensors", tensors=recipes)]))
     assert [argument.layout for argument in subject.arguments] == ["transposed", "contiguous"]
     assert verify(subject).verdict == "pass"
 

@@ -11,7 +11,7 @@ from torch.autograd import Function
 from gradverify.subject.outputs import leaves, names
 
 A, B, C = torch.ones(1), torch.ones(2), torch.ones(3)
-Pair = collections.namedtuple("Pair", "mean var")       # noqa: PYI024 - as people write it
+Pair = collections.namedtuple("Pair", "mean var")
 
 
 @dataclasses.dataclass
