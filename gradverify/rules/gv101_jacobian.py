@@ -7,6 +7,8 @@ Why it matters. Training with a wrong gradient does not crash. It converges more
 
 How it is measured. Every element of every (input, output) pair: the inputs moved one element at a time, backward called with one-hot
 cotangents. `eps: auto` chooses the step of each element and gives its error bar; `eps: 1e-6` is torch.autograd.gradcheck's own rule.
+With `surrogate` the finite differences are the surrogate's. Inputs of `layout: expanded` are measured on separate elements, then one forward
+and backward on elements that share memory must give the same.
 
 How to repair. Read the table: which input, which elements, what ratio. All elements by one factor: a constant. One row or column: an
 index or a missing sum. One input only: the formula of its gradient.

@@ -8,7 +8,7 @@ from typing import Any
 from gradverify.model.case import Json
 from gradverify.spec.expand import MAX_CASES
 from gradverify.spec.fault import flow
-from gradverify.spec.reference_text import CLOSING, FUNCTION_FORMS, INTRODUCTION, MATRIX, NUMBERS
+from gradverify.spec.reference_text import CLOSING, FUNCTION_FORMS, INTRODUCTION, MATRIX, NUMBERS, STRUCTURES
 from gradverify.spec.schema import Check, Spec
 from gradverify.spec.schema_inputs import Tensor
 from gradverify.spec.schema_json import AsWritten
@@ -32,6 +32,7 @@ def reference() -> str:
         FUNCTION_FORMS,
         _section("A tensor input", Tensor, unsupported=TENSOR),
         NUMBERS,
+        STRUCTURES,
         _section("Settings", Settings, unsupported=SETTINGS),
         _section("`rules`", Rules, level=3),
         _section("`budget`", Budget, level=3),

@@ -68,6 +68,35 @@ Draws depend on `seed`, the check's name (without its matrix part) and the input
 of checks or the number of workers.
 """
 
+STRUCTURES = """
+### Kinds
+
+| kind | what is drawn |
+| --- | --- |
+| `spd` | symmetric (complex: Hermitian) positive definite matrices, their eigenvalues at least 1/2; `symmetric` is implied |
+| `orthogonal` | orthonormal columns, or rows where there are more columns than rows; complex: unitary |
+| `lower_triangular` | zero above the diagonal, at least 1/2 on it |
+| `simplex` | rows (of the last dimension) that are positive and add up to one |
+| `unit_vector` | rows of length one |
+| `permutation` | rows that hold 0 … n − 1 in random order; int64 unless `dtype` says otherwise |
+| `one_hot` | rows that hold a single one, in the check's dtype |
+| `mask` | booleans, at least one of each row true; `dtype` may say otherwise |
+
+### Layouts
+
+| layout | how it lies in memory |
+| --- | --- |
+| `contiguous` | row by row, without gaps |
+| `transposed` | the last two dimensions the other way round |
+| `strided` | every second number of a larger tensor; the gaps hold other numbers |
+| `offset` | one element behind the beginning of its storage, so that wide loads are not aligned |
+| `expanded` | one slice along the first dimension, repeated with stride 0 |
+| `channels_last` | the channels innermost; four or five dimensions |
+
+The elements of an expanded tensor cannot move apart: the Jacobian is measured on a contiguous copy, and the expanded tensor goes through one
+forward and one backward. In a matrix, `layout` is that of every input tensor that names none and has the dimensions for it.
+"""
+
 MATRIX = """
 Every combination of a matrix's values is one case, named `linear[rows=7,width=128]`. A variable that has the name of a setting sets that setting;
 any other is written `$name` wherever its value belongs, as a whole value: `shape: [$rows, 3]`, `reference: $reference`. A text that
