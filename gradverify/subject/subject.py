@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,6 +41,15 @@ class Argument:
         return isinstance(self.value, Tensor)
 
 
+@dataclass(frozen=True, slots=True)
+class Called:
+    """One forward: the arguments as the function got them, the buffers lent to a module, the flattened outputs (pytree leaves)."""
+
+    arguments: tuple[Any, ...]
+    buffers: Mapping[str, Tensor]
+    outputs: tuple[Any, ...]
+
+
 class Subject:
     """`writes` is set once the function was seen to write into an input: from then on every call gets fresh, non-leaf clones."""
 
@@ -69,18 +79,29 @@ class Subject:
         return [x.detach().clone().requires_grad_() for x in self.inputs]
 
     def forward(self, inputs: Sequence[Tensor]) -> list[Any]:
-        """The flattened outputs (pytree leaves) with gradients on. Raises UserCodeError (GV002)."""
+        """The flattened outputs with gradients on. Raises UserCodeError (GV002)."""
+        return list(self.called(inputs).outputs)
+
+    def called(self, inputs: Sequence[Tensor], mode: Callable[[], AbstractContextManager[Any]] = torch.enable_grad) -> Called:
+        """One forward under a grad mode, with everything that was handed to it. Raises UserCodeError (GV002)."""
         self.calls = replace(self.calls, forward=self.calls.forward + 1)
-        values = self._arguments(inputs)
-        self.reseed()
-        with blamed("GV002", "forward"), torch.enable_grad():
-            return list(pytree.tree_leaves(self._call(values), is_leaf=lambda leaf: leaf is None))
+        with mode():
+            values = self._arguments(inputs)
+            buffers = self._buffers()
+            self.reseed()
+            with blamed("GV002", "forward"):
+                outputs = pytree.tree_leaves(self._call(values, buffers), is_leaf=lambda leaf: leaf is None)
+        return Called(tuple(values), buffers, tuple(outputs))
 
     def probe(self, inputs: Sequence[Tensor]) -> list[Any]:
-        """`forward`, and notices a function that refuses leaves because it writes into its inputs."""
+        """`forward`, and notices a function that refuses leaves."""
+        return list(self.probed(inputs).outputs)
+
+    def probed(self, inputs: Sequence[Tensor]) -> Called:
+        """`called`, and notices a function that refuses leaves because it writes into its inputs."""
         before = [x.detach().clone() for x in inputs]
         try:
-            return self.forward(inputs)
+            return self.called(inputs)
         except UserCodeError as error:
             if self.writes or LEAF_WRITTEN not in error.message:
                 raise
@@ -88,7 +109,7 @@ class Subject:
         with torch.no_grad():
             for x, value in zip(inputs, before, strict=True):
                 x.copy_(value)      # it had written before it was refused
-        return self.forward(inputs)
+        return self.called(inputs)
 
     def counted_backward(self) -> None:
         """Called before every backward."""
@@ -112,13 +133,16 @@ class Subject:
             return values
         return [value.clone() if isinstance(value, Tensor) else value for value in values]
 
-    def _call(self, values: Sequence[Any]) -> Any:
+    def _buffers(self) -> dict[str, Tensor]:
+        """Fresh clones of a module's buffers."""
+        return {name: buffer.clone() for name, buffer in self.target.subject.named_buffers()} if self.target.kind == "module" else {}
+
+    def _call(self, values: Sequence[Any], buffers: Mapping[str, Tensor]) -> Any:
         if self.target.kind != "module":
             return self.target.call(*values, **_own(self.kwargs))
         module = self.target.subject
         own = {argument.name: value for argument, value in zip(self.arguments, values, strict=True) if argument.parameter}
         given = [value for argument, value in zip(self.arguments, values, strict=True) if not argument.parameter]
-        buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
         return torch.func.functional_call(module, {**own, **buffers}, tuple(given), _own(self.kwargs))
 
 
