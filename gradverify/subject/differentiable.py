@@ -72,7 +72,11 @@ class Differentiable:
     # ---- graphs of a rule's own
     def graph(self, leaves: Sequence[Tensor], inputs: Sequence[Tensor] | None = None) -> Graph:
         """A forward of `inputs`, which may have been computed from the leaves. Raises UserCodeError (GV002)."""
-        return Graph(tuple(leaves), self._subject.probed(leaves if inputs is None else inputs))
+        called = self._subject.probed(leaves if inputs is None else inputs)
+        for place in self._checked:
+            if place >= len(called.outputs) or not isinstance(called.outputs[place], Tensor):
+                raise UserCodeError("GV002", f"forward returned no tensor y{place} this time")
+        return Graph(tuple(leaves), called)
 
     def of(self, graph: Graph) -> list[Tensor]:
         """The checked outputs of a graph."""
@@ -90,7 +94,7 @@ class Differentiable:
         outputs, given = [output for output, _ in wanted], [cotangent for _, cotangent in wanted]
         self._subject.counted_backward()
         with blamed("GV003", "backward"):
-            if self._way == self._leaf:
+            if self.leaf_only:
                 return _accumulated(graph.leaves, outputs, given, retain, create)
             found = iter(torch.autograd.grad(outputs, asked, given, retain_graph=retain or create, create_graph=create, allow_unused=True))
         return tuple(next(found) if leaf.requires_grad else None for leaf in graph.leaves)
@@ -99,6 +103,11 @@ class Differentiable:
         """From now on a graph serves one backward only, as its first one damages it."""
         if self._way == self._reused:
             self._way, self._graph = self._fresh, None
+
+    @property
+    def leaf_only(self) -> bool:
+        """Is `torch.autograd.grad` refused, and leaf `.backward()` not?"""
+        return self._way == self._leaf
 
     @property
     def reusable(self) -> bool:

@@ -120,7 +120,8 @@ def observe_backward(subject: Subject, seen: ForwardSeen, function: Differentiab
         except UserCodeError as raised:
             error = raised
     damaged = tuple((seen.checked[i], before.difference(i)) for i in before.changed())
-    return BackwardSeen(cotangents, gradients, tuple(raw), direct, error, damaged, _put_back(subject, function, custody), saved.unpacked)
+    own = tuple(None if gradient is None else gradient.detach().clone() for gradient in gradients)      # backward may use its memory again
+    return BackwardSeen(cotangents, own, tuple(raw), direct, error, damaged, _put_back(subject, function, custody), saved.unpacked)
 
 
 def kept(subject: Subject, called: Called, saves: Saves) -> Kept:
