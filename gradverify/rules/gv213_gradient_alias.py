@@ -36,16 +36,18 @@ CATCHES = "returns_what_it_saved"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    if "GV201" in found:
+        return "backward is not linear"     # what ignores grad_output returns what it saved
     return None if evidence.forward.classes else NO_FUNCTION
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     told = set[tuple[type, int]]()
-    for returned, when in ((evidence.worked.raw, ""), (_for_ones(evidence), " for a grad_output of ones")):
-        for raw, share in ((raw, share) for raw in returned for share in raw.shares):
-            if (raw.cls, share.place) not in told:
-                told.add((raw.cls, share.place))
-                yield _finding(evidence, raw, share, when)
+    returns = [(raw, "") for raw in evidence.worked.raw] + [(raw, " for a grad_output of ones") for raw in _for_ones(evidence)]
+    for (raw, when), share in ((each, share) for each in returns for share in each[0].shares):
+        if (raw.cls, share.place) not in told:
+            told.add((raw.cls, share.place))
+            yield _finding(evidence, raw, share, when)
 
 
 def _for_ones(evidence: Evidence) -> tuple[RawReturn, ...]:
