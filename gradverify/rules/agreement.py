@@ -91,5 +91,5 @@ def tolerance(unit: float) -> float:
 def dust(evidence: Evidence, x: Tensor) -> float:
     """The rounding of a gradient whose natural size is ‖v‖‖f‖/‖x‖: sums over softmax rows and norms are made of it."""
     values = flat_all(evidence.outputs).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-    size = float(flat_real(x).norm())
+    size = float(flat_real(x).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).norm())
     return DUST * evidence.precision * float(values.numel() ** 0.5 * values.norm()) / size if size else 0.0

@@ -147,7 +147,9 @@ class Subject:
 
 
 def _own(value: Any) -> Any:
-    """Lists and mappings of a spec anew for each call, so that none sees what another one did to them."""
+    """Lists and mappings of a spec anew for each call, so that none sees what another one did to them; tensors without a call's graph."""
+    if isinstance(value, Tensor):
+        return value.detach()       # one that a function writes its result into becomes part of its graph
     if type(value) is list:
         return [_own(item) for item in value]
     return {key: _own(item) for key, item in value.items()} if type(value) is dict else value

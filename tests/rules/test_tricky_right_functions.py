@@ -1,0 +1,60 @@
+"""What is unusual and right stays without a word from the rules on the contract, and is cheap to look at."""
+
+from __future__ import annotations
+
+import pytest
+from corpus.functions import SAMPLES, Sample
+from live import check, codes
+
+from gradverify.model.result import Calls
+from rules.functions import RightProduct
+from rules.tricky import TRICKY, X, Y
+
+CONTRACT = ("GV203", "GV204", "GV207", "GV208", "GV213", "GV214", "GV215", "GV218", "GV219", "GV220")
+"""Those whose measurements are shared by `evidence`; each has its faults in a file of its own."""
+MOST_FORWARD, MOST_BACKWARD = 40, 60        # of all GV2xx together, up to four inputs, nothing wrong
+
+
+@pytest.mark.parametrize("name", TRICKY)
+def test_no_rule_finds_fault_with_it(name):
+    function, values = TRICKY[name]
+    result = check(function, *values)
+    assert result.verdict == "pass"
+    assert codes(result) & set(CONTRACT) == set()
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
+def test_torchs_own_operators_keep_the_contract(sample: Sample):
+    assert codes(check(sample.call, *sample.make(), select=CONTRACT, ignore=("GV007", "GV009"))) == set()
+
+
+def spent(result):
+    total = Calls()
+    for run in result.rules:
+        total += run.calls if run.code.startswith("GV2") else Calls()
+    return total
+
+
+def four(a, b, c, d):
+    return RightProduct.apply(RightProduct.apply(a, b), RightProduct.apply(c, d))
+
+
+@pytest.mark.parametrize(("function", "values"), [(RightProduct, (X, Y)), TRICKY["only what is needed"], (four, (X, Y, X + 1, Y - 1))])
+def test_all_rules_on_the_contract_together_cost_few_calls(function, values):
+    total = spent(check(function, *values))
+    assert total.forward <= MOST_FORWARD
+    assert total.backward <= MOST_BACKWARD
+
+
+def test_a_plain_callable_skips_what_concerns_custom_functions_only_and_says_so():
+    skipped = {run.code: run.reason for run in check(lambda x, y: x * y.sin(), X, Y).rules if run.status == "not_applicable"}
+    for code in ("GV204", "GV208", "GV213", "GV214", "GV219", "GV220"):
+        assert skipped[code] == "no custom Function is in the graph"
+    assert not skipped.keys() & {"GV203", "GV207", "GV215", "GV218"}
+
+
+def test_a_function_inside_a_callable_counts():
+    ran = {run.code for run in check(four, X, Y, X + 1, Y - 1).rules if run.status == "ran"}
+    assert set(CONTRACT) <= ran
+
+
