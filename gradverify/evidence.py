@@ -20,7 +20,7 @@ from gradverify.oracles.gradient import hand_written
 from gradverify.oracles.literal import expected_gradients
 from gradverify.oracles.reference import Reference, reference_gradients, reference_values
 from gradverify.subject.custody import saved_tensors
-from gradverify.subject.differentiable import Differentiable, Gradients, Graph
+from gradverify.subject.differentiable import Differentiable, Gradients, Graph, Returned
 from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.graph import RawReturn, Wrote, function_nodes, tapped, watched
@@ -112,12 +112,12 @@ class Evidence:
         return Graph(self.forward.leaves, self.forward.called)
 
     @cached_property
-    def repeats(self) -> tuple[Gradients, ...] | None:
+    def repeats(self) -> tuple[Returned, ...] | None:
         """Further backwards of the base graph for the base cotangents; None where a graph serves one backward only."""
         if not (self.worked.direct and self.function.reusable):
             return None
         try:
-            return tuple(self.function.gradients(self.base, self.worked.cotangents, retain=True) for _ in range(REPEATS))
+            return tuple(Returned.now(self.function.gradients(self.base, self.worked.cotangents, retain=True)) for _ in range(REPEATS))
         except UserCodeError:
             return None
 

@@ -26,7 +26,7 @@ STOPPING = frozenset({"GV001", "GV002", "GV003", "GV006", "GV008"})      # after
 EXPLAINING = frozenset({"GV212", "GV217", "GV221"})     # why the engine refused what backward returned
 SPECIFIC = (("GV002", "GV003", "GV006"), ("GV205", "GV206"), ("GV212",), ("GV102", "GV103"), ("GV201",), ("GV202", "GV203", "GV204"), ("GV213",),
             ("GV207",), ("GV220",), ("GV208",), ("GV218",), ("GV209", "GV210", "GV211"), ("GV104",), ("GV107", "GV106"),
-            ("GV101", "GV111"))     # from most to least
+            ("GV101", "GV111", "GV114"))    # from most to least
 EVERY_ELEMENT = "every element of the Jacobian is compared, one input element moved at a time"
 FIXED_STEP = "every element is compared under one fixed step, torch.autograd.gradcheck's own rule, which has no error bar"
 MISSES = "errors below the tolerance, which is printed for every pass; everything that shows at other inputs only"

@@ -74,8 +74,8 @@ def noise(evidence: Evidence, argument: Argument, v: Sequence[Tensor], expected:
 
 
 def flat(argument: Argument, gradient: Tensor | None) -> Tensor:
-    """The real coordinates of a gradient; zeros where there is none."""
-    return flat_real(torch.zeros_like(argument.value) if gradient is None else gradient)
+    """The real coordinates of a gradient, copied, as backward may use its memory again; zeros where there is none."""
+    return flat_real(torch.zeros_like(argument.value) if gradient is None else gradient.clone())
 
 
 def largest(values: Tensor) -> float:

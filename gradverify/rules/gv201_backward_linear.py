@@ -44,11 +44,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     v = evidence.cotangents("linear")
     masks = [torch.randint(0, 2, y.shape, generator=source).to(device=y.device, dtype=y.dtype) for y in evidence.outputs]
     grow, shrink = FACTORS_16 if evidence.precision > SIXTEEN else FACTORS
-    together = evidence.function.vjp([cotangent.clone() for cotangent in v])
-    large = evidence.function.vjp([grow * cotangent * mask for cotangent, mask in zip(v, masks, strict=True)])
-    small = evidence.function.vjp([shrink * cotangent * (1 - mask) for cotangent, mask in zip(v, masks, strict=True)])
-    for argument, whole, a, b in zip(evidence.inputs, together, large, small, strict=True):
-        expected, apart = flat(argument, whole), flat(argument, a) / grow + flat(argument, b) / shrink
+    together = _flat_vjp(evidence, [cotangent.clone() for cotangent in v])
+    large = _flat_vjp(evidence, [grow * cotangent * mask for cotangent, mask in zip(v, masks, strict=True)])
+    small = _flat_vjp(evidence, [shrink * cotangent * (1 - mask) for cotangent, mask in zip(v, masks, strict=True)])
+    for argument, expected, a, b in zip(evidence.inputs, together, large, small, strict=True):
+        apart = a / grow + b / shrink
         worst = _differing(evidence, argument, expected, apart)
         if worst is not None and float((expected - apart)[worst].abs()) > DUST * noise(evidence, argument, v, expected):
             where = element_name(argument.name, argument.value, worst)
@@ -56,6 +56,12 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                           f"{float(apart[worst]):.6g} when the same cotangent comes in two scaled halves", input=argument.name,
                           hint="every gradient that backward returns must contain grad_output exactly once, as a factor")
             return
+
+
+def _flat_vjp(evidence: Evidence, cotangents: list[Tensor]) -> list[Tensor]:
+    """Each input's gradient before the next call is made, which may use its memory again."""
+    gradients = evidence.function.vjp(cotangents)
+    return [flat(argument, gradient) for argument, gradient in zip(evidence.inputs, gradients, strict=True)]
 
 
 def _differing(evidence: Evidence, argument: Argument, expected: Tensor, apart: Tensor) -> int | None:

@@ -23,16 +23,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.rules.agreement import differing, differing_output
 from gradverify.rules.shown import RANDOM, changed
-from gradverify.subject.differentiable import Gradients, Graph
+from gradverify.subject.differentiable import Gradients, Graph, Returned
 from gradverify.subject.elsewhere import elsewhere
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.snapshot import Snapshot
+from gradverify.subject.snapshot import change, same
 
 CATCHES = "keeps_its_mask_on_the_class"
 HINT = "keep what belongs to one call on ctx, and return fresh tensors"
@@ -51,7 +52,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _seen(evidence: Evidence) -> Iterator[str]:
     """What each step of the sequence shows."""
     for again in evidence.repeats or ():
-        yield from _gradients(evidence, again, "backward of one graph gives another gradient when it is called again")
+        yield from _gradients(evidence, again.values, "backward of one graph gives another gradient when it is called again")
     first = evidence.usable()
     earlier = _Earlier(evidence, first)
     _call_elsewhere(evidence, earlier)
@@ -64,26 +65,27 @@ class _Earlier:
     """Outputs and gradients that were handed out, remembered by name and value."""
 
     def __init__(self, evidence: Evidence, first: Graph) -> None:
-        self._evidence, self._watched = evidence, list[tuple[str, Tensor, Snapshot]]()
+        self._evidence, self._watched = evidence, list[tuple[str, Tensor, Tensor]]()
         self.outputs(first)
-        for gradients in (evidence.worked.gradients, *(evidence.repeats or ())):
-            self.gradients(gradients)
+        for returned in evidence.repeats or ():
+            self.gradients(returned)
 
     def outputs(self, graph: Graph) -> None:
         places = self._evidence.forward.checked
-        self._watch((f"y{place}", y) for place, y in zip(places, self._evidence.function.of(graph), strict=True))
+        self._watch((f"y{place}", y, y.detach().clone()) for place, y in zip(places, self._evidence.function.of(graph), strict=True))
 
-    def gradients(self, gradients: Gradients) -> None:
-        named = zip(self._evidence.inputs, gradients, strict=True)
-        self._watch((f"the gradient of {argument.name}", gradient) for argument, gradient in named if gradient is not None)
+    def gradients(self, returned: Returned) -> None:
+        triples = zip(self._evidence.inputs, returned.handed_out, returned.values, strict=True)
+        self._watch((f"the gradient of {argument.name}", tensor, value) for argument, tensor, value in triples
+                    if tensor is not None and value is not None)
 
-    def _watch(self, tensors: Iterator[tuple[str, Tensor]]) -> None:
-        self._watched += [(name, tensor, Snapshot([tensor])) for name, tensor in tensors if tensor.layout == self._evidence.outputs[0].layout]
+    def _watch(self, tensors: Iterator[tuple[str, Tensor, Tensor]]) -> None:
+        self._watched += [(name, tensor, value) for name, tensor, value in tensors if tensor.layout == torch.strided]
 
     def changed(self) -> Iterator[str]:
-        for name, tensor, before in self._watched:
-            if before.changed():
-                yield f"{name}, returned by an earlier call, is overwritten by a later one{changed('', tensor, before.difference(0))}"
+        for name, now, then in self._watched:
+            if not same(then, now):
+                yield f"{name}, returned by an earlier call, is overwritten by a later one{changed('', now, change(then, now))}"
 
 
 def _call_elsewhere(evidence: Evidence, earlier: _Earlier) -> None:
@@ -92,7 +94,7 @@ def _call_elsewhere(evidence: Evidence, earlier: _Earlier) -> None:
     try:
         graph = evidence.function.graph(leaves)
         earlier.outputs(graph)
-        earlier.gradients(evidence.function.gradients(graph, evidence.worked.cotangents))
+        earlier.gradients(Returned.now(evidence.function.gradients(graph, evidence.worked.cotangents)))
     except UserCodeError:
         return
 

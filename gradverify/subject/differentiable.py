@@ -23,6 +23,23 @@ class Graph:
     called: Called
 
 
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """Gradients as they were handed out, and copies of what they held then."""
+
+    handed_out: Gradients
+    values: Gradients
+
+    @classmethod
+    def now(cls, gradients: Gradients) -> Returned:
+        return cls(gradients, copied(gradients))
+
+
+def copied(gradients: Gradients) -> Gradients:
+    """Gradients in memory of their own: backward may use that of the returned ones again."""
+    return tuple(None if gradient is None else gradient.detach().clone() for gradient in gradients)
+
+
 class Differentiable:
     """`checked` are the places of the compared outputs among the flattened ones.
 

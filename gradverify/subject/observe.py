@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gradverify.subject.custody import Custody, Saves, Written, arguments, held, saved_tensors, written
-from gradverify.subject.differentiable import Differentiable, Gradients
+from gradverify.subject.differentiable import Differentiable, Gradients, copied
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.graph import Kept, RawReturn, function_classes, function_nodes, tapped
 from gradverify.subject.snapshot import Change, Snapshot
@@ -120,8 +120,7 @@ def observe_backward(subject: Subject, seen: ForwardSeen, function: Differentiab
         except UserCodeError as raised:
             error = raised
     damaged = tuple((seen.checked[i], before.difference(i)) for i in before.changed())
-    own = tuple(None if gradient is None else gradient.detach().clone() for gradient in gradients)      # backward may use its memory again
-    return BackwardSeen(cotangents, own, tuple(raw), direct, error, damaged, _put_back(subject, function, custody), saved.unpacked)
+    return BackwardSeen(cotangents, copied(gradients), tuple(raw), direct, error, damaged, _put_back(subject, function, custody), saved.unpacked)
 
 
 def kept(subject: Subject, called: Called, saves: Saves) -> Kept:
