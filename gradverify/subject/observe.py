@@ -120,7 +120,8 @@ def observe_backward(subject: Subject, seen: ForwardSeen, function: Differentiab
         except UserCodeError as raised:
             error = raised
     damaged = tuple((seen.checked[i], before.difference(i)) for i in before.changed())
-    return BackwardSeen(cotangents, copied(gradients), tuple(raw), direct, error, damaged, _put_back(subject, function, custody), saved.unpacked)
+    asked = tuple(before.value(i) for i in range(len(cotangents)))      # backward may have written into its own
+    return BackwardSeen(asked, copied(gradients), tuple(raw), direct, error, damaged, _put_back(subject, function, custody), saved.unpacked)
 
 
 def kept(subject: Subject, called: Called, saves: Saves) -> Kept:

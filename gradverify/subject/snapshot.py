@@ -18,9 +18,8 @@ class Snapshot:
         self._values = tuple(tensor.detach().clone() for tensor in tensors)
 
     def changed(self) -> tuple[int, ...]:
-        """Which of the tensors hold other numbers now; NaN equals NaN. One whose memory was given back holds none."""
-        both = enumerate(zip(self._tensors, self._values, strict=True))
-        return tuple(i for i, (now, then) in both if not _freed(now) and not same(now, then))
+        """Which of the tensors hold other numbers now; NaN equals NaN."""
+        return tuple(i for i, (now, then) in enumerate(zip(self._tensors, self._values, strict=True)) if not same(now, then))
 
     def value(self, index: int) -> Tensor:
         """What a tensor held then."""
@@ -41,9 +40,11 @@ def change(then: Tensor, now: Tensor) -> Change | None:
 
 
 def same(a: Tensor, b: Tensor) -> bool:
-    """Equal shape and numbers, NaN equal to NaN."""
+    """Equal shape and numbers, NaN equal to NaN. A tensor whose memory was given back holds no other numbers."""
     if a.shape != b.shape:
         return False
+    if _freed(a) or _freed(b):
+        return True
     a, b = a.detach(), b.detach()
     return bool(((a == b) | ((a != a) & (b != b))).all())
 
