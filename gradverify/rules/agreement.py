@@ -48,9 +48,13 @@ def clearly_differing(evidence: Evidence, argument: Argument, expected: Tensor |
 
 
 def differing_output(evidence: Evidence, place: int, expected: Tensor, seen: Tensor) -> Difference | None:
-    """Where an output differs from the one of the base call by more than rounding and than `nondeterminism` accepts. The shapes are equal."""
+    """Where an output differs from the one of the base call by more than rounding and than `nondeterminism` accepts. The shapes are equal.
+
+    A sum that cancels (of `layer_norm(x)`) is rounding of the inputs' size.
+    """
     a, b = flat_real(expected), flat_real(seen)
-    allowed = largest(a) * tolerance(evidence.precision) + evidence.settings.nondeterminism
+    rounding = DUST * evidence.precision * float(_finite(flat_all(evidence.subject.inputs)).norm())
+    allowed = largest(a) * tolerance(evidence.precision) + rounding + evidence.settings.nondeterminism
     return _worst(f"y{place}", expected, a, b, allowed)
 
 
@@ -90,6 +94,9 @@ def tolerance(unit: float) -> float:
 
 def dust(evidence: Evidence, x: Tensor) -> float:
     """The rounding of a gradient whose natural size is ‖v‖‖f‖/‖x‖: sums over softmax rows and norms are made of it."""
-    values = flat_all(evidence.outputs).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-    size = float(flat_real(x).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).norm())
+    values, size = _finite(flat_all(evidence.outputs)), float(_finite(flat_real(x)).norm())
     return DUST * evidence.precision * float(values.numel() ** 0.5 * values.norm()) / size if size else 0.0
+
+
+def _finite(values: Tensor) -> Tensor:
+    return values.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)

@@ -68,17 +68,15 @@ def _stale(evidence: Evidence, graph: Graph, place: int) -> Difference | None:
     """How a gradient differs when one input holds other numbers; the input and its version are put back."""
     arguments = zip(evidence.subject.arguments, graph.called.arguments, strict=True)
     written: Tensor = [x for argument, x in arguments if argument.differentiable][place]
-    before, version = written.detach().clone(), written._version
-    try:
-        with torch.no_grad():
+    before = written.detach().clone()
+    with torch.autograd.grad_mode._unsafe_preserve_version_counter(written):
+        try:
             written.detach().copy_(elsewhere(evidence.inputs[place]))
-        seen = evidence.function.gradients(graph, evidence.worked.cotangents, retain=evidence.repeats is not None)
-    except UserCodeError:
-        return None
-    finally:
-        with torch.no_grad():
+            seen = evidence.function.gradients(graph, evidence.worked.cotangents, retain=evidence.repeats is not None)
+        except UserCodeError:
+            return None
+        finally:
             written.detach().copy_(before)
-        torch._C._autograd._unsafe_set_version_counter((written,), (version,))
     triples = zip(evidence.inputs, evidence.worked.gradients, seen, strict=True)
     found = (differing(evidence, argument, first, now) for argument, first, now in triples)
     return next((difference for difference in found if difference is not None), None)
