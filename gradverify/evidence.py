@@ -25,15 +25,19 @@ from gradverify.oracles.literal import expected_gradients, weights
 from gradverify.oracles.reference import Reference, reference_gradients
 from gradverify.oracles.surrogate import Surrogate
 from gradverify.oracles.values import reference_values
-from gradverify.subject.differentiable import Differentiable, Gradients
+from gradverify.subject.custody import saved_tensors
+from gradverify.subject.differentiable import Differentiable, Gradients, Graph, Returned
 from gradverify.subject.draw import generator
 from gradverify.subject.expanded import expanded_call
-from gradverify.subject.observe import BackwardSeen, ForwardSeen, Saved, observe_backward, observe_forward
+from gradverify.subject.failure import UserCodeError
+from gradverify.subject.graph import RawReturn, Wrote, function_nodes, tapped, watched
+from gradverify.subject.observe import BackwardSeen, ForwardSeen, Saved, kept, observe_backward, observe_forward
 from gradverify.subject.snapshot import same
 from gradverify.subject.subject import Argument, Subject
 
 STEP = 1e-3     # of each element's size: a detached output that moves depends on the inputs
 MOVING = 0.1    # of the elements: a forward of which fewer move under such a step is flat
+REPEATS = 2     # further backwards of the base graph
 LOW, HIGH = 0.7, 1.4            # magnitudes of random cotangents: continuous and signed (method.md 3.1)
 
 
@@ -122,6 +126,45 @@ class Evidence:
         if self.backward.error is not None:
             raise self.backward.error
         return self.backward
+
+    @cached_property
+    def base(self) -> Graph:
+        """The graph of the base forward."""
+        return Graph(self.forward.leaves, self.forward.called)
+
+    @cached_property
+    def repeats(self) -> tuple[Returned, ...] | None:
+        """Further backwards of the base graph for the base cotangents; None where a graph serves one backward only."""
+        if not (self.worked.direct and self.function.reusable):
+            return None
+        try:
+            return tuple(Returned.now(self.function.gradients(self.base, self.worked.cotangents, retain=True)) for _ in range(REPEATS))
+        except UserCodeError:
+            return None
+
+    def usable(self) -> Graph:
+        """A graph for one more backward: the base graph, or that of a fresh forward. Raises UserCodeError (GV002)."""
+        return self.base if self.repeats is not None else self.function.graph(self.subject.leaves())
+
+    @cached_property
+    def for_ones(self) -> tuple[RawReturn, ...]:
+        """What backward returns for a cotangent of ones. Raises UserCodeError."""
+        graph, raw = self.usable(), list[RawReturn]()
+        saves = self.forward.saved if graph is self.base else saved_tensors(function_nodes(self.function.of(graph)))
+        with tapped(self.forward.classes, raw, kept(self.subject, graph.called, saves)):
+            self.function.gradients(graph, [torch.ones_like(y) for y in self.outputs], retain=True)
+        return tuple(raw)
+
+    @cached_property
+    def inner_writes(self) -> tuple[Wrote, ...]:
+        """What the Functions inside a callable or module write into their own arguments, seen in one more forward."""
+        inner = [cls for cls in self.forward.classes if cls is not self.subject.target.subject]
+        if not inner:
+            return ()
+        found = list[Wrote]()
+        with watched(inner, found):
+            self.subject.probe(self.subject.leaves())
+        return tuple(found)
 
     # ---- comparisons
     @cached_property

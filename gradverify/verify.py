@@ -21,12 +21,14 @@ from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Subject
 
 # Later ones rest on earlier ones: no Jacobian is judged after GV201, and what remains open is said last.
-ORDER = ("GV008", "GV006", "GV205", "GV216", "GV212", "GV217", "GV221", "GV202", "GV224", "GV201", "GV107", "GV106", "GV105", "GV101", "GV111",
+ORDER = ("GV008", "GV006", "GV205", "GV216", "GV212", "GV217", "GV221", "GV202", "GV203", "GV204", "GV219",
+         "GV224", "GV201", "GV213", "GV207", "GV220", "GV208", "GV218", "GV215", "GV214", "GV107", "GV106", "GV105", "GV101", "GV111",
          "GV102", "GV103", "GV104", "GV114", "GV222", "GV009", "GV007")
 STOPPING = frozenset({"GV001", "GV002", "GV003", "GV006", "GV008"})      # after these nothing more can be said of the check
 EXPLAINING = frozenset({"GV212", "GV217", "GV221"})     # why the engine refused what backward returned
-SPECIFIC = (("GV002", "GV003", "GV006"), ("GV205", "GV206"), ("GV212",), ("GV102", "GV103"), ("GV201",), ("GV202", "GV203", "GV204"), ("GV207",),
-            ("GV208",), ("GV209", "GV210", "GV211"), ("GV104",), ("GV107", "GV106"), ("GV101", "GV111"))    # command-line.md, most to least
+SPECIFIC = (("GV002", "GV003", "GV006"), ("GV205", "GV206"), ("GV212",), ("GV102", "GV103"), ("GV201",), ("GV202", "GV203", "GV204"), ("GV213",),
+            ("GV207",), ("GV220",), ("GV208",), ("GV218",), ("GV209", "GV210", "GV211"), ("GV104",), ("GV107", "GV106"),
+            ("GV101", "GV111", "GV114"))    # from most to least
 EVERY_ELEMENT = "every element of the Jacobian is compared"
 FIXED_STEP = "every element is compared under one fixed step, torch.autograd.gradcheck's own rule, which has no error bar"
 MISSES = "errors below the tolerance, which is printed for every pass; everything that shows at other inputs only"

@@ -11,8 +11,11 @@ from gradverify.model.result import Comparison, Entry, ErrorMap, Finding, Outcom
 from gradverify.numerics.columns.tally import Outcome as Seen
 from gradverify.numerics.columns.tally import Pair, Worst
 from gradverify.numerics.flat import place
+from gradverify.subject.snapshot import Change
 from gradverify.subject.subject import Argument
 
+RANDOM = "the forward is not deterministic"
+NO_FUNCTION = "no custom Function is in the graph"
 _OPEN = (Seen.UNDECIDED, Seen.JUMP, Seen.STAIRCASE)
 _NAMES: Mapping[Seen, Outcome] = {
     Seen.PASS: "pass", Seen.MISMATCH: "mismatch", Seen.KINK: "kink", Seen.JUMP: "jump", Seen.STAIRCASE: "staircase", Seen.UNDECIDED: "undecided",
@@ -58,7 +61,7 @@ def element_name(name: str, x: Tensor, coordinate: int) -> str:
 def unjudged(found: frozenset[str]) -> str | None:
     """Why the Jacobian cannot be judged after what was found; None where it can."""
     if "GV205" in found:
-        return "the forward is not deterministic"
+        return RANDOM
     return "backward is not linear" if "GV201" in found else None
 
 
@@ -91,3 +94,11 @@ def differs(code: str, argument: Argument, output: int | None, y: Tensor | None,
     verb = "differs" if wrong == 1 else "differ"
     message = f"{share} of {what} {verb} from {against}; worst at {where}: analytic {worst.analytic:.6g}, {theirs} {worst.numeric:.6g}"
     return Finding(code, message, input=argument.name, output=output, hint=hint)
+
+
+def changed(name: str, tensor: Tensor, change: Change | None) -> str:
+    """": x[0,1] was 2 before, 1 after": the first changed element of a tensor; nothing where it is complex."""
+    if change is None:
+        return ""
+    coordinate, before, after = change
+    return f": {element_name(name, tensor, coordinate) or 'it'} was {before:.6g} before, {after:.6g} after"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -46,6 +47,15 @@ class Argument:
         return isinstance(self.value, Tensor)
 
 
+@dataclass(frozen=True, slots=True)
+class Called:
+    """One forward: the arguments as the function got them, the buffers lent to a module, the flattened outputs (pytree leaves)."""
+
+    arguments: tuple[Any, ...]
+    buffers: Mapping[str, Tensor]
+    outputs: tuple[Any, ...]
+
+
 class Subject:
     """`positions`: the arguments as the function takes them, one each, but the elements of a list together; `output_names`: of the flattened
     outputs, known after the first forward; `writes` is set once the function was seen to write into an input: from then on every call gets
@@ -80,19 +90,30 @@ class Subject:
 
     def forward(self, inputs: Sequence[Tensor]) -> list[Any]:
         """The flattened outputs (pytree leaves) with gradients on, the inputs laid out as the spec says. Raises UserCodeError (GV002)."""
+        return list(self.called(inputs).outputs)
+
+    def called(self, inputs: Sequence[Tensor], mode: Callable[[], AbstractContextManager[Any]] = torch.enable_grad) -> Called:
+        """One forward under a grad mode, with everything that was handed to it. Raises UserCodeError (GV002)."""
         self.calls = replace(self.calls, forward=self.calls.forward + 1)
-        values = self._arguments(inputs)
-        self.reseed()
-        with blamed("GV002", "forward"), torch.enable_grad():
-            returned = self._call(values)
-            self.output_names = self.output_names or names(returned)
-            return flattened(returned)
+        with mode():
+            values = self._arguments(inputs)
+            buffers = self._buffers()
+            self.reseed()
+            with blamed("GV002", "forward"):
+                returned = self._call(values, buffers)
+                self.output_names = self.output_names or names(returned)
+                outputs = flattened(returned)
+        return Called(tuple(values), buffers, tuple(outputs))
 
     def probe(self, inputs: Sequence[Tensor]) -> list[Any]:
-        """`forward`, and notices a function that refuses leaves because it writes into its inputs."""
+        """`forward`, and notices a function that refuses leaves."""
+        return list(self.probed(inputs).outputs)
+
+    def probed(self, inputs: Sequence[Tensor]) -> Called:
+        """`called`, and notices a function that refuses leaves because it writes into its inputs."""
         before = [x.detach().clone() for x in inputs]
         try:
-            return self.forward(inputs)
+            return self.called(inputs)
         except UserCodeError as error:
             if self.writes or LEAF_WRITTEN not in error.message:
                 raise
@@ -100,7 +121,7 @@ class Subject:
         with torch.no_grad():
             for x, value in zip(inputs, before, strict=True):
                 x.copy_(value)      # it had written before it was refused
-        return self.forward(inputs)
+        return self.called(inputs)
 
     def counted_backward(self) -> None:
         """Called before every backward."""
@@ -124,13 +145,16 @@ class Subject:
             values = [value.clone() if isinstance(value, Tensor) else value for value in values]
         return [laid(value, argument.layout) if argument.is_tensor else value for value, argument in zip(values, self.arguments, strict=True)]
 
-    def _call(self, values: Sequence[Any]) -> Any:
+    def _buffers(self) -> dict[str, Tensor]:
+        """Fresh clones of a module's buffers."""
+        return {name: buffer.clone() for name, buffer in self.target.subject.named_buffers()} if self.target.kind == "module" else {}
+
+    def _call(self, values: Sequence[Any], buffers: Mapping[str, Tensor]) -> Any:
         given = self.positional(values)
         if self.target.kind != "module":
             return self.target.call(*given, **_own(self.kwargs))
         module = self.target.subject
         own = self.parameters(values)
-        buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
         return torch.func.functional_call(module, {**own, **buffers}, tuple(given), _own(self.kwargs))
 
     def positional(self, values: Sequence[Any]) -> list[Any]:
@@ -153,7 +177,9 @@ def _positions(arguments: Sequence[Argument]) -> tuple[tuple[Argument, ...], ...
 
 
 def _own(value: Any) -> Any:
-    """Lists and mappings of a spec anew for each call, so that none sees what another one did to them."""
+    """Lists and mappings of a spec anew for each call, so that none sees what another one did to them; tensors without a call's graph."""
+    if isinstance(value, Tensor):
+        return value.detach()       # one that a function writes its result into becomes part of its graph
     if type(value) is list:
         return [_own(item) for item in value]
     return {key: _own(item) for key, item in value.items()} if type(value) is dict else value
