@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
 
 from gradverify.numerics.columns.survey import Survey
-from gradverify.numerics.pattern import NOBODY, ColumnGroups, Pattern, column_groups
+from gradverify.numerics.pattern import NOBODY, Pattern, column_groups
 from gradverify.numerics.point import Point
-from gradverify.numerics.reduction import by_column, coordinates, held, moves, paired, pull_back, signed
+from gradverify.numerics.reduction import gather, held, moves, paired, pull_back, signed
 from gradverify.numerics.rungs import Array, Index, Mask, Z, nonzero, step
 from gradverify.numerics.screen import (
     COARSER, Judged, Known, Reading, Screen, Screened, Stage, Strays, judged, linear_reading, plan, reachable, reading, reduced, sharpness,
@@ -43,20 +44,26 @@ def check_columns(
         w = np.array([np.concatenate([*probe, np.zeros(0)]) for probe in weights])
         pairs: list[Screened] = []
         for t in range(len(point.buffers)):
-            own = np.array([[by_column(point, t, g[t]) for g in probe] for probe in gradients])
+            per_column = gather(point, t)
+            own = np.array([[per_column(g[t]) for g in probe] for probe in gradients])
             pairs += _Tensor(known, t, paired(point, t, patterns[t]), w, own, bool(linear and linear[t]), generator).screened()
     return Screen(tuple(pairs), point.forward - before[0], point.backward - before[1])
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Members [m] (columns within the tensor), the outputs [e] that they own, whose each is [e] (place in members), and all others."""
+    """Members [m] (columns within the tensor), the outputs [e] that they own, whose each is (place in members, [e]), and all others [M].
+
+    `parts`: the ranges of e that lie in each output tensor. `w`: the cotangents there [K, e].
+    """
 
     number: int
     members: Index
     outputs: Index
     place: Index
     unowned: Mask
+    parts: tuple[slice, ...]
+    w: Array
 
 
 class _Tensor:
@@ -66,13 +73,15 @@ class _Tensor:
                  generator: torch.Generator) -> None:
         self.known, self.point, self.tensor, self.w = known, known.point, tensor, w
         self.columns = self.point.columns.of(tensor)
+        self.still, self.noise = known.still, known.noise
         n, m, outputs = len(self.columns), len(self.point.f0), len(self.point.parts)
         self.move = moves(self.point, self.columns, signed(n, generator))
         self.analytic = np.where(self.move == 0, 0.0, analytic * self.move)
         self.groups = column_groups(patterns)
-        self.colour = _colours(self.groups, coordinates(self.point, tensor))
+        places = gather(self.point, tensor).place
+        self.colour = np.asarray(self.groups.colour()[places])
         self.place = np.full(patterns[0].size, NOBODY)
-        self.place[coordinates(self.point, tensor)] = np.arange(n)
+        self.place[places] = np.arange(n)
         self.reach, self.alive, self.unknown = np.zeros(m), np.zeros(m, bool), np.zeros((outputs, n), bool)
         self.square, self.variance = np.zeros((outputs, n)), np.zeros((len(w), outputs, n))
         self.strays = [Strays() for _ in self.point.parts]
@@ -138,12 +147,14 @@ class _Tensor:
         position[members] = np.arange(len(members))
         place = position[local]
         outputs = np.flatnonzero(place >= 0)
-        return _Group(number, members, outputs, place[outputs], (owner < 0))
+        ends = np.searchsorted(outputs, [p.start for p in self.point.parts] + [len(self.point.f0)]).tolist()
+        parts = tuple(slice(a, b) for a, b in pairwise(ends))
+        return _Group(number, members, outputs, place[outputs], owner < 0, parts, self.w[:, outputs])
 
     def _take(self, group: _Group, rungs: Stage, samples: Array, first: bool) -> None:
         """The samples of one group, 2 calls a rung."""
         if first:
-            self._sums(group, self.known.noise**2, self.variance, group.members)
+            self._sums(group, self.noise**2, self.variance)
         stray = np.zeros(len(self.point.f0), bool)
         for r, k in enumerate(rungs):
             for side, sign in enumerate((1.0, -1.0)):
@@ -151,35 +162,36 @@ class _Tensor:
                 if taken is None:
                     continue
                 change, stretch = taken
-                for o, (own, outputs) in enumerate(self._parts(group)):
-                    for probe, w in enumerate(self.w):
-                        total = np.bincount(group.place[own], w[outputs] * change[outputs], len(group.members))
-                        samples[o, side, r, probe, group.members] = total * stretch
-                stray |= self._leaves(group, change)
+                samples[:, side, r, :, group.members] = self._reduced(group, change[group.outputs]) * stretch[:, None, None]
+                if first:
+                    stray |= self._leaves(group, change)
                 if first and (r, side) == (0, 0):
                     self._learn(group, change, step(1.0, k))
-        self._add_strays(group.number, np.flatnonzero(stray & first))
+        self._add_strays(group.number, np.flatnonzero(stray))
+
+    def _reduced(self, group: _Group, change: Array) -> Array:
+        """Σ w·change of what each member owns [m, outputs, K]."""
+        total = np.empty((len(group.members), len(group.parts), len(self.w)))
+        for o, own in enumerate(group.parts):
+            for probe, w in enumerate(group.w):
+                total[:, o, probe] = np.bincount(group.place[own], w[own] * change[own], len(group.members))
+        return total
 
     def _moved(self, group: _Group, t: float) -> tuple[Array, Array] | None:
         """Changes [M] of all outputs, and the factor [m] that brings each member's change from the realised step to the nominal one."""
-        columns, c = self.columns[group.members], self.point.columns
-        to = c.cast(c.x[columns] + t * self.move[group.members], columns)
+        columns, move, c = self.columns[group.members], t * self.move[group.members], self.point.columns
+        to = c.cast(c.x[columns] + move, columns)
         realised = to - c.x[columns]
-        if not (realised != 0).any():
+        if not realised.any():
             return None
-        stretch = np.where(realised != 0, t * self.move[group.members] / np.where(realised != 0, realised, 1.0), np.nan)
-        return self.known.changes(self.point.moved_all(columns, to)), stretch
+        return self.known.changes(self.point.moved_all(columns, to)), np.where(realised != 0, move / realised, np.nan)
 
-    def _parts(self, group: _Group) -> list[tuple[slice, Index]]:
-        """For each output tensor, which of the group's outputs lie in it."""
-        ends = np.searchsorted(group.outputs, [p.start for p in self.point.parts] + [len(self.point.f0)])
-        return [(slice(a, b), group.outputs[a:b]) for a, b in zip(ends[:-1], ends[1:], strict=True)]
-
-    def _sums(self, group: _Group, squares: Array, into: Array, members: Index) -> None:
+    def _sums(self, group: _Group, squares: Array, into: Array) -> None:
         """Adds Σ w²·squares of what each member owns to `into` [probes, outputs, n]."""
-        for o, (own, outputs) in enumerate(self._parts(group)):
-            for probe, w in enumerate(self.w):
-                into[probe, o, members] += np.bincount(group.place[own], w[outputs] ** 2 * squares[outputs], len(members))
+        for o, own in enumerate(group.parts):
+            for probe, w in enumerate(group.w):
+                total = np.bincount(group.place[own], w[own] ** 2 * squares[group.outputs[own]], len(group.members))
+                into[probe, o, group.members] += total
 
     # ---- what a first pass learns
     def _learn(self, group: _Group, change: Array, h: float) -> None:
@@ -188,16 +200,16 @@ class _Tensor:
         entry = np.abs(np.nan_to_num(change[outputs])) / h
         mine = np.abs(self.move[group.members] / self.point.columns.scale[self.columns[group.members]])[group.place]
         self.reach[outputs] = np.maximum(self.reach[outputs], entry / mine)
-        self.alive[outputs] |= entry * h > ALIVE * self.known.noise[outputs]
+        self.alive[outputs] |= entry * h > ALIVE * self.noise[outputs]
         missing = np.isnan(self.point.f0[outputs])
-        for o, (own, inside) in enumerate(self._parts(group)):
+        for o, own in enumerate(group.parts):
             place, count = group.place[own], len(group.members)
-            self.square[o, group.members] = np.bincount(place, (self.w[0][inside] * entry[own]) ** 2, count)
+            self.square[o, group.members] = np.bincount(place, (group.w[0][own] * entry[own]) ** 2, count)
             self.unknown[o, group.members] = np.bincount(place, missing[own], count) > 0
 
     def _leaves(self, group: _Group, change: Array) -> Mask:
         """Outputs [M] that nobody owns and that moved all the same; none where f has no value at all."""
-        moved = group.unowned & ~(np.abs(change) <= self.known.still) & ~np.isnan(self.point.f0)
+        moved = group.unowned & ~(np.abs(change) <= self.still) & ~np.isnan(self.point.f0)
         return np.asarray(moved & ~np.isnan(change).all())
 
     def _add_strays(self, group: int, found: Index) -> None:
@@ -211,9 +223,5 @@ class _Tensor:
         squares = self.known.floors(self.reach, self.alive) ** 2
         total = np.zeros((len(self.w), len(self.point.parts), len(self.columns)))
         for group in self._groups(np.arange(len(self.columns))):
-            self._sums(group, squares, total, group.members)
+            self._sums(group, squares, total)
         return np.asarray(total.max(0))
-
-
-def _colours(groups: ColumnGroups, place: Index) -> Index:
-    return np.asarray(groups.colour()[place])
