@@ -27,9 +27,9 @@ PROBES = 3  # see an error of 100·tol of a block's norm with probability 1 − 
 
 def check_blocks(
     point: Point, survey: Survey, patterns: Sequence[Sequence[Pattern]], generator: torch.Generator, *, relative: float | None = None,
-    probes: int = PROBES,
+    probes: int = PROBES, only: Sequence[int] | None = None,
 ) -> Screen:
-    """Screens every independent block of every (input, output) pair. `patterns`: by input tensor, then output tensor.
+    """Screens every independent block of every (input, output) pair. `patterns`: by input tensor, then output tensor; `only` these inputs.
 
     6·`probes` forward calls an input tensor, `probes` backward calls an output tensor, one more where outputs depend on nothing; more only
     along directions that the first rungs left open. Raises what the backward raises.
@@ -41,10 +41,10 @@ def check_blocks(
         gradients = [[pull_back(point, o, w) for o, w in enumerate(probe)] for probe in weights]
         dead = [_dead(point, o, weights[0][o], [own[o] for own in shapes]) for o in range(len(point.parts))]
         pairs: list[Screened] = []
-        for t, own in enumerate(shapes):
+        for t in range(len(shapes)) if only is None else only:
             per_column = gather(point, t)
             analytic = [np.array([per_column(g[o][t]) for g in gradients]) for o in range(len(point.parts))]
-            lines = _Tensor(known, t, [np.array([w[o] for w in weights]) for o in range(len(point.parts))], own, generator)
+            lines = _Tensor(known, t, [np.array([w[o] for w in weights]) for o in range(len(point.parts))], shapes[t], generator)
             pairs += lines.screened(analytic, [strays[t] for strays in dead])
     return Screen(tuple(pairs), point.forward - before[0], point.backward - before[1])
 

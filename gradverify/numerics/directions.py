@@ -61,25 +61,26 @@ def directions(point: Point, tensor: int, probes: int, generator: torch.Generato
 
 def check_rows(
     point: Point, survey: Survey, patterns: Sequence[Sequence[Pattern]], generator: torch.Generator, *, relative: float | None = None,
-    probes: int = PROBES,
+    probes: int = PROBES, only: Sequence[int] | None = None,
 ) -> Screen:
-    """Screens every output of every (input, output) pair. `patterns`: by input tensor, then output tensor.
+    """Screens every output of every (input, output) pair. `patterns`: by input tensor, then output tensor; `only` these inputs.
 
     One backward a row group (inputs with the same groups share it), 6·`probes` forward calls an input tensor; more only along directions
     that the first rungs left open. Raises what the backward raises.
     """
     before, known = (point.forward, point.backward), Known(point, survey, relative)
-    tensors = range(len(point.buffers))
+    tensors = list(range(len(point.buffers))) if only is None else list(only)
     with np.errstate(all="ignore"):
         along = [directions(point, t, probes, generator) for t in tensors]
         shapes = [paired(point, t, patterns[t]) for t in tensors]
         rows = [[Rows(point, t, part, d.moves) for part in point.parts] for t, d in zip(tensors, along, strict=True)]
+        each = range(len(tensors))
         for o, part in enumerate(point.parts):
             w = held(point, o, signed(part.stop - part.start, generator))
-            grouped = [row_groups(shapes[t][o]) for t in tensors]
+            grouped = [row_groups(shape[o]) for shape in shapes]
             for groups, sharing in _shared(grouped):
-                _pull_groups(point, o, w, groups, [(grouped[t], rows[t][o]) for t in sharing])
-        pairs = [pair for t in tensors for pair in _screened(known, t, along[t], rows[t], shapes[t])]
+                _pull_groups(point, o, w, groups, [(grouped[n], rows[n][o]) for n in sharing])
+        pairs = [pair for n in each for pair in _screened(known, tensors[n], along[n], rows[n], shapes[n])]
     return Screen(tuple(pairs), point.forward - before[0], point.backward - before[1])
 
 
@@ -94,10 +95,15 @@ class Rows:
         self._scale = point.columns.scale[self.gather.columns]
         self._finite = bool(np.isfinite(point.f0).all() and np.isfinite(point.x).all())
 
-    def add(self, group: int, owner: Index, gradient: Tensor, w: Array) -> None:
-        """One backward with weights w [m]; `owner` [coordinates]: the output of the group that depends on each."""
+    def add(self, group: int, members: Index, owner: Index, gradient: Tensor, w: Array) -> None:
+        """One backward with weights w [m]; `owner` [coordinates]: the output, of the group's members, that depends on each."""
         self._find_strays(group, owner, gradient)
         of = owner[self.gather.place]
+        if len(members) == 1:  # of a dense function all groups are: without sorting by row
+            entry = np.where((of >= 0) & self._moves, self.gather(gradient) / w[members[0]], 0.0)
+            self.value[:, members[0]] += self._move @ entry
+            self.square[members[0]] += np.sum((entry * self._scale) ** 2)
+            return
         own = np.flatnonzero((of >= 0) & self._moves)
         rows, entry = of[own], self.gather(gradient)[own] / w[of[own]]
         for k, move in enumerate(self._move):
@@ -119,7 +125,7 @@ class Rows:
 
 
 def _shared(groups: Sequence[RowGroups]) -> list[tuple[RowGroups, list[int]]]:
-    """Distinct groupings of one tensor's outputs, and the inputs that share each: one backward serves them all."""
+    """Distinct groupings of one tensor's outputs, and the (places of) inputs that share each: one backward serves them all."""
     found: list[tuple[RowGroups, list[int]]] = []
     for t, own in enumerate(groups):
         same = next((users for other, users in found if np.array_equal(other.group, own.group)), None)
@@ -139,7 +145,7 @@ def _pull_groups(point: Point, output: int, w: Array, groups: RowGroups, users: 
         cotangent[members] = w[members]
         gradients = pull_back(point, output, cotangent)
         for own, rows in users:
-            rows.add(group, own.owner(group), gradients[rows.tensor], known)
+            rows.add(group, members, own.owner(group), gradients[rows.tensor], known)
 
 
 def _screened(known: Known, tensor: int, along: Directions, rows: Sequence[Rows], patterns: Sequence[Pattern]) -> list[Screened]:

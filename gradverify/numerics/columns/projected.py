@@ -30,9 +30,9 @@ ALIVE = 3 * Z  # standard deviations of noise: an entry that moves its output
 
 def check_columns(
     point: Point, survey: Survey, patterns: Sequence[Sequence[Pattern]], generator: torch.Generator, *, linear: Sequence[bool] | None = None,
-    relative: float | None = None, probes: int = PROBES,
+    relative: float | None = None, probes: int = PROBES, only: Sequence[int] | None = None,
 ) -> Screen:
-    """Screens every column of every (input, output) pair. `patterns`: by input tensor, then output tensor.
+    """Screens every column of every (input, output) pair. `patterns`: by input tensor, then output tensor; `only` these inputs.
 
     6·column groups forward calls (2 where `linear` says that f is linear in the input), `probes` backward calls an output tensor; more
     only for groups with columns that the first rungs left open. Raises what the backward raises.
@@ -43,7 +43,7 @@ def check_columns(
         gradients = [[pull_back(point, o, w) for o, w in enumerate(probe)] for probe in weights]
         w = np.array([np.concatenate([*probe, np.zeros(0)]) for probe in weights])
         pairs: list[Screened] = []
-        for t in range(len(point.buffers)):
+        for t in range(len(point.buffers)) if only is None else only:
             per_column = gather(point, t)
             own = np.array([[per_column(g[t]) for g in probe] for probe in gradients])
             pairs += _Tensor(known, t, paired(point, t, patterns[t]), w, own, bool(linear and linear[t]), generator).screened()
