@@ -20,7 +20,7 @@ from gradverify.numerics.point import Point
 from gradverify.numerics.reduction import gather, held, moves, paired, pull_back, signed
 from gradverify.numerics.rungs import Array, Index, Mask, Z, nonzero, step
 from gradverify.numerics.screen import (
-    COARSER, Judged, Known, Reading, Screen, Screened, Stage, Strays, judged, linear_reading, plan, reachable, reading, reduced, sharpness,
+    COARSER, Judged, Known, Reading, Screen, Screened, Stage, Strays, judged, linear_reading, passes, plan, reachable, reading, reduced, sharpness,
 )
 
 PROBES = 2  # cotangents: what hides from one by chance does not hide from both
@@ -54,14 +54,15 @@ def check_columns(
 class _Group:
     """Members [m] (columns within the tensor), the outputs [e] that they own, whose each is (place in members, [e]), and all others [M].
 
-    `parts`: the ranges of e that lie in each output tensor. `w`: the cotangents there [K, e].
+    `parts`: the ranges of e that lie in each output tensor. `w`: the cotangents there [K, e]. Where members own all outputs, the usual
+    case and the largest, nothing is copied: `outputs` is then a slice.
     """
 
     number: int
     members: Index
-    outputs: Index
+    outputs: Index | slice
     place: Index
-    unowned: Mask
+    unowned: Mask | None
     parts: tuple[slice, ...]
     w: Array
 
@@ -78,27 +79,31 @@ class _Tensor:
         self.move = moves(self.point, self.columns, signed(n, generator))
         self.analytic = np.where(self.move == 0, 0.0, analytic * self.move)
         self.groups = column_groups(patterns)
-        places = gather(self.point, tensor).place
-        self.colour = np.asarray(self.groups.colour()[places])
-        self.place = np.full(patterns[0].size, NOBODY)
-        self.place[places] = np.arange(n)
+        self.place, self.size = gather(self.point, tensor).place, patterns[0].size
+        self.colour = np.asarray(self.groups.colour()[self.place])
+        self.missing = np.isnan(self.point.f0)
         self.reach, self.alive, self.unknown = np.zeros(m), np.zeros(m, bool), np.zeros((outputs, n), bool)
         self.square, self.variance = np.zeros((outputs, n)), np.zeros((len(w), outputs, n))
         self.strays = [Strays() for _ in self.point.parts]
         self.plan = plan(known, tensor).assuming(LINEAR) if linear else plan(known, tensor)
 
     def screened(self) -> list[Screened]:
-        """One pair an output tensor."""
-        n, probes, start = len(self.columns), len(self.w), self.plan.start
+        """One pair an output tensor. Floors take a pass over the groups: they are asked for where a column needs one."""
+        n, probes, start, outputs = len(self.columns), len(self.w), self.plan.start, range(len(self.point.parts))
         samples = self._samples(np.arange(n), start, first=True)
         first = [self._read(o, own.reshape(2, len(start), -1), start, np.arange(probes * n)) for o, own in enumerate(samples)]
-        floor = np.sqrt(self._floors()) * np.abs(self.move) / self.point.columns.size[self.columns]
-        return [self._pair(o, first[o], np.tile(floor[o], probes), n) for o in range(len(self.point.parts))]
+        without = [self.known.allowed_in(self.tensor, o, self._norm(o), np.zeros(probes * n)) for o in outputs]
+        clear = [passes(self.analytic[:, o].ravel(), first[o], without[o]).reshape(probes, n).all(0) for o in outputs]
+        floor = self._floors(np.flatnonzero(~np.all(clear, 0))) if outputs else np.zeros((0, n))
+        return [self._pair(o, first[o], np.tile(floor[o], probes), n) for o in outputs]
+
+    def _norm(self, o: int) -> Array:
+        """Of each column, once a probe [probes · n]."""
+        return np.tile(np.maximum(np.sqrt(self.square[o]), np.abs(self.analytic[:, o]).max(0)), len(self.w))
 
     def _pair(self, o: int, first: Reading, floor: Array, n: int) -> Screened:
         a, probes = self.analytic[:, o].ravel(), len(self.w)
-        norm = np.maximum(np.tile(np.sqrt(self.square[o]), probes), np.tile(np.abs(self.analytic[:, o]).max(0), probes))
-        allowed = self.known.allowed_in(self.tensor, o, norm, floor)
+        allowed = self.known.allowed_in(self.tensor, o, self._norm(o), floor)
         result = judged(a, first, allowed, self.plan, lambda i, rungs: self._again(o, i, rungs))
         left_out = self.move == 0
         bad = ~result.passed.reshape(probes, n).all(0) | self.unknown[o] | self.known.asleep(self.tensor, o)
@@ -142,10 +147,11 @@ class _Tensor:
 
     def _group(self, number: int, members: Index) -> _Group:
         owner = self.groups.owner(number)
-        local = np.where(owner >= 0, self.place[owner], NOBODY)
-        position = np.full(len(self.columns) + 1, NOBODY)  # the last one answers for NOBODY
-        position[members] = np.arange(len(members))
-        place = position[local]
+        position = np.full(self.size + 1, NOBODY)  # the last one answers for NOBODY
+        position[self.place[members]] = np.arange(len(members))
+        place = position[owner]
+        if (place >= 0).all():
+            return _Group(number, members, slice(None), place, None, tuple(self.point.parts), self.w)
         outputs = np.flatnonzero(place >= 0)
         ends = np.searchsorted(outputs, [p.start for p in self.point.parts] + [len(self.point.f0)]).tolist()
         parts = tuple(slice(a, b) for a, b in pairwise(ends))
@@ -155,7 +161,7 @@ class _Tensor:
         """The samples of one group, 2 calls a rung."""
         if first:
             self._sums(group, self.noise**2, self.variance)
-        stray = np.zeros(len(self.point.f0), bool)
+        stray = np.zeros(0 if group.unowned is None else len(self.point.f0), bool)
         for r, k in enumerate(rungs):
             for side, sign in enumerate((1.0, -1.0)):
                 taken = self._moved(group, sign * step(1.0, k))
@@ -163,8 +169,8 @@ class _Tensor:
                     continue
                 change, stretch = taken
                 samples[:, side, r, :, group.members] = self._reduced(group, change[group.outputs]) * stretch[:, None, None]
-                if first:
-                    stray |= self._leaves(group, change)
+                if first and group.unowned is not None:
+                    stray |= self._leaves(group.unowned, change)
                 if first and (r, side) == (0, 0):
                     self._learn(group, change, step(1.0, k))
         self._add_strays(group.number, np.flatnonzero(stray))
@@ -190,26 +196,24 @@ class _Tensor:
         """Adds Σ w²·squares of what each member owns to `into` [probes, outputs, n]."""
         for o, own in enumerate(group.parts):
             for probe, w in enumerate(group.w):
-                total = np.bincount(group.place[own], w[own] ** 2 * squares[group.outputs[own]], len(group.members))
+                total = np.bincount(group.place[own], w[own] ** 2 * squares[group.outputs][own], len(group.members))
                 into[probe, o, group.members] += total
 
     # ---- what a first pass learns
     def _learn(self, group: _Group, change: Array, h: float) -> None:
         """Norms of columns, reaches of outputs, and columns whose outputs have no value at x."""
-        outputs = group.outputs
-        entry = np.abs(np.nan_to_num(change[outputs])) / h
-        mine = np.abs(self.move[group.members] / self.point.columns.scale[self.columns[group.members]])[group.place]
-        self.reach[outputs] = np.maximum(self.reach[outputs], entry / mine)
-        self.alive[outputs] |= entry * h > ALIVE * self.noise[outputs]
-        missing = np.isnan(self.point.f0[outputs])
+        size = np.abs(change[group.outputs]) / h
+        self.reach[group.outputs] = np.fmax(self.reach[group.outputs], size)
+        self.alive[group.outputs] |= size * h > ALIVE * self.noise[group.outputs]
         for o, own in enumerate(group.parts):
-            place, count = group.place[own], len(group.members)
-            self.square[o, group.members] = np.bincount(place, (group.w[0][own] * entry[own]) ** 2, count)
-            self.unknown[o, group.members] = np.bincount(place, missing[own], count) > 0
+            self.square[o, group.members] = np.bincount(group.place[own], (group.w[0][own] * size[own]) ** 2, len(group.members))
+            if self.missing.any():
+                missing = np.bincount(group.place[own], self.missing[group.outputs][own], len(group.members))
+                self.unknown[o, group.members] = missing > 0
 
-    def _leaves(self, group: _Group, change: Array) -> Mask:
+    def _leaves(self, unowned: Mask, change: Array) -> Mask:
         """Outputs [M] that nobody owns and that moved all the same; none where f has no value at all."""
-        moved = group.unowned & ~(np.abs(change) <= self.still) & ~np.isnan(self.point.f0)
+        moved = unowned & ~(np.abs(change) <= self.still) & ~self.missing
         return np.asarray(moved & ~np.isnan(change).all())
 
     def _add_strays(self, group: int, found: Index) -> None:
@@ -218,10 +222,10 @@ class _Tensor:
             if inside.size:
                 strays.add(group, inside)
 
-    def _floors(self) -> Array:
-        """Σ (w·c·unit)² of the outputs that each column owns [outputs, n]: what its floor is the root of."""
+    def _floors(self, columns: Index) -> Array:
+        """The floor [outputs, n] of these columns, from Σ (w·c·unit)² of the outputs that each owns; 0 elsewhere."""
         squares = self.known.floors(self.reach, self.alive) ** 2
         total = np.zeros((len(self.w), len(self.point.parts), len(self.columns)))
-        for group in self._groups(np.arange(len(self.columns))):
+        for group in self._groups(columns):
             self._sums(group, squares, total)
-        return np.asarray(total.max(0))
+        return np.asarray(np.sqrt(total.max(0)) * np.abs(self.move) / self.point.columns.size[self.columns])
