@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from gradverify.model.case import Settings
+from gradverify.numerics.columns.choose import Choice
 from gradverify.numerics.columns.tally import Outcome, Pair, Tally
+from gradverify.numerics.comparison import Watch
 from gradverify.numerics.exact import add_exact, dust
 from gradverify.numerics.flat import numbers
 from gradverify.numerics.noise import Bits
@@ -32,8 +34,8 @@ LOW, HIGH = 0.7, 1.4            # magnitudes of random cotangents: continuous an
 class Evidence:
     """Measurements of a subject. Properties raise UserCodeError where the user's code raises."""
 
-    def __init__(self, subject: Subject) -> None:
-        self.subject = subject
+    def __init__(self, subject: Subject, watch: Watch | None = None) -> None:
+        self.subject, self.watch = subject, watch
         self._saved = Saved()
 
     @property
@@ -107,7 +109,13 @@ class Evidence:
     def jacobian(self) -> Jacobian:
         """Backward against finite differences."""
         wishes = Wishes(tuple(argument.domain for argument in self.inputs), tuple(argument.symmetric for argument in self.inputs))
-        return jacobian(self.function, self.settings, wishes)
+        return jacobian(self.function, self.settings, wishes, self.watch)
+
+    @property
+    def choice(self) -> Choice | None:
+        """How the Jacobian was compared; None where it was not, or under a fixed step."""
+        found: Jacobian | None = self.__dict__.get("jacobian")
+        return found.choice if found else None
 
     @cached_property
     def reference(self) -> Reference:

@@ -14,6 +14,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.case import Case, Settings
 from gradverify.model.codec import to_json
 from gradverify.model.result import CaseResult, Comparison, Finding, FunctionInfo, InputInfo, OutputInfo, RuleRun, Verdict
+from gradverify.numerics.columns.choose import Mode
 from gradverify.rules.catalogue import RuleInfo, rules
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Subject
@@ -25,7 +26,7 @@ STOPPING = frozenset({"GV001", "GV002", "GV003", "GV006", "GV008"})      # after
 EXPLAINING = frozenset({"GV212", "GV217", "GV221"})     # why the engine refused what backward returned
 SPECIFIC = (("GV002", "GV003", "GV006"), ("GV205", "GV206"), ("GV212",), ("GV102", "GV103"), ("GV201",), ("GV202", "GV203", "GV204"), ("GV207",),
             ("GV208",), ("GV209", "GV210", "GV211"), ("GV104",), ("GV107", "GV106"), ("GV101", "GV111"))    # command-line.md, most to least
-EVERY_ELEMENT = "every element of the Jacobian is compared, one input element moved at a time"
+EVERY_ELEMENT = "every element of the Jacobian is compared"
 FIXED_STEP = "every element is compared under one fixed step, torch.autograd.gradcheck's own rule, which has no error bar"
 MISSES = "errors below the tolerance, which is printed for every pass; everything that shows at other inputs only"
 MISSES_NOTHING_YET = "everything: no element was compared"
@@ -53,9 +54,23 @@ def verify(subject: Subject) -> CaseResult:
     return replace(
         result, verdict=verdict, reason=_reason(verdict, findings), calls=subject.calls, findings=findings,
         inputs=_inputs(subject), outputs=_outputs(evidence), rules=tuple(each.run for each in examined),
-        comparisons=tuple(comparison for each in examined for comparison in each.comparisons), mode="entries",
-        mode_reason=EVERY_ELEMENT if subject.case.settings.eps == "auto" else FIXED_STEP,
-        could_miss=MISSES if any(each.comparisons for each in examined) else MISSES_NOTHING_YET)
+        comparisons=tuple(comparison for each in examined for comparison in each.comparisons),
+        **_mode(evidence, any(each.comparisons for each in examined)))
+
+
+def _mode(evidence: Evidence, compared: bool) -> dict[str, str]:
+    """How the Jacobian was compared, why so, and what that could miss."""
+    choice = evidence.choice
+    if choice is None:
+        reason = EVERY_ELEMENT if evidence.settings.eps == "auto" else FIXED_STEP
+        return {"mode": "entries", "mode_reason": reason, "could_miss": MISSES if compared else MISSES_NOTHING_YET}
+    screened = f"{_clause(choice.could_miss)}; " if choice.mode is not Mode.ENTRIES else ""
+    return {"mode": choice.mode.value, "mode_reason": _clause(choice.reason), "could_miss": screened + MISSES}
+
+
+def _clause(sentence: str) -> str:
+    """A sentence as it stands behind a colon."""
+    return sentence[0].lower() + sentence[1:].removesuffix(".")
 
 
 def failed(case: Case, error: UserCodeError) -> CaseResult:

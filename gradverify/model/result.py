@@ -96,7 +96,11 @@ class ErrorMap:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One comparison of an (input, output) pair by one rule. `resolution`: the smallest error that would have been seen everywhere."""
+    """One comparison of an (input, output) pair by one rule. `resolution`: the smallest error that would have been seen everywhere.
+
+    `lines`: what was compared and is counted, instead of elements, by the modes `columns`, `rows` and `blocks`; `worst` are elements.
+    `groups`, `row_groups`: how many groups of input elements were moved, and of output elements pulled back, one after the other.
+    """
 
     rule: str
     input: str
@@ -110,6 +114,8 @@ class Comparison:
     max_rel_error: float = 0.0
     resolution: float = 0.0
     groups: int = 0
+    row_groups: int = 0
+    lines: Literal["", "columns", "rows", "blocks"] = ""
     worst: tuple[Entry, ...] = ()
     error_map: ErrorMap | None = None
 

@@ -90,7 +90,7 @@ class _Search:
         """The column (one or none) and the outputs that it may be at fault with."""
         for n in range(2 * TRIES):
             probe = self._probe(rows=n % 2 == 0)
-            off = self._off(probe, probe.candidates)
+            off = self._off(probe, probe.candidates) if len(probe.candidates) else None
             if off is not None:
                 column = self._column(probe, off)
                 return self.columns[[column]], self._outputs(probe, column)

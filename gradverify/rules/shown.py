@@ -24,7 +24,7 @@ def comparison(rule: str, argument: Argument, output: int | None, value: Tensor 
     return Comparison(
         rule, argument.name, output, pair.compared, mismatched=pair.count(Seen.MISMATCH), kinks=pair.count(Seen.KINK),
         undecided=pair.count(*_OPEN), non_finite=pair.count(Seen.NON_FINITE), max_abs_error=pair.max_abs_error,
-        max_rel_error=pair.max_rel_error, resolution=pair.resolution, groups=argument.value.numel(),
+        max_rel_error=pair.max_rel_error, resolution=pair.resolution, groups=pair.groups, row_groups=pair.row_groups, lines=pair.lines,
         worst=tuple(_entry(element, argument.value, value) for element in _told(pair)), error_map=_map(pair))
 
 
@@ -86,7 +86,8 @@ def differs(code: str, argument: Argument, output: int | None, y: Tensor | None,
         where = f"{element_name(f'y{output}', y, worst.output_index)} / {where}"
     what = f"d y{output} / d {argument.name}" if output is not None else f"the gradient of {argument.name}"
     wrong, total = pair.count(Seen.MISMATCH), pair.compared
-    share = "the one element" if total == 1 else f"all {total} elements" if wrong == total else f"{wrong} of {total} elements"
+    lines = pair.lines or "elements"
+    share = f"the one {lines[:-1]}" if total == 1 else f"all {total} {lines}" if wrong == total else f"{wrong} of {total} {lines}"
     verb = "differs" if wrong == 1 else "differ"
     message = f"{share} of {what} {verb} from {against}; worst at {where}: analytic {worst.analytic:.6g}, {theirs} {worst.numeric:.6g}"
     return Finding(code, message, input=argument.name, output=output, hint=hint)

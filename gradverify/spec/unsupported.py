@@ -12,8 +12,6 @@ NEVER: tuple[Json, ...] = ()
 
 SETTINGS: Mapping[str, tuple[Json, ...]] = {  # key → the values that are accepted because they change nothing, or are run
     "dtype": ("float64", "float32", "complex128", "complex64"),
-    "mode": ("auto", "entries"),
-    "budget": ({}, {"seconds": 10}),
     "second_order": ("auto", False),
     "forward_ad": ("auto", False),
     "vmap": ("auto", False),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Literal
 
 from gradverify.numerics import blocks, directions
 from gradverify.numerics.columns import projected, verified
@@ -19,11 +20,16 @@ RUNG_CALLS = 2 * len(QUICK)  # a group's forward calls on the quick rungs
 LINEAR_CALLS = 2  # of a group where f is linear: one wide rung
 BACKWARD = 2.0  # forward calls that a backward costs, where it was not timed
 SOLVED = 6e-7  # seconds to extrapolate an element from its quick rungs (measured)
-FEW_CALLS = 200  # a comparison of so few is over before anybody waits: it is not given up for being slower than gradcheck
+FEW_CALLS = 600  # a comparison of so few is over before anybody waits: it is not given up for being slower than gradcheck
 
 
 class Mode(Enum):
     """The comparisons, strongest first; `auto` chooses."""
+
+    @property
+    def lines(self) -> Literal["", "columns", "rows", "blocks"]:
+        """What it compares, where that is not elements."""
+        return {Mode.COLUMNS: "columns", Mode.ROWS: "rows", Mode.BLOCKS: "blocks"}.get(self, "")  # type: ignore[return-value]
 
     ENTRIES = "entries"
     COLUMNS = "columns"
@@ -76,7 +82,12 @@ class Cost:
         return self.forward + self.backward
 
     def __str__(self) -> str:
-        return f"{self.forward:,} forward and {self.backward:,} backward calls, about {_seconds(self.seconds)}"
+        return f"{self.forward:,} forward and {self.backward:,} backward calls"
+
+    @property
+    def timed(self) -> str:
+        """With the seconds, which are no two times the same."""
+        return f"{self}, about {_seconds(self.seconds)}"
 
 
 @dataclass(frozen=True)
@@ -140,7 +151,7 @@ def choose(mode: Mode | None, budget: Limits, costs: Costs, relative: float = SC
         against = _against(budget, costs.of[candidate], costs.gradcheck)
         if against is None:
             return _choice(candidate, costs, _reason(candidate, costs, passed_over), relative)
-        passed_over.append(f"{candidate.value} would take {costs.of[candidate]}, {against}")
+        passed_over.append(f"{candidate.value} would take {costs.of[candidate].timed}, {against}")
     last = f"Nothing fits: {'; '.join(passed_over)}. The cheapest comparison is made all the same."
     return _choice(Mode.BLOCKS, costs, last, relative)
 
@@ -149,7 +160,7 @@ def _against(budget: Limits, cost: Cost, gradcheck: Cost) -> str | None:
     """What speaks against a comparison, in words."""
     excess = budget.excess(cost)
     if excess is None and cost.calls > FEW_CALLS and cost.seconds > gradcheck.seconds:
-        return f"slower than gradcheck with {gradcheck}"
+        return f"slower than gradcheck with {gradcheck.timed}"
     return excess
 
 

@@ -20,7 +20,22 @@ from gradverify.numerics.point import Point
 from gradverify.numerics.reduction import gather, held, moves, paired, pull_back, signed
 from gradverify.numerics.rungs import Array, Index, Mask, Z, nonzero, step
 from gradverify.numerics.screen import (
-    COARSER, Judged, Known, Reading, Screen, Screened, Stage, Strays, judged, linear_reading, passes, plan, reachable, reading, reduced, sharpness,
+    COARSER,
+    Judged,
+    Known,
+    Reading,
+    Screen,
+    Screened,
+    Stage,
+    Strays,
+    judged,
+    linear_reading,
+    passes,
+    plan,
+    reachable,
+    reading,
+    reduced,
+    sharpness,
 )
 
 PROBES = 2  # cotangents: what hides from one by chance does not hide from both

@@ -6,6 +6,7 @@ import heapq
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Literal
 
 import numpy as np
 
@@ -126,6 +127,8 @@ class Pair:
     (≤ 1: nothing here could have failed). limits: what keeps elements undecided, and how many. ratios: of a small pair, error ÷ tolerance.
     quick: elements settled by the quick rungs. unit: the unit roundoff the forward was seen to compute in; backward_unit: of a pair with
     mismatches, the relative noise or the unit roundoff of its backward, where that is coarser than the forward's (0: not seen).
+    groups, row_groups: how many groups of columns were moved, and of outputs pulled back (columns and outputs, where nothing was grouped).
+    lines: "columns", "rows" or "blocks" where those were compared, and are counted, instead of elements; `worst` are elements all the same.
     """
 
     input: int
@@ -144,6 +147,9 @@ class Pair:
     unit: float = 0.0
     low_precision: bool = False
     backward_unit: float = 0.0
+    groups: int = 0
+    row_groups: int = 0
+    lines: Literal["", "columns", "rows", "blocks"] = ""
     ratios: Array | None = field(default=None, compare=False)
 
     def count(self, *outcomes: Outcome) -> int:
@@ -238,7 +244,7 @@ class Tally:
         return Pair(
             self.input, self.output, self.elements, tuple(self.counts.tolist()), self.masked, self.quick, self.resolution, self.max_abs,
             self.max_rel, self.deviation, self.largest, tuple(self.worst), tuple(self._limits.most_common()), unit, low_precision, backward_unit,
-            self._ratios)
+            ratios=self._ratios)
 
 
 def _largest(a: Array) -> float:

@@ -55,7 +55,7 @@ def table(comparison: Comparison, look: Look) -> Iterator[RenderableType]:
     headers = _headers(comparison, any(_shows_bar(entry, comparison) for entry in shown), look)
     layout = _layout(headers, rows, look.columns - (FRAME if look.boxes else 0))
     yield _grid(headers, rows, layout, look)
-    more = _alike(comparison, shown) - len(shown)
+    more = 0 if comparison.lines else _alike(comparison, shown) - len(shown)
     if more > 0:
         yield Text(f"{look.glyphs.dots} and {more} more of {comparison.elements}", style="dim")
 
