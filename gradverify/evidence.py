@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -17,18 +19,30 @@ from gradverify.numerics.flat import numbers
 from gradverify.numerics.noise import Bits
 from gradverify.numerics.point import UNITS, columns_of
 from gradverify.numerics.rungs import U64
-from gradverify.oracles.finite_difference import WORST, Filled, Jacobian, Wishes, jacobian
+from gradverify.oracles.finite_difference import WORST, Filled, Gives, Jacobian, Wishes, jacobian
 from gradverify.oracles.gradient import hand_written
-from gradverify.oracles.literal import expected_gradients
-from gradverify.oracles.reference import Reference, reference_gradients, reference_values
+from gradverify.oracles.literal import expected_gradients, weights
+from gradverify.oracles.reference import Reference, reference_gradients
+from gradverify.oracles.surrogate import Surrogate
+from gradverify.oracles.values import reference_values
 from gradverify.subject.differentiable import Differentiable, Gradients
 from gradverify.subject.draw import generator
+from gradverify.subject.expanded import expanded_call
 from gradverify.subject.observe import BackwardSeen, ForwardSeen, Saved, observe_backward, observe_forward
 from gradverify.subject.snapshot import same
 from gradverify.subject.subject import Argument, Subject
 
 STEP = 1e-3     # of each element's size: a detached output that moves depends on the inputs
+MOVING = 0.1    # of the elements: a forward of which fewer move under such a step is flat
 LOW, HIGH = 0.7, 1.4            # magnitudes of random cotangents: continuous and signed (method.md 3.1)
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """Pairs by checked output (values) and by differentiable input (gradients): with expanded inputs against contiguous ones."""
+
+    outputs: Mapping[int, Pair]
+    gradients: Mapping[int, Pair]
 
 
 class Evidence:
@@ -87,6 +101,11 @@ class Evidence:
         """The checked outputs at the point."""
         return tuple(self.forward.outputs[place] for place in self.forward.checked)
 
+    def name_of(self, place: int) -> str:
+        """An output by its path: `y0`, or `y.loss` of a dict."""
+        names = self.subject.output_names
+        return names[place] if place < len(names) else f"y{place}"
+
     def cotangents(self, purpose: str) -> tuple[Tensor, ...]:
         """Dense random signed cotangents, one per checked output, magnitudes in [0.7, 1.4]."""
         source = generator(self.settings.seed, self.subject.case.check, f"cotangent {purpose}")
@@ -107,9 +126,38 @@ class Evidence:
     # ---- comparisons
     @cached_property
     def jacobian(self) -> Jacobian:
-        """Backward against finite differences."""
-        wishes = Wishes(tuple(argument.domain for argument in self.inputs), tuple(argument.symmetric for argument in self.inputs))
-        return jacobian(self.function, self.settings, wishes, self.watch)
+        """Backward against finite differences, of the surrogate where there is one."""
+        return jacobian(self.measured, self.settings, self.wishes, self.watch)
+
+    @cached_property
+    def wishes(self) -> Wishes:
+        """What the spec says of the differentiable inputs."""
+        return Wishes(tuple(argument.domain for argument in self.inputs), tuple(argument.symmetric for argument in self.inputs))
+
+    @cached_property
+    def surrogate(self) -> Surrogate | None:
+        """The function whose finite differences count in the place of the checked one's."""
+        if self.subject.case.oracles.surrogate is None:
+            return None
+        return Surrogate(self.subject, self.function, self.forward.checked, self.outputs)
+
+    @property
+    def measured(self) -> Gives:
+        """What finite differences are taken of, beside the backward that they are held against."""
+        return self.surrogate or self.function
+
+    @property
+    def difference(self) -> str:
+        """In words."""
+        return f"the finite difference of {self.surrogate.name}" if self.surrogate else "the finite difference"
+
+    @cached_property
+    def flat(self) -> frozenset[int]:
+        """The checked outputs (by place among them) of which hardly an element moves when all inputs move a little."""
+        source = generator(self.settings.seed, self.subject.case.check, "flat")
+        moved = self.function.values([(x + STEP * x * _signed(x, source)).detach().requires_grad_() for x in self.subject.inputs])
+        shares = [float((a != b).double().mean()) if a.shape == b.shape and a.numel() else 1.0 for a, b in zip(moved, self.outputs, strict=True)]
+        return frozenset(place for place, share in enumerate(shares) if share < MOVING)
 
     @property
     def choice(self) -> Choice | None:
@@ -123,7 +171,7 @@ class Evidence:
 
     @cached_property
     def reference_values(self) -> dict[int, Pair | str]:
-        return reference_values(self.outputs, self.reference, self.settings)
+        return reference_values(self.outputs, self.reference.outputs, Filled(self.function), Filled(self.reference), self.settings, self.wishes)
 
     @cached_property
     def reference_gradients(self) -> dict[tuple[int, int], Pair]:
@@ -131,15 +179,26 @@ class Evidence:
 
     @cached_property
     def expected(self) -> dict[int, Pair]:
-        """Backward of the sum of all checked outputs against the spec's numbers, per input named there."""
-        numbers = expected_gradients(self.subject, self.subject.case.oracles.expected or {})
-        return self._against(numbers, tuple(torch.ones_like(output) for output in self.outputs))
+        """Backward of the weighted sum of all checked outputs against the spec's numbers, per input named there."""
+        oracles = self.subject.case.oracles
+        return self._against(expected_gradients(self.subject, oracles.expected or {}), weights(oracles.grad_output, self.outputs))
 
     @cached_property
     def hand_written(self) -> dict[int, Pair]:
-        """Backward against the hand-written gradient, for one dense random cotangent, per input that it gives."""
+        """Backward against the hand-written gradient, for one dense random cotangent per output, per input that it gives."""
         cotangents = self.cotangents("hand-written")
-        return self._against(hand_written(self.subject, cotangents[0]), cotangents)
+        return self._against(hand_written(self.subject, cotangents), cotangents)
+
+    @cached_property
+    def expanded(self) -> Expanded:
+        """One forward and backward with the expanded inputs expanded, against the base call's."""
+        outputs, gradients = expanded_call(self.subject, self.forward.checked, self.worked.cotangents)
+        values = {place: self._exactly(0, theirs, mine, theirs) for place, (mine, theirs) in enumerate(zip(outputs, self.outputs, strict=True))}
+        zeros = [torch.zeros_like(x) for x in self.subject.inputs]
+        pairs = [(mine if mine is not None else zero, base if base is not None else zero)
+                 for mine, base, zero in zip(gradients, self.worked.gradients, zeros, strict=True)]
+        seen = {place: self._exactly(place, x, *pair) for place, (x, pair) in enumerate(zip(self.subject.inputs, pairs, strict=True))}
+        return Expanded(values, seen)
 
     def _against(self, wanted: Gradients, cotangents: tuple[Tensor, ...]) -> dict[int, Pair]:
         ours = self.function.vjp([cotangent.clone() for cotangent in cotangents])

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import ModuleType
+from typing import TypeVar
 
 from torch import Tensor
 
@@ -31,6 +32,8 @@ FIXED_STEP = "every element is compared under one fixed step, torch.autograd.gra
 MISSES = "errors below the tolerance, which is printed for every pass; everything that shows at other inputs only"
 MISSES_NOTHING_YET = "everything: no element was compared"
 
+Told = TypeVar("Told", Finding, Comparison)
+
 
 @dataclass(frozen=True, slots=True)
 class Examined:
@@ -48,24 +51,25 @@ def verify(subject: Subject) -> CaseResult:
     examined = list(_examine_all(evidence, infos))
     if all(each.run.status == "ignored" for each in examined if not each.run.code.startswith("GV0")):
         examined.append(Examined(RuleRun("GV008", "ran"), (Finding("GV008", "every rule that looks at a gradient is ignored"),)))
-    findings = specific(_completed(finding, infos, subject) for each in examined for finding in each.findings)
+    findings = specific(_completed(finding, infos, evidence) for each in examined for finding in each.findings)
     verdict = _verdict(findings)
     result = described(subject.case, subject)
+    mode, mode_reason, could_miss = _mode(evidence, any(each.comparisons for each in examined))
     return replace(
         result, verdict=verdict, reason=_reason(verdict, findings), calls=subject.calls, findings=findings,
         inputs=_inputs(subject), outputs=_outputs(evidence), rules=tuple(each.run for each in examined),
-        comparisons=tuple(comparison for each in examined for comparison in each.comparisons),
-        **_mode(evidence, any(each.comparisons for each in examined)))
+        comparisons=tuple(_named(comparison, evidence) for each in examined for comparison in each.comparisons),
+        mode=mode, mode_reason=mode_reason, could_miss=could_miss)
 
 
-def _mode(evidence: Evidence, compared: bool) -> dict[str, str]:
+def _mode(evidence: Evidence, compared: bool) -> tuple[str, str, str]:
     """How the Jacobian was compared, why so, and what that could miss."""
     choice = evidence.choice
     if choice is None:
         reason = EVERY_ELEMENT if evidence.settings.eps == "auto" else FIXED_STEP
-        return {"mode": "entries", "mode_reason": reason, "could_miss": MISSES if compared else MISSES_NOTHING_YET}
-    screened = f"{_clause(choice.could_miss)}; " if choice.mode is not Mode.ENTRIES else ""
-    return {"mode": choice.mode.value, "mode_reason": _clause(choice.reason), "could_miss": screened + MISSES}
+        return "entries", reason, MISSES if compared else MISSES_NOTHING_YET
+    screened = f"{_clause(choice.could_miss).removeprefix('could miss ')}; " if choice.mode is not Mode.ENTRIES else ""
+    return choice.mode.value, _clause(choice.reason), screened + MISSES
 
 
 def _clause(sentence: str) -> str:
@@ -169,12 +173,17 @@ def _explains(better: Finding, finding: Finding) -> bool:
     return same_input and (better.output == finding.output or better.output is None or finding.output is None)
 
 
-def _completed(finding: Finding, infos: dict[str, RuleInfo], subject: Subject) -> Finding:
-    """With its rule's name and severity, and the line of backward for what is wrong with it."""
-    finding = _with_severity(finding, infos, subject.case.settings.strict)
+def _completed(finding: Finding, infos: dict[str, RuleInfo], evidence: Evidence) -> Finding:
+    """With its rule's name and severity, its output's name, and the line of backward for what is wrong with it."""
+    subject = evidence.subject
+    finding = _named(_with_severity(finding, infos, subject.case.settings.strict), evidence)
     if finding.file is None and finding.code >= "GV1" and subject.target.file:
         return replace(finding, file=_shown_path(subject.target.file), line=subject.target.line, source=subject.target.source)
-    return finding
+    return replace(finding, file=_shown_path(finding.file))
+
+
+def _named(told: Told, evidence: Evidence) -> Told:
+    return told if told.output is None else replace(told, output_name=evidence.name_of(told.output))
 
 
 def _with_severity(finding: Finding, infos: dict[str, RuleInfo], strict: bool) -> Finding:
@@ -201,7 +210,7 @@ def _reason(verdict: Verdict, findings: tuple[Finding, ...]) -> str | None:
 
 # ---- what was checked
 def _inputs(subject: Subject) -> tuple[InputInfo, ...]:
-    return tuple(InputInfo(a.name, tuple(a.value.shape), _dtype(a.value), "contiguous", a.differentiable) for a in subject.arguments if a.is_tensor)
+    return tuple(InputInfo(a.name, tuple(a.value.shape), _dtype(a.value), a.layout, a.differentiable) for a in subject.arguments if a.is_tensor)
 
 
 def _outputs(evidence: Evidence) -> tuple[OutputInfo, ...]:
@@ -209,7 +218,7 @@ def _outputs(evidence: Evidence) -> tuple[OutputInfo, ...]:
         outputs = evidence.forward.outputs
     except UserCodeError:
         return ()
-    return tuple(OutputInfo(i, tuple(y.shape), _dtype(y)) for i, y in enumerate(outputs) if isinstance(y, Tensor))
+    return tuple(OutputInfo(i, tuple(y.shape), _dtype(y), evidence.name_of(i)) for i, y in enumerate(outputs) if isinstance(y, Tensor))
 
 
 def _dtype(tensor: Tensor) -> str:

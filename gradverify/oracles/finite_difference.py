@@ -14,7 +14,6 @@ from gradverify.numerics.columns.choose import Choice, Limits, Mode
 from gradverify.numerics.columns.fixed import check_fixed
 from gradverify.numerics.columns.tally import Pair
 from gradverify.numerics.comparison import Watch, compare
-from gradverify.subject.differentiable import Differentiable
 
 WORST = 100  # failing elements kept for the table
 
@@ -37,7 +36,7 @@ class Wishes:
     symmetric: tuple[bool, ...]
 
 
-def jacobian(function: Differentiable, settings: Settings, wishes: Wishes, watch: Watch | None = None) -> Jacobian:
+def jacobian(function: Gives, settings: Settings, wishes: Wishes, watch: Watch | None = None) -> Jacobian:
     """Every (input, output) pair against finite differences; `watch` is told the choice before the comparison begins."""
     filled = Filled(function)
     found, choice = _compared(filled, settings, wishes, watch)

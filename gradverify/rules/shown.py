@@ -66,7 +66,7 @@ def place_name(evidence: Evidence, index: int, output: int, element: Worst) -> s
     """`y0[2] / w[3,1]`: an element of the pair (differentiable input, checked output)."""
     argument, y = evidence.inputs[index], evidence.outputs[output]
     x = element_name(argument.name, argument.value, element.input_index)
-    return f"{element_name(f'y{evidence.forward.checked[output]}', y, element.output_index)} / {x}"
+    return f"{element_name(evidence.name_of(evidence.forward.checked[output]), y, element.output_index)} / {x}"
 
 
 def pairs(evidence: Evidence, parameters: bool) -> Iterator[tuple[Argument, int, Tensor, Pair]]:
@@ -78,13 +78,13 @@ def pairs(evidence: Evidence, parameters: bool) -> Iterator[tuple[Argument, int,
 
 
 def differs(code: str, argument: Argument, output: int | None, y: Tensor | None, pair: Pair, against: str, hint: str | None,
-            theirs: str = "expected") -> Finding:
+            theirs: str = "expected", output_name: str | None = None) -> Finding:
     """"{57 of 96} elements of d y0 / d weight differ from {the finite difference}: worst at …"."""
-    worst = pair.worst[0]
+    worst, output_name = pair.worst[0], output_name or f"y{output}"
     where = element_name(argument.name, argument.value, worst.input_index)
     if y is not None and output is not None:
-        where = f"{element_name(f'y{output}', y, worst.output_index)} / {where}"
-    what = f"d y{output} / d {argument.name}" if output is not None else f"the gradient of {argument.name}"
+        where = f"{element_name(output_name, y, worst.output_index)} / {where}"
+    what = f"d {output_name} / d {argument.name}" if output is not None else f"the gradient of {argument.name}"
     wrong, total = pair.count(Seen.MISMATCH), pair.compared
     lines = pair.lines or "elements"
     share = f"the one {lines[:-1]}" if total == 1 else f"all {total} {lines}" if wrong == total else f"{wrong} of {total} {lines}"

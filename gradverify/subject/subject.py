@@ -5,16 +5,19 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
-from gradverify.model.case import Case
+from gradverify.model.case import Case, Layout
 from gradverify.model.result import Calls
 from gradverify.subject.failure import UserCodeError, blamed
+from gradverify.subject.layout import laid
+from gradverify.subject.outputs import leaves as flattened
+from gradverify.subject.outputs import names
 from gradverify.subject.target import Target
 
 NUMPY_SEEDS = 2**32         # NumPy's global stream takes no larger seed
@@ -25,7 +28,8 @@ LEAF_WRITTEN = "a leaf Variable that requires grad"     # torch's refusal of an 
 class Argument:
     """One positional argument at the point of the check. Tensors are detached; `parameter`: it is a module's parameter.
 
-    `domain`: where the function is defined in it; `symmetric`: it is read as a symmetric (Hermitian) matrix.
+    `domain`: where the function is defined in it; `symmetric`: it is read as a symmetric (Hermitian) matrix. `layout`: how it lies in memory in
+    every call (of an expanded one `value` is a contiguous copy, see `expanded`). `of`: the argument, a list of tensors, that it is an element of.
     """
 
     name: str
@@ -34,6 +38,8 @@ class Argument:
     parameter: bool = False
     domain: tuple[float, float] | None = None
     symmetric: bool = False
+    layout: Layout = "contiguous"
+    of: str | None = None
 
     @property
     def is_tensor(self) -> bool:
@@ -41,13 +47,17 @@ class Argument:
 
 
 class Subject:
-    """`writes` is set once the function was seen to write into an input: from then on every call gets fresh, non-leaf clones."""
+    """`positions`: the arguments as the function takes them, one each, but the elements of a list together; `output_names`: of the flattened
+    outputs, known after the first forward; `writes` is set once the function was seen to write into an input: from then on every call gets
+    fresh, non-leaf clones."""
 
     def __init__(self, case: Case, target: Target, arguments: Sequence[Argument], kwargs: Mapping[str, Any]) -> None:
         self.case, self.target = case, target
         self.arguments, self.kwargs = tuple(arguments), dict(kwargs)
+        self.positions = _positions(self.arguments)
         self.calls = Calls()
         self.writes = False
+        self.output_names: tuple[str, ...] = ()
         self._on_cuda = any(argument.is_tensor and argument.value.is_cuda for argument in self.arguments)
 
     @property
@@ -65,16 +75,18 @@ class Subject:
         return tuple(argument for argument in self.arguments if argument.differentiable)
 
     def leaves(self) -> list[Tensor]:
-        """Fresh copies of the differentiable inputs that require grad."""
-        return [x.detach().clone().requires_grad_() for x in self.inputs]
+        """Fresh copies of the differentiable inputs that require grad, laid out as the spec says."""
+        return [laid(a.value.detach().clone(memory_format=torch.contiguous_format), a.layout).requires_grad_() for a in self.differentiable]
 
     def forward(self, inputs: Sequence[Tensor]) -> list[Any]:
-        """The flattened outputs (pytree leaves) with gradients on. Raises UserCodeError (GV002)."""
+        """The flattened outputs (pytree leaves) with gradients on, the inputs laid out as the spec says. Raises UserCodeError (GV002)."""
         self.calls = replace(self.calls, forward=self.calls.forward + 1)
         values = self._arguments(inputs)
         self.reseed()
         with blamed("GV002", "forward"), torch.enable_grad():
-            return list(pytree.tree_leaves(self._call(values), is_leaf=lambda leaf: leaf is None))
+            returned = self._call(values)
+            self.output_names = self.output_names or names(returned)
+            return flattened(returned)
 
     def probe(self, inputs: Sequence[Tensor]) -> list[Any]:
         """`forward`, and notices a function that refuses leaves because it writes into its inputs."""
@@ -108,18 +120,36 @@ class Subject:
     def _arguments(self, inputs: Sequence[Tensor]) -> list[Any]:
         moved = iter(inputs)
         values = [next(moved) if argument.differentiable else _own(argument.value) for argument in self.arguments]
-        if not self.writes:
-            return values
-        return [value.clone() if isinstance(value, Tensor) else value for value in values]
+        if self.writes:
+            values = [value.clone() if isinstance(value, Tensor) else value for value in values]
+        return [laid(value, argument.layout) if argument.is_tensor else value for value, argument in zip(values, self.arguments, strict=True)]
 
     def _call(self, values: Sequence[Any]) -> Any:
+        given = self.positional(values)
         if self.target.kind != "module":
-            return self.target.call(*values, **_own(self.kwargs))
+            return self.target.call(*given, **_own(self.kwargs))
         module = self.target.subject
-        own = {argument.name: value for argument, value in zip(self.arguments, values, strict=True) if argument.parameter}
-        given = [value for argument, value in zip(self.arguments, values, strict=True) if not argument.parameter]
+        own = self.parameters(values)
         buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
         return torch.func.functional_call(module, {**own, **buffers}, tuple(given), _own(self.kwargs))
+
+    def positional(self, values: Sequence[Any]) -> list[Any]:
+        """Values of all arguments [one each] as the function takes them: lists as lists, without a module's parameters."""
+        each, given = iter(values), list[Any]()
+        for members in self.positions:
+            taken = [next(each) for _ in members]
+            if not members[0].parameter:
+                given.append(taken if members[0].of else taken[0])
+        return given
+
+    def parameters(self, values: Sequence[Any]) -> dict[str, Any]:
+        """Those of them that are a module's parameters, by name."""
+        return {argument.name: value for argument, value in zip(self.arguments, values, strict=True) if argument.parameter}
+
+
+def _positions(arguments: Sequence[Argument]) -> tuple[tuple[Argument, ...], ...]:
+    grouped = groupby(enumerate(arguments), key=lambda each: each[1].of or each[0])
+    return tuple(tuple(argument for _, argument in members) for _, members in grouped)
 
 
 def _own(value: Any) -> Any:

@@ -72,7 +72,7 @@ def _headers(comparison: Comparison, bars: bool, look: Look) -> tuple[str, ...]:
 def _cells(entry: Entry, comparison: Comparison, look: Look) -> tuple[str, ...]:
     analytic, numeric = numbers.pair(entry.analytic, entry.numeric)
     uncertain = f" {look.glyphs.plus_minus}{numbers.bar(entry.bar)}" if _shows_bar(entry, comparison) else ""
-    names = () if comparison.output is None else (output_element(entry, comparison.output),)
+    names = () if comparison.output is None else (output_element(entry, comparison.output, comparison.output_name),)
     return (*names, input_element(entry, comparison.input), analytic, numeric + uncertain, numbers.error(entry.abs_error),
             numbers.error(entry.rel_error), _verdict(entry))
 
