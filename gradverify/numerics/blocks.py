@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from gradverify.numerics.columns.survey import Survey
 from gradverify.numerics.compare import RESOLVED
 from gradverify.numerics.directions import SQRT3, Directions, directions, moved_at
 from gradverify.numerics.pattern import NOBODY, Pattern
 from gradverify.numerics.point import Point
-from gradverify.numerics.reduction import by_column, coordinates, held, paired, pull_back, signed
+from gradverify.numerics.reduction import gather, held, paired, pull_back, signed
 from gradverify.numerics.rungs import Array, Index, Mask
 from gradverify.numerics.screen import Judged, Known, Plan, Reading, Screen, Screened, Stage, Strays, judged, plan, reading, reduced, sharpness
 
@@ -26,9 +27,9 @@ PROBES = 3  # see an error of 100·tol of a block's norm with probability 1 − 
 
 def check_blocks(
     point: Point, survey: Survey, patterns: Sequence[Sequence[Pattern]], generator: torch.Generator, *, relative: float | None = None,
-    probes: int = PROBES,
+    probes: int = PROBES, only: Sequence[int] | None = None,
 ) -> Screen:
-    """Screens every independent block of every (input, output) pair. `patterns`: by input tensor, then output tensor.
+    """Screens every independent block of every (input, output) pair. `patterns`: by input tensor, then output tensor; `only` these inputs.
 
     6·`probes` forward calls an input tensor, `probes` backward calls an output tensor, one more where outputs depend on nothing; more only
     along directions that the first rungs left open. Raises what the backward raises.
@@ -40,9 +41,10 @@ def check_blocks(
         gradients = [[pull_back(point, o, w) for o, w in enumerate(probe)] for probe in weights]
         dead = [_dead(point, o, weights[0][o], [own[o] for own in shapes]) for o in range(len(point.parts))]
         pairs: list[Screened] = []
-        for t, own in enumerate(shapes):
-            analytic = [np.array([by_column(point, t, g[o][t]) for g in gradients]) for o in range(len(point.parts))]
-            lines = _Tensor(known, t, [np.array([w[o] for w in weights]) for o in range(len(point.parts))], own, generator)
+        for t in range(len(shapes)) if only is None else only:
+            per_column = gather(point, t)
+            analytic = [np.array([per_column(g[o][t]) for g in gradients]) for o in range(len(point.parts))]
+            lines = _Tensor(known, t, [np.array([w[o] for w in weights]) for o in range(len(point.parts))], shapes[t], generator)
             pairs += lines.screened(analytic, [strays[t] for strays in dead])
     return Screen(tuple(pairs), point.forward - before[0], point.backward - before[1])
 
@@ -52,7 +54,7 @@ def _dead(point: Point, output: int, w: Array, patterns: Sequence[Pattern]) -> l
 
     The group of a stray is 0: all outputs that do not depend on that tensor.
     """
-    found, done = [Strays() for _ in patterns], list[tuple[Mask, list[Array]]]()
+    found, done = [Strays() for _ in patterns], list[tuple[Mask, Sequence[Tensor]]]()
     for t, pattern in enumerate(patterns):
         if not pattern.nothing.any():
             continue
@@ -60,7 +62,7 @@ def _dead(point: Point, output: int, w: Array, patterns: Sequence[Pattern]) -> l
         if gradients is None:
             gradients = pull_back(point, output, np.where(pattern.nothing, w, 0.0))
             done.append((pattern.nothing, gradients))
-        found[t].add(0, point.columns.of(t)[by_column(point, t, gradients[t]) != 0])
+        found[t].add(0, point.columns.of(t)[gather(point, t)(gradients[t]) != 0])
     return found
 
 
@@ -81,7 +83,7 @@ class _Tensor:
         self.along: Directions = directions(self.point, tensor, len(w[0]) if w else 0, generator)
         self.plan: Plan = plan(known, tensor)
         self.of_outputs = [pattern.block_of_outputs() for pattern in patterns]
-        self.of_columns = [pattern.block_of_inputs()[coordinates(self.point, tensor)] for pattern in patterns]
+        self.of_columns = [pattern.block_of_inputs()[gather(self.point, tensor).place] for pattern in patterns]
 
     def screened(self, analytic: Sequence[Array], dead: Sequence[Strays]) -> list[Screened]:
         """One pair an output tensor; `analytic`: (Jᵀw) [K, n] for each."""

@@ -11,15 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from gradverify.numerics.columns.survey import Survey
 from gradverify.numerics.compare import RESOLVED
-from gradverify.numerics.flat import rms
+from gradverify.numerics.flat import numbers, rms
 from gradverify.numerics.lines import rung
 from gradverify.numerics.pattern import Pattern, RowGroups, row_groups
 from gradverify.numerics.point import DirectionLine, Point
-from gradverify.numerics.reduction import by_column, coordinates, gaussian, held, moves, paired, pull_back, signed
-from gradverify.numerics.rungs import Array, Index, Mask, nonzero, step
+from gradverify.numerics.reduction import gather, gaussian, held, moves, paired, pull_back, signed
+from gradverify.numerics.rungs import Array, Index, Mask, step
 from gradverify.numerics.samples import Samples
 from gradverify.numerics.screen import Judged, Known, Reading, Screen, Screened, Stage, Strays, judged, plan, reachable, reading, sharpness
 
@@ -60,62 +61,71 @@ def directions(point: Point, tensor: int, probes: int, generator: torch.Generato
 
 def check_rows(
     point: Point, survey: Survey, patterns: Sequence[Sequence[Pattern]], generator: torch.Generator, *, relative: float | None = None,
-    probes: int = PROBES,
+    probes: int = PROBES, only: Sequence[int] | None = None,
 ) -> Screen:
-    """Screens every output of every (input, output) pair. `patterns`: by input tensor, then output tensor.
+    """Screens every output of every (input, output) pair. `patterns`: by input tensor, then output tensor; `only` these inputs.
 
     One backward a row group (inputs with the same groups share it), 6·`probes` forward calls an input tensor; more only along directions
     that the first rungs left open. Raises what the backward raises.
     """
     before, known = (point.forward, point.backward), Known(point, survey, relative)
-    tensors = range(len(point.buffers))
+    tensors = list(range(len(point.buffers))) if only is None else list(only)
     with np.errstate(all="ignore"):
         along = [directions(point, t, probes, generator) for t in tensors]
         shapes = [paired(point, t, patterns[t]) for t in tensors]
         rows = [[Rows(point, t, part, d.moves) for part in point.parts] for t, d in zip(tensors, along, strict=True)]
+        each = range(len(tensors))
         for o, part in enumerate(point.parts):
             w = held(point, o, signed(part.stop - part.start, generator))
-            for groups, sharing in _shared([row_groups(shapes[t][o]) for t in tensors]):
-                _pull_groups(point, o, w, groups, [(t, row_groups(shapes[t][o]), rows[t][o]) for t in sharing])
-        pairs = [pair for t in tensors for pair in _screened(known, t, along[t], rows[t], shapes[t])]
+            grouped = [row_groups(shape[o]) for shape in shapes]
+            for groups, sharing in _shared(grouped):
+                _pull_groups(point, o, w, groups, [(grouped[n], rows[n][o]) for n in sharing])
+        pairs = [pair for n in each for pair in _screened(known, tensors[n], along[n], rows[n], shapes[n])]
     return Screen(tuple(pairs), point.forward - before[0], point.backward - before[1])
 
 
 class Rows:
-    """What the backwards tell of the outputs [m] of one pair: (Jv) [K, m], norm and largest entry of each row, in units of the scales."""
+    """What the backwards tell of the outputs [m] of one pair: (Jv) [K, m] and the norm of each row in units of the scales."""
 
     def __init__(self, point: Point, tensor: int, part: slice, move: Array) -> None:
-        m, columns = part.stop - part.start, point.columns.of(tensor)
-        self.point, self.tensor, self.move, self.part = point, tensor, move, part
-        self.value, self.square, self.reach = np.zeros((len(move), m)), np.zeros(m), np.zeros(m)
-        self.strays = Strays()
-        self._scale, self._place, self._columns = point.columns.scale[columns], coordinates(point, tensor), columns
+        m = part.stop - part.start
+        self.tensor, self.gather, self.strays = tensor, gather(point, tensor), Strays()
+        self.value, self.square = np.zeros((len(move), m)), np.zeros(m)
+        self._move, self._moves = move, (move != 0).any(0)
+        self._scale = point.columns.scale[self.gather.columns]
+        self._finite = bool(np.isfinite(point.f0).all() and np.isfinite(point.x).all())
 
-    def add(self, group: int, owner: Index, gradient: Array, w: Array) -> None:
-        """One backward with weights w [m]; `owner` [coordinates]: the output of the group that depends on each."""
+    def add(self, group: int, members: Index, owner: Index, gradient: Tensor, w: Array) -> None:
+        """One backward with weights w [m]; `owner` [coordinates]: the output, of the group's members, that depends on each."""
         self._find_strays(group, owner, gradient)
-        g, of = by_column(self.point, self.tensor, gradient), owner[self._place]
-        own = np.flatnonzero((of >= 0) & (self.move != 0).any(0))
-        rows, entry = of[own], g[own] / nonzero(np.abs(w[of[own]])) * np.sign(w[of[own]])
-        for k, move in enumerate(self.move):
-            self.value[k] += np.bincount(rows, entry * move[own], len(self.reach))
-        sizes = np.abs(entry) * self._scale[own]
-        self.square += np.bincount(rows, sizes**2, len(self.reach))
-        np.maximum.at(self.reach, rows, np.nan_to_num(sizes, posinf=0.0))
+        of = owner[self.gather.place]
+        if len(members) == 1:  # of a dense function all groups are: without sorting by row
+            entry = np.where((of >= 0) & self._moves, self.gather(gradient) / w[members[0]], 0.0)
+            self.value[:, members[0]] += self._move @ entry
+            self.square[members[0]] += np.sum((entry * self._scale) ** 2)
+            return
+        own = np.flatnonzero((of >= 0) & self._moves)
+        rows, entry = of[own], self.gather(gradient)[own] / w[of[own]]
+        for k, move in enumerate(self._move):
+            self.value[k] += np.bincount(rows, entry * move[own], len(w))
+        self.square += np.bincount(rows, (entry * self._scale[own]) ** 2, len(w))
 
-    def _find_strays(self, group: int, owner: Index, gradient: Array) -> None:
+    def _find_strays(self, group: int, owner: Index, gradient: Tensor) -> None:
         """What no output of the group owns must be exactly 0; a NaN is no stray where f is not finite itself."""
-        finite = np.isfinite(self.point.f0).all() and np.isfinite(self.point.x).all()
-        found = (owner < 0) & (gradient != 0) & (np.isfinite(gradient) | finite)
-        if found.any():
-            hit = found[self._place]
-            pairs = self.point.columns.mirror[self._columns] >= 0
-            hit[pairs] |= found[self.point.columns.mirror[self._columns[pairs]] - int(self.point.starts[self.tensor])]
-            self.strays.add(group, self._columns[hit])
+        unowned = owner < 0
+        if unowned.any():
+            flat = numbers(gradient)
+            found = unowned & (flat != 0) & (np.isfinite(flat) | self._finite)
+            if found.any():
+                self.strays.add(group, self.gather.columns[self.gather.any_of(found)])
+
+    @property
+    def norm(self) -> Array:
+        return np.asarray(np.sqrt(np.nan_to_num(self.square, posinf=0.0)))
 
 
 def _shared(groups: Sequence[RowGroups]) -> list[tuple[RowGroups, list[int]]]:
-    """Distinct groupings of one tensor's outputs, and the inputs that share each: one backward serves them all."""
+    """Distinct groupings of one tensor's outputs, and the (places of) inputs that share each: one backward serves them all."""
     found: list[tuple[RowGroups, list[int]]] = []
     for t, own in enumerate(groups):
         same = next((users for other, users in found if np.array_equal(other.group, own.group)), None)
@@ -126,26 +136,28 @@ def _shared(groups: Sequence[RowGroups]) -> list[tuple[RowGroups, list[int]]]:
     return found
 
 
-def _pull_groups(point: Point, output: int, w: Array, groups: RowGroups, users: Sequence[tuple[int, RowGroups, Rows]]) -> None:
+def _pull_groups(point: Point, output: int, w: Array, groups: RowGroups, users: Sequence[tuple[RowGroups, Rows]]) -> None:
+    """One backward a group; w [m] of the output tensor, 0 where f is infinite: such rows are left out."""
+    known = np.where(w == 0, 1.0, w)
     for group in range(groups.count):
         members = groups.members(group)
         cotangent = np.zeros(len(w))
         cotangent[members] = w[members]
         gradients = pull_back(point, output, cotangent)
-        for t, own, rows in users:
-            rows.add(group, own.owner(group), gradients[t], w)
+        for own, rows in users:
+            rows.add(group, members, own.owner(group), gradients[rows.tensor], known)
 
 
 def _screened(known: Known, tensor: int, along: Directions, rows: Sequence[Rows], patterns: Sequence[Pattern]) -> list[Screened]:
     """The pairs of one input tensor: its directions move all output tensors at once."""
     point, probes, stages = known.point, range(len(along.moves)), plan(known, tensor)
-    norm = np.concatenate([np.sqrt(np.nan_to_num(own.square, posinf=0.0)) for own in rows])
+    norm = np.concatenate([own.norm for own in rows])
     first, moved = [], np.zeros(len(point.f0), bool)
     for k in probes:
         up, down, steps = along.samples(k, stages.start)
         moved |= moved_at(known, [*up, *down])
         first.append(_read(known, tensor, (up, down, steps), norm))
-    floor = known.floors(np.concatenate([own.reach for own in rows]), np.any([np.abs(d.value) > RESOLVED * d.bar for d in first], 0))
+    floor = known.floors(norm, np.any([np.abs(d.value) > RESOLVED * d.bar for d in first], 0))
 
     def judge(k: int) -> Judged:
         def again(i: Index, rungs: Stage) -> Reading:

@@ -18,7 +18,7 @@ from gradverify.numerics.directions import SQRT3, Directions
 from gradverify.numerics.lines import rung
 from gradverify.numerics.pattern import Pattern
 from gradverify.numerics.point import Point, element_line
-from gradverify.numerics.reduction import by_column, coordinates, gaussian, held, moves, paired, pull_back, signed
+from gradverify.numerics.reduction import gather, gaussian, held, moves, paired, pull_back, signed
 from gradverify.numerics.rungs import Array, Index, Mask, step
 from gradverify.numerics.samples import Samples
 from gradverify.numerics.screen import Known, Reading, Stage, plan, reading, reduced
@@ -59,8 +59,9 @@ def localise_column(point: Point, survey: Survey, pattern: Pattern, tensor: int,
     before, known = (point.forward, point.backward), Known(point, survey, relative)
     with np.errstate(all="ignore"):
         pattern = paired(point, tensor, [pattern])[0]
-        local = int(np.searchsorted(point.columns.of(tensor), column))
-        block = int(pattern.block_of_inputs()[coordinates(point, tensor)[local]])
+        columns = gather(point, tensor)
+        local = int(np.searchsorted(columns.columns, column))
+        block = int(pattern.block_of_inputs()[columns.place[local]])
         outputs = _Search(known, pattern, tensor, output, block, generator).outputs_of(local)
     return Suspects(np.full(min(len(outputs), 1), column), outputs, point.forward - before[0], point.backward - before[1])
 
@@ -79,9 +80,10 @@ class _Probe:
 class _Search:
     def __init__(self, known: Known, pattern: Pattern, tensor: int, output: int, block: int, generator: torch.Generator) -> None:
         self.known, self.point, self.tensor, self.output, self.generator = known, known.point, tensor, output, generator
-        self.part, self.columns = self.point.parts[output], self.point.columns.of(tensor)
+        self.part, self.gather = self.point.parts[output], gather(self.point, tensor)
+        self.columns = self.gather.columns
         self.outputs_inside = pattern.block_of_outputs() == block
-        self.columns_inside = pattern.block_of_inputs()[coordinates(self.point, tensor)] == block
+        self.columns_inside = pattern.block_of_inputs()[self.gather.place] == block
         self.plan = plan(known, tensor)
 
     def found(self) -> tuple[Index, Index]:
@@ -99,7 +101,7 @@ class _Search:
         """Of the block's outputs and all columns (the block's first), or of all outputs and the block's columns."""
         w = held(self.point, self.output, signed(self.part.stop - self.part.start, self.generator))
         w = np.where(self.outputs_inside, w, 0.0) if rows else w
-        gradient = by_column(self.point, self.tensor, pull_back(self.point, self.output, w)[self.tensor])
+        gradient = self.gather(pull_back(self.point, self.output, w)[self.tensor])
         move = moves(self.point, self.columns, gaussian(len(self.columns), self.generator))
         inside, outside = (np.flatnonzero(own & (move != 0)) for own in (self.columns_inside, ~self.columns_inside))
         return _Probe(w, gradient, move, np.concatenate([inside, outside]) if rows else inside, len(inside))
@@ -166,7 +168,7 @@ class _Search:
             half = outputs[: len(outputs) // 2]
             w = np.zeros(len(probe.w))
             w[half] = probe.w[half]
-            g = by_column(self.point, self.tensor, pull_back(self.point, self.output, w)[self.tensor])[column]
+            g = self.gather(pull_back(self.point, self.output, w)[self.tensor])[column]
             own = float(g - w @ d.value)
             here = not abs(own) < abs(off) / 2
             outputs, off = (half, own) if here else (outputs[len(half) :], off - own)

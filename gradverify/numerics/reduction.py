@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from gradverify.numerics.columns.survey import WEIGHTS
 from gradverify.numerics.flat import numbers
 from gradverify.numerics.pattern import Pattern
 from gradverify.numerics.point import Point
-from gradverify.numerics.rungs import BASE, RATIO, Array, Index
+from gradverify.numerics.rungs import BASE, RATIO, Array, Index, Mask
 
 INSIDE = 0.5  # of the way to the end of the domain: the widest step of a probe
 
@@ -37,15 +38,15 @@ def moves(point: Point, columns: Index, probe: Array, widest: int = 0) -> Array:
     return np.where(np.isfinite(x), np.sign(move) * np.minimum(np.abs(move), np.maximum(np.nan_to_num(room, posinf=np.inf), 0.0)), 0.0)
 
 
-def pull_back(point: Point, output: int, weights: Array) -> list[Array]:
-    """One backward with a cotangent [outputs of the tensor]: the gradient of each input in real coordinates."""
+def pull_back(point: Point, output: int, weights: Array) -> Sequence[Tensor]:
+    """One backward with a cotangent [outputs of the tensor]: the gradient of each input."""
     shape, dtype, device = point.shapes[output]
     real = torch.from_numpy(np.ascontiguousarray(weights))
     value = torch.view_as_complex(real.reshape(*shape, 2)) if dtype.is_complex else real.reshape(shape)
     cotangents: list[Tensor | None] = [None] * len(point.parts)
     cotangents[output] = value.to(device=device, dtype=dtype)
     point.backward += 1
-    return [numbers(g) for g in point.function.vjp(cotangents)]
+    return point.function.vjp(cotangents)
 
 
 def held(point: Point, output: int, weights: Array) -> Array:
@@ -55,20 +56,37 @@ def held(point: Point, output: int, weights: Array) -> Array:
     return np.where(np.isinf(point.f0[point.parts[output]]), 0.0, kept)
 
 
-def by_column(point: Point, tensor: int, gradient: Array) -> Array:
-    """A tensor's gradient [its coordinates] as one number a column of that tensor."""
-    c, start = point.columns, int(point.starts[tensor])
-    own = c.of(tensor)
-    g = gradient[c.coordinate[own] - start]
-    pairs = c.mirror[own] >= 0
-    g[pairs] += c.sign[own][pairs] * gradient[c.mirror[own][pairs] - start]
-    return g
+@dataclass(frozen=True)
+class Gather:
+    """The columns [n] of one input tensor: their numbers, their places among its coordinates, those of their mirrors (−1: none) and signs."""
+
+    columns: Index
+    place: Index
+    mirror: Index
+    sign: Array
+
+    @cached_property
+    def plain(self) -> bool:
+        """Every coordinate is a column."""
+        return not (self.mirror >= 0).any() and np.array_equal(self.place, np.arange(len(self.place)))
+
+    def __call__(self, gradient: Tensor) -> Array:
+        """The tensor's gradient as one number a column [n]."""
+        flat = numbers(gradient)
+        if self.plain and len(flat) == len(self.place):
+            return flat
+        return np.where(self.mirror >= 0, flat[self.place] + self.sign * flat[self.mirror], flat[self.place])
+
+    def any_of(self, coordinates: Mask) -> Mask:
+        """Columns [n] of which a coordinate is among these."""
+        return np.asarray(coordinates[self.place] | ((self.mirror >= 0) & coordinates[self.mirror]))
 
 
-def coordinates(point: Point, tensor: int) -> Index:
-    """The place of each column of a tensor among its real coordinates."""
-    own = point.columns.of(tensor)
-    return np.asarray(point.columns.coordinate[own] - point.starts[tensor])
+def gather(point: Point, tensor: int) -> Gather:
+    """For the columns of one input tensor."""
+    c, start, own = point.columns, int(point.starts[tensor]), point.columns.of(tensor)
+    mirror = c.mirror[own]
+    return Gather(own, c.coordinate[own] - start, np.where(mirror >= 0, mirror - start, -1), c.sign[own])
 
 
 def paired(point: Point, tensor: int, patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -170,7 +171,12 @@ class Known:
 
     def changes(self, f: Array) -> Array:
         """f − f(x) [M]; an infinity that stays is no change."""
-        return np.where(f == self.point.f0, 0.0, f - self.point.f0)
+        return np.where(f == self.point.f0, 0.0, f - self.point.f0) if self.masked else f - self.point.f0
+
+    @cached_property
+    def masked(self) -> bool:
+        """Some output is infinite at x."""
+        return bool(np.isinf(self.point.f0).any())
 
     def unit_of_x(self, tensor: int) -> float:
         """How far, of |x|, a step may be off: x ± h d is rounded to the input's precision."""
@@ -262,6 +268,11 @@ def judged(analytic: Array, first: Reading, allowed: Allowed, plan: Plan, again:
 def _within(a: Array, d: Reading, allowed: Allowed) -> Mask:
     off = np.abs(a - d.value)
     return np.asarray(d.clear & (off <= d.bar) & (off + d.bar <= allowed.widest))
+
+
+def passes(a: Array, d: Reading, allowed: Allowed) -> Mask:
+    """Elements [m] that are clearly right."""
+    return np.asarray(_verdict(a, d, allowed) == Verdict.PASS)
 
 
 def _verdict(a: Array, d: Reading, allowed: Allowed) -> Codes:

@@ -399,3 +399,12 @@ def test_the_point_is_left_as_it_was(mode):
     point, known = prepared(Differentiable(F.gelu, X))
     CHECKS[mode](point, known, [[elementwise(R, C)]], torch.Generator().manual_seed(1))
     assert np.array_equal(point.values(), point.f0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_only_some_inputs_may_be_screened(mode):
+    forward, inputs, patterns = RIGHT["attention"]
+    whole = screen(mode, forward, inputs, patterns)
+    part = screen(mode, forward, inputs, patterns, only=[2], damage=lambda grads: [0 * grads[0], grads[1], grads[2] * 1.01])
+    assert [(pair.input, len(pair.flagged)) for pair in part.pairs] == [(2, part.pairs[0].lines)]
+    assert part.forward < whole.forward

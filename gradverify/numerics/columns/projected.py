@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from gradverify.numerics.columns.survey import Survey
-from gradverify.numerics.pattern import NOBODY, ColumnGroups, Pattern, column_groups
+from gradverify.numerics.pattern import NOBODY, Pattern, column_groups
 from gradverify.numerics.point import Point
-from gradverify.numerics.reduction import by_column, coordinates, held, moves, paired, pull_back, signed
+from gradverify.numerics.reduction import gather, held, moves, paired, pull_back, signed
 from gradverify.numerics.rungs import Array, Index, Mask, Z, nonzero, step
 from gradverify.numerics.screen import (
     COARSER,
@@ -30,6 +30,7 @@ from gradverify.numerics.screen import (
     Strays,
     judged,
     linear_reading,
+    passes,
     plan,
     reachable,
     reading,
@@ -44,9 +45,9 @@ ALIVE = 3 * Z  # standard deviations of noise: an entry that moves its output
 
 def check_columns(
     point: Point, survey: Survey, patterns: Sequence[Sequence[Pattern]], generator: torch.Generator, *, linear: Sequence[bool] | None = None,
-    relative: float | None = None, probes: int = PROBES,
+    relative: float | None = None, probes: int = PROBES, only: Sequence[int] | None = None,
 ) -> Screen:
-    """Screens every column of every (input, output) pair. `patterns`: by input tensor, then output tensor.
+    """Screens every column of every (input, output) pair. `patterns`: by input tensor, then output tensor; `only` these inputs.
 
     6·column groups forward calls (2 where `linear` says that f is linear in the input), `probes` backward calls an output tensor; more
     only for groups with columns that the first rungs left open. Raises what the backward raises.
@@ -57,21 +58,28 @@ def check_columns(
         gradients = [[pull_back(point, o, w) for o, w in enumerate(probe)] for probe in weights]
         w = np.array([np.concatenate([*probe, np.zeros(0)]) for probe in weights])
         pairs: list[Screened] = []
-        for t in range(len(point.buffers)):
-            own = np.array([[by_column(point, t, g[t]) for g in probe] for probe in gradients])
+        for t in range(len(point.buffers)) if only is None else only:
+            per_column = gather(point, t)
+            own = np.array([[per_column(g[t]) for g in probe] for probe in gradients])
             pairs += _Tensor(known, t, paired(point, t, patterns[t]), w, own, bool(linear and linear[t]), generator).screened()
     return Screen(tuple(pairs), point.forward - before[0], point.backward - before[1])
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Members [m] (columns within the tensor), the outputs [e] that they own, whose each is [e] (place in members), and all others."""
+    """Members [m] (columns within the tensor), the outputs [e] that they own, whose each is (place in members, [e]), and all others [M].
+
+    `parts`: the ranges of e that lie in each output tensor. `w`: the cotangents there [K, e]. Where members own all outputs, the usual
+    case and the largest, nothing is copied: `outputs` is then a slice.
+    """
 
     number: int
     members: Index
-    outputs: Index
+    outputs: Index | slice
     place: Index
-    unowned: Mask
+    unowned: Mask | None
+    parts: tuple[slice, ...]
+    w: Array
 
 
 class _Tensor:
@@ -81,30 +89,36 @@ class _Tensor:
                  generator: torch.Generator) -> None:
         self.known, self.point, self.tensor, self.w = known, known.point, tensor, w
         self.columns = self.point.columns.of(tensor)
+        self.still, self.noise = known.still, known.noise
         n, m, outputs = len(self.columns), len(self.point.f0), len(self.point.parts)
         self.move = moves(self.point, self.columns, signed(n, generator))
         self.analytic = np.where(self.move == 0, 0.0, analytic * self.move)
         self.groups = column_groups(patterns)
-        self.colour = _colours(self.groups, coordinates(self.point, tensor))
-        self.place = np.full(patterns[0].size, NOBODY)
-        self.place[coordinates(self.point, tensor)] = np.arange(n)
+        self.place, self.size = gather(self.point, tensor).place, patterns[0].size
+        self.colour = np.asarray(self.groups.colour()[self.place])
+        self.missing = np.isnan(self.point.f0)
         self.reach, self.alive, self.unknown = np.zeros(m), np.zeros(m, bool), np.zeros((outputs, n), bool)
         self.square, self.variance = np.zeros((outputs, n)), np.zeros((len(w), outputs, n))
         self.strays = [Strays() for _ in self.point.parts]
         self.plan = plan(known, tensor).assuming(LINEAR) if linear else plan(known, tensor)
 
     def screened(self) -> list[Screened]:
-        """One pair an output tensor."""
-        n, probes, start = len(self.columns), len(self.w), self.plan.start
+        """One pair an output tensor. Floors take a pass over the groups: they are asked for where a column needs one."""
+        n, probes, start, outputs = len(self.columns), len(self.w), self.plan.start, range(len(self.point.parts))
         samples = self._samples(np.arange(n), start, first=True)
         first = [self._read(o, own.reshape(2, len(start), -1), start, np.arange(probes * n)) for o, own in enumerate(samples)]
-        floor = np.sqrt(self._floors()) * np.abs(self.move) / self.point.columns.size[self.columns]
-        return [self._pair(o, first[o], np.tile(floor[o], probes), n) for o in range(len(self.point.parts))]
+        without = [self.known.allowed_in(self.tensor, o, self._norm(o), np.zeros(probes * n)) for o in outputs]
+        clear = [passes(self.analytic[:, o].ravel(), first[o], without[o]).reshape(probes, n).all(0) for o in outputs]
+        floor = self._floors(np.flatnonzero(~np.all(clear, 0))) if outputs else np.zeros((0, n))
+        return [self._pair(o, first[o], np.tile(floor[o], probes), n) for o in outputs]
+
+    def _norm(self, o: int) -> Array:
+        """Of each column, once a probe [probes · n]."""
+        return np.tile(np.maximum(np.sqrt(self.square[o]), np.abs(self.analytic[:, o]).max(0)), len(self.w))
 
     def _pair(self, o: int, first: Reading, floor: Array, n: int) -> Screened:
         a, probes = self.analytic[:, o].ravel(), len(self.w)
-        norm = np.maximum(np.tile(np.sqrt(self.square[o]), probes), np.tile(np.abs(self.analytic[:, o]).max(0), probes))
-        allowed = self.known.allowed_in(self.tensor, o, norm, floor)
+        allowed = self.known.allowed_in(self.tensor, o, self._norm(o), floor)
         result = judged(a, first, allowed, self.plan, lambda i, rungs: self._again(o, i, rungs))
         left_out = self.move == 0
         bad = ~result.passed.reshape(probes, n).all(0) | self.unknown[o] | self.known.asleep(self.tensor, o)
@@ -148,71 +162,73 @@ class _Tensor:
 
     def _group(self, number: int, members: Index) -> _Group:
         owner = self.groups.owner(number)
-        local = np.where(owner >= 0, self.place[owner], NOBODY)
-        position = np.full(len(self.columns) + 1, NOBODY)  # the last one answers for NOBODY
-        position[members] = np.arange(len(members))
-        place = position[local]
+        position = np.full(self.size + 1, NOBODY)  # the last one answers for NOBODY
+        position[self.place[members]] = np.arange(len(members))
+        place = position[owner]
+        if (place >= 0).all():
+            return _Group(number, members, slice(None), place, None, tuple(self.point.parts), self.w)
         outputs = np.flatnonzero(place >= 0)
-        return _Group(number, members, outputs, place[outputs], (owner < 0))
+        ends = np.searchsorted(outputs, [p.start for p in self.point.parts] + [len(self.point.f0)]).tolist()
+        parts = tuple(slice(a, b) for a, b in pairwise(ends))
+        return _Group(number, members, outputs, place[outputs], owner < 0, parts, self.w[:, outputs])
 
     def _take(self, group: _Group, rungs: Stage, samples: Array, first: bool) -> None:
         """The samples of one group, 2 calls a rung."""
         if first:
-            self._sums(group, self.known.noise**2, self.variance, group.members)
-        stray = np.zeros(len(self.point.f0), bool)
+            self._sums(group, self.noise**2, self.variance)
+        stray = np.zeros(0 if group.unowned is None else len(self.point.f0), bool)
         for r, k in enumerate(rungs):
             for side, sign in enumerate((1.0, -1.0)):
                 taken = self._moved(group, sign * step(1.0, k))
                 if taken is None:
                     continue
                 change, stretch = taken
-                for o, (own, outputs) in enumerate(self._parts(group)):
-                    for probe, w in enumerate(self.w):
-                        total = np.bincount(group.place[own], w[outputs] * change[outputs], len(group.members))
-                        samples[o, side, r, probe, group.members] = total * stretch
-                stray |= self._leaves(group, change)
+                samples[:, side, r, :, group.members] = self._reduced(group, change[group.outputs]) * stretch[:, None, None]
+                if first and group.unowned is not None:
+                    stray |= self._leaves(group.unowned, change)
                 if first and (r, side) == (0, 0):
                     self._learn(group, change, step(1.0, k))
-        self._add_strays(group.number, np.flatnonzero(stray & first))
+        self._add_strays(group.number, np.flatnonzero(stray))
+
+    def _reduced(self, group: _Group, change: Array) -> Array:
+        """Σ w·change of what each member owns [m, outputs, K]."""
+        total = np.empty((len(group.members), len(group.parts), len(self.w)))
+        for o, own in enumerate(group.parts):
+            for probe, w in enumerate(group.w):
+                total[:, o, probe] = np.bincount(group.place[own], w[own] * change[own], len(group.members))
+        return total
 
     def _moved(self, group: _Group, t: float) -> tuple[Array, Array] | None:
         """Changes [M] of all outputs, and the factor [m] that brings each member's change from the realised step to the nominal one."""
-        columns, c = self.columns[group.members], self.point.columns
-        to = c.cast(c.x[columns] + t * self.move[group.members], columns)
+        columns, move, c = self.columns[group.members], t * self.move[group.members], self.point.columns
+        to = c.cast(c.x[columns] + move, columns)
         realised = to - c.x[columns]
-        if not (realised != 0).any():
+        if not realised.any():
             return None
-        stretch = np.where(realised != 0, t * self.move[group.members] / np.where(realised != 0, realised, 1.0), np.nan)
-        return self.known.changes(self.point.moved_all(columns, to)), stretch
+        return self.known.changes(self.point.moved_all(columns, to)), np.where(realised != 0, move / realised, np.nan)
 
-    def _parts(self, group: _Group) -> list[tuple[slice, Index]]:
-        """For each output tensor, which of the group's outputs lie in it."""
-        ends = np.searchsorted(group.outputs, [p.start for p in self.point.parts] + [len(self.point.f0)])
-        return [(slice(a, b), group.outputs[a:b]) for a, b in pairwise(ends.tolist())]
-
-    def _sums(self, group: _Group, squares: Array, into: Array, members: Index) -> None:
+    def _sums(self, group: _Group, squares: Array, into: Array) -> None:
         """Adds Σ w²·squares of what each member owns to `into` [probes, outputs, n]."""
-        for o, (own, outputs) in enumerate(self._parts(group)):
-            for probe, w in enumerate(self.w):
-                into[probe, o, members] += np.bincount(group.place[own], w[outputs] ** 2 * squares[outputs], len(members))
+        for o, own in enumerate(group.parts):
+            for probe, w in enumerate(group.w):
+                total = np.bincount(group.place[own], w[own] ** 2 * squares[group.outputs][own], len(group.members))
+                into[probe, o, group.members] += total
 
     # ---- what a first pass learns
     def _learn(self, group: _Group, change: Array, h: float) -> None:
         """Norms of columns, reaches of outputs, and columns whose outputs have no value at x."""
-        outputs = group.outputs
-        entry = np.abs(np.nan_to_num(change[outputs])) / h
-        mine = np.abs(self.move[group.members] / self.point.columns.scale[self.columns[group.members]])[group.place]
-        self.reach[outputs] = np.maximum(self.reach[outputs], entry / mine)
-        self.alive[outputs] |= entry * h > ALIVE * self.known.noise[outputs]
-        missing = np.isnan(self.point.f0[outputs])
-        for o, (own, inside) in enumerate(self._parts(group)):
-            place, count = group.place[own], len(group.members)
-            self.square[o, group.members] = np.bincount(place, (self.w[0][inside] * entry[own]) ** 2, count)
-            self.unknown[o, group.members] = np.bincount(place, missing[own], count) > 0
+        size = np.abs(change[group.outputs]) / h
+        self.reach[group.outputs] = np.fmax(self.reach[group.outputs], size)
+        self.alive[group.outputs] |= size * h > ALIVE * self.noise[group.outputs]
+        for o, own in enumerate(group.parts):
+            self.square[o, group.members] = np.bincount(group.place[own], (group.w[0][own] * size[own]) ** 2, len(group.members))
+            if self.missing.any():
+                missing = np.bincount(group.place[own], self.missing[group.outputs][own], len(group.members))
+                self.unknown[o, group.members] = missing > 0
 
-    def _leaves(self, group: _Group, change: Array) -> Mask:
+    def _leaves(self, unowned: Mask, change: Array) -> Mask:
         """Outputs [M] that nobody owns and that moved all the same; none where f has no value at all."""
-        moved = group.unowned & ~(np.abs(change) <= self.known.still) & ~np.isnan(self.point.f0)
+        moved = unowned & ~(np.abs(change) <= self.still) & ~self.missing
         return np.asarray(moved & ~np.isnan(change).all())
 
     def _add_strays(self, group: int, found: Index) -> None:
@@ -221,14 +237,10 @@ class _Tensor:
             if inside.size:
                 strays.add(group, inside)
 
-    def _floors(self) -> Array:
-        """Σ (w·c·unit)² of the outputs that each column owns [outputs, n]: what its floor is the root of."""
+    def _floors(self, columns: Index) -> Array:
+        """The floor [outputs, n] of these columns, from Σ (w·c·unit)² of the outputs that each owns; 0 elsewhere."""
         squares = self.known.floors(self.reach, self.alive) ** 2
         total = np.zeros((len(self.w), len(self.point.parts), len(self.columns)))
-        for group in self._groups(np.arange(len(self.columns))):
-            self._sums(group, squares, total, group.members)
-        return np.asarray(total.max(0))
-
-
-def _colours(groups: ColumnGroups, place: Index) -> Index:
-    return np.asarray(groups.colour()[place])
+        for group in self._groups(columns):
+            self._sums(group, squares, total)
+        return np.asarray(np.sqrt(total.max(0)) * np.abs(self.move) / self.point.columns.size[self.columns])

@@ -46,7 +46,7 @@ def test_auto_takes_entries_where_they_fit(counts):
     chosen = choose(None, Limits(seconds=10), predicted(counts, FAST))
     assert chosen.mode is Mode.ENTRIES
     assert chosen.reason.startswith("Every element is affordable: ")
-    assert "backward calls, about " in chosen.reason
+    assert chosen.reason.endswith("backward calls.")
 
 
 @pytest.mark.parametrize(("budget", "mode"), [(60, Mode.ROWS), (110, Mode.ROWS), (126, Mode.ENTRIES), (27, Mode.BLOCKS)])
