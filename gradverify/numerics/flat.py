@@ -16,6 +16,8 @@ Part = Literal["re", "im"]
 
 def flat_real(tensor: Tensor) -> Tensor:
     """The real coordinates [n] as float64 on the CPU, detached."""
+    if tensor.dtype is torch.float64 and tensor.layout is torch.strided and tensor.device.type == "cpu" and not tensor.is_neg():
+        return tensor.detach().reshape(-1)
     tensor = tensor.detach().resolve_conj().resolve_neg()
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()
