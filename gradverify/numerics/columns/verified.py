@@ -48,12 +48,16 @@ class Sums:
         wrong = (judged.verdict != Verdict.PASS) | (judged.derivative.outcome != Smoothness.SMOOTH)
         self.usable[off[wrong]] = False
         use = self.usable[off] & np.isfinite(judged.derivative.bar)
-        off, out, d = off[use], judged.out[use], judged.derivative.take(use)
+        out, value, bar = judged.out, judged.derivative.value, judged.derivative.bar
+        if not use.all():
+            off, out, value, bar = off[use], out[use], value[use], bar[use]
+        m = len(self.run.point.f0)
         for p in range(PROBES):
             v = self.directions[p][off]
-            np.add.at(self.forward[p], out, d.value * v)
-            np.add.at(self.forward_size[p], out, np.abs(d.value * v))
-            np.add.at(self.bar[p], out, d.bar * np.abs(v))
+            part = value * v
+            self.forward[p] += np.bincount(out, part, m)
+            self.forward_size[p] += np.bincount(out, np.abs(part), m)
+            self.bar[p] += np.bincount(out, bar * np.abs(v), m)
 
     def add_back(self, bundle: Bundle, a: Array) -> None:
         """The analytic values [n, M] of a chunk."""
