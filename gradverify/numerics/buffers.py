@@ -6,6 +6,8 @@ Untouched rows of a batch then stay bitwise the same in torch's CPU operators (m
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -13,6 +15,23 @@ from torch import Tensor
 
 from gradverify.numerics.flat import numbers
 from gradverify.numerics.rungs import AnyArray, Array, Index
+
+
+@dataclass(frozen=True)
+class Part:
+    """The coordinates of one tensor among those of a selection: their places in the tensor, and which of the selection they are."""
+
+    tensor: int
+    places: Index | slice
+    which: Index | slice
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Coordinates that are written together, and the numbers that stand there at the point of the check."""
+
+    parts: tuple[Part, ...]
+    home: Array
 
 
 class Buffers:
@@ -23,34 +42,42 @@ class Buffers:
         self.x = np.concatenate([numbers(t) for t in inputs] or [np.zeros(0)])
         self._real = [torch.view_as_real(b) if b.is_complex() else b for b in self.tensors]
         self._memory = [_memory(b) for b in self._real]
-        self._ends = np.cumsum([0] + [b.numel() for b in self._real])
-        self.starts = self._ends
+        self.starts = np.cumsum([0] + [b.numel() for b in self._real])
 
-    def set(self, coordinates: Index, x: Array | float) -> None:
-        """Writes these coordinates; the rest stays as it is."""
+    def selected(self, coordinates: Index) -> Selection:
+        """A selection of coordinates, in their order."""
         if not len(coordinates):
-            return
-        first, last = (int(np.searchsorted(self._ends, int(c), side="right")) - 1 for c in (coordinates.min(), coordinates.max()))
+            return Selection((), np.zeros(0))
+        first, last = (int(np.searchsorted(self.starts, end, side="right")) - 1 for end in (coordinates.min(), coordinates.max()))
         if first == last:
-            self._set(first, coordinates, x)
-            return
-        every = np.broadcast_to(x, coordinates.shape)
-        for t in range(first, last + 1):
-            own = (coordinates >= self._ends[t]) & (coordinates < self._ends[t + 1])
-            self._set(t, coordinates[own], every[own])
+            return Selection((Part(first, _run(coordinates - self.starts[first]), slice(None)),), self.x[coordinates])
+        parts = []
+        for t, (start, stop) in enumerate(pairwise(self.starts.tolist())):
+            which = np.flatnonzero((coordinates >= start) & (coordinates < stop))
+            if which.size:
+                parts.append(Part(t, _run(coordinates[which] - start), _run(which)))
+        return Selection(tuple(parts), self.x[coordinates])
 
-    def restore(self, coordinates: Index) -> None:
-        """Writes what stood there at the point of the check."""
-        self.set(coordinates, self.x[coordinates])
+    def write(self, selection: Selection, x: Array) -> None:
+        """Writes x [k] there; the rest stays as it is."""
+        for part in selection.parts:
+            memory = self._memory[part.tensor]
+            if memory is not None:
+                memory[part.places] = x[part.which]
+                continue
+            whole = numbers(self.tensors[part.tensor]).copy()
+            whole[part.places] = x[part.which]
+            self._real[part.tensor].copy_(torch.from_numpy(whole).reshape(self._real[part.tensor].shape))
 
-    def _set(self, t: int, coordinates: Index, x: Array | float) -> None:
-        memory, start = self._memory[t], int(self._ends[t])
-        if memory is not None:
-            memory[coordinates - start if start else coordinates] = x
-            return
-        whole = numbers(self.tensors[t]).copy()
-        whole[coordinates - start] = x
-        self._real[t].copy_(torch.from_numpy(whole).reshape(self._real[t].shape))
+    def restore(self, selection: Selection) -> None:
+        self.write(selection, selection.home)
+
+
+def _run(places: Index) -> Index | slice:
+    """Places in a row as a slice, which is read and written several times as fast."""
+    first, last = int(places[0]), int(places[-1])
+    in_a_row = last - first + 1 == len(places) and bool((places[1:] > places[:-1]).all())
+    return slice(first, last + 1) if in_a_row else places
 
 
 def _memory(t: Tensor) -> AnyArray | None:

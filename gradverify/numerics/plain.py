@@ -33,7 +33,7 @@ class Plain:
 def plain(up: Array, down: Array, width: Array, f0: Array, sigma: Array, unit: Array) -> Plain:
     """From f above and below x and the widths step_up + step_down at three rungs, [3, …] each; f(x), its noise and unit roundoff […].
 
-    `width` may have ones where it is the same for all elements, f0, sigma and unit may lack leading axes.
+    `width` may have ones where it is the same for all elements, and be negative where up is below; f0, sigma and unit may lack leading axes.
     """
     big = np.maximum(np.maximum(np.abs(up), np.abs(down)).max(0), np.abs(f0))
     noise = np.maximum(sigma, unit * big)
@@ -70,5 +70,5 @@ def _told(up: Array, down: Array, change: Array, f0: Array, noise: Array, width:
     jumps = (np.abs(change[0] - change[2]) < JUMPS * coarse) & (fine > VISIBLE * noise)
     twice = 2 * f0
     bend, sharp = np.abs(up[0] + down[0] - twice), np.abs(up[2] + down[2] - twice)
-    bends = (sharp > FINEST * noise) & (bend * width[2] < BENDS * sharp * width[0])
+    bends = (sharp > FINEST * noise) & (bend * (width[2] / width[0]) < BENDS * sharp)
     return np.asarray(moves & ~jumps & ~bends)

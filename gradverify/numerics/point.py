@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.numerics.buffers import Buffers
+from gradverify.numerics.buffers import Buffers, Selection
 from gradverify.numerics.flat import numbers, one_hot, rms
 from gradverify.numerics.noise import Bits
 from gradverify.numerics.rungs import U32, U64, U_BF16, U_FP16, Array, Index, Mask
@@ -140,6 +140,7 @@ class Point:
     def __init__(self, function: Function, columns: Columns) -> None:
         self.function, self.columns, self.forward, self.backward = function, columns, 0, 0
         self._inputs = Buffers(function.inputs)
+        self._last: tuple[Index, Selection] | None = None
         self.buffers, self.starts, self.x = self._inputs.tensors, self._inputs.starts, self._inputs.x
         outputs = list(function.values(self.buffers))
         self.forward += 1
@@ -188,12 +189,20 @@ class Point:
         c = self.columns
         if not (~np.isnan(x) if c.free else (c.low[columns] <= x) & (x <= c.high[columns])).all():
             return np.full(len(self.f0), np.nan)
-        coordinates, to = self._changes(columns, x)
+        place, to = self._place(columns), x
+        if c.paired:
+            to = self._changes(columns, x)[1]
         try:
-            self._inputs.set(coordinates, to)
+            self._inputs.write(place, to)
             return self.values()
         finally:
-            self._inputs.restore(coordinates)
+            self._inputs.restore(place)
+
+    def _place(self, columns: Index) -> Selection:
+        """Where columns lie; a line asks for the same ones again and again."""
+        if self._last is None or self._last[0] is not columns:
+            self._last = columns, self._inputs.selected(self._changes(columns, self.columns.x[columns])[0])
+        return self._last[1]
 
     def _changes(self, columns: Index, x: Array) -> tuple[Index, Array]:
         """The coordinates that change with these columns, mirrors included, and their values."""
@@ -220,9 +229,9 @@ class Point:
         cotangents = [one if i == n else None for i in range(len(self.parts))]
         if x is None:
             return self.by_column(self.function.vjp(cotangents))
-        everything = np.arange(len(self.x))
+        everything = self._inputs.selected(np.arange(len(self.x)))
         try:
-            self._inputs.set(everything, x)
+            self._inputs.write(everything, x)
             return self.by_column(self.function.vjp(cotangents, self.buffers))
         finally:
             self._inputs.restore(everything)
@@ -230,6 +239,8 @@ class Point:
     def by_column(self, gradients: Sequence[Tensor]) -> Array:
         """Gradients of the inputs as one number a column [C]."""
         g, c = np.concatenate([numbers(t) for t in gradients]), self.columns
+        if not c.paired and len(g) == len(c):
+            return g
         return np.where(c.mirror >= 0, g[c.coordinate] + c.sign * g[c.mirror], g[c.coordinate])
 
 

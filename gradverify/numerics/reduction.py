@@ -73,9 +73,11 @@ class Gather:
     def __call__(self, gradient: Tensor) -> Array:
         """The tensor's gradient as one number a column [n]."""
         flat = numbers(gradient)
-        if self.plain and len(flat) == len(self.place):
-            return flat
-        return np.where(self.mirror >= 0, flat[self.place] + self.sign * flat[self.mirror], flat[self.place])
+        return flat if self.plain and len(flat) == len(self.place) else self.combined(flat)
+
+    def combined(self, flat: Array) -> Array:
+        """Real coordinates […, N] as one number a column […, n]."""
+        return np.where(self.mirror >= 0, flat[..., self.place] + self.sign * flat[..., self.mirror], flat[..., self.place])
 
     def any_of(self, coordinates: Mask) -> Mask:
         """Columns [n] of which a coordinate is among these."""

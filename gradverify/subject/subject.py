@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -94,7 +94,7 @@ class Subject:
 
     def called(self, inputs: Sequence[Tensor], mode: Callable[[], AbstractContextManager[Any]] = torch.enable_grad) -> Called:
         """One forward under a grad mode, with everything that was handed to it. Raises UserCodeError (GV002)."""
-        self.calls = replace(self.calls, forward=self.calls.forward + 1)
+        self.calls = Calls(self.calls.forward + 1, self.calls.backward, self.calls.batched)
         with mode():
             values = self._arguments(inputs)
             buffers = self._buffers()
@@ -125,7 +125,7 @@ class Subject:
 
     def counted_backward(self) -> None:
         """Called before every backward."""
-        self.calls = replace(self.calls, backward=self.calls.backward + 1)
+        self.calls = Calls(self.calls.forward, self.calls.backward + 1, self.calls.batched)
         self.reseed(1)
 
     def reseed(self, offset: int = 0) -> None:

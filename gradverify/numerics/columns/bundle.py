@@ -50,17 +50,24 @@ class GroupLine:
         """x and move of the columns."""
         return self.point.columns.x[self.columns], self.move[self.columns]
 
-    def at(self, t: float) -> tuple[Array, Array]:
+    def sample(self, t: float) -> tuple[Array, Array, Mask | None]:
+        """f [M], the realised change of each column [k], nominal for those that are stuck: these (None: none is)."""
         c, (x, move) = self.point.columns, self._own
         to = c.cast(x + t * move, self.columns)
-        stuck = (to == x) | ~np.isfinite(to)
+        change = to - x
+        free = np.isfinite(change) & (change != 0)
         if not c.free:
-            stuck |= (to < c.low[self.columns]) | (to > c.high[self.columns])
-        held = stuck.any()
-        to[stuck] = x[stuck]
-        f, realised = self.point.moved_all(self.columns, to), np.where(stuck, t * move, to - x) if held else to - x
-        f = np.where(self.owned & stuck[self.place], np.nan, f) if held else f
-        return f, np.where(self.owned, realised[self.place], t)
+            free &= (to >= c.low[self.columns]) & (to <= c.high[self.columns])
+        if free.all():
+            return self.point.moved_all(self.columns, to), change, None
+        to = np.where(free, to, x)
+        return self.point.moved_all(self.columns, to), np.where(free, change, t * move), ~free
+
+    def at(self, t: float) -> tuple[Array, Array]:
+        f, change, stuck = self.sample(t)
+        if stuck is not None:
+            f = np.where(self.owned & stuck[self.place], np.nan, f)
+        return f, np.where(self.owned, change[self.place], t)
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,7 @@ class Bundle:
     owner: Index
     tensor: Index
 
-    @property
+    @cached_property
     def grouped(self) -> bool:
         return any(isinstance(line, GroupLine) for line in self.lines)
 

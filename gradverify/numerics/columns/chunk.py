@@ -88,20 +88,21 @@ class Chunk:
             local, out = np.concatenate([local, late_local]), np.concatenate([out, late_out])
         late = np.zeros(len(late_out), bool)
         judged = self._judged(local, out, derivative)
-        return ChunkResult(outs, judged, np.concatenate([done, late]), np.concatenate([unconfirmed, late]), zeros, masked,
-                           self._zero_resolution(outs), missed, self.samples.strays(outs, self.run.survey.sigma))
+        resolution = self._zero_resolution(outs) if zeros.any() else np.zeros(zeros.shape)
+        return ChunkResult(outs, judged, np.concatenate([done, late]), np.concatenate([unconfirmed, late]), zeros, masked, resolution, missed,
+                           self.samples.strays(outs, self.run.survey.sigma))
 
     def _zeros(self, outs: slice) -> Mask:
         """Bitwise zeros with an analytic value of zero or dust: most of a Jacobian, settled without a solver."""
+        still = self.still[:, outs] & self.bundle.owned[:, outs]
+        if not still.any():
+            return still
         within = np.abs(self.a[:, outs]) <= self.run.zero_tolerance(self.bundle.owner[:, outs], outs)
-        asleep = (self.asleep | self.wide)[:, outs]
-        return np.asarray(self.still[:, outs] & within & ~asleep & self.bundle.owned[:, outs])
+        return np.asarray(still & within & ~(self.asleep | self.wide)[:, outs])
 
     def _zero_resolution(self, outs: slice) -> Array:
-        here = outs if self.bundle.grouped else slice(None)
-        widest = np.maximum(self.samples.step_up[0][:, here], self.samples.step_down[0][:, here])
         f0 = np.nan_to_num(self.samples.f0[outs], posinf=0.0, neginf=0.0)
-        rounding = self.run.point.unit[outs] * np.abs(f0) / widest
+        rounding = self.run.point.unit[outs] * np.abs(f0) / self.samples.widest(outs)
         return np.asarray(self.run.zero_tolerance(self.bundle.owner[:, outs], outs) + rounding)
 
     # ---- elements

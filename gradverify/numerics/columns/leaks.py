@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gradverify.numerics.columns.bundle import GroupLine
-from gradverify.numerics.columns.quick import STRAY
 from gradverify.numerics.columns.compressed import pull
+from gradverify.numerics.columns.quick import STRAY
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.rungs import QUICK, Array, Index, step
 

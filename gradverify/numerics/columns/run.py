@@ -31,8 +31,8 @@ class Reach:
 
     def add_entries(self, output: Index, column: Index, value: Array) -> None:
         """Analytic values [E] of some elements."""
-        sizes = np.nan_to_num(np.abs(value) * self._point.columns.scale[column], posinf=0.0)
-        self._raise(self._analytic, output, sizes)
+        sizes = np.abs(value) * self._point.columns.scale[column]
+        self._raise(self._analytic, output, np.where(sizes < np.inf, sizes, 0.0))
 
     def add(self, column: Index, out: Index, value: Array, bar: Array) -> None:
         size = np.abs(value)

@@ -96,6 +96,9 @@ class Judged:
     limit: AnyArray
 
     def take(self, i: AnyArray) -> Judged:
+        """Elements i (ascending indices)."""
+        if len(i) == len(self.out):
+            return self
         return Judged(self.column[i], self.out[i], self.a[i], self.derivative.take(i), self.bounds.take(i), self.verdict[i], self.limit[i])
 
     def compared(self, top: int, coordinate: Index) -> Compared:
