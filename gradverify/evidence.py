@@ -20,13 +20,12 @@ from gradverify.oracles.gradient import hand_written
 from gradverify.oracles.literal import expected_gradients
 from gradverify.oracles.reference import Reference, reference_gradients, reference_values
 from gradverify.subject.differentiable import Differentiable, Gradients
-from gradverify.subject.draw import generator
+from gradverify.subject.draw import generator, signed
 from gradverify.subject.observe import BackwardSeen, ForwardSeen, Saved, observe_backward, observe_forward
 from gradverify.subject.snapshot import same
 from gradverify.subject.subject import Argument, Subject
 
 STEP = 1e-3     # of each element's size: a detached output that moves depends on the inputs
-LOW, HIGH = 0.7, 1.4            # magnitudes of random cotangents: continuous and signed (method.md 3.1)
 
 
 class Evidence:
@@ -54,6 +53,11 @@ class Evidence:
         """The roundoff that the forward computes in: of the coarsest dtype of inputs and outputs, or as the outputs' bits show."""
         seen = [max(UNITS.get(y.dtype, U64), Bits().seen(numbers(y)).unit) for y in self.outputs]
         return max([self.unit, *seen])
+
+    @property
+    def low_precision(self) -> bool:
+        """Does the forward compute in less than float64?"""
+        return self.precision > U64
 
     @cached_property
     def empty(self) -> bool:
@@ -88,7 +92,7 @@ class Evidence:
     def cotangents(self, purpose: str) -> tuple[Tensor, ...]:
         """Dense random signed cotangents, one per checked output, magnitudes in [0.7, 1.4]."""
         source = generator(self.settings.seed, self.subject.case.check, f"cotangent {purpose}")
-        return tuple(_signed(output, source) for output in self.outputs)
+        return tuple(signed(output, source) for output in self.outputs)
 
     @cached_property
     def backward(self) -> BackwardSeen:
@@ -150,13 +154,3 @@ class Evidence:
             add_exact(tally, mine, theirs, dust(self.unit, mine, theirs, columns.scale, columns.size), atol=atol, rtol=rtol, unit=self.unit,
                       rows=np.zeros(1, np.intp), first=0, broken=Outcome.MISMATCH)
         return tally.result(self.unit, False)
-
-
-def _signed(like: Tensor, source: torch.Generator) -> Tensor:
-    """Random numbers ±[0.7, 1.4] of the shape and dtype of `like` (complex: both parts)."""
-    def real() -> Tensor:
-        sign = torch.randint(0, 2, like.shape, generator=source, dtype=torch.float64) * 2 - 1
-        return sign * (LOW + (HIGH - LOW) * torch.rand(like.shape, generator=source, dtype=torch.float64))
-
-    values = torch.complex(real(), real()) if like.is_complex() else real()
-    return values.to(dtype=like.dtype).to(device=like.device)

@@ -32,8 +32,7 @@ class Differentiable:
 
     def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """The checked outputs at other inputs. Raises UserCodeError (GV002)."""
-        outputs = self._subject.forward(inputs)
-        return [outputs[place] for place in self._checked]
+        return self._picked(self._subject.forward(inputs))
 
     def vjp(self, cotangents: Sequence[Tensor | None]) -> Gradients:
         """The gradient per input, None where backward gives none. Raises UserCodeError (GV003) where every way is refused."""
@@ -55,6 +54,27 @@ class Differentiable:
         outputs = self._subject.forward(leaves)
         return self._grad(leaves, [outputs[place] for place in self._checked], cotangents, retain=False)
 
+    @property
+    def reuses(self) -> bool:
+        """Do VJPs share one graph? (Not once a second backward of it was refused.)"""
+        return self._way == self._reused
+
+    def once(self, cotangents: Sequence[Tensor], through: Callable[[Tensor], Tensor] | None = None) -> tuple[list[Tensor], Gradients]:
+        """The checked outputs of one fresh forward, each passed `through` a last operation, and their gradients; cotangents are cast to
+        the outputs' dtypes.
+
+        Raises UserCodeError: GV002 where forward raises, GV003 where backward does.
+        """
+        leaves, outputs = self._fresh_graph()
+        fitting = [cotangent.to(dtype=output.dtype) for output, cotangent in zip(outputs, cotangents, strict=True)]
+        try:
+            return outputs, self._grad(leaves, [through(y) for y in outputs] if through else outputs, fitting, retain=False)
+        except UserCodeError as refused:
+            try:
+                return outputs, self._leaf(fitting, through)
+            except UserCodeError:
+                raise refused from None
+
     def build(self) -> tuple[list[Tensor], list[Any]]:
         """A graph: fresh leaves and all flattened outputs."""
         leaves = self._subject.leaves()
@@ -62,7 +82,14 @@ class Differentiable:
 
     def _fresh_graph(self) -> tuple[list[Tensor], list[Tensor]]:
         leaves, outputs = self.build()
-        return leaves, [outputs[place] for place in self._checked]
+        return leaves, self._picked(outputs)
+
+    def _picked(self, outputs: Sequence[Any]) -> list[Tensor]:
+        """The checked ones. Raises UserCodeError (GV002) where they are not there (their number may depend on the inputs)."""
+        picked = [outputs[place] for place in self._checked if place < len(outputs)]
+        if len(picked) < len(self._checked) or not all(isinstance(output, Tensor) for output in picked):
+            raise UserCodeError("GV002", f"forward returns {len(outputs)} outputs here, not y{max(self._checked, default=0)} as at the first point")
+        return picked
 
     def _reused(self, cotangents: Sequence[Tensor | None]) -> Gradients:
         self._graph = self._graph or self._fresh_graph()
@@ -78,8 +105,9 @@ class Differentiable:
             return torch.autograd.grad([output for output, _ in wanted], leaves, [cotangent for _, cotangent in wanted],
                                        retain_graph=retain, allow_unused=True)
 
-    def _leaf(self, cotangents: Sequence[Tensor | None]) -> Gradients:
+    def _leaf(self, cotangents: Sequence[Tensor | None], through: Callable[[Tensor], Tensor] | None = None) -> Gradients:
         leaves, outputs = self._fresh_graph()
+        outputs = [through(y) for y in outputs] if through else outputs
         wanted = [(output, cotangent) for output, cotangent in zip(outputs, cotangents, strict=True) if cotangent is not None]
         self._subject.counted_backward()
         with blamed("GV003", "backward"):

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+CPP_NODE = "CppFunction"        # the Python type of every node whose C++ class is not one of torch's own
+
 
 @dataclass(frozen=True, slots=True)
 class Edge:
@@ -32,19 +34,25 @@ class RawReturn:
 
 def function_classes(outputs: Sequence[Tensor]) -> tuple[type, ...]:
     """The torch.autograd.Function classes whose nodes are in the graph of the outputs."""
+    classes = (getattr(node, "_forward_cls", None) for node in _nodes(outputs))
+    return tuple(dict.fromkeys(cls for cls in classes if cls is not None))
+
+
+def is_handwritten(outputs: Sequence[Tensor]) -> bool:
+    """Is there a backward in the graph that is not torch's own: a torch.autograd.Function, or one in C++ (torch knows no class for its node)?"""
+    return any(hasattr(node, "_forward_cls") or type(node).__name__ == CPP_NODE for node in _nodes(outputs))
+
+
+def _nodes(outputs: Sequence[Tensor]) -> Iterator[Any]:
+    """Every node of the graph, once."""
     seen: set[Any] = set()
-    classes: dict[type, None] = {}
     stack = [output.grad_fn for output in outputs if output.grad_fn is not None]
     while stack:
         node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        cls = getattr(node, "_forward_cls", None)
-        if cls is not None:
-            classes[cls] = None
-        stack.extend(following for following, _ in node.next_functions if following is not None)
-    return tuple(classes)
+        if node not in seen:
+            seen.add(node)
+            yield node
+            stack.extend(following for following, _ in node.next_functions if following is not None)
 
 
 @contextmanager

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from gradverify.subject.differentiable import Differentiable, Gradients
 from gradverify.subject.failure import UserCodeError, blamed
-from gradverify.subject.graph import RawReturn, function_classes, tapped
+from gradverify.subject.graph import RawReturn, function_classes, is_handwritten, tapped
+from gradverify.subject.machine import random_states
 from gradverify.subject.snapshot import Snapshot
 from gradverify.subject.subject import Argument, Subject
 
@@ -19,7 +20,8 @@ from gradverify.subject.subject import Argument, Subject
 @dataclass(frozen=True, slots=True)
 class ForwardSeen:
     """The base forward. `outputs` are all flattened ones; `checked` the places of the compared ones; `detached` of floating ones
-    without a graph; `classes` the custom Functions in the graph; `written` the arguments that the call changed."""
+    without a graph; `classes` the custom Functions in the graph; `handwritten`: somebody's own backward is in it, in Python or in C++;
+    `written` the arguments that the call changed; `random`: it drew from a global generator."""
 
     leaves: tuple[Tensor, ...]
     outputs: tuple[Any, ...]
@@ -28,6 +30,8 @@ class ForwardSeen:
     classes: tuple[type, ...]
     written: tuple[str, ...]
     packed: int
+    handwritten: bool
+    random: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +69,11 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
     """
     others = [a for a in subject.arguments if a.is_tensor and not a.differentiable]
     leaves = subject.leaves()
-    before = Snapshot([*leaves, *(a.value for a in others)])
+    before, on_cuda = Snapshot([*leaves, *(a.value for a in others)]), any(leaf.is_cuda for leaf in leaves)
+    subject.reseed()
+    state = random_states(on_cuda)
     outputs = _counted(subject, leaves, saved)
+    drew = random_states(on_cuda) != state
     names = [a.name for a in [*subject.differentiable, *others]]
     written = tuple(names[i] for i in before.changed())
     if written and not subject.writes:
@@ -78,8 +85,8 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
     numeric = [place for place, output in enumerate(outputs) if isinstance(output, Tensor) and _is_number(output)]
     checked = tuple(place for place in numeric if outputs[place].requires_grad and (wanted is None or place in wanted))
     detached = tuple(place for place in numeric if not outputs[place].requires_grad)
-    classes = function_classes([outputs[place] for place in numeric])
-    return ForwardSeen(tuple(leaves), tuple(outputs), checked, detached, classes, written, saved.packed)
+    graph = [outputs[place] for place in numeric]
+    return ForwardSeen(tuple(leaves), tuple(outputs), checked, detached, function_classes(graph), written, saved.packed, is_handwritten(graph), drew)
 
 
 def _counted(subject: Subject, leaves: list[Tensor], saved: Saved) -> list[Any]:
@@ -98,6 +105,7 @@ def observe_backward(subject: Subject, seen: ForwardSeen, function: Differentiab
             gradients = _first_gradients(subject, seen, function, cotangents)
         except UserCodeError as raised:
             error = raised
+    gradients = tuple(None if g is None else g.clone() for g in gradients)      # a backward may hand out a buffer that its next call overwrites
     damaged = tuple((seen.checked[i], before.difference(i)) for i in before.changed())
     return BackwardSeen(cotangents, gradients, tuple(raw), error, damaged, saved.unpacked)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch.utils import _pytree as pytree
 from gradverify.model.case import Case
 from gradverify.model.result import Calls
 from gradverify.subject.failure import UserCodeError, blamed
+from gradverify.subject.layout import copied, relaid
 from gradverify.subject.target import Target
 
 NUMPY_SEEDS = 2**32         # NumPy's global stream takes no larger seed
@@ -41,13 +43,18 @@ class Argument:
 
 
 class Subject:
-    """`writes` is set once the function was seen to write into an input: from then on every call gets fresh, non-leaf clones."""
+    """`writes` is set once the function was seen to write into an input: from then on every call gets fresh, non-leaf clones.
+
+    `around` makes the context that every forward runs in.
+    """
 
     def __init__(self, case: Case, target: Target, arguments: Sequence[Argument], kwargs: Mapping[str, Any]) -> None:
         self.case, self.target = case, target
         self.arguments, self.kwargs = tuple(arguments), dict(kwargs)
         self.calls = Calls()
         self.writes = False
+        self.around: Callable[[], AbstractContextManager[Any]] = nullcontext
+        self._original: Subject | None = None
         self._on_cuda = any(argument.is_tensor and argument.value.is_cuda for argument in self.arguments)
 
     @property
@@ -65,15 +72,26 @@ class Subject:
         return tuple(argument for argument in self.arguments if argument.differentiable)
 
     def leaves(self) -> list[Tensor]:
-        """Fresh copies of the differentiable inputs that require grad."""
-        return [x.detach().clone().requires_grad_() for x in self.inputs]
+        """Fresh copies of the differentiable inputs, laid out as these are, that require grad."""
+        return [copied(x).requires_grad_() for x in self.inputs]
+
+    def twin(self, arguments: Sequence[Argument]) -> Subject:
+        """The same function at other arguments. Its calls are counted here too."""
+        other = Subject(self.case, self.target, arguments, self.kwargs)
+        other.writes, other._original = self.writes, self
+        return other
+
+    def _count(self, calls: Calls) -> None:
+        self.calls = self.calls + calls
+        if self._original is not None:
+            self._original._count(calls)
 
     def forward(self, inputs: Sequence[Tensor]) -> list[Any]:
         """The flattened outputs (pytree leaves) with gradients on. Raises UserCodeError (GV002)."""
-        self.calls = replace(self.calls, forward=self.calls.forward + 1)
+        self._count(Calls(forward=1))
         values = self._arguments(inputs)
         self.reseed()
-        with blamed("GV002", "forward"), torch.enable_grad():
+        with blamed("GV002", "forward"), torch.enable_grad(), self.around():
             return list(pytree.tree_leaves(self._call(values), is_leaf=lambda leaf: leaf is None))
 
     def probe(self, inputs: Sequence[Tensor]) -> list[Any]:
@@ -92,7 +110,7 @@ class Subject:
 
     def counted_backward(self) -> None:
         """Called before every backward."""
-        self.calls = replace(self.calls, backward=self.calls.backward + 1)
+        self._count(Calls(backward=1))
         self.reseed(1)
 
     def reseed(self, offset: int = 0) -> None:
@@ -110,7 +128,7 @@ class Subject:
         values = [next(moved) if argument.differentiable else _own(argument.value) for argument in self.arguments]
         if not self.writes:
             return values
-        return [value.clone() if isinstance(value, Tensor) else value for value in values]
+        return [relaid(value) if isinstance(value, Tensor) else value for value in values]
 
     def _call(self, values: Sequence[Any]) -> Any:
         if self.target.kind != "module":
