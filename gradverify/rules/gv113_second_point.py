@@ -32,7 +32,7 @@ from gradverify.numerics.columns.tally import Outcome
 from gradverify.oracles.directional import Screen, screened
 from gradverify.oracles.finite_difference import Wishes, jacobian
 from gradverify.rules.protocol import NotApplicable
-from gradverify.rules.shown import comparison, differs, unjudged
+from gradverify.rules.shown import comparison, differs, unjudged, wrong_already
 from gradverify.subject.another import looks_symmetric, other_points
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.draw import generator
@@ -75,7 +75,7 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
 def _by_element(evidence: Evidence, twin: Subject, function: Differentiable, wishes: Wishes) -> Iterator[Finding | Comparison | str]:
     outputs, wrong = function.values(twin.leaves()), False
     for (index, output), pair in jacobian(function, evidence.settings, wishes).pairs.items():
-        if pair.count(Outcome.MISMATCH):
+        if pair.count(Outcome.MISMATCH) and not wrong_already(evidence, index, output):
             wrong = True
             argument, place = twin.differentiable[index], evidence.forward.checked[output]
             yield comparison("GV113", argument, place, outputs[output], pair)

@@ -34,7 +34,7 @@ from gradverify.numerics.columns.tally import Outcome, Worst
 from gradverify.oracles.directional import Screen, screened
 from gradverify.oracles.finite_difference import Wishes, jacobian
 from gradverify.rules.protocol import NotApplicable
-from gradverify.rules.shown import element_name, unjudged
+from gradverify.rules.shown import element_name, unjudged, wrong_already
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError
@@ -104,6 +104,8 @@ def _judged(evidence: Evidence, arguments: list[Argument], where: str) -> Iterat
 def _by_element(evidence: Evidence, function: Differentiable, wishes: Wishes, where: str) -> Iterator[Finding | str]:
     here, lost = function.values(evidence.subject.leaves()), None
     for (index, output), pair in jacobian(function, evidence.settings, wishes).pairs.items():
+        if not pair.count(Outcome.MISMATCH) or wrong_already(evidence, index, output):
+            continue
         argument, place = evidence.inputs[index], evidence.forward.checked[output]
         for worst in (each for each in pair.worst if each.outcome == Outcome.MISMATCH):
             name = element_name(argument.name, argument.value, worst.input_index)
