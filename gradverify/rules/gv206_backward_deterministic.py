@@ -26,8 +26,9 @@ Example.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -57,37 +58,54 @@ class Odd:
     roundings: float
 
 
+@dataclass(frozen=True)
+class Compared:
+    """The inputs whose gradients differ among this many calls."""
+
+    odd: list[Odd]
+    calls: int
+
+
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     return "the forward is not deterministic" if "GV205" in found else torchs_own(evidence)
 
 
 def check(evidence: Evidence) -> Iterator[Finding | str]:
-    first, function, v = evidence.worked.gradients, evidence.function, evidence.cotangents("base")
-    second = function.vjp([cotangent.clone() for cotangent in v])
-    calls = CALLS if function.reuses else FEW
-    odd = _odd(evidence, calls, first, second, lambda: function.vjp([cotangent.clone() for cotangent in v]))
-    if odd and function.reuses:
-        calls += 1      # 20 in a row, and the base call again
-        fresh = _odd(evidence, calls, first, function.once(v)[1], lambda: function.once(v)[1])
-        if not fresh:
-            yield "a second backward of one graph differs from its first, fresh graphs agree: not for this rule"
-        odd = fresh
-    for each in odd:
-        yield _finding(evidence, each, calls)
-    yield f"{calls} identical calls compared, the first of the process among them"
+    compared = _compared(evidence, _repeats(evidence))
+    if compared.odd and evidence.function.reuses:
+        compared, first = _compared(evidence, _on_fresh_graphs(evidence)), compared
+        if not compared.odd:
+            yield f"call {first.odd[0].calls[0]} of one graph differs, but fresh graphs agree: not for this rule"
+    for odd in compared.odd:
+        yield _finding(evidence, odd, compared.calls)
+    yield f"{compared.calls} identical calls compared, the first of the process among them"
 
 
-def _odd(evidence: Evidence, calls: int, first: Gradients, second: Gradients, again: Callable[[], Gradients]) -> list[Odd]:
-    """Per input whose gradients differ by more than 4 ulp, the call that is furthest from the second. `calls` counts both first ones."""
-    wanted = [flat(argument, gradient) for argument, gradient in zip(evidence.inputs, second, strict=True)]
+def _repeats(evidence: Evidence) -> Iterator[Gradients]:
+    """The base call's backward again, on one graph as long as that is allowed."""
+    for number in range(2, CALLS + 1):
+        if number > FEW and not evidence.function.reuses:
+            return
+        yield evidence.function.vjp(evidence.cotangents("base"))
+
+
+def _on_fresh_graphs(evidence: Evidence) -> Iterator[Gradients]:
+    """CALLS first backwards of graphs of their own, in a row."""
+    for _ in range(CALLS):
+        yield evidence.function.once(evidence.cotangents("base"))[1]
+
+
+def _compared(evidence: Evidence, repeats: Iterator[Gradients]) -> Compared:
+    """The base call and its repeats, all against the second."""
+    second = [flat(argument, gradient) for argument, gradient in zip(evidence.inputs, next(repeats), strict=True)]
     found: dict[int, list[Odd]] = {}
-    for number in (1, *range(3, calls + 1)):
-        given = first if number == 1 else again()
+    number = 2
+    for number, given in chain([(1, evidence.worked.gradients)], enumerate(repeats, 3)):
         for place, gradient in enumerate(given):
-            odd = _difference(evidence, place, number, wanted[place], flat(evidence.inputs[place], gradient))
+            odd = _difference(evidence, place, number, second[place], flat(evidence.inputs[place], gradient))
             if odd is not None:
                 found.setdefault(place, []).append(odd)
-    return [_merged(each) for each in found.values()]
+    return Compared([_merged(each) for each in found.values()], max(number, 2))
 
 
 def _difference(evidence: Evidence, place: int, number: int, wanted: Tensor, given: Tensor) -> Odd | None:

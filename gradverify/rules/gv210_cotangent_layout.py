@@ -5,7 +5,7 @@ What. The same numbers in `grad_output`, laid out differently in memory, give an
 Why it matters. Autograd hands over whatever the next operation made: behind `y.T` it is transposed, behind `y[:, ::2]` sliced, behind `y.sum()` one
 number with strides 0. A kernel that reads `grad_output.data_ptr()` as contiguous then reads other numbers, and `grad_output.view(-1)` raises.
 
-How it is measured. The base cotangent sliced (every second element of a storage, with an offset) and permuted (channels last), and a constant with
+How it is measured. The base cotangent sliced (every second column of wider rows) and permuted (channels last), and a constant with
 strides 0, for complex outputs also one with the conjugate bit: each against the same numbers contiguous, relative to the size of the gradient.
 
 How to repair. `grad_output = grad_output.contiguous()` before any pointer, `.reshape` for `.view`, `.resolve_conj()` where bits matter.
@@ -63,7 +63,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _variations(v: tuple[Tensor, ...]) -> Iterator[Variation]:
-    yield Variation("sliced (every second element of a storage)", tuple(map(sliced, v)))
+    yield Variation("sliced (every second column of wider rows)", tuple(map(sliced, v)))
     if not all(permuted(c).is_contiguous() for c in v):
         yield Variation("permuted (its dimensions in another order in memory)", tuple(map(permuted, v)))
     constants = [CONSTANT + 0.5 * place for place in range(len(v))]

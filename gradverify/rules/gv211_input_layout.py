@@ -5,7 +5,7 @@ What. With the same numbers in a tensor argument, laid out differently in memory
 Why it matters. `f(x.T)`, `f(x[:, ::2])` and channels-last images are everyday calls. A kernel that reads `x.data_ptr()` as contiguous computes with
 other numbers and says nothing.
 
-How it is measured. One forward and one backward with all tensor arguments sliced (every second element of a storage, with an offset), and one with
+How it is measured. One forward and one backward with all tensor arguments sliced (every second column of wider rows), and one with
 all permuted (channels last), compared with the base call. One by one only where they differ, to name the argument. A forward that refuses such
 inputs is right to do so: not applicable.
 
@@ -39,7 +39,7 @@ from gradverify.subject.subject import Argument
 
 CATCHES = "takes_input_for_contiguous"
 LAYOUTS: tuple[tuple[str, Callable[[Tensor], Tensor]], ...] = (
-    ("sliced (every second element of a storage)", sliced), ("permuted (its dimensions in another order in memory)", permuted))
+    ("sliced (every second column of wider rows)", sliced), ("permuted (its dimensions in another order in memory)", permuted))
 HINT = "call .contiguous() on it before its memory is read, or refuse what is not contiguous"
 
 

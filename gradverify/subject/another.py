@@ -21,8 +21,8 @@ FAR, NEAR = 0.25, 0.01      # of each element's size: how far given numbers go a
 def other_points(subject: Subject) -> Iterator[list[Argument]]:
     """The arguments at other points, the boldest first: what a recipe draws is drawn anew, what was given is perturbed, signs exchanged.
 
-    Then all of it perturbed by little. Zeros stay zeros, symmetric matrices stay symmetric (positive definite ones as well), and every
-    element stays in its domain.
+    Then all of it perturbed by little. Zeros stay zeros, square matrices stay symmetric, positive definite or triangular, and every element
+    stays in its domain.
     """
     source = generator(subject.case.settings.seed, subject.case.check, "second point")
     with_other_seed = _redrawn(subject)
@@ -50,9 +50,9 @@ def _moved(old: Argument, new: Argument, size: float, bold: bool, source: torch.
 
 def _perturbed(argument: Argument, size: float, bold: bool, source: torch.Generator) -> Tensor:
     x: Tensor = argument.value
-    if looks_symmetric(x):
+    if is_square(x):
         factor = 1 + size * signed(x.real[..., 0], source)
-        moved = x * factor[..., :, None] * factor[..., None, :]     # a congruence: definite stays definite
+        moved = x * factor[..., :, None] * factor[..., None, :]     # a congruence: definite stays definite, triangular triangular
     else:
         moved = x * (1 + size * signed(x.real if x.is_complex() else x, source))
         moved = _signs_exchanged(moved, source) if bold and not x.is_complex() else moved
@@ -70,8 +70,11 @@ def _signs_exchanged(x: Tensor, source: torch.Generator) -> Tensor:
     return flat.reshape(x.shape)
 
 
+def is_square(x: Tensor) -> bool:
+    """Is x a batch of square matrices? Then its numbers may belong together."""
+    return x.dim() >= 2 and x.shape[-1] == x.shape[-2] > 1 and x.layout == torch.strided
+
+
 def looks_symmetric(x: Tensor) -> bool:
     """Is x a batch of square matrices, each bitwise its own (conjugate) transpose?"""
-    if x.dim() < 2 or x.shape[-1] != x.shape[-2] or x.shape[-1] < 2 or x.layout != torch.strided:
-        return False
-    return bool((x == x.mH).all())
+    return is_square(x) and bool((x == x.mH).all())

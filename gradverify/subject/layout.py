@@ -13,9 +13,15 @@ CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def sliced(x: Tensor) -> Tensor:
-    """x as every second element of a storage, from the second one on."""
-    wide = torch.stack([x.detach().reshape(-1).flip(0).reshape(x.shape), x.detach()], -1)
-    return wide[..., 1]
+    """x as every second column of wider rows, from the second one on: no two dimensions can be seen as one."""
+    x = x.detach()
+    if not x.numel():
+        return x.clone()
+    rows = x.reshape(*x.shape[:-1], -1)
+    others = rows.flip(tuple(range(rows.dim())))
+    wide = torch.stack([others, rows], -1).flatten(-2)
+    wide = torch.cat([wide, others[..., :1]], -1)
+    return wide[..., 1::2] if x.dim() else wide[1]
 
 
 def permuted(x: Tensor) -> Tensor:
