@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -21,6 +22,7 @@ from gradverify.oracles.literal import expected_gradients
 from gradverify.oracles.reference import Reference, reference_gradients, reference_values
 from gradverify.subject.differentiable import Differentiable, Gradients
 from gradverify.subject.draw import generator, signed
+from gradverify.subject.failure import UserCodeError
 from gradverify.subject.observe import BackwardSeen, ForwardSeen, Saved, observe_backward, observe_forward
 from gradverify.subject.snapshot import same
 from gradverify.subject.subject import Argument, Subject
@@ -51,8 +53,21 @@ class Evidence:
     @cached_property
     def precision(self) -> float:
         """The roundoff that the forward computes in: of the coarsest dtype of inputs and outputs, or as the outputs' bits show."""
-        seen = [max(UNITS.get(y.dtype, U64), Bits().seen(numbers(y)).unit) for y in self.outputs]
-        return max([self.unit, *seen])
+        declared = max([self.unit, *(UNITS.get(y.dtype, U64) for y in self.outputs)])
+        bits = [Bits().seen(numbers(y)) for y in self.outputs]
+        if max([declared, *(each.unit for each in bits)]) > declared:      # or the inputs are round numbers: look again beside them
+            bits = [each.seen(numbers(y)) for each, y in zip(bits, self._beside, strict=True)]
+        return max([declared, *(each.unit for each in bits)])
+
+    @cached_property
+    def _beside(self) -> Sequence[Tensor]:
+        """The checked outputs at inputs that are no round numbers, nearby; at the point itself where the function refuses that."""
+        source = generator(self.settings.seed, self.subject.case.check, "beside")
+        try:
+            outputs = self.function.values([(x + STEP * x.abs() * signed(x, source)).requires_grad_() for x in self.subject.inputs])
+        except UserCodeError:
+            return self.outputs
+        return outputs
 
     @property
     def low_precision(self) -> bool:

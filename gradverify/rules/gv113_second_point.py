@@ -49,7 +49,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
-    refusal = "there is no other point: every input is zero or given in full"
+    refusal = "there is no other point: every input is zero"
     for arguments in other_points(evidence.subject):
         twin = evidence.subject.twin(arguments)
         function = Differentiable(twin, evidence.forward.checked)

@@ -51,7 +51,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
         return "an output is sparse"
     if all(y.numel() < 2 for y in evidence.outputs):
         return "no output has two elements"
-    return torchs_own(evidence) or unsteady(found)
+    return torchs_own(evidence) or unsteady(found) or ("backward writes into grad_output" if "GV202" in found else None)
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

@@ -52,7 +52,7 @@ def _perturbed(argument: Argument, size: float, bold: bool, source: torch.Genera
     x: Tensor = argument.value
     if is_square(x):
         factor = 1 + size * signed(x.real[..., 0], source)
-        moved = x * factor[..., :, None] * factor[..., None, :]     # a congruence: definite stays definite, triangular triangular
+        moved = x * (factor[..., :, None] * factor[..., None, :])     # a congruence: definite stays definite, triangular triangular
     else:
         moved = x * (1 + size * signed(x.real if x.is_complex() else x, source))
         moved = _signs_exchanged(moved, source) if bold and not x.is_complex() else moved
@@ -62,11 +62,12 @@ def _perturbed(argument: Argument, size: float, bold: bool, source: torch.Genera
 
 
 def _signs_exchanged(x: Tensor, source: torch.Generator) -> Tensor:
-    """Where both signs occur, the signs of all nonzero elements in another order."""
+    """Where both signs occur, the signs of all nonzero elements in another order: moved on, by one place where more leaves them as they are."""
     flat = x.reshape(-1).clone()
     places = flat.nonzero().reshape(-1)
-    order = torch.randperm(len(places), generator=source).to(device=x.device)
-    flat[places] = flat[places].abs() * flat[places].sign()[order]
+    signs = flat[places].sign()
+    moved = signs.roll(int(torch.randint(1, max(len(places), 2), (1,), generator=source)))
+    flat[places] = flat[places].abs() * (signs.roll(1) if torch.equal(moved, signs) else moved)
     return flat.reshape(x.shape)
 
 

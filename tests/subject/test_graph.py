@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.autograd import Function
 
-from gradverify.subject.graph import function_classes, tapped
+from gradverify.subject.graph import function_classes, is_handwritten, tapped
 
 
 class Scale(Function):
@@ -105,3 +105,30 @@ def test_the_numbers_of_backward_are_not_touched():
     Scale.apply(plain, 2.0, None).sum().backward()
     record(Scale.apply(watched, 2.0, None))
     assert torch.equal(plain.grad, watched.grad)
+
+
+@torch.library.custom_op("gradverify_tests::cube", mutates_args=())
+def cube(x: torch.Tensor) -> torch.Tensor:
+    return x**3
+
+
+cube.register_autograd(lambda ctx, g: 3 * ctx.saved_tensors[0] ** 2 * g, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0]))
+
+
+def test_a_function_or_a_registered_operator_anywhere_in_the_graph_is_handwritten_and_torchs_operators_are_not():
+    x = torch.ones(2, requires_grad=True)
+    assert is_handwritten([(WithVjp.apply(x.sin()) * 2).sum()])
+    assert is_handwritten([x.sin(), cube(x).sum()])
+    assert not is_handwritten([x.sin() @ x, torch.nn.functional.gelu(x), x.cumsum(0)])
+    assert not is_handwritten([torch.ones(2)])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_node_whose_c_class_is_not_torchs_own_is_handwritten():
+    """As are those of C++ Functions. TorchScript's fused graph is one that needs no compiler."""
+    fused = torch.jit.script(torch.nn.Sequential(torch.nn.Sigmoid(), torch.nn.Tanh(), torch.nn.Sigmoid()))
+    x = torch.ones(3, requires_grad=True)
+    for _ in range(4):
+        y = fused(x)
+    assert type(y.grad_fn).__name__ == "CppFunction"
+    assert is_handwritten([y * 2])
