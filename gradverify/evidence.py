@@ -12,7 +12,7 @@ from torch import Tensor
 from gradverify.model.case import Settings
 from gradverify.numerics.columns.tally import Outcome, Pair, Tally
 from gradverify.numerics.exact import add_exact, dust
-from gradverify.numerics.flat import numbers
+from gradverify.numerics.flat import flat_real, numbers
 from gradverify.numerics.noise import Bits
 from gradverify.numerics.point import UNITS, columns_of
 from gradverify.numerics.rungs import U64
@@ -73,6 +73,11 @@ class Evidence:
     def low_precision(self) -> bool:
         """Does the forward compute in less than float64?"""
         return self.precision > U64
+
+    @property
+    def infinite(self) -> int:
+        """How many real numbers of the checked outputs are not finite at the point: masks, where GV006 has nothing to say."""
+        return sum(int((~flat_real(y).isfinite()).sum()) for y in self.outputs)
 
     @cached_property
     def empty(self) -> bool:

@@ -30,6 +30,7 @@ class Screen(Enum):
 
     AGREES = "the two agree within the tolerance"
     DIFFERS = "the two differ by more than the tolerance and the error bar"
+    NON_FINITE = "the forward is not finite"
     OPEN = "the finite difference along the direction has too wide an error bar"
 
 
@@ -41,14 +42,17 @@ class Direction:
     along: Array
 
 
-def screened(function: Differentiable, wishes: Wishes, source: torch.Generator, rtol: float) -> Screen:
+def screened(function: Differentiable, wishes: Wishes, source: torch.Generator, rtol: float, infinite: int = 0) -> Screen:
     """Backward against finite differences along one random signed direction. Raises UserCodeError where forward or backward does.
 
-    The direction keeps the symmetry of symmetric inputs, and the zeros of inputs that have other numbers too.
+    The direction keeps the symmetry of symmetric inputs, and the zeros of inputs that have other numbers too. `infinite`: how many numbers of
+    the outputs are not finite by right (masks of −inf); they are left out.
     """
     filled = Filled(function)
     columns = columns_of(function.inputs, wishes.domains, wishes.symmetric)
     point = Point(filled, columns)
+    if np.sum(~np.isfinite(point.f0)) > infinite:
+        return Screen.NON_FINITE
     direction = _direction(columns, source)
     if not len(direction.columns) or not len(point.f0):
         return Screen.OPEN

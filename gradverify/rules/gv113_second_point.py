@@ -56,14 +56,14 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
         wishes = Wishes(tuple(x.domain for x in twin.differentiable), tuple(x.symmetric or looks_symmetric(x.value) for x in twin.differentiable))
         source = generator(evidence.settings.seed, evidence.subject.case.check, "second point's direction")
         try:
-            seen = screened(function, wishes, source, evidence.settings.tolerances(low_precision=evidence.low_precision)[1])
+            seen = screened(function, wishes, source, evidence.settings.tolerances(low_precision=evidence.low_precision)[1], evidence.infinite)
         except UserCodeError as error:
             if error.code == "GV003":
                 yield Finding("GV113", f"at another point of the same kind {error.message}", frames=error.frames, hint=HINT)
                 return
             refusal = f"at another point {error.message}"
             continue
-        if seen is Screen.OPEN:
+        if seen in (Screen.OPEN, Screen.NON_FINITE):
             refusal = f"at another point {seen.value}"
             continue
         if seen is Screen.DIFFERS:

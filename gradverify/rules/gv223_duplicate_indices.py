@@ -89,13 +89,13 @@ def _judged(evidence: Evidence, arguments: list[Argument], where: str) -> Iterat
     wishes = Wishes(tuple(x.domain for x in evidence.inputs), tuple(x.symmetric for x in evidence.inputs))
     source = generator(evidence.settings.seed, evidence.subject.case.check, "direction at repeated indices")
     try:
-        seen = screened(function, wishes, source, evidence.settings.tolerances(low_precision=evidence.low_precision)[1])
+        seen = screened(function, wishes, source, evidence.settings.tolerances(low_precision=evidence.low_precision)[1], evidence.infinite)
     except UserCodeError as error:
         if error.code != "GV003":
             raise
         yield Finding("GV223", f"with repeated indices in {where} {error.message}", frames=error.frames, hint=HINT)
         return
-    if seen is Screen.OPEN:
+    if seen in (Screen.OPEN, Screen.NON_FINITE):
         raise NotApplicable(f"with repeated indices {seen.value}")
     if seen is Screen.DIFFERS:
         yield from _by_element(evidence, function, wishes, where)

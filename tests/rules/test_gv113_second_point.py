@@ -152,6 +152,23 @@ def test_where_the_first_other_point_is_refused_a_nearer_one_is_tried():
     assert (run(result).status, run(result).calls.forward) == ("ran", 1 + 1 + 8)      # base call, refusal, direction
 
 
+@pytest.mark.parametrize("settings", [{}, {"eps": 1e-6}])
+def test_an_implicit_domain_is_not_left_for_good(settings):
+    """logit is NaN, without raising, beyond 1: then the nearer point is taken."""
+    x = torch.tensor([0.3, 0.95, 0.9, 0.97], dtype=torch.float64)
+    result = check(torch.logit, x, **settings)
+    assert codes(result) == set()
+    assert run(result).status == "ran"
+    assert sum(comparison.non_finite for comparison in result.comparisons) == 0
+
+
+def test_infinities_that_stay_are_left_out_at_the_other_point_too():
+    mask = torch.tensor([0.0, -torch.inf, 0.0], dtype=torch.float64)
+    result = check(lambda x: x + mask, X)
+    assert codes(result) == set()
+    assert run(result).status == "ran"
+
+
 def test_where_there_is_no_other_point_that_is_said():
     nothing = run(check(lambda x: x.exp(), torch.zeros(3, dtype=torch.float64)))
     assert nothing.reason == "there is no other point: every input is zero"
