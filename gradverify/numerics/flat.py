@@ -19,6 +19,8 @@ def flat_real(tensor: Tensor) -> Tensor:
     tensor = tensor.detach().resolve_conj().resolve_neg()
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()
+    if tensor._is_zerotensor():     # zeros without memory, which NumPy cannot see
+        tensor = torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device)
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)
     return tensor.reshape(-1).to(device="cpu", dtype=torch.float64)

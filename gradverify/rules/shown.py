@@ -65,6 +65,11 @@ def unjudged(found: frozenset[str]) -> str | None:
     return "backward is not linear" if "GV201" in found else None
 
 
+def wrong_already(evidence: Evidence, index: int, output: int) -> bool:
+    """Is this pair wrong at the point of the check itself, where GV101 would say so (unless it is not looked for)?"""
+    return evidence.jacobian.pairs[index, output].count(Seen.MISMATCH) > 0
+
+
 def place_name(evidence: Evidence, index: int, output: int, element: Worst) -> str:
     """`y0[2] / w[3,1]`: an element of the pair (differentiable input, checked output)."""
     argument, y = evidence.inputs[index], evidence.outputs[output]
