@@ -33,7 +33,7 @@ def run(cases: Sequence[Case], *, argv: tuple[str, ...], selection: Selection, e
         case = left[0]
         yield CheckStarted(case.id, case.name)
         try:
-            result = _skipped(case, machine) or runner(_placed(case, machine))
+            result = skipped(case, machine) or runner(placed(case, machine))
         except KeyboardInterrupt:
             interrupted, stop = INTERRUPTED, "interrupted"
         except Exception as error:
@@ -61,7 +61,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _skipped(case: Case, machine: Devices | None) -> CaseResult | None:
+def skipped(case: Case, machine: Devices | None) -> CaseResult | None:
     """The result of a case that is not to run here, with the reason."""
     if case.skip is not None:
         return _without_running(case, "skip", case.skip)
@@ -75,7 +75,7 @@ def _skipped(case: Case, machine: Devices | None) -> CaseResult | None:
     return _without_running(case, "skip", reason, missing="cuda")
 
 
-def _placed(case: Case, machine: Devices | None) -> Case:
+def placed(case: Case, machine: Devices | None) -> Case:
     """`device: auto` is the first CUDA device where there is one."""
     if case.settings.device != "auto":
         return case
