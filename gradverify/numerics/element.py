@@ -102,7 +102,8 @@ class _Alone:
     def measured(self) -> Measured:
         self.a = self._analytic()
         quick = quick_samples(self.run.point, lone(self.run.point, self.column))
-        self._learn_column(quick)
+        self._learn(quick)
+        self._learn(quick_samples(self.run.point, lone(self.run.point, self.steepest)))
         line = lone(self.run.point, self.column, self.wide).lines[0]
         ladders, derivative = self._climbed(line, quick)
         border = quick.at_border[self.column] | ((derivative.outcome == Smoothness.NON_FINITE) & np.isfinite(self.run.point.f0[self.out]))
@@ -124,16 +125,18 @@ class _Alone:
             row = self.run.point.row(j)
             self.run.reach.add_row(j, row)
             if j == self.out[0]:
-                a = row[self.column]
-        return np.asarray(a)
+                own = row
+        reach = np.nan_to_num(np.abs(own) * self.run.point.columns.scale, posinf=0.0)
+        self.steepest = np.array([np.argmax(reach)])  # the column that should tell whether anything moves this output beyond rounding
+        return np.asarray(own[self.column])
 
-    def _learn_column(self, quick: QuickSamples) -> None:
-        """How far this column moves every output."""
+    def _learn(self, quick: QuickSamples) -> None:
+        """How far the one column of these samples moves every output."""
         everything = np.arange(len(self.run.point.f0))
         ladders = Ladders(quick.bundle.lines, self.run.outputs(), Elements(np.zeros_like(everything), everything))
         self._put(ladders, quick, everything)
         d = ladders.solve(everything, QUICK, False)
-        self.run.reach.add(np.broadcast_to(self.column, everything.shape), everything, d.value, d.bar)
+        self.run.reach.add(quick.bundle.owner[0], everything, d.value, d.bar)
 
     @staticmethod
     def _put(ladders: Ladders, quick: QuickSamples, out: Index) -> None:
@@ -245,6 +248,6 @@ class _Shown:
         power = float(np.median(np.log(fine[:-1] / fine[1:]))) / math.log(RATIO)
         if not FALLS < power < math.inf:
             return None
-        factor = fine[-1] * float(self.s.big[0]) / (h[last - 1] ** power - h[last] ** power)
-        return Truncation(power, float(factor))
+        steps = h[last - len(fine) : last + 1] ** power
+        return Truncation(power, float(np.median(fine / (steps[:-1] - steps[1:]))) * float(self.s.big[0]))
 

@@ -23,6 +23,9 @@ TALLEST = 24
 ROWS_PER_DECADE = ((5, 3), (10, 2))
 """Few decades get several rows each: up to so many, so many."""
 
+GAP = "   "
+"""Between two marks of the key."""
+
 TICK = 8
 """Columns that a number of the horizontal axis needs."""
 
@@ -62,7 +65,7 @@ def picture(m: Measured, look: Look) -> Iterator[RenderableType]:
     yield Text("distance of the difference quotient from backward's value, by step (log-log)", style="bold")
     yield from plot.lines(marks(look))
     yield from plot.axis(marks(look), _marked(m))
-    yield from _key(m, marks(look), plot)
+    yield from _key(m, marks(look), plot, look)
 
 
 def is_one_sided(m: Measured) -> bool:
@@ -206,10 +209,18 @@ def _marked(m: Measured) -> tuple[float, str] | None:
     return (m.rungs[m.chosen.rung].step, "chosen") if m.chosen else None
 
 
-def _key(m: Measured, mark: Marks, plot: _Plot) -> Iterator[Text]:
+def _key(m: Measured, mark: Marks, plot: _Plot, look: Look) -> Iterator[Text]:
+    """What the marks that were drawn mean, as many on a line as fit whole."""
     drawn = {character for character, _ in plot.cells.values()}
     said = [(mark.analytic, "from backward's value"), (mark.numeric, "from the numeric value"), (mark.both, "from both"),
             (mark.left, "of the left slope"), (mark.right, "of the right slope"), (mark.noise, "noise of f / step"),
             (mark.bar, f"bar of the numeric value {bar(m.bar)}"),
             (mark.truncation, f"truncation, step^{m.truncation.power:.2f}" if m.truncation else ""), (mark.tolerance, f"tolerance {bar(m.tolerance.value)}")]
-    yield Text("   ".join(f"{glyph} {text}" for glyph, text in said if glyph in drawn), style="dim")
+    lines = [""]
+    for glyph, text in said:
+        item = f"{glyph} {text}"
+        if glyph in drawn and len(lines[-1]) + len(item) + len(GAP) > look.columns and lines[-1]:
+            lines.append("")
+        if glyph in drawn:
+            lines[-1] += (GAP if lines[-1] else "") + item
+    yield from (Text(line, style="dim", no_wrap=True) for line in lines)
