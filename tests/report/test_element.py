@@ -75,11 +75,11 @@ def test_a_kink_shows_its_two_sides_and_not_their_middle():
     assert text.count("‹") == text.count("›") == len(STEPS) and "●" not in text and "◉" not in text
     assert row_of(kink(), "‹") == ["0"]                         # the left slope is backward's own
     shown = render(kink(), Look(80))
-    assert "left slope   0.25 ± 1e-15" in shown and "right slope  1 ± 2e-15" in shown
+    assert "left slope   0.25 ±1e-15" in shown and "right slope  1 ±2e-15" in shown
 
 
 def test_both_readings_of_a_staircase_are_told():
-    assert "or else     0 ± 1.2e-12, as consistent, on other steps" in render(staircase(), Look(80))
+    assert "or else     0 ±1.2e-12, as consistent, on other steps" in render(staircase(), Look(80))
 
 
 def test_what_limits_an_element_and_what_the_check_says_are_told():

@@ -101,7 +101,7 @@ def _numeric(m: Measured, numeric: str, look: Look) -> Iterator[tuple[str, str]]
 def _reading(reading: Reading, look: Look, value: str | None = None) -> str:
     if math.isinf(reading.bar):
         return f"{value or numbers.number(reading.value)}, without an error bar"
-    return f"{value or numbers.number(reading.value)} {look.glyphs.plus_minus} {numbers.bar(reading.bar)}"
+    return f"{value or numbers.number(reading.value)} {look.glyphs.plus_minus}{numbers.bar(reading.bar)}"
 
 
 def _tolerance(m: Measured) -> str:
