@@ -118,7 +118,7 @@ def test_what_the_users_code_prints_does_not_mix_with_json(process, specs):
     (("s.yaml::symmetric", "--element", "A[2,1]:y[0]"),
      "--element: A is `symmetric`: A[2,1] moves together with A[1,2]; ask for that one\n"),
     (("s.yaml::cube", "--format", "yaml"), "--format 'yaml': must be one of table, plain, json\n"),
-    (("GV101", "--element", "x:y"), "--element is for a check (PATH::NAME); 'GV101' is read as a rule's code, which has a page and no element\n"),
+    (("GV101", "--element", "x:y"), "--element is for a check (PATH::NAME); 'GV101' is read as a rule's code, and has a page, no element\n"),
 ], ids=lambda value: " ".join(value) if isinstance(value, tuple) else "")
 def test_bad_input_is_refused_in_one_sentence(gradverify, specs, arguments, said):
     assert gradverify("explain", *arguments) == (2, "", said)
