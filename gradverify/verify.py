@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TypeVar
@@ -14,8 +14,9 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.case import Case, Settings
 from gradverify.model.codec import to_json
+from gradverify.model.event import Plan, Planned
 from gradverify.model.result import CaseResult, Comparison, Finding, FunctionInfo, InputInfo, OutputInfo, RuleRun, Verdict
-from gradverify.numerics.columns.choose import Mode
+from gradverify.numerics.columns.choose import Choice, Mode
 from gradverify.rules.catalogue import RuleInfo, rules
 from gradverify.rules.protocol import NotApplicable
 from gradverify.subject.failure import UserCodeError
@@ -49,9 +50,9 @@ class Examined:
     comparisons: tuple[Comparison, ...] = ()
 
 
-def verify(subject: Subject) -> CaseResult:
-    """The result of all selected rules on a subject. What the user's code raises becomes a finding."""
-    evidence = Evidence(subject)
+def verify(subject: Subject, planned: Planned | None = None) -> CaseResult:
+    """The result of all selected rules on a subject. What the user's code raises becomes a finding. `planned` hears how it will be compared."""
+    evidence = Evidence(subject, _teller(subject, planned) if planned else None)
     infos = {info.code: info for info in rules()}
     examined = list(_examine_all(evidence, infos))
     if all(each.run.status == "ignored" for each in examined if not each.run.code.startswith("GV0")):
@@ -65,6 +66,14 @@ def verify(subject: Subject) -> CaseResult:
         inputs=_inputs(subject), outputs=_outputs(evidence), rules=tuple(each.run for each in examined),
         comparisons=tuple(_named(comparison, evidence) for each in examined for comparison in each.comparisons),
         mode=mode, mode_reason=mode_reason, could_miss=could_miss)
+
+
+def _teller(subject: Subject, planned: Planned) -> Callable[[Choice], None]:
+    def tell(choice: Choice) -> None:
+        cost, before = choice.cost, subject.calls
+        planned(Plan(choice.mode.value, cost.forward, cost.backward, cost.seconds, cost.memory),
+                lambda: subject.calls.forward + subject.calls.backward - before.forward - before.backward)
+    return tell
 
 
 def _mode(evidence: Evidence, compared: bool) -> tuple[str, str, str]:
