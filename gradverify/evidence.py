@@ -11,17 +11,22 @@ from torch import Tensor
 from gradverify.model.case import Settings
 from gradverify.numerics.columns.tally import Outcome, Pair, Tally
 from gradverify.numerics.exact import add_exact, dust
-from gradverify.numerics.flat import numbers
+from gradverify.numerics.flat import numbers, rms
 from gradverify.numerics.noise import Bits
-from gradverify.numerics.point import UNITS, columns_of
-from gradverify.numerics.rungs import U64
+from gradverify.numerics.point import UNITS, Columns, columns_of
+from gradverify.numerics.rungs import U64, Array
+from gradverify.oracles.along import change, direction, shaped
 from gradverify.oracles.finite_difference import WORST, Filled, Jacobian, Wishes, jacobian
 from gradverify.oracles.gradient import hand_written
 from gradverify.oracles.literal import expected_gradients
 from gradverify.oracles.reference import Reference, reference_gradients, reference_values
+from gradverify.subject.batches import SIZE, Batches
 from gradverify.subject.differentiable import Differentiable, Gradients
 from gradverify.subject.draw import generator
+from gradverify.subject.failure import UserCodeError
+from gradverify.subject.forward_mode import Pushed, push
 from gradverify.subject.observe import BackwardSeen, ForwardSeen, Saved, observe_backward, observe_forward
+from gradverify.subject.second_order import Backward, Second
 from gradverify.subject.snapshot import same
 from gradverify.subject.subject import Argument, Subject
 
@@ -133,6 +138,61 @@ class Evidence:
         cotangents = self.cotangents("hand-written")
         return self._against(hand_written(self.subject, cotangents[0]), cotangents)
 
+    # ---- the derivative of the derivative, forward mode, vmap
+    @cached_property
+    def columns(self) -> Columns:
+        """The real coordinates of the differentiable inputs. A matrix that is symmetric to the bit moves as one: its function may read half."""
+        symmetric = [argument.symmetric or _is_symmetric(argument.value) for argument in self.inputs]
+        return columns_of(self.subject.inputs, [argument.domain for argument in self.inputs], symmetric)
+
+    def direction(self, purpose: str) -> Array:
+        """A random signed direction [C] through all inputs, each column in its own scale."""
+        return direction(self.columns, generator(self.settings.seed, self.subject.case.check, f"direction {purpose}"))
+
+    def tangents(self, moved: Array) -> tuple[Tensor, ...]:
+        """A direction [C] as one tensor per input."""
+        return tuple(shaped(change(self.columns, moved, self.subject.inputs), self.subject.inputs))
+
+    def weights(self, purpose: str) -> tuple[Tensor, ...]:
+        """Cotangents in the outputs' own units: `cotangents` over each output's root mean square."""
+        sizes = [rms(np.abs(numbers(y))) or 1.0 for y in self.outputs]
+        return tuple(cotangent / size for cotangent, size in zip(self.cotangents(purpose), sizes, strict=True))
+
+    @cached_property
+    def forward_mode(self) -> Pushed | UserCodeError:
+        """The tangents of the checked outputs along `direction("forward mode")`, or what the call raised."""
+        try:
+            return push(self.subject, self.forward.checked, self.tangents(self.direction("forward mode")))
+        except UserCodeError as error:
+            return error
+
+    @cached_property
+    def backwards(self) -> Backward:
+        """Backward for fixed cotangents, as a function of the inputs."""
+        return Backward(self.subject, self.function, self.forward.checked, self.weights("second order"))
+
+    @cached_property
+    def gradient_weights(self) -> Array:
+        """Random signed weights [N] of the gradients' coordinates, in the inputs' own units."""
+        source = generator(self.settings.seed, self.subject.case.check, "gradient weights")
+        size = columns_of(self.subject.inputs, [None] * len(self.inputs), [False] * len(self.inputs)).size
+        return size * numbers(_signed(torch.zeros(len(size), dtype=torch.float64), source))
+
+    @cached_property
+    def double_backward(self) -> Second | UserCodeError:
+        """The derivative of the weighted gradients, or what backward under create_graph, or through it, raised."""
+        try:
+            return self.backwards.second(shaped(self.gradient_weights, self.subject.inputs))
+        except UserCodeError as error:
+            return error
+
+    @cached_property
+    def batches(self) -> Batches:
+        """The function on batches of points."""
+        cotangents = [self.cotangents(f"example {number}") for number in range(SIZE)]
+        source = generator(self.settings.seed, self.subject.case.check, "second point")
+        return Batches(self.subject, self.forward.checked, cotangents, source)
+
     def _against(self, wanted: Gradients, cotangents: tuple[Tensor, ...]) -> dict[int, Pair]:
         ours = self.function.vjp([cotangent.clone() for cotangent in cotangents])
         result = {}
@@ -150,6 +210,12 @@ class Evidence:
             add_exact(tally, mine, theirs, dust(self.unit, mine, theirs, columns.scale, columns.size), atol=atol, rtol=rtol, unit=self.unit,
                       rows=np.zeros(1, np.intp), first=0, broken=Outcome.MISMATCH)
         return tally.result(self.unit, False)
+
+
+def _is_symmetric(x: Tensor) -> bool:
+    """Is it a (batch of) square matrices larger than 1×1 that equal their conjugate transposes?"""
+    square = x.dim() >= 2 and x.shape[-1] == x.shape[-2] > 1
+    return square and same(x, x.mH.resolve_conj())
 
 
 def _signed(like: Tensor, source: torch.Generator) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from torch import Tensor
 
@@ -53,6 +53,16 @@ def element_name(name: str, x: Tensor, coordinate: int) -> str:
     index, part = place(x.shape, x.is_complex(), coordinate)
     suffix = {None: "", "re": ".real", "im": ".imag"}[part]
     return f"{name}[{','.join(map(str, index))}]{suffix}" if index else f"{name}{suffix}"
+
+
+def coordinate_name(names: Sequence[str], tensors: Sequence[Tensor], coordinate: int) -> str:
+    """`w[3,1]`: one real coordinate of several tensors, numbered through."""
+    for name, tensor in zip(names, tensors, strict=True):
+        size = tensor.numel() * (2 if tensor.is_complex() else 1)
+        if coordinate < size:
+            return element_name(name, tensor, coordinate)
+        coordinate -= size
+    raise IndexError("a coordinate beyond the tensors")
 
 
 def unjudged(found: frozenset[str]) -> str | None:

@@ -14,9 +14,6 @@ SETTINGS: Mapping[str, tuple[Json, ...]] = {  # key → the values that are acce
     "dtype": ("float64", "float32", "complex128", "complex64"),
     "mode": ("auto", "entries"),
     "budget": ({}, {"seconds": 10}),
-    "second_order": ("auto", False),
-    "forward_ad": ("auto", False),
-    "vmap": ("auto", False),
     "timeout": (300,),
     "sources": ([],),
 }
