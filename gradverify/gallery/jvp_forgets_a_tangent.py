@@ -28,7 +28,7 @@ class Faulty(Function):
 
     @staticmethod
     def jvp(ctx: Any, x_t: Tensor, y_t: Tensor) -> Tensor:
-        _, y = ctx.saved_tensors
+        y: Tensor = ctx.saved_tensors[1]
         return x_t * y
 
 
@@ -38,4 +38,5 @@ class Right(Faulty):
     @staticmethod
     def jvp(ctx: Any, x_t: Tensor, y_t: Tensor) -> Tensor:
         x, y = ctx.saved_tensors
-        return x_t * y + x * y_t
+        result: Tensor = x_t * y + x * y_t
+        return result

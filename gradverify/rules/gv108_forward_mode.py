@@ -32,10 +32,11 @@ from gradverify.model.result import Finding
 from gradverify.numerics.flat import flat_all
 from gradverify.numerics.rungs import Array
 from gradverify.rules.push import Parted, Trial, pull
-from gradverify.rules.shown import coordinate_name
+from gradverify.rules.shown import apart, coordinate_name
 from gradverify.rules.sound import unasked
 from gradverify.subject.declared import lacking
 from gradverify.subject.failure import UserCodeError
+from gradverify.subject.forward_mode import Pushed
 
 CATCHES = "jvp_forgets_a_tangent"
 FACTOR = -3.0           # of u where an input moves alone: another sign and size, which a jvp that is not linear would show
@@ -58,7 +59,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         name = evidence.inputs[pushed.damaged[0]].name
         yield Finding("GV108", f"jvp writes into the tangent of {name}", input=name, hint="work on a copy: the caller's tensor is damaged")
     else:
-        yield from _compared(evidence)
+        yield from _compared(evidence, pushed)
 
 
 def _unsupported(evidence: Evidence) -> str | None:
@@ -72,10 +73,10 @@ def _unsupported(evidence: Evidence) -> str | None:
     return None
 
 
-def _compared(evidence: Evidence) -> Iterator[Finding]:
+def _compared(evidence: Evidence, pushed: Pushed) -> Iterator[Finding]:
     """Every input alone, then all together: a fault that one input shows is that input's."""
     moved = evidence.direction("forward mode")
-    joint = Trial(evidence, moved, None, evidence.forward_mode)
+    joint = Trial(evidence, moved, None, pushed)
     cotangents = [flat_all(evidence.weights("forward mode")).numpy(), _by_rows(evidence, joint)]
     pulled = [(v, pull(evidence, v)) for v in cotangents]
     found = False
@@ -125,6 +126,7 @@ def _sentence(trial: Trial, parted: Parted) -> str:
     y = coordinate_name([f"y{place}" for place in evidence.forward.checked], evidence.outputs, parted.row)
     coordinate = int(evidence.columns.coordinate[parted.column])
     x = coordinate_name([argument.name for argument in evidence.inputs], evidence.subject.inputs, coordinate)
+    mine, theirs = apart(parted.forward, parted.backward)
     numeric = f", {parted.numeric + 0.0:.6g} by the finite difference" if np.isfinite(parted.numeric) else ""
     alone = "" if trial.alone is None or len(evidence.inputs) == 1 else ", its input alone having a tangent"
-    return f"d {y} / d {x} is {parted.forward + 0.0:.6g} by jvp{alone}, but {parted.backward + 0.0:.6g} by backward{numeric}"
+    return f"d {y} / d {x} is {mine} by jvp{alone}, but {theirs} by backward{numeric}"

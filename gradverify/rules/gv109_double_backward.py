@@ -2,17 +2,17 @@
 
 What. Differentiating through backward (`create_graph=True`) gives other numbers than the derivative of backward. Nothing is raised.
 
-Why it matters. Gradient penalties, Hessian-vector products, meta-learning and `torch.func.hessian` differentiate through backward. One that detaches,
-reads `.data`, runs under `no_grad` or in NumPy, or uses an intermediate kept on ctx is a constant there: its term is missing, silently. An
-error where the spec says `second_order: true`, else a warning. A backward marked `@once_differentiable` raises, which is honest.
+Why it matters. Gradient penalties, Hessian-vector products, meta-learning and `torch.func.hessian` differentiate through backward. One that
+detaches, reads `.data`, runs under `no_grad` or in NumPy, or uses an intermediate kept on ctx is a constant there: its term is missing,
+silently. A warning, and an error where the spec says `second_order: true`. A backward marked `@once_differentiable` raises, which is honest.
 
-How it is measured. Backward is run with `create_graph=True` and a cotangent that itself requires grad, then differentiated by `.backward()` for random
-weights. With respect to the cotangent backward is linear, so the result must be backward of another cotangent: no step is needed. With respect to
-the inputs it is compared with the ladder of backward along two random directions, which also says where there is no derivative. What differs
-is traced to one element, and judged there. `second_order: true` makes a double backward that raises a finding.
+How it is measured. Backward is run with `create_graph=True` and a cotangent that itself requires grad, then differentiated by `.backward()`
+for random weights. With respect to the cotangent backward is linear, so the result must be backward of another cotangent: no step is
+needed. With respect to the inputs it is compared with finite differences of backward along two random directions. What differs is traced to
+one element, and judged there with an error bar. `second_order: true` makes a double backward that raises a finding.
 
-How to repair. Compute gradients with torch operations on `ctx.saved_tensors`, and save only inputs and outputs of forward; give a wanted intermediate
-back as an output (`mark_non_differentiable` does not help), or compute it again. Or mark backward `@once_differentiable`.
+How to repair. Compute gradients with torch operations on `ctx.saved_tensors`, and save only inputs and outputs of forward there; compute an
+intermediate again in backward, or return it as a further output. Or mark backward `@once_differentiable`.
 
 Example.
     @staticmethod
@@ -26,10 +26,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradverify.evidence import Evidence
-from gradverify.model.result import Finding
+from gradverify.model.result import Finding, Severity
 from gradverify.oracles.along import Along
 from gradverify.rules.second import Cotangents, Inputs, Wrong
-from gradverify.rules.shown import coordinate_name
+from gradverify.rules.shown import apart, coordinate_name
 from gradverify.rules.sound import unasked
 from gradverify.subject.failure import UserCodeError
 
@@ -72,6 +72,7 @@ def _finding(evidence: Evidence, wrong: Wrong) -> Finding:
         truth = "by backward, which is linear in it"
     else:
         of, truth = coordinate_name(names, inputs, wrong.place), "by finite differences of backward"
-    severity = "error" if evidence.settings.second_order is True else "warning"
-    return Finding("GV109", f"second derivatives are silently wrong: d {gradient} / d {of} is {wrong.double + 0.0:.6g} by double backward, but "
-                   f"{wrong.truth + 0.0:.6g} {truth}", severity=severity, hint=HINT)
+    double, right = apart(wrong.double, wrong.truth)
+    severity: Severity = "error" if evidence.settings.second_order is True else "warning"
+    return Finding("GV109", f"second derivatives are silently wrong: d {gradient} / d {of} is {double} by double backward, but {right} "
+                   f"{truth}", severity=severity, hint=HINT)

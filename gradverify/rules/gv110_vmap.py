@@ -3,15 +3,16 @@
 What. `torch.vmap` of the function gives other outputs or gradients than one call per example; or the Function declares a vmap rule (a `vmap`
 staticmethod, or `generate_vmap_rule = True`), and it raises.
 
-Why it matters. Per-example gradients, ensembles and `jacrev` run the function under vmap. A rule that reads `in_dims` as if every argument were batched
-along its first dimension is right in the first test and wrong where a weight is shared.
+Why it matters. Per-example gradients, ensembles and `jacrev` run the function under vmap. A rule that takes every argument as batched along its
+first dimension is right in the first test and wrong where a weight is shared.
 
-How it is measured. Three examples (x, a second point, 1.01 x) along in_dims 0 of all tensor arguments, along −1, and of each argument alone along −1 with
-the others shared; output and gradient against a loop. Functions that write into their inputs or draw random numbers are left out. Runs where every
-Function in the graph declares a rule, which then must not raise; `vmap: true` makes a missing one a finding, and runs torch's operators too.
+How it is measured. Three examples (x, a second point, 1.01 x) along in_dims 0 of all tensor arguments, along −1, and of each argument alone
+along −1 with the others shared; output and gradient against a loop. Functions that write into their inputs or draw random numbers are left
+out. Runs where every Function in the graph declares a rule, which then must not raise; `vmap: true` makes a missing one a finding, and runs
+torch's own operators too.
 
-How to repair. Where forward is made of torch operations, write it with `setup_context` and say `generate_vmap_rule = True`. Else move each batched argument's
-dimension to where the kernel wants it, by `in_dims`; None means that the argument is shared.
+How to repair. Where forward is made of torch operations, write it with `setup_context` and say `generate_vmap_rule = True`. Else move each
+batched argument's dimension to where the kernel wants it, by `in_dims`; None means that the argument is shared.
 
 Example.
     @staticmethod
@@ -31,7 +32,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.numerics.flat import flat_real
 from gradverify.rules.adjoint import DUST, NUDGE
-from gradverify.rules.shown import element_name
+from gradverify.rules.shown import apart, element_name
 from gradverify.rules.sound import tolerance, unasked
 from gradverify.subject.batches import Batches
 from gradverify.subject.declared import lacking
@@ -103,8 +104,8 @@ def _tried(evidence: Evidence, batches: Batches, dims: Dims) -> Finding | None:
     for place in wrong:
         pair, worst = pairs[place], _worst(pairs[place], tolerance(evidence.precision), noise[place])
         if worst is not None:
-            mine, theirs = float(flat_real(pair.mine)[worst]), float(flat_real(pair.theirs)[worst])
-            return Finding("GV110", f"{shown} {pair.element(worst)} is {mine:.6g}, but {theirs:.6g} from a loop", hint=HINT)
+            mine, theirs = apart(float(flat_real(pair.mine)[worst]), float(flat_real(pair.theirs)[worst]))
+            return Finding("GV110", f"{shown} {pair.element(worst)} is {mine}, but {theirs} from a loop", hint=HINT)
     return None
 
 

@@ -60,7 +60,8 @@ class Trial:
             moved = self.moved * (1 + step * source.choice([-1.0, 1.0], len(self.moved)))
             nudged = v * (1 + step * source.choice([-1.0, 1.0], len(v)))
             pushed = flat_all(self._push(moved).tangents).numpy()
-            moves += [abs(float(np.sum(v * pushed) - np.sum(base.forward))), abs(float(np.sum(pull(self.evidence, nudged) * self.moved - base.reverse)))]
+            pulled = pull(self.evidence, nudged) * self.moved
+            moves += [abs(float(np.sum(v * pushed - base.forward))), abs(float(np.sum(pulled - base.reverse)))]
         return max(move for move in moves if np.isfinite(move))
 
     def parted(self, v: Array, gradient: Array) -> Parted | None:

@@ -13,6 +13,7 @@ from gradverify.numerics.columns.tally import Pair, Worst
 from gradverify.numerics.flat import place
 from gradverify.subject.subject import Argument
 
+DIGITS = (6, 9, 12, 17)
 _OPEN = (Seen.UNDECIDED, Seen.JUMP, Seen.STAIRCASE)
 _NAMES: Mapping[Seen, Outcome] = {
     Seen.PASS: "pass", Seen.MISMATCH: "mismatch", Seen.KINK: "kink", Seen.JUMP: "jump", Seen.STAIRCASE: "staircase", Seen.UNDECIDED: "undecided",
@@ -63,6 +64,12 @@ def coordinate_name(names: Sequence[str], tensors: Sequence[Tensor], coordinate:
             return element_name(name, tensor, coordinate)
         coordinate -= size
     raise IndexError("a coordinate beyond the tensors")
+
+
+def apart(mine: float, theirs: float) -> tuple[str, str]:
+    """Two different numbers with as many digits as show the difference, six at least; no sign on a zero."""
+    shown = ((f"{mine + 0.0:.{digits}g}", f"{theirs + 0.0:.{digits}g}") for digits in DIGITS)
+    return next((pair for pair in shown if pair[0] != pair[1]), (f"{mine}", f"{theirs}"))
 
 
 def unjudged(found: frozenset[str]) -> str | None:

@@ -16,7 +16,8 @@ def unasked(evidence: Evidence, setting: str, found: frozenset[str]) -> str | No
     wrong = sorted(code for code in found if not code.startswith(APART))
     if wrong:
         return f"{wrong[0]} has to be repaired first"
-    return "there are no elements" if sum(y.numel() for y in evidence.outputs) == 0 else None
+    nothing = any(sum(tensor.numel() for tensor in tensors) == 0 for tensors in (evidence.outputs, evidence.subject.inputs))
+    return "there are no elements" if nothing else None
 
 
 def tolerance(unit: float) -> float:

@@ -18,7 +18,7 @@ CODE = "GV108"
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What a forward on dual numbers gave per checked output: a tangent (zeros where it has none). `damaged`: the inputs whose tangents it wrote to."""
+    """The tangent of each checked output (zeros where it has none), and the places of the inputs whose tangents were written to."""
 
     tangents: tuple[Tensor, ...]
     damaged: tuple[int, ...]
@@ -41,9 +41,9 @@ def push(subject: Subject, checked: Sequence[int], tangents: Sequence[Tensor | N
 
 
 def _dual(x: Tensor, tangent: Tensor | None) -> Tensor:
-    return x if tangent is None else forward_ad.make_dual(x, tangent)
+    return x if tangent is None else forward_ad.make_dual(x, tangent)  # type: ignore[no-untyped-call]
 
 
 def _tangent(output: Tensor) -> Tensor:
-    primal, tangent = forward_ad.unpack_dual(output)
+    primal, tangent = forward_ad.unpack_dual(output)  # type: ignore[no-untyped-call]
     return torch.zeros_like(primal).detach() if tangent is None else tangent.detach().clone()

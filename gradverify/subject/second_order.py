@@ -93,7 +93,8 @@ def _leaves(tensors: Sequence[Tensor]) -> list[Tensor]:
         if node in seen:
             continue
         seen.add(node)
-        if type(node).__name__ == "AccumulateGrad":
-            leaves.append(node.variable)
+        leaf = getattr(node, "variable", None) if type(node).__name__ == "AccumulateGrad" else None
+        if leaf is not None:
+            leaves.append(leaf)
         stack.extend(following for following, _ in node.next_functions if following is not None)
     return leaves

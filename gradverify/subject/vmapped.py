@@ -51,7 +51,8 @@ class Batcher:
 
     def vmap(self, points: Sequence[Sequence[Tensor]], cotangents: Sequence[Sequence[Tensor]], dims: Dims) -> Batch:
         """One vmapped call and one backward. `dims`: torch's in_dims, one per tensor argument. Raises UserCodeError (GV110)."""
-        wide = [self._batched([point[i] for point in points], dim, wanted) for i, (dim, wanted) in enumerate(zip(dims, self.differentiable, strict=True))]
+        examples = zip(*points, strict=True)
+        wide = [_batched(each, dim, wanted) for each, dim, wanted in zip(examples, dims, self.differentiable, strict=True)]
         leaves = [x for x, wanted in zip(wide, self.differentiable, strict=True) if wanted]
         size = len(points)
         with self._counted(), blamed(CODE, "the vmapped call"):
@@ -77,7 +78,8 @@ class Batcher:
         self._moving.counted_backward()
         with blamed("GV003", "backward"):
             gradients = torch.autograd.grad(checked, leaves, cotangents, allow_unused=True)
-        return Batch(tuple(y.detach() for y in checked), tuple(torch.zeros_like(x) if g is None else g for g, x in zip(gradients, leaves, strict=True)))
+        filled = tuple(torch.zeros_like(x) if g is None else g for g, x in zip(gradients, leaves, strict=True))
+        return Batch(tuple(y.detach() for y in checked), filled)
 
     def _outputs(self, dims: Dims, wide: Sequence[Tensor]) -> tuple[Tensor, ...]:
         def one(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -86,10 +88,6 @@ class Batcher:
 
         result: tuple[Tensor, ...] = torch.vmap(one, in_dims=dims)(*wide)
         return result
-
-    def _batched(self, examples: Sequence[Tensor], dim: int | None, wanted: bool) -> Tensor:
-        tensor = examples[0].detach().clone() if dim is None else torch.stack([example.detach() for example in examples]).movedim(0, dim)
-        return tensor.requires_grad_(wanted)
 
     def _own(self, dims: Dims) -> Iterator[int | None]:
         """The in_dims of the differentiable arguments."""
@@ -102,6 +100,11 @@ class Batcher:
             yield
         finally:
             self._subject.calls += self._moving.calls - before
+
+
+def _batched(examples: Sequence[Tensor], dim: int | None, wanted: bool) -> Tensor:
+    tensor = examples[0].detach().clone() if dim is None else torch.stack([example.detach() for example in examples]).movedim(0, dim)
+    return tensor.requires_grad_(wanted)
 
 
 def _stacked(tensors: Sequence[Tensor]) -> Tensor:

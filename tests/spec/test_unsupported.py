@@ -23,7 +23,7 @@ REFUSED = [
     tensor("{shape: [2], dtype: «bfloat16}"), check("reference: «torch.ops.lib.op"),
     check("requires: [cuda, «module:triton]"), check("«surrogate: my.ops:f"), check("expected: {x: [1, 2]}", "«grad_output: [1, 2]"),
     check("mode: «columns"), check("mode: «rows"), check("mode: «blocks"),
-    check("budget: «{calls: 5}"), check("second_order: «true"), check("forward_ad: «true"), check("vmap: «true"), check("timeout: «10"),
+    check("budget: «{calls: 5}"), check("timeout: «10"),
     check("sources: «[a.cu]"), check("dtype: «bfloat16"), check("dtype: «float16"),
     check("matrix: {layout: «[transposed, strided]}"), check("matrix: {dtype: [float64, «float16]}"),
 ]
