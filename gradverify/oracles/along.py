@@ -23,7 +23,7 @@ class Along:
 
     def __init__(self, function: Function, columns: Columns) -> None:
         self.columns, self._point = columns, Point(function, columns)
-        self._sigma = np.maximum(repeat_noise(self._point.values, self._point.f0), self._rounding())
+        self._sigma = repeat_noise(self._point.values, self._point.f0)
 
     @property
     def value(self) -> Array:
@@ -39,7 +39,8 @@ class Along:
         """df/dt [M] of f(x + t·direction) from the quick rungs alone. `direction` [C]: one number a column; 0: it does not move."""
         everything = np.arange(len(self.value))
         with np.errstate(all="ignore"):
-            ladders = Ladders([self._line(direction)], self._outputs(self._sigma), Elements(np.zeros_like(everything), everything))
+            outputs = self._outputs(np.maximum(self._sigma, self._rounding()))
+            ladders = Ladders([self._line(direction)], outputs, Elements(np.zeros_like(everything), everything))
             return ladders.solve(everything, QUICK, False)
 
     def thorough(self, direction: Array) -> Derivative:

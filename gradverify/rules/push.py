@@ -19,7 +19,7 @@ from gradverify.rules.adjoint import DUST, NUDGE, Identity, bisect
 from gradverify.rules.sound import tolerance
 from gradverify.subject.forward_mode import Pushed, push
 
-RTOL = 1e-6             # of a derivative by forward mode against the ladder's
+RTOL = 1e-6             # of sums and slopes against the ladder's
 NUDGES = 2
 
 
@@ -78,7 +78,7 @@ class Trial:
         if abs(mine - theirs) <= tolerance(self.evidence.precision) * max(abs(mine), abs(theirs)) + dust:
             return None
         found = one.ladder()
-        return None if agrees(mine * step, found, row) else Parted(column, row, mine, theirs, float(found.value[row]) / step)
+        return None if right(mine * step, theirs * step, found, row) else Parted(column, row, mine, theirs, float(found.value[row]) / step)
 
     def ladder(self) -> Derivative:
         """The function's own derivative [M] along the direction."""
@@ -111,14 +111,14 @@ def pull(evidence: Evidence, v: Array) -> Array:
     return by_column(evidence.columns, coordinates(gradients, evidence.subject.inputs))
 
 
-def agrees(value: float, found: Derivative, row: int) -> bool:
-    """Is a derivative the ladder's, or between the slopes of a kink? Both modes may then be right, each in its own way."""
+def right(forward: float, backward: float, found: Derivative, row: int) -> bool:
+    """Is forward mode right, though backward says another number? At a kink every slope between left and right is; elsewhere the ladder must
+    speak for the one and against the other (where its bar holds both, the two should still be one number)."""
     if found.outcome[row] == Smoothness.KINK:
         pad = max(found.left_bar[row], found.right_bar[row]) + RTOL * max(abs(found.left[row]), abs(found.right[row]))
-        return bool(min(found.left[row], found.right[row]) - pad <= value <= max(found.left[row], found.right[row]) + pad)
-    if found.outcome[row] != Smoothness.SMOOTH or not np.isfinite(found.bar[row]):
-        return False
-    return bool(abs(value - found.value[row]) <= found.bar[row] + RTOL * abs(found.value[row]))
+        return bool(min(found.left[row], found.right[row]) - pad <= forward <= max(found.left[row], found.right[row]) + pad)
+    value, bar = float(found.value[row]), float(found.bar[row])
+    return bool(found.smooth[row]) and abs(forward - value) <= bar < abs(backward - value)
 
 
 def _one_hot(evidence: Evidence, row: int) -> Array:

@@ -131,13 +131,14 @@ class Inputs:
 
     def _off(self, mine: float, found: Derivative, w: Array) -> str:
         """Does double backward differ from the ladder? "yes", "no", or "open"."""
-        asked = w != 0
-        if not np.isfinite(found.bar[asked]).all():
+        asked = np.flatnonzero(w)
+        weight, d = np.abs(w[asked]), found.take(asked)
+        if not np.isfinite(d.bar).all():
             return "open"
-        terms, noise = (w * found.value)[asked], np.minimum(found.noise_bar, found.bar)
-        bar = float(np.abs(w * (found.bar - noise))[asked].sum() + np.linalg.norm((w * noise)[asked]))      # noise of elements is independent
+        terms, noise = w[asked] * d.value, np.minimum(d.noise_bar, d.bar)
+        bar = float(np.sum(weight * (d.bar - noise)) + np.linalg.norm(weight * noise))      # the noise of elements is independent
         off = abs(mine - float(terms.sum()))
-        allowed = self.rtol * max(float(np.linalg.norm(terms)), abs(mine)) + self._floor(np.abs(w * self.along.value)[asked])
+        allowed = self.rtol * max(float(np.linalg.norm(terms)), abs(mine)) + self._floor(weight * np.abs(self.along.value[asked]))
         return "no" if off + bar <= allowed else "yes" if not off - bar <= allowed else "open"
 
     def _along(self, seen: Second) -> float:
