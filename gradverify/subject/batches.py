@@ -39,6 +39,11 @@ class Batches:
         alone = [tuple(-1 if i == k else None for i in range(n)) for k in range(n)] if n > 1 else []
         return ((0,) * n, (-1,) * n, *alone)
 
+    def points(self, dims: Dims) -> list[list[Tensor]]:
+        """Per example its tensor arguments; one that is not batched stays where it is."""
+        base = self._batcher.base
+        return [[x if dim is not None else base[i] for i, (x, dim) in enumerate(zip(point, dims, strict=True))] for point in self._chosen[0]]
+
     @cached_property
     def impossible(self) -> str | None:
         """Why there is nothing to compare; None where there is a loop."""
@@ -48,7 +53,7 @@ class Batches:
             return "the function draws random numbers"
         if any(argument.value.layout != torch.strided for argument in self._arguments):
             return "an argument is sparse"
-        return self._points[1]
+        return self._chosen[1]
 
     @cached_property
     def first(self) -> Batch | UserCodeError:
@@ -58,29 +63,24 @@ class Batches:
     def vmapped(self, dims: Dims) -> Batch | UserCodeError:
         """The vmapped call, or what it raised."""
         try:
-            return self._batcher.vmap(self._at(dims), self._cotangents, dims)
+            return self._batcher.vmap(self.points(dims), self._cotangents, dims)
         except UserCodeError as error:
             return error
 
     def looped(self, dims: Dims) -> Batch:
         """One call per example. Raises UserCodeError."""
         if dims not in self._loops:
-            self._loops[dims] = self._batcher.loop(self._at(dims), self._cotangents, dims)
+            self._loops[dims] = self._batcher.loop(self.points(dims), self._cotangents, dims)
         return self._loops[dims]
 
     def nudged(self, dims: Dims, step: float) -> Batch:
         """The loop at points a little off: every element by up to `step` of itself. Raises UserCodeError."""
         moved = [[_scaled(x, 1 + step * noise) if wanted else x for x, noise, wanted in zip(point, self._noise, self.differentiable, strict=True)]
-                 for point in self._at(dims)]
+                 for point in self.points(dims)]
         return self._batcher.loop(moved, self._cotangents, dims)
 
-    def _at(self, dims: Dims) -> list[list[Tensor]]:
-        """The points; an argument that is not batched stays where it is."""
-        base = self._batcher.base
-        return [[x if dim is not None else base[i] for i, (x, dim) in enumerate(zip(point, dims, strict=True))] for point in self._points[0]]
-
     @cached_property
-    def _points(self) -> tuple[list[list[Tensor]], str | None]:
+    def _chosen(self) -> tuple[list[list[Tensor]], str | None]:
         """x, a second point, 1.01 x: far apart where the function is defined there, else near; and why there are none."""
         error = "the function is not defined at other points"
         for spread in (SPREAD, NEARBY):
