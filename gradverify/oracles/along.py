@@ -43,6 +43,10 @@ class Along:
             ladders = Ladders([self._line(direction)], outputs, Elements(np.zeros_like(everything), everything))
             return ladders.solve(everything, QUICK, False)
 
+    def refined(self, direction: Array, atol: Array) -> Derivative:
+        """The same, climbed until every bar is within `atol` [M] (inf: not asked for) or nothing more helps: coarser where noise limits."""
+        return derivative(self._line(direction), self._outputs(np.maximum(self._sigma, self._rounding())), rtol=0.0, atol=atol)
+
     def thorough(self, direction: Array) -> Derivative:
         """The same from every rung, with the noise measured along the direction."""
         with np.errstate(all="ignore"):

@@ -59,9 +59,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _to_inputs(evidence: Evidence) -> Wrong | None:
-    along = Along(evidence.backwards, evidence.columns)
-    tried = (Inputs(evidence, along, evidence.direction(f"second order {number}")) for number in range(DIRECTIONS))
-    return next((wrong for each in tried if (wrong := each.wrong()) is not None), None)
+    inputs = Inputs(evidence, Along(evidence.backwards, evidence.columns))
+    tried = (inputs.wrong(evidence.direction(f"second order {number}")) for number in range(DIRECTIONS))
+    return next((wrong for wrong in tried if wrong is not None), None)
 
 
 def _finding(evidence: Evidence, wrong: Wrong) -> Finding:

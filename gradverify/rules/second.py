@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from gradverify.subject.failure import UserCodeError
 from gradverify.subject.second_order import Second
 
 NUDGES = 2
+SHARE = 4.0             # of the tolerance: what the bars of all elements may take together is 1/SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,36 +81,64 @@ class Cotangents:
 
 
 class Inputs:
-    """To the inputs: the derivative of ⟨w, backward(x)⟩ along a direction, by double backward and by the ladder of backward."""
+    """To the inputs: the derivative of ⟨w, backward(x)⟩ along a direction, by double backward and by the ladder of backward.
 
-    def __init__(self, evidence: Evidence, along: Along, moved: Array) -> None:
-        self.evidence, self.along, self.moved = evidence, along, moved
-        self.w = evidence.gradient_weights
+    Gradients' elements that turn out to have no derivative (a jump of backward, at a kink of forward) lose their weight, and their inputs stay
+    where they are: double backward may say anything there.
+    """
 
-    @cached_property
-    def moves(self) -> Array:
-        return change(self.evidence.columns, self.moved, self.evidence.subject.inputs)
+    def __init__(self, evidence: Evidence, along: Along) -> None:
+        self.evidence, self.along = evidence, along
+        self.w, self._double = evidence.gradient_weights, _known(evidence.double_backward)
 
     @property
     def rtol(self) -> float:
         own = self.evidence.settings.rtol
         return own if own is not None else RTOL_LOW if max(self.evidence.precision, self.along.unit) >= SINGLE else RTOL
 
-    def wrong(self) -> Wrong | None:
-        """The element at which double backward is wrong, confirmed by the whole ladder; None where there is none."""
-        quick, known = self.along.quick(self.moved), _known(self.evidence.double_backward)
-        if self._off(self._along(known), quick, self.w) == "no":
+    def wrong(self, moved: Array) -> Wrong | None:
+        """The element at which double backward is wrong along `moved` [C], confirmed by the whole ladder; None where there is none."""
+        moved = self._smooth(moved)
+        found = self.along.quick(moved)
+        if self._off(moved, found) == "no":
             return None
-        full = self.along.thorough(self.moved)
-        w = np.where(full.smooth & np.isfinite(full.bar) & ~np.isfinite(full.second), self.w, 0.0)     # a jump or kink there has no derivative
-        if not w.any() or self._off(self._along(doubled(self.evidence, w)), full, w) != "yes":
+        wanted = self._wanted(found)
+        found = self.along.refined(moved, wanted)
+        if self._leave_out(found):
+            moved = self._smooth(moved)
+            found = self.along.refined(moved, wanted)
+        if self._off(moved, found) == "no":
             return None
-        return self._element(full, w)
+        found = self.along.thorough(moved)
+        self._leave_out(found)
+        return self._element(moved, found) if self._off(moved, found) == "yes" else None
 
-    def _element(self, full: Derivative, w: Array) -> Wrong | None:
+    def _leave_out(self, found: Derivative) -> bool:
+        """Takes the weight of what has no derivative; False where everything has one."""
+        rough = ~found.smooth | ~np.isfinite(found.bar) | np.isfinite(found.second)
+        if not (rough & (self.w != 0)).any():
+            return False
+        self.w = np.where(rough, 0.0, self.w)
+        self._double = doubled(self.evidence, self.w)
+        return True
+
+    def _smooth(self, moved: Array) -> Array:
+        """The direction without the inputs whose own gradient has no derivative."""
+        return np.where(self.w[self.evidence.columns.coordinate] != 0, moved, 0.0)
+
+    def _wanted(self, found: Derivative) -> Array:
+        """The bars [N] with which the sum can be judged."""
+        asked = self.w != 0
+        size = np.abs(self.w * np.where(np.isfinite(found.value), found.value, 0.0))
+        allowed = self.rtol * float(np.linalg.norm(size)) + self._floor(np.abs(self.w * self.along.value))
+        return np.where(asked, allowed / (SHARE * max(asked.sum(), 1) * np.where(asked, np.abs(self.w), 1.0)), np.inf)
+
+    def _element(self, moved: Array, full: Derivative) -> Wrong | None:
         """Halving by halving to one gradient's element and one column, on which the ladder is climbed anew."""
+        w = self.w
+
         def by_gradient(mask: Mask) -> float:
-            return self._along(doubled(self.evidence, w * mask)) - float(np.sum((w * full.value)[mask & (w != 0)]))
+            return self._along(moved, doubled(self.evidence, w * mask)) - float(np.sum((w * full.value)[mask & (w != 0)]))
 
         gradient = bisect(w != 0, by_gradient, by_gradient(w != 0))
         weight = w * (np.arange(len(w)) == gradient)
@@ -118,31 +146,37 @@ class Inputs:
         row = by_column(self.evidence.columns, inputs)
 
         def by_place(mask: Mask) -> float:
-            return float(np.sum((row * self.moved)[mask]) - self.along.quick(self.moved * mask).value[gradient])
+            return float(np.sum((row * moved)[mask & (moved != 0)]) - self.along.quick(moved * mask).value[gradient])
 
-        column = bisect(self.moved != 0, by_place, float(np.sum(row * self.moved) - full.value[gradient]))
-        one = self.along.thorough(self.moved * (np.arange(len(self.moved)) == column))
-        mine, theirs, bar = float(row[column] * self.moved[column]), float(one.value[gradient]), float(one.bar[gradient])
+        column = bisect(moved != 0, by_place, float(np.sum((row * moved)[moved != 0]) - full.value[gradient]))
+        return self._confirmed(moved, gradient, column, float(row[column]))
+
+    def _confirmed(self, moved: Array, gradient: int, column: int, double: float) -> Wrong | None:
+        """The lone element, if the whole ladder says so there."""
+        step, one = float(moved[column]), self.along.thorough(moved * (np.arange(len(moved)) == column))
+        mine, theirs, bar = double * step, float(one.value[gradient]), float(one.bar[gradient])
         allowed = self.rtol * max(abs(mine), abs(theirs)) + self._floor(np.abs(self.along.value[gradient]))
         if not one.smooth[gradient] or not np.isfinite(bar) or np.isfinite(one.second[gradient]) or abs(mine - theirs) - bar <= allowed:
             return None
-        step, place = float(self.moved[column]), int(self.evidence.columns.coordinate[column])
-        return Wrong(gradient, place, False, mine / step, theirs / step)
+        return Wrong(gradient, int(self.evidence.columns.coordinate[column]), False, double, theirs / step)
 
-    def _off(self, mine: float, found: Derivative, w: Array) -> str:
+    def _off(self, moved: Array, found: Derivative) -> str:
         """Does double backward differ from the ladder? "yes", "no", or "open"."""
-        asked = np.flatnonzero(w)
-        weight, d = np.abs(w[asked]), found.take(asked)
+        asked = np.flatnonzero(self.w)
+        if not asked.size or not moved.any():
+            return "no"
+        weight, d, mine = np.abs(self.w[asked]), found.take(asked), self._along(moved, self._double)
         if not np.isfinite(d.bar).all():
             return "open"
-        terms, noise = w[asked] * d.value, np.minimum(d.noise_bar, d.bar)
+        terms, noise = self.w[asked] * d.value, np.minimum(d.noise_bar, d.bar)
         bar = float(np.sum(weight * (d.bar - noise)) + np.linalg.norm(weight * noise))      # the noise of elements is independent
         off = abs(mine - float(terms.sum()))
         allowed = self.rtol * max(float(np.linalg.norm(terms)), abs(mine)) + self._floor(weight * np.abs(self.along.value[asked]))
         return "no" if off + bar <= allowed else "yes" if not off - bar <= allowed else "open"
 
-    def _along(self, seen: Second) -> float:
-        return float(np.sum(coordinates(seen.inputs, self.evidence.subject.inputs) * self.moves))
+    def _along(self, moved: Array, seen: Second) -> float:
+        moves = change(self.evidence.columns, moved, self.evidence.subject.inputs)
+        return float(np.sum((coordinates(seen.inputs, self.evidence.subject.inputs) * moves)[moves != 0]))
 
     def _floor(self, size: Array) -> float:
         """Second derivatives below this are rounding of gradients of that size."""

@@ -77,7 +77,7 @@ class Batcher:
             raise UserCodeError(CODE, "the shapes of its outputs depend on values")
         self._moving.counted_backward()
         with blamed("GV003", "backward"):
-            gradients = torch.autograd.grad(checked, leaves, cotangents, allow_unused=True)
+            gradients = torch.autograd.grad(checked, leaves, [cotangent.clone() for cotangent in cotangents], allow_unused=True)
         filled = tuple(torch.zeros_like(x) if g is None else g for g, x in zip(gradients, leaves, strict=True))
         return Batch(tuple(y.detach() for y in checked), filled)
 

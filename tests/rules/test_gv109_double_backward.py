@@ -83,7 +83,7 @@ def test_it_is_found_in_float32_and_for_complex_numbers_too(name):
 
 
 def to_inputs(seen: Evidence) -> Wrong | None:
-    return Inputs(seen, Along(seen.backwards, seen.columns), seen.direction("second order 0")).wrong()
+    return Inputs(seen, Along(seen.backwards, seen.columns)).wrong(seen.direction("second order 0"))
 
 
 def hessian(seen: Evidence, function: Callable[..., Tensor]) -> Tensor:
@@ -261,6 +261,7 @@ RIGHT = {
     "random": (lambda x: F.dropout(x * x, 0.5), (X,)),
     "in place and random": (lambda x: F.dropout(x.mul_(2), 0.5), (X,)),
     "a norm at zero": (lambda x: x.norm(), (torch.zeros(3, dtype=torch.float64),)),
+    "a row's norm at zero": (lambda x: x.norm(dim=-1), (torch.tensor([[0.0, 0.0], [3.0, 4.0], [1.0, -1.0]], dtype=torch.float64),)),
     "rounding throughout": (lambda x: x.softmax(-1).sum(-1), (X,)),
     "small": (lambda x: 1e-150 * x**2, (X,)),
     "a module": (nn.Sequential(nn.Linear(3, 2), nn.Tanh()).double(), (X,)),
@@ -330,3 +331,29 @@ def test_torchs_own_weight_norm_is_found():
     assert wrong.truth == pytest.approx(float(hessian(seen, plain)[wrong.gradient, wrong.place]), rel=1e-7)
     assert abs(wrong.double - wrong.truth) > 0.1
     assert codes(check(plain, v, g)) == set()
+
+
+class Bent(Function):
+    """x² + x above 0, else 0: a kink at 0, where backward jumps."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.where(x > 0, x * x + x, torch.zeros_like(x))
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x = ctx.saved_tensors[0]
+        return grad_output * torch.where(x > 0, 2 * x + 1, torch.zeros_like(x))
+
+
+class BentAndDetached(Bent):
+    @staticmethod
+    def backward(ctx, grad_output):
+        x = ctx.saved_tensors[0].detach()
+        return grad_output * torch.where(x > 0, 2 * x + 1, torch.zeros_like(x))
+
+
+def test_beside_a_kink_the_other_elements_are_judged():
+    assert codes(check(Bent, KINKS)) == set()
+    assert "d grad_x[2] / d x[2] is 0 by double backward" in message(check(BentAndDetached, KINKS), "GV109")
