@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gradverify.numerics.climb import Elements, Ladders, Outputs, derivative
-from gradverify.numerics.flat import flat_all, rms
+from gradverify.numerics.flat import flat_all, numbers, rms
 from gradverify.numerics.ladder import Derivative
 from gradverify.numerics.noise import Ray, noise_along, pooled, repeat_noise
 from gradverify.numerics.point import Columns, DirectionLine, Function, Point
@@ -113,6 +113,12 @@ def shaped(coordinates: Array, like: Sequence[Tensor]) -> list[Tensor]:
         result.append(value.to(device=tensor.device, dtype=tensor.dtype))
         start = end
     return result
+
+
+def moduli(tensors: Sequence[Tensor]) -> Array:
+    """|z| for every real coordinate, both parts of a complex number having its modulus; 0 where it is not finite."""
+    parts = [np.repeat(numbers(tensor.detach().abs()), real_size(tensor) // max(tensor.numel(), 1)) for tensor in tensors]
+    return np.nan_to_num(np.concatenate([*parts, np.zeros(0)]), nan=0.0, posinf=0.0)
 
 
 def coordinates(tensors: Sequence[Tensor | None], like: Sequence[Tensor]) -> Array:

@@ -31,6 +31,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.numerics.flat import flat_all
 from gradverify.numerics.rungs import Array
+from gradverify.oracles.along import moduli
 from gradverify.rules.push import Parted, Trial, pull
 from gradverify.rules.shown import apart, coordinate_name
 from gradverify.rules.sound import unasked
@@ -97,8 +98,8 @@ def _compared(evidence: Evidence, pushed: Pushed) -> Iterator[Finding]:
 
 def _by_rows(evidence: Evidence, joint: Trial) -> Array:
     """A cotangent in which every output that moves counts alike, however small its tangent."""
-    signs, f = flat_all(evidence.cotangents("forward mode by rows")).numpy(), np.abs(flat_all(evidence.outputs).numpy())
-    size = np.maximum(np.abs(joint.tangent), SMALL * f)
+    signs = flat_all(evidence.cotangents("forward mode by rows")).numpy()
+    size = np.maximum(moduli(joint.pushed.tangents), SMALL * moduli(evidence.outputs))
     usable = np.isfinite(size) & (size > 0)
     return np.where(usable, signs / np.where(usable, size, 1.0), 0.0)
 

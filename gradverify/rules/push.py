@@ -13,7 +13,7 @@ from gradverify.numerics.flat import flat_all, one_hot
 from gradverify.numerics.kinks import Smoothness
 from gradverify.numerics.ladder import Derivative
 from gradverify.numerics.rungs import Array, Mask
-from gradverify.oracles.along import Along, by_column, coordinates, shaped
+from gradverify.oracles.along import Along, by_column, coordinates, moduli, shaped
 from gradverify.oracles.finite_difference import Filled
 from gradverify.rules.adjoint import DUST, NUDGE, Identity, bisect
 from gradverify.rules.sound import tolerance
@@ -48,7 +48,7 @@ class Trial:
 
     def identity(self, v: Array, gradient: Array) -> Identity:
         """For a cotangent's coordinates v [M] and the gradient by columns [C] that backward gave for it."""
-        unit, f = self.evidence.precision, np.nan_to_num(flat_all(self.evidence.outputs).numpy(), posinf=0.0, neginf=0.0)
+        unit, f = self.evidence.precision, moduli(self.evidence.outputs)
         dust = DUST * unit * float(np.linalg.norm(v * f)) * float(np.max(np.abs(self.moved / self.evidence.columns.size), initial=0.0))
         return Identity(v * self.tangent, gradient * self.moved, tolerance(unit), unit, dust)
 
@@ -73,8 +73,7 @@ class Trial:
         row = bisect(v != 0, lambda mask: one._deviation(v * mask, column), rest)
         step = float(self.moved[column])
         mine, theirs = float(one.tangent[row]) / step, float(pull(self.evidence, _one_hot(self.evidence, row))[column])
-        f = abs(float(flat_all(self.evidence.outputs)[row]))
-        dust = DUST * self.evidence.precision * (f if np.isfinite(f) else 0.0) / float(self.evidence.columns.size[column])
+        dust = DUST * self.evidence.precision * float(moduli(self.evidence.outputs)[row]) / float(self.evidence.columns.size[column])
         if abs(mine - theirs) <= tolerance(self.evidence.precision) * max(abs(mine), abs(theirs)) + dust:
             return None
         found = one.ladder()

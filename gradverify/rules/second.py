@@ -11,7 +11,7 @@ from gradverify.numerics.compare import FLOOR, RTOL, RTOL_LOW
 from gradverify.numerics.flat import flat_all
 from gradverify.numerics.ladder import Derivative
 from gradverify.numerics.rungs import Array, Mask
-from gradverify.oracles.along import Along, by_column, change, coordinates, shaped
+from gradverify.oracles.along import Along, by_column, change, coordinates, moduli, shaped
 from gradverify.rules.adjoint import DUST, NUDGE, Identity, bisect
 from gradverify.rules.sound import SINGLE, tolerance
 from gradverify.subject.failure import UserCodeError
@@ -53,12 +53,12 @@ class Cotangents:
         gradient = bisect(self.w != 0, lambda mask: float(self._double(self.w * mask)[row] - np.sum((self.w * column)[mask])), total)
         weight = self.w * (np.arange(len(self.w)) == gradient)
         mine, theirs = float(self._double(weight)[row]) / float(self.w[gradient]), float(column[gradient])
-        size = float(np.abs(flat_all(self.evidence.outputs).nan_to_num(posinf=0.0, neginf=0.0).numpy()[row])) / float(np.abs(self.w[gradient]))
+        size = float(moduli(self.evidence.outputs)[row]) / float(np.abs(self.w[gradient]))
         allowed = tolerance(self.evidence.precision) * max(abs(mine), abs(theirs)) + DUST * self.evidence.precision * size
         return None if abs(mine - theirs) <= allowed else Wrong(gradient, row, True, mine, theirs)
 
     def _identity(self, u: Array, double: Array, pulled: Array) -> Identity:
-        unit, f = self.evidence.precision, flat_all(self.evidence.outputs).nan_to_num(posinf=0.0, neginf=0.0).numpy()
+        unit, f = self.evidence.precision, moduli(self.evidence.outputs)
         return Identity((u * double)[u != 0], self.w * pulled, tolerance(unit), unit, DUST * unit * float(np.linalg.norm(u * f)))
 
     def _noise(self, double: Array, truth: Array) -> float:

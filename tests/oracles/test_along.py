@@ -7,7 +7,7 @@ from numerics.differentiable import Differentiable
 
 from gradverify.numerics.kinks import Smoothness
 from gradverify.numerics.point import columns_of
-from gradverify.oracles.along import Along, by_column, change, coordinates, direction, shaped
+from gradverify.oracles.along import Along, by_column, change, coordinates, direction, moduli, shaped
 
 X = torch.tensor([0.5, -1.5, 2.0], dtype=torch.float64)
 Z = torch.tensor([1.0 + 2.0j, -0.5j], dtype=torch.complex128)
@@ -80,3 +80,7 @@ def test_an_output_in_which_terms_cancel_is_no_less_noisy_than_the_others():
     found = along(cancelling, X).quick(X.numpy().copy())
     assert found.bar[0] == pytest.approx(found.bar[1], rel=1e3)
     assert np.isfinite(found.bar).all()
+
+
+def test_both_parts_of_a_complex_number_have_its_modulus():
+    assert moduli([torch.tensor([3.0 - 4.0j]), torch.tensor([-2.0, torch.inf]), torch.zeros(0)]).tolist() == [5.0, 5.0, 2.0, 0.0]
