@@ -17,6 +17,8 @@ Part = Literal["re", "im"]
 def flat_real(tensor: Tensor) -> Tensor:
     """The real coordinates [n] as float64 on the CPU, detached."""
     tensor = tensor.detach().resolve_conj().resolve_neg()
+    if tensor._is_zerotensor():     # autograd's zeros without memory, the gradient of torch.sgn say: NumPy refuses them
+        tensor = tensor.clone()
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()
     if tensor._is_zerotensor():     # zeros without memory, which NumPy cannot see

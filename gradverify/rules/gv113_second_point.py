@@ -33,6 +33,7 @@ from gradverify.oracles.directional import Screen, screened
 from gradverify.oracles.finite_difference import Gives, Wishes, jacobian
 from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.shown import comparison, differs, unjudged, wrong_already
+from gradverify.rules.sound import wrong_here
 from gradverify.subject.another import looks_symmetric, other_points
 from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError
@@ -43,8 +44,8 @@ HINT = "what depends on the inputs belongs in ctx: look for what is kept between
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    wrong = sorted(code for code in found if code.startswith(("GV1", "GV2")))
-    return unjudged(found) or (f"{wrong[0]} already stands" if wrong else None)
+    wrong = wrong_here(found)
+    return unjudged(found) or (f"{wrong} already stands" if wrong else None)
 
 
 def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:

@@ -35,6 +35,7 @@ from gradverify.oracles.directional import Screen, screened
 from gradverify.oracles.finite_difference import Gives, jacobian
 from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.shown import element_name, unjudged, wrong_already
+from gradverify.rules.sound import wrong_here
 from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.snapshot import same
@@ -48,8 +49,8 @@ STEP = 1e-3     # of an element's size: does it move the forward?
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     if not any(map(_is_index, evidence.subject.arguments)):
         return "no input holds two or more integers"
-    wrong = sorted(code for code in found if code.startswith(("GV1", "GV2")))
-    return unjudged(found) or (f"{wrong[0]} already stands" if wrong else None)
+    wrong = wrong_here(found)
+    return unjudged(found) or (f"{wrong} already stands" if wrong else None)
 
 
 def check(evidence: Evidence) -> Iterator[Finding | str]:

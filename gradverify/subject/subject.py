@@ -98,10 +98,11 @@ class Subject:
         other.writes, other._original = self.writes, self
         return other
 
-    def _count(self, calls: Calls) -> None:
+    def count(self, calls: Calls) -> None:
+        """Adds calls that were made, or that one call stood for."""
         self.calls = self.calls + calls
         if self._original is not None:
-            self._original._count(calls)
+            self._original.count(calls)
 
     def forward(self, inputs: Sequence[Tensor]) -> list[Any]:
         """The flattened outputs (pytree leaves) with gradients on, the inputs laid out as the spec says. Raises UserCodeError (GV002)."""
@@ -109,7 +110,7 @@ class Subject:
 
     def called(self, inputs: Sequence[Tensor], mode: Callable[[], AbstractContextManager[Any]] = torch.enable_grad) -> Called:
         """One forward under a grad mode, with everything that was handed to it. Raises UserCodeError (GV002)."""
-        self._count(Calls(forward=1))
+        self.count(Calls(forward=1))
         with mode():
             values = self._arguments(inputs)
             buffers = self._buffers()
@@ -140,7 +141,7 @@ class Subject:
 
     def counted_backward(self) -> None:
         """Called before every backward."""
-        self._count(Calls(backward=1))
+        self.count(Calls(backward=1))
         self.reseed(1)
 
     def reseed(self, offset: int = 0) -> None:

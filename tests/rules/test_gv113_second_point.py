@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from live import case, check, codes, fixed, message, plain, randn, tensor
+from live import Oracles, case, check, codes, fixed, message, plain, randn, tensor
 from torch.autograd import Function
 
 from gradverify.subject.prepare import assemble, prepare
@@ -200,3 +200,50 @@ def test_a_fixed_step_judges_what_the_direction_flags_by_its_own_rule():
     loose = caching(lambda x: x, lambda kept, x, g: 2 * g * x * (1 if torch.equal(kept, x) else 1 + 5e-4))
     assert codes(check(loose, X, eps=1e-6, atol=1e-5, rtol=1e-3)) == set()
     assert codes(check(loose, X)) == {"GV113"}
+
+
+class Stepped(Function):
+    """A step whose backward is tanh's: by design for the surrogate."""
+
+    first: tuple[torch.Tensor, ...] = ()
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sign()
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        return g * (1 - x.tanh() ** 2)
+
+
+class SteppedOnce(Stepped):
+    """The same, with the slopes of the first call."""
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        SteppedOnce.first = SteppedOnce.first or (1 - x.detach().tanh() ** 2,)
+        return g * SteppedOnce.first[0]
+
+
+@pytest.mark.parametrize(("function", "found"), [(Stepped, set()), (SteppedOnce, {"GV113"})])
+def test_a_surrogate_is_what_is_differentiated_at_the_other_point_too(function, found):
+    SteppedOnce.first = ()
+    result = check(function, X, oracles=Oracles(surrogate="torch:tanh"), second_order=False)
+    assert (codes(result), run(result).status) == (found, "ran")
+    if found:
+        assert "from the finite difference of surrogate torch:tanh at another point of the same kind" in message(result, "GV113")
+
+
+def test_memory_that_is_kept_or_never_read_does_not_keep_it_from_running():
+    wrong = stale_mask()
+
+    class Wasteful(wrong):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.output = wrong.forward(ctx, x)
+            return ctx.output
+
+    assert {"GV214", "GV113"} <= codes(check(Wasteful, X))

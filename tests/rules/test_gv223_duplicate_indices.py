@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from live import check, codes, fixed, message, randn
+from live import Oracles, check, codes, fixed, message, randn
 from torch.autograd import Function
 
 INDEX = torch.tensor([3, 0, 1])
@@ -133,3 +133,22 @@ def test_where_nothing_can_be_repeated_that_is_said(integers, reason):
 ])
 def test_torchs_own_operators_with_integers_pass(function, integers):
     assert codes(check(function, randn(3, 3), fixed(integers))) == set()
+
+
+def picked(table, index):
+    return table[index]
+
+
+@pytest.mark.parametrize(("gradient", "found"), [(assigned, {"GV223"}), (ADD["index_add"], set())])
+def test_a_surrogate_is_what_is_differentiated_at_repeated_indices_too(gradient, found):
+    class Rounded(lookup(gradient)):
+        @staticmethod
+        def forward(ctx, table, index):
+            ctx.save_for_backward(index)
+            ctx.shape = table.shape
+            return table[index].sign()
+
+    result = check(Rounded, randn(4, 2), fixed(INDEX), oracles=Oracles(surrogate="rules.test_gv223_duplicate_indices:picked"))
+    assert (codes(result), run(result).status) == (found, "ran")
+    if found:
+        assert "by finite differences of surrogate rules.test_gv223_duplicate_indices:picked" in message(result, "GV223")
