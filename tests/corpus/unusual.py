@@ -127,6 +127,7 @@ class RefusesASecondBackward(Function):
         return x.tanh()
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         if ctx.held is None:
             raise RuntimeError("this graph was used already")
