@@ -6,7 +6,7 @@ for the size of it stays open.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -34,11 +34,16 @@ STANDS = 2.0  # of the tolerance: some gradient is far above it, so that the com
 
 @dataclass
 class _Lines:
-    """What became of the flagged lines of one pair."""
+    """What became of the flagged lines of one pair; `named`: those found wrong, each once, and `believed`: those said wrong unasked."""
 
-    wrong: int = 0
+    named: set[int] = field(default_factory=set)
+    believed: int = 0
     cleared: int = 0
     open: int = 0
+
+    @property
+    def wrong(self) -> int:
+        return len(self.named) + self.believed
 
 
 class Flagged:
@@ -85,27 +90,35 @@ class Flagged:
             if n == LINES or (lines.wrong >= STOOD and not lines.cleared):
                 left = len(pair.flagged) - n
                 believed = lines.wrong >= STOOD and not lines.cleared
-                lines.wrong, lines.open = lines.wrong + left * believed, lines.open + left * (not believed)
+                lines.believed, lines.open = lines.believed + left * believed, lines.open + left * (not believed)
                 break
-            self._count(self._line(mode, pair, line), pair, tally, lines)
+            self._count(self._line(mode, pair, line), mode, pair, tally, lines, line)
         for n, (group, line) in enumerate(pair.strays.tolist()):
             if n == LINES or lines.wrong >= STOOD:
                 lines.open += 0 if lines.wrong else pair.stray_count - n
                 break
-            self._count(self._stray(mode, pair, group, line), pair, tally, lines)
+            self._count(self._stray(mode, pair, group, line), mode, pair, tally, lines)
 
-    def _count(self, found: Judged | None, pair: Screened, tally: Tally, lines: _Lines) -> None:
-        """`found`: the entries of a line that were judged; None where that was out of reach."""
+    def _count(self, found: Judged | None, mode: Mode, pair: Screened, tally: Tally, lines: _Lines, line: int | None = None) -> None:
+        """`found`: the entries that were judged for the flagged `line`, or for a stray (None); None where that was out of reach."""
         if found is None:
             lines.open += 1
             return
         found, _ = second_opinions(self.run, found, found.derivative.at_border, lambda column, output: float(self.run.point.row(output)[column]))
-        wrong = bool((found.verdict == Verdict.MISMATCH).any())
+        wrong = np.flatnonzero(found.verdict == Verdict.MISMATCH)
         undecided = bool((found.verdict == Verdict.UNDECIDED).any())
-        lines.wrong, lines.open = lines.wrong + wrong, lines.open + (undecided and not wrong)
-        lines.cleared += not (wrong or undecided)
+        lines.named |= {self._line_of(mode, pair, found.take(wrong), line)} if wrong.size else set()
+        lines.open += undecided and not wrong.size
+        lines.cleared += not (wrong.size or undecided)
         coordinate = self.run.point.columns.coordinate[found.column] - self.run.point.starts[pair.input]
         tally.add(found.compared(self.run.point.parts[pair.output].start, coordinate))
+
+    def _line_of(self, mode: Mode, pair: Screened, wrong: Judged, line: int | None) -> int:
+        """The line at fault: the flagged one, or the entry's own, where that is off the structure or in a row that shared a backward."""
+        own = int(wrong.column[0] if mode is Mode.COLUMNS else wrong.out[0])
+        if mode is Mode.BLOCKS:
+            own = int(self.arrangement.patterns[pair.input][pair.output].block_of_outputs()[own - self.run.point.parts[pair.output].start])
+        return own if line is None or (mode is Mode.ROWS and own not in pair.flagged) else line
 
     def _line(self, mode: Mode, pair: Screened, line: int) -> Judged | None:
         pattern = self.arrangement.patterns[pair.input][pair.output]
