@@ -5,11 +5,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from gradverify.numerics.columns import dense
 from gradverify.numerics.columns.choose import Mode
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.numerics.compare import Verdict
 from numerics.differentiable import DOUBLE, normal
 from numerics.planted import Planted, named
+from numerics.windows import along_last
 
 R, C = 16, 8
 SCORES = normal(0, R, C)
@@ -67,7 +69,7 @@ def one_element(g, x, cotangent):
 
 
 def dead(x):
-    return [(int(i), int(i)) for i in np.flatnonzero(x.numpy().ravel() < 0)]
+    return [(i, i) for i in np.flatnonzero(x.numpy().ravel() < 0).tolist()]
 
 
 PIXELS = normal(3, 30, 30)
@@ -103,3 +105,85 @@ def test_a_planted_fault_is_named_where_it_is_and_nowhere_else(name, mode):
 def test_without_the_fault_it_passes(name, mode):
     compared = PLANTED[name].right(mode)
     assert compared.pairs[0].verdict is Verdict.PASS
+
+
+# ---- real sizes
+def test_one_gradient_element_of_a_million_off_by_one_per_cent_is_named():
+    def spoil(g, x, cotangent):
+        g.view(-1)[654_321] *= 1.01
+
+    planted = Planted(torch.tanh, normal(1, 1000, 1000), frozenset({(654_321, 654_321)}), spoil)
+    compared = planted.compared(Mode.ENTRIES)
+    pair, = compared.pairs
+    assert (pair.elements, pair.count(Outcome.MISMATCH)) == (10**12, 1)
+    assert named(compared) == planted.places
+    assert compared.forward + compared.backward < 120
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_one_entry_of_a_billion_off_by_one_per_cent_is_named(mode):
+    def spoil(g, x, cotangent):
+        y = x[700].softmax(-1)
+        g[700, 3] -= 0.01 * y[7] * y[3] * cotangent[700, 7]
+
+    planted = Planted(softmax, normal(1, 1024, 32), frozenset({(700 * 32 + 7, 700 * 32 + 3)}), spoil)
+    compared = planted.compared(mode)
+    pair, = compared.pairs
+    assert 32768**2 > 10**9 and pair.elements == {Mode.ENTRIES: 32768**2, Mode.BLOCKS: 1024}.get(mode, 32768)
+    assert named(compared) == planted.places
+
+
+def test_an_entry_that_its_block_drowns_is_seen_by_columns_and_rows_and_blocks_say_that_they_cannot():
+    n, weight = 150, normal(5, 150, 150)
+    weight[7, 3] = 1e-4
+
+    def spoil(g, x, cotangent):
+        g[3] += 0.01 * weight[7, 3] * cotangent[7]
+
+    planted = Planted(lambda x: torch.tanh(weight @ x / n), normal(6, n), frozenset({(7, 3)}), lambda g, x, c: spoil(g, x, c / n))
+    assert [planted.compared(mode).pairs[0].verdict for mode in Mode] == [Verdict.MISMATCH] * 3 + [Verdict.PASS]
+    assert all(named(planted.compared(mode)) == planted.places for mode in Mode if mode is not Mode.BLOCKS)
+    said = planted.compared(Mode.BLOCKS).choice.could_miss
+    assert said.startswith("Could miss an entry wrong by less than about 1e-08 of the norm of its block (one entry among very many)")
+
+
+# ---- structure that was not seen
+def blind(monkeypatch, always):
+    """Detection that sees rows and no leak between them: in its first guess, or `always`."""
+    real = dense.detected
+
+    def detected(generator):
+        see = real(generator)
+        return lambda point, survey, tensor, exact: see(point, survey, tensor, exact) if exact and not always else (along_last(R, C),)
+
+    monkeypatch.setattr(dense, "detected", detected)
+
+
+@pytest.mark.parametrize("always", [False, True])
+@pytest.mark.parametrize("mode", Mode)
+def test_a_leak_of_the_forward_that_detection_missed_is_named_all_the_same(monkeypatch, mode, always):
+    blind(monkeypatch, always)
+    planted = PLANTED["row 9 leaks into row 4, forward only"]
+    compared = planted.compared(mode)
+    assert compared.pairs[0].verdict is Verdict.MISMATCH
+    assert named(compared) and named(compared) <= planted.places
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_leak_that_detection_missed_and_the_backward_has_is_no_false_alarm(monkeypatch, mode):
+    blind(monkeypatch, always=False)
+    compared = PLANTED["row 9 leaks into row 4, forward only"].right(mode)
+    assert compared.pairs[0].verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_lone_stray_dependence_is_named_though_one_guess_in_six_misses_it(mode):
+    n = 60
+
+    def forward(x):
+        return F.gelu(x) + 0.1 * x[40].sin() * torch.eye(n, dtype=DOUBLE)[5]
+
+    planted = Planted(forward, normal(7, n), frozenset({(5, 40)}), taught=F.gelu)
+    found = [planted.compared(mode, seed) for seed in range(12)]
+    assert len({compared.forward for compared in found}) > 1  # not always the same structure
+    assert all(named(compared) == planted.places for compared in found)
