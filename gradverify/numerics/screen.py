@@ -24,6 +24,7 @@ SLACK, SLACK_LOW = 1e-6, 1e-2  # ... and this much of it for what agrees within 
 FINER = ((7, 8, 9), (9, 10, 11))  # rungs that open lines see next: kinks and curvature are smaller there ...
 COARSER = ((0, 1, 2, 3), (-2, -1, 0), (-5, -4, -3), (-8, -7, -6))  # ... and noise is here; those above the scale up to 1
 LOW_START, LOW_FINER = (2, 3, 4), (QUICK, FINER[0])  # rounding to float32 drowns the usual ones
+DROWNS = RATIO**-2  # of a bar: noise larger than this makes it wider on finer rungs
 RARE = 0.01  # of the lines: fewer that agree within a wide bar are not worth more calls
 PIECE = 1 << 14  # elements that are solved together: 12 MiB of samples and tables
 STRAY = 8.0  # standard deviations of a noisy forward: more is a dependence
@@ -78,7 +79,7 @@ class Screen:
 # ---- derivatives
 @dataclass(frozen=True)
 class Reading:
-    """Derivatives along t of m elements, value ± bar; `clear`: the rungs agree and show no kink; `noisy`: coarser rungs would narrow the bar."""
+    """Derivatives along t of m elements, value ± bar; `clear`: the rungs agree and show no kink; `noisy`: finer rungs would widen the bar."""
 
     value: Array
     bar: Array
@@ -105,7 +106,8 @@ def reading(s: Samples) -> Reading:
 def _solved(s: Samples) -> Reading:
     d = solve(s, False)
     bar = np.where(d.unchanged, 0.0, d.bar)
-    return Reading(d.value, bar, d.smooth & ~d.unclear & np.isfinite(bar), d.noisy)
+    noisy = np.isfinite(d.bar) & d.smooth & (d.noise_bar > DROWNS * d.bar)
+    return Reading(d.value, bar, d.smooth & ~d.unclear & np.isfinite(bar), noisy)
 
 
 def linear_reading(s: Samples) -> Reading:
