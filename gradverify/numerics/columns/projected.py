@@ -30,6 +30,7 @@ from gradverify.numerics.screen import (
     Strays,
     judged,
     linear_reading,
+    nobodys,
     passes,
     plan,
     reachable,
@@ -243,4 +244,5 @@ class _Tensor:
         total = np.zeros((len(self.w), len(self.point.parts), len(self.columns)))
         for group in self._groups(columns):
             self._sums(group, squares, total)
-        return np.asarray(np.sqrt(total.max(0)) * np.abs(self.move) / self.point.columns.size[self.columns])
+        floors = np.array([nobodys(np.sqrt(own), np.sqrt(squares[part])) for own, part in zip(total.max(0), self.point.parts, strict=True)])
+        return np.asarray(floors * np.abs(self.move) / self.point.columns.size[self.columns])
