@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gradverify.numerics.columns.arrange import Arrangement
-from gradverify.numerics.columns.bundle import lone
+from gradverify.numerics.columns.bundle import GroupLine, lone
 from gradverify.numerics.columns.choose import Mode
 from gradverify.numerics.columns.chunk import Chunk
-from gradverify.numerics.columns.compressed import Compressed
+from gradverify.numerics.columns.compressed import Compressed, Plan, pull
 from gradverify.numerics.columns.confirm import resolve
+from gradverify.numerics.columns.leaks import mover
 from gradverify.numerics.columns.opinions import second_opinions
 from gradverify.numerics.columns.run import AliasSums, Run
 from gradverify.numerics.columns.tally import MAP_ROWS, Judged, Outcome, Pair, Tally
@@ -23,7 +24,8 @@ from gradverify.numerics.compare import Limit, Verdict
 from gradverify.numerics.localise import Suspects, localise, localise_column
 from gradverify.numerics.pattern import NOBODY, Pattern, column_groups, row_groups
 from gradverify.numerics.reduction import signed
-from gradverify.numerics.screen import Screen, Screened
+from gradverify.numerics.rungs import Array, Index
+from gradverify.numerics.screen import SCREEN, SCREEN_LOW, Screen, Screened
 
 LINES = 12  # of a pair that are followed at most
 STOOD = 3  # wrong ones, after which the rest is believed, if none was cleared
@@ -52,6 +54,7 @@ class Flagged:
     def __init__(self, run: Run, arrangement: Arrangement, keep: int) -> None:
         self.run, self.arrangement, self.keep = run, arrangement, keep
         self.weights = signed(len(run.point.f0), run.generator)
+        self._norms: dict[int, Array] = {}
 
     def pairs(self, mode: Mode, screen: Screen, check: Screen | None) -> tuple[list[Pair], frozenset[int]]:
         """The pairs of `screen`, verified by the blocks of `check`; and the tensors in which lines stayed open."""
@@ -105,6 +108,7 @@ class Flagged:
             lines.open += 1
             return
         found, _ = second_opinions(self.run, found, found.derivative.at_border, lambda column, output: float(self.run.point.row(output)[column]))
+        found = self._known_well_enough(mode, pair.output, found)
         wrong = np.flatnonzero(found.verdict == Verdict.MISMATCH)
         undecided = bool((found.verdict == Verdict.UNDECIDED).any())
         lines.named |= {self._line_of(mode, pair, found.take(wrong), line)} if wrong.size else set()
@@ -112,6 +116,33 @@ class Flagged:
         lines.cleared += not (wrong.size or undecided)
         coordinate = self.run.point.columns.coordinate[found.column] - self.run.point.starts[pair.input]
         tally.add(found.compared(self.run.point.parts[pair.output].start, coordinate))
+
+    def _known_well_enough(self, mode: Mode, output: int, found: Judged) -> Judged:
+        """Undecided entries that are known to what a screen asks of their line are right: a zero's bar may be wider than its floor."""
+        open_ = np.flatnonzero((found.verdict == Verdict.UNDECIDED) & found.derivative.smooth)
+        if not open_.size:
+            return found
+        d, low = found.derivative.take(open_), bool(self.run.low_precision()[self.run.point.parts[output]].any())
+        norm = self._row_norms(found.column[open_], found.out[open_])
+        if mode is Mode.COLUMNS:  # a column of zeros has no size to compare with
+            norm = np.where((found.a[open_] == 0) & (d.value == 0), norm, self._column_norms(output)[found.column[open_]])
+        known = open_[np.abs(found.a[open_] - d.value) + d.bar <= (SCREEN_LOW if low else SCREEN) * norm]
+        verdict, limit = found.verdict.copy(), found.limit.copy()
+        verdict[known], limit[known] = Verdict.PASS, Limit.NONE
+        return replace(found, verdict=verdict, limit=limit)
+
+    def _column_norms(self, output: int) -> Array:
+        """About the norm [C] of each column, by one backward with random weights."""
+        if output not in self._norms:
+            part = self.run.point.parts[output]
+            self._norms[output] = np.abs(pull(self.run.point, output, np.arange(part.start, part.stop), self.weights[part]))
+        return self._norms[output]
+
+    def _row_norms(self, columns: Index, outputs: Index) -> Array:
+        """The norm of each entry's row [E], in units of its column."""
+        c = self.run.point.columns
+        norm = {j: float(np.linalg.norm(np.nan_to_num(self.run.point.row(j)) * c.scale)) for j in np.unique(outputs).tolist()}
+        return np.array([norm[j] for j in outputs.tolist()]) / c.scale[columns]
 
     def _line_of(self, mode: Mode, pair: Screened, wrong: Judged, line: int | None) -> int:
         """The line at fault: the flagged one, or the entry's own, where that is off the structure or in a row that shared a backward."""
@@ -139,9 +170,12 @@ class Flagged:
             return None
         return resolve(self.run, np.repeat(suspects.columns[:1], len(suspects.outputs)), suspects.outputs)
 
+    def _plan(self, pair: Screened) -> Plan | None:
+        return next((p for p in self.arrangement.plans if p.tensor == pair.input), None)
+
     def _column(self, pair: Screened, column: int) -> Judged | None:
         """All entries of a column, where few enough backwards tell them."""
-        plan = next((p for p in self.arrangement.plans if p.tensor == pair.input), None)
+        plan = self._plan(pair)
         part = self.run.point.parts[pair.output]
         backwards = sum(rows.count for rows in plan.rows) if plan else part.stop - part.start
         if backwards > ROWS:
@@ -162,7 +196,9 @@ class Flagged:
         return resolve(self.run, worst.column[:SMALL], worst.out[:SMALL])
 
     def _small(self, mode: Mode, pair: Screened, pattern: Pattern, line: int) -> Judged | None:
-        """All entries of a row or a block, where they are few."""
+        """All entries of a row or a block, where they are few, and its structure is no guess: then that is looked at first."""
+        if self._plan(pair) and not self.arrangement.level[pair.input]:
+            return None
         part, first = self.run.point.parts[pair.output], int(self.run.point.columns.of(pair.input)[0])
         if pattern.size != len(self.run.point.columns.of(pair.input)):
             return None
@@ -179,9 +215,18 @@ class Flagged:
     def _stray(self, mode: Mode, pair: Screened, group: int, line: int) -> Judged | None:
         """The entry behind an output that moved, or a column that was pulled back, though the structure has no such entry."""
         pattern = self.arrangement.patterns[pair.input][pair.output]
-        suspects = self._behind(mode, pair, pattern, group, line)
-        found = self._resolved(suspects)
+        column = self._moving(pair, group, line) if mode is Mode.COLUMNS else None
+        if column is None:
+            found = self._resolved(self._behind(mode, pair, pattern, group, line))
+        else:
+            found = resolve(self.run, np.array([column]), np.array([line]))
         return found if found is None or (found.verdict != Verdict.PASS).any() or _zero(found) else None
+
+    def _moving(self, pair: Screened, group: int, output: int) -> int | None:
+        """The column of a group that moves an output which none of them owns; None where none does by itself."""
+        plan = self._plan(pair)
+        line = plan.grouping.bundle(self.run.point, group, 1).lines[0] if plan else None
+        return mover(self.run, line, output) if isinstance(line, GroupLine) else None
 
     def _behind(self, mode: Mode, pair: Screened, pattern: Pattern, group: int, line: int) -> Suspects:
         point, survey, generator = self.run.point, self.run.survey, self.run.generator
