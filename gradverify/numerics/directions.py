@@ -200,5 +200,5 @@ def _pair(known: Known, tensor: int, o: int, results: Sequence[Judged], floor: A
     rows.strays.forget(WEIGHTS[0] * floor[part].min(initial=np.inf))
     bad = ~np.all([r.passed for r in own], 0) | known.asleep(tensor, o) | (pattern.nothing & moved[part])
     found = [sharpness(r, floor[part]) for r in own]
-    return Screened(tensor, o, int((~masked).sum()), np.flatnonzero(bad & ~masked) + part.start, rows.strays.pairs(), rows.strays.count, left_out,
+    return Screened(tensor, o, int((~masked).sum()), np.flatnonzero(bad & ~masked & bool(len(rows.gather.columns))) + part.start, rows.strays.pairs(), rows.strays.count, left_out,
                     max(f[0] for f in found), max(f[1] for f in found))

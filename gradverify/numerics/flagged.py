@@ -30,18 +30,23 @@ from gradverify.numerics.screen import SCREEN, SCREEN_LOW, Screen, Screened
 LINES = 12  # of a pair that are followed at most
 STOOD = 3  # wrong ones, after which the rest is believed, if none was cleared
 ROWS = 1024  # backwards that the entries of flagged columns may take
+FEW = 4  # entries of a line that are resolved though its structure is a guess
 SMALL = 64  # entries of a line that are resolved one by one
 STANDS = 2.0  # of the tolerance: some gradient is far above it, so that the comparison could have failed
 
 
 @dataclass
 class _Lines:
-    """What became of the flagged lines of one pair; `named`: those found wrong, each once, and `believed`: those said wrong unasked."""
+    """What became of the flagged lines of one pair; `named`: those found wrong, each once, `believed`: those said wrong unasked;
+    `doubted`, `right`: the blocks of those that stay open, and that were cleared.
+    """
 
     named: set[int] = field(default_factory=set)
     believed: int = 0
     cleared: int = 0
     open: int = 0
+    doubted: set[int] = field(default_factory=set)
+    right: set[int] = field(default_factory=set)
 
     @property
     def wrong(self) -> int:
@@ -55,6 +60,10 @@ class Flagged:
         self.run, self.arrangement, self.keep = run, arrangement, keep
         self.weights = signed(len(run.point.f0), run.generator)
         self._norms: dict[int, Array] = {}
+        self._rows: dict[tuple[int, int, int], Judged] = {}
+        noise = np.maximum(run.survey.sigma, run.point.unit * run.survey.size)
+        for secant in run.survey.secants:  # a line's entries are judged by how far all outputs of the tensor go, not by its own alone
+            run.reach.add_secant(secant.columns, secant.moved_by, secant.change, noise)
 
     def pairs(self, mode: Mode, screen: Screen, check: Screen | None) -> tuple[list[Pair], frozenset[int]]:
         """The pairs of `screen`, verified by the blocks of `check`; and the tensors in which lines stayed open."""
@@ -95,6 +104,8 @@ class Flagged:
                 believed = lines.wrong >= STOOD and not lines.cleared
                 lines.believed, lines.open = lines.believed + left * believed, lines.open + left * (not believed)
                 break
+            if mode is Mode.BLOCKS and line in lines.right and self._alone(pair, line):
+                continue
             self._count(self._line(mode, pair, line), mode, pair, tally, lines, line)
         for n, (group, line) in enumerate(pair.strays.tolist()):
             if n == LINES or lines.wrong >= STOOD:
@@ -105,17 +116,41 @@ class Flagged:
     def _count(self, found: Judged | None, mode: Mode, pair: Screened, tally: Tally, lines: _Lines, line: int | None = None) -> None:
         """`found`: the entries that were judged for the flagged `line`, or for a stray (None); None where that was out of reach."""
         if found is None:
-            lines.open += 1
+            self._leave_open(mode, pair, lines, line)
             return
         found, _ = second_opinions(self.run, found, found.derivative.at_border, lambda column, output: float(self.run.point.row(output)[column]))
         found = self._known_well_enough(mode, pair.output, found)
         wrong = np.flatnonzero(found.verdict == Verdict.MISMATCH)
         undecided = bool((found.verdict == Verdict.UNDECIDED).any())
         lines.named |= {self._line_of(mode, pair, found.take(wrong), line)} if wrong.size else set()
-        lines.open += undecided and not wrong.size
-        lines.cleared += not (wrong.size or undecided)
+        if undecided and not wrong.size:
+            self._leave_open(mode, pair, lines, line)
+        if not (wrong.size or undecided):
+            lines.cleared += 1
+            lines.right |= set() if line is None else {self._block(mode, pair, line)}
         coordinate = self.run.point.columns.coordinate[found.column] - self.run.point.starts[pair.input]
         tally.add(found.compared(self.run.point.parts[pair.output].start, coordinate))
+
+    def _leave_open(self, mode: Mode, pair: Screened, lines: _Lines, line: int | None) -> None:
+        """Counts a line once: the block that verifies it is not another one."""
+        if line is None or (mode is Mode.BLOCKS and line not in lines.doubted):
+            lines.open += 1
+        elif mode is not Mode.BLOCKS:
+            lines.open, lines.doubted = lines.open + 1, lines.doubted | {self._block(mode, pair, line)}
+
+    def _block(self, mode: Mode, pair: Screened, line: int) -> int:
+        """The independent block that a line lies in."""
+        pattern, point = self.arrangement.patterns[pair.input][pair.output], self.run.point
+        if mode is Mode.BLOCKS:
+            return line
+        if mode is Mode.ROWS:
+            return int(pattern.block_of_outputs()[line - point.parts[pair.output].start])
+        return int(pattern.block_of_inputs()[point.columns.coordinate[line] - point.starts[pair.input]])
+
+    def _alone(self, pair: Screened, block: int) -> bool:
+        """Is the block a single entry?"""
+        pattern = self.arrangement.patterns[pair.input][pair.output]
+        return pattern.size == pattern.blocks and int(np.sum(pattern.block_of_outputs() == block)) == 1
 
     def _known_well_enough(self, mode: Mode, output: int, found: Judged) -> Judged:
         """Undecided entries that are known to what a screen asks of their line are right: a zero's bar may be wider than its floor."""
@@ -154,7 +189,7 @@ class Flagged:
     def _line(self, mode: Mode, pair: Screened, line: int) -> Judged | None:
         pattern = self.arrangement.patterns[pair.input][pair.output]
         found = self._resolved(self._suspects(mode, pair, pattern, line))
-        if found is not None and (found.verdict == Verdict.MISMATCH).any():
+        if found is not None and ((found.verdict == Verdict.MISMATCH).any() or self._alone(pair, self._block(mode, pair, line))):
             return found
         return self._column(pair, line) if mode is Mode.COLUMNS else self._small(mode, pair, pattern, line)
 
@@ -196,20 +231,29 @@ class Flagged:
         return resolve(self.run, worst.column[:SMALL], worst.out[:SMALL])
 
     def _small(self, mode: Mode, pair: Screened, pattern: Pattern, line: int) -> Judged | None:
-        """All entries of a row or a block, where they are few, and its structure is no guess: then that is looked at first."""
-        if self._plan(pair) and not self.arrangement.level[pair.input]:
-            return None
+        """All entries of a row or a block, where they are few; more than a FEW only of a structure that is no guess: that is looked at first."""
         part, first = self.run.point.parts[pair.output], int(self.run.point.columns.of(pair.input)[0])
         if pattern.size != len(self.run.point.columns.of(pair.input)):
             return None
-        if mode is Mode.ROWS:
-            blocks, outputs = pattern.block_of_outputs()[[line - part.start]], np.array([line])
-        else:
-            blocks, outputs = np.array([line]), part.start + np.flatnonzero(pattern.block_of_outputs() == line)
-        columns = first + np.flatnonzero(pattern.block_of_inputs() == blocks[0]) if blocks[0] != NOBODY else np.zeros(0, np.intp)
-        if not 0 < len(columns) * len(outputs) <= SMALL:
+        of_outputs = pattern.block_of_outputs()
+        block = self._block(mode, pair, line)
+        columns = first + np.flatnonzero(pattern.block_of_inputs() == block) if block != NOBODY else np.zeros(0, np.intp)
+        outputs = np.array([line]) if mode is Mode.ROWS else part.start + np.flatnonzero(of_outputs == block)
+        guessed = self._plan(pair) is not None and not self.arrangement.level[pair.input]
+        if not 0 < len(columns) * len(outputs) <= (FEW if guessed else SMALL):
             return None
-        return resolve(self.run, np.repeat(columns, len(outputs)), np.tile(outputs, len(columns)))
+        if mode is not Mode.ROWS:
+            return resolve(self.run, np.repeat(columns, len(outputs)), np.tile(outputs, len(columns)))
+        if (pair.input, pair.output, line) not in self._rows:
+            self._resolve_rows(pair, columns, pair.flagged[of_outputs[pair.flagged - part.start] == block])
+        return self._rows[pair.input, pair.output, line]
+
+    def _resolve_rows(self, pair: Screened, columns: Index, rows: Index) -> None:
+        """The flagged rows of one block together: a column's calls tell of all of them."""
+        rows = rows[:LINES]
+        found = resolve(self.run, np.repeat(columns, len(rows)), np.tile(rows, len(columns)))
+        for row in rows.tolist():
+            self._rows[pair.input, pair.output, row] = found.take(np.flatnonzero(found.out == row))
 
     # ---- what belongs to nobody
     def _stray(self, mode: Mode, pair: Screened, group: int, line: int) -> Judged | None:
