@@ -16,11 +16,15 @@ Part = Literal["re", "im"]
 
 def flat_real(tensor: Tensor) -> Tensor:
     """The real coordinates [n] as float64 on the CPU, detached."""
-    if tensor.dtype is torch.float64 and tensor.layout is torch.strided and tensor.device.type == "cpu" and not tensor.is_neg():
+    if tensor.dtype is torch.float64 and tensor.layout is torch.strided and not (tensor.is_neg() or tensor._is_zerotensor() or tensor.is_cuda):
         return tensor.detach().reshape(-1)
     tensor = tensor.detach().resolve_conj().resolve_neg()
+    if tensor._is_zerotensor():     # autograd's zeros without memory, the gradient of torch.sgn say: NumPy refuses them
+        tensor = tensor.clone()
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()
+    if tensor._is_zerotensor():     # zeros without memory, which NumPy cannot see
+        tensor = torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device)
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)
     return tensor.reshape(-1).to(device="cpu", dtype=torch.float64)

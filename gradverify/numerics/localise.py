@@ -18,7 +18,7 @@ from gradverify.numerics.directions import SQRT3, Directions
 from gradverify.numerics.lines import rung
 from gradverify.numerics.pattern import Pattern
 from gradverify.numerics.point import Point, element_line
-from gradverify.numerics.reduction import gather, gaussian, held, moves, paired, pull_back, signed
+from gradverify.numerics.reduction import gather, held, moves, paired, pull_back, signed
 from gradverify.numerics.rungs import Array, Index, Mask, step
 from gradverify.numerics.samples import Samples
 from gradverify.numerics.screen import Known, Reading, Stage, plan, reading, reduced
@@ -102,7 +102,7 @@ class _Search:
         w = held(self.point, self.output, signed(self.part.stop - self.part.start, self.generator))
         w = np.where(self.outputs_inside, w, 0.0) if rows else w
         gradient = self.gather(pull_back(self.point, self.output, w)[self.tensor])
-        move = moves(self.point, self.columns, gaussian(len(self.columns), self.generator))
+        move = moves(self.point, self.columns, signed(len(self.columns), self.generator))
         inside, outside = (np.flatnonzero(own & (move != 0)) for own in (self.columns_inside, ~self.columns_inside))
         return _Probe(w, gradient, move, np.concatenate([inside, outside]) if rows else inside, len(inside))
 

@@ -72,7 +72,10 @@ class Gather:
 
     def __call__(self, gradient: Tensor) -> Array:
         """The tensor's gradient as one number a column [n]."""
-        flat = numbers(gradient)
+        return self.of(numbers(gradient))
+
+    def of(self, flat: Array) -> Array:
+        """The tensor's real coordinates [N] as one number a column [n]."""
         return flat if self.plain and len(flat) == len(self.place) else self.combined(flat)
 
     def combined(self, flat: Array) -> Array:

@@ -36,6 +36,17 @@ def _inputs(case: Case, device: torch.device) -> list[Argument]:
     return _from_function(case, device) if case.inputs_from else [_make(recipe, place, case, device) for place, recipe in enumerate(case.inputs)]
 
 
+def redrawn(subject: Subject, seed: int) -> list[Argument]:
+    """The arguments of a subject as its spec draws them with another seed; those of a live subject, which no spec describes, as they are.
+
+    Raises UserCodeError (GV001).
+    """
+    case = replace(subject.case, settings=replace(subject.case.settings, seed=seed))
+    if not case.inputs and not case.inputs_from:
+        return list(subject.arguments)
+    return list(assemble(case, subject.target, _inputs(case, torch.device(case.settings.device))).arguments)
+
+
 def assemble(case: Case, found: Target, made: Sequence[Argument]) -> Subject:
     """The subject of a target that was found and inputs that were made; a nameless argument takes its name from the signature. An argument that
     is a list of tensors becomes one argument for each, named `tensors[0]`, `tensors[1]`.
@@ -195,9 +206,7 @@ def _by_name(given: Sequence[Argument], positional: Sequence[inspect.Parameter],
     by_name = {argument.name: argument for argument in given}
     extra = [argument for argument in given if argument.name not in names]
     if extra and not variadic:
-        near = get_close_matches(extra[0].name, [*names, *parameters], n=1)
-        raise UserCodeError(CODE, f"inputs.{extra[0].name}: there is no parameter {extra[0].name!r}; {_signature(found, positional)}",
-                            hint=f"did you mean {near[0]!r}?" if near else None)
+        raise _unknown(extra[0], positional, found, parameters)
     ordered: list[Argument] = []
     last = max((names.index(name) for name in by_name if name in names), default=-1)
     for place, parameter in enumerate(positional):
@@ -208,6 +217,17 @@ def _by_name(given: Sequence[Argument], positional: Sequence[inspect.Parameter],
         elif place < last or extra:
             ordered.append(Argument(parameter.name, parameter.default))
     return ordered + extra
+
+
+def _unknown(given: Argument, positional: Sequence[inspect.Parameter], found: Target, parameters: Sequence[str]) -> UserCodeError:
+    """What to say of an argument that there is no place for."""
+    by_keyword = [parameter.name for parameter in found.parameters or () if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+    if given.name in by_keyword:
+        hint = "wrap it in a Python function that takes it by position" if given.is_tensor else "write it under `kwargs`"
+        return UserCodeError(CODE, f"inputs.{given.name}: {found.name} takes {given.name!r} by keyword only", hint=hint)
+    near = get_close_matches(given.name, [*(parameter.name for parameter in positional), *parameters], n=1)
+    return UserCodeError(CODE, f"inputs.{given.name}: there is no parameter {given.name!r}; {_signature(found, positional)}",
+                         hint=f"did you mean {near[0]!r}?" if near else None)
 
 
 def _signature(found: Target, positional: Sequence[inspect.Parameter]) -> str:

@@ -15,12 +15,18 @@ from gradverify.numerics import blocks, directions
 from gradverify.numerics.columns import projected, verified
 from gradverify.numerics.rungs import QUICK
 from gradverify.numerics.screen import SCREEN
+from gradverify.report.numbers import duration
 
 RUNG_CALLS = 2 * len(QUICK)  # a group's forward calls on the quick rungs
 LINEAR_CALLS = 2  # of a group where f is linear: one wide rung
 LOOKED = 2  # calls of a direction that the survey has taken: its first rung
 CLIMBED = 0.6  # of the groups are moved again for elements that the quick rungs leave open: 0 to 0.6, measured, and counted in seconds only
 BACKWARD = 2.0  # forward calls that a backward costs, where it was not timed
+RESIDENT = 48 << 20  # bytes that any comparison was measured to take
+ELEMENT_BYTES = 380  # of an input or output coordinate (measured on 10⁴ to 10⁶ of them: within a third)
+TILE_BYTES = 600  # of a column group's derivative with respect to one output
+TILES = 64 << 20  # most of these at a time
+FLOAT64 = 8  # bytes; gradcheck holds two whole Jacobians
 SOLVED = 3e-7  # seconds to extrapolate an element from its quick rungs, and to judge it (measured)
 PULLED = 5e-8  # seconds to take a number of a compressed gradient apart (measured)
 FEW_CALLS = 600  # a comparison of so few is over before anybody waits: it is not given up for being slower than gradcheck
@@ -75,11 +81,12 @@ def speed(forward: float) -> Speed:
 
 @dataclass(frozen=True)
 class Cost:
-    """Predicted calls, and seconds that include solving."""
+    """Predicted calls, seconds that include solving, and bytes beyond torch's own."""
 
     forward: int
     backward: int
     seconds: float
+    memory: int = 0
 
     @property
     def calls(self) -> int:
@@ -91,7 +98,7 @@ class Cost:
     @property
     def timed(self) -> str:
         """With the seconds, which are no two times the same."""
-        return f"{self}, about {_seconds(self.seconds)}"
+        return f"{self}, about {duration(self.seconds)}"
 
 
 @dataclass(frozen=True)
@@ -114,7 +121,7 @@ class Limits:
         if self.calls is not None and cost.calls > self.calls:
             return f"more than the budget of {self.calls:,} calls"
         if self.seconds is not None and cost.seconds > self.seconds:
-            return f"more than the budget of {_seconds(self.seconds)}"
+            return f"more than the budget of {duration(self.seconds)}"
         return None
 
 
@@ -135,15 +142,18 @@ def predicted(n: Counts, timed: Speed) -> Costs:
     check = verified.PROBES if grouped < n.inputs or n.row_groups < n.outputs else 0
     along, curved = RUNG_CALLS - LOOKED, n.input_tensors - n.linear_tensors  # of a direction, whose first rung is known
     climbs, pulled = CLIMBED * RUNG_CALLS * n.column_groups * timed.forward, PULLED * n.row_groups * n.inputs
+    held = RESIDENT + ELEMENT_BYTES * (n.inputs + n.outputs)
     of = {
-        Mode.ENTRIES: _cost(timed, groups + along * check * curved, n.row_groups + check, grouped * n.outputs, climbs + pulled),
-        Mode.COLUMNS: _cost(timed, groups + along * n.input_tensors, (projected.PROBES + verified.PROBES) * n.output_tensors, grouped * n.outputs),
+        Mode.ENTRIES: _cost(timed, groups + along * check * curved, n.row_groups + check, grouped * n.outputs,
+                            held + min(TILES, TILE_BYTES * grouped * n.outputs), climbs + pulled),
+        Mode.COLUMNS: _cost(timed, groups + along * n.input_tensors, (projected.PROBES + verified.PROBES) * n.output_tensors,
+                            grouped * n.outputs, held),
         Mode.ROWS: _cost(timed, (RUNG_CALLS * directions.PROBES - LOOKED) * n.input_tensors, n.row_groups + verified.PROBES * n.output_tensors,
-                         directions.PROBES * n.outputs * n.input_tensors, pulled),
+                         directions.PROBES * n.outputs * n.input_tensors, held, pulled),
         Mode.BLOCKS: _cost(timed, (RUNG_CALLS * blocks.PROBES - LOOKED) * n.input_tensors, blocks.PROBES * n.output_tensors,
-                           blocks.PROBES * n.blocks),
+                           blocks.PROBES * n.blocks, held),
     }
-    return Costs(of, _cost(timed, 2 * n.inputs + 1, n.outputs, 0))
+    return Costs(of, _cost(timed, 2 * n.inputs + 1, n.outputs, 0, 2 * FLOAT64 * n.inputs * n.outputs))
 
 
 def choose(mode: Mode | None, budget: Limits, costs: Costs, relative: float = SCREEN) -> Choice:
@@ -193,13 +203,6 @@ def could_miss(mode: Mode, relative: float = SCREEN) -> str:
     }[mode]
 
 
-def _cost(timed: Speed, forward: int, backward: int, solved: int, more: float = 0.0) -> Cost:
+def _cost(timed: Speed, forward: int, backward: int, solved: int, memory: int, more: float = 0.0) -> Cost:
     """`solved`: elements; `more`: further seconds."""
-    return Cost(forward, backward, forward * timed.forward + backward * timed.backward + solved * timed.element + more)
-
-
-def _seconds(seconds: float) -> str:
-    """To two digits: 0.012 s, 3.4 s, 12 min."""
-    if seconds >= 120:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds:.0f} s" if seconds >= 10 else f"{max(seconds, 0.001):.2g} s"
+    return Cost(forward, backward, forward * timed.forward + backward * timed.backward + solved * timed.element + more, memory)
