@@ -39,7 +39,7 @@ STANDS = 2.0  # of the tolerance: some gradient is far above it, so that the com
 @dataclass
 class _Lines:
     """What became of the flagged lines of one pair; `named`: those found wrong, each once, `believed`: those said wrong unasked;
-    `doubted`: the blocks of those that stay open.
+    `doubted`: the blocks of those that stay open; `bent`: blocks of one entry that is right at a kink.
     """
 
     named: set[int] = field(default_factory=set)
@@ -47,6 +47,7 @@ class _Lines:
     cleared: int = 0
     open: int = 0
     doubted: set[int] = field(default_factory=set)
+    bent: set[int] = field(default_factory=set)
 
     @property
     def wrong(self) -> int:
@@ -104,7 +105,8 @@ class Flagged:
                 believed = lines.wrong >= STOOD and not lines.cleared
                 lines.believed, lines.open = lines.believed + left * believed, lines.open + left * (not believed)
                 break
-            self._count(self._line(mode, pair, line), mode, pair, tally, lines, line)
+            if mode is not Mode.BLOCKS or line not in lines.bent:
+                self._count(self._line(mode, pair, line), mode, pair, tally, lines, line)
         for n, (group, line) in enumerate(pair.strays.tolist()):
             if n == LINES or lines.wrong >= STOOD:
                 lines.open += 0 if lines.wrong else pair.stray_count - n
@@ -123,7 +125,9 @@ class Flagged:
         lines.named |= {self._line_of(mode, pair, found.take(wrong), line)} if wrong.size else set()
         if undecided and not wrong.size:
             self._leave_open(mode, pair, lines, line)
-        lines.cleared += not (wrong.size or undecided)
+        if not (wrong.size or undecided):
+            lines.cleared += 1
+            lines.bent |= {self._block(mode, pair, line)} if line is not None and _bent(found) and self._single(mode, pair, line) else set()
         coordinate = self.run.point.columns.coordinate[found.column] - self.run.point.starts[pair.input]
         tally.add(found.compared(self.run.point.parts[pair.output].start, coordinate))
 
@@ -143,10 +147,10 @@ class Flagged:
             return int(pattern.block_of_outputs()[line - point.parts[pair.output].start])
         return int(pattern.block_of_inputs()[point.columns.coordinate[line] - point.starts[pair.input]])
 
-    def _single(self, pair: Screened, column: int) -> bool:
-        """Does a single output depend on the column, and on no other one?"""
+    def _single(self, mode: Mode, pair: Screened, line: int) -> bool:
+        """Is the line's block a single entry?"""
         pattern = self.arrangement.patterns[pair.input][pair.output]
-        return pattern.size == pattern.blocks and int(np.sum(pattern.block_of_outputs() == self._block(Mode.COLUMNS, pair, column))) == 1
+        return pattern.size == pattern.blocks and int(np.sum(pattern.block_of_outputs() == self._block(mode, pair, line))) == 1
 
     def _known_well_enough(self, mode: Mode, output: int, found: Judged) -> Judged:
         """Undecided entries that are known to what a screen asks of their line are right: a zero's bar may be wider than its floor."""
@@ -185,7 +189,7 @@ class Flagged:
     def _line(self, mode: Mode, pair: Screened, line: int) -> Judged | None:
         pattern = self.arrangement.patterns[pair.input][pair.output]
         found = self._resolved(self._suspects(mode, pair, pattern, line))
-        if found is not None and ((found.verdict == Verdict.MISMATCH).any() or (mode is Mode.COLUMNS and self._single(pair, line))):
+        if found is not None and ((found.verdict == Verdict.MISMATCH).any() or (self._single(mode, pair, line) and (mode is Mode.COLUMNS or _bent(found)))):
             return found
         return self._column(pair, line) if mode is Mode.COLUMNS else self._small(mode, pair, pattern, line)
 
@@ -247,7 +251,7 @@ class Flagged:
             found = self._rows[pair.input, pair.output, line]
         else:
             found = resolve(self.run, np.repeat(columns, len(outputs)), np.tile(outputs, len(columns)))
-        return None if guessed and (found.derivative.outcome == Smoothness.SMOOTH).all() else found
+        return None if guessed and not _bent(found) else found
 
     def _resolve_rows(self, pair: Screened, columns: Index, rows: Index) -> None:
         """The flagged rows of one block together: a column's calls tell of all of them."""
@@ -280,6 +284,11 @@ class Flagged:
             return localise_column(point, survey, pattern, pair.input, pair.output, line, generator)
         block = int(pattern.block_of_outputs()[line - point.parts[pair.output].start])
         return localise(point, survey, pattern, pair.input, pair.output, block, generator)
+
+
+def _bent(found: Judged) -> bool:
+    """Is f rough at some of the entries? That explains why a screen flagged them."""
+    return bool((found.derivative.outcome != Smoothness.SMOOTH).any())
 
 
 def _zero(found: Judged) -> bool:

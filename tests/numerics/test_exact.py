@@ -17,7 +17,8 @@ def pair(analytic, value, floor=0.0, atol=0.0, rtol=1e-6, **options):
     return tally.result(U, False)
 
 
-@pytest.mark.parametrize(("off", "outcome"), [(0.9e-6, Outcome.PASS), (1.1e-6, Outcome.MISMATCH), (np.nan, Outcome.MISMATCH), (np.inf, Outcome.MISMATCH)])
+@pytest.mark.parametrize(("off", "outcome"), [
+    (0.9e-6, Outcome.PASS), (1.1e-6, Outcome.MISMATCH), (np.nan, Outcome.MISMATCH), (np.inf, Outcome.MISMATCH)])
 def test_the_tolerance_is_relative_to_the_larger(off, outcome):
     assert pair([2.0, 2.0 * (1 + off)], [2.0, 2.0]).count(outcome) == 1 + (outcome is Outcome.PASS)
 

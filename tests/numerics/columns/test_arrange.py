@@ -61,7 +61,7 @@ def test_a_tensor_too_large_to_go_without_groups_is_doubtful():
 def test_weights_are_signed_and_exact_in_float32():
     w = signed(500, torch.Generator().manual_seed(1))
     assert np.array_equal(w, w.astype(np.float32).astype(float))
-    assert 0.69 < np.abs(w).min() and np.abs(w).max() < 1.41 and 200 < np.sum(w > 0) < 300
+    assert np.abs(w).min() > 0.69 and np.abs(w).max() < 1.41 and 200 < np.sum(w > 0) < 300
 
 
 def test_dead_outputs_take_the_place_that_the_rule_of_the_others_gives_them():

@@ -15,7 +15,8 @@ def seen(*rows):
     n = len(rows)
     limit = np.array([Limit.NOISE if o in (UNDECIDED,) else Limit.NONE for o in outcome], object)
     nan = np.full(n, np.nan)
-    return Compared(output, input_, a.astype(float), v.astype(float), np.full(n, 1e-9), np.full(n, 1e-6), np.zeros(n), outcome.astype(np.int8), limit, nan, nan)
+    a, v = a.astype(float), v.astype(float)
+    return Compared(output, input_, a, v, np.full(n, 1e-9), np.full(n, 1e-6), np.zeros(n), outcome.astype(np.int8), limit, nan, nan)
 
 
 ROWS = [(0, 0, 1.0, 1.0, PASS), (1, 0, 2.0, 1.0, MISMATCH), (2, 1, 3.0, 3.5, UNDECIDED), (3, 1, 1.0, 1.0 + 5e-8, PASS), (4, 2, 0.5, 0.0, KINK)]
@@ -56,7 +57,8 @@ def test_a_small_pair_keeps_its_map_and_a_large_one_does_not():
     assert Tally(0, 0, (41, 1), 1).result(1e-16, False).ratios is None
 
 
-@pytest.mark.parametrize(("rows", "verdict"), [(ROWS[:1], Verdict.PASS), (ROWS[4:], Verdict.PASS), (ROWS[2:], Verdict.UNDECIDED), (ROWS, Verdict.MISMATCH)])
+@pytest.mark.parametrize(("rows", "verdict"), [
+    (ROWS[:1], Verdict.PASS), (ROWS[4:], Verdict.PASS), (ROWS[2:], Verdict.UNDECIDED), (ROWS, Verdict.MISMATCH)])
 def test_the_verdict_is_that_of_the_worst(rows, verdict):
     assert tally(seen(*rows)).result(1e-16, False).verdict is verdict
 
