@@ -189,7 +189,9 @@ class Flagged:
     def _line(self, mode: Mode, pair: Screened, line: int) -> Judged | None:
         pattern = self.arrangement.patterns[pair.input][pair.output]
         found = self._resolved(self._suspects(mode, pair, pattern, line))
-        if found is not None and ((found.verdict == Verdict.MISMATCH).any() or (self._single(mode, pair, line) and (mode is Mode.COLUMNS or _bent(found)))):
+        if found is not None and (found.verdict == Verdict.MISMATCH).any():
+            return found
+        if found is not None and (mode is Mode.COLUMNS or _bent(found)) and self._single(mode, pair, line):
             return found
         return self._column(pair, line) if mode is Mode.COLUMNS else self._small(mode, pair, pattern, line)
 
