@@ -144,7 +144,8 @@ def test_an_entry_that_its_block_drowns_is_seen_by_columns_and_rows_and_blocks_s
     found = [planted.compared(mode) for mode in Mode]
     assert [compared.pairs[0].verdict for compared in found] == [Verdict.MISMATCH] * 3 + [Verdict.PASS]
     assert all(named(compared) == planted.places for compared in found[:3])
-    assert found[3].choice.could_miss.startswith("Could miss an entry wrong by less than about 1e-08 of the norm of its block (one entry among very many)")
+    said = "Could miss an entry wrong by less than about 1e-08 of the norm of its block (one entry among very many)"
+    assert found[3].choice.could_miss.startswith(said)
 
 
 # ---- structure that was not seen
