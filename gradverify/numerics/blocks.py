@@ -18,7 +18,7 @@ from gradverify.numerics.compare import RESOLVED
 from gradverify.numerics.directions import SQRT3, Directions, directions, moved_at
 from gradverify.numerics.pattern import NOBODY, Pattern
 from gradverify.numerics.point import Point
-from gradverify.numerics.reduction import gather, held, paired, pull_back, signed
+from gradverify.numerics.reduction import gather, held, kept, paired, pull_back, signed
 from gradverify.numerics.rungs import Array, Index, Mask
 from gradverify.numerics.screen import Judged, Known, Plan, Reading, Screen, Screened, Stage, judged, plan, reading, reduced, sharpness
 from gradverify.numerics.strays import Strays, nobodys
@@ -40,7 +40,7 @@ def check_blocks(
     with np.errstate(all="ignore"):
         shapes = [paired(point, t, patterns[t]) for t in range(len(point.buffers))]
         weights = [[held(point, o, signed(p.stop - p.start, generator)) for o, p in enumerate(point.parts)] for _ in range(probes)]
-        gradients = [[pull_back(point, o, w) for o, w in enumerate(probe)] for probe in weights]
+        gradients = [[kept(pull_back(point, o, w)) for o, w in enumerate(probe)] for probe in weights]
         dead = [_dead(point, o, weights[0][o], [own[o] for own in shapes]) for o in range(len(point.parts))]
         pairs: list[Screened] = []
         for t in range(len(shapes)) if only is None else only:

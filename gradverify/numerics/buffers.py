@@ -5,6 +5,7 @@ Untouched rows of a batch then stay bitwise the same in torch's CPU operators (m
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -43,16 +44,18 @@ class Buffers:
         self._real = [torch.view_as_real(b) if b.is_complex() else b for b in self.tensors]
         self._memory = [_memory(b) for b in self._real]
         self.starts = np.cumsum([0] + [b.numel() for b in self._real])
+        self._starts = self.starts.tolist()
 
     def selected(self, coordinates: Index) -> Selection:
         """A selection of coordinates, in their order."""
         if not len(coordinates):
             return Selection((), np.zeros(0))
-        first, last = (int(np.searchsorted(self.starts, end, side="right")) - 1 for end in (coordinates.min(), coordinates.max()))
-        if first == last:
+        low, high = int(coordinates.min()), int(coordinates.max())
+        first = bisect_right(self._starts, low) - 1
+        if high < self._starts[first + 1]:
             return Selection((Part(first, _run(coordinates - self.starts[first]), slice(None)),), self.x[coordinates])
         parts = []
-        for t, (start, stop) in enumerate(pairwise(self.starts.tolist())):
+        for t, (start, stop) in enumerate(pairwise(self._starts)):
             which = np.flatnonzero((coordinates >= start) & (coordinates < stop))
             if which.size:
                 parts.append(Part(t, _run(coordinates[which] - start), _run(which)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -44,12 +43,11 @@ def compare(
     generator: torch.Generator | None = None, keep: int = 10, watch: Watch | None = None,
 ) -> Compared:
     """`mode` None: the strongest comparison that `limits` afford. Tolerances, `domains` and `symmetric` as in `prepare`."""
-    started = time.perf_counter()
     prepared = prepare(function, atol=atol, rtol=rtol, domains=domains, symmetric=symmetric, generator=generator)
     if prepared is None:
         return Compared((), None, Arrangement(), 0, 0, 0)
     point = prepared.point
-    costs = _costs(prepared, (time.perf_counter() - started) / point.forward)
+    costs = _costs(prepared, point.seconds / max(point.forward - 1, 1))
     choice = choose(mode, limits or Limits(), costs)
     if watch:
         watch(choice)

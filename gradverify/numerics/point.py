@@ -6,6 +6,7 @@ together with its mirror image. Columns of all inputs are numbered through, and 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -135,13 +136,17 @@ def _pairs(t: Tensor) -> tuple[Index, Index, Array]:
 
 
 class Point:
-    """The function around its inputs. Counts `forward` and `backward` calls; perturbs one buffer per input in place and restores it."""
+    """The function around its inputs. Counts `forward` and `backward` calls; perturbs one buffer per input in place and restores it.
+
+    `seconds`: of all forward calls but the first.
+    """
 
     def __init__(self, function: Function, columns: Columns) -> None:
         self.function, self.columns, self.forward, self.backward = function, columns, 0, 0
         self._inputs = Buffers(function.inputs)
         self._last: tuple[Index, Selection] | None = None
         self.buffers, self.starts, self.x = self._inputs.tensors, self._inputs.starts, self._inputs.x
+        self.seconds = 0.0
         outputs = list(function.values(self.buffers))
         self.forward += 1
         self.shapes = [(o.shape, o.dtype, o.device) for o in outputs]
@@ -170,8 +175,11 @@ class Point:
     def values(self) -> Array:
         """f [M] at the buffers as they are; NaN where it raises or changes shape."""
         self.forward += 1
+        started = time.perf_counter()
         try:
-            parts = [numbers(o) for o in self.function.values(self.buffers)]
+            outputs = self.function.values(self.buffers)
+            self.seconds += time.perf_counter() - started
+            parts = [numbers(o) for o in outputs]
         except Exception:
             return np.full(len(self.f0), np.nan)
         if [len(p) for p in parts] != [s.stop - s.start for s in self.parts]:

@@ -49,6 +49,11 @@ def pull_back(point: Point, output: int, weights: Array) -> Sequence[Tensor]:
     return point.function.vjp(cotangents)
 
 
+def kept(gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Copies: a backward may use the memory of what it returned again."""
+    return [gradient.detach().clone() for gradient in gradients]
+
+
 def held(point: Point, output: int, weights: Array) -> Array:
     """Weights [outputs of the tensor] as its dtype holds them; 0 where f is infinite, which is left out as a mask."""
     dtype = point.shapes[output][1]

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gradverify.numerics.columns.choose import (
+    CALLED,
     CLIMBED,
     PULLED,
     Cost,
@@ -51,10 +52,11 @@ def test_gradcheck_takes_two_calls_an_input_and_a_backward_an_output():
 
 def test_seconds_are_those_of_calls_of_solving_and_of_climbing():
     cost = predicted(GELU, Speed(1e-3, 4e-3, 1e-6)).of[Mode.ROWS]
-    assert cost.seconds == pytest.approx(10e-3 + 2 * 4e-3 + 2 * 4096 * 1e-6 + 4096 * PULLED)
+    assert cost.seconds == pytest.approx(10e-3 + 2 * 4e-3 + 12 * CALLED + 2 * 4096 * 1e-6 + 4096 * PULLED)
     cost = predicted(SOFTMAX, Speed(1e-3, 4e-3, 1e-6)).of[Mode.ENTRIES]
-    climbing = CLIMBED * 6 * C * 1e-3
-    assert cost.seconds == pytest.approx((6 * C + 4) * 1e-3 + (C + 1) * 4e-3 + R * C * C * 1e-6 + climbing + C * R * C * PULLED)
+    climbing = CLIMBED * 6 * C * (1e-3 + CALLED)
+    calls = (6 * C + 4) * (1e-3 + CALLED) + (C + 1) * (4e-3 + CALLED)
+    assert cost.seconds == pytest.approx(calls + R * C * C * 1e-6 + climbing + C * R * C * PULLED)
 
 
 @pytest.mark.parametrize("counts", [GELU, SOFTMAX, LINEAR])
