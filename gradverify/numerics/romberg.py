@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradverify.numerics.rungs import RATIO, Array, Index, Z
+from gradverify.numerics.rungs import RATIO, Array, Index, Mask, Z
 
 ORDERS = 4  # extrapolation orders 0 to 3: errors h², h⁴, h⁶, h⁸
 CONFIRM = 4  # finest rungs with a value, of a long ladder, that no value is taken from: they must agree with it
 LONG = 8
+AT_ONCE = 1 << 18  # comparisons of entries with rungs, below which none of them is worth a step of its own
 
 
 @dataclass(frozen=True)
@@ -78,9 +79,11 @@ def pick(D: Array, h: Array, noise: Array, full: bool) -> Choice:
     """The entry with the least bar that every finer rung agrees with: kills the plateaus of kinks, jumps and aliases."""
     n, m = D.shape
     t = table(D, h, noise)
-    value, bar, part, rung = np.full(m, np.nan), np.full(m, np.inf), np.full(m, np.inf), np.full(m, -1)
     from_here = np.cumsum(np.isfinite(D)[::-1], 0)[::-1]  # rungs with a value, k and finer
     confirmed = (from_here > CONFIRM) | (from_here[0] <= LONG) | (not full)
+    if ORDERS * n * n * m <= AT_ONCE:
+        return _least(t, D, confirmed)
+    value, bar, part, rung = np.full(m, np.nan), np.full(m, np.inf), np.full(m, np.inf), np.full(m, -1)
     for j in range(ORDERS):
         for k in range(max(j, 1), n):
             better = (t.bar[j, k] < bar) & confirmed[k]
@@ -92,6 +95,20 @@ def pick(D: Array, h: Array, noise: Array, full: bool) -> Choice:
             value[better], bar[better] = t.value[j, k][better], t.bar[j, k][better]
             part[better], rung[better] = t.noise[j, k][better], k
     return Choice(value, bar, part, rung)
+
+
+def _least(t: Table, D: Array, confirmed: Mask) -> Choice:
+    """`pick` of few elements: all entries against all rungs at once."""
+    n, m = D.shape
+    agree = np.abs(t.value[:, :, None] - D) <= t.bar[:, :, None] + t.bar[0]  # entry (j, k) with each rung: [orders, n, n, m]
+    coarser = np.arange(n)[:, None] >= np.arange(n)  # what k need not agree with
+    allowed = (agree | ~np.isfinite(D) | coarser[:, :, None]).all(2) & confirmed & (np.arange(n) > 0)[:, None]
+    bars = np.where(allowed, t.bar, np.inf).reshape(ORDERS * n, m)
+    first, each = np.argmin(bars, 0), np.arange(m)
+    bar = bars[first, each]
+    some = bar < np.inf
+    value, part = (np.where(some, a.reshape(ORDERS * n, m)[first, each], nothing) for a, nothing in ((t.value, np.nan), (t.noise, np.inf)))
+    return Choice(value, bar, part, np.where(some, first % n, -1))
 
 
 def one_sided(change: Array, step: Array, noise: Array, safety: float = 1.0) -> Choice:

@@ -30,7 +30,7 @@ TILES = 64 << 20  # most of these at a time
 FLOAT64 = 8  # bytes; gradcheck holds two whole Jacobians
 SOLVED = 3e-7  # seconds to extrapolate an element from its quick rungs, and to judge it (measured)
 PULLED = 5e-8  # seconds to take a number of a compressed gradient apart (measured)
-FEW_CALLS = 600  # a comparison of so few is over before anybody waits: it is not given up for being slower than gradcheck
+FEW_CALLS = 300  # a comparison of so few is over before anybody waits: it is not given up for being slower than gradcheck
 
 
 class Mode(Enum):

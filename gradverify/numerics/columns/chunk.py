@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -154,10 +154,15 @@ class Chunk:
         """
         unconfirmed, exhausted = np.zeros((2, len(local)), bool)
         for _ in range(2):
+            floors, climbed = self.run.floors(), list[tuple[Index, Derivative]]()
             for i in self._groups(local, out, np.flatnonzero(rest)):
                 i, climber = self._climber(i, local, out, d, suspect)
-                climbed = climber.run()
-                d, unconfirmed[i], exhausted[i] = d.replaced(i, climbed.derivative), climbed.unconfirmed, climbed.exhausted
+                found = climber.run()
+                climbed.append((i, found.derivative))
+                unconfirmed[i], exhausted[i] = found.unconfirmed, found.exhausted
+            d = _with(d, climbed)
+            if self.run.floors() is floors:
+                break  # nothing was learnt
             rest = ~settled(d, self._verdicts(local, out, d)) & ~unconfirmed & ~exhausted
         return d, unconfirmed
 
@@ -214,6 +219,13 @@ class Chunk:
         open_ = np.flatnonzero(verdict == Verdict.UNDECIDED)
         limit[open_] = limits(a[open_], d.take(open_))
         return Judged(column, out, a, d, bounds, verdict, limit)
+
+
+def _with(d: Derivative, parts: Sequence[tuple[Index, Derivative]]) -> Derivative:
+    """With these elements exchanged."""
+    if not parts:
+        return d
+    return d.replaced(np.concatenate([i for i, _ in parts]), concatenated(new for _, new in parts))
 
 
 def pieces(local: Index) -> Iterator[Index]:

@@ -78,7 +78,7 @@ def test_a_tighter_budget_of_calls_takes_the_cheaper_of_columns_and_rows_and_the
 
 
 def test_columns_are_taken_where_they_are_the_cheaper():
-    chosen = choose(None, Limits(calls=310), predicted(WIDE, FAST))
+    chosen = choose(None, Limits(calls=310), predicted(WIDE, speed(2e-4)))
     assert chosen.mode is Mode.COLUMNS
 
 
@@ -92,7 +92,7 @@ def test_a_budget_of_seconds_counts_too():
 
 @pytest.mark.parametrize(("counts", "mode"), [(DENSE, Mode.ROWS), (WIDE, Mode.COLUMNS)])
 def test_nothing_slower_than_gradcheck_is_taken(counts, mode):
-    costs = predicted(counts, FAST)
+    costs = predicted(counts, speed(2e-4))
     chosen = choose(None, Limits(seconds=10), costs)
     assert chosen.mode is mode
     assert chosen.cost.seconds <= costs.gradcheck.seconds < costs.of[Mode.ENTRIES].seconds
