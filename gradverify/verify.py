@@ -10,6 +10,7 @@ from types import ModuleType
 
 from torch import Tensor
 
+from gradverify.causes.attach import with_causes
 from gradverify.evidence import Evidence
 from gradverify.model.case import Case, Settings
 from gradverify.model.codec import to_json
@@ -47,7 +48,7 @@ def verify(subject: Subject) -> CaseResult:
     examined = list(_examine_all(evidence, infos))
     if all(each.run.status == "ignored" for each in examined if not each.run.code.startswith("GV0")):
         examined.append(Examined(RuleRun("GV008", "ran"), (Finding("GV008", "every rule that looks at a gradient is ignored"),)))
-    findings = specific(_completed(finding, infos, subject) for each in examined for finding in each.findings)
+    findings = with_causes(specific(_completed(finding, infos, subject) for each in examined for finding in each.findings), evidence)
     verdict = _verdict(findings)
     result = described(subject.case, subject)
     return replace(

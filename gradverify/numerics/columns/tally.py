@@ -9,6 +9,7 @@ from enum import IntEnum
 
 import numpy as np
 
+from gradverify.numerics.columns.entries import Collector, Entries
 from gradverify.numerics.compare import Bounds, Limit, Verdict
 from gradverify.numerics.kinks import Smoothness
 from gradverify.numerics.ladder import Derivative
@@ -126,6 +127,7 @@ class Pair:
     (≤ 1: nothing here could have failed). limits: what keeps elements undecided, and how many. ratios: of a small pair, error ÷ tolerance.
     quick: elements settled by the quick rungs. unit: the unit roundoff the forward was seen to compute in; backward_unit: of a pair with
     mismatches, the relative noise or the unit roundoff of its backward, where that is coarser than the forward's (0: not seen).
+    entries: the elements themselves, unless they are too many to keep.
     """
 
     input: int
@@ -145,6 +147,7 @@ class Pair:
     low_precision: bool = False
     backward_unit: float = 0.0
     ratios: Array | None = field(default=None, compare=False)
+    entries: Entries | None = field(default=None, compare=False, repr=False)
 
     def count(self, *outcomes: Outcome) -> int:
         return sum(self.counts[outcome] for outcome in outcomes)
@@ -175,6 +178,7 @@ class Tally:
         self._ratios = np.zeros(shape) if shape[0] <= MAP_ROWS and shape[1] <= MAP_COLUMNS else None
         self._bits = Bits()
         self._limits: Counter[Limit] = Counter()
+        self._entries, self._all = Collector(Outcome.MISMATCH), shape[0] * shape[1]
 
     def add_zeros(self, a: Array, resolution: Array, masked: Mask) -> None:
         """Elements that f does not depend on, as far as the quick rungs tell, and whose analytic value is zero or dust."""
@@ -217,6 +221,7 @@ class Tally:
         self._bits = self._bits.seen(a)
         self._limits.update(limit for limit in seen.limit.tolist() if limit is not Limit.NONE)
         self._keep_worst(seen, off)
+        self._entries.add(seen)
 
     def _keep_worst(self, seen: Compared, off: Array) -> None:
         ratio = np.nan_to_num(off / np.where(seen.tolerance > 0, seen.tolerance, 1e-300), nan=np.inf, posinf=np.inf)
@@ -238,7 +243,7 @@ class Tally:
         return Pair(
             self.input, self.output, self.elements, tuple(self.counts.tolist()), self.masked, self.quick, self.resolution, self.max_abs,
             self.max_rel, self.deviation, self.largest, tuple(self.worst), tuple(self._limits.most_common()), unit, low_precision, backward_unit,
-            self._ratios)
+            self._ratios, self._entries.entries(self.elements == self._all))
 
 
 def _largest(a: Array) -> float:

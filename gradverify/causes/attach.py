@@ -1,0 +1,107 @@
+"""Findings with their causes, from what was measured of the subject."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+from torch import Tensor
+
+from gradverify.causes.explain import explain
+from gradverify.causes.linearity import explain as explain_linearity
+from gradverify.causes.pattern import Other, Pattern, Side, Value
+from gradverify.evidence import Evidence
+from gradverify.model.result import Cause, Finding
+from gradverify.numerics.columns.entries import Entries
+from gradverify.numerics.columns.tally import DEVIATES, SMALLEST_DEVIATION, Outcome, Pair
+from gradverify.numerics.flat import numbers
+from gradverify.numerics.point import UNITS
+from gradverify.numerics.rungs import U64, Mask
+from gradverify.subject.failure import UserCodeError
+
+DIFFERENT = 3  # cotangents
+TOLD = (Outcome.PASS, Outcome.MISMATCH)
+
+
+def with_causes(findings: Iterable[Finding], evidence: Evidence) -> tuple[Finding, ...]:
+    return tuple(replace(finding, cause=_cause(finding, evidence)) if finding.cause is None else finding for finding in findings)
+
+
+def _cause(finding: Finding, evidence: Evidence) -> Cause | None:
+    if finding.code == "GV201":
+        return _of_linearity(finding, evidence)
+    place = next((n for n, argument in enumerate(evidence.inputs) if argument.name == finding.input), None) if finding.input else None
+    pair = None if place is None else _pair(finding, evidence, place)
+    return None if place is None or pair is None or pair.entries is None else explain(_pattern(finding, evidence, place, pair, pair.entries))
+
+
+def _pair(finding: Finding, evidence: Evidence, place: int) -> Pair | None:
+    """The comparison that a finding about values rests on."""
+    if finding.code == "GV107":
+        oracles = evidence.subject.case.oracles
+        compared = [seen.get(place) for seen in ((evidence.expected if oracles.expected is not None else {}),
+                                                 (evidence.hand_written if oracles.gradient is not None else {}))]
+        return next((pair for pair in compared if pair is not None and pair.count(Outcome.MISMATCH)), None)
+    if finding.output is None or finding.output not in evidence.forward.checked:
+        return None
+    output = evidence.forward.checked.index(finding.output)
+    if finding.code in ("GV101", "GV111", "GV114"):
+        return evidence.jacobian.pairs.get((place, output))
+    return evidence.reference_gradients.get((place, output)) if finding.code == "GV106" else None
+
+
+def _pattern(finding: Finding, evidence: Evidence, place: int, pair: Pair, entries: Entries) -> Pattern:
+    x = evidence.inputs[place].value
+    y = None if finding.output is None else evidence.outputs[pair.output]
+    output = Side("", ()) if y is None else Side(f"y{finding.output}", tuple(y.shape), y.is_complex())
+    against = _bars(evidence, finding, entries)
+    unit = max(pair.unit, UNITS.get(x.dtype, U64))
+    return Pattern(Side(evidence.inputs[place].name, tuple(x.shape), x.is_complex()), output, against, _wrong(finding, against),
+                   ~np.isin(against.outcome, TOLD), unit, _values(evidence, place, y, finding.output), _others(evidence, finding, place, pair))
+
+
+def _bars(evidence: Evidence, finding: Finding, entries: Entries) -> Entries:
+    """A fixed step has no bar: what its rule forgives stands in for it."""
+    if evidence.settings.eps == "auto" or finding.code in ("GV106", "GV107"):
+        return entries
+    atol, rtol = evidence.settings.tolerances()
+    return replace(entries, bar=atol + rtol * np.abs(entries.numeric), ratio=(np.inf, -np.inf))
+
+
+def _wrong(finding: Finding, e: Entries) -> Mask:
+    """The mismatches; for GV114 what is off by far more than its bar."""
+    if finding.code != "GV114":
+        return np.asarray(e.outcome == Outcome.MISMATCH)
+    off, size = np.abs(e.analytic - e.numeric), np.maximum(np.abs(e.analytic), np.abs(e.numeric))
+    return np.asarray((e.outcome == Outcome.PASS) & (off > DEVIATES * e.bar) & (off > SMALLEST_DEVIATION * size))
+
+
+def _values(evidence: Evidence, place: int, y: Tensor | None, output: int | None) -> tuple[Value, ...]:
+    """The input itself, the other tensor arguments, the output: those that are real."""
+    own = evidence.inputs[place]
+    arguments = [own, *(a for a in evidence.subject.arguments if a.is_tensor and a is not own and a.name != own.name)]
+    tensors = [(a.name, a.value) for a in arguments] + ([] if y is None else [(f"y{output}", y)])
+    return tuple(Value(name, tuple(t.shape), numbers(t)) for name, t in tensors if not t.is_complex())
+
+
+def _others(evidence: Evidence, finding: Finding, place: int, pair: Pair) -> tuple[Other, ...]:
+    """The other inputs' elements of the same comparison with finite differences."""
+    if finding.code not in ("GV101", "GV111", "GV114"):
+        return ()
+    seen = [(evidence.inputs[n], other.entries) for (n, output), other in evidence.jacobian.pairs.items() if output == pair.output and n != place]
+    return tuple(Other(a.name, tuple(a.value.shape), a.value.is_complex(), _bars(evidence, finding, entries))
+                 for a, entries in seen if entries is not None and entries.complete)
+
+
+def _of_linearity(finding: Finding, evidence: Evidence) -> Cause | None:
+    """By a few more backwards."""
+    place = next((n for n, argument in enumerate(evidence.inputs) if argument.name == finding.input), None)
+    if place is None:
+        return None
+    try:
+        replies = [evidence.function.vjp(evidence.cotangents(f"ignored {n}"))[place] for n in range(DIFFERENT)]
+    except UserCodeError:
+        return None
+    told = [numbers(reply) for reply in replies if reply is not None]
+    return explain_linearity(finding.input or "", told) if len(told) == DIFFERENT else None
