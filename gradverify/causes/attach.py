@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from gradverify.causes.explain import explain
@@ -15,12 +16,15 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Cause, Finding
 from gradverify.numerics.columns.entries import Entries
 from gradverify.numerics.columns.tally import DEVIATES, SMALLEST_DEVIATION, Outcome, Pair
-from gradverify.numerics.flat import numbers
+from gradverify.numerics.flat import numbers, one_hot
 from gradverify.numerics.point import UNITS
-from gradverify.numerics.rungs import U64, Mask
+from gradverify.numerics.rungs import U64, Array, Mask
 from gradverify.subject.failure import UserCodeError
 
 DIFFERENT = 3  # cotangents
+ROWS, DENSE = 512, 2**20  # backwards at most, and elements, where groups do not tell the elements
+SLACK, SLACK_LOW = 1e-8, 1e-3  # of a sum's magnitudes: roundings of float64, of float32
+NUMERIC = ("GV101", "GV111", "GV114")  # findings that rest on finite differences
 TOLD = (Outcome.PASS, Outcome.MISMATCH)
 
 
@@ -33,7 +37,11 @@ def _cause(finding: Finding, evidence: Evidence) -> Cause | None:
         return _of_linearity(finding, evidence)
     place = next((n for n, argument in enumerate(evidence.inputs) if argument.name == finding.input), None) if finding.input else None
     pair = None if place is None else _pair(finding, evidence, place)
-    return None if place is None or pair is None or pair.entries is None else explain(_pattern(finding, evidence, place, pair, pair.entries))
+    if place is None or pair is None or pair.entries is None:
+        return None
+    entries = _bars(evidence, finding, pair.entries)
+    told = _true(evidence, pair, entries) if finding.code in NUMERIC else entries
+    return None if told is None else explain(_pattern(finding, evidence, place, pair, told, told is not entries))
 
 
 def _pair(finding: Finding, evidence: Evidence, place: int) -> Pair | None:
@@ -46,19 +54,18 @@ def _pair(finding: Finding, evidence: Evidence, place: int) -> Pair | None:
     if finding.output is None or finding.output not in evidence.forward.checked:
         return None
     output = evidence.forward.checked.index(finding.output)
-    if finding.code in ("GV101", "GV111", "GV114"):
+    if finding.code in NUMERIC:
         return evidence.jacobian.pairs.get((place, output))
     return evidence.reference_gradients.get((place, output)) if finding.code == "GV106" else None
 
 
-def _pattern(finding: Finding, evidence: Evidence, place: int, pair: Pair, entries: Entries) -> Pattern:
+def _pattern(finding: Finding, evidence: Evidence, place: int, pair: Pair, entries: Entries, scattered: bool) -> Pattern:
     x = evidence.inputs[place].value
     y = None if finding.output is None else evidence.outputs[pair.output]
     output = Side("", ()) if y is None else Side(f"y{finding.output}", tuple(y.shape), y.is_complex())
-    against = _bars(evidence, finding, entries)
     unit = max(pair.unit, UNITS.get(x.dtype, U64))
-    return Pattern(Side(evidence.inputs[place].name, tuple(x.shape), x.is_complex()), output, against, _wrong(finding, against),
-                   ~np.isin(against.outcome, TOLD), unit, _values(evidence, place, y, finding.output), _others(evidence, finding, place, pair))
+    return Pattern(Side(evidence.inputs[place].name, tuple(x.shape), x.is_complex()), output, entries, _wrong(finding, entries),
+                   ~np.isin(entries.outcome, TOLD), unit, _values(evidence, place, y, finding.output), _others(evidence, finding, place, pair), scattered)
 
 
 def _bars(evidence: Evidence, finding: Finding, entries: Entries) -> Entries:
@@ -67,6 +74,49 @@ def _bars(evidence: Evidence, finding: Finding, entries: Entries) -> Entries:
         return entries
     atol, rtol = evidence.settings.tolerances()
     return replace(entries, bar=atol + rtol * np.abs(entries.numeric), ratio=(np.inf, -np.inf))
+
+
+def _true(evidence: Evidence, pair: Pair, e: Entries) -> Entries | None:
+    """Elements whose analytic values are backward's own, one by one.
+
+    Those of column groups come from compressed cotangents: right where backward is zero outside of f's structure, which one random cotangent tells. Else
+    a backward for each output element, if they are few; None if not.
+    """
+    m, n = len(numbers(evidence.outputs[pair.output])), len(numbers(evidence.inputs[pair.input].value))
+    try:
+        if _adds_up(evidence, pair, e, n):
+            return e
+        return _by_rows(evidence, pair, e, m) if m <= ROWS and m * n <= DENSE and pair.elements == m * n and e.complete else None
+    except UserCodeError:
+        return None
+
+
+def _adds_up(evidence: Evidence, pair: Pair, e: Entries, n: int) -> bool:
+    """Do the elements give the gradient of a random cotangent? What was not compared says nothing."""
+    cotangent = evidence.cotangents("elements")[pair.output]
+    parts = e.analytic * numbers(cotangent)[e.output]
+    gradient, size = np.bincount(e.input, parts, n), np.bincount(e.input, np.abs(parts), n)
+    slack = SLACK_LOW if evidence.unit > U64 else SLACK
+    return bool((np.abs(_gradient(evidence, pair, cotangent) - gradient) <= slack * size + slack * slack * size.max(initial=0.0)).all())
+
+
+def _by_rows(evidence: Evidence, pair: Pair, e: Entries, m: int) -> Entries:
+    y = evidence.outputs[pair.output]
+    rows = np.stack([_gradient(evidence, pair, one_hot(y.shape, y.dtype, y.device, j)) for j in range(m)])
+    analytic = rows[e.output, e.input]
+    missed = (e.outcome == Outcome.MISMATCH) & (np.abs(analytic - e.numeric) > e.bar)
+    outcome = np.where(missed, Outcome.MISMATCH, np.where(e.outcome == Outcome.MISMATCH, Outcome.PASS, e.outcome))
+    rows[e.output, e.input] = 0.0
+    out, in_ = np.nonzero(rows)
+    nothing, wrong = np.zeros(len(out)), np.full(len(out), Outcome.MISMATCH)
+    return Entries(np.append(e.output, out), np.append(e.input, in_), np.append(analytic, rows[out, in_]), np.append(e.numeric, nothing),
+                   np.append(e.bar, nothing), np.append(outcome, wrong).astype(np.int8), complete=True)
+
+
+def _gradient(evidence: Evidence, pair: Pair, cotangent: Tensor) -> Array:
+    x = evidence.inputs[pair.input].value
+    reply = evidence.function.vjp([cotangent if k == pair.output else None for k in range(len(evidence.outputs))])[pair.input]
+    return numbers(torch.zeros_like(x) if reply is None else reply)
 
 
 def _wrong(finding: Finding, e: Entries) -> Mask:
@@ -87,7 +137,7 @@ def _values(evidence: Evidence, place: int, y: Tensor | None, output: int | None
 
 def _others(evidence: Evidence, finding: Finding, place: int, pair: Pair) -> tuple[Other, ...]:
     """The other inputs' elements of the same comparison with finite differences."""
-    if finding.code not in ("GV101", "GV111", "GV114"):
+    if finding.code not in NUMERIC:
         return ()
     seen = [(evidence.inputs[n], other.entries) for (n, output), other in evidence.jacobian.pairs.items() if output == pair.output and n != place]
     return tuple(Other(a.name, tuple(a.value.shape), a.value.is_complex(), _bars(evidence, finding, entries))

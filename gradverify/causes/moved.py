@@ -71,9 +71,9 @@ def _ways(pattern: Pattern, side: Side, coordinate: Index, across: Index | None)
                 yield "shifted", f"{{}} shifted by {steps}{along}", _rolled(side, axis, steps, wrap=True)
                 yield "shifted", f"{{}} shifted by {steps}{along}, zeros moved in", _rolled(side, axis, steps, wrap=False)
         order = _matched(pattern, side, axis, coordinate, across)
-        steps = _steps(order)
-        if steps is not None:
-            yield "shifted", f"{{}} shifted by {steps}{along}", _taken(side, axis, order)
+        shift = _steps(order)
+        if shift is not None:
+            yield "shifted", f"{{}} shifted by {shift}{along}", _taken(side, axis, order)
         else:
             yield "permuted", f"{{}} permuted{along} ({_order_words(order)})", _taken(side, axis, order)
 

@@ -83,7 +83,8 @@ class Other:
 class Pattern:
     """One pair. `entries` with its `wrong` elements [E] and those whose outcome says nothing, `unknown` [E]; `unit`: roundoff of the analytic side.
 
-    `values`: tensors of the shape of input or output. `others`: the other inputs of this output.
+    `values`: tensors of the shape of input or output. `others`: the other inputs of this output. `scattered`: there are analytic numbers where
+    f has no element, which the finding does not count.
     """
 
     input: Side
@@ -94,6 +95,7 @@ class Pattern:
     unit: float
     values: Sequence[Value] = ()
     others: Sequence[Other] = field(default=())
+    scattered: bool = False
 
     @property
     def count(self) -> int:
@@ -105,6 +107,8 @@ class Pattern:
         """The words that every explanation ends with."""
         if self.count == 1:
             return f"on the one mismatched element of {self.pair}"
+        if self.scattered:
+            return f"on every mismatched element of {self.pair}"
         whole = not (self.right & self.significant).any()
         return f"on all {self.count} {'non-zero' if whole else 'mismatched'} elements of {self.pair}"
 

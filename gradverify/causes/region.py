@@ -34,19 +34,19 @@ class Region:
 
 def explain(pattern: Pattern) -> Cause | None:
     """What happens there must be one thing: zeros, or one factor."""
-    return _explain(pattern, _content(pattern))
+    return _explain(pattern, _content(pattern), natural=False)
 
 
 def anything(pattern: Pattern) -> Cause | None:
-    """Only the place, whatever stands there."""
-    return _explain(pattern, "is wrong")
+    """Only the place, whatever stands there: one that code has a reason for."""
+    return _explain(pattern, "is wrong", natural=True)
 
 
-def _explain(pattern: Pattern, content: str | None) -> Cause | None:
+def _explain(pattern: Pattern, content: str | None, natural: bool) -> Cause | None:
     if content is None or not (pattern.right & pattern.significant).any():
         return None
     found = list(_regions(pattern))
-    chosen = [region for region in found if region.natural] or found
+    chosen = [region for region in found if region.natural] or ([] if natural else found)
     if not chosen or len({region.family for region in chosen}) > 1:
         return None     # two places explain it alike
     region = chosen[0]
@@ -71,6 +71,7 @@ def _regions(pattern: Pattern) -> Iterator[Region]:
         cells = len(np.unique(np.concatenate([bad, good]) // side.parts))
         block = next((b for axis in side.axes() if (b := _block(side, axis, bad, good, cells)) is not None), None)
         border = None if block else _border(side, bad, good, cells)
+        border = border or (None if block else _both(pattern, right))
         yield from (region for region in (block, border) if region)
         for value in pattern.values:
             if value.shape == side.shape and not side.complex:
@@ -96,7 +97,7 @@ def _block(side: Side, axis: int | None, bad: Index, good: Index, cells: int) ->
         return None
     tile = next((tile for tile in TILES if tail and first % tile == 0), None)
     detail = f" ({first} is a multiple of {tile}: the tail of a tile)" if tile else ""
-    return Region(f"in {slices(side, axis, first, last)}", "block", bool(tile) or axis is not None, detail)
+    return Region(f"in {slices(side, axis, first, last)}", "block", bool(tile) or (axis is not None and (single or tail or first == 0)), detail)
 
 
 def _border(side: Side, bad: Index, good: Index, cells: int) -> Region | None:
@@ -111,6 +112,16 @@ def _border(side: Side, bad: Index, good: Index, cells: int) -> Region | None:
                 over = f"axis {chosen[0]}" if len(chosen) == 1 else f"axes {', '.join(map(str, chosen))}"
                 return Region(f"in the outermost {width} of {over} of {side.name}" if len(side.shape) > 1
                               else f"in the first and last {width} of {side.name}", "border", True)
+    return None
+
+
+def _both(pattern: Pattern, right: Mask) -> Region | None:
+    """Elements whose input and output lie at the border, along one axis: what a padded window reads twice."""
+    x, y, e = pattern.input, pattern.output, pattern.entries
+    for axis in (axis for axis in range(min(len(x.shape), len(y.shape))) if min(x.shape[axis], y.shape[axis]) > 2):
+        near = _near(x, [axis], 1, e.input) & _near(y, [axis], 1, e.output)
+        if near[pattern.wrong].all() and not near[right].any() and _convincing(int((pattern.wrong | right).sum()), len(x.shape)):
+            return Region(f"where {x.name} and {y.name} are in the outermost 1 of axis {axis}", "border", True)
     return None
 
 

@@ -11,11 +11,12 @@ ROUND = 1e-9  # relative: a factor this near to a fraction is that fraction
 
 
 def factor(c: float) -> str:
-    """`2.0000`, `-1.0000`, `0.3333 (1/3)`."""
-    shown = f"{c:.4f}" if 1e-2 <= abs(c) < 1e4 else f"{c:.5g}"
+    """`2.0000` and `0.3333 (1/3)` where it is one exactly, `2.0002`, `-1.000002`."""
     fraction = Fraction(c).limit_denominator(LARGEST_DENOMINATOR)
     exact = fraction != 0 and abs(c - fraction) <= ROUND * abs(c)
-    return f"{shown} ({fraction})" if exact and fraction.denominator > 2 else shown
+    if exact:
+        return f"{c:.4f} ({fraction})" if fraction.denominator > 2 else f"{c:.4f}"
+    return f"{c:.7g}"
 
 
 def axis_name(side: Side, axis: int | None) -> str:

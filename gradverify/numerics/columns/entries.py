@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
@@ -33,17 +32,6 @@ class Entries:
     ratio: tuple[float, float] = (-np.inf, np.inf)
 
 
-class Seen(Protocol):
-    """What `Tally` is given."""
-
-    output: Index
-    input: Index
-    analytic: Array
-    numeric: Array
-    bar: Array
-    outcome: Codes
-
-
 @dataclass
 class Collector:
     """Takes the elements of one pair as they come; `wrong` is the outcome code of a mismatch."""
@@ -55,7 +43,7 @@ class Collector:
     dropped: bool = False
     parts: list[Entries] = field(default_factory=list)
 
-    def add(self, seen: Seen) -> None:
+    def add(self, seen: Entries) -> None:
         """Whole chunks: of what no longer fits only the ratio is kept."""
         off = seen.outcome == self.wrong
         if off.any():
@@ -63,7 +51,7 @@ class Collector:
             self.low, self.high = max(self.low, float(low.max())), min(self.high, float(high.min()))
         self.dropped = self.dropped or self.kept + len(seen.output) > KEPT
         if not self.dropped:
-            self.parts.append(Entries(seen.output, seen.input, seen.analytic, seen.numeric, seen.bar, seen.outcome))
+            self.parts.append(seen)
             self.kept += len(seen.output)
 
     def entries(self, everything: bool) -> Entries | None:

@@ -221,7 +221,7 @@ class Tally:
         self._bits = self._bits.seen(a)
         self._limits.update(limit for limit in seen.limit.tolist() if limit is not Limit.NONE)
         self._keep_worst(seen, off)
-        self._entries.add(seen)
+        self._entries.add(Entries(seen.output, seen.input, a, seen.numeric, seen.bar, outcome))
 
     def _keep_worst(self, seen: Compared, off: Array) -> None:
         ratio = np.nan_to_num(off / np.where(seen.tolerance > 0, seen.tolerance, 1e-300), nan=np.inf, posinf=np.inf)
