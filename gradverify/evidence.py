@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -32,8 +33,10 @@ LOW, HIGH = 0.7, 1.4            # magnitudes of random cotangents: continuous an
 class Evidence:
     """Measurements of a subject. Properties raise UserCodeError where the user's code raises."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: Subject, differentiate: Callable[[Subject, Sequence[int]], Differentiable] = Differentiable) -> None:
+        """`differentiate` makes the function whose gradients are looked at; another one than the subject's own is damaged on purpose."""
         self.subject = subject
+        self._differentiate = differentiate
         self._saved = Saved()
 
     @property
@@ -78,7 +81,7 @@ class Evidence:
     @cached_property
     def function(self) -> Differentiable:
         """The checked outputs as a function of the differentiable inputs."""
-        return Differentiable(self.subject, self.forward.checked)
+        return self._differentiate(self.subject, self.forward.checked)
 
     @cached_property
     def outputs(self) -> tuple[Tensor, ...]:

@@ -41,9 +41,9 @@ class Examined:
     comparisons: tuple[Comparison, ...] = ()
 
 
-def verify(subject: Subject) -> CaseResult:
-    """The result of all selected rules on a subject. What the user's code raises becomes a finding."""
-    evidence = Evidence(subject)
+def verify(subject: Subject, evidence: Evidence | None = None) -> CaseResult:
+    """The result of all selected rules on a subject, or on `evidence` of it. What the user's code raises becomes a finding."""
+    evidence = evidence or Evidence(subject)
     infos = {info.code: info for info in rules()}
     examined = list(_examine_all(evidence, infos))
     if all(each.run.status == "ignored" for each in examined if not each.run.code.startswith("GV0")):

@@ -44,7 +44,7 @@ def run_case(case: Case) -> CaseResult:
     from gradverify.verify import failed, verify
 
     started = time.perf_counter()
-    with _captured() as printed, undisturbed():
+    with captured() as printed, undisturbed():
         try:
             with importable(case.search):
                 subject = prepare(case)
@@ -79,7 +79,7 @@ class _Sink(io.RawIOBase):
 
 
 @contextmanager
-def _captured() -> Iterator[_Printed]:
+def captured() -> Iterator[_Printed]:
     """Nothing that a check prints reaches stdout, which may carry a format, or mixes with the progress on stderr; native writes included."""
     printed = _Printed()
     sys.stdout.flush()
