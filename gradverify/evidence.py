@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -10,32 +11,51 @@ import torch
 from torch import Tensor
 
 from gradverify.model.case import Settings
+from gradverify.numerics.columns.choose import Choice
 from gradverify.numerics.columns.tally import Outcome, Pair, Tally
+from gradverify.numerics.comparison import Watch
 from gradverify.numerics.exact import add_exact, dust
 from gradverify.numerics.flat import numbers
 from gradverify.numerics.noise import Bits
 from gradverify.numerics.point import UNITS, columns_of
 from gradverify.numerics.rungs import U64
-from gradverify.oracles.finite_difference import WORST, Filled, Jacobian, Wishes, jacobian
+from gradverify.oracles.finite_difference import WORST, Filled, Gives, Jacobian, Wishes, jacobian
 from gradverify.oracles.gradient import hand_written
-from gradverify.oracles.literal import expected_gradients
-from gradverify.oracles.reference import Reference, reference_gradients, reference_values
-from gradverify.subject.differentiable import Differentiable, Gradients
+from gradverify.oracles.literal import expected_gradients, weights
+from gradverify.oracles.reference import Reference, reference_gradients
+from gradverify.oracles.surrogate import Surrogate
+from gradverify.oracles.values import reference_values
+from gradverify.subject.custody import saved_tensors
+from gradverify.subject.differentiable import Differentiable, Gradients, Graph, Returned
 from gradverify.subject.draw import generator
-from gradverify.subject.observe import BackwardSeen, ForwardSeen, Saved, observe_backward, observe_forward
+from gradverify.subject.expanded import expanded_call
+from gradverify.subject.failure import UserCodeError
+from gradverify.subject.graph import RawReturn, Wrote, function_nodes, tapped, watched
+from gradverify.subject.observe import BackwardSeen, ForwardSeen, Saved, kept, observe_backward, observe_forward
 from gradverify.subject.snapshot import same
 from gradverify.subject.subject import Argument, Subject
 
 STEP = 1e-3     # of each element's size: a detached output that moves depends on the inputs
+MOVING = 0.1    # of the elements: a forward of which fewer move under such a step is flat
+REPEATS = 2     # further backwards of the base graph
 LOW, HIGH = 0.7, 1.4            # magnitudes of random cotangents: continuous and signed (method.md 3.1)
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """Pairs by checked output (values) and by differentiable input (gradients): with expanded inputs against contiguous ones."""
+
+    outputs: Mapping[int, Pair]
+    gradients: Mapping[int, Pair]
 
 
 class Evidence:
     """Measurements of a subject. Properties raise UserCodeError where the user's code raises."""
 
-    def __init__(self, subject: Subject, differentiate: Callable[[Subject, Sequence[int]], Differentiable] = Differentiable) -> None:
+    def __init__(self, subject: Subject, watch: Watch | None = None,
+                 differentiate: Callable[[Subject, Sequence[int]], Differentiable] = Differentiable) -> None:
         """`differentiate` makes the function whose gradients are looked at; another one than the subject's own is damaged on purpose."""
-        self.subject = subject
+        self.subject, self.watch = subject, watch
         self._differentiate = differentiate
         self._saved = Saved()
 
@@ -88,6 +108,11 @@ class Evidence:
         """The checked outputs at the point."""
         return tuple(self.forward.outputs[place] for place in self.forward.checked)
 
+    def name_of(self, place: int) -> str:
+        """An output by its path: `y0`, or `y.loss` of a dict."""
+        names = self.subject.output_names
+        return names[place] if place < len(names) else f"y{place}"
+
     def cotangents(self, purpose: str) -> tuple[Tensor, ...]:
         """Dense random signed cotangents, one per checked output, magnitudes in [0.7, 1.4]."""
         source = generator(self.settings.seed, self.subject.case.check, f"cotangent {purpose}")
@@ -105,12 +130,86 @@ class Evidence:
             raise self.backward.error
         return self.backward
 
+    @cached_property
+    def base(self) -> Graph:
+        """The graph of the base forward."""
+        return Graph(self.forward.leaves, self.forward.called)
+
+    @cached_property
+    def repeats(self) -> tuple[Returned, ...] | None:
+        """Further backwards of the base graph for the base cotangents; None where a graph serves one backward only."""
+        if not (self.worked.direct and self.function.reusable):
+            return None
+        try:
+            return tuple(Returned.now(self.function.gradients(self.base, self.worked.cotangents, retain=True)) for _ in range(REPEATS))
+        except UserCodeError:
+            return None
+
+    def usable(self) -> Graph:
+        """A graph for one more backward: the base graph, or that of a fresh forward. Raises UserCodeError (GV002)."""
+        return self.base if self.repeats is not None else self.function.graph(self.subject.leaves())
+
+    @cached_property
+    def for_ones(self) -> tuple[RawReturn, ...]:
+        """What backward returns for a cotangent of ones. Raises UserCodeError."""
+        graph, raw = self.usable(), list[RawReturn]()
+        saves = self.forward.saved if graph is self.base else saved_tensors(function_nodes(self.function.of(graph)))
+        with tapped(self.forward.classes, raw, kept(self.subject, graph.called, saves)):
+            self.function.gradients(graph, [torch.ones_like(y) for y in self.outputs], retain=True)
+        return tuple(raw)
+
+    @cached_property
+    def inner_writes(self) -> tuple[Wrote, ...]:
+        """What the Functions inside a callable or module write into their own arguments, seen in one more forward."""
+        inner = [cls for cls in self.forward.classes if cls is not self.subject.target.subject]
+        if not inner:
+            return ()
+        found = list[Wrote]()
+        with watched(inner, found):
+            self.subject.probe(self.subject.leaves())
+        return tuple(found)
+
     # ---- comparisons
     @cached_property
     def jacobian(self) -> Jacobian:
-        """Backward against finite differences."""
-        wishes = Wishes(tuple(argument.domain for argument in self.inputs), tuple(argument.symmetric for argument in self.inputs))
-        return jacobian(self.function, self.settings, wishes)
+        """Backward against finite differences, of the surrogate where there is one."""
+        return jacobian(self.measured, self.settings, self.wishes, self.watch)
+
+    @cached_property
+    def wishes(self) -> Wishes:
+        """What the spec says of the differentiable inputs."""
+        return Wishes(tuple(argument.domain for argument in self.inputs), tuple(argument.symmetric for argument in self.inputs))
+
+    @cached_property
+    def surrogate(self) -> Surrogate | None:
+        """The function whose finite differences count in the place of the checked one's."""
+        if self.subject.case.oracles.surrogate is None:
+            return None
+        return Surrogate(self.subject, self.function, self.forward.checked, self.outputs)
+
+    @property
+    def measured(self) -> Gives:
+        """What finite differences are taken of, beside the backward that they are held against."""
+        return self.surrogate or self.function
+
+    @property
+    def difference(self) -> str:
+        """In words."""
+        return f"the finite difference of {self.surrogate.name}" if self.surrogate else "the finite difference"
+
+    @cached_property
+    def flat(self) -> frozenset[int]:
+        """The checked outputs (by place among them) of which hardly an element moves when all inputs move a little."""
+        source = generator(self.settings.seed, self.subject.case.check, "flat")
+        moved = self.function.values([(x + STEP * x * _signed(x, source)).detach().requires_grad_() for x in self.subject.inputs])
+        shares = [float((a != b).double().mean()) if a.shape == b.shape and a.numel() else 1.0 for a, b in zip(moved, self.outputs, strict=True)]
+        return frozenset(place for place, share in enumerate(shares) if share < MOVING)
+
+    @property
+    def choice(self) -> Choice | None:
+        """How the Jacobian was compared; None where it was not, or under a fixed step."""
+        found: Jacobian | None = self.__dict__.get("jacobian")
+        return found.choice if found else None
 
     @cached_property
     def reference(self) -> Reference:
@@ -118,7 +217,7 @@ class Evidence:
 
     @cached_property
     def reference_values(self) -> dict[int, Pair | str]:
-        return reference_values(self.outputs, self.reference, self.settings)
+        return reference_values(self.outputs, self.reference.outputs, Filled(self.function), Filled(self.reference), self.settings, self.wishes)
 
     @cached_property
     def reference_gradients(self) -> dict[tuple[int, int], Pair]:
@@ -126,15 +225,26 @@ class Evidence:
 
     @cached_property
     def expected(self) -> dict[int, Pair]:
-        """Backward of the sum of all checked outputs against the spec's numbers, per input named there."""
-        numbers = expected_gradients(self.subject, self.subject.case.oracles.expected or {})
-        return self._against(numbers, tuple(torch.ones_like(output) for output in self.outputs))
+        """Backward of the weighted sum of all checked outputs against the spec's numbers, per input named there."""
+        oracles = self.subject.case.oracles
+        return self._against(expected_gradients(self.subject, oracles.expected or {}), weights(oracles.grad_output, self.outputs))
 
     @cached_property
     def hand_written(self) -> dict[int, Pair]:
-        """Backward against the hand-written gradient, for one dense random cotangent, per input that it gives."""
+        """Backward against the hand-written gradient, for one dense random cotangent per output, per input that it gives."""
         cotangents = self.cotangents("hand-written")
-        return self._against(hand_written(self.subject, cotangents[0]), cotangents)
+        return self._against(hand_written(self.subject, cotangents), cotangents)
+
+    @cached_property
+    def expanded(self) -> Expanded:
+        """One forward and backward with the expanded inputs expanded, against the base call's."""
+        outputs, gradients = expanded_call(self.subject, self.forward.checked, self.worked.cotangents)
+        values = {place: self._exactly(0, theirs, mine, theirs) for place, (mine, theirs) in enumerate(zip(outputs, self.outputs, strict=True))}
+        zeros = [torch.zeros_like(x) for x in self.subject.inputs]
+        pairs = [(mine if mine is not None else zero, base if base is not None else zero)
+                 for mine, base, zero in zip(gradients, self.worked.gradients, zeros, strict=True)]
+        seen = {place: self._exactly(place, x, *pair) for place, (x, pair) in enumerate(zip(self.subject.inputs, pairs, strict=True))}
+        return Expanded(values, seen)
 
     def _against(self, wanted: Gradients, cotangents: tuple[Tensor, ...]) -> dict[int, Pair]:
         ours = self.function.vjp([cotangent.clone() for cotangent in cotangents])

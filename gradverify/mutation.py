@@ -54,7 +54,7 @@ def _mutants(subject: Subject) -> Iterator[Mutant]:
         if not _differs(right, damage):
             yield Mutant(damage.name, name, "no_difference", why=damage.spares)
             continue
-        result = verify(subject, Evidence(subject, partial(Damaged, damage=damage)))
+        result = verify(subject, Evidence(subject, differentiate=partial(Damaged, damage=damage)))
         found = next((finding.code for finding in result.findings if finding.severity == "error" and finding.code in COMPARES), None)
         yield Mutant(damage.name, name, "killed", by=found) if found else Mutant(damage.name, name, "survived", why=_why(damage, names, result))
 

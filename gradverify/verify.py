@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import ModuleType
+from typing import TypeVar
 
 from torch import Tensor
 
@@ -15,21 +16,26 @@ from gradverify.evidence import Evidence
 from gradverify.model.case import Case, Settings
 from gradverify.model.codec import to_json
 from gradverify.model.result import CaseResult, Comparison, Finding, FunctionInfo, InputInfo, OutputInfo, RuleRun, Verdict
+from gradverify.numerics.columns.choose import Mode
 from gradverify.rules.catalogue import RuleInfo, rules
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Subject
 
 # Later ones rest on earlier ones: no Jacobian is judged after GV201, and what remains open is said last.
-ORDER = ("GV008", "GV006", "GV205", "GV216", "GV212", "GV217", "GV221", "GV202", "GV224", "GV201", "GV107", "GV106", "GV105", "GV101", "GV111",
+ORDER = ("GV008", "GV006", "GV205", "GV216", "GV212", "GV217", "GV221", "GV202", "GV203", "GV204", "GV219",
+         "GV224", "GV201", "GV213", "GV207", "GV220", "GV208", "GV218", "GV215", "GV214", "GV107", "GV106", "GV105", "GV101", "GV111",
          "GV102", "GV103", "GV104", "GV114", "GV222", "GV009", "GV007")
 STOPPING = frozenset({"GV001", "GV002", "GV003", "GV006", "GV008"})      # after these nothing more can be said of the check
 EXPLAINING = frozenset({"GV212", "GV217", "GV221"})     # why the engine refused what backward returned
-SPECIFIC = (("GV002", "GV003", "GV006"), ("GV205", "GV206"), ("GV212",), ("GV102", "GV103"), ("GV201",), ("GV202", "GV203", "GV204"), ("GV207",),
-            ("GV208",), ("GV209", "GV210", "GV211"), ("GV104",), ("GV107", "GV106"), ("GV101", "GV111"))    # command-line.md, most to least
-EVERY_ELEMENT = "every element of the Jacobian is compared, one input element moved at a time"
+SPECIFIC = (("GV002", "GV003", "GV006"), ("GV205", "GV206"), ("GV212",), ("GV102", "GV103"), ("GV201",), ("GV202", "GV203", "GV204"), ("GV213",),
+            ("GV207",), ("GV220",), ("GV208",), ("GV218",), ("GV209", "GV210", "GV211"), ("GV104",), ("GV107", "GV106"),
+            ("GV101", "GV111", "GV114"))    # from most to least
+EVERY_ELEMENT = "every element of the Jacobian is compared"
 FIXED_STEP = "every element is compared under one fixed step, torch.autograd.gradcheck's own rule, which has no error bar"
 MISSES = "errors below the tolerance, which is printed for every pass; everything that shows at other inputs only"
 MISSES_NOTHING_YET = "everything: no element was compared"
+
+Told = TypeVar("Told", Finding, Comparison)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +54,30 @@ def verify(subject: Subject, evidence: Evidence | None = None) -> CaseResult:
     examined = list(_examine_all(evidence, infos))
     if all(each.run.status == "ignored" for each in examined if not each.run.code.startswith("GV0")):
         examined.append(Examined(RuleRun("GV008", "ran"), (Finding("GV008", "every rule that looks at a gradient is ignored"),)))
-    findings = with_causes(specific(_completed(finding, infos, subject) for each in examined for finding in each.findings), evidence)
+    findings = with_causes(specific(_completed(finding, infos, evidence) for each in examined for finding in each.findings), evidence)
     verdict = _verdict(findings)
     result = described(subject.case, subject)
+    mode, mode_reason, could_miss = _mode(evidence, any(each.comparisons for each in examined))
     return replace(
         result, verdict=verdict, reason=_reason(verdict, findings), calls=subject.calls, findings=findings,
         inputs=_inputs(subject), outputs=_outputs(evidence), rules=tuple(each.run for each in examined),
-        comparisons=tuple(comparison for each in examined for comparison in each.comparisons), mode="entries",
-        mode_reason=EVERY_ELEMENT if subject.case.settings.eps == "auto" else FIXED_STEP,
-        could_miss=MISSES if any(each.comparisons for each in examined) else MISSES_NOTHING_YET)
+        comparisons=tuple(_named(comparison, evidence) for each in examined for comparison in each.comparisons),
+        mode=mode, mode_reason=mode_reason, could_miss=could_miss)
+
+
+def _mode(evidence: Evidence, compared: bool) -> tuple[str, str, str]:
+    """How the Jacobian was compared, why so, and what that could miss."""
+    choice = evidence.choice
+    if choice is None:
+        reason = EVERY_ELEMENT if evidence.settings.eps == "auto" else FIXED_STEP
+        return "entries", reason, MISSES if compared else MISSES_NOTHING_YET
+    screened = f"{_clause(choice.could_miss).removeprefix('could miss ')}; " if choice.mode is not Mode.ENTRIES else ""
+    return choice.mode.value, _clause(choice.reason), screened + MISSES
+
+
+def _clause(sentence: str) -> str:
+    """A sentence as it stands behind a colon."""
+    return sentence[0].lower() + sentence[1:].removesuffix(".")
 
 
 def failed(case: Case, error: UserCodeError) -> CaseResult:
@@ -155,12 +176,17 @@ def _explains(better: Finding, finding: Finding) -> bool:
     return same_input and (better.output == finding.output or better.output is None or finding.output is None)
 
 
-def _completed(finding: Finding, infos: dict[str, RuleInfo], subject: Subject) -> Finding:
-    """With its rule's name and severity, and the line of backward for what is wrong with it."""
-    finding = _with_severity(finding, infos, subject.case.settings.strict)
+def _completed(finding: Finding, infos: dict[str, RuleInfo], evidence: Evidence) -> Finding:
+    """With its rule's name and severity, its output's name, and the line of backward for what is wrong with it."""
+    subject = evidence.subject
+    finding = _named(_with_severity(finding, infos, subject.case.settings.strict), evidence)
     if finding.file is None and finding.code >= "GV1" and subject.target.file:
         return replace(finding, file=_shown_path(subject.target.file), line=subject.target.line, source=subject.target.source)
-    return finding
+    return replace(finding, file=_shown_path(finding.file))
+
+
+def _named(told: Told, evidence: Evidence) -> Told:
+    return told if told.output is None else replace(told, output_name=evidence.name_of(told.output))
 
 
 def _with_severity(finding: Finding, infos: dict[str, RuleInfo], strict: bool) -> Finding:
@@ -187,7 +213,7 @@ def _reason(verdict: Verdict, findings: tuple[Finding, ...]) -> str | None:
 
 # ---- what was checked
 def _inputs(subject: Subject) -> tuple[InputInfo, ...]:
-    return tuple(InputInfo(a.name, tuple(a.value.shape), _dtype(a.value), "contiguous", a.differentiable) for a in subject.arguments if a.is_tensor)
+    return tuple(InputInfo(a.name, tuple(a.value.shape), _dtype(a.value), a.layout, a.differentiable) for a in subject.arguments if a.is_tensor)
 
 
 def _outputs(evidence: Evidence) -> tuple[OutputInfo, ...]:
@@ -195,7 +221,7 @@ def _outputs(evidence: Evidence) -> tuple[OutputInfo, ...]:
         outputs = evidence.forward.outputs
     except UserCodeError:
         return ()
-    return tuple(OutputInfo(i, tuple(y.shape), _dtype(y)) for i, y in enumerate(outputs) if isinstance(y, Tensor))
+    return tuple(OutputInfo(i, tuple(y.shape), _dtype(y), evidence.name_of(i)) for i, y in enumerate(outputs) if isinstance(y, Tensor))
 
 
 def _dtype(tensor: Tensor) -> str:

@@ -65,7 +65,8 @@ def _pattern(finding: Finding, evidence: Evidence, place: int, pair: Pair, entri
     output = Side("", ()) if y is None else Side(f"y{finding.output}", tuple(y.shape), y.is_complex())
     unit = max(pair.unit, UNITS.get(x.dtype, U64))
     return Pattern(Side(evidence.inputs[place].name, tuple(x.shape), x.is_complex()), output, entries, _wrong(finding, entries),
-                   ~np.isin(entries.outcome, TOLD), unit, _values(evidence, place, y, finding.output), _others(evidence, finding, place, pair), scattered)
+                   ~np.isin(entries.outcome, TOLD), unit, _values(evidence, place, y, finding.output), _others(evidence, finding, place, pair), scattered,
+                   pair.count(Outcome.MISMATCH))
 
 
 def _bars(evidence: Evidence, finding: Finding, entries: Entries) -> Entries:

@@ -84,7 +84,7 @@ class Pattern:
     """One pair. `entries` with its `wrong` elements [E] and those whose outcome says nothing, `unknown` [E]; `unit`: roundoff of the analytic side.
 
     `values`: tensors of the shape of input or output. `others`: the other inputs of this output. `scattered`: there are analytic numbers where
-    f has no element, which the finding does not count.
+    f has no element, which the finding does not count. `mismatched`: all of the pair, where not all were kept.
     """
 
     input: Side
@@ -96,6 +96,7 @@ class Pattern:
     values: Sequence[Value] = ()
     others: Sequence[Other] = field(default=())
     scattered: bool = False
+    mismatched: int = 0
 
     @property
     def count(self) -> int:
@@ -109,6 +110,8 @@ class Pattern:
             return f"on the one mismatched element of {self.pair}"
         if self.scattered:
             return f"on every mismatched element of {self.pair}"
+        if not self.entries.complete:
+            return f"on all {self.mismatched} mismatched elements of {self.pair}"
         whole = not (self.right & self.significant).any()
         return f"on all {self.count} {'non-zero' if whole else 'mismatched'} elements of {self.pair}"
 

@@ -9,19 +9,29 @@ from typing import Any, Literal
 Json = Any
 """Plain data: None, bool, int, float, str, and lists and string-keyed mappings of those."""
 
-DrawKind = Literal["normal", "uniform", "integers", "linspace", "fill", "values", "file"]
+DrawKind = Literal["normal", "uniform", "integers", "choice", "linspace", "fill", "values", "file", "kind", "make"]
+Kind = Literal["spd", "orthogonal", "lower_triangular", "simplex", "unit_vector", "permutation", "one_hot", "mask"]
+Layout = Literal["contiguous", "transposed", "strided", "expanded", "offset", "channels_last"]
 
 LOW_PRECISION = frozenset({"float32", "complex64"})
+OWN_DTYPES = {"integers": "int64", "permutation": "int64", "mask": "bool"}
+"""Draws and kinds whose numbers have a dtype of their own, unless the spec names one."""
+
+
+def own_dtype(draw: str, kind: str | None, default: str) -> str:
+    """The dtype of a tensor that names none, in a check of dtype `default`."""
+    return OWN_DTYPES.get(kind or "" if draw == "kind" else draw, default)
 
 
 @dataclass(frozen=True, slots=True)
 class TensorRecipe:
     """How one tensor input is made.
 
-    `arguments` belongs to `draw`: [mean, std], [low, high], [a, b], a fill value, nested lists of numbers, or a file's absolute path
-    (`path.npz#key`). `shape` is None for `values` and `file`, whose numbers bring their own. `dtype` None means the check's (int64
-    for `integers`); `requires_grad` None means: true for floating and complex tensors. `domain`: where the function is defined; `symmetric`: it
-    reads a symmetric (Hermitian) matrix, so that off-diagonal elements move in pairs.
+    `arguments` belongs to `draw`: [mean, std], [low, high], [a, b], the numbers to choose from, a fill value, nested lists of numbers, a
+    file's absolute path (`path.npz#key`), a `Kind`, or the name of a function that draws. `shape` is None for `values` and `file`, whose
+    numbers bring their own. `dtype` None means the check's, or the draw's own (`OWN_DTYPES`); `device` None the check's; `requires_grad` None
+    means: true for floating and complex tensors; `layout` None: the case's, else contiguous. `distinct`: how far apart all elements are.
+    `domain`: where the function is defined; `symmetric`: it reads a symmetric (Hermitian) matrix, so that off-diagonal elements move in pairs.
     """
 
     shape: tuple[int, ...] | None = None
@@ -33,11 +43,14 @@ class TensorRecipe:
     requires_grad: bool | None = None
     domain: tuple[float, float] | None = None
     symmetric: bool = False
+    distinct: float | None = None
+    device: str | None = None
+    layout: Layout | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class InputRecipe:
-    """One argument of the function: a tensor to be made, or (where `tensor` is None) a plain value passed as it is.
+    """One argument of the function: a tensor to be made, a list of them (`tensors`), or else a plain value passed as it is.
 
     `name` is None where the spec gave a plain list: names are then read from the signature, or are 0, 1, 2…
     """
@@ -45,6 +58,12 @@ class InputRecipe:
     name: str | None
     tensor: TensorRecipe | None = None
     value: Json = None
+    tensors: tuple[TensorRecipe, ...] = ()
+
+    @property
+    def recipes(self) -> tuple[TensorRecipe, ...]:
+        """Of all tensors of this argument."""
+        return self.tensors if self.tensor is None else (self.tensor,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +111,17 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Oracles:
-    """What the analytic gradient is compared with, beside finite differences of the function itself.
+    """What the analytic gradient is compared with, beside finite differences of the function itself, or of `surrogate` in its place.
 
-    `expected` maps input names to nested lists: the gradient of sum(weights * output), weights from `grad_output` (None: ones).
+    `expected` maps input names to nested lists: the gradient of sum(weights * output), weights from `grad_output` (None: ones; one entry for
+    each checked output where there are several).
     """
 
     reference: str | None = None
     expected: Mapping[str, Json] | None = None
     grad_output: Json = None
     gradient: str | None = None
+    surrogate: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +143,10 @@ class SpecPlace:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One concrete check. `id` is `path::name`; `name` carries the matrix part, `check` (which draws are seeded by) does not."""
+    """One concrete check. `id` is `path::name`; `name` carries the matrix part, `check` (which draws are seeded by) does not.
+
+    `layout`: of every input tensor that names none and can have it.
+    """
 
     id: str
     name: str
@@ -140,3 +164,4 @@ class Case:
     skip: str | None = None
     requires: tuple[str, ...] = ()
     search: Search = Search()
+    layout: Layout | None = None

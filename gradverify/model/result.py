@@ -51,8 +51,9 @@ class Frame:
 class Finding:
     """One thing that is wrong, or could not be judged: what was measured against what, why it matters, what to change.
 
-    `input` and `output` name the pair it stands for. `also` lists the codes of less specific findings at the same pair. `file`, `line`
-    and `source` show the code to change (usually the user's `backward`); `frames` are the user's frames of what was raised.
+    `input` and `output` name the pair it stands for, `output_name` the output by its path (`y0`, `y.loss`). `also` lists the codes of less
+    specific findings at the same pair. `file`, `line` and `source` show the code to change (usually the user's `backward`); `frames` are the
+    user's frames of what was raised.
     """
 
     code: str
@@ -68,6 +69,7 @@ class Finding:
     line: int | None = None
     source: str | None = None
     frames: tuple[Frame, ...] = ()
+    output_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,11 @@ class ErrorMap:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One comparison of an (input, output) pair by one rule. `resolution`: the smallest error that would have been seen everywhere."""
+    """One comparison of an (input, output) pair by one rule. `resolution`: the smallest error that would have been seen everywhere.
+
+    `lines`: what was compared and is counted, instead of elements, by the modes `columns`, `rows` and `blocks`; `worst` are elements.
+    `groups`, `row_groups`: how many groups of input elements were moved, and of output elements pulled back, one after the other.
+    """
 
     rule: str
     input: str
@@ -110,8 +116,11 @@ class Comparison:
     max_rel_error: float = 0.0
     resolution: float = 0.0
     groups: int = 0
+    row_groups: int = 0
+    lines: Literal["", "columns", "rows", "blocks"] = ""
     worst: tuple[Entry, ...] = ()
     error_map: ErrorMap | None = None
+    output_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +145,7 @@ class FunctionInfo:
 
 @dataclass(frozen=True, slots=True)
 class InputInfo:
-    """One tensor input. `layout` is "contiguous" or "strided"."""
+    """One tensor input; `layout` as in a spec."""
 
     name: str
     shape: tuple[int, ...]
@@ -147,11 +156,12 @@ class InputInfo:
 
 @dataclass(frozen=True, slots=True)
 class OutputInfo:
-    """One tensor output, by its place among the outputs."""
+    """One tensor output, by its place among the flattened outputs; `name`: by its path, `y0` or `y.loss`."""
 
     index: int
     shape: tuple[int, ...]
     dtype: str
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ class Limit(Enum):
     STUCK = "the step does not move the input (x + eps = x): leave out `eps`, so that it is chosen for each element, or give a larger one"
     COMPANY = "elements measured together with it were cleared when they were measured alone: ask for fewer with `mode: entries` on a smaller input"
     STRUCTURE = "the function does not add up to the structure that was found in it: a smaller input can be checked column by column"
+    LINE = "its sum against random numbers is off by more than rounding, and no entry of it was found wrong: `mode: entries` tells"
     SYMMETRY = "right on symmetric matrices: say `symmetric: true`"
 
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from gradverify.model.case import Settings
-from gradverify.numerics.columns.dense import Entries, check_entries
+from gradverify.numerics.columns.choose import Choice, Limits, Mode
 from gradverify.numerics.columns.fixed import check_fixed
 from gradverify.numerics.columns.tally import Pair
-from gradverify.subject.differentiable import Differentiable
+from gradverify.numerics.comparison import Watch, compare
 
 WORST = 100  # failing elements kept for the table
 
@@ -21,12 +21,11 @@ WORST = 100  # failing elements kept for the table
 @dataclass(frozen=True, slots=True)
 class Jacobian:
     """Backward against finite differences: a Pair per (differentiable input, checked output); `absent` those whose gradient is always None;
-    `noise`: forward calls that measured noise."""
+    `choice`: how they were compared and why; None for a fixed step."""
 
     pairs: Mapping[tuple[int, int], Pair]
     absent: frozenset[tuple[int, int]]
-    noise: int
-    quick_share: float
+    choice: Choice | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +36,24 @@ class Wishes:
     symmetric: tuple[bool, ...]
 
 
-def jacobian(function: Differentiable, settings: Settings, wishes: Wishes) -> Jacobian:
-    """Every element of every (input, output) pair against finite differences."""
+def jacobian(function: Gives, settings: Settings, wishes: Wishes, watch: Watch | None = None) -> Jacobian:
+    """Every (input, output) pair against finite differences; `watch` is told the choice before the comparison begins."""
     filled = Filled(function)
-    entries = _entries(filled, settings, wishes)
-    pairs = {(pair.input, pair.output): pair for pair in entries.pairs}
-    return Jacobian(pairs, frozenset(pairs) - frozenset(filled.given), entries.noise, entries.quick_share)
+    found, choice = _compared(filled, settings, wishes, watch)
+    pairs = {(pair.input, pair.output): pair for pair in found}
+    return Jacobian(pairs, frozenset(pairs) - frozenset(filled.given), choice)
 
 
-def _entries(function: Filled, settings: Settings, wishes: Wishes) -> Entries:
+def _compared(function: Filled, settings: Settings, wishes: Wishes, watch: Watch | None) -> tuple[Sequence[Pair], Choice | None]:
     if settings.eps != "auto":
         atol, rtol = settings.tolerances()
-        return check_fixed(function, settings.eps, atol=atol, rtol=rtol, keep=WORST)
+        return check_fixed(function, settings.eps, atol=atol, rtol=rtol, keep=WORST).pairs, None
     generator = torch.Generator().manual_seed(settings.seed)
-    return check_entries(function, atol=settings.atol or 0.0, rtol=settings.rtol, domains=wishes.domains, symmetric=wishes.symmetric,
-                         generator=generator, keep=WORST)
+    mode = None if settings.mode == "auto" else Mode(settings.mode)
+    limits = Limits(settings.budget.calls, settings.budget.seconds)
+    compared = compare(function, mode=mode, limits=limits, atol=settings.atol or 0.0, rtol=settings.rtol, domains=wishes.domains,
+                       symmetric=wishes.symmetric, generator=generator, keep=WORST, watch=watch)
+    return compared.pairs, compared.choice
 
 
 class Gives(Protocol):

@@ -1,4 +1,4 @@
-"""A hand-written gradient, in NumPy or torch: `fn(*inputs, grad_output) -> gradients`."""
+"""A hand-written gradient, in NumPy or torch: `fn(*inputs, grad_output) -> gradients`, with a grad_output for each checked output."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradverify.oracles.implementation import arranged
 from gradverify.subject.failure import UserCodeError, blamed
-from gradverify.subject.subject import Subject
-from gradverify.subject.target import callable_target
+from gradverify.subject.subject import Argument, Subject
+from gradverify.subject.target import Target, callable_target, live
 
 _LIBRARIES = {"numpy", "torch"}
 
 
-def hand_written(subject: Subject, cotangent: Tensor) -> tuple[Tensor | None, ...]:
-    """What the function named by `gradient:` returns for one cotangent: a tensor per differentiable input, None where it gives none.
+def hand_written(subject: Subject, cotangents: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+    """What the function named by `gradient:` returns for one cotangent per checked output: a tensor per differentiable input, None where it
+    gives none. It is called with the inputs (a module's parameters by name, or after them) and then the cotangents.
 
     Raises UserCodeError (GV002) that names the oracle where it raises or returns what does not fit.
     """
-    name = f"gradient {subject.case.oracles.gradient}"
-    function = callable_target(str(subject.case.oracles.gradient), "gradient")
-    values = [argument.value for argument in subject.arguments]
+    target, name = gradient_target(subject), f"gradient {subject.case.oracles.gradient}"
     with blamed("GV002", name):
-        returned = _called(function, values, cotangent)
+        returned = _called(target, name, subject, cotangents)
     gradients = tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
     picked = _per_input(gradients, subject, name)
     if all(gradient is None for gradient in picked):
@@ -33,13 +33,25 @@ def hand_written(subject: Subject, cotangent: Tensor) -> tuple[Tensor | None, ..
     return tuple(None if gradient is None else _as_tensor(gradient, x, name) for gradient, x in zip(picked, subject.inputs, strict=True))
 
 
-def _called(function: Callable[..., Any], values: Sequence[Any], cotangent: Tensor) -> Any:
+def gradient_target(subject: Subject) -> Target:
+    """The function that the spec names under `gradient`. Raises UserCodeError (GV001)."""
+    text = str(subject.case.oracles.gradient)
+    return live(text, callable_target(text, "gradient"), None, torch.float64)
+
+
+def _called(target: Target, name: str, subject: Subject, cotangents: Sequence[Tensor]) -> Any:
     """With arrays where the function is written in NumPy, else with tensors."""
-    values = [value.detach().clone() if isinstance(value, Tensor) else value for value in values]
-    if _speaks_numpy(function):
-        arrays = [value.cpu().numpy() if isinstance(value, Tensor) else value for value in values]
-        return function(*arrays, cotangent.detach().clone().cpu().numpy())
-    return function(*values, cotangent.detach().clone())
+    as_numpy = _speaks_numpy(target.call)
+    copies = [_copied(argument.value, as_numpy) for argument in subject.arguments]
+    last = [_copied(cotangent, as_numpy) for cotangent in cotangents]
+    arguments, keywords = arranged(target, name, subject.positional(copies), subject.parameters(copies), last)
+    return target.call(*arguments, **keywords)
+
+
+def _copied(value: Any, as_numpy: bool) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    return value.detach().clone().cpu().numpy() if as_numpy else value.detach().clone()
 
 
 def _speaks_numpy(function: Callable[..., Any]) -> bool:
@@ -62,13 +74,26 @@ def _library(value: Any) -> str | None:
 
 
 def _per_input(gradients: Sequence[Any], subject: Subject, name: str) -> list[Any]:
-    """One gradient per argument, or one per differentiable input: the differentiable inputs' own."""
-    arguments, wanted = subject.arguments, subject.differentiable
-    if len(gradients) == len(arguments):
-        return [gradient for gradient, argument in zip(gradients, arguments, strict=True) if argument.differentiable]
+    """One gradient per argument (a list of them for a list of tensors), or one per differentiable input: the differentiable inputs' own."""
+    wanted = subject.differentiable
+    if len(gradients) == len(subject.positions):
+        flat = [each for members, gradient in zip(subject.positions, gradients, strict=True) for each in _of_position(members, gradient, name)]
+        return [gradient for gradient, argument in zip(flat, subject.arguments, strict=True) if argument.differentiable]
     if len(gradients) == len(wanted):
         return list(gradients)
-    raise UserCodeError("GV002", f"{name} returned {len(gradients)} gradients for {len(arguments)} inputs, {len(wanted)} of them differentiable")
+    raise UserCodeError("GV002", f"{name} returned {len(gradients)} gradients for {len(subject.positions)} inputs, {len(wanted)} of them "
+                        "differentiable")
+
+
+def _of_position(members: Sequence[Argument], gradient: Any, name: str) -> Sequence[Any]:
+    """The gradients of what stands at one position."""
+    if not members[0].of:
+        return [gradient]
+    if gradient is None:
+        return [None] * len(members)
+    if not isinstance(gradient, (list, tuple)) or len(gradient) != len(members):
+        raise UserCodeError("GV002", f"{name} must return a list of {len(members)} gradients for the list {members[0].of}")
+    return gradient
 
 
 def _as_tensor(gradient: Any, x: Tensor, name: str) -> Tensor:

@@ -1,8 +1,8 @@
-"""Numbers in the spec: the gradient of the sum of all outputs."""
+"""Numbers in the spec: the gradient of sum(weights * output) over the checked outputs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
 import torch
@@ -34,3 +34,26 @@ def _tensor(name: str, data: Json, x: Tensor) -> Tensor:
     if bool(tensor.isnan().any()):
         raise UserCodeError(CODE, f"expected.{name}: NaN is no number to compare with")
     return tensor
+
+
+def weights(grad_output: Json, outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """A cotangent per checked output: ones where the spec gives none; of several outputs a list of one entry each. A single number weighs
+    every element. Raises UserCodeError (GV001) where they do not fit."""
+    if grad_output is None:
+        return tuple(torch.ones_like(output) for output in outputs)
+    entries = [grad_output] if len(outputs) == 1 else grad_output
+    if not isinstance(entries, (list, tuple)) or len(entries) != len(outputs):
+        raise UserCodeError(CODE, f"grad_output: the check compares {len(outputs)} outputs, so it is a list of {len(outputs)} entries")
+    return tuple(_weight(entry, output) for entry, output in zip(entries, outputs, strict=True))
+
+
+def _weight(entry: Json, output: Tensor) -> Tensor:
+    with blamed(CODE, "grad_output: reading the numbers"):
+        tensor = torch.tensor(numbers(entry))
+    if tensor.dim() and tensor.shape != output.shape:
+        raise UserCodeError(CODE, f"grad_output: the numbers have shape {list(tensor.shape)}, the output {list(output.shape)}")
+    if tensor.is_complex() and not output.is_complex():
+        raise UserCodeError(CODE, "grad_output: the numbers are complex, the output is real")
+    with blamed(CODE, "grad_output: reading the numbers"):
+        wide = torch.tensor(numbers(entry), dtype=torch.complex128 if output.is_complex() else torch.float64)
+    return wide.expand(output.shape).clone().to(dtype=output.dtype, device=output.device)

@@ -8,20 +8,17 @@ from itertools import pairwise
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from gradverify.model.case import Settings
 from gradverify.numerics.columns.dense import LIMIT
-from gradverify.numerics.columns.tally import Outcome, Pair, Tally
-from gradverify.numerics.compare import FLOOR
+from gradverify.numerics.columns.tally import Pair, Tally
 from gradverify.numerics.exact import add_exact, dust
-from gradverify.numerics.flat import numbers, rms
-from gradverify.numerics.point import UNITS, Function, Point, columns_of
-from gradverify.numerics.rungs import U32, U64, Array
+from gradverify.numerics.point import Function, Point, columns_of
+from gradverify.numerics.rungs import U64
 from gradverify.oracles.finite_difference import WORST
-from gradverify.subject.failure import UserCodeError, blamed
+from gradverify.oracles.implementation import Implementation
+from gradverify.subject.failure import blamed
 from gradverify.subject.subject import Subject
-from gradverify.subject.target import callable_target
 
 ARRAYS = 12  # of a tile's size that a comparison holds at once
 
@@ -30,9 +27,9 @@ class Reference:
     """The reference at the point of the check, as a function of the same differentiable inputs."""
 
     def __init__(self, subject: Subject, checked: Sequence[int]) -> None:
-        self.name = f"reference {subject.case.oracles.reference}"
-        self._subject, self._checked = subject, tuple(checked)
-        self._call = callable_target(str(subject.case.oracles.reference), "reference")
+        self._subject = subject
+        self._other = Implementation(subject, "reference", str(subject.case.oracles.reference), checked)
+        self.name, self.target = self._other.name, self._other.target
         self._leaves = subject.leaves()
         self._outputs = self.values(self._leaves)
 
@@ -46,14 +43,7 @@ class Reference:
 
     def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """The reference's outputs at the places of the checked ones. Raises UserCodeError (GV002) that names the reference."""
-        moved = iter(inputs)
-        values = [next(moved).clone() if a.differentiable else a.value.clone() if a.is_tensor else a.value for a in self._subject.arguments]
-        self._subject.reseed()
-        with blamed("GV002", self.name), torch.enable_grad():
-            outputs = list(pytree.tree_leaves(self._call(*values, **self._subject.kwargs)))
-        if len(outputs) <= max(self._checked) or not all(isinstance(outputs[place], Tensor) for place in self._checked):
-            raise UserCodeError("GV002", f"{self.name} returned {len(outputs)} outputs, but output {max(self._checked)} is to be compared")
-        return [outputs[place] for place in self._checked]
+        return self._other.values(inputs)
 
     def vjp(self, cotangents: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
         """Autograd through the reference. Raises UserCodeError (GV003) that names it."""
@@ -72,29 +62,6 @@ class Reference:
         with blamed("GV003", f"the backward of {self.name}"):
             return torch.autograd.grad([output for output, _ in wanted], leaves, [cotangent for _, cotangent in wanted],
                                        retain_graph=True, allow_unused=True)
-
-
-def reference_values(ours: Sequence[Tensor], reference: Reference, settings: Settings) -> dict[int, Pair | str]:
-    """Forward values per output: a Pair, or the sentence that says how the shapes differ."""
-    result: dict[int, Pair | str] = {}
-    for place, (mine, theirs) in enumerate(zip(ours, reference.outputs, strict=True)):
-        if mine.shape != theirs.shape:
-            result[place] = f"the function returns shape {list(mine.shape)}, the reference {list(theirs.shape)}"
-        elif mine.is_complex() != theirs.is_complex():
-            result[place] = f"the function returns {mine.dtype}, the reference {theirs.dtype}"
-        else:
-            result[place] = _values(place, numbers(mine), numbers(theirs), settings, UNITS.get(mine.dtype, U32))
-    return result
-
-
-def _values(place: int, ours: Array, theirs: Array, settings: Settings, unit: float) -> Pair:
-    """The floor is the rounding of the tensor's typical size; two equal infinities agree."""
-    tally = Tally(0, place, (len(ours), 1), WORST)
-    atol, rtol = settings.tolerances()
-    with np.errstate(all="ignore"):
-        add_exact(tally, ours[:, None], theirs[:, None], FLOOR * unit * rms(np.abs(theirs)), atol=atol, rtol=rtol, unit=unit,
-                  rows=np.arange(len(ours)), first=0, broken=Outcome.MISMATCH)
-    return tally.result(unit, False)
 
 
 def reference_gradients(function: Function, reference: Function, settings: Settings) -> dict[tuple[int, int], Pair]:

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gradverify.model.case import Case, InputRecipe, Json
+from gradverify.model.case import Case, InputRecipe, Json, TensorRecipe
 from gradverify.report.look import Look
 from gradverify.report.names import one_line
 from gradverify.report.terminal.canvas import paint
@@ -69,19 +69,21 @@ def _inputs(case: Case, names: Mapping[str, str]) -> str:
 
 def _input(place: int, recipe: InputRecipe) -> str:
     name = recipe.name if recipe.name is not None else str(place)
-    if recipe.tensor is None:
-        return f"{name}={json.dumps(recipe.value)}"
-    shape = _shape(recipe)
-    return f"{name}[{','.join(map(str, shape))}]" if shape is not None else f"{name}[from a file]"
+    if recipe.tensors:
+        return f"{name}=[{' '.join(map(_size, recipe.tensors))}]"
+    return f"{name}={json.dumps(recipe.value)}" if recipe.tensor is None else f"{name}{_size(recipe.tensor)}"
 
 
-def _shape(recipe: InputRecipe) -> tuple[int, ...] | None:
+def _size(tensor: TensorRecipe) -> str:
+    shape = _shape(tensor)
+    return f"[{','.join(map(str, shape))}]" if shape is not None else "[from a file]"
+
+
+def _shape(tensor: TensorRecipe) -> tuple[int, ...] | None:
     """None where only a file's content could tell."""
-    if recipe.tensor is None:
-        return None
-    if recipe.tensor.shape is None and recipe.tensor.draw == "values":
-        return _nesting(recipe.tensor.arguments)
-    return recipe.tensor.shape
+    if tensor.shape is None and tensor.draw == "values":
+        return _nesting(tensor.arguments)
+    return tensor.shape
 
 
 def _nesting(values: Json) -> tuple[int, ...]:
@@ -97,6 +99,8 @@ def _case_data(case: Case, names: Mapping[str, str]) -> Json:
 
 
 def _input_data(recipe: InputRecipe) -> Json:
+    if recipe.tensors:
+        return {"name": recipe.name, "shapes": [_shape(tensor) for tensor in recipe.tensors]}
     if recipe.tensor is None:
         return {"name": recipe.name, "value": recipe.value}
-    return {"name": recipe.name, "shape": _shape(recipe)}
+    return {"name": recipe.name, "shape": _shape(recipe.tensor)}

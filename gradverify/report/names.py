@@ -30,13 +30,13 @@ def element(name: str, index: Index, part: Part = None) -> str:
     return one_line(name) + place + {None: "", "re": ".real", "im": ".imag"}[part]
 
 
-def output(number: int | None) -> str:
-    """y0, y1…; `y` where a comparison is over all outputs together."""
-    return "y" if number is None else f"y{number}"
+def output(number: int | None, name: str | None = None) -> str:
+    """Its name; y0, y1… where it has none; `y` where a comparison is over all outputs together."""
+    return "y" if number is None else f"y{number}" if name is None else one_line(name)
 
 
-def output_element(entry: Entry, number: int | None) -> str:
-    return element(output(number), entry.output_index, entry.output_part)
+def output_element(entry: Entry, number: int | None, name: str | None = None) -> str:
+    return element(output(number, name), entry.output_index, entry.output_part)
 
 
 def input_element(entry: Entry, name: str) -> str:

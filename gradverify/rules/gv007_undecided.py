@@ -34,11 +34,15 @@ ADVICE = {
     Limit.KINK: "keep the inputs off the kink: `avoid`, with a `margin`",
     Limit.KINK_SUM: "keep the inputs off the kink: `avoid`, with a `margin`",
     Limit.JUMP: "keep the inputs off the jump: `avoid`, with a `margin`",
-    Limit.STAIRCASE: "a rounded or tabulated forward has no useful derivative at small steps: give `rtol`, or check against a `reference`",
+    Limit.STAIRCASE: "a rounded or tabulated forward has no useful derivative at small steps: give `rtol`, check against a `reference`, or name the "
+                     "`surrogate` that backward is the gradient of",
     Limit.BORDER: "say where the function is defined with `domain`, or keep the inputs off the border: `avoid`",
     Limit.INFINITE: "choose inputs inside the function's domain: `uniform`, `avoid`",
     Limit.ANALYTIC_NOISE: "compute in float64 inside backward, or give `rtol`",
     Limit.STUCK: "leave out `eps`, so that the step is chosen for each element, or give a larger one",
+    Limit.COMPANY: "check a smaller input, or give `mode: columns`",
+    Limit.STRUCTURE: "check a smaller input, whose columns are moved one by one",
+    Limit.LINE: "give `mode: entries`, which judges every element by itself",
     Limit.SYMMETRY: "say `symmetric: true` on that input",
 }
 _OPEN = (Outcome.UNDECIDED, Outcome.JUMP, Outcome.STAIRCASE, Outcome.NON_FINITE)
@@ -56,11 +60,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if not undecided or (undecided <= max(1.0, SHARE * total) and undecided < total):
         return
     (index, output), worst = max(pairs.items(), key=lambda item: item[1].count(*_OPEN))
-    yield Finding("GV007", f"{undecided} of {total} elements could not be decided: {_why(evidence, index, output, worst)}",
+    yield Finding("GV007", f"{undecided} of {total} {worst.lines or 'elements'} could not be decided: {_why(evidence, index, output, worst)}",
                   input=evidence.inputs[index].name, output=evidence.forward.checked[output], hint=_hint(worst))
 
 
 def _why(evidence: Evidence, index: int, output: int, pair: Pair) -> str:
+    if not pair.worst:
+        return _sentence(pair.limits[0][0] if pair.limits else Limit.NOISE)
     element = pair.worst[0]
     where = f"at {place_name(evidence, index, output, element)}"
     if element.limit is Limit.STUCK:

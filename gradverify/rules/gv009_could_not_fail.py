@@ -18,6 +18,7 @@ Example.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -70,7 +71,7 @@ def _adds_up_when_repeated(evidence: Evidence, argument: Argument) -> bool:
     repeated = argument.value.clone().reshape(-1)
     repeated[1::2] = repeated[0]
     subject = evidence.subject
-    arguments = [Argument(a.name, repeated.reshape(a.value.shape)) if a is argument else a for a in subject.arguments]
+    arguments = [replace(a, value=repeated.reshape(a.value.shape)) if a is argument else a for a in subject.arguments]
     twin = Subject(subject.case, subject.target, arguments, subject.kwargs)
     twin.writes = subject.writes
     try:

@@ -7,6 +7,8 @@ Why it matters. Training with a wrong gradient does not crash. It converges more
 
 How it is measured. Every element of every (input, output) pair: the inputs moved one element at a time, backward called with one-hot
 cotangents. `eps: auto` chooses the step of each element and gives its error bar; `eps: 1e-6` is torch.autograd.gradcheck's own rule.
+With `surrogate` the finite differences are the surrogate's. Inputs of `layout: expanded` are measured on separate elements, then one forward
+and backward on elements that share memory must give the same.
 
 How to repair. Read the table: which input, which elements, what ratio. All elements by one factor: a constant. One row or column: an
 index or a missing sum. One input only: the formula of its gradient.
@@ -25,6 +27,8 @@ from collections.abc import Iterator
 from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Finding
 from gradverify.numerics.columns.tally import Outcome
+from gradverify.rules.expanded import expanded
+from gradverify.rules.meant import meant
 from gradverify.rules.shown import comparison, differs, pairs, unjudged
 
 CATCHES = "drops_factor"
@@ -43,4 +47,6 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison]:
     for argument, output, y, pair in pairs(evidence, parameters=False):
         yield comparison("GV101", argument, output, y, pair)
         if pair.count(Outcome.MISMATCH):
-            yield differs("GV101", argument, output, y, pair, "the finite difference", HINT, "numeric")
+            hint = meant(evidence, output, pair) or HINT
+            yield differs("GV101", argument, output, y, pair, evidence.difference, hint, "numeric", evidence.name_of(output))
+    yield from expanded(evidence)

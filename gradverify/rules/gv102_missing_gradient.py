@@ -24,6 +24,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.rules.shown import place_name, unjudged
+from gradverify.subject.subject import Argument
 
 CATCHES = "forgets_second_gradient"
 
@@ -37,10 +38,16 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if (index, output) in evidence.jacobian.absent and pair.count(Outcome.MISMATCH):
             argument, worst = evidence.inputs[index], pair.worst[0]
             place = evidence.forward.checked[output]
-            where = place_name(evidence, index, output, worst)
-            yield Finding("GV102", f"backward returns None for {argument.name}, but y{place} depends on it: the finite difference at {where} "
+            where, y = place_name(evidence, index, output, worst), evidence.name_of(place)
+            yield Finding("GV102", f"backward returns None for {argument.name}, but {y} depends on it: the finite difference at {where} "
                           f"is {worst.numeric:.6g}", input=argument.name, output=place,
-                          hint=f"return the gradient of {argument.name}, or say `requires_grad: false` if it is meant to have none")
+                          hint=_hint(evidence, argument))
     for place in evidence.moving:
-        yield Finding("GV102", f"y{place} moves with the inputs, but has no graph that leads back to them", output=place,
+        yield Finding("GV102", f"{evidence.name_of(place)} moves with the inputs, but has no graph that leads back to them", output=place,
                       hint="it was detached, or marked with `mark_non_differentiable`: take it out of `outputs` if that is meant")
+
+
+def _hint(evidence: Evidence, argument: Argument) -> str:
+    if argument.of and evidence.subject.target.kind == "autograd.Function":
+        return f"autograd does not look into lists: let `apply` take the tensors of {argument.of} as arguments of their own"
+    return f"return the gradient of {argument.name}, or say `requires_grad: false` if it is meant to have none"

@@ -40,6 +40,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if bad:
             argument, y, place = evidence.inputs[index], evidence.outputs[output], evidence.forward.checked[output]
             x = element_name(argument.name, argument.value, bad[0].input_index)
-            yield Finding("GV103", f"backward gives {bad[0].analytic} for {x} at {element_name(f'y{place}', y, bad[0].output_index)}, where the "
+            where = element_name(evidence.name_of(place), y, bad[0].output_index)
+            yield Finding("GV103", f"backward gives {bad[0].analytic} for {x} at {where}, where the "
                           f"finite difference is {bad[0].numeric:.6g}", input=argument.name, output=place,
                           hint="work out the limit there: an intermediate result of backward is 0/0 or overflows")

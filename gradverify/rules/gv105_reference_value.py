@@ -18,11 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from torch import Tensor
+
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.columns.tally import Outcome
+from gradverify.numerics.columns.tally import Outcome, Worst
 from gradverify.rules.shown import element_name
 
+SHARE = 1e-4        # of the numbers may stay undecided in a check that passes (command-line.md)
 CATCHES = "forgets_the_offset"
 
 
@@ -34,9 +37,18 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for index, seen in evidence.reference_values.items():
         place, y = evidence.forward.checked[index], evidence.outputs[index]
         if isinstance(seen, str):
-            yield Finding("GV105", f"y{place}: {seen}", output=place)
+            yield Finding("GV105", f"{evidence.name_of(place)}: {seen}", output=place)
         elif seen.count(Outcome.MISMATCH):
             worst = seen.worst[0]
-            yield Finding("GV105", f"{seen.count(Outcome.MISMATCH)} of {seen.compared} numbers of y{place} differ from "
-                          f"{evidence.reference.name}; worst at {element_name(f'y{place}', y, worst.output_index)}: {worst.analytic:.6g}, reference "
+            yield Finding("GV105", f"{seen.count(Outcome.MISMATCH)} of {seen.compared} numbers of {evidence.name_of(place)} differ from "
+                          f"{evidence.reference.name}; worst at {_where(evidence, place, y, worst)}: {worst.analytic:.6g}, reference "
                           f"{worst.numeric:.6g}", output=place, hint="decide which of the two forwards is right")
+        elif seen.count(Outcome.UNDECIDED) > max(1.0, SHARE * seen.compared):
+            worst, many = seen.worst[0], f"{seen.count(Outcome.UNDECIDED)} of {seen.compared} numbers of {evidence.name_of(place)}"
+            yield Finding("GV007", f"{many} could not be compared with {evidence.reference.name}: at {_where(evidence, place, y, worst)} the two "
+                          f"are known to ±{worst.bar:.2g} only, the tolerance is {worst.tolerance:.2g}", output=place,
+                          hint="both lose more to rounding than the tolerance allows: give `rtol` or `atol`")
+
+
+def _where(evidence: Evidence, place: int, y: Tensor, worst: Worst) -> str:
+    return element_name(evidence.name_of(place), y, worst.output_index)

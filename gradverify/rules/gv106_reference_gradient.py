@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Finding
 from gradverify.numerics.columns.tally import Outcome
+from gradverify.rules.oracle import blamed
 from gradverify.rules.shown import comparison, differs, unjudged
 
 CATCHES = "forgets_the_scale"
@@ -41,11 +42,12 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 def check(evidence: Evidence) -> Iterator[Finding | Comparison]:
     for place, theirs in zip(evidence.forward.checked, evidence.reference.outputs, strict=True):
         if not theirs.requires_grad:
-            yield Finding("GV106", f"y{place} of {evidence.reference.name} has no graph, so autograd gives no gradient to compare with", output=place,
+            yield Finding("GV106", f"{evidence.name_of(place)} of {evidence.reference.name} has no graph: autograd gives no gradient", output=place,
                           hint="write the reference with differentiable torch operations, or give the gradient itself: `gradient:`")
     for (index, output), pair in evidence.reference_gradients.items():
         argument, place, y = evidence.inputs[index], evidence.forward.checked[output], evidence.outputs[output]
         yield comparison("GV106", argument, place, y, pair)
         if pair.count(Outcome.MISMATCH) and evidence.reference.outputs[output].requires_grad:
-            yield differs("GV106", argument, place, y, pair, f"autograd through {evidence.reference.name}",
-                          "where finite differences agree with backward, the reference is the one that differs")
+            name = evidence.reference.name
+            found = differs("GV106", argument, place, y, pair, f"autograd through {name}", None, output_name=evidence.name_of(place))
+            yield blamed(found, evidence, index, output, name, evidence.reference.target)

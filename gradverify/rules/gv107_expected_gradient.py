@@ -23,7 +23,10 @@ from collections.abc import Iterator, Mapping
 from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Finding
 from gradverify.numerics.columns.tally import Outcome, Pair
+from gradverify.oracles.gradient import gradient_target
+from gradverify.rules.oracle import blamed
 from gradverify.rules.shown import comparison, differs, unjudged
+from gradverify.subject.target import Target
 
 CATCHES = "averages_over_features"
 
@@ -32,8 +35,6 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     oracles = evidence.subject.case.oracles
     if oracles.expected is None and oracles.gradient is None:
         return "the spec gives neither `expected` nor `gradient`"
-    if oracles.gradient is not None and len(evidence.forward.checked) != 1:
-        return f"`gradient` speaks of one output, the function has {len(evidence.forward.checked)} differentiable ones"
     return unjudged(found)
 
 
@@ -42,12 +43,13 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison]:
     if oracles.expected is not None:
         yield from _compared(evidence, evidence.expected, "the numbers in the spec (`expected`)")
     if oracles.gradient is not None:
-        yield from _compared(evidence, evidence.hand_written, f"gradient {oracles.gradient}")
+        yield from _compared(evidence, evidence.hand_written, f"gradient {oracles.gradient}", gradient_target(evidence.subject))
 
 
-def _compared(evidence: Evidence, pairs: Mapping[int, Pair], against: str) -> Iterator[Finding | Comparison]:
+def _compared(evidence: Evidence, pairs: Mapping[int, Pair], against: str, target: Target | None = None) -> Iterator[Finding | Comparison]:
     for index, pair in pairs.items():
         argument = evidence.inputs[index]
         yield comparison("GV107", argument, None, None, pair)
         if pair.count(Outcome.MISMATCH):
-            yield differs("GV107", argument, None, None, pair, against, "where finite differences agree with backward, check these numbers")
+            name = "`expected` in the spec" if target is None else against
+            yield blamed(differs("GV107", argument, None, None, pair, against, "check these numbers"), evidence, index, None, name, target)

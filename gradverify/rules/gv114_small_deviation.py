@@ -36,6 +36,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for (index, output), pair in evidence.jacobian.pairs.items():
         if pair.deviation and not pair.count(Outcome.MISMATCH) and not pair.low_precision:
             name, place = evidence.inputs[index].name, evidence.forward.checked[output]
-            yield Finding("GV114", f"d y{place} / d {name} is within the tolerance, but off by {pair.deviation:.2g} of its size, more than ten times "
+            y = evidence.name_of(place)
+            yield Finding("GV114", f"d {y} / d {name} is within the tolerance, but off by {pair.deviation:.2g} of its size, more than ten times "
                           "the error bar: a rounded constant, a truncated series, or float32 inside backward", input=name, output=place,
                           hint="compute constants instead of typing digits, the same ones in forward and backward")

@@ -26,17 +26,13 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.flat import flat_all, flat_real
+from gradverify.rules.agreement import DUST, SIXTEEN, dust, flat, largest, noise, tolerance
 from gradverify.rules.shown import element_name
 from gradverify.subject.draw import generator
 from gradverify.subject.subject import Argument
 
 CATCHES = "mul_ignores_grad_output"
 FACTORS, FACTORS_16 = (-3.0 * 2.0**18, 2.0**-40), (-12.0, 2.0**-4)  # forced: signed, far apart, one no power of two; the second for 16 bits
-SINGLE, SIXTEEN = 2.0**-24, 2.0**-12    # roundoffs from which a forward computes in float32, in 16 bits
-DUST = 16.0             # roundings of the gradient's natural size ‖v‖‖f‖/‖x‖
-NUDGE = 1 / 32          # of the tolerance, by which v is changed: far above its rounding, and DUST times it stays below the tolerance
-NUDGES = 2
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -48,13 +44,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     v = evidence.cotangents("linear")
     masks = [torch.randint(0, 2, y.shape, generator=source).to(device=y.device, dtype=y.dtype) for y in evidence.outputs]
     grow, shrink = FACTORS_16 if evidence.precision > SIXTEEN else FACTORS
-    together = evidence.function.vjp([cotangent.clone() for cotangent in v])
-    large = evidence.function.vjp([grow * cotangent * mask for cotangent, mask in zip(v, masks, strict=True)])
-    small = evidence.function.vjp([shrink * cotangent * (1 - mask) for cotangent, mask in zip(v, masks, strict=True)])
-    for argument, whole, a, b in zip(evidence.inputs, together, large, small, strict=True):
-        expected, apart = _flat(argument, whole), _flat(argument, a) / grow + _flat(argument, b) / shrink
+    together = _flat_vjp(evidence, [cotangent.clone() for cotangent in v])
+    large = _flat_vjp(evidence, [grow * cotangent * mask for cotangent, mask in zip(v, masks, strict=True)])
+    small = _flat_vjp(evidence, [shrink * cotangent * (1 - mask) for cotangent, mask in zip(v, masks, strict=True)])
+    for argument, expected, a, b in zip(evidence.inputs, together, large, small, strict=True):
+        apart = a / grow + b / shrink
         worst = _differing(evidence, argument, expected, apart)
-        if worst is not None and float((expected - apart)[worst].abs()) > DUST * _noise(evidence, argument, v, expected):
+        if worst is not None and float((expected - apart)[worst].abs()) > DUST * noise(evidence, argument, v, expected):
             where = element_name(argument.name, argument.value, worst)
             yield Finding("GV201", f"backward is not linear in grad_output: at {where} it gives {float(expected[worst]):.6g} for a cotangent, but "
                           f"{float(apart[worst]):.6g} when the same cotangent comes in two scaled halves", input=argument.name,
@@ -62,19 +58,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             return
 
 
-def _noise(evidence: Evidence, argument: Argument, v: tuple[Tensor, ...], expected: Tensor) -> float:
-    """How far the gradient goes when v is nudged: only a gradient that is rounding throughout (of `layer_norm(x).sum()`) goes far."""
-    place, noise = evidence.inputs.index(argument), 0.0
-    for nudge in range(NUDGES):
-        signs = evidence.cotangents(f"nudge {nudge}")
-        moved = [cotangent + NUDGE * _tolerance(evidence.precision) * cotangent.abs() * sign for cotangent, sign in zip(v, signs, strict=True)]
-        change = (_flat(argument, evidence.function.vjp(moved)[place]) - expected).abs()
-        noise = max(noise, float(change[change.isfinite()].max()) if change.isfinite().any() else 0.0)
-    return noise
-
-
-def _flat(argument: Argument, gradient: Tensor | None) -> Tensor:
-    return flat_real(torch.zeros_like(argument.value) if gradient is None else gradient)
+def _flat_vjp(evidence: Evidence, cotangents: list[Tensor]) -> list[Tensor]:
+    """Each input's gradient before the next call is made, which may use its memory again."""
+    gradients = evidence.function.vjp(cotangents)
+    return [flat(argument, gradient) for argument, gradient in zip(evidence.inputs, gradients, strict=True)]
 
 
 def _differing(evidence: Evidence, argument: Argument, expected: Tensor, apart: Tensor) -> int | None:
@@ -84,17 +71,5 @@ def _differing(evidence: Evidence, argument: Argument, expected: Tensor, apart: 
         return None
     difference = torch.where(finite, (expected - apart).abs(), torch.zeros_like(expected))
     worst = int(difference.argmax())
-    allowed = float(expected[finite].abs().max()) * _tolerance(evidence.precision) + _dust(evidence, argument.value)
+    allowed = largest(expected[finite]) * tolerance(evidence.precision) + dust(evidence, argument.value)
     return worst if float(difference[worst]) > allowed else None
-
-
-def _tolerance(unit: float) -> float:
-    """T of rules.md, by the roundoff that the forward computes in."""
-    return 5e-2 if unit > SIXTEEN else 3e-5 if unit >= SINGLE else 1e-9
-
-
-def _dust(evidence: Evidence, x: Tensor) -> float:
-    """The rounding of a gradient whose natural size is ‖v‖‖f‖/‖x‖: sums over softmax rows and norms are made of it."""
-    values = flat_all(evidence.outputs).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-    size = float(flat_real(x).norm())
-    return DUST * evidence.precision * float(values.numel() ** 0.5 * values.norm()) / size if size else 0.0

@@ -38,6 +38,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         detail = ""
         if change is not None:
             index, before, after = change
-            detail = f": {element_name(f'grad_y{output}', y, index)} was {before:.6g} before, {after:.6g} after"
-        yield Finding("GV202", f"backward writes into grad_output of y{output}{detail}", output=output,
+            detail = f": {element_name(f'grad_{evidence.name_of(output)}', y, index)} was {before:.6g} before, {after:.6g} after"
+        yield Finding("GV202", f"backward writes into grad_output of {evidence.name_of(output)}{detail}", output=output,
                       hint="work on a copy: grad_output.clone(), torch.where, or a product with a mask")

@@ -42,17 +42,17 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for _ in range(REPEATS):
         again = evidence.function.values(evidence.subject.leaves())
         for place, first, second in zip(evidence.forward.checked, evidence.outputs, again, strict=True):
-            difference = _difference(first, second, evidence.settings.nondeterminism, place)
+            difference = _difference(first, second, evidence.settings.nondeterminism, evidence.name_of(place))
             if difference is not None:
                 drawn = not evidence.settings.reseed and not torch.equal(before, torch.default_generator.get_state())
                 yield Finding("GV205", f"the forward is not deterministic: {difference}", output=place, hint=_hint(drawn))
                 return
 
 
-def _difference(first: Tensor, second: Tensor, accepted: float, place: int) -> str | None:
+def _difference(first: Tensor, second: Tensor, accepted: float, name: str) -> str | None:
     """How two outputs of one point differ, in words; None where they do not."""
     if first.shape != second.shape:
-        return f"y{place} had shape {list(first.shape)}, and {list(second.shape)} when called again"
+        return f"{name} had shape {list(first.shape)}, and {list(second.shape)} when called again"
     if same(first, second):
         return None
     a, b = flat_real(first), flat_real(second)
@@ -60,7 +60,7 @@ def _difference(first: Tensor, second: Tensor, accepted: float, place: int) -> s
     worst = int(off.argmax())
     if float(off[worst]) <= accepted:
         return None
-    return f"{element_name(f'y{place}', first, worst)} was {float(a[worst]):.6g}, and {float(b[worst]):.6g} when called again with the same input"
+    return f"{element_name(name, first, worst)} was {float(a[worst]):.6g}, and {float(b[worst]):.6g} when called again with the same input"
 
 
 def _hint(drawn: bool) -> str:

@@ -58,12 +58,12 @@ def _number(raw: RawReturn) -> Iterator[Finding]:
 
 def _aligned(raw: RawReturn, evidence: Evidence) -> Iterator[tuple[str, Edge, object]]:
     """(argument, what autograd expects, what was returned) for the tensor arguments that need a gradient."""
-    arguments = evidence.subject.arguments
-    own = raw.cls is evidence.subject.target.subject and len(arguments) == len(raw.needs)
+    positions = evidence.subject.positions
+    own = raw.cls is evidence.subject.target.subject and len(positions) == len(raw.needs)
     places = (place for place, needed in enumerate(raw.needs) if needed)
     for place, edge in zip(places, (edge for edge in raw.edges if edge is not None), strict=False):
         if place < len(raw.returned) and raw.returned[place] is not None:
-            yield arguments[place].name if own else f"argument {place}", edge, raw.returned[place]
+            yield positions[place][0].of or positions[place][0].name if own else f"argument {place}", edge, raw.returned[place]
 
 
 def _metadata(cls: str, name: str, edge: Edge, gradient: object) -> Iterator[Finding]:

@@ -39,13 +39,19 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     raw = next((raw for raw in evidence.backward.raw if raw.cls is cls), None)
     if raw is None:
         return
-    for argument, gradient in zip(evidence.subject.arguments, raw.returned, strict=False):
+    for (argument, *_), gradient in zip(evidence.subject.positions, raw.returned, strict=False):
         if _has_none(argument) and gradient is not None:
-            kind = str(argument.value.dtype).removeprefix("torch.") + " tensor" if argument.is_tensor else type(argument.value).__name__
-            yield Finding("GV217", f"backward returns a gradient for {argument.name}, which is a {kind} and has none", input=argument.name,
-                          hint=f"return None in the place of {argument.name}")
+            name = argument.of or argument.name
+            yield Finding("GV217", f"backward returns a gradient for {name}, which is a {_kind(argument)} and has none", input=name,
+                          hint=f"return None in the place of {name}")
+
+
+def _kind(argument: Argument) -> str:
+    if argument.of:
+        return "list"
+    return str(argument.value.dtype).removeprefix("torch.") + " tensor" if argument.is_tensor else type(argument.value).__name__
 
 
 def _has_none(argument: Argument) -> bool:
     """Has this argument no gradient by its nature? (A floating tensor that does not require one may be given one.)"""
-    return not argument.is_tensor or not (argument.value.is_floating_point() or argument.value.is_complex())
+    return argument.of is not None or not argument.is_tensor or not (argument.value.is_floating_point() or argument.value.is_complex())

@@ -41,5 +41,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if str(evidence.outputs[output].dtype).removeprefix("torch.") in DOUBLE:
             place = evidence.forward.checked[output]
             name = next((name for unit, name in FORMATS if pair.unit >= unit), "lower precision")
-            yield Finding("GV222", f"the forward computes in {name} inside: every value of y{place} is a {name} number", output=place,
+            y = evidence.name_of(place)
+            yield Finding("GV222", f"the forward computes in {name} inside: every value of {y} is a {name} number", output=place,
                           hint="compute in the inputs' own dtype")

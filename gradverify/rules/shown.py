@@ -11,8 +11,11 @@ from gradverify.model.result import Comparison, Entry, ErrorMap, Finding, Outcom
 from gradverify.numerics.columns.tally import Outcome as Seen
 from gradverify.numerics.columns.tally import Pair, Worst
 from gradverify.numerics.flat import place
+from gradverify.subject.snapshot import Change
 from gradverify.subject.subject import Argument
 
+RANDOM = "the forward is not deterministic"
+NO_FUNCTION = "no custom Function is in the graph"
 _OPEN = (Seen.UNDECIDED, Seen.JUMP, Seen.STAIRCASE)
 _NAMES: Mapping[Seen, Outcome] = {
     Seen.PASS: "pass", Seen.MISMATCH: "mismatch", Seen.KINK: "kink", Seen.JUMP: "jump", Seen.STAIRCASE: "staircase", Seen.UNDECIDED: "undecided",
@@ -24,7 +27,7 @@ def comparison(rule: str, argument: Argument, output: int | None, value: Tensor 
     return Comparison(
         rule, argument.name, output, pair.compared, mismatched=pair.count(Seen.MISMATCH), kinks=pair.count(Seen.KINK),
         undecided=pair.count(*_OPEN), non_finite=pair.count(Seen.NON_FINITE), max_abs_error=pair.max_abs_error,
-        max_rel_error=pair.max_rel_error, resolution=pair.resolution, groups=argument.value.numel(),
+        max_rel_error=pair.max_rel_error, resolution=pair.resolution, groups=pair.groups, row_groups=pair.row_groups, lines=pair.lines,
         worst=tuple(_entry(element, argument.value, value) for element in _told(pair)), error_map=_map(pair))
 
 
@@ -58,7 +61,7 @@ def element_name(name: str, x: Tensor, coordinate: int) -> str:
 def unjudged(found: frozenset[str]) -> str | None:
     """Why the Jacobian cannot be judged after what was found; None where it can."""
     if "GV205" in found:
-        return "the forward is not deterministic"
+        return RANDOM
     return "backward is not linear" if "GV201" in found else None
 
 
@@ -66,7 +69,7 @@ def place_name(evidence: Evidence, index: int, output: int, element: Worst) -> s
     """`y0[2] / w[3,1]`: an element of the pair (differentiable input, checked output)."""
     argument, y = evidence.inputs[index], evidence.outputs[output]
     x = element_name(argument.name, argument.value, element.input_index)
-    return f"{element_name(f'y{evidence.forward.checked[output]}', y, element.output_index)} / {x}"
+    return f"{element_name(evidence.name_of(evidence.forward.checked[output]), y, element.output_index)} / {x}"
 
 
 def pairs(evidence: Evidence, parameters: bool) -> Iterator[tuple[Argument, int, Tensor, Pair]]:
@@ -78,15 +81,24 @@ def pairs(evidence: Evidence, parameters: bool) -> Iterator[tuple[Argument, int,
 
 
 def differs(code: str, argument: Argument, output: int | None, y: Tensor | None, pair: Pair, against: str, hint: str | None,
-            theirs: str = "expected") -> Finding:
+            theirs: str = "expected", output_name: str | None = None) -> Finding:
     """"{57 of 96} elements of d y0 / d weight differ from {the finite difference}: worst at …"."""
-    worst = pair.worst[0]
+    worst, output_name = pair.worst[0], output_name or f"y{output}"
     where = element_name(argument.name, argument.value, worst.input_index)
     if y is not None and output is not None:
-        where = f"{element_name(f'y{output}', y, worst.output_index)} / {where}"
-    what = f"d y{output} / d {argument.name}" if output is not None else f"the gradient of {argument.name}"
+        where = f"{element_name(output_name, y, worst.output_index)} / {where}"
+    what = f"d {output_name} / d {argument.name}" if output is not None else f"the gradient of {argument.name}"
     wrong, total = pair.count(Seen.MISMATCH), pair.compared
-    share = "the one element" if total == 1 else f"all {total} elements" if wrong == total else f"{wrong} of {total} elements"
+    lines = pair.lines or "elements"
+    share = f"the one {lines[:-1]}" if total == 1 else f"all {total} {lines}" if wrong == total else f"{wrong} of {total} {lines}"
     verb = "differs" if wrong == 1 else "differ"
     message = f"{share} of {what} {verb} from {against}; worst at {where}: analytic {worst.analytic:.6g}, {theirs} {worst.numeric:.6g}"
     return Finding(code, message, input=argument.name, output=output, hint=hint)
+
+
+def changed(name: str, tensor: Tensor, change: Change | None) -> str:
+    """": x[0,1] was 2 before, 1 after": the first changed element of a tensor; nothing where it is complex."""
+    if change is None:
+        return ""
+    coordinate, before, after = change
+    return f": {element_name(name, tensor, coordinate) or 'it'} was {before:.6g} before, {after:.6g} after"

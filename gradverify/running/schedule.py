@@ -6,7 +6,6 @@ import platform
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 
@@ -16,6 +15,7 @@ from gradverify.model.event import CheckFinished, CheckStarted, Environment, Eve
 from gradverify.model.report import INTERRUPTED, Gate, judged
 from gradverify.model.result import CaseResult, FunctionInfo, Verdict
 from gradverify.running.inline import Devices, devices, run_case
+from gradverify.running.requirements import lack, placed
 
 Runner = Callable[[Case], CaseResult]
 
@@ -33,7 +33,7 @@ def run(cases: Sequence[Case], *, argv: tuple[str, ...], selection: Selection, e
         case = left[0]
         yield CheckStarted(case.id, case.name)
         try:
-            result = _skipped(case, machine) or runner(_placed(case, machine))
+            result = _skipped(case, machine) or runner(placed(case, machine))
         except KeyboardInterrupt:
             interrupted, stop = INTERRUPTED, "interrupted"
         except Exception as error:
@@ -63,23 +63,8 @@ def _version(package: str) -> str | None:
 
 def _skipped(case: Case, machine: Devices | None) -> CaseResult | None:
     """The result of a case that is not to run here, with the reason."""
-    if case.skip is not None:
-        return _without_running(case, "skip", case.skip)
-    wants_cuda = case.settings.device.startswith("cuda") or "cuda" in case.requires
-    if machine is None or not wants_cuda:
-        return None
-    index = int(case.settings.device.partition(":")[2] or 0) if case.settings.device.startswith("cuda") else 0
-    if index < len(machine.cuda):
-        return None
-    reason = "no CUDA device" if not machine.cuda else f"there is no {case.settings.device}: {len(machine.cuda)} CUDA device(s) seen"
-    return _without_running(case, "skip", reason, missing="cuda")
-
-
-def _placed(case: Case, machine: Devices | None) -> Case:
-    """`device: auto` is the first CUDA device where there is one."""
-    if case.settings.device != "auto":
-        return case
-    return replace(case, settings=replace(case.settings, device="cuda" if machine and machine.cuda else "cpu"))
+    missing = lack(case, machine)
+    return None if missing is None else _without_running(case, "skip", missing.reason, missing=missing.device)
 
 
 def _without_running(case: Case, verdict: Verdict, reason: str, missing: str | None = None) -> CaseResult:

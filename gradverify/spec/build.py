@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
 
 from gradverify.model.case import Case, Json, Search, SpecPlace
-from gradverify.spec.check_sense import Builtins, check_sense, code_faults, tag_faults
+from gradverify.spec.check_sense import Builtins, check_sense, code_faults, tag_faults, tensors
 from gradverify.spec.expand import Variant, expand, placed, variables
 from gradverify.spec.fault import Fault, Path
 from gradverify.spec.names import own_name, resolve
 from gradverify.spec.recipes import inputs_of, oracles_of
 from gradverify.spec.schema import Check
+from gradverify.spec.schema_inputs import Tensor
 from gradverify.spec.schema_settings import Settings
 from gradverify.spec.settings import RUN_KEYS, Layer, layer_of, settle
+from gradverify.spec.structure_sense import known_shape, layout_complaint
+from gradverify.spec.tensor_sense import draw_of
 from gradverify.spec.unsupported import check_faults
 from gradverify.spec.wording import validated
 
@@ -78,6 +81,7 @@ def _judged(variant: Variant, base: Path, line: int, world: World) -> tuple[Buil
         layers = _layers(model, variant, line, world)
         faults += _apart(faults, check_sense(model, base, settle(*layers).dtype, world.folder, world.builtins))
         faults += _apart(faults, _name_faults(model, base))
+        faults += _apart(faults, _layout_faults(model, variant, base))
         if not faults:
             return Built(_case(model, variant, line, layers, world), layers, _written(model, world)), ()
     return None, tuple(faults)
@@ -129,6 +133,22 @@ def _name_faults(check: Check, base: Path) -> Iterator[Fault]:
         yield Fault((*base, "name"), "a name is one line without spaces at its ends")
 
 
+def _layout_faults(check: Check, variant: Variant, base: Path) -> Iterator[Fault]:
+    """A layout from the matrix that no input can have: the case would be the contiguous one under another name."""
+    layout = variant.values.get("layout")
+    if layout in (None, "contiguous") or check.inputs is None:
+        return
+    open_to_it = [tensor for _, tensor in tensors(check) if "layout" not in tensor.model_fields_set]
+    shapes = [(tensor, draw_of(tensor), known_shape(tensor, draw_of(tensor))) for tensor in open_to_it]
+    if all(shape is not None and layout_complaint(tensor, draw, layout, shape) for tensor, draw, shape in shapes):
+        yield Fault((*base, "layout"), f"no input can be laid out `{layout}`: {_why_not(shapes, layout)}")
+
+
+def _why_not(shapes: Sequence[tuple[Tensor, str, tuple[int, ...] | None]], layout: str) -> str:
+    complaints = (layout_complaint(tensor, draw, layout, shape) for tensor, draw, shape in shapes if shape is not None)
+    return next((complaint for complaint in complaints if complaint), "there is no tensor that names no `layout` of its own")
+
+
 def _layers(check: Check, variant: Variant, line: int, world: World) -> tuple[Layer, ...]:
     written = [key for key in RUN_KEYS if key not in variant.setters]
     return (
@@ -149,11 +169,13 @@ def _case(check: Check, variant: Variant, line: int, layers: tuple[Layer, ...], 
         id=f"{world.file}::{name}{variant.part}", name=f"{name}{variant.part}", check=name, spec=SpecPlace(world.file, line), target=target,
         inputs=inputs_of(check, world.folder), inputs_from=_from(check, world.folder), init=check.init, kwargs=check.kwargs, settings=settle(*layers),
         oracles=oracles_of(check, world.folder), expect=expect if isinstance(expect, str) else tuple(expect), tags=tuple(said.get("tags", ())),
-        skip=said.get("skip"), requires=tuple(said.get("requires", ())), search=world.search)
+        skip=said.get("skip"), requires=tuple(said.get("requires", ())), search=world.search,
+        layout=variant.values.get("layout"))
 
 
 def _written(check: Check, world: World) -> dict[str, str]:
-    texts = [text for text in (check.function, check.reference, check.gradient, check.inputs_from) if text is not None]
+    named = (check.function, check.reference, check.gradient, check.surrogate, check.inputs_from, *(tensor.make for _, tensor in tensors(check)))
+    texts = [text for text in named if text is not None]
     targets = {resolve(text, world.folder, world.builtins)[0]: text for text in texts}
     return {target: text for target, text in targets.items() if target != text}
 

@@ -9,9 +9,10 @@ from pathlib import Path as FilePath
 from gradverify.model.case import Json
 from gradverify.spec.fault import Fault, Path, allowed
 from gradverify.spec.names import resolve
-from gradverify.spec.numbers import number_faults, shape_of
+from gradverify.spec.numbers import number_faults, scalar_complaint, shape_of
 from gradverify.spec.schema import Check
 from gradverify.spec.schema_inputs import Tensor
+from gradverify.spec.structure_sense import known_shape
 from gradverify.spec.tensor_sense import draw_of, dtype_of, tensor_faults
 
 PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -28,6 +29,7 @@ def check_sense(check: Check, base: Path, dtype: str, folder: FilePath, builtins
     if check.function in builtins and isinstance(check.inputs, (dict, list)):
         yield from _builtin_faults(check, builtins[check.function], base)
     yield from _expected_faults(check, base, dtype, _differentiable(check, builtins))
+    yield from _weight_faults(check, (*base, "grad_output"), dtype)
 
 
 def target_faults(check: Check, base: Path, folder: FilePath, builtins: Builtins) -> Iterator[Fault]:
@@ -38,6 +40,25 @@ def target_faults(check: Check, base: Path, folder: FilePath, builtins: Builtins
             complaint = resolve(text, folder, () if key in OWN_TARGETS else tuple(builtins))[1]
             if complaint:
                 yield Fault((*base, key), complaint)
+    for path, tensor in tensors(check, base):
+        complaint = resolve(tensor.make, folder)[1] if tensor.make is not None else None
+        if complaint:
+            yield Fault((*path, "make"), complaint)
+
+
+def tensors(check: Check, base: Path = ()) -> Iterator[tuple[Path, Tensor]]:
+    """Every tensor of the inputs, those in lists too, and where it stands."""
+    for name, value in members(check):
+        path = (*base, "inputs", name)
+        if isinstance(value, Tensor):
+            yield path, value
+        elif is_tensors(value):
+            yield from (((*path, index), item) for index, item in enumerate(value))
+
+
+def is_tensors(value: Json) -> bool:
+    """Is it a list of tensors?"""
+    return isinstance(value, list) and bool(value) and all(isinstance(item, Tensor) for item in value)
 
 
 def _input_faults(check: Check, base: Path, dtype: str, folder: FilePath) -> Iterator[Fault]:
@@ -49,10 +70,10 @@ def _input_faults(check: Check, base: Path, dtype: str, folder: FilePath) -> Ite
         path = (*base, "inputs", name)
         if isinstance(name, str) and not PARAMETER.fullmatch(name):
             yield Fault(path, _name_complaint(name, value), key=True)
-        if isinstance(value, Tensor):
-            yield from tensor_faults(value, path, dtype, folder)
         if isinstance(name, str) and name in check.kwargs:
             yield Fault((*base, "kwargs", name), f"{name!r} is an input already", key=True)
+    for path, tensor in tensors(check, base):
+        yield from tensor_faults(tensor, path, dtype, folder)
 
 
 def _name_complaint(name: str, value: Json) -> str:
@@ -111,9 +132,26 @@ def _expected_faults(check: Check, base: Path, dtype: str, names: tuple[str, ...
 def _gradient_faults(tensor: Tensor, numbers: Json, path: Path) -> Iterator[Fault]:
     if tensor.requires_grad is False or dtype_of(tensor, "float64").startswith(("int", "uint", "bool")):
         yield Fault(path, f"the input {path[-1]!r} is not differentiated: it has no gradient", key=True)
-    shape = shape_of(tensor.values) if draw_of(tensor) == "values" else tensor.shape
+    shape = known_shape(tensor, draw_of(tensor))
     if shape is not None and tuple(shape) != shape_of(numbers):
         yield Fault(path, f"the gradient of {path[-1]!r} has its shape {list(shape)}, got {list(shape_of(numbers))}")
+
+
+def _weight_faults(check: Check, path: Path, dtype: str) -> Iterator[Fault]:
+    """`grad_output`: numbers, whatever their nesting: several outputs have a list of them, whose shapes may differ."""
+    if check.grad_output is None:
+        return
+    if check.expected is None:
+        yield Fault(path, "`grad_output` gives the weights of `expected`, and there is none", key=True)
+    yield from _leaf_faults(check.grad_output, path, dtype)
+
+
+def _leaf_faults(value: Json, path: Path, dtype: str) -> Iterator[Fault]:
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _leaf_faults(item, (*path, index), dtype)
+    elif complaint := scalar_complaint(value, dtype):
+        yield Fault(path, complaint)
 
 
 def code_faults(said: Mapping[str, Json], base: Path, codes: Collection[str]) -> Iterator[Fault]:

@@ -13,7 +13,6 @@ from typing import Any
 from gradverify.model.case import Json
 from gradverify.spec.fault import Fault, Path, allowed, flow, nearest, shown
 from gradverify.spec.schema_settings import Matrix, Settings
-from gradverify.spec.unsupported import layout_faults
 from gradverify.spec.wording import validated
 
 MAX_CASES = 10_000  # of one check; beyond that a matrix is a slip, or a reason to think again
@@ -58,7 +57,7 @@ def expand(check: Mapping[str, Json], base: Path, inherited: Json = None) -> Exp
         return Expansion((_plain(check),), matrix if own else ())
     axes: dict[str, list[Json]] = {name: values for name, values in written.items() if name != "exclude"}
     unknown = tuple(_unknown(check, base, tuple(axes)))
-    faults = (*_axis_faults(axes, used, place), *layout_faults(axes.get("layout"), (*place, "layout")), *_exclude_faults(matrix.exclude, axes, place))
+    faults = (*_axis_faults(axes, used, place), *_exclude_faults(matrix.exclude, axes, place))
     if faults:
         return Expansion((_plain(check),), (*faults, *unknown))
     variants = tuple(_variant(check, combination, axes, place) for combination in _combinations(axes, matrix.exclude))

@@ -9,6 +9,7 @@ from pathlib import Path
 from gradverify.spec.fault import allowed, nearest
 
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+REGISTERED = "torch.ops."
 FORMS = "write a built-in's name, module:attribute, module.attribute or file.py:attribute"
 OWN_FORMS = "write module:attribute, module.attribute or file.py:attribute"
 
@@ -21,8 +22,16 @@ def resolve(text: str, folder: Path, builtins: Collection[str] = ()) -> tuple[st
     if _is_file(text):
         return text, f"no attribute named in {text!r}: write {text}:Name"
     if "." in text:
-        return text, None if DOTTED.fullmatch(text) else f"{text!r} is no name; {FORMS}"
+        return text, _dotted_complaint(text)
     return text, _builtin_complaint(text, builtins)
+
+
+def _dotted_complaint(text: str) -> str | None:
+    if not DOTTED.fullmatch(text):
+        return f"{text!r} is no name; {FORMS}"
+    if (text + ".").startswith(REGISTERED) and len(text.split(".")) not in (4, 5):
+        return f"{text!r} is no registered operator's name; write torch.ops.library.operator"
+    return None
 
 
 def called(text: str, target: str, cwd: Path) -> str:
@@ -33,7 +42,9 @@ def called(text: str, target: str, cwd: Path) -> str:
 
 
 def own_name(target: str) -> str:
-    """The function's own name: what a check is called where it has no name."""
+    """The function's own name: what a check is called where it has no name; of a registered operator without its overload."""
+    if target.startswith(REGISTERED):
+        return target.split(".")[3]
     return re.split(r"[:./\\]", target)[-1]
 
 

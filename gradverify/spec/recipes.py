@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from gradverify.model.case import DrawKind, InputRecipe, Json, Oracles, TensorRecipe
-from gradverify.spec.check_sense import members
+from gradverify.spec.check_sense import is_tensors, members
 from gradverify.spec.names import resolve
 from gradverify.spec.schema import Check
 from gradverify.spec.schema_inputs import Tensor
@@ -19,19 +19,24 @@ def inputs_of(check: Check, folder: Path) -> tuple[InputRecipe, ...]:
 
 
 def _input(name: str | None, value: Json, folder: Path) -> InputRecipe:
+    if is_tensors(value):
+        return InputRecipe(name, tensors=tuple(_tensor(item, folder) for item in value))
     return InputRecipe(name, _tensor(value, folder)) if isinstance(value, Tensor) else InputRecipe(name, value=value)
 
 
 def _tensor(tensor: Tensor, folder: Path) -> TensorRecipe:
     draw = draw_of(tensor)
+    layout = tensor.layout if "layout" in tensor.model_fields_set else None
     return TensorRecipe(
         shape=None if tensor.shape is None or draw in ("values", "file") else tuple(tensor.shape), draw=cast(DrawKind, draw),
         arguments=_arguments(tensor, draw, folder), avoid=avoided(tensor), margin=tensor.margin, dtype=tensor.dtype,
         requires_grad=tensor.requires_grad, domain=None if tensor.domain is None else (tensor.domain[0], tensor.domain[1]),
-        symmetric=bool(tensor.symmetric))
+        symmetric=bool(tensor.symmetric) or tensor.kind == "spd", distinct=tensor.distinct, device=tensor.device, layout=layout)
 
 
 def _arguments(tensor: Tensor, draw: str, folder: Path) -> Json:
+    if draw == "make":
+        return _target(tensor.make, folder)
     if draw != "file":
         return getattr(tensor, draw)
     name, key = split_key(tensor.file)
@@ -40,7 +45,8 @@ def _arguments(tensor: Tensor, draw: str, folder: Path) -> Json:
 
 def oracles_of(check: Check, folder: Path) -> Oracles:
     """What the gradient is compared with; functions in files by their absolute path."""
-    return Oracles(_target(check.reference, folder), check.expected, check.grad_output, _target(check.gradient, folder))
+    return Oracles(_target(check.reference, folder), check.expected, check.grad_output, _target(check.gradient, folder),
+                   _target(check.surrogate, folder))
 
 
 def _target(text: Any, folder: Path) -> str | None:

@@ -8,12 +8,12 @@ from typing import Any
 from gradverify.model.case import Json
 from gradverify.spec.expand import MAX_CASES
 from gradverify.spec.fault import flow
-from gradverify.spec.reference_text import CLOSING, FUNCTION_FORMS, INTRODUCTION, MATRIX, NUMBERS
+from gradverify.spec.reference_text import CLOSING, FUNCTION_FORMS, INTRODUCTION, MATRIX, NUMBERS, STRUCTURES
 from gradverify.spec.schema import Check, Spec
 from gradverify.spec.schema_inputs import Tensor
 from gradverify.spec.schema_json import AsWritten
 from gradverify.spec.schema_settings import Budget, Matrix, Rules, Settings
-from gradverify.spec.unsupported import CHECK, NEVER, SETTINGS, TENSOR
+from gradverify.spec.unsupported import SETTINGS, TENSOR
 from gradverify.spec.values import Strict
 
 Schema = Mapping[str, Any]
@@ -28,10 +28,11 @@ def reference() -> str:
     sections = (
         INTRODUCTION,
         _section("The file", Spec),
-        _section("A check", Check, without=tuple(Settings.model_fields), unsupported=CHECK),
+        _section("A check", Check, without=tuple(Settings.model_fields)),
         FUNCTION_FORMS,
         _section("A tensor input", Tensor, unsupported=TENSOR),
         NUMBERS,
+        STRUCTURES,
         _section("Settings", Settings, unsupported=SETTINGS),
         _section("`rules`", Rules, level=3),
         _section("`budget`", Budget, level=3),
@@ -64,7 +65,7 @@ def _row(name: str, body: Schema, schema: Schema, accepted: tuple[Json, ...] | N
 def _not_yet(accepted: tuple[Json, ...] | None) -> str:
     if accepted is None:
         return ""
-    return " *Not supported yet.*" if accepted == NEVER else f" *For now only {', '.join(_code(value) for value in accepted)}.*"
+    return f" *For now only {', '.join(_code(value) for value in accepted)}.*"
 
 
 def _cell(text: str) -> str:

@@ -46,7 +46,7 @@ FUNCTION_FORMS = """
 | a built-in (`gradverify list --functions`) | `linear` |
 | an attribute of an importable module | `my_ops.act:Swish`, `my_ops.act.Swish`, `torch.nn.functional:gelu` |
 | an attribute of a Python file, relative to the spec | `../ops/act.py:Swish` |
-| a registered operator (*not supported yet*) | `torch.ops.my_lib.roi_align` |
+| a registered operator, with or without its overload | `torch.ops.my_lib.roi_align`, `torch.ops.aten.mul.Tensor` |
 
 A subclass of `torch.autograd.Function` (called through `.apply`), any callable, a `torch.nn.Module` class (built with `init`; its
 parameters become inputs) or an instance. `reference`, `gradient`, `surrogate` and `inputs_from` are written the same way; `reference`
@@ -56,7 +56,8 @@ may be a built-in too. While the spec runs, modules are looked for in every `pat
 ### Inputs
 
 A mapping is a tensor; any other value (`4`, `null`, `true`, `mean`, `[2, 3]`) is passed as it is. Inputs are passed in the order they are
-written. A plain list works too: the names are then read from the signature. A list of tensors is not supported yet.
+written. A plain list works too: the names are then read from the signature. A list of tensor mappings is a list of tensors (for `torch.cat`
+and its like), whose elements are named `tensors[0]`, `tensors[1]`.
 """
 
 NUMBERS = """
@@ -65,6 +66,35 @@ it is a standard normal. A complex number in `fill`, `values` or `expected` is w
 
 Draws depend on `seed`, the check's name (without its matrix part) and the input's name, on nothing else: not on device, dtype, the order
 of checks or the number of workers.
+"""
+
+STRUCTURES = """
+### Kinds
+
+| kind | what is drawn |
+| --- | --- |
+| `spd` | symmetric (complex: Hermitian) positive definite matrices, their eigenvalues at least 1/2; `symmetric` is implied |
+| `orthogonal` | orthonormal columns, or rows where there are more columns than rows; complex: unitary |
+| `lower_triangular` | zero above the diagonal, at least 1/2 on it |
+| `simplex` | rows (of the last dimension) that are positive and add up to one |
+| `unit_vector` | rows of length one |
+| `permutation` | rows that hold 0 … n − 1 in random order; int64 unless `dtype` says otherwise |
+| `one_hot` | rows that hold a single one, in the check's dtype |
+| `mask` | booleans, at least one of each row true; `dtype` may say otherwise |
+
+### Layouts
+
+| layout | how it lies in memory |
+| --- | --- |
+| `contiguous` | row by row, without gaps |
+| `transposed` | the last two dimensions the other way round |
+| `strided` | every second number of a larger tensor; the gaps hold other numbers |
+| `offset` | one element behind the beginning of its storage, so that wide loads are not aligned |
+| `expanded` | one slice along the first dimension, repeated with stride 0 |
+| `channels_last` | the channels innermost; four or five dimensions |
+
+The elements of an expanded tensor cannot move apart: the Jacobian is measured on a contiguous copy, and the expanded tensor goes through one
+forward and one backward. In a matrix, `layout` is that of every input tensor that names none and has the dimensions for it.
 """
 
 MATRIX = """

@@ -30,14 +30,18 @@ class Check(Settings):
     kwargs: dict[str, Any] = Field({}, description="Keyword-only, non-differentiable arguments.", examples=[{"reduction": "mean"}])
     init: dict[str, Any] = Field(UNSAID, description="Arguments that build a `torch.nn.Module` class.", examples=[{"in_features": 3}])
     reference: Text = Field(
-        UNSAID, description="Another implementation, called with the same arguments; its values and gradients are compared too.",
+        UNSAID, description="Another implementation, called with the same arguments (a module's parameters by name), or a module; its "
+        "values and gradients are compared too.",
         examples=["my_ops.plain:rms_norm"])
     expected: dict[str, Numbers] = Field(
         UNSAID, description="Gradients of sum(weights * output) as numbers, by input name; weights from `grad_output`.",
         examples=[{"x": [2.2, 110.0]}])
-    grad_output: Numbers = Field(UNSAID, description="The weights of `expected`; default: ones.", examples=[[1.0, 0.5]])
+    grad_output: Numbers = Field(
+        UNSAID, description="The weights of `expected`, nested like the output, or one number; of several outputs a list with an entry for "
+        "each; default: ones.", examples=[[1.0, 0.5]])
     gradient: Text = Field(
-        UNSAID, description="A hand-written gradient, in NumPy or torch: `fn(*inputs, grad_output) -> gradients`.",
+        UNSAID, description="A hand-written gradient, in NumPy or torch: `fn(*inputs, grad_output) -> gradients`; with several outputs a "
+        "`grad_output` for each.",
         examples=["my_ops.np:mul_backward"])
     surrogate: Text = Field(
         UNSAID, description="Another function whose finite differences count: for gradients meant to differ from the forward's.",

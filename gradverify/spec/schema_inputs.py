@@ -52,9 +52,10 @@ class Tensor(Strict):
     file: Text = Field(
         UNSAID, description="A file of numbers, relative to the spec: `.npy`, `.npz#key` or `.pt`; no code in it is run.",
         examples=["data.npy", "data.npz#weight"])
-    kind: Kind = Field(UNSAID, description="A structured draw.", examples=["spd"])
+    kind: Kind = Field(UNSAID, description="A structured draw, see below.", examples=["spd"])
     make: Text = Field(
-        UNSAID, description="Drawn by your own function `(shape, dtype, device, generator) -> Tensor`.", examples=["my_ops.testing:make_graph"])
+        UNSAID, description="Drawn by your own function `(shape, dtype, device, generator) -> Tensor`, called with float64 (or complex128) and the "
+        "CPU; its numbers are then cast and moved.", examples=["my_ops.testing:make_graph"])
     avoid: Annotated[float | list[Finite], Either("a number or a list of numbers")] = Field(
         UNSAID, description="Redraw elements nearer than `margin` to this number, or to one of these: keeps samples off kinks.", examples=[0])
     margin: Positive = Field(0.1, description="How near is too near for `avoid`.", examples=[0.1])
@@ -65,7 +66,7 @@ class Tensor(Strict):
     device: Device = Field(UNSAID, description="Overrides the check's device.", examples=["cpu"])
     requires_grad: bool = Field(
         UNSAID, description="Whether it is differentiated; default: true for floating and complex tensors.", examples=[False])
-    layout: Layout = Field("contiguous", description="The same numbers in another memory layout.", examples=["transposed"])
+    layout: Layout = Field("contiguous", description="The same numbers in another memory layout, in every call, see below.", examples=["transposed"])
     domain: Bounds = Field(
         UNSAID, description="Where the function is defined; steps stay inside, one-sided at the border. `.inf` for no bound.",
         examples=[[0, 1]])
@@ -82,7 +83,8 @@ def form(value: Any) -> str:
     return "<plain>"
 
 
-Plain = Annotated[Any, WithJsonSchema({"type": ["null", "boolean", "number", "string", "array"]})]
+PLAIN = ["null", "boolean", "number", "string", "array"]
+Plain = Annotated[Any, WithJsonSchema({"type": PLAIN, "items": {"type": PLAIN}})]       # a list with a mapping in it is a list of tensors
 InputValue: TypeAlias = Annotated[
     Annotated[Tensor, Tag("<tensor>")] | Annotated[list[Tensor], Tag("<tensors>")] | Annotated[Plain, Tag("<plain>")],
     Discriminator(form),

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path as FilePath
 
+from gradverify.model.case import own_dtype
 from gradverify.spec.fault import Fault, Path, shown
 from gradverify.spec.names import missing
 from gradverify.spec.numbers import COMPLEX_DTYPES, INTEGER_RANGES, number_faults, scalar_complaint, shape_of
 from gradverify.spec.schema_inputs import DRAWS, GIVEN, Tensor
+from gradverify.spec.structure_sense import structure_faults
 
 FILE_KINDS = (".npy", ".npz", ".pt")
 REDRAWN = ("normal", "uniform", "integers", "choice")
@@ -23,7 +25,7 @@ def draw_of(tensor: Tensor) -> str:
 
 def dtype_of(tensor: Tensor, check: str) -> str:
     """Its dtype in a check of dtype `check`."""
-    return tensor.dtype or ("int64" if draw_of(tensor) == "integers" else check)
+    return tensor.dtype or own_dtype(draw_of(tensor), tensor.kind, check)
 
 
 def tensor_faults(tensor: Tensor, path: Path, check_dtype: str, folder: FilePath) -> Iterator[Fault]:
@@ -39,6 +41,7 @@ def tensor_faults(tensor: Tensor, path: Path, check_dtype: str, folder: FilePath
     yield from _number_faults(tensor, draw, dtype, path)
     yield from _avoid_faults(tensor, draw, path)
     yield from _structure_faults(tensor, dtype, path)
+    yield from structure_faults(tensor, draw, dtype, path)
     if draw == "file":
         yield from _file_faults(tensor.file, (*path, "file"), folder)
 
@@ -86,6 +89,11 @@ def _number_faults(tensor: Tensor, draw: str, dtype: str, path: Path) -> Iterato
         complaint = scalar_complaint(tensor.fill, dtype)
         if complaint:
             yield Fault(place, complaint)
+    elif draw == "choice":
+        for index, number in enumerate(tensor.choice):
+            complaint = scalar_complaint(number, dtype)
+            if complaint:
+                yield Fault((*place, index), complaint)
     elif draw == "normal" and tensor.normal[1] < 0:
         yield Fault((*place, 1), f"a standard deviation must be at least 0, got {shown(tensor.normal[1])}")
     elif draw == "uniform" and tensor.uniform[0] > tensor.uniform[1]:
@@ -126,6 +134,8 @@ def _is_empty(tensor: Tensor, draw: str) -> bool:
         first, end = tensor.integers
         few = end - first <= 2 * len(avoided(tensor)) * (tensor.margin + 1)  # more than the neighbourhoods can hold need no look
         return few and all(_near(x, tensor) for x in range(first, end))
+    if draw == "choice":
+        return all(_near(x, tensor) for x in tensor.choice)
     if draw == "normal":
         return tensor.normal[1] == 0 and _near(tensor.normal[0], tensor)
     low, high = tensor.uniform if draw == "uniform" else (0.0, 0.0)

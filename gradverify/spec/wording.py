@@ -9,16 +9,12 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from gradverify.model.case import Json
-from gradverify.spec.fault import Fault, Path, allowed, nearest, shown
-from gradverify.spec.unsupported import CHECK, NEVER, TENSOR
+from gradverify.spec.fault import Fault, Path, allowed, shown
 from gradverify.spec.values import is_tag
 from gradverify.spec.yaml12 import FLOAT, INT
 
 Model = TypeVar("Model", bound=BaseModel)
 Ctx = dict[str, Any]
-
-UNSUPPORTED = {"Tensor": TENSOR, "Check": CHECK}
-"""Model → its keys that not every version runs."""
 
 BOOLEAN_WORDS = {"yes", "no", "on", "off", "y", "n"}
 SPECIAL_NUMBERS = {"nan": ".nan", "inf": ".inf", "+inf": ".inf", "-inf": "-.inf", "infinity": ".inf"}
@@ -58,12 +54,11 @@ def _fault(model: type[BaseModel], error: Any, base: Path) -> Fault:
 
 
 def _unknown_key(key: str, value: Json, model: type[BaseModel]) -> str:
-    """The nearest key there is; where none is near, the keys that run."""
+    """The nearest key there is; where none is near, all of them."""
     if value is None and ":" in key:
         return f"unknown key {key!r}: put a space after the colon: `{key.replace(':', ': ', 1)}`"
     known = [info.alias or name for name, info in model.model_fields.items()]
-    run = [name for name in known if UNSUPPORTED.get(model.__name__, {}).get(name) != NEVER]
-    return f"unknown key {key!r}; {allowed(key, known if nearest(key, known) else run)}"
+    return f"unknown key {key!r}; {allowed(key, known)}"
 
 
 def model_at(model: type[BaseModel], loc: tuple[str | int, ...]) -> type[BaseModel]:

@@ -3,15 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradverify.subject.failure import UserCodeError, blamed
-from gradverify.subject.subject import Subject
+from gradverify.subject.subject import Called, Subject
 
 Gradients = tuple[Tensor | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """One forward with its graph: the tensors that gradients are asked for, and what was called."""
+
+    leaves: tuple[Tensor, ...]
+    called: Called
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """Gradients as they were handed out, and copies of what they held then."""
+
+    handed_out: Gradients
+    values: Gradients
+
+    @classmethod
+    def now(cls, gradients: Gradients) -> Returned:
+        return cls(gradients, copied(gradients))
+
+
+def copied(gradients: Gradients) -> Gradients:
+    """Gradients in memory of their own: backward may use that of the returned ones again."""
+    return tuple(None if gradient is None else gradient.detach().clone() for gradient in gradients)
 
 
 class Differentiable:
@@ -60,6 +86,51 @@ class Differentiable:
         leaves = self._subject.leaves()
         return leaves, self._subject.probe(leaves)
 
+    # ---- graphs of a rule's own
+    def graph(self, leaves: Sequence[Tensor], inputs: Sequence[Tensor] | None = None) -> Graph:
+        """A forward of `inputs`, which may have been computed from the leaves. Raises UserCodeError (GV002)."""
+        called = self._subject.probed(leaves if inputs is None else inputs)
+        for place in self._checked:
+            if place >= len(called.outputs) or not isinstance(called.outputs[place], Tensor):
+                raise UserCodeError("GV002", f"forward returned no tensor y{place} this time")
+        return Graph(tuple(leaves), called)
+
+    def of(self, graph: Graph) -> list[Tensor]:
+        """The checked outputs of a graph."""
+        return [graph.called.outputs[place] for place in self._checked]
+
+    def gradients(self, graph: Graph, cotangents: Sequence[Tensor], *, retain: bool = False, create: bool = False) -> Gradients:
+        """The gradient per leaf, None for one that needs none, in the way that the base backward was found to allow.
+
+        Outputs without a graph are left out. Raises UserCodeError (GV003).
+        """
+        wanted = [(output, cotangent.clone()) for output, cotangent in zip(self.of(graph), cotangents, strict=True) if output.requires_grad]
+        asked = [leaf for leaf in graph.leaves if leaf.requires_grad]
+        if not wanted or not asked:
+            return (None,) * len(graph.leaves)
+        outputs, given = [output for output, _ in wanted], [cotangent for _, cotangent in wanted]
+        self._subject.counted_backward()
+        with blamed("GV003", "backward"):
+            if self.leaf_only:
+                return _accumulated(graph.leaves, outputs, given, retain, create)
+            found = iter(torch.autograd.grad(outputs, asked, given, retain_graph=retain or create, create_graph=create, allow_unused=True))
+        return tuple(next(found) if leaf.requires_grad else None for leaf in graph.leaves)
+
+    def use_once(self) -> None:
+        """From now on a graph serves one backward only, as its first one damages it."""
+        if self._way == self._reused:
+            self._way, self._graph = self._fresh, None
+
+    @property
+    def leaf_only(self) -> bool:
+        """Is `torch.autograd.grad` refused, and leaf `.backward()` not?"""
+        return self._way == self._leaf
+
+    @property
+    def reusable(self) -> bool:
+        """Is a graph good for more than one backward, as far as is known?"""
+        return self._way == self._reused
+
     def _fresh_graph(self) -> tuple[list[Tensor], list[Tensor]]:
         leaves, outputs = self.build()
         return leaves, [outputs[place] for place in self._checked]
@@ -85,3 +156,11 @@ class Differentiable:
         with blamed("GV003", "backward"):
             torch.autograd.backward([output for output, _ in wanted], [cotangent for _, cotangent in wanted])
         return tuple(leaf.grad for leaf in leaves)
+
+
+def _accumulated(leaves: Sequence[Tensor], outputs: Sequence[Tensor], cotangents: Sequence[Tensor], retain: bool, create: bool) -> Gradients:
+    """Leaf `.backward()`, for what refuses `torch.autograd.grad`."""
+    for leaf in leaves:
+        leaf.grad = None
+    torch.autograd.backward(outputs, cotangents, retain_graph=retain or create, create_graph=create)
+    return tuple(leaf.grad for leaf in leaves)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +12,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.model.case import TensorRecipe
+from gradverify.model.case import TensorRecipe, own_dtype
+from gradverify.subject import distinct
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.find import CODE
+from gradverify.subject.kinds import structured
+from gradverify.subject.target import callable_target
 
 DTYPES = {name: getattr(torch, name) for name in (
     "float64", "float32", "bfloat16", "float16", "complex128", "complex64", "int64", "int32", "int16", "int8", "uint8", "bool")}
 DIFFERENTIABLE = (torch.float64, torch.float32, torch.complex128, torch.complex64)      # what a differentiable input may be
+GIVEN = ("values", "file", "make")      # draws whose numbers are taken as they are
+ROUNDED = {torch.float32: 1e-2, torch.complex64: 1e-2}      # of a distance: what the cast may take from it
 REDRAWS = 1000          # rounds of redrawing the elements nearer than `margin` to a value to avoid
 
 
@@ -28,14 +35,24 @@ def generator(seed: int, check: str, name: str) -> torch.Generator:
 
 def draw(recipe: TensorRecipe, default: str, device: torch.device, source: torch.Generator, name: str) -> Tensor:
     """The tensor of a recipe: made in float64 (complex128, int64) on the CPU, then cast to its dtype and moved."""
-    dtype = DTYPES[recipe.dtype or ("int64" if recipe.draw == "integers" else default)]
+    dtype = DTYPES[recipe.dtype or own_dtype(recipe.draw, str(recipe.arguments), default)]
     with blamed(CODE, f"inputs.{name}: making the tensor"):
-        made = _made(recipe, dtype, source, name)
-        if recipe.draw == "file" and recipe.dtype is None and not (made.is_floating_point() or made.is_complex()):
+        made = _repeated(recipe, dtype, source, name) if recipe.layout == "expanded" else _made(recipe, dtype, source, name)
+        if recipe.draw in ("file", "make") and recipe.dtype is None and not (made.is_floating_point() or made.is_complex()):
             dtype = made.dtype
         if made.is_complex() and not dtype.is_complex:
             raise UserCodeError(CODE, f"inputs.{name}: the numbers are complex, the input is {str(dtype).removeprefix('torch.')}")
         return _structured(recipe, made.to(dtype=dtype), name).to(device=device)
+
+
+def _repeated(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, name: str) -> Tensor:
+    """One slice along the first dimension, repeated: what an expanded tensor holds."""
+    if recipe.shape is None or recipe.draw == "linspace":
+        return _made(recipe, dtype, source, name)
+    if not recipe.shape:
+        raise UserCodeError(CODE, f"inputs.{name}: an expanded tensor has at least one dimension, and the shape is []")
+    one = replace(recipe, shape=(min(recipe.shape[0], 1), *recipe.shape[1:]))
+    return _made(one, dtype, source, name).expand(recipe.shape).clone()
 
 
 def _made(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, name: str) -> Tensor:
@@ -43,6 +60,59 @@ def _made(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, nam
         return torch.tensor(numbers(recipe.arguments), dtype=_wide(dtype))
     if recipe.draw == "file":
         return _load(str(recipe.arguments), name)
+    if recipe.draw == "make":
+        return _drawn_by_user(recipe, dtype, source, name)
+    if recipe.draw == "kind":
+        return structured(str(recipe.arguments), recipe.shape or (), _wide(dtype), source)
+    if recipe.distinct is not None and recipe.draw in ("normal", "uniform", "integers", "choice"):
+        return _distinct(recipe, dtype, source, name)
+    return _redrawn(recipe, dtype, source, name)
+
+
+def _drawn_by_user(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, name: str) -> Tensor:
+    """What the spec's own function draws, like every draw in the wide dtype on the CPU, with the global generator seeded and restored."""
+    what = f"inputs.{name}.make: {recipe.arguments}"
+    function = callable_target(str(recipe.arguments), f"inputs.{name}.make")
+    with blamed(CODE, what), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(source.initial_seed())
+        made = function(recipe.shape, _wide(dtype), torch.device("cpu"), source)
+    if not isinstance(made, Tensor) or made.layout != torch.strided or made.is_meta:
+        kind = f"{made.layout} tensor" if isinstance(made, Tensor) else type(made).__name__
+        raise UserCodeError(CODE, f"{what} returned a {kind}, not a dense tensor")
+    if tuple(made.shape) != recipe.shape:
+        raise UserCodeError(CODE, f"{what} returned shape {list(made.shape)}, the spec says {list(recipe.shape or ())}")
+    return made.detach()
+
+
+def _distinct(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, name: str) -> Tensor:
+    """Elements that keep their distance; of complex numbers the real parts do."""
+    shape, apart = recipe.shape or (), float(recipe.distinct or 0)
+    count, zones, arguments = math.prod(shape), distinct.merged(recipe.avoid, recipe.margin), recipe.arguments
+    numbers: Tensor | None
+    if recipe.draw == "normal":
+        numbers = distinct.pushed_apart(_real(recipe, source), apart, zones)
+    elif recipe.draw == "uniform":
+        numbers = distinct.spaced(arguments[0], arguments[1], count, apart, zones, source)
+    elif recipe.draw == "integers":
+        numbers = distinct.spaced_integers(int(arguments[0]), int(arguments[1]), count, math.ceil(apart), source)
+    else:
+        numbers = _chosen_once(recipe, count, source)
+    if numbers is None:
+        raise UserCodeError(CODE, f"inputs.{name}: {count} elements {apart:g} apart do not fit; widen the range, or lower `distinct`")
+    real = numbers.reshape(shape)
+    return torch.complex(real, _real(replace(recipe, avoid=()), source)) if dtype.is_complex and recipe.draw in ("normal", "uniform") else real
+
+
+def _chosen_once(recipe: TensorRecipe, count: int, source: torch.Generator) -> Tensor | None:
+    """`count` of the numbers to choose from, each once."""
+    numbers = torch.tensor(recipe.arguments, dtype=torch.float64)
+    if recipe.avoid:
+        numbers = numbers[torch.stack([(numbers - value).abs() >= recipe.margin for value in recipe.avoid]).all(0)]
+    return numbers[torch.randperm(len(numbers), generator=source)[:count]] if len(numbers) >= count else None
+
+
+def _redrawn(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, name: str) -> Tensor:
+    """A draw whose elements nearer than `margin` to an avoided value are drawn again."""
     tensor = _sample(recipe, dtype, source)
     for _ in range(REDRAWS if recipe.avoid else 0):
         near = torch.stack([(tensor - value).abs() < recipe.margin for value in recipe.avoid]).any(0)
@@ -55,16 +125,18 @@ def _made(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, nam
 
 
 def _structured(recipe: TensorRecipe, tensor: Tensor, name: str) -> Tensor:
-    """Symmetric where that is asked for (a draw is made so, given numbers must be), and inside its domain."""
+    """Symmetric where that is asked for (a draw is made so, given numbers must be), inside its domain, its elements apart."""
     if recipe.symmetric:
         if tensor.dim() < 2 or tensor.shape[-1] != tensor.shape[-2]:
             raise UserCodeError(CODE, f"inputs.{name}: a symmetric matrix is square, and the shape is {list(tensor.shape)}")
-        if recipe.draw not in ("values", "file"):
+        if recipe.draw not in GIVEN:
             tensor = (tensor + tensor.mH) / 2
         elif not torch.equal(tensor, tensor.mH):
             raise UserCodeError(CODE, f"inputs.{name}: the numbers given are not symmetric, as `symmetric: true` says")
     if recipe.domain is not None and not bool(((tensor >= recipe.domain[0]) & (tensor <= recipe.domain[1])).all()):
         raise UserCodeError(CODE, f"inputs.{name}: not all elements lie in the domain {list(recipe.domain)}", hint="draw them inside: `uniform`")
+    if recipe.distinct is not None and not distinct.keep_apart(tensor, recipe.distinct * (1 - ROUNDED.get(tensor.dtype, 0.0))):
+        raise UserCodeError(CODE, f"inputs.{name}: two elements are {distinct.smallest_gap(tensor):.2g} apart, `distinct` says {recipe.distinct:g}")
     return tensor
 
 
@@ -96,6 +168,8 @@ def _real(recipe: TensorRecipe, source: torch.Generator) -> Tensor:
     if recipe.draw == "linspace":
         count = int(np.prod(shape, dtype=np.int64))
         return torch.linspace(arguments[0], arguments[1], count, dtype=torch.float64).reshape(shape)
+    if recipe.draw == "choice":
+        return torch.tensor(arguments, dtype=torch.float64)[torch.randint(len(arguments), shape, generator=source)]
     value = numbers(arguments)
     return torch.full(shape, value, dtype=torch.complex128 if isinstance(value, complex) else torch.float64)
 

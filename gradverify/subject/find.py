@@ -15,9 +15,10 @@ from types import ModuleType
 from typing import Any
 
 from gradverify.model.case import Search
+from gradverify.subject.failure import CODE as CODE
 from gradverify.subject.failure import UserCodeError, blamed, describe, user_frames
+from gradverify.subject.registered import REGISTERED, find_operator
 
-CODE = "GV001"
 _FOUND_IN = "__gradverify_found_in__"       # set on modules that a spec's folders brought in: the folder each was found in
 
 
@@ -80,6 +81,8 @@ def _home(top: str) -> str | None:
 
 def find(name: str, key: str) -> Any:
     """The object a spec names under `key` ("function", "reference", …). Raises UserCodeError (GV001) where it is not to be had."""
+    if name.startswith(REGISTERED):
+        return find_operator(name, key)
     place, _, attribute = name.rpartition(":")
     if place.endswith(".py"):
         return _attribute(_import_file(Path(place), key), attribute, name, key)

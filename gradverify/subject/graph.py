@@ -1,4 +1,5 @@
-"""What autograd built: the custom Functions in a graph, and what their `backward` really returns before the engine casts and sums it."""
+"""What autograd built: the custom Functions in a graph, what their `backward` really returns before the engine casts and sums it, what their
+`forward` writes."""
 
 from __future__ import annotations
 
@@ -9,6 +10,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from gradverify.subject.alias import Named, Shared, attributes, shared
+from gradverify.subject.snapshot import Change, Snapshot
+
+CPP_FUNCTION = "torch::autograd::CppNode<"      # how the node of a Function written in C++ is called
+Kept = Callable[[Any], Sequence[Named]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,58 +30,110 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class RawReturn:
-    """One call of a `backward`: what it returned, `needs` (ctx.needs_input_grad), and an edge per *tensor* argument of forward."""
+    """One call of a `backward`: what it returned, `needs` (ctx.needs_input_grad), an edge per *tensor* argument of forward, and which gradients lie
+    in memory that others use."""
 
     cls: type
     returned: tuple[Any, ...]
     needs: tuple[bool, ...]
     edges: tuple[Edge | None, ...]
+    shares: tuple[Shared, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Wrote:
+    """A tensor argument (`place` among all arguments without ctx) that one call of a `forward` changed without returning it."""
+
+    cls: type
+    place: int
+    differentiable: bool
+    change: Change | None
 
 
 def function_classes(outputs: Sequence[Tensor]) -> tuple[type, ...]:
     """The torch.autograd.Function classes whose nodes are in the graph of the outputs."""
-    seen: set[Any] = set()
-    classes: dict[type, None] = {}
+    return tuple(dict.fromkeys(node._forward_cls for node in function_nodes(outputs) if hasattr(node, "_forward_cls")))
+
+
+def function_nodes(outputs: Sequence[Tensor]) -> tuple[Any, ...]:
+    """The nodes of custom Functions in the graph of the outputs, written in Python (they are their own ctx) or in C++."""
+    seen: dict[Any, None] = {}
     stack = [output.grad_fn for output in outputs if output.grad_fn is not None]
     while stack:
         node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        cls = getattr(node, "_forward_cls", None)
-        if cls is not None:
-            classes[cls] = None
-        stack.extend(following for following, _ in node.next_functions if following is not None)
-    return tuple(classes)
+        if node not in seen:
+            seen[node] = None
+            stack.extend(following for following, _ in node.next_functions if following is not None)
+    return tuple(node for node in seen if hasattr(node, "_forward_cls") or CPP_FUNCTION in node.name())
+
+
+def _nothing(ctx: Any) -> Sequence[Named]:
+    return ()
 
 
 @contextmanager
-def tapped(classes: Sequence[type], sink: list[RawReturn]) -> Iterator[None]:
-    """Inside, every `backward` (or `vjp`) of these classes leaves what it returns in `sink`. Restored whatever happens."""
+def tapped(classes: Sequence[type], sink: list[RawReturn], kept: Kept = _nothing) -> Iterator[None]:
+    """Inside, every `backward` (or `vjp`) of these classes leaves what it returns in `sink`. Restored whatever happens.
+
+    `kept` names the tensors beside its own attributes that a ctx must not return the memory of.
+    """
+    names = [(cls, "vjp" if getattr(cls, "vjp", None) is not torch.autograd.Function.vjp else "backward") for cls in classes]
+    with _patched(names, lambda cls, original: _recording(cls, original, sink, kept)):
+        yield
+
+
+@contextmanager
+def watched(classes: Sequence[type], sink: list[Wrote]) -> Iterator[None]:
+    """Inside, every `forward` of these classes leaves the arguments that it changed in `sink`. Restored whatever happens."""
+    with _patched([(cls, "forward") for cls in classes], lambda cls, original: _watching(cls, original, sink)):
+        yield
+
+
+@contextmanager
+def _patched(names: Sequence[tuple[type, str]], wrapper: Callable[[type, Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
     restore: list[Callable[[], None]] = []
     try:
-        for cls in classes:
-            name = "vjp" if getattr(cls, "vjp", None) is not torch.autograd.Function.vjp else "backward"
-            restore.append(_patch(cls, name, sink))
+        for cls, name in names:
+            restore.append(_patch(cls, name, wrapper(cls, getattr(cls, name))))
         yield
     finally:
         for undo in reversed(restore):
             undo()
 
 
-def _patch(cls: type, name: str, sink: list[RawReturn]) -> Callable[[], None]:
+def _patch(cls: type, name: str, instead: Callable[..., Any]) -> Callable[[], None]:
     own = cls.__dict__.get(name)
-    original = getattr(cls, name)
+    setattr(cls, name, staticmethod(instead))
+    return (lambda: delattr(cls, name)) if own is None else (lambda: setattr(cls, name, own))
 
+
+def _recording(cls: type, original: Callable[..., Any], sink: list[RawReturn], kept: Kept) -> Callable[..., Any]:
     def recorded(ctx: Any, *cotangents: Any) -> Any:
         returned = original(ctx, *cotangents)
         as_tuple = returned if isinstance(returned, tuple) else tuple(returned) if isinstance(returned, list) else (returned,)
         if getattr(ctx, "_forward_cls", cls) is cls:        # a subclass that inherits or calls this backward leaves its own
-            sink.append(RawReturn(cls, as_tuple, tuple(ctx.needs_input_grad), tuple(_edge(*edge) for edge in ctx.next_functions)))
+            shares = shared(as_tuple, cotangents, [*kept(ctx), *attributes(ctx)])
+            sink.append(RawReturn(cls, as_tuple, tuple(ctx.needs_input_grad), tuple(_edge(*edge) for edge in ctx.next_functions), shares))
         return returned
 
-    setattr(cls, name, staticmethod(recorded))
-    return (lambda: delattr(cls, name)) if own is None else (lambda: setattr(cls, name, own))
+    return recorded
+
+
+def _watching(cls: type, original: Callable[..., Any], sink: list[Wrote]) -> Callable[..., Any]:
+    takes_ctx = cls.setup_context is torch.autograd.Function.setup_context      # type: ignore[attr-defined]
+
+    def recorded(*arguments: Any) -> Any:
+        places = [(place, tensor) for place, tensor in enumerate(arguments[takes_ctx:]) if isinstance(tensor, Tensor)]
+        before = Snapshot([tensor for _, tensor in places])
+        returned = original(*arguments)
+        given_back = [id(output) for output in pytree.tree_leaves(returned)]
+        for i in before.changed():
+            place, tensor = places[i]
+            if id(tensor) not in given_back:        # one that is returned was written in place on purpose
+                sink.append(Wrote(cls, place, tensor.requires_grad, before.difference(i)))
+        return returned
+
+    return recorded
 
 
 def _edge(node: Any, number: int) -> Edge | None:

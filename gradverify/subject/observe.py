@@ -9,37 +9,48 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.subject.differentiable import Differentiable, Gradients
+from gradverify.subject.custody import Custody, Saves, Written, arguments, held, saved_tensors, written
+from gradverify.subject.differentiable import Differentiable, Gradients, copied
 from gradverify.subject.failure import UserCodeError, blamed
-from gradverify.subject.graph import RawReturn, function_classes, tapped
-from gradverify.subject.snapshot import Snapshot
-from gradverify.subject.subject import Argument, Subject
+from gradverify.subject.graph import Kept, RawReturn, function_classes, function_nodes, tapped
+from gradverify.subject.snapshot import Change, Snapshot
+from gradverify.subject.subject import Argument, Called, Subject
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardSeen:
     """The base forward. `outputs` are all flattened ones; `checked` the places of the compared ones; `detached` of floating ones
-    without a graph; `classes` the custom Functions in the graph; `written` the arguments that the call changed."""
+    without a graph; `classes` the custom Functions in the graph, `nodes` their nodes (those written in C++ too), `saved` what these saved;
+    `written` the arguments that the call changed and did not return."""
 
     leaves: tuple[Tensor, ...]
-    outputs: tuple[Any, ...]
+    called: Called
     checked: tuple[int, ...]
     detached: tuple[int, ...]
     classes: tuple[type, ...]
-    written: tuple[str, ...]
+    nodes: tuple[Any, ...]
+    saved: Saves
+    written: tuple[Written, ...]
     packed: int
+
+    @property
+    def outputs(self) -> tuple[Any, ...]:
+        return self.called.outputs
 
 
 @dataclass(frozen=True, slots=True)
 class BackwardSeen:
-    """The base backward, for a dense random cotangent. `error`: what it raised; `damaged`: (output, flat index, before, after) of a
-    cotangent that backward wrote to; `unpacked`: how many saved tensors it asked for."""
+    """The base backward, for a dense random cotangent. `direct`: the base graph itself gave the gradients; `error`: what it raised;
+    `damaged`: (output, flat index, before, after) of a cotangent that backward wrote to; `written`: what else it changed, which was put back;
+    `unpacked`: how many saved tensors it asked for."""
 
     cotangents: tuple[Tensor, ...]
     gradients: Gradients
     raw: tuple[RawReturn, ...]
+    direct: bool
     error: UserCodeError | None
-    damaged: tuple[tuple[int, tuple[int, float, float] | None], ...]
+    damaged: tuple[tuple[int, Change | None], ...]
+    written: tuple[Written, ...]
     unpacked: int
 
 
@@ -57,6 +68,13 @@ class Saved:
         self.unpacked += 1
         return tensor
 
+    def of(self, nodes: Sequence[Any]) -> Saves:
+        """What the nodes saved; looking at it does not count."""
+        before = self.unpacked
+        found = saved_tensors(nodes)
+        self.unpacked = before
+        return found
+
 
 def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved) -> ForwardSeen:
     """One forward: what it returns, writes, packs and leaves in the graph. `wanted`: the outputs the spec asks for, None for all.
@@ -66,52 +84,72 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
     others = [a for a in subject.arguments if a.is_tensor and not a.differentiable]
     leaves = subject.leaves()
     before = Snapshot([*leaves, *(a.value for a in others)])
-    outputs = _counted(subject, leaves, saved)
-    names = [a.name for a in [*subject.differentiable, *others]]
-    written = tuple(names[i] for i in before.changed())
-    if written and not subject.writes:
+    called = _counted(subject, leaves, saved)
+    if before.changed() and not subject.writes:
         subject.writes = True
         _restore(others, before, len(leaves))
         leaves = subject.leaves()
-        outputs = _counted(subject, leaves, saved)
+        called = _counted(subject, leaves, saved)
+    outputs = called.outputs
     _refuse_without_elements(outputs)
     numeric = [place for place, output in enumerate(outputs) if isinstance(output, Tensor) and _is_number(output)]
     checked = tuple(place for place in numeric if outputs[place].requires_grad and (wanted is None or place in wanted))
     detached = tuple(place for place in numeric if not outputs[place].requires_grad)
-    classes = function_classes([outputs[place] for place in numeric])
-    return ForwardSeen(tuple(leaves), tuple(outputs), checked, detached, classes, written, saved.packed)
+    found = [outputs[place] for place in numeric]
+    nodes = function_nodes(found)
+    return ForwardSeen(tuple(leaves), called, checked, detached, function_classes(found), nodes, saved.of(nodes),
+                       written(subject, called) if subject.writes else (), saved.packed)
 
 
-def _counted(subject: Subject, leaves: list[Tensor], saved: Saved) -> list[Any]:
+def _counted(subject: Subject, leaves: list[Tensor], saved: Saved) -> Called:
     """A forward whose saved tensors are counted. Only the last one counts: its graph is the one that is kept."""
     saved.packed = saved.unpacked = 0
     with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
-        return subject.probe(leaves)
+        return subject.probed(leaves)
 
 
 def observe_backward(subject: Subject, seen: ForwardSeen, function: Differentiable, cotangents: tuple[Tensor, ...], saved: Saved) -> BackwardSeen:
-    """One backward of the base graph: raw returns, a damaged cotangent, tensors unpacked, what it raised."""
+    """One backward of the base graph: raw returns, what it wrote into, tensors unpacked, what it raised."""
     raw, before, error = list[RawReturn](), Snapshot(cotangents), None
+    custody = Custody(held(subject, seen.called, seen.saved))
     gradients: Gradients = (None,) * len(seen.leaves)
-    with tapped(seen.classes, raw):
+    direct = False
+    with tapped(seen.classes, raw, kept(subject, seen.called, seen.saved)):
         try:
-            gradients = _first_gradients(subject, seen, function, cotangents)
+            gradients, direct = _first_gradients(subject, seen, function, cotangents)
         except UserCodeError as raised:
             error = raised
     damaged = tuple((seen.checked[i], before.difference(i)) for i in before.changed())
-    return BackwardSeen(cotangents, gradients, tuple(raw), error, damaged, saved.unpacked)
+    asked = tuple(before.value(i) for i in range(len(cotangents)))      # backward may have written into its own
+    return BackwardSeen(asked, copied(gradients), tuple(raw), direct, error, damaged, _put_back(subject, function, custody), saved.unpacked)
 
 
-def _first_gradients(subject: Subject, seen: ForwardSeen, function: Differentiable, cotangents: tuple[Tensor, ...]) -> Gradients:
+def kept(subject: Subject, called: Called, saves: Saves) -> Kept:
+    """The tensors that a ctx must not return the memory of: what it saved, and the arguments of the call."""
+    own = arguments(subject, called)
+    return lambda ctx: [*own, *((f"saved tensor {place}", tensor) for place, tensor in enumerate(saves.get(ctx, ())))]
+
+
+def _put_back(subject: Subject, function: Differentiable, custody: Custody) -> tuple[Written, ...]:
+    """What backward wrote into. From then on no graph serves two backwards, and no call gets the arguments themselves."""
+    found = custody.broken()
+    if found:
+        function.use_once()
+        subject.writes = subject.writes or any(each.held.kind == "argument" for each in found)
+        custody.restore()
+    return found
+
+
+def _first_gradients(subject: Subject, seen: ForwardSeen, function: Differentiable, cotangents: tuple[Tensor, ...]) -> tuple[Gradients, bool]:
     """From the base graph; where that is refused, by the other ways that `Differentiable` knows."""
     outputs = [seen.outputs[place] for place in seen.checked]
     subject.counted_backward()
     try:
         with blamed("GV003", "backward"):
-            return torch.autograd.grad(outputs, seen.leaves, cotangents, retain_graph=True, allow_unused=True)
+            return torch.autograd.grad(outputs, seen.leaves, cotangents, retain_graph=True, allow_unused=True), True
     except UserCodeError as refused:
         try:
-            return function.vjp([cotangent.clone() for cotangent in cotangents])
+            return function.vjp([cotangent.clone() for cotangent in cotangents]), False
         except UserCodeError:
             raise refused from None
 

@@ -6,19 +6,22 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from gradverify.model.case import Case, InputRecipe
+from gradverify.model.case import Case, InputRecipe, TensorRecipe
 from gradverify.subject.draw import DIFFERENTIABLE, DTYPES, draw, generator
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.find import CODE
+from gradverify.subject.layout import laid, layout_of, settled
 from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.target import Target, callable_target, target
 
+Members = tuple[Argument, ...]
+"""The value of an argument that is a list of tensors, until its name is known."""
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -34,7 +37,8 @@ def _inputs(case: Case, device: torch.device) -> list[Argument]:
 
 
 def assemble(case: Case, found: Target, made: Sequence[Argument]) -> Subject:
-    """The subject of a target that was found and inputs that were made; a nameless argument takes its name from the signature.
+    """The subject of a target that was found and inputs that were made; a nameless argument takes its name from the signature. An argument that
+    is a list of tensors becomes one argument for each, named `tensors[0]`, `tensors[1]`.
 
     Raises UserCodeError (GV001) where they do not fit.
     """
@@ -45,19 +49,51 @@ def assemble(case: Case, found: Target, made: Sequence[Argument]) -> Subject:
     own = {argument.name for argument in parameters}
     overridden = {argument.name: argument for argument in made if argument.name in own}
     given = [argument for argument in made if argument.name not in own]
-    ordered = _bind(given, found, tuple(own))
-    return Subject(case, found, [*ordered, *(_override(argument, overridden) for argument in parameters)], case.kwargs)
+    ordered = _bind([_gathered(argument) for argument in given], found, tuple(own))
+    return Subject(case, found, [*_each(ordered), *(_override(argument, overridden) for argument in parameters)], case.kwargs)
 
 
 def _make(recipe: InputRecipe, place: int, case: Case, device: torch.device) -> Argument:
-    name = recipe.name or ""
+    name, label = recipe.name or "", recipe.name if recipe.name is not None else str(place)
+    if recipe.tensors:
+        return Argument(name, tuple(_drawn(each, f"{label}[{index}]", case, device) for index, each in enumerate(recipe.tensors)))
     if recipe.tensor is None:
         return Argument(name, recipe.value)
-    label = recipe.name if recipe.name is not None else str(place)
-    source = generator(case.settings.seed, case.check, label)
-    tensor = draw(recipe.tensor, case.settings.dtype, device, source, label)
-    return Argument(name, _point(tensor), _differentiable(tensor, recipe.tensor.requires_grad), domain=recipe.tensor.domain,
-                    symmetric=recipe.tensor.symmetric)
+    return replace(_drawn(recipe.tensor, label, case, device), name=name)
+
+
+def _drawn(recipe: TensorRecipe, label: str, case: Case, device: torch.device) -> Argument:
+    """A tensor by its recipe, under the name that its draw is seeded by."""
+    recipe, source = settled(recipe, case.layout), generator(case.settings.seed, case.check, label)
+    place = device if recipe.device is None else torch.device(recipe.device)
+    tensor = _point(draw(recipe, case.settings.dtype, place, source, label))
+    layout = layout_of(tensor, recipe.layout, case.layout, label)
+    differentiable = _differentiable(tensor, recipe.requires_grad)
+    value = tensor if differentiable else laid(tensor, layout)       # what is perturbed is laid out anew in every call
+    return Argument(label, value, differentiable, domain=recipe.domain, symmetric=recipe.symmetric, layout=layout)
+
+
+def _gathered(argument: Argument) -> Argument:
+    """A list or tuple of nothing but tensors, as Python code gives one, becomes a list of arguments."""
+    value = argument.value
+    if not isinstance(value, (list, tuple)) or not value or not all(isinstance(item, Tensor) for item in value):
+        return argument
+    return replace(argument, value=tuple(_taken(f"{argument.name}[{index}]", item, "a list") for index, item in enumerate(value)))
+
+
+def _each(arguments: Sequence[Argument]) -> list[Argument]:
+    """Lists taken apart: their elements are named after them."""
+    apart: list[Argument] = []
+    for argument in arguments:
+        if _is_list(argument.value):
+            apart += [replace(each, name=f"{argument.name}[{place}]", of=argument.name) for place, each in enumerate(argument.value)]
+        else:
+            apart.append(argument)
+    return apart
+
+
+def _is_list(value: Any) -> TypeGuard[Members]:
+    return isinstance(value, tuple) and bool(value) and all(isinstance(each, Argument) for each in value)
 
 
 def _point(tensor: Tensor) -> Tensor:
@@ -81,12 +117,22 @@ def _from_function(case: Case, device: torch.device) -> list[Argument]:
         raise UserCodeError(CODE, f"{what} returned a {type(made).__name__}, not a tuple or a dict")
     named = made.items() if isinstance(made, Mapping) else (("", value) for value in made)
     with blamed(CODE, what):
-        return [_taken(name, value, what) for name, value in named]
+        return [_laid_out(_taken(name, value, what), case) for name, value in named]
+
+
+def _laid_out(argument: Argument, case: Case) -> Argument:
+    """With the layout that the case means for every input, where it can have it."""
+    if _is_list(argument.value):
+        return replace(argument, value=tuple(_laid_out(each, case) for each in argument.value))
+    if not argument.is_tensor:
+        return argument
+    layout = layout_of(argument.value, None, case.layout, argument.name)
+    return replace(argument, layout=layout, value=argument.value if argument.differentiable else laid(argument.value, layout))
 
 
 def _taken(name: str, value: Any, what: str) -> Argument:
     if not isinstance(value, Tensor):
-        return Argument(name, value)
+        return _gathered(Argument(name, value))
     if value.is_meta or value.is_nested:
         raise UserCodeError(CODE, f"{what} made a {'meta' if value.is_meta else 'nested'} tensor, whose elements cannot be moved")
     if _differentiable(value, None) and value.dtype not in DIFFERENTIABLE:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
+
+Change = tuple[int, float, float]       # flat index, value before, value after
 
 
 class Snapshot:
@@ -22,18 +25,30 @@ class Snapshot:
         """What a tensor held then."""
         return self._values[index]
 
-    def difference(self, index: int) -> tuple[int, float, float] | None:
-        """(flat index, value then, value now) of the first changed real element of a tensor; None where it is complex or unchanged."""
-        now, then = self._tensors[index].detach().reshape(-1), self._values[index].reshape(-1)
-        if now.is_complex() or same(now, then):
-            return None
-        first = int(((now != then) & ~((now != now) & (then != then))).nonzero()[0])
-        return first, float(then[first]), float(now[first])
+    def difference(self, index: int) -> Change | None:
+        """How the first changed element of a tensor differs from then."""
+        return change(self._values[index], self._tensors[index])
+
+
+def change(then: Tensor, now: Tensor) -> Change | None:
+    """(flat index, value then, value now) of the first changed real element of a tensor; None where it is complex or unchanged."""
+    now, then = now.detach().reshape(-1), then.detach().reshape(-1)
+    if now.is_complex() or same(now, then):
+        return None
+    first = int(((now != then) & ~((now != now) & (then != then))).nonzero()[0])
+    return first, float(then[first]), float(now[first])
 
 
 def same(a: Tensor, b: Tensor) -> bool:
-    """Equal shape and numbers, NaN equal to NaN."""
+    """Equal shape and numbers, NaN equal to NaN. A tensor whose memory was given back holds no other numbers."""
     if a.shape != b.shape:
         return False
+    if _freed(a) or _freed(b):
+        return True
     a, b = a.detach(), b.detach()
     return bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+def _freed(tensor: Tensor) -> bool:
+    """Was its storage resized to nothing? (Reversible layers do so; reading it would leave the memory.)"""
+    return tensor.layout == torch.strided and tensor.numel() > 0 and tensor.untyped_storage().nbytes() == 0

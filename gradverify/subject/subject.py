@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
-from gradverify.model.case import Case
+from gradverify.model.case import Case, Layout
 from gradverify.model.result import Calls
 from gradverify.subject.failure import UserCodeError, blamed
+from gradverify.subject.layout import laid
+from gradverify.subject.outputs import leaves as flattened
+from gradverify.subject.outputs import names
 from gradverify.subject.target import Target
 
 NUMPY_SEEDS = 2**32         # NumPy's global stream takes no larger seed
@@ -25,7 +29,8 @@ LEAF_WRITTEN = "a leaf Variable that requires grad"     # torch's refusal of an 
 class Argument:
     """One positional argument at the point of the check. Tensors are detached; `parameter`: it is a module's parameter.
 
-    `domain`: where the function is defined in it; `symmetric`: it is read as a symmetric (Hermitian) matrix.
+    `domain`: where the function is defined in it; `symmetric`: it is read as a symmetric (Hermitian) matrix. `layout`: how it lies in memory in
+    every call (of an expanded one `value` is a contiguous copy, see `expanded`). `of`: the argument, a list of tensors, that it is an element of.
     """
 
     name: str
@@ -34,20 +39,35 @@ class Argument:
     parameter: bool = False
     domain: tuple[float, float] | None = None
     symmetric: bool = False
+    layout: Layout = "contiguous"
+    of: str | None = None
 
     @property
     def is_tensor(self) -> bool:
         return isinstance(self.value, Tensor)
 
 
+@dataclass(frozen=True, slots=True)
+class Called:
+    """One forward: the arguments as the function got them, the buffers lent to a module, the flattened outputs (pytree leaves)."""
+
+    arguments: tuple[Any, ...]
+    buffers: Mapping[str, Tensor]
+    outputs: tuple[Any, ...]
+
+
 class Subject:
-    """`writes` is set once the function was seen to write into an input: from then on every call gets fresh, non-leaf clones."""
+    """`positions`: the arguments as the function takes them, one each, but the elements of a list together; `output_names`: of the flattened
+    outputs, known after the first forward; `writes` is set once the function was seen to write into an input: from then on every call gets
+    fresh, non-leaf clones."""
 
     def __init__(self, case: Case, target: Target, arguments: Sequence[Argument], kwargs: Mapping[str, Any]) -> None:
         self.case, self.target = case, target
         self.arguments, self.kwargs = tuple(arguments), dict(kwargs)
+        self.positions = _positions(self.arguments)
         self.calls = Calls()
         self.writes = False
+        self.output_names: tuple[str, ...] = ()
         self._on_cuda = any(argument.is_tensor and argument.value.is_cuda for argument in self.arguments)
 
     @property
@@ -65,22 +85,35 @@ class Subject:
         return tuple(argument for argument in self.arguments if argument.differentiable)
 
     def leaves(self) -> list[Tensor]:
-        """Fresh copies of the differentiable inputs that require grad."""
-        return [x.detach().clone().requires_grad_() for x in self.inputs]
+        """Fresh copies of the differentiable inputs that require grad, laid out as the spec says."""
+        return [laid(a.value.detach().clone(memory_format=torch.contiguous_format), a.layout).requires_grad_() for a in self.differentiable]
 
     def forward(self, inputs: Sequence[Tensor]) -> list[Any]:
-        """The flattened outputs (pytree leaves) with gradients on. Raises UserCodeError (GV002)."""
+        """The flattened outputs (pytree leaves) with gradients on, the inputs laid out as the spec says. Raises UserCodeError (GV002)."""
+        return list(self.called(inputs).outputs)
+
+    def called(self, inputs: Sequence[Tensor], mode: Callable[[], AbstractContextManager[Any]] = torch.enable_grad) -> Called:
+        """One forward under a grad mode, with everything that was handed to it. Raises UserCodeError (GV002)."""
         self.calls = replace(self.calls, forward=self.calls.forward + 1)
-        values = self._arguments(inputs)
-        self.reseed()
-        with blamed("GV002", "forward"), torch.enable_grad():
-            return list(pytree.tree_leaves(self._call(values), is_leaf=lambda leaf: leaf is None))
+        with mode():
+            values = self._arguments(inputs)
+            buffers = self._buffers()
+            self.reseed()
+            with blamed("GV002", "forward"):
+                returned = self._call(values, buffers)
+                self.output_names = self.output_names or names(returned)
+                outputs = flattened(returned)
+        return Called(tuple(values), buffers, tuple(outputs))
 
     def probe(self, inputs: Sequence[Tensor]) -> list[Any]:
-        """`forward`, and notices a function that refuses leaves because it writes into its inputs."""
+        """`forward`, and notices a function that refuses leaves."""
+        return list(self.probed(inputs).outputs)
+
+    def probed(self, inputs: Sequence[Tensor]) -> Called:
+        """`called`, and notices a function that refuses leaves because it writes into its inputs."""
         before = [x.detach().clone() for x in inputs]
         try:
-            return self.forward(inputs)
+            return self.called(inputs)
         except UserCodeError as error:
             if self.writes or LEAF_WRITTEN not in error.message:
                 raise
@@ -88,7 +121,7 @@ class Subject:
         with torch.no_grad():
             for x, value in zip(inputs, before, strict=True):
                 x.copy_(value)      # it had written before it was refused
-        return self.forward(inputs)
+        return self.called(inputs)
 
     def counted_backward(self) -> None:
         """Called before every backward."""
@@ -108,22 +141,45 @@ class Subject:
     def _arguments(self, inputs: Sequence[Tensor]) -> list[Any]:
         moved = iter(inputs)
         values = [next(moved) if argument.differentiable else _own(argument.value) for argument in self.arguments]
-        if not self.writes:
-            return values
-        return [value.clone() if isinstance(value, Tensor) else value for value in values]
+        if self.writes:
+            values = [value.clone() if isinstance(value, Tensor) else value for value in values]
+        return [laid(value, argument.layout) if argument.is_tensor else value for value, argument in zip(values, self.arguments, strict=True)]
 
-    def _call(self, values: Sequence[Any]) -> Any:
+    def _buffers(self) -> dict[str, Tensor]:
+        """Fresh clones of a module's buffers."""
+        return {name: buffer.clone() for name, buffer in self.target.subject.named_buffers()} if self.target.kind == "module" else {}
+
+    def _call(self, values: Sequence[Any], buffers: Mapping[str, Tensor]) -> Any:
+        given = self.positional(values)
         if self.target.kind != "module":
-            return self.target.call(*values, **_own(self.kwargs))
+            return self.target.call(*given, **_own(self.kwargs))
         module = self.target.subject
-        own = {argument.name: value for argument, value in zip(self.arguments, values, strict=True) if argument.parameter}
-        given = [value for argument, value in zip(self.arguments, values, strict=True) if not argument.parameter]
-        buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+        own = self.parameters(values)
         return torch.func.functional_call(module, {**own, **buffers}, tuple(given), _own(self.kwargs))
+
+    def positional(self, values: Sequence[Any]) -> list[Any]:
+        """Values of all arguments [one each] as the function takes them: lists as lists, without a module's parameters."""
+        each, given = iter(values), list[Any]()
+        for members in self.positions:
+            taken = [next(each) for _ in members]
+            if not members[0].parameter:
+                given.append(taken if members[0].of else taken[0])
+        return given
+
+    def parameters(self, values: Sequence[Any]) -> dict[str, Any]:
+        """Those of them that are a module's parameters, by name."""
+        return {argument.name: value for argument, value in zip(self.arguments, values, strict=True) if argument.parameter}
+
+
+def _positions(arguments: Sequence[Argument]) -> tuple[tuple[Argument, ...], ...]:
+    grouped = groupby(enumerate(arguments), key=lambda each: each[1].of or each[0])
+    return tuple(tuple(argument for _, argument in members) for _, members in grouped)
 
 
 def _own(value: Any) -> Any:
-    """Lists and mappings of a spec anew for each call, so that none sees what another one did to them."""
+    """Lists and mappings of a spec anew for each call, so that none sees what another one did to them; tensors without a call's graph."""
+    if isinstance(value, Tensor):
+        return value.detach()       # one that a function writes its result into becomes part of its graph
     if type(value) is list:
         return [_own(item) for item in value]
     return {key: _own(item) for key, item in value.items()} if type(value) is dict else value

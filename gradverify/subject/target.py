@@ -14,7 +14,7 @@ from gradverify.functions.catalogue import BUILTINS
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.find import CODE, find
 
-Kind = Literal["autograd.Function", "callable", "module"]
+Kind = Literal["autograd.Function", "callable", "module", "operator"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Target:
 
 def target(name: str, init: Mapping[str, Any] | None, dtype: torch.dtype) -> Target:
     """Finds and, for a module class, builds what `function: name` says. Raises UserCodeError (GV001)."""
-    return live(name, _named(name, "function"), init, dtype)
+    return live(name, named(name, "function"), init, dtype)
 
 
 def live(name: str, found: Any, init: Mapping[str, Any] | None, dtype: torch.dtype) -> Target:
@@ -55,6 +55,8 @@ def live(name: str, found: Any, init: Mapping[str, Any] | None, dtype: torch.dty
     if inspect.isclass(found) or not callable(found):
         raise UserCodeError(CODE, f"function: {name} is {_kind_of(found)}, not an autograd Function, a callable or a module",
                             hint=_class_hint(found))
+    if isinstance(found, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
+        return Target(name, "operator", found, found, operator_parameters(found))
     return Target(name, "callable", found, found, _parameters(found), *_definition(found))
 
 
@@ -70,7 +72,7 @@ def _copied(found: Any) -> Any:
 
 def callable_target(name: str, key: str) -> Callable[..., Any]:
     """What an oracle's key names, as something to call: a built-in, an autograd Function or any callable. Raises UserCodeError (GV001)."""
-    found = _named(name, key)
+    found = named(name, key)
     if inspect.isclass(found) and issubclass(found, torch.autograd.Function):
         found = found.apply
     if inspect.isclass(found) or not callable(found):
@@ -79,9 +81,43 @@ def callable_target(name: str, key: str) -> Callable[..., Any]:
     return call
 
 
-def _named(name: str, key: str) -> Any:
+def oracle_target(name: str, key: str, init: Mapping[str, Any] | None, dtype: torch.dtype, device: torch.device) -> Target:
+    """Another implementation of the checked function: a module (a class is built with `init`) on the check's dtype and device, a built-in, an
+    autograd Function or any callable. Raises UserCodeError (GV001)."""
+    found = named(name, key)
+    if inspect.isclass(found) and issubclass(found, torch.nn.Module):
+        with blamed(CODE, f"{key}: {name}"):
+            found = _build(found, name, init or {}, dtype)
+    if isinstance(found, torch.nn.Module):
+        module = _copied(found).to(dtype=dtype, device=device)
+        return Target(name, "module", module, module, _parameters(module.forward), *_definition(type(module)))
+    call = callable_target(name, key)
+    if isinstance(found, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
+        return Target(name, "operator", found, call, operator_parameters(found))
+    is_function = inspect.isclass(found) and issubclass(found, torch.autograd.Function)
+    parameters = _function_parameters(found) if is_function else _parameters(call)
+    return Target(name, "callable", found, call, parameters, *_definition(found))
+
+
+def named(name: str, key: str) -> Any:
+    """The object that a spec's key names: a built-in, or what is found under the name. Raises UserCodeError (GV001)."""
     builtin = BUILTINS.get(name)
     return find(f"{builtin.module}:{builtin.attribute}" if builtin else name, key)
+
+
+def operator_parameters(operator: Any) -> tuple[inspect.Parameter, ...] | None:
+    """The parameters that the schema of a registered operator names; None where it has several overloads, which differ."""
+    if isinstance(operator, torch._ops.OpOverloadPacket):
+        overloads = operator.overloads()     # type: ignore[no-untyped-call]
+        if len(overloads) != 1:
+            return None
+        operator = getattr(operator, overloads[0])
+    kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    return tuple(inspect.Parameter(argument.name, kinds[argument.kwarg_only], default=_default(argument)) for argument in operator._schema.arguments)
+
+
+def _default(argument: Any) -> Any:
+    return argument.default_value if argument.has_default_value() else inspect.Parameter.empty
 
 
 def _kind_of(found: object) -> str:

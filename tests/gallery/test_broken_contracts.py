@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -151,3 +153,94 @@ def test_what_forward_did_not_keep_is_missed_in_backward_alone():
     with pytest.raises(AttributeError, match="factor"):
         gradients(module.Faulty, inputs)
     assert gradients(module.Right, inputs, torch.ones(2, dtype=torch.float64))[0].tolist() == [2.5, 2.5]
+
+
+@pytest.mark.parametrize("twin, mean", [("Faulty", 0.0), ("Right", 2.0)])
+def test_the_deviation_moves_the_callers_tensor(twin, mean):
+    x = torch.tensor([1.0, 2.0, 3.0])
+    assert getattr(load("centres_its_input_in_place"), twin).apply(x).tolist() == [1, 0, 1]
+    assert x.mean() == mean
+
+
+@pytest.mark.parametrize("twin, changed", [("Faulty", True), ("Right", False)])
+def test_the_tanh_is_squared_in_the_callers_hands(twin, changed):
+    x, = INPUTS["squares_its_output_in_place"]()
+    y = getattr(load("squares_its_output_in_place"), twin).apply(x)
+    gradient, = torch.autograd.grad(y, x, torch.ones_like(y))
+    torch.testing.assert_close(gradient, 1 - x.tanh().square())
+    assert torch.equal(y, x.tanh()) is not changed
+
+
+@pytest.mark.parametrize("twin, expected", [("Faulty", [0, 1]), ("Right", [1, 0])])
+def test_the_mask_of_the_last_call_is_that_of_all(twin, expected):
+    function = getattr(load("keeps_its_mask_on_the_class"), twin)
+    first = values(1.0, -1.0)
+    y = function.apply(first)
+    function.apply(values(-1.0, 1.0))
+    assert torch.autograd.grad(y.sum(), first)[0].tolist() == expected
+
+
+def test_the_weight_of_a_first_layer_gets_no_gradient():
+    module, (x, weight) = load("skips_weight_with_its_input"), INPUTS["skips_weight_with_its_input"]()
+    seen = {twin: gradients(getattr(module, twin), (x.detach(), weight)) for twin in ("Faulty", "Right")}
+    assert seen["Faulty"] == (None,)
+    torch.testing.assert_close(seen["Right"], torch.autograd.grad(x.detach() @ weight, weight, torch.linspace(-1, 2, 8).double().reshape(2, 4)))
+
+
+@pytest.mark.parametrize("twin, again", [("Faulty", [0.0, 0.0]), ("Right", [2.0, -4.0])])
+def test_the_saved_gradient_is_what_the_caller_writes_into(twin, again):
+    x = values(1.0, -2.0)
+    loss = getattr(load("returns_what_it_saved"), twin).apply(x)
+    torch.autograd.grad(loss, x, retain_graph=True)[0].data.zero_()
+    assert torch.autograd.grad(loss, x)[0].tolist() == again
+
+
+@pytest.mark.parametrize("twin, lives", [("Faulty", True), ("Right", False)])
+def test_the_output_on_ctx_waits_for_the_collector(twin, lives):
+    gc.collect()
+    gc.disable()
+    try:
+        node = weakref.ref(getattr(load("keeps_its_output_on_ctx"), twin).apply(values(1.0)).grad_fn)
+        assert (node() is not None) is lives
+    finally:
+        gc.enable()
+    gc.collect()
+    assert node() is None
+
+
+def test_the_saved_data_is_stale_without_a_word():
+    module, leaf = load("saves_without_a_version"), values(3.0)
+
+    def slope(twin):
+        x = leaf * 1
+        y = twin.apply(x)
+        x.detach().mul_(10)
+        return torch.autograd.grad(y, leaf)[0].tolist()
+
+    assert slope(module.Faulty) == [60.0]
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        slope(module.Right)
+
+
+def test_without_gradients_the_gelu_is_another_function():
+    module, (x,) = load("approximates_without_gradients"), INPUTS["approximates_without_gradients"]()
+    with torch.no_grad():
+        faulty, right = module.Faulty.apply(x), module.Right.apply(x)
+    assert 1e-6 < (faulty - module.Faulty.apply(x)).abs().max() < 1e-3
+    assert torch.equal(right, module.Right.apply(x))
+
+
+@pytest.mark.parametrize("twin, view", [("Faulty", False), ("Right", True)])
+def test_the_identity_lies_in_its_inputs_memory_with_and_without_a_base(twin, view):
+    x, = INPUTS["returns_its_inputs_memory"]()
+    y = getattr(load("returns_its_inputs_memory"), twin).apply(x)
+    assert y.data_ptr() == x.data_ptr()
+    assert y._is_view() is view
+
+
+@pytest.mark.parametrize("twin, expected", [("Faulty", 3.0), ("Right", 2.0)])
+def test_two_views_of_one_gradient_are_added_to_twice(twin, expected):
+    inputs = INPUTS["returns_two_views"]()
+    for _ in range(2):
+        getattr(load("returns_two_views"), twin).apply(*inputs).backward(torch.ones(2, 3, dtype=torch.float64))
+    assert all(x.grad.eq(expected).all() for x in inputs)

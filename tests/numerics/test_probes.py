@@ -87,7 +87,7 @@ def test_the_border_of_a_domain_is_not_crossed():
     p = probe(seen(calls), x, domain=(0.0, 1.0))
     assert p.moved(0, only(100, *range(100))).all()
     assert p.moved(0, only(100, *range(100))).all()
-    assert all(0 <= c.min() and c.max() <= 1 for c in calls)
+    assert all(c.min() >= 0 and c.max() <= 1 for c in calls)
 
 
 def test_an_element_without_room_stays():

@@ -4,6 +4,7 @@ import pytest
 import torch
 from live import Oracles, check, codes, evidence, fixed, message, randn
 
+from gradverify.numerics.columns.tally import Outcome
 from gradverify.subject.failure import UserCodeError
 from oracles import handmade
 
@@ -59,10 +60,32 @@ def test_gradients_come_one_per_argument_or_one_per_differentiable_input(name):
     assert all(tally.counts[0] == tally.elements for tally in seen.hand_written.values())
 
 
-def test_a_gradient_of_several_outputs_is_not_asked_for():
-    result = check(lambda x: (x, x * 2), randn(3), oracles=Oracles(gradient=f"{HERE}:torch_gradient"))
-    run, = (run for run in result.rules if run.code == "GV107")
-    assert (run.status, result.verdict) == ("not_applicable", "pass")
+def polar(x, y):
+    return torch.hypot(x, y), torch.atan2(y, x)
+
+
+def polar_gradient(x, y, grad_radius, grad_angle):
+    r = torch.hypot(x, y)
+    return grad_radius * x / r - grad_angle * y / r**2, grad_radius * y / r + grad_angle * x / r**2
+
+
+def radius_only(x, y, grad_radius, grad_angle):
+    return polar_gradient(x, y, grad_radius, grad_angle * 0)
+
+
+@pytest.mark.parametrize(("name", "found"), [("polar_gradient", set()), ("radius_only", {"GV107"})])
+def test_a_gradient_of_several_outputs_gets_a_cotangent_for_each(name, found):
+    result = check(polar, randn(3), randn(3, seed=1), oracles=Oracles(gradient=f"oracles.test_gradient:{name}"))
+    assert codes(result) == found
+
+
+def cat_gradient(tensors, dim, grad_output):
+    return list(grad_output.split([x.shape[dim] for x in tensors], dim)), None
+
+
+def test_a_list_of_tensors_has_a_list_of_gradients():
+    seen = evidence(torch.cat, [randn(2, 1), randn(2, 3)], 1, oracles=Oracles(gradient="oracles.test_gradient:cat_gradient"))
+    assert {place: (pair.elements, pair.count(Outcome.PASS)) for place, pair in seen.hand_written.items()} == {0: (2, 2), 1: (6, 6)}
 
 
 def test_a_missing_oracle_is_the_specs_fault():

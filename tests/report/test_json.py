@@ -12,7 +12,7 @@ TOP = ["schema_version", "tool", "started_at", "duration_s", "argv", "exit_code"
 CHECK = ["id", "spec", "name", "function", "device", "dtype", "seed", "settings", "verdict", "expect", "ok", "reason", "inputs", "outputs", "calls",
          "seconds", "mode", "could_miss", "rules", "comparisons", "findings"]
 COMPARISON = ["rule", "input", "output", "elements", "mismatched", "kinks", "undecided", "non_finite", "max_abs_error", "max_rel_error", "resolution",
-              "groups", "worst"]
+              "groups", "row_groups", "worst"]
 WORST = ["output_index", "input_index", "analytic", "numeric", "bar", "tolerance", "abs_error", "rel_error", "outcome"]
 FINDING = ["code", "name", "severity", "message", "input", "output", "cause", "also", "hint", "file", "line"]
 SUMMARY = ["total", "pass", "fail", "undecided", "error", "skip", "not_run", "ok", "warnings"]

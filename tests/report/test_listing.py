@@ -21,6 +21,13 @@ def test_plain_lines_can_be_cut_and_searched():
     assert lines[2].split("\t") == ["a.yaml::made", "", "cpu", "from make.py:inputs"]
 
 
+def test_a_list_of_tensors_shows_the_size_of_each():
+    tensors = InputRecipe("tensors", tensors=(TensorRecipe((2, 3)), TensorRecipe(None, "values", [1.0])))
+    case = Case("a.yaml::cat", "cat", "cat", SpecPlace("a.yaml", 3), "torch:cat", (tensors,))
+    assert listing.cases_text([case], Look(80, boxes=False)).split("\t")[-1] == "tensors=[[2,3] [1]]\n"
+    assert json.loads(listing.cases_json([case]))[0]["inputs"] == [{"name": "tensors", "shapes": [[2, 3], [1]]}]
+
+
 @pytest.mark.parametrize("look", [Look(80), Look(80, ascii=True)])
 def test_a_table_has_headers_and_names_as_they_are(look):
     text = listing.cases_text(CASES, look)

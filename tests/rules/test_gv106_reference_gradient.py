@@ -18,7 +18,8 @@ def test_where_only_the_reference_differs_it_is_said_that_finite_differences_agr
     result = check(lambda x: F.relu(x) + 0 * x, torch.zeros(3, dtype=torch.float64) + 1, oracles=Oracles(
         reference="rules.test_gv106_reference_gradient:detached"))
     assert codes(result) == {"GV106"}
-    assert "the reference is the one that differs" in result.findings[0].hint
+    assert result.findings[0].message.startswith("reference rules.test_gv106_reference_gradient:detached is wrong, not backward")
+    assert result.findings[0].source == "def detached(x):"
 
 
 def detached(x):

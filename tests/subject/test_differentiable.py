@@ -89,8 +89,8 @@ def test_the_gradient_is_had_again_and_again_although_the_plain_way_is_refused(f
 
 
 @pytest.mark.parametrize(("function", "slope"), TRUTH, ids=lambda value: getattr(value, "__name__", ""))
-def test_such_functions_pass_their_check_without_a_finding(function, slope):
-    result = check(function, X)
+def test_the_gradients_of_such_functions_are_found_right(function, slope):
+    result = check(function, X, select=("GV1", "GV201"))
     assert (result.verdict, codes(result)) == ("pass", set())
     assert sum(each.elements for each in result.comparisons) == 9
 

@@ -38,3 +38,10 @@ def test_a_complex_change_is_seen_without_a_single_number():
     z.add_(1j)
     assert before.changed() == (0,)
     assert before.difference(0) is None
+
+
+def test_memory_that_was_given_back_holds_no_other_numbers():
+    x = torch.ones(3)
+    before = Snapshot([x])
+    x.untyped_storage().resize_(0)
+    assert before.changed() == ()

@@ -58,7 +58,7 @@ def test_a_written_index_or_statistic_is_put_back_and_then_cloned():
 
     live = subject(counts, randn(2), fixed(torch.zeros((), dtype=torch.int64)))
     evidence = Evidence(live)
-    assert evidence.forward.written == ("seen",)
+    assert [each.held.name for each in evidence.forward.written] == ["seen"]
     assert live.writes
     torch.testing.assert_close(evidence.outputs[0].detach(), live.inputs[0])
     assert live.arguments[1].value.item() == 0

@@ -12,7 +12,7 @@ import torch
 from gradverify.numerics.columns.bundle import Grouping
 from gradverify.numerics.columns.compressed import Plan
 from gradverify.numerics.columns.survey import Survey
-from gradverify.numerics.pattern import Pattern, column_groups, row_groups
+from gradverify.numerics.pattern import Pattern, column_groups, dense, row_groups
 from gradverify.numerics.point import Point
 from gradverify.numerics.probes import PointProbe
 from gradverify.numerics.rungs import Array, Index, Mask
@@ -32,12 +32,15 @@ Detect = Callable[[Point, Survey, int, bool], tuple[Pattern, ...]]
 
 @dataclass(frozen=True)
 class Arrangement:
-    """Plans of the tensors that have structure. `level` of a tensor: 0 as guessed, 1 by the complete code, 2 without groups.
+    """Plans of the tensors that have structure; the `patterns` of all, one per output tensor.
+
+    `level` of a tensor: 0 as guessed, 1 by the complete code, 2 without groups.
 
     `doubtful`: tensors whose groups were found wrong twice and that are too large to do without.
     """
 
     plans: tuple[Plan, ...] = ()
+    patterns: Mapping[int, tuple[Pattern, ...]] = field(default_factory=dict)
     level: Mapping[int, int] = field(default_factory=dict)
     doubtful: frozenset[int] = frozenset()
 
@@ -53,14 +56,18 @@ def arrange(point: Point, survey: Survey, detect: Detect, generator: torch.Gener
     weights = signed(len(point.columns), generator)
     level = dict(before.level) if before else {}
     kept = [] if before is None else [p for p in before.plans if p.tensor not in broken]
+    patterns = dict(before.patterns) if before else {}
     doubtful = set(before.doubtful if before else ())
     for tensor in range(len(point.buffers)) if before is None else sorted(broken):
         level[tensor] = level.get(tensor, -1) + 1
         if level[tensor] > 1 and not _affordable(point, tensor):
             doubtful.add(tensor)
-        plan = None if level[tensor] > 1 or not _eligible(point, tensor) else _plan(point, survey, detect, tensor, weights, level[tensor] > 0)
+        known = level[tensor] <= 1 and _eligible(point, tensor)
+        patterns[tensor] = detect(point, survey, tensor, level[tensor] > 0) if known else _dense(point, tensor)
+        plan = _plan(point, tensor, patterns[tensor], weights) if known else None
         kept.extend([plan] if plan else [])
-    return Arrangement(tuple(sorted(kept, key=lambda p: p.tensor)), level, frozenset(doubtful))
+        patterns[tensor] = patterns[tensor] if plan else _dense(point, tensor)  # more than what was seen is always sound
+    return Arrangement(tuple(sorted(kept, key=lambda p: p.tensor)), patterns, level, frozenset(doubtful))
 
 
 def signed(n: int, generator: torch.Generator) -> Array:
@@ -80,8 +87,13 @@ def _affordable(point: Point, tensor: int) -> bool:
     return 6 * len(point.columns.of(tensor)) + len(point.f0) <= AFFORDABLE
 
 
-def _plan(point: Point, survey: Survey, detect: Detect, tensor: int, weights: Array, exact: bool) -> Plan | None:
-    patterns = detect(point, survey, tensor, exact)
+def _dense(point: Point, tensor: int) -> tuple[Pattern, ...]:
+    x = point.buffers[tensor]
+    shape = (*x.shape, 2) if x.is_complex() else tuple(x.shape)
+    return tuple(dense(shape, part.stop - part.start) for part in point.parts)
+
+
+def _plan(point: Point, tensor: int, patterns: tuple[Pattern, ...], weights: Array) -> Plan | None:
     groups, rows = column_groups(patterns), tuple(row_groups(pattern) for pattern in patterns)
     columns = point.columns.of(tensor)
     if groups.count > SAVES * len(columns) and sum(r.count for r in rows) > SAVES * len(point.f0):

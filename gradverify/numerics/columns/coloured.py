@@ -159,12 +159,12 @@ class Coloured:
         for n in np.flatnonzero(cleared).tolist():
             if abs(before[n] - alone.a[n]) <= alone.bounds.take(np.array([n])).tolerance(alone.a[n : n + 1], alone.a[n : n + 1])[0]:
                 return None
-            judged = self._uncover(plan, output, judged, int(alone.column[n]), int(alone.out[n]))
+            judged = self._uncover(plan, output, judged, int(alone.column[n]), int(alone.out[n]), unconfirmed)
         return judged
 
     # ---- leaks
-    def _uncover(self, plan: Plan, output: int, judged: Judged, column: int, out: int) -> Judged:
-        """A backward that lets one output of a group into another's gradient: which one, and all its elements without it."""
+    def _uncover(self, plan: Plan, output: int, judged: Judged, column: int, out: int, open_: Mask) -> Judged:
+        """A backward that lets one output of a group into another's gradient: which one, and what is still open without it."""
         part, rows = self.run.point.parts[output], plan.rows[output]
         members = part.start + rows.members(int(rows.group[out - part.start]))
         leaking = source(self.run, output, members[members != out], self.compressed.weights, column)
@@ -173,7 +173,7 @@ class Coloured:
         self._count(plan, output, resolve(self.run, np.array([column]), np.array([leaking])))
         row, weights = self.run.point.row(leaking), self.compressed.weights
         row[plan.first : plan.first + plan.size][rows.owner(int(rows.group[out - part.start])) == leaking - part.start] = 0.0  # its own place
-        i = np.flatnonzero(np.isin(judged.out, members) & (judged.out != leaking) & (row[judged.column] != 0) & (judged.column != column))
+        i = np.flatnonzero(open_ & np.isin(judged.out, members) & (judged.out != leaking) & (row[judged.column] != 0))
         a = judged.a.copy()
         a[i] -= weights[leaking] * row[judged.column[i]] / weights[judged.out[i]]
         judged = replace(judged, a=a, verdict=judged.verdict.copy())

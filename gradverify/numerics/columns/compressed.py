@@ -89,6 +89,17 @@ class Compressed:
                 strays.append(Stray(tensor, pulled.output, pulled.group, lost, pulled.gradient[lost]))
         return values, strays
 
+    def of_columns(self, plan: Plan, columns: Index) -> Array:
+        """The analytic values [n, M] of some columns of one tensor, by a whole pass."""
+        values = np.zeros((len(columns), len(self.run.point.f0)))
+        for pulled in self._pass([plan]):
+            owner = pulled.owner[columns - plan.first]
+            own = np.flatnonzero(owner != NOBODY)
+            row = self.run.point.parts[pulled.output].start + owner[own]
+            values[own, row] = pulled.gradient[columns[own] - plan.first] / self._weight(pulled, row)
+            self.run.reach.add_entries(row, columns[own], values[own, row])
+        return values
+
     def _weight(self, pulled: Pulled, row: Index) -> Array | float:
         return self.weights[row] if len(pulled.members) > 1 else 1.0
 

@@ -7,7 +7,7 @@ than a tile, its rows are computed anew for each.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from gradverify.numerics.columns.chunk import Chunk, ChunkResult
 from gradverify.numerics.columns.coloured import Coloured, structural_zeros
 from gradverify.numerics.columns.opinions import second_opinions
 from gradverify.numerics.columns.run import AliasSums, Reach, Run
-from gradverify.numerics.columns.survey import linear_tensors, survey
+from gradverify.numerics.columns.survey import Survey, linear_tensors, survey
 from gradverify.numerics.columns.tally import Pair, Tally
 from gradverify.numerics.point import Function, Point, columns_of
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask
@@ -28,8 +28,61 @@ CHUNK_BYTES = 16 * len(QUICK) + 24  # an element: both sides of the quick rungs,
 
 
 @dataclass(frozen=True)
+class Prepared:
+    """A function at its point, with what was measured before anything is compared. `linear`: the tensors in which f is linear."""
+
+    point: Point
+    survey: Survey
+    linear: frozenset[int]
+    arrangement: Arrangement
+    atol: float
+    rtol: float | None
+    generator: torch.Generator
+
+    def run(self) -> Run:
+        """A fresh start: nothing learnt yet of how far the outputs go."""
+        return Run(self.point, self.survey, self.atol, self.rtol, Reach(self.point), self.generator, self.linear)
+
+    def again(self, broken: frozenset[int]) -> Prepared:
+        """With other groups for these tensors."""
+        detect = detected(self.generator)
+        return replace(self, arrangement=arrange(self.point, self.survey, detect, self.generator, self.arrangement, broken))
+
+
+def prepare(
+    function: Function, *, atol: float = 0.0, rtol: float | None = None, domains: Sequence[tuple[float, float] | None] | None = None,
+    symmetric: Sequence[bool] | None = None, generator: torch.Generator | None = None, grouped: bool = True,
+) -> Prepared | None:
+    """Noise, structure and linearity; None where there is no input. `rtol` None: 1e-6, and 1e-3 where inputs or outputs are float32 or
+    the output bits show float32 inside. `domains`, `symmetric`: one entry per input. Raises what the function raises at its own inputs.
+    """
+    n = len(function.inputs)
+    if not n:
+        return None
+    columns = columns_of(function.inputs, domains or [None] * n, symmetric or [False] * n)
+    generator = generator or torch.Generator().manual_seed(0)
+    with np.errstate(all="ignore"):
+        point = Point(function, columns)
+        surveyed = survey(point, generator)
+        arrangement = arrange(point, surveyed, detected(generator), generator) if grouped else Arrangement()
+        linear = linear_tensors(point, surveyed, generator)
+    return Prepared(point, surveyed, linear, arrangement, atol, rtol, generator)
+
+
+def compare_entries(prepared: Prepared, keep: int, limit: int = LIMIT) -> tuple[list[Pair], Arrangement]:
+    """A pair per (input, output), every element judged; and the arrangement that held. `keep`: how many of the worst a pair keeps."""
+    with np.errstate(all="ignore"):
+        while True:
+            pairs, broken = _Comparison(prepared.run(), keep, limit, prepared.arrangement).pairs()
+            broken -= prepared.arrangement.doubtful
+            if not broken:
+                return pairs, prepared.arrangement
+            prepared = prepared.again(broken)
+
+
+@dataclass(frozen=True)
 class Entries:
-    """A dense comparison: a `Pair` per (input, output), forward calls (`noise` of them before any column), backward calls, columns."""
+    """A comparison: a `Pair` per (input, output), forward calls (`noise` of them before any column), backward calls, columns."""
 
     pairs: tuple[Pair, ...]
     forward: int
@@ -53,28 +106,16 @@ def check_entries(
     symmetric: Sequence[bool] | None = None, generator: torch.Generator | None = None, keep: int = 10, limit: int = LIMIT,
     grouped: bool = True,
 ) -> Entries:
-    """Compares the VJP's Jacobian with finite differences, element by element (method.md sections 1, 2 and 6).
+    """Compares the VJP's Jacobian with finite differences, element by element (method.md sections 1, 2, 3 and 6); see `prepare`.
 
-    `rtol` None: 1e-6, and 1e-3 where inputs or outputs are float32 or the output bits show float32 inside. `domains`, `symmetric`: one
-    entry per input. `keep`: how many of the worst elements a pair keeps. `limit`: bytes. Raises what the function raises at its own inputs.
+    `keep`: how many of the worst elements a pair keeps. `limit`: bytes. Without `grouped` every column is moved by itself.
     """
-    n = len(function.inputs)
-    columns = columns_of(function.inputs, domains or [None] * n, symmetric or [False] * n) if n else None
-    if columns is None:
+    prepared = prepare(function, atol=atol, rtol=rtol, domains=domains, symmetric=symmetric, generator=generator, grouped=grouped)
+    if prepared is None:
         return Entries((), 0, 0, 0, 0)
-    generator = generator or torch.Generator().manual_seed(0)
-    with np.errstate(all="ignore"):
-        point = Point(function, columns)
-        surveyed = survey(point, generator)
-        arrangement = arrange(point, surveyed, detected(generator), generator) if grouped else Arrangement()
-        linear = linear_tensors(point, surveyed, generator)
-        while True:
-            run = Run(point, surveyed, atol, rtol, Reach(point), generator, linear)
-            pairs, broken = _Comparison(run, keep, limit, arrangement).pairs()
-            if not broken - arrangement.doubtful:
-                break
-            arrangement = arrange(point, surveyed, detected(generator), generator, arrangement, broken - arrangement.doubtful)
-    return Entries(tuple(pairs), point.forward, surveyed.forward, point.backward, len(columns), arrangement)
+    pairs, arrangement = compare_entries(prepared, keep, limit)
+    point = prepared.point
+    return Entries(tuple(pairs), point.forward, prepared.survey.forward, point.backward, len(point.columns), arrangement)
 
 
 class _Comparison:
@@ -96,7 +137,14 @@ class _Comparison:
         for plan in self.arrangement.plans:
             structural_zeros(self.run, plan, tallies)
         pairs = [tally.result(self._unit(tally.output), bool(low[self.point.parts[tally.output]].any())) for tally in tallies.values()]
-        return pairs, frozenset(broken)
+        return [self._grouped(pair) for pair in pairs], frozenset(broken)
+
+    def _grouped(self, pair: Pair) -> Pair:
+        plan = next((plan for plan in self.arrangement.plans if plan.tensor == pair.input), None)
+        part = self.point.parts[pair.output]
+        alone = len(self.point.columns.of(pair.input)), part.stop - part.start
+        groups, row_groups = (plan.grouping.groups.count, plan.rows[pair.output].count) if plan else alone
+        return replace(pair, groups=groups, row_groups=row_groups)
 
     def _unit(self, output: int) -> float:
         return float(self.point.unit[self.point.parts[output]].max(initial=0.0))

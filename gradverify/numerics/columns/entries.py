@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -31,11 +31,16 @@ class Entries:
     complete: bool = False
     ratio: tuple[float, float] = (-np.inf, np.inf)
 
+    def take(self, i: Index) -> Entries:
+        return replace(self, output=self.output[i], input=self.input[i], analytic=self.analytic[i], numeric=self.numeric[i], bar=self.bar[i],
+                       outcome=self.outcome[i])
+
 
 @dataclass
 class Collector:
-    """Takes the elements of one pair as they come; `wrong` is the outcome code of a mismatch."""
+    """Takes the elements of one pair as they come; `right` and `wrong` are the outcome codes of a pass and of a mismatch."""
 
+    right: int
     wrong: int
     low: float = -np.inf
     high: float = np.inf
@@ -44,15 +49,16 @@ class Collector:
     parts: list[Entries] = field(default_factory=list)
 
     def add(self, seen: Entries) -> None:
-        """Whole chunks: of what no longer fits only the ratio is kept."""
+        """Whole chunks, without the right zeros: of what no longer fits only the ratio is kept."""
         off = seen.outcome == self.wrong
         if off.any():
             low, high = ratios(seen.analytic[off], seen.numeric[off], seen.bar[off])
             self.low, self.high = max(self.low, float(low.max())), min(self.high, float(high.min()))
-        self.dropped = self.dropped or self.kept + len(seen.output) > KEPT
+        told = np.flatnonzero((seen.outcome != self.right) | (seen.analytic != 0) | (seen.numeric != 0))
+        self.dropped = self.dropped or self.kept + len(told) > KEPT
         if not self.dropped:
-            self.parts.append(seen)
-            self.kept += len(seen.output)
+            self.parts.append(seen.take(told))
+            self.kept += len(told)
 
     def entries(self, everything: bool) -> Entries | None:
         """`everything`: all elements of the pair were compared, the zeros of both sides among them. None where nothing was added."""

@@ -6,6 +6,7 @@ import heapq
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Literal
 
 import numpy as np
 
@@ -127,6 +128,8 @@ class Pair:
     (≤ 1: nothing here could have failed). limits: what keeps elements undecided, and how many. ratios: of a small pair, error ÷ tolerance.
     quick: elements settled by the quick rungs. unit: the unit roundoff the forward was seen to compute in; backward_unit: of a pair with
     mismatches, the relative noise or the unit roundoff of its backward, where that is coarser than the forward's (0: not seen).
+    groups, row_groups: how many groups of columns were moved, and of outputs pulled back (columns and outputs, where nothing was grouped).
+    lines: "columns", "rows" or "blocks" where those were compared, and are counted, instead of elements; `worst` are elements all the same.
     entries: the elements themselves, unless they are too many to keep.
     """
 
@@ -146,6 +149,9 @@ class Pair:
     unit: float = 0.0
     low_precision: bool = False
     backward_unit: float = 0.0
+    groups: int = 0
+    row_groups: int = 0
+    lines: Literal["", "columns", "rows", "blocks"] = ""
     ratios: Array | None = field(default=None, compare=False)
     entries: Entries | None = field(default=None, compare=False, repr=False)
 
@@ -178,7 +184,7 @@ class Tally:
         self._ratios = np.zeros(shape) if shape[0] <= MAP_ROWS and shape[1] <= MAP_COLUMNS else None
         self._bits = Bits()
         self._limits: Counter[Limit] = Counter()
-        self._entries, self._all = Collector(Outcome.MISMATCH), shape[0] * shape[1]
+        self._entries, self._all, self._doubted = Collector(Outcome.PASS, Outcome.MISMATCH), shape[0] * shape[1], False
 
     def add_zeros(self, a: Array, resolution: Array, masked: Mask) -> None:
         """Elements that f does not depend on, as far as the quick rungs tell, and whose analytic value is zero or dust."""
@@ -202,6 +208,7 @@ class Tally:
         self.counts[Outcome.PASS] -= count
         self.counts[Outcome.UNDECIDED] += count
         self._limits[Limit.STRUCTURE] += count
+        self._doubted = True
 
     def add(self, seen: Compared, quick: int = 0) -> None:
         """Elements of this pair, `quick` of them settled by the quick rungs."""
@@ -243,7 +250,7 @@ class Tally:
         return Pair(
             self.input, self.output, self.elements, tuple(self.counts.tolist()), self.masked, self.quick, self.resolution, self.max_abs,
             self.max_rel, self.deviation, self.largest, tuple(self.worst), tuple(self._limits.most_common()), unit, low_precision, backward_unit,
-            self._ratios, self._entries.entries(self.elements == self._all))
+            ratios=self._ratios, entries=self._entries.entries(self.elements == self._all and not self._doubted))
 
 
 def _largest(a: Array) -> float:

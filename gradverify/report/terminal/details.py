@@ -55,17 +55,22 @@ def _value(value: Json) -> str:
 
 
 def _comparison(comparison: Comparison, look: Look) -> str:
-    pair = f"{one_line(comparison.input)} {look.glyphs.arrow} {output(comparison.output)}" if comparison.input else output(comparison.output)
+    y = output(comparison.output, comparison.output_name)
+    pair = f"{one_line(comparison.input)} {look.glyphs.arrow} {y}" if comparison.input else y
     counts = {"wrong": comparison.mismatched, "at a kink": comparison.kinks, "undecided": comparison.undecided,
               "non-finite": comparison.non_finite}
-    parts = [counted(comparison.elements, "element"), *(f"{count} {what}" for what, count in counts.items() if count),
-             f"largest error {error(comparison.max_abs_error)} absolute, {error(comparison.max_rel_error)} relative"]
+    parts = [counted(comparison.elements, (comparison.lines or "elements")[:-1]), *(f"{count} {what}" for what, count in counts.items() if count)]
+    if comparison.worst or not comparison.lines:        # of lines that all pass no element was looked at
+        parts.append(f"largest error {error(comparison.max_abs_error)} absolute, {error(comparison.max_rel_error)} relative")
     parts += [f"sees errors above {bar(comparison.resolution)}"] if comparison.resolution else []
     nearest = comparison.worst[0] if comparison.worst else None
     if nearest and nearest.outcome == "pass":
         parts.append(f"the nearest at {ratio(nearest.abs_error, nearest.tolerance)} of its tolerance")
+    if comparison.row_groups and not comparison.groups:
+        parts.append(counted(comparison.row_groups, "row group"))
     if comparison.groups:
-        parts.append(counted(comparison.groups, "group"))
+        rows = f" and {counted(comparison.row_groups, 'row group')}" if comparison.row_groups else ""
+        parts.append(f"{counted(comparison.groups, 'column group')}{rows}")
     return f"{comparison.rule} {pair}: {', '.join(parts)}"
 
 

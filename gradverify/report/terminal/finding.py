@@ -43,7 +43,7 @@ def _heading(found: Finding) -> Text:
 
 
 def _pair(found: Finding) -> str:
-    parts = [output(found.output)] if found.output is not None else []
+    parts = [output(found.output, found.output_name)] if found.output is not None else []
     parts += [one_line(found.input)] if found.input else []
     return f"  {' / '.join(parts)}" if parts else ""
 

@@ -59,11 +59,18 @@ def _body(check: CaseResult, look: Look, columns: Columns) -> Text:
     shown = judged_comparisons(check)
     elements = sum(comparison.elements for comparison in shown)
     calls = check.calls.forward + check.calls.backward
-    noun, times = "element " if elements == 1 else "elements", "call " if calls == 1 else "calls"
+    noun, times = _noun(shown, elements).ljust(len("elements")), "call " if calls == 1 else "calls"
     text = f"{elements:>{columns.name + GAP + COUNT}} {noun}  {_phrase(check, shown, columns.phrase):<{columns.phrase}}"
     text += f"  {calls:>5} {times}" if columns.calls else ""
     text += f"  {seconds(check.seconds):>7}" if columns.seconds else ""
     return Text(text + _beside(check, look, columns))
+
+
+def _noun(shown: tuple[Comparison, ...], count: int) -> str:
+    """Elements, or the lines of a Jacobian that were compared instead."""
+    nouns = {comparison.lines or "elements" for comparison in shown}
+    noun = nouns.pop() if len(nouns) == 1 else "elements"
+    return noun[:-1] if count == 1 else noun
 
 
 def judged_comparisons(check: CaseResult) -> tuple[Comparison, ...]:

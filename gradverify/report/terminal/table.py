@@ -55,7 +55,7 @@ def table(comparison: Comparison, look: Look) -> Iterator[RenderableType]:
     headers = _headers(comparison, any(_shows_bar(entry, comparison) for entry in shown), look)
     layout = _layout(headers, rows, look.columns - (FRAME if look.boxes else 0))
     yield _grid(headers, rows, layout, look)
-    more = _alike(comparison, shown) - len(shown)
+    more = 0 if comparison.lines else _alike(comparison, shown) - len(shown)
     if more > 0:
         yield Text(f"{look.glyphs.dots} and {more} more of {comparison.elements}", style="dim")
 
@@ -72,7 +72,7 @@ def _headers(comparison: Comparison, bars: bool, look: Look) -> tuple[str, ...]:
 def _cells(entry: Entry, comparison: Comparison, look: Look) -> tuple[str, ...]:
     analytic, numeric = numbers.pair(entry.analytic, entry.numeric)
     uncertain = f" {look.glyphs.plus_minus}{numbers.bar(entry.bar)}" if _shows_bar(entry, comparison) else ""
-    names = () if comparison.output is None else (output_element(entry, comparison.output),)
+    names = () if comparison.output is None else (output_element(entry, comparison.output, comparison.output_name),)
     return (*names, input_element(entry, comparison.input), analytic, numeric + uncertain, numbers.error(entry.abs_error),
             numbers.error(entry.rel_error), _verdict(entry))
 

@@ -1,0 +1,246 @@
+"""Columns: the Jacobian against a few random cotangents, exact on every input element (method.md section 3).
+
+(Jᵀw)_i from one backward a cotangent, against Σ_j w_j ∂f_j/∂x_i from groups of columns that share no output: six forward calls a group. The
+cotangents cover one output tensor at a time: jointly, the tensor of the largest values would set the norm that all others are judged by.
+Memory is O(N + M): K numbers a column and rung, and what is known of each output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+from gradverify.numerics.columns.survey import Survey
+from gradverify.numerics.pattern import NOBODY, Pattern, column_groups
+from gradverify.numerics.point import Point
+from gradverify.numerics.reduction import gather, held, moves, paired, pull_back, signed
+from gradverify.numerics.rungs import Array, Index, Mask, Z, nonzero, step
+from gradverify.numerics.screen import (
+    COARSER,
+    Judged,
+    Known,
+    Reading,
+    Screen,
+    Screened,
+    Stage,
+    Strays,
+    judged,
+    linear_reading,
+    passes,
+    plan,
+    reachable,
+    reading,
+    reduced,
+    sharpness,
+)
+
+PROBES = 2  # cotangents: what hides from one by chance does not hide from both
+LINEAR = COARSER[0][:1]  # the one wide rung of a linear function
+ALIVE = 3 * Z  # standard deviations of noise: an entry that moves its output
+
+
+def check_columns(
+    point: Point, survey: Survey, patterns: Sequence[Sequence[Pattern]], generator: torch.Generator, *, linear: Sequence[bool] | None = None,
+    relative: float | None = None, probes: int = PROBES, only: Sequence[int] | None = None,
+) -> Screen:
+    """Screens every column of every (input, output) pair. `patterns`: by input tensor, then output tensor; `only` these inputs.
+
+    6·column groups forward calls (2 where `linear` says that f is linear in the input), `probes` backward calls an output tensor; more
+    only for groups with columns that the first rungs left open. Raises what the backward raises.
+    """
+    before, known = (point.forward, point.backward), Known(point, survey, relative)
+    with np.errstate(all="ignore"):
+        weights = [[held(point, o, signed(p.stop - p.start, generator)) for o, p in enumerate(point.parts)] for _ in range(probes)]
+        gradients = [[pull_back(point, o, w) for o, w in enumerate(probe)] for probe in weights]
+        w = np.array([np.concatenate([*probe, np.zeros(0)]) for probe in weights])
+        pairs: list[Screened] = []
+        for t in range(len(point.buffers)) if only is None else only:
+            per_column = gather(point, t)
+            own = np.array([[per_column(g[t]) for g in probe] for probe in gradients])
+            pairs += _Tensor(known, t, paired(point, t, patterns[t]), w, own, bool(linear and linear[t]), generator).screened()
+    return Screen(tuple(pairs), point.forward - before[0], point.backward - before[1])
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Members [m] (columns within the tensor), the outputs [e] that they own, whose each is (place in members, [e]), and all others [M].
+
+    `parts`: the ranges of e that lie in each output tensor. `w`: the cotangents there [K, e]. Where members own all outputs, the usual
+    case and the largest, nothing is copied: `outputs` is then a slice.
+    """
+
+    number: int
+    members: Index
+    outputs: Index | slice
+    place: Index
+    unowned: Mask | None
+    parts: tuple[slice, ...]
+    w: Array
+
+
+class _Tensor:
+    """The columns of one input tensor, moved group by group. Derivatives are along t, in units of each column's own move."""
+
+    def __init__(self, known: Known, tensor: int, patterns: Sequence[Pattern], w: Array, analytic: Array, linear: bool,
+                 generator: torch.Generator) -> None:
+        self.known, self.point, self.tensor, self.w = known, known.point, tensor, w
+        self.columns = self.point.columns.of(tensor)
+        self.still, self.noise = known.still, known.noise
+        n, m, outputs = len(self.columns), len(self.point.f0), len(self.point.parts)
+        self.move = moves(self.point, self.columns, signed(n, generator))
+        self.analytic = np.where(self.move == 0, 0.0, analytic * self.move)
+        self.groups = column_groups(patterns)
+        self.place, self.size = gather(self.point, tensor).place, patterns[0].size
+        self.colour = np.asarray(self.groups.colour()[self.place])
+        self.missing = np.isnan(self.point.f0)
+        self.reach, self.alive, self.unknown = np.zeros(m), np.zeros(m, bool), np.zeros((outputs, n), bool)
+        self.square, self.variance = np.zeros((outputs, n)), np.zeros((len(w), outputs, n))
+        self.strays = [Strays() for _ in self.point.parts]
+        self.plan = plan(known, tensor).assuming(LINEAR) if linear else plan(known, tensor)
+
+    def screened(self) -> list[Screened]:
+        """One pair an output tensor. Floors take a pass over the groups: they are asked for where a column needs one."""
+        n, probes, start, outputs = len(self.columns), len(self.w), self.plan.start, range(len(self.point.parts))
+        samples = self._samples(np.arange(n), start, first=True)
+        first = [self._read(o, own.reshape(2, len(start), -1), start, np.arange(probes * n)) for o, own in enumerate(samples)]
+        without = [self.known.allowed_in(self.tensor, o, self._norm(o), np.zeros(probes * n)) for o in outputs]
+        clear = [passes(self.analytic[:, o].ravel(), first[o], without[o]).reshape(probes, n).all(0) for o in outputs]
+        floor = self._floors(np.flatnonzero(~np.all(clear, 0))) if outputs else np.zeros((0, n))
+        return [self._pair(o, first[o], np.tile(floor[o], probes), n) for o in outputs]
+
+    def _norm(self, o: int) -> Array:
+        """Of each column, once a probe [probes · n]."""
+        return np.tile(np.maximum(np.sqrt(self.square[o]), np.abs(self.analytic[:, o]).max(0)), len(self.w))
+
+    def _pair(self, o: int, first: Reading, floor: Array, n: int) -> Screened:
+        a, probes = self.analytic[:, o].ravel(), len(self.w)
+        allowed = self.known.allowed_in(self.tensor, o, self._norm(o), floor)
+        result = judged(a, first, allowed, self.plan, lambda i, rungs: self._again(o, i, rungs))
+        left_out = self.move == 0
+        bad = ~result.passed.reshape(probes, n).all(0) | self.unknown[o] | self.known.asleep(self.tensor, o)
+        seen = Judged(result.passed & ~np.tile(left_out, probes), allowed, result.bar)
+        sharp = sharpness(seen, floor, np.tile(nonzero(np.abs(self.move)), probes))
+        return Screened(self.tensor, o, n - int(left_out.sum()), self.columns[bad & ~left_out], self.strays[o].pairs(), self.strays[o].count,
+                        self.columns[left_out], *sharp)
+
+    # ---- samples
+    def _again(self, o: int, i: Index, rungs: Stage) -> Reading:
+        """Elements i of [probes, n] on other rungs."""
+        samples = self._samples(np.unique(i % len(self.columns)), rungs)
+        return self._read(o, samples[o].reshape(2, len(rungs), -1)[:, :, i], rungs, i)
+
+    def _samples(self, columns: Index, rungs: Stage, first: bool = False) -> Array:
+        """Reduced changes [outputs, up and down, rungs, probes, n] with these columns moved, in groups; NaN elsewhere."""
+        samples = np.full((len(self.point.parts), 2, len(rungs), len(self.w), len(self.columns)), np.nan)
+        for group in self._groups(columns[(self.move[columns] != 0) & self._reaches(columns, rungs)]):
+            self._take(group, rungs, samples, first)
+        return samples
+
+    def _reaches(self, columns: Index, rungs: Stage) -> Mask:
+        """Columns that may take these rungs: not too far above their scale, and inside the domain."""
+        c, own = self.point.columns, self.columns[columns]
+        reach = np.abs(self.move[columns]) * step(1.0, rungs[0])
+        inside = (c.x[own] - reach >= c.low[own]) & (c.x[own] + reach <= c.high[own])
+        return reachable(c.scale[own], c.size[own], rungs) & inside
+
+    def _read(self, o: int, samples: Array, rungs: Stage, i: Index) -> Reading:
+        """Derivatives of elements i of [probes · n] from their samples [up and down, rungs, len(i)]."""
+        h, sigma = np.array([step(1.0, k) for k in rungs]), np.sqrt(self.variance[:, o].ravel()[i])
+        s = reduced(samples[0], samples[1], h, sigma, self.known.part_unit(o), self.known.rounds_x())
+        return linear_reading(s) if rungs == LINEAR else reading(s)
+
+    def _groups(self, columns: Index) -> Iterator[_Group]:
+        """The groups that these columns lie in, with no other members."""
+        ordered = columns[np.argsort(self.colour[columns], kind="stable")]
+        numbers, first = np.unique(self.colour[ordered], return_index=True)
+        for number, members in zip(numbers, np.split(ordered, first[1:]), strict=False):
+            yield self._group(int(number), members)
+
+    def _group(self, number: int, members: Index) -> _Group:
+        owner = self.groups.owner(number)
+        position = np.full(self.size + 1, NOBODY)  # the last one answers for NOBODY
+        position[self.place[members]] = np.arange(len(members))
+        place = position[owner]
+        if (place >= 0).all():
+            return _Group(number, members, slice(None), place, None, tuple(self.point.parts), self.w)
+        outputs = np.flatnonzero(place >= 0)
+        ends = np.searchsorted(outputs, [p.start for p in self.point.parts] + [len(self.point.f0)]).tolist()
+        parts = tuple(slice(a, b) for a, b in pairwise(ends))
+        return _Group(number, members, outputs, place[outputs], owner < 0, parts, self.w[:, outputs])
+
+    def _take(self, group: _Group, rungs: Stage, samples: Array, first: bool) -> None:
+        """The samples of one group, 2 calls a rung."""
+        if first:
+            self._sums(group, self.noise**2, self.variance)
+        stray = np.zeros(0 if group.unowned is None else len(self.point.f0), bool)
+        for r, k in enumerate(rungs):
+            for side, sign in enumerate((1.0, -1.0)):
+                taken = self._moved(group, sign * step(1.0, k))
+                if taken is None:
+                    continue
+                change, stretch = taken
+                samples[:, side, r, :, group.members] = self._reduced(group, change[group.outputs]) * stretch[:, None, None]
+                if first and group.unowned is not None:
+                    stray |= self._leaves(group.unowned, change)
+                if first and (r, side) == (0, 0):
+                    self._learn(group, change, step(1.0, k))
+        self._add_strays(group.number, np.flatnonzero(stray))
+
+    def _reduced(self, group: _Group, change: Array) -> Array:
+        """Σ w·change of what each member owns [m, outputs, K]."""
+        total = np.empty((len(group.members), len(group.parts), len(self.w)))
+        for o, own in enumerate(group.parts):
+            for probe, w in enumerate(group.w):
+                total[:, o, probe] = np.bincount(group.place[own], w[own] * change[own], len(group.members))
+        return total
+
+    def _moved(self, group: _Group, t: float) -> tuple[Array, Array] | None:
+        """Changes [M] of all outputs, and the factor [m] that brings each member's change from the realised step to the nominal one."""
+        columns, move, c = self.columns[group.members], t * self.move[group.members], self.point.columns
+        to = c.cast(c.x[columns] + move, columns)
+        realised = to - c.x[columns]
+        if not realised.any():
+            return None
+        return self.known.changes(self.point.moved_all(columns, to)), np.where(realised != 0, move / realised, np.nan)
+
+    def _sums(self, group: _Group, squares: Array, into: Array) -> None:
+        """Adds Σ w²·squares of what each member owns to `into` [probes, outputs, n]."""
+        for o, own in enumerate(group.parts):
+            for probe, w in enumerate(group.w):
+                total = np.bincount(group.place[own], w[own] ** 2 * squares[group.outputs][own], len(group.members))
+                into[probe, o, group.members] += total
+
+    # ---- what a first pass learns
+    def _learn(self, group: _Group, change: Array, h: float) -> None:
+        """Norms of columns, reaches of outputs, and columns whose outputs have no value at x."""
+        size = np.abs(change[group.outputs]) / h
+        self.reach[group.outputs] = np.fmax(self.reach[group.outputs], size)
+        self.alive[group.outputs] |= size * h > ALIVE * self.noise[group.outputs]
+        for o, own in enumerate(group.parts):
+            self.square[o, group.members] = np.bincount(group.place[own], (group.w[0][own] * size[own]) ** 2, len(group.members))
+            if self.missing.any():
+                missing = np.bincount(group.place[own], self.missing[group.outputs][own], len(group.members))
+                self.unknown[o, group.members] = missing > 0
+
+    def _leaves(self, unowned: Mask, change: Array) -> Mask:
+        """Outputs [M] that nobody owns and that moved all the same; none where f has no value at all."""
+        moved = unowned & ~(np.abs(change) <= self.still) & ~self.missing
+        return np.asarray(moved & ~np.isnan(change).all())
+
+    def _add_strays(self, group: int, found: Index) -> None:
+        for part, strays in zip(self.point.parts, self.strays, strict=True):
+            inside = found[(found >= part.start) & (found < part.stop)]
+            if inside.size:
+                strays.add(group, inside)
+
+    def _floors(self, columns: Index) -> Array:
+        """The floor [outputs, n] of these columns, from Σ (w·c·unit)² of the outputs that each owns; 0 elsewhere."""
+        squares = self.known.floors(self.reach, self.alive) ** 2
+        total = np.zeros((len(self.w), len(self.point.parts), len(self.columns)))
+        for group in self._groups(columns):
+            self._sums(group, squares, total)
+        return np.asarray(np.sqrt(total.max(0)) * np.abs(self.move) / self.point.columns.size[self.columns])

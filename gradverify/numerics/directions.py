@@ -1,0 +1,201 @@
+"""Rows: the Jacobian against a few random directions, exact on every output element (method.md section 3).
+
+(Jv)_j by finite differences along a dense direction, six forward calls each, against Σ_i a_ji v_i from groups of outputs that share no input:
+one backward a group. Each input tensor has its own directions, so that a pair is judged alone. Memory is O(N + M).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gradverify.numerics.columns.survey import Survey
+from gradverify.numerics.compare import RESOLVED
+from gradverify.numerics.flat import numbers, rms
+from gradverify.numerics.lines import rung
+from gradverify.numerics.pattern import Pattern, RowGroups, row_groups
+from gradverify.numerics.point import DirectionLine, Point
+from gradverify.numerics.reduction import gather, gaussian, held, moves, paired, pull_back, signed
+from gradverify.numerics.rungs import Array, Index, Mask, step
+from gradverify.numerics.samples import Samples
+from gradverify.numerics.screen import Judged, Known, Reading, Screen, Screened, Stage, Strays, judged, plan, reachable, reading, sharpness
+
+PROBES = 2  # directions: what hides from one by chance does not hide from both
+SQRT3 = 3.0**0.5  # a rounding error is uniform: its standard deviation is its largest value over this
+
+
+@dataclass(frozen=True)
+class Directions:
+    """Dense directions [K, n] of one input tensor in its columns [n]; 0 where a column cannot move."""
+
+    point: Point
+    columns: Index
+    moves: Array
+
+    def samples(self, k: int, rungs: Stage) -> tuple[Array, Array, Array]:
+        """f above and below x [rungs, M] and steps [rungs, 2] along direction k: two calls a rung."""
+        count = len(rungs)
+        up, down, steps = np.full((count, len(self.point.f0)), np.nan), np.full((count, len(self.point.f0)), np.nan), np.ones((count, 2))
+        moving = np.flatnonzero(self.moves[k])
+        typical = np.full(1, rms(self.point.columns.scale[self.columns]))
+        if not reachable(typical, typical, rungs).all():
+            return up, down, steps
+        line = DirectionLine(self.point, self.columns[moving], self.moves[k][moving])
+        for r, number in enumerate(rungs):
+            taken = rung(line, number) if moving.size else None
+            steps[r] = step(1.0, number)
+            if taken is not None:
+                up[r], down[r], steps[r] = taken.up, taken.down, (taken.step_up, taken.step_down)
+        return up, down, steps
+
+
+def directions(point: Point, tensor: int, probes: int, generator: torch.Generator) -> Directions:
+    """Gaussian × scale; inside the domain, zero on inputs that are not finite."""
+    columns = point.columns.of(tensor)
+    return Directions(point, columns, np.array([moves(point, columns, gaussian(len(columns), generator)) for _ in range(probes)]))
+
+
+def check_rows(
+    point: Point, survey: Survey, patterns: Sequence[Sequence[Pattern]], generator: torch.Generator, *, relative: float | None = None,
+    probes: int = PROBES, only: Sequence[int] | None = None,
+) -> Screen:
+    """Screens every output of every (input, output) pair. `patterns`: by input tensor, then output tensor; `only` these inputs.
+
+    One backward a row group (inputs with the same groups share it), 6·`probes` forward calls an input tensor; more only along directions
+    that the first rungs left open. Raises what the backward raises.
+    """
+    before, known = (point.forward, point.backward), Known(point, survey, relative)
+    tensors = list(range(len(point.buffers))) if only is None else list(only)
+    with np.errstate(all="ignore"):
+        along = [directions(point, t, probes, generator) for t in tensors]
+        shapes = [paired(point, t, patterns[t]) for t in tensors]
+        rows = [[Rows(point, t, part, d.moves) for part in point.parts] for t, d in zip(tensors, along, strict=True)]
+        each = range(len(tensors))
+        for o, part in enumerate(point.parts):
+            w = held(point, o, signed(part.stop - part.start, generator))
+            grouped = [row_groups(shape[o]) for shape in shapes]
+            for groups, sharing in _shared(grouped):
+                _pull_groups(point, o, w, groups, [(grouped[n], rows[n][o]) for n in sharing])
+        pairs = [pair for n in each for pair in _screened(known, tensors[n], along[n], rows[n], shapes[n])]
+    return Screen(tuple(pairs), point.forward - before[0], point.backward - before[1])
+
+
+class Rows:
+    """What the backwards tell of the outputs [m] of one pair: (Jv) [K, m] and the norm of each row in units of the scales."""
+
+    def __init__(self, point: Point, tensor: int, part: slice, move: Array) -> None:
+        m = part.stop - part.start
+        self.tensor, self.gather, self.strays = tensor, gather(point, tensor), Strays()
+        self.value, self.square = np.zeros((len(move), m)), np.zeros(m)
+        self._move, self._moves = move, (move != 0).any(0)
+        self._scale = point.columns.scale[self.gather.columns]
+        self._finite = bool(np.isfinite(point.f0).all() and np.isfinite(point.x).all())
+
+    def add(self, group: int, members: Index, owner: Index, gradient: Tensor, w: Array) -> None:
+        """One backward with weights w [m]; `owner` [coordinates]: the output, of the group's members, that depends on each."""
+        self._find_strays(group, owner, gradient)
+        of = owner[self.gather.place]
+        if len(members) == 1:  # of a dense function all groups are: without sorting by row
+            entry = np.where((of >= 0) & self._moves, self.gather(gradient) / w[members[0]], 0.0)
+            self.value[:, members[0]] += self._move @ entry
+            self.square[members[0]] += np.sum((entry * self._scale) ** 2)
+            return
+        own = np.flatnonzero((of >= 0) & self._moves)
+        rows, entry = of[own], self.gather(gradient)[own] / w[of[own]]
+        for k, move in enumerate(self._move):
+            self.value[k] += np.bincount(rows, entry * move[own], len(w))
+        self.square += np.bincount(rows, (entry * self._scale[own]) ** 2, len(w))
+
+    def _find_strays(self, group: int, owner: Index, gradient: Tensor) -> None:
+        """What no output of the group owns must be exactly 0; a NaN is no stray where f is not finite itself."""
+        unowned = owner < 0
+        if unowned.any():
+            flat = numbers(gradient)
+            found = unowned & (flat != 0) & (np.isfinite(flat) | self._finite)
+            if found.any():
+                self.strays.add(group, self.gather.columns[self.gather.any_of(found)])
+
+    @property
+    def norm(self) -> Array:
+        return np.asarray(np.sqrt(np.nan_to_num(self.square, posinf=0.0)))
+
+
+def _shared(groups: Sequence[RowGroups]) -> list[tuple[RowGroups, list[int]]]:
+    """Distinct groupings of one tensor's outputs, and the (places of) inputs that share each: one backward serves them all."""
+    found: list[tuple[RowGroups, list[int]]] = []
+    for t, own in enumerate(groups):
+        same = next((users for other, users in found if np.array_equal(other.group, own.group)), None)
+        if same is None:
+            found.append((own, [t]))
+        else:
+            same.append(t)
+    return found
+
+
+def _pull_groups(point: Point, output: int, w: Array, groups: RowGroups, users: Sequence[tuple[RowGroups, Rows]]) -> None:
+    """One backward a group; w [m] of the output tensor, 0 where f is infinite: such rows are left out."""
+    known = np.where(w == 0, 1.0, w)
+    for group in range(groups.count):
+        members = groups.members(group)
+        cotangent = np.zeros(len(w))
+        cotangent[members] = w[members]
+        gradients = pull_back(point, output, cotangent)
+        for own, rows in users:
+            rows.add(group, members, own.owner(group), gradients[rows.tensor], known)
+
+
+def _screened(known: Known, tensor: int, along: Directions, rows: Sequence[Rows], patterns: Sequence[Pattern]) -> list[Screened]:
+    """The pairs of one input tensor: its directions move all output tensors at once."""
+    point, probes, stages = known.point, range(len(along.moves)), plan(known, tensor)
+    norm = np.concatenate([own.norm for own in rows])
+    first, moved = [], np.zeros(len(point.f0), bool)
+    for k in probes:
+        up, down, steps = along.samples(k, stages.start)
+        moved |= moved_at(known, [*up, *down])
+        first.append(_read(known, tensor, (up, down, steps), norm))
+    floor = known.floors(norm, np.any([np.abs(d.value) > RESOLVED * d.bar for d in first], 0))
+
+    def judge(k: int) -> Judged:
+        def again(i: Index, rungs: Stage) -> Reading:
+            return _read(known, tensor, along.samples(k, rungs), norm, i)
+
+        own = np.maximum(norm, np.where(first[k].clear, np.abs(first[k].value), 0.0))
+        return judged(np.concatenate([r.value[k] for r in rows]), first[k], known.allowed(tensor, own, floor), stages, again)
+
+    results = [judge(k) for k in probes]
+    left_out = along.columns[~(along.moves != 0).any(0)]
+    return [_pair(known, tensor, o, results, floor, rows[o], patterns[o], moved, left_out) for o in range(len(point.parts))]
+
+
+def _read(known: Known, tensor: int, taken: tuple[Array, Array, Array], norm: Array, i: Index | None = None) -> Reading:
+    """Derivatives of outputs i (None: all) along a direction.
+
+    The rounding of every x ± t·v is noise of the step, which J carries on: about u·‖row‖.
+    """
+    point, out = known.point, np.arange(len(norm)) if i is None else i
+    up, down, steps = taken
+    m, wide = len(out), np.broadcast_to(steps[:, :, None], (*steps.shape, len(out)))
+    sigma = np.hypot(known.noise[out], known.unit_of_x(tensor) / SQRT3 * norm[out])
+    return reading(Samples(up[:, out], down[:, out], wide[:, 0], wide[:, 1], point.f0[out], sigma, point.unit[out], np.ones(m), np.ones(m),
+                           known.rounds_x()))
+
+
+def moved_at(known: Known, values: Sequence[Array]) -> Mask:
+    """Outputs [M] that changed beyond the noise of the forward somewhere."""
+    some = [f for f in values if not np.isnan(f).all()]
+    return np.any([~(np.abs(known.changes(f)) <= known.still) for f in some], 0) if some else np.zeros(len(known.point.f0), bool)
+
+
+def _pair(known: Known, tensor: int, o: int, results: Sequence[Judged], floor: Array, rows: Rows, pattern: Pattern, moved: Mask,
+          left_out: Index) -> Screened:
+    part = known.point.parts[o]
+    masked = np.isinf(known.point.f0[part]) & ~moved[part]
+    own = [Judged(r.passed[part] & ~masked, r.allowed.take(part), r.bar[part]) for r in results]
+    bad = ~np.all([r.passed for r in own], 0) | known.asleep(tensor, o) | (pattern.nothing & moved[part])
+    found = [sharpness(r, floor[part]) for r in own]
+    return Screened(tensor, o, int((~masked).sum()), np.flatnonzero(bad & ~masked) + part.start, rows.strays.pairs(), rows.strays.count, left_out,
+                    max(f[0] for f in found), max(f[1] for f in found))

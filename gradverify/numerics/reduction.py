@@ -1,0 +1,104 @@
+"""What reduces a Jacobian to one number a line: random weights and directions, what cotangents pull back to, and who owns it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gradverify.numerics.columns.survey import WEIGHTS
+from gradverify.numerics.flat import numbers
+from gradverify.numerics.pattern import Pattern
+from gradverify.numerics.point import Point
+from gradverify.numerics.rungs import BASE, RATIO, Array, Index, Mask
+
+INSIDE = 0.5  # of the way to the end of the domain: the widest step of a probe
+
+
+def signed(n: int, generator: torch.Generator) -> Array:
+    """Continuous signed weights [n], ±[0.7, 1.4]: with ±1 half of the stray pairs cancel, with ones all of them."""
+    low, high = WEIGHTS
+    size = low + (high - low) * torch.rand(n, generator=generator, dtype=torch.float64).numpy()
+    return np.where(torch.rand(n, generator=generator, dtype=torch.float64).numpy() < 0.5, -size, size)
+
+
+def gaussian(n: int, generator: torch.Generator) -> Array:
+    return np.asarray(torch.randn(n, generator=generator, dtype=torch.float64).numpy())
+
+
+def moves(point: Point, columns: Index, probe: Array, widest: int = 0) -> Array:
+    """Probe × scale for columns [k]: 0 where x is not finite, and shorter where the rung `widest` would leave the domain."""
+    c = point.columns
+    x, move = c.x[columns], probe * c.scale[columns]
+    room = INSIDE * np.minimum(x - c.low[columns], c.high[columns] - x) / (BASE * RATIO**-widest)
+    return np.where(np.isfinite(x), np.sign(move) * np.minimum(np.abs(move), np.maximum(np.nan_to_num(room, posinf=np.inf), 0.0)), 0.0)
+
+
+def pull_back(point: Point, output: int, weights: Array) -> Sequence[Tensor]:
+    """One backward with a cotangent [outputs of the tensor]: the gradient of each input."""
+    shape, dtype, device = point.shapes[output]
+    real = torch.from_numpy(np.ascontiguousarray(weights))
+    value = torch.view_as_complex(real.reshape(*shape, 2)) if dtype.is_complex else real.reshape(shape)
+    cotangents: list[Tensor | None] = [None] * len(point.parts)
+    cotangents[output] = value.to(device=device, dtype=dtype)
+    point.backward += 1
+    return point.function.vjp(cotangents)
+
+
+def held(point: Point, output: int, weights: Array) -> Array:
+    """Weights [outputs of the tensor] as its dtype holds them; 0 where f is infinite, which is left out as a mask."""
+    dtype = point.shapes[output][1]
+    kept = torch.from_numpy(weights).to(dtype.to_real() if dtype.is_complex else dtype).double().numpy()
+    return np.where(np.isinf(point.f0[point.parts[output]]), 0.0, kept)
+
+
+@dataclass(frozen=True)
+class Gather:
+    """The columns [n] of one input tensor: their numbers, their places among its coordinates, those of their mirrors (−1: none) and signs."""
+
+    columns: Index
+    place: Index
+    mirror: Index
+    sign: Array
+
+    @cached_property
+    def plain(self) -> bool:
+        """Every coordinate is a column."""
+        return not (self.mirror >= 0).any() and np.array_equal(self.place, np.arange(len(self.place)))
+
+    def __call__(self, gradient: Tensor) -> Array:
+        """The tensor's gradient as one number a column [n]."""
+        flat = numbers(gradient)
+        if self.plain and len(flat) == len(self.place):
+            return flat
+        return np.where(self.mirror >= 0, flat[self.place] + self.sign * flat[self.mirror], flat[self.place])
+
+    def any_of(self, coordinates: Mask) -> Mask:
+        """Columns [n] of which a coordinate is among these."""
+        return np.asarray(coordinates[self.place] | ((self.mirror >= 0) & coordinates[self.mirror]))
+
+
+def gather(point: Point, tensor: int) -> Gather:
+    """For the columns of one input tensor."""
+    c, start, own = point.columns, int(point.starts[tensor]), point.columns.of(tensor)
+    mirror = c.mirror[own]
+    return Gather(own, c.coordinate[own] - start, np.where(mirror >= 0, mirror - start, -1), c.sign[own])
+
+
+def paired(point: Point, tensor: int, patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
+    """Patterns of a tensor; where its columns are pairs (p, q), (q, p), with windows as wide as the matrix: both have one owner then."""
+    if not (point.columns.mirror[point.columns.of(tensor)] >= 0).any():
+        return tuple(patterns)
+    last = 3 if point.function.inputs[tensor].is_complex() else 2
+    return tuple(_widened(pattern, range(len(pattern.shape) - last, len(pattern.shape))) for pattern in patterns)
+
+
+def _widened(pattern: Pattern, axes: range) -> Pattern:
+    def bounds(old: Sequence[Index], end: Callable[[int], int]) -> tuple[Index, ...]:
+        return tuple(np.where(pattern.nothing, own, end(pattern.shape[k])) if k in axes else own for k, own in enumerate(old))
+
+    return replace(pattern, low=bounds(pattern.low, lambda n: 0), high=bounds(pattern.high, lambda n: n - 1))

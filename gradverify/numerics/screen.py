@@ -1,0 +1,306 @@
+"""What the three reduced comparisons (columns, rows, blocks) share: derivatives of lines, and the screen's verdict.
+
+A screen reduces the Jacobian by random probes to one number a line (a column, an output, a block), judges each against the line's own norm
+and names the lines that are not clearly right. It names no entry and calls nothing wrong: its caller resolves what is flagged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from gradverify.numerics.columns.survey import WEIGHTS, Survey
+from gradverify.numerics.compare import Rows, Verdict, floors, guarded, rounding_reach
+from gradverify.numerics.ladder import solve
+from gradverify.numerics.point import Point
+from gradverify.numerics.rungs import QUICK, RATIO, U32, U64, Array, Codes, Index, Mask, Z
+from gradverify.numerics.samples import LOW_UNIT, Samples
+
+SCREEN, SCREEN_LOW = 1e-8, 1e-3  # of a line's norm; bars are 1e-11, and 1e-4 where something computes in float32
+SLACK, SLACK_LOW = 1e-6, 1e-2  # ... and this much of it for what agrees within a bar that no rung makes smaller
+FINER = ((7, 8, 9), (9, 10, 11))  # rungs that open lines see next: kinks and curvature are smaller there ...
+COARSER = ((0, 1, 2, 3), (-2, -1, 0), (-5, -4, -3), (-8, -7, -6))  # ... and noise is here; those above the scale up to 1
+LOW_START, LOW_FINER = (2, 3, 4), (QUICK, FINER[0])  # rounding to float32 drowns the usual ones
+RARE = 0.01  # of the lines: fewer that agree within a wide bar are not worth more calls
+PIECE = 1 << 14  # elements that are solved together: 12 MiB of samples and tables
+STRAY = 8.0  # standard deviations of a noisy forward: more is a dependence
+NOISY = 4  # times its roundings: such a forward moves everywhere with its noise
+KEPT = 4096  # strays that are kept; they are all counted
+
+Stage = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Screened:
+    """One (input tensor, output tensor) pair: how many `lines` were screened and which are `flagged` (ascending).
+
+    Lines are numbers of columns (as `Point.columns`), of outputs (as `Point.f0`), or of blocks (as `Pattern.block_of_outputs`). `strays`
+    [s, 2] are violations of "unowned is zero", KEPT at most, `stray_count` of them in all: (column group, output) that moved; (row group,
+    column) that was pulled back; of blocks, both for outputs that depend on nothing: (−1, output) and (0, column).
+    `left_out`: columns that no probe moved (not finite, at the end of their domain). `resolution`: the largest tol + U of the lines that
+    passed, as a derivative along the probe; `relative`: the same over the line's norm, for lines that stand out of dust.
+    """
+
+    input: int
+    output: int
+    lines: int
+    flagged: Index
+    strays: Index
+    stray_count: int
+    left_out: Index
+    resolution: float
+    relative: float
+
+    @property
+    def clean(self) -> bool:
+        return not (len(self.flagged) or self.stray_count)
+
+
+@dataclass(frozen=True)
+class Screen:
+    """A whole reduced comparison: the pairs, inputs outside, and the calls it took."""
+
+    pairs: tuple[Screened, ...]
+    forward: int
+    backward: int
+
+    @property
+    def clean(self) -> bool:
+        return all(pair.clean for pair in self.pairs)
+
+    def pair(self, input_: int, output: int) -> Screened:
+        return next(pair for pair in self.pairs if (pair.input, pair.output) == (input_, output))
+
+
+# ---- derivatives
+@dataclass(frozen=True)
+class Reading:
+    """Derivatives along t of m elements, value ± bar; `clear`: the rungs agree and show no kink; `noisy`: coarser rungs would narrow the bar."""
+
+    value: Array
+    bar: Array
+    clear: Mask
+    noisy: Mask
+
+    def replaced(self, i: Index, new: Reading) -> Reading:
+        parts = []
+        for old, fresh in zip(vars(self).values(), vars(new).values(), strict=True):
+            parts.append(old.copy())
+            parts[-1][i] = fresh
+        return Reading(*parts)
+
+    def take(self, i: Index | Mask) -> Reading:
+        return Reading(self.value[i], self.bar[i], self.clear[i], self.noisy[i])
+
+
+def reading(s: Samples) -> Reading:
+    """The derivative of every element from three rungs; 0 ± 0 where f is bitwise unchanged."""
+    parts = [_solved(s.take(np.arange(a, min(a + PIECE, len(s.f0))))) for a in range(0, max(len(s.f0), 1), PIECE)]
+    return Reading(*(np.concatenate(column) for column in zip(*(vars(p).values() for p in parts), strict=True)))
+
+
+def _solved(s: Samples) -> Reading:
+    d = solve(s, False)
+    bar = np.where(d.unchanged, 0.0, d.bar)
+    return Reading(d.value, bar, d.smooth & ~d.unclear & np.isfinite(bar), d.noisy)
+
+
+def linear_reading(s: Samples) -> Reading:
+    """Of a function known to be linear: one wide rung, whose error is noise alone."""
+    value = s.quotient[0] * s.big
+    bar = np.where(s.unchanged | s.still[0], 0.0, Z * s.noise[0] / (np.sqrt(2) * s.h[0]) * s.big + 4 * U64 * np.abs(value))
+    nothing = np.zeros(len(value), bool)
+    return Reading(value, bar, np.isfinite(bar) & np.isfinite(value), nothing)
+
+
+def reduced(up: Array, down: Array, h: Array, sigma: Array, unit: float, rounds_x: bool) -> Samples:
+    """Samples of sums of changes of f [rungs, m] at nominal steps [rungs]: f(x) is 0, so the rounding of f must be in `sigma` [m]."""
+    m = up.shape[1]
+    steps, zero, one = np.broadcast_to(h[:, None], up.shape), np.zeros(m), np.ones(m)
+    return Samples(up, down, steps, steps, zero, sigma, zero + unit, one / WEIGHTS[0], one, rounds_x)
+
+
+# ---- what is known of the outputs
+@dataclass(frozen=True)
+class Allowed:
+    """Of lines [m]: the norm, the tolerance, and the widest |a − D| + U of a line that agrees within its bar."""
+
+    norm: Array
+    tolerance: Array
+    widest: Array
+
+    def take(self, i: Index | slice) -> Allowed:
+        return Allowed(self.norm[i], self.tolerance[i], self.widest[i])
+
+
+@dataclass(frozen=True)
+class Known:
+    """A point with its survey: noise, thresholds and floors. `relative`: the screen's tolerance, None for that of the precision."""
+
+    point: Point
+    survey: Survey
+    relative: float | None = None
+
+    def allowed(self, tensor: int, norm: Array, floor: Array) -> Allowed:
+        """What lines [M], one an output, may deviate by; by precision."""
+        tolerance, widest = np.empty((2, len(norm)))
+        for o, part in enumerate(self.point.parts):
+            own = self.allowed_in(tensor, o, norm[part], floor[part])
+            tolerance[part], widest[part] = own.tolerance, own.widest
+        return Allowed(norm, tolerance, widest)
+
+    def allowed_in(self, tensor: int, output: int, norm: Array, floor: Array) -> Allowed:
+        """What lines [m] of one pair may deviate by."""
+        low = self.part_unit(output) > LOW_UNIT or self.unit_of_x(tensor) > LOW_UNIT
+        normal, slack = (SCREEN_LOW, SLACK_LOW) if low else (SCREEN, SLACK)
+        relative = normal if self.relative is None else self.relative
+        return Allowed(norm, relative * norm + floor, max(relative, slack) * norm + floor)
+
+    @property
+    def noise(self) -> Array:
+        """Standard deviation of f [M], rounding included."""
+        return np.maximum(self.survey.sigma, self.point.unit * self.survey.size)
+
+    @property
+    def still(self) -> Array:
+        """The largest change [M] of an output that is none: 0 (bitwise) unless the forward is noisier than rounding."""
+        return np.where(self.survey.sigma > NOISY * self.point.unit * self.survey.size, STRAY * self.survey.sigma, 0.0)
+
+    def changes(self, f: Array) -> Array:
+        """f − f(x) [M]; an infinity that stays is no change."""
+        return np.where(f == self.point.f0, 0.0, f - self.point.f0) if self.masked else f - self.point.f0
+
+    @cached_property
+    def masked(self) -> bool:
+        """Some output is infinite at x."""
+        return bool(np.isinf(self.point.f0).any())
+
+    def unit_of_x(self, tensor: int) -> float:
+        """How far, of |x|, a step may be off: x ± h d is rounded to the input's precision."""
+        own = self.point.columns.of(tensor)
+        return U32 if self.point.columns.single[own].any() else U64
+
+    def rounds_x(self) -> bool:
+        return not bool(self.point.columns.single.any())
+
+    def part_unit(self, output: int) -> float:
+        return float(self.point.unit[self.point.parts[output]].max(initial=U64))
+
+    def asleep(self, tensor: int, output: int) -> bool:
+        """Nothing of the pair moves on the quick rungs though it moves on wider ones: a screen proves nothing there."""
+        part = self.point.parts[output]
+        return bool((self.survey.asleep | self.survey.wide)[tensor, part].any())
+
+    def floors(self, reach: Array, alive: Mask) -> Array:
+        """c·unit [M] from each output's reach (method.md section 1)."""
+        x_size = float(self.point.columns.size.max(initial=0.0))
+        rows = Rows(self.point.shared(reach), self.survey.size, self.survey.sigma, alive, self.point.parts, x_size)
+        rows = replace(rows, alive=alive | (rows.reach > rounding_reach(rows)))
+        return floors(rows)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The rungs to begin with, and those for lines that stay open: limited by noise, or by anything else.
+
+    Not `sure`: what the first rungs call off is measured again as well, because they rest on an assumption.
+    """
+
+    start: Stage
+    coarser: tuple[Stage, ...]
+    finer: tuple[Stage, ...]
+    sure: bool = True
+
+    def assuming(self, start: Stage) -> Plan:
+        """With another beginning, that is doubted where it finds a line off."""
+        return Plan(start, self.coarser, (self.start, *self.finer), sure=False)
+
+
+def plan(known: Known, tensor: int) -> Plan:
+    """By precision: with coarser rungs as far as they reach."""
+    low = known.unit_of_x(tensor) > LOW_UNIT or any(known.part_unit(o) > LOW_UNIT for o in range(len(known.point.parts)))
+    return Plan(LOW_START, COARSER, LOW_FINER) if low else Plan(QUICK, COARSER, FINER)
+
+
+def reachable(scale: Array, size: Array, rungs: Stage) -> Mask:
+    """Scales whose coarsest rung stays within the typical size of the tensor, or 1: beyond, f may be another function."""
+    return np.asarray((rungs[0] > 0) | (scale * RATIO ** -rungs[0] <= np.maximum(size, 1.0)))
+
+
+# ---- the verdict
+@dataclass(frozen=True)
+class Judged:
+    """Elements [m] that passed (else they are flagged), what they were allowed, and their bars."""
+
+    passed: Mask
+    allowed: Allowed
+    bar: Array
+
+
+Again = Callable[[Index, Stage], Reading]
+"""Measures elements (indices) once more on other rungs."""
+
+
+def judged(analytic: Array, first: Reading, allowed: Allowed, plan: Plan, again: Again) -> Judged:
+    """PASS where |a − D| + U ≤ tol; what is open after the first rungs, and not surely off, is measured on coarser or finer ones."""
+    got, verdict = first, _verdict(analytic, first, allowed)
+    if not plan.sure:
+        verdict[verdict == Verdict.MISMATCH] = Verdict.UNDECIDED
+    within = _within(analytic, first, allowed) & (verdict == Verdict.UNDECIDED)
+    if within.sum() <= RARE * len(within):
+        verdict[within] = Verdict.PASS
+    for stages, route in ((plan.coarser, first.noisy), (plan.finer, ~first.noisy)):
+        for rungs in stages:
+            i = np.flatnonzero((verdict == Verdict.UNDECIDED) & route & (got.noisy == first.noisy))
+            if not i.size:
+                break
+            new = again(i, rungs)
+            fresh = _verdict(analytic[i], new, allowed.take(i))
+            keep = (fresh == Verdict.PASS) | (new.clear & (new.bar < got.bar[i]))
+            got = got.replaced(i[keep], new.take(keep))
+            verdict[i[keep]] = fresh[keep]
+    return Judged((verdict == Verdict.PASS) | _within(analytic, got, allowed), allowed, got.bar)
+
+
+def _within(a: Array, d: Reading, allowed: Allowed) -> Mask:
+    off = np.abs(a - d.value)
+    return np.asarray(d.clear & (off <= d.bar) & (off + d.bar <= allowed.widest))
+
+
+def passes(a: Array, d: Reading, allowed: Allowed) -> Mask:
+    """Elements [m] that are clearly right."""
+    return np.asarray(_verdict(a, d, allowed) == Verdict.PASS)
+
+
+def _verdict(a: Array, d: Reading, allowed: Allowed) -> Codes:
+    verdict = guarded(np.abs(a - d.value), d.bar, allowed.tolerance)
+    verdict[~d.clear] = Verdict.UNDECIDED
+    verdict[~np.isfinite(a)] = Verdict.MISMATCH
+    return verdict
+
+
+def sharpness(j: Judged, dust: Array, unit: Array | float = 1.0) -> tuple[float, float]:
+    """The largest tol + U of what passed, in units of each line [m], and of it over the norm where that stands out of `dust` [m]."""
+    seen, stands = j.allowed.tolerance + j.bar, j.passed & (j.allowed.norm * SCREEN > dust)
+    visible, relative = (seen / unit)[j.passed], seen[stands] / j.allowed.norm[stands]
+    return float(visible.max(initial=0.0)), float(relative.max(initial=0.0))
+
+
+class Strays:
+    """Violations of "unowned is zero": counted, the first KEPT of them kept."""
+
+    def __init__(self) -> None:
+        self._kept: list[Index] = []
+        self._room, self.count = KEPT, 0
+
+    def add(self, group: int, lines: Index) -> None:
+        kept = lines[: self._room]
+        self._kept.append(np.stack([np.full(len(kept), group), kept], 1))
+        self._room -= len(kept)
+        self.count += len(lines)
+
+    def pairs(self) -> Index:
+        return np.concatenate([np.zeros((0, 2), np.intp), *self._kept])

@@ -1,0 +1,100 @@
+"""Another implementation of the checked function (a reference, a surrogate), called with the same arguments: how they reach it."""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradverify.subject.draw import DTYPES
+from gradverify.subject.failure import UserCodeError, blamed
+from gradverify.subject.outputs import leaves, names
+from gradverify.subject.subject import Subject
+from gradverify.subject.target import Target, oracle_target
+
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Implementation:
+    """What the spec names under `key`, as a function of the differentiable inputs of the check. Blamed under its own name.
+
+    A function gets the inputs in their order, and a module's parameters by name (dots as underscores) or after the inputs. A module class
+    is built with the check's `init`; it gets as parameters what has their names.
+    """
+
+    def __init__(self, subject: Subject, key: str, text: str, checked: Sequence[int]) -> None:
+        self.name = f"{key} {text}"
+        self._subject, self._checked = subject, tuple(checked)
+        settings = subject.case.settings
+        self.target = oracle_target(text, key, subject.case.init, DTYPES[settings.dtype], torch.device(settings.device))
+
+    def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Its outputs at the places of the checked ones (by name, where it names them alike). Raises UserCodeError (GV002) that names it."""
+        moved = iter(inputs)
+        copies = [next(moved).clone() if a.differentiable else a.value.clone() if a.is_tensor else a.value for a in self._subject.arguments]
+        given, parameters = self._subject.positional(copies), self._subject.parameters(copies)
+        self._subject.reseed()
+        with blamed("GV002", self.name), torch.enable_grad():
+            returned = self._called(given, parameters, copies)
+        return self._of_checked(leaves(returned), names(returned))
+
+    def _called(self, given: list[Any], parameters: dict[str, Any], copies: Sequence[Any]) -> Any:
+        if self.target.kind == "module":
+            return self._of_module(given, parameters, copies)
+        arguments, keywords = arranged(self.target, self.name, given, parameters)
+        return self.target.call(*arguments, **keywords, **self._subject.kwargs)
+
+    def _of_module(self, given: list[Any], parameters: dict[str, Any], copies: Sequence[Any]) -> Any:
+        module = self.target.subject
+        own = {name for name, _ in module.named_parameters()}
+        if self._subject.target.kind == "module":
+            refuse_other_parameters(self.name, own, set(parameters))
+        else:
+            inputs = {members[0].name: value for members, value in zip(self._subject.positions, self._subject.positional(copies), strict=True)}
+            parameters = {name: value for name, value in inputs.items() if name in own}
+            given = [value for name, value in inputs.items() if name not in own]
+        buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+        return torch.func.functional_call(module, {**parameters, **buffers}, tuple(given), self._subject.kwargs)
+
+    def _of_checked(self, outputs: list[Any], named: Sequence[str]) -> list[Tensor]:
+        ours = self._subject.output_names
+        if set(named) == set(ours):
+            outputs = [outputs[named.index(name)] for name in ours]
+        if len(outputs) <= max(self._checked) or not all(isinstance(outputs[place], Tensor) for place in self._checked):
+            raise UserCodeError("GV002", f"{self.name} returned {len(outputs)} outputs, but output {max(self._checked)} is to be compared")
+        return [outputs[place] for place in self._checked]
+
+
+def refuse_other_parameters(name: str, theirs: set[str], ours: set[str]) -> None:
+    """Raises UserCodeError (GV002) where two modules do not have the same parameters."""
+    if theirs - ours:
+        raise UserCodeError("GV002", f"{name} has the parameter {min(theirs - ours)!r}, which the checked module lacks")
+    if ours - theirs:
+        raise UserCodeError("GV002", f"{name} lacks the parameter {min(ours - theirs)!r} of the checked module")
+
+
+def arranged(
+    target: Target, name: str, given: Sequence[Any], parameters: Mapping[str, Any], last: Sequence[Any] = (),
+) -> tuple[list[Any], dict[str, Any]]:
+    """Positional and keyword arguments: inputs, `last` after them, and a module's parameters where the signature has their names.
+
+    Parameters whose names it lacks altogether stand between the two. Raises UserCodeError (GV002) where it has some of the names only.
+    """
+    own = {each.replace(".", "_"): value for each, value in parameters.items()}
+    signature = target.parameters or ()
+    known = {parameter.name for parameter in signature}
+    takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in signature)
+    if not (set(own) & known or (own and takes_all)):
+        return [*given, *parameters.values(), *last], {}
+    if not takes_all and set(own) - known:
+        raise UserCodeError("GV002", f"{name} takes no {min(set(own) - known)!r}, a parameter of the module")
+    queue, arguments = deque([*given, *last]), list[Any]()
+    for parameter in signature:
+        if parameter.kind not in POSITIONAL or not (parameter.name in own or queue):
+            break
+        arguments.append(own.pop(parameter.name) if parameter.name in own else queue.popleft())
+    return [*arguments, *queue], own

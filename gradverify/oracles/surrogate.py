@@ -1,0 +1,49 @@
+"""A surrogate: finite differences of another function, for a backward that is meant to differ from its forward.
+
+Straight-through estimators, gradient reversal, spiking neurons: the forward is flat, or the sign is turned, on purpose. The function that
+such a backward is the gradient of can be written down; its finite differences are what backward must agree with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from gradverify.oracles.implementation import Implementation
+from gradverify.subject.differentiable import Differentiable, Gradients
+from gradverify.subject.failure import UserCodeError
+from gradverify.subject.subject import Subject
+
+
+class Surrogate:
+    """The values of the surrogate beside the backward of the function. Raises UserCodeError (GV002) where their outputs do not fit."""
+
+    def __init__(self, subject: Subject, function: Differentiable, checked: Sequence[int], outputs: Sequence[Tensor]) -> None:
+        self._function, self._outputs = function, tuple(outputs)
+        self._soft = Implementation(subject, "surrogate", str(subject.case.oracles.surrogate), checked)
+        self.name = self._soft.name
+        for mine, theirs in zip(self._outputs, self.values(subject.leaves()), strict=True):
+            if mine.shape != theirs.shape or mine.is_complex() != theirs.is_complex():
+                raise UserCodeError("GV002", f"{self.name} returned shape {list(theirs.shape)} ({theirs.dtype}), the function {list(mine.shape)} "
+                                    f"({mine.dtype}): its finite differences cannot be compared")
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return self._function.inputs
+
+    def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Of the surrogate. Raises UserCodeError (GV002) that names it."""
+        return self._soft.values(inputs)
+
+    def vjp(self, cotangents: Sequence[Tensor | None]) -> Gradients:
+        """Of the function."""
+        return self._function.vjp(self._fitting(cotangents))
+
+    def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> Gradients:
+        """Of the function, at other inputs."""
+        return self._function.vjp_at(inputs, self._fitting(cotangents))
+
+    def _fitting(self, cotangents: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """In the dtype and on the device of the function's outputs, which need not be the surrogate's."""
+        return [None if v is None else v.to(dtype=y.dtype, device=y.device) for v, y in zip(cotangents, self._outputs, strict=True)]

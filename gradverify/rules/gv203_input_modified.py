@@ -1,0 +1,65 @@
+"""GV203 input-modified: forward or backward writes into an input
+
+What. After the call an argument holds other numbers than before, though it is not what the function returns.
+
+Why it matters. The tensor belongs to the caller, who goes on using it: a residual branch, a second loss, the next step. Where the write goes
+past autograd (`.data`, NumPy, a kernel's pointer), the gradients of everything else that read the tensor are silently wrong. For an argument
+that needs no gradient (running statistics) it is a warning. A module's own buffers may change in forward.
+
+How it is measured. All arguments are remembered by value around the base forward and the base backward, so that every way of writing is seen; for
+Functions inside a callable or module their own arguments around one more forward. An argument that is returned was written on purpose
+(`mark_dirty`).
+
+How to repair. Write into a copy. If it is meant to work in place: `ctx.mark_dirty(x)`, and return x itself.
+
+Example.
+    @staticmethod
+    def forward(ctx, x):
+        x.data.clamp_(-1, 1)            # must be x = x.clamp(-1, 1)
+        ctx.save_for_backward(x)
+        return x * x
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Finding, Severity
+from gradverify.rules.shown import changed
+from gradverify.subject.custody import Written
+from gradverify.subject.graph import Wrote
+
+CATCHES = "centres_its_input_in_place"
+HINT = "write into a copy; if it is meant to work in place, ctx.mark_dirty(x) and return x itself"
+
+
+def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    return None
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    told = set()
+    for who, written in (("forward", evidence.forward.written), ("backward", evidence.worked.written)):
+        for each in written:
+            if each.held.kind == "argument" and each.held.name not in told:
+                told.add(each.held.name)
+                yield _of_argument(evidence, who, each)
+    if not told:
+        yield from (_of_inner(each) for each in {(each.cls, each.place): each for each in evidence.inner_writes}.values())
+
+
+def _of_argument(evidence: Evidence, who: str, each: Written) -> Finding:
+    differentiable = any(argument.name == each.held.name for argument in evidence.inputs)
+    return Finding("GV203", f"{who} writes into {each.held.name}{changed(each.held.name, each.held.tensor, each.change)}", input=each.held.name,
+                   severity=_severity(differentiable), hint=HINT)
+
+
+def _of_inner(each: Wrote) -> Finding:
+    before_after = "" if each.change is None else f": an element was {each.change[1]:.6g} before, {each.change[2]:.6g} after"
+    return Finding("GV203", f"forward of {each.cls.__name__} writes into its argument {each.place}{before_after}",
+                   severity=_severity(each.differentiable), hint=HINT)
+
+
+def _severity(differentiable: bool) -> Severity:
+    return "error" if differentiable else "warning"

@@ -1,0 +1,80 @@
+"""GV208 input-subset: a gradient is wrong or missing when other inputs need none
+
+What. With only some of the inputs requiring a gradient, backward gives these another gradient than with all, gives none, or raises.
+
+Why it matters. Frozen weights, a first layer whose input needs no gradient, an optional bias: real networks never ask for all gradients, and
+tests always do. A branch on `ctx.needs_input_grad` at the wrong index freezes a parameter silently.
+
+How it is measured. Every subset of `requires_grad` for up to four inputs, for more each one alone and all but each: a forward and a backward each, as
+`ctx.needs_input_grad` is fixed in forward. A forward that refuses a subset is left alone.
+
+How to repair. Look at `ctx.needs_input_grad[i]` for the gradient of argument i only; save what each of them reads.
+
+Example.
+    @staticmethod
+    def backward(ctx, grad_output):     # forward(ctx, x, weight)
+        x, weight = ctx.saved_tensors
+        if not ctx.needs_input_grad[0]:
+            return None, None           # must be None, grad_output.T @ x
+        return grad_output @ weight, grad_output.T @ x
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Finding
+from gradverify.rules.agreement import clearly_differing
+from gradverify.rules.shown import NO_FUNCTION, RANDOM
+from gradverify.subject.failure import UserCodeError
+
+CATCHES = "skips_weight_with_its_input"
+ALL_SUBSETS = 4         # up to so many inputs every subset is tried
+HINT = "look at ctx.needs_input_grad[i] for the gradient of argument i only"
+
+
+def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    if "GV205" in found:
+        return RANDOM
+    if len(evidence.inputs) < 2:
+        return "there is one differentiable input"
+    return None if evidence.forward.nodes else NO_FUNCTION
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    told = set[str | None]()
+    for subset in subsets(len(evidence.inputs)):
+        for finding in _alone(evidence, subset):
+            if finding.input not in told:
+                told.add(finding.input)
+                yield finding
+
+
+def subsets(count: int) -> list[tuple[int, ...]]:
+    """Places of the inputs that require a gradient, without none and without all, few first."""
+    sizes = range(1, count) if count <= ALL_SUBSETS else (1, count - 1)
+    return [subset for size in sizes for subset in combinations(range(count), size)]
+
+
+def _alone(evidence: Evidence, subset: tuple[int, ...]) -> Iterator[Finding]:
+    leaves = [leaf.requires_grad_(place in subset) for place, leaf in enumerate(evidence.subject.leaves())]
+    when = f"when only {' and '.join(evidence.inputs[place].name for place in subset)} require{'s' if len(subset) == 1 else ''} a gradient"
+    v = evidence.worked.cotangents
+    try:
+        graph = evidence.function.graph(leaves)
+    except UserCodeError:
+        return
+    try:
+        gradients = evidence.function.gradients(graph, v)
+    except UserCodeError as error:
+        yield Finding("GV208", f"{error.message} {when}", input=evidence.inputs[subset[0]].name, hint=HINT, frames=error.frames)
+        return
+    for place in subset:
+        argument, gradient = evidence.inputs[place], gradients[place]
+        difference = clearly_differing(evidence, argument, evidence.worked.gradients[place], gradient, v)
+        if difference is not None:
+            seen = "there is none" if gradient is None else f"it is {difference.seen:.6g}"
+            yield Finding("GV208", f"the gradient of {argument.name} depends on which inputs need one: at {difference.where} it is "
+                          f"{difference.expected:.6g} when all do, and {seen} {when}", input=argument.name, hint=HINT)

@@ -1,0 +1,60 @@
+"""GV214 kept-alive: memory lives on after its last use
+
+What. After a finished backward an input stays in memory although the caller dropped it and holds the output only; or outputs and graph stay when
+everything was dropped.
+
+Why it matters. `save_for_backward` gives its tensors back when backward is over. A tensor that is an attribute of ctx lives as long as the
+output, and an output on ctx refers to itself in a circle: every step leaves its activations behind until Python's collector happens to run, and
+the GPU is out of memory before. A warning.
+
+How it is measured. One forward on `x * 1` and one finished backward with the collector off; then the memory of inputs (of a Function itself), outputs
+and the Function's nodes is looked at through weak references.
+
+How to repair. Save inputs and outputs with `ctx.save_for_backward`. Keep only other values on ctx.
+
+Example.
+    @staticmethod
+    def forward(ctx, x):
+        y = x.exp()
+        ctx.y = y                       # must be ctx.save_for_backward(y)
+        return y
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Finding
+from gradverify.rules.shown import NO_FUNCTION
+from gradverify.subject.failure import UserCodeError
+from gradverify.subject.lifetime import Alive, still_alive
+
+SEVERITY = "warning"
+CATCHES = "keeps_its_output_on_ctx"
+
+
+def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    if "GV207" in found:
+        return "state is kept between calls"
+    return None if evidence.forward.nodes else NO_FUNCTION
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    alive = _alive(evidence)
+    if alive.outputs or alive.nodes:
+        what = " and ".join([*alive.outputs, *(f"the node of {name}" for name in dict.fromkeys(alive.nodes))])
+        stay = "stays" if len(alive.outputs + alive.nodes) == 1 else "stay"
+        yield Finding("GV214", f"{what} {stay} in memory after backward when everything was dropped, until the garbage collector runs",
+                      hint="save outputs with ctx.save_for_backward: an attribute of ctx makes a circle")
+    for name in alive.inputs:
+        yield Finding("GV214", f"{name} stays in memory as long as the output, although backward is over", input=name,
+                      hint="save it with ctx.save_for_backward, which lets go of it after backward")
+
+
+def _alive(evidence: Evidence) -> Alive:
+    """Nothing where the function refuses inputs that are no leaves."""
+    try:
+        return still_alive(evidence.subject, evidence.function, evidence.worked.cotangents, evidence.subject.target.kind == "autograd.Function")
+    except UserCodeError:
+        return Alive((), (), ())

@@ -1,0 +1,82 @@
+"""GV218 grad-mode: the result depends on the grad mode
+
+What. Forward gives other values under `torch.no_grad` or `torch.inference_mode`, or backward another gradient under `create_graph=True`.
+
+Why it matters. What is validated and deployed is not what was trained; a gradient penalty or a second derivative optimises something else than
+the loss. Nobody looks at both modes side by side.
+
+How it is measured. One forward under each of the two modes against the base forward, and one backward with `create_graph=True` against the base
+backward. What raises there is refused honestly, and left alone.
+
+How to repair. Compute the same in all modes. A path for inference may save memory, not accuracy.
+
+Example.
+    @classmethod
+    def apply(cls, x):
+        if torch.is_grad_enabled():
+            return super().apply(x)
+        return torch.nn.functional.gelu(x, approximate="tanh")  # must be the exact one here too
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Finding
+from gradverify.rules.agreement import clearly_differing, differing_output
+from gradverify.rules.shown import RANDOM
+from gradverify.subject.failure import UserCodeError
+
+CATCHES = "approximates_without_gradients"
+MODES = (("torch.no_grad", torch.no_grad), ("torch.inference_mode", torch.inference_mode))
+
+
+def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    return RANDOM if "GV205" in found else None
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    for name, mode in MODES:
+        try:
+            seen = evidence.subject.called(evidence.subject.leaves(), mode).outputs
+        except UserCodeError:
+            continue
+        finding = _values(evidence, name, seen)
+        if finding is not None:
+            yield finding
+            break           # both modes take the same path
+    yield from _gradients(evidence)
+
+
+def _values(evidence: Evidence, name: str, seen: tuple[object, ...]) -> Finding | None:
+    for place, expected in zip(evidence.forward.checked, evidence.outputs, strict=True):
+        y = seen[place] if place < len(seen) else None
+        if not isinstance(y, torch.Tensor) or y.shape != expected.shape:
+            return _finding(f"under {name} forward returns no y{place} of shape {list(expected.shape)}", None, place)
+        difference = differing_output(evidence, place, expected, y)
+        if difference is not None:
+            return _finding(f"under {name} forward gives {difference.seen:.6g} at {difference.where}, with gradients {difference.expected:.6g}",
+                            None, place)
+    return None
+
+
+def _gradients(evidence: Evidence) -> Iterator[Finding]:
+    v = evidence.worked.cotangents
+    if evidence.function.leaf_only:     # leaf .backward() with create_graph leaves circles behind
+        return
+    try:
+        seen = evidence.function.gradients(evidence.usable(), v, create=True)
+    except UserCodeError:
+        return
+    for argument, expected, gradient in zip(evidence.inputs, evidence.worked.gradients, seen, strict=True):
+        difference = clearly_differing(evidence, argument, expected, gradient, v)
+        if difference is not None:
+            yield _finding(f"under create_graph=True the gradient is {difference.seen:.6g} at {difference.where}, without it "
+                           f"{difference.expected:.6g}", argument.name, None)
+
+
+def _finding(message: str, name: str | None, output: int | None) -> Finding:
+    return Finding("GV218", message, input=name, output=output, hint="compute the same in every grad mode")

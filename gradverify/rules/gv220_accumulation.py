@@ -1,0 +1,63 @@
+"""GV220 accumulation: gradients that accumulate in .grad come out wrong
+
+What. `.backward()` twice on one graph does not leave twice the gradient in `.grad`, or changes an argument.
+
+Why it matters. Autograd keeps a tensor that nobody else holds as `.grad` itself, without a copy, and adds the next gradient to it in place. Two
+views of one tensor, returned for two inputs, become two `.grad` that share their memory: with gradient accumulation each is added to twice. The
+first step is right.
+
+How it is measured. `.backward(ones)` twice on one graph (where that is refused: on two graphs of the same leaves), with no reference held on what
+backward returns; for leaves that go straight into a custom Function.
+
+How to repair. Return one tensor twice, which autograd copies, or a clone; not two views of it.
+
+Example.
+    @staticmethod
+    def backward(ctx, grad_output):     # forward(ctx, x, y) returns x + y
+        return grad_output.view(ctx.shape), grad_output.view(ctx.shape)     # must be grad_output, grad_output
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Finding
+from gradverify.rules.agreement import differing
+from gradverify.rules.shown import NO_FUNCTION, RANDOM, changed
+from gradverify.subject.accumulate import Accumulated, accumulated, straight
+
+CATCHES = "returns_two_views"
+HINT = "return grad_output itself, or a clone: autograd may keep what it gets as .grad"
+
+
+def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    if "GV205" in found:
+        return RANDOM
+    if not evidence.forward.nodes:
+        return NO_FUNCTION
+    return None if any(_straight(evidence)) else "no input goes straight into a custom Function"
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    seen: Accumulated = accumulated(evidence.subject, evidence.function, evidence.repeats is not None)
+    for argument, direct, first, both in zip(evidence.inputs, _straight(evidence), seen.first, seen.both, strict=True):
+        difference = differing(evidence, argument, _twice(first), both) if direct else None
+        if difference is not None:
+            yield Finding("GV220", f".grad of {argument.name} after two backwards is {difference.seen:.6g} at {difference.where}, not twice the "
+                          f"first: {difference.expected:.6g}", input=argument.name, hint=HINT)
+    for each in seen.written:
+        if each.held.name not in {written.held.name for written in evidence.worked.written}:
+            yield Finding("GV220", f"adding to .grad writes into {each.held.name}{changed(each.held.name, each.held.tensor, each.change)}",
+                          input=each.held.name, hint=HINT)
+
+
+def _straight(evidence: Evidence) -> list[bool]:
+    return straight(evidence.forward.nodes, evidence.forward.leaves)
+
+
+def _twice(gradient: Tensor | None) -> Tensor | None:
+    return None if gradient is None else torch.mul(gradient, 2)

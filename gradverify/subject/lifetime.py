@@ -1,0 +1,87 @@
+"""What lives on after its last use: memory that only the garbage collector, or nobody, gives back."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.multiprocessing import reductions
+
+from gradverify.subject.differentiable import Differentiable, Graph
+from gradverify.subject.graph import function_nodes
+from gradverify.subject.subject import Subject
+
+_weak: Any = reductions.StorageWeakRef      # tells whether a storage lives, whatever becomes of the Python tensors that show it
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """Inputs alive after a finished backward although the caller dropped them; outputs and nodes alive when everything was dropped."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[str, ...]
+
+
+def still_alive(subject: Subject, function: Differentiable, cotangents: Sequence[Tensor], inputs: bool) -> Alive:
+    """One forward and one finished backward with the collector off. `inputs`: are they looked at? Raises UserCodeError."""
+    with _collector_off():
+        graph = _finished(subject, function, cotangents)
+        given = _inputs(subject, graph) if inputs else {}
+        made = _outputs(subject, graph)
+        outputs = graph.called.outputs
+        del graph
+        held = tuple(name for name, storage in given.items() if not storage.expired())
+        nodes = _nodes(outputs)
+        del outputs
+        return Alive(held, tuple(name for name, storage in made.items() if not storage.expired()),
+                     tuple(name for name, node in nodes if node() is not None))
+
+
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _finished(subject: Subject, function: Differentiable, cotangents: Sequence[Tensor]) -> Graph:
+    """A graph whose backward is over. The inputs are results of their own, so that nothing of ours holds them."""
+    leaves = subject.leaves()
+    graph = function.graph(leaves, [leaf * 1 for leaf in leaves])
+    function.gradients(graph, cotangents)
+    return graph
+
+
+def _inputs(subject: Subject, graph: Graph) -> dict[str, Any]:
+    """The memory of the differentiable inputs, without those that an output is a view of."""
+    shown = [_address(output) for output in graph.called.outputs if isinstance(output, Tensor)]
+    pairs = zip(subject.arguments, graph.called.arguments, strict=True)
+    return {a.name: _weak(x.untyped_storage()) for a, x in pairs if a.differentiable and x.numel() and _address(x) not in shown}
+
+
+def _outputs(subject: Subject, graph: Graph) -> dict[str, Any]:
+    """The memory of the outputs that is not an argument's of the check."""
+    ours = [_address(argument.value) for argument in subject.arguments if argument.is_tensor]
+    dense = ((f"y{place}", y) for place, y in enumerate(graph.called.outputs) if isinstance(y, Tensor) and y.layout == torch.strided and y.numel())
+    return {name: _weak(y.untyped_storage()) for name, y in dense if _address(y) not in ours}
+
+
+def _nodes(outputs: Sequence[Any]) -> list[tuple[str, weakref.ref[Any]]]:
+    """The Python nodes of the graph."""
+    found = function_nodes([output for output in outputs if isinstance(output, Tensor)])
+    return [(node._forward_cls.__name__, weakref.ref(node)) for node in found if hasattr(node, "_forward_cls")]
+
+
+def _address(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr() if tensor.layout == torch.strided else 0

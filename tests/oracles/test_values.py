@@ -1,0 +1,55 @@
+"""Forward values within bars."""
+
+from __future__ import annotations
+
+import torch
+from live import Oracles, check, codes, evidence, message, randn
+
+from gradverify.numerics.columns.tally import Outcome
+
+HERE = "oracles.test_values"
+OFFSET = 1e9
+
+
+def cancels(x):
+    """x, by a way that loses nine of its sixteen digits."""
+    return (x + OFFSET) - OFFSET
+
+
+def identity(x):
+    return x * 1
+
+
+def off_by_a_millionth(x):
+    return x * (1 + 3e-6)
+
+
+def values(function, reference, **settings):
+    return evidence(function, randn(6), oracles=Oracles(reference=f"{HERE}:{reference}"), **settings).reference_values[0]
+
+
+def test_a_right_reference_passes_and_a_wrong_one_does_not():
+    assert values(identity, "identity").count(Outcome.PASS) == 6
+    assert values(identity, "off_by_a_millionth").count(Outcome.MISMATCH) == 6
+
+
+def test_where_rounding_hides_more_than_the_tolerance_nothing_is_said():
+    assert values(cancels, "identity", rtol=1e-9).count(Outcome.UNDECIDED) >= 4
+    assert values(cancels, "identity", rtol=1e-9).count(Outcome.MISMATCH) == 0
+    result = check(lambda x: cancels(x).detach() + (x - x.detach()), randn(6), rtol=1e-9, oracles=Oracles(reference=f"{HERE}:identity"))
+    assert "GV105" not in codes(result)
+
+
+def test_undecided_values_are_no_pass():
+    result = check(cancels, randn(6), rtol=1e-9, oracles=Oracles(reference=f"{HERE}:identity"))
+    assert result.verdict == "undecided"
+    assert any("could not be compared with reference" in finding.message for finding in result.findings)
+
+
+def test_a_wrong_value_beside_them_is_still_wrong():
+    result = check(identity, randn(6), oracles=Oracles(reference=f"{HERE}:off_by_a_millionth"))
+    assert "6 of 6 numbers of y0 differ" in message(result, "GV105")
+
+
+def test_a_single_one_wrong_among_infinities_is_found():
+    assert codes(check(torch.exp, torch.tensor([0.0, 1.0], dtype=torch.float64), oracles=Oracles(reference="torch:exp"))) == set()

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from live import case, tensor
+
+from gradverify.model.case import InputRecipe, Search, TensorRecipe
+from gradverify.running.inline import Devices
+from gradverify.running.requirements import Lack, installed, lack, placed
+
+NONE, ONE = Devices((), 1), Devices(("a GPU",), 1)
+
+
+@pytest.mark.parametrize(("name", "there"), [("torch", True), ("torch.autograd", True), ("sys", True), ("triton_that_is_not", False),
+                                             ("torch.no_such_part", False), ("json.decoder.deeper", False)])
+def test_modules_are_looked_for_without_importing_them(name, there):
+    assert installed(name, Search()) is there
+
+
+def test_a_module_in_a_folder_of_the_spec_counts_and_is_not_imported(tmp_path):
+    (tmp_path / "mine.py").write_text("raise SystemExit('imported')")
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "part.py").write_text("raise SystemExit('imported')")
+    for search in (Search(folder=str(tmp_path)), Search(path=(str(tmp_path),))):
+        assert installed("mine", search) and installed("pack.part", search)
+    assert not installed("mine", Search())
+
+
+def test_a_missing_module_is_the_reason_and_no_device():
+    assert lack(case(requires=("module:triton_that_is_not",)), NONE) == Lack("no module 'triton_that_is_not'")
+    assert lack(case(requires=("module:torch",)), NONE) is None
+
+
+CUDA = InputRecipe("x", TensorRecipe(shape=(2,), device="cuda"))
+
+
+@pytest.mark.parametrize("wants", [
+    case(device="cuda"), case(requires=("cuda",)), case(inputs=[CUDA]), case(inputs=[InputRecipe("x", tensors=(CUDA.tensor,))])])
+def test_a_device_is_wanted_by_a_setting_a_requirement_or_a_single_input(wants):
+    assert lack(wants, NONE) == Lack("no CUDA device", "cuda")
+    assert lack(wants, ONE) is None
+
+
+def test_a_second_device_is_not_the_first():
+    assert lack(case(inputs=[InputRecipe("x", TensorRecipe(shape=(2,), device="cuda:1"))]), ONE).device == "cuda"
+    assert lack(case(requires=("cuda:1",)), ONE).reason == "there is no cuda:1: 1 CUDA device(s) seen"
+
+
+@pytest.mark.parametrize(("machine", "device"), [(NONE, "cpu"), (ONE, "cuda"), (None, "cpu")])
+def test_auto_is_settled_for_the_check_and_for_each_input(machine, device):
+    auto = TensorRecipe(shape=(2,), device="auto")
+    wanted = case(device="auto", inputs=[InputRecipe("x", auto), InputRecipe("xs", tensors=(auto, replace(auto, device="cpu"))), tensor(2)])
+    seen = placed(wanted, machine)
+    assert seen.settings.device == device and seen.inputs[0].tensor.device == device and seen.inputs[2].tensor.device is None
+    assert [recipe.device for recipe in seen.inputs[1].tensors] == [device, "cpu"]

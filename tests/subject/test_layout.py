@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from live import case, check, codes, given, message, randn, tensor
+from torch.autograd import Function
+
+from gradverify.model.case import InputRecipe, TensorRecipe
+from gradverify.subject.failure import UserCodeError
+from gradverify.subject.layout import laid
+from gradverify.subject.prepare import prepare
+from gradverify.verify import verify
+
+HERE = "subject.test_layout"
+STRIDES = {"transposed": (1, 2), "strided": (6, 2), "offset": (3, 1), "contiguous": (3, 1)}
+
+
+@pytest.mark.parametrize("layout", STRIDES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64, torch.int64, torch.bool])
+def test_the_numbers_stay_and_lie_otherwise(layout, dtype):
+    x = (randn(2, 3) * 3).to(dtype)
+    y = laid(x, layout)
+    assert torch.equal(x, y) and y.stride() == STRIDES[layout] and not y._is_view()
+    assert y.storage_offset() == (1 if layout == "offset" else 0)
+    assert laid(y, layout) is y
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2, 3, 2, 4, 5)])
+def test_channels_last_is_torchs_own(shape):
+    y = laid(randn(*shape), "channels_last")
+    assert y.is_contiguous(memory_format=torch.channels_last if len(shape) == 4 else torch.channels_last_3d) and not y.is_contiguous()
+
+
+@pytest.mark.parametrize("layout", STRIDES)
+def test_gradients_flow_through(layout):
+    x = randn(2, 3).requires_grad_()
+    g, = torch.autograd.grad((laid(x, layout) ** 2).sum(), x)
+    assert torch.equal(g, 2 * x)
+
+
+class Raw(Function):
+    """Right in forward; backward reads x through its pointer, as if it were contiguous."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, = ctx.saved_tensors
+        return 2 * grad_output * torch.as_strided(x, x.shape, torch.empty(x.shape).stride(), x.storage_offset())
+
+
+class Seen(Function):
+    """Tells what it was called with."""
+
+    strides: set
+
+    @staticmethod
+    def forward(ctx, x):
+        Seen.strides.add((x.stride(), x.requires_grad))
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output
+
+
+def verdict(function, layout, **changes):
+    return verify(prepare(case(f"{HERE}:{function}", [tensor(2, 3, name="x", layout=layout)], **changes)))
+
+
+@pytest.mark.parametrize(("layout", "found"), [("contiguous", set()), ("offset", set()), ("transposed", {"GV101"}), ("strided", {"GV101"})])
+def test_a_backward_that_assumes_contiguity_is_caught_where_the_layout_is_another(layout, found):
+    result = verdict("Raw", layout)
+    assert codes(result) == found
+    assert result.inputs[0].layout == layout
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "transposed", "strided"])
+def test_every_call_sees_the_layout(layout):
+    Seen.strides = set()
+    assert verdict("Seen", layout).verdict == "pass"
+    assert Seen.strides == {(STRIDES[layout], True)}
+
+
+def test_an_expanded_input_is_called_once_with_stride_0_and_measured_on_separate_elements():
+    Seen.strides = set()
+    result = verdict("Seen", "expanded")
+    assert result.verdict == "pass" and Seen.strides == {((3, 1), True), ((0, 1), True)}
+    compared, = (each for each in result.comparisons if each.rule == "GV101")
+    assert compared.elements == 36
+
+
+def test_a_backward_that_cannot_read_an_expanded_input_is_caught_by_name():
+    result = verdict("Raw", "expanded")
+    assert codes(result) == {"GV101"}
+    assert "with x expanded (stride 0) backward raised" in message(result, "GV101")
+
+
+class Overwrites(Function):
+    """Backward works in the memory of its input: right on separate elements only."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x.detach()
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        memory = torch.as_strided(ctx.x, (ctx.x.untyped_storage().nbytes() // 8,), (1,), 0)
+        return 2 * grad_output * (memory.reshape(ctx.x.shape) if memory.numel() == ctx.x.numel() else memory.mean().expand(ctx.x.shape))
+
+
+def test_wrong_numbers_on_an_expanded_input_are_told_with_both():
+    result = verdict("Overwrites", "expanded")
+    assert "with x expanded (stride 0) backward gives" in message(result, "GV101")
+
+
+def test_a_function_that_writes_into_its_input_cannot_take_an_expanded_one():
+    result = verify(prepare(case("torch:sin_", [tensor(2, 3, name="x", layout="expanded")])))
+    assert (result.verdict, codes(result)) == ("error", {"GV002"})
+    assert "share memory" in message(result, "GV002")
+
+
+def test_one_slice_is_drawn_and_repeated():
+    x = prepare(case("torch:sin", [tensor(3, 4, name="x", layout="expanded")])).inputs[0]
+    assert torch.equal(x, x[:1].expand(3, 4)) and x.is_contiguous() and x[0].std() > 0
+    with pytest.raises(UserCodeError, match="slices given differ"):
+        prepare(case("torch:sin", [given([1.0, 2.0], "x", layout="expanded")]))
+
+
+def test_a_layout_for_all_inputs_leaves_alone_what_cannot_have_it_or_names_its_own():
+    inputs = [tensor(2, 3), tensor(3), tensor(2, 3, layout="strided"), tensor(2, 3, draw="integers", arguments=(0, 5))]
+    subject = prepare(case("torch.nn.functional:linear", inputs, layout="transposed"))
+    assert [argument.layout for argument in subject.arguments] == ["transposed", "contiguous", "strided", "transposed"]
+    assert subject.arguments[3].value.stride() == (1, 2)
+
+
+def test_elements_of_lists_have_layouts_too():
+    recipes = (TensorRecipe(shape=(2, 3), layout="transposed"), TensorRecipe(shape=(2, 3)))
+    subject = prepare(case("torch:cat", [InputRecipe("tensors", tensors=recipes)]))
+    assert [argument.layout for argument in subject.arguments] == ["transposed", "contiguous"]
+    assert verify(subject).verdict == "pass"
+
+
+def test_inside_a_vmap_the_layout_is_left_to_it():
+    assert torch.equal(torch.vmap(lambda x: laid(x, "transposed") * 2)(torch.ones(4, 2, 3)), torch.full((4, 2, 3), 2.0))
+
+
+def test_a_right_function_passes_live_in_every_layout():
+    assert check(torch.sin, randn(2, 3)).verdict == "pass"
