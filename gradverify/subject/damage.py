@@ -5,35 +5,48 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from gradverify.subject.differentiable import Differentiable, Gradients
+from gradverify.subject.differentiable import Differentiable, Gradients, Graph
 from gradverify.subject.subject import Subject
 
-TILE = 16  # elements: the smallest that a kernel walks in
-FLAT = 1e-9  # of a gradient's size: a mean below it is rounding
+TILE = 16  # elements: the smallest tile that kernels for whole tensors walk in
+FLAT = 2.0**10  # roundoffs of a gradient's largest element: a mean below it is rounding
 
 Cotangents = Sequence[Tensor | None]
 Change = Callable[[Tensor, Cotangents], Tensor]
-"""(gradient of one input, cotangents) → the damaged gradient; the very same numbers where it does nothing here."""
+"""(gradient of one input, cotangents) → the damaged gradient."""
 
 
 @dataclass(frozen=True)
 class Damage:
-    """`inputs` are the places whose gradients it changes; `spares`: the input at which it would make a difference where it makes none.
+    """One kind of damage to the gradients at `inputs`, places among the differentiable inputs.
 
-    At most one of: `change` of each gradient, `swap` of two, `deaf` (ones instead of grad_output), `stale` (the state of the last forward).
+    element: `change` alters the gradient of the one input; swap: those of two are exchanged; deaf: ones in place of grad_output; stale: the gradient
+    at the inputs of the last forward. `needs`: what the shape of the input must have for the damage to change anything, where it has not.
     """
 
     name: str
     inputs: tuple[int, ...]
-    spares: str
+    how: Literal["element", "swap", "deaf", "stale"] = "element"
     change: Change | None = None
-    swap: bool = False
-    deaf: bool = False
-    stale: bool = False
+    needs: str | None = None
+
+
+def done(damage: Damage, gradients: Gradients, cotangents: Cotangents) -> Gradients:
+    """The gradients under damage of the kinds element and swap; those of the other kinds, as they are."""
+    result = list(gradients)
+    if damage.how == "swap":
+        a, b = damage.inputs
+        result[a], result[b] = result[b], result[a]
+    for place in damage.inputs if damage.change else ():
+        gradient = result[place]
+        if gradient is not None and damage.change is not None:
+            result[place] = damage.change(gradient.to_dense() if gradient.layout != torch.strided else gradient, cotangents)
+    return tuple(result)
 
 
 class Damaged(Differentiable):
@@ -45,47 +58,63 @@ class Damaged(Differentiable):
         self._last: tuple[Tensor, ...] | None = None
 
     def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        if self._damage.stale:
-            self._last = tuple(x.detach().clone() for x in inputs)
+        self._remember(inputs)
         return super().values(inputs)
+
+    def graph(self, leaves: Sequence[Tensor], inputs: Sequence[Tensor] | None = None) -> Graph:
+        self._remember(leaves if inputs is None else inputs)
+        return super().graph(leaves, inputs)
 
     def vjp(self, cotangents: Cotangents) -> Gradients:
         if self._last is not None:
             return super().vjp_at(self._last, cotangents)
-        return self._done(super().vjp(self._heard(cotangents)), cotangents)
+        return done(self._damage, super().vjp(self._heard(cotangents)), cotangents)
 
     def vjp_at(self, inputs: Sequence[Tensor], cotangents: Cotangents) -> Gradients:
-        return self._done(super().vjp_at(inputs, self._heard(cotangents)), cotangents)
+        return done(self._damage, super().vjp_at(inputs, self._heard(cotangents)), cotangents)
+
+    def gradients(self, graph: Graph, cotangents: Sequence[Tensor], *, retain: bool = False, create: bool = False) -> Gradients:
+        found = super().gradients(graph, [torch.ones_like(v) for v in cotangents] if self._damage.how == "deaf" else cotangents,
+                                  retain=retain, create=create)
+        if self._last is not None:
+            return super().vjp_at(self._last, cotangents)
+        return done(self._damage, found, cotangents)
+
+    def _remember(self, inputs: Sequence[Tensor]) -> None:
+        if self._damage.how == "stale":
+            self._last = tuple(x.detach().clone() for x in inputs)
 
     def _heard(self, cotangents: Cotangents) -> Cotangents:
-        return [None if v is None else torch.ones_like(v) for v in cotangents] if self._damage.deaf else cotangents
-
-    def _done(self, gradients: Gradients, cotangents: Cotangents) -> Gradients:
-        damage, result = self._damage, list(gradients)
-        if damage.swap:
-            a, b = damage.inputs
-            result[a], result[b] = result[b], result[a]
-        for place in damage.inputs if damage.change else ():
-            gradient = result[place]
-            if gradient is not None and damage.change is not None:
-                result[place] = damage.change(gradient, cotangents)
-        return tuple(result)
+        return [None if v is None else torch.ones_like(v) for v in cotangents] if self._damage.how == "deaf" else cotangents
 
 
+# ---- the catalogue
 def damages(inputs: Sequence[Tensor]) -> Iterator[Damage]:
     """All damage that can be done to the gradients of these inputs: each to one gradient alone, then what concerns several."""
-    for place, x in enumerate(inputs):
-        if x.numel():
-            for name, least, spares, change in CHANGES:
-                if x.ndim >= least:
-                    yield Damage(name, (place,), spares, change)
     places = tuple(place for place, x in enumerate(inputs) if x.numel())
+    for place in places:
+        yield from (Damage(kind.name, (place,), "element", kind.change, kind.lacks(inputs[place]))
+                    for kind in KINDS if inputs[place].ndim >= kind.dimensions)
     for a, b in combinations(places, 2):
         if (inputs[a].shape, inputs[a].dtype) == (inputs[b].shape, inputs[b].dtype):
-            yield Damage("swap inputs", (a, b), "inputs whose gradients differ: unequal ones, if the function is not symmetric in them", swap=True)
+            yield Damage("swap inputs", (a, b), "swap")
     if places:
-        yield Damage("ignore grad_output", places, "inputs at which the gradient is not zero", deaf=True)
-        yield Damage("stale state", places, "a function that is not linear in its inputs, or inputs at which the gradient moves with them", stale=True)
+        yield Damage("ignore grad_output", places, "deaf")
+        yield Damage("stale state", places, "stale")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Damage to one gradient of at least so many `dimensions`; it does nothing unless the input has what it `needs`."""
+
+    name: str
+    dimensions: int
+    change: Change
+    needs: str = ""
+    suits: Callable[[Tensor], bool] = lambda x: True
+
+    def lacks(self, x: Tensor) -> str | None:
+        return None if self.suits(x) else self.needs
 
 
 def _zero_row(g: Tensor, _: Cotangents) -> Tensor:
@@ -95,7 +124,7 @@ def _zero_row(g: Tensor, _: Cotangents) -> Tensor:
 
 
 def _drop_tail(g: Tensor, _: Cotangents) -> Tensor:
-    """The last tile of TILE elements in memory order; a tensor of one tile keeps it."""
+    """The last tile in memory order; a tensor of one tile keeps it."""
     start = (g.numel() - 1) // TILE * TILE
     flat = g.reshape(-1).clone()
     flat[start or g.numel() :] = 0
@@ -115,20 +144,19 @@ def _drop_mean(g: Tensor, cotangents: Cotangents) -> Tensor:
     if g.shape[-1] == 1:
         return g
     mean = g.mean(-1, keepdim=True)
-    if bool((mean.abs() > FLAT * g.abs().amax()).any()):
+    if bool((mean.abs() > FLAT * torch.finfo(g.dtype).eps * g.abs().amax()).any()):
         return g - mean
     alike = next((v for v in cotangents if v is not None and v.shape == g.shape and v.dtype == g.dtype), None)
     return g if alike is None else g + alike.mean(-1, keepdim=True)
 
 
-NOT_ZERO = "inputs at which the gradient is not zero"
-CHANGES: tuple[tuple[str, int, str, Change], ...] = (  # name, dimensions needed, where it would make a difference, what it does
-    ("×1.01", 0, NOT_ZERO, lambda g, _: g * 1.01),
-    ("×(1 + 1e-4)", 0, NOT_ZERO, lambda g, _: g * (1 + 1e-4)),
-    ("sign", 0, NOT_ZERO, lambda g, _: -g),
-    ("zero a row", 1, NOT_ZERO, _zero_row),
-    ("drop the last tile", 1, f"more than one tile: more than {TILE} elements, and no zeros at the end", _drop_tail),
-    ("transpose", 2, "both of the last two sizes above 1, best a non-square shape, and unequal inputs", _transpose),
-    ("shift by one", 1, "more than one element along the last dimension, and unequal inputs", _shift),
-    ("drop the mean term", 1, "more than one element along the last dimension, and a gradient with a mean", _drop_mean),
+KINDS = (
+    Kind("×1.01", 0, lambda g, _: g * 1.01),
+    Kind("×(1 + 1e-4)", 0, lambda g, _: g * (1 + 1e-4)),
+    Kind("sign", 0, lambda g, _: -g),
+    Kind("zero a row", 1, _zero_row),
+    Kind("drop the last tile", 1, _drop_tail, f"more than {TILE} elements", lambda x: x.numel() > TILE),
+    Kind("transpose", 2, _transpose, "both of its last two sizes above 1", lambda x: min(x.shape[-2:]) > 1),
+    Kind("shift by one", 1, _shift, "more than one element along its last dimension", lambda x: x.shape[-1] > 1),
+    Kind("drop the mean term", 1, _drop_mean, "more than one element along its last dimension", lambda x: x.shape[-1] > 1),
 )

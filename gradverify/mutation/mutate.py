@@ -1,0 +1,119 @@
+"""A check under damage: which of it the check finds, and what would find the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from gradverify.evidence import Evidence
+from gradverify.model.case import Case, Settings
+from gradverify.model.mutation import Fate, MutatedCheck, Mutant
+from gradverify.model.result import CaseResult
+from gradverify.mutation.measured import Measured
+from gradverify.mutation.remedy import remedy
+from gradverify.mutation.sight import Sights
+from gradverify.subject.damage import Damage, Damaged, damages
+from gradverify.subject.prepare import prepare
+from gradverify.subject.subject import Argument, Subject
+from gradverify.verify import verify
+
+COMPARES = ("GV101", "GV102", "GV103", "GV104", "GV106", "GV107", "GV111", "GV201")  # what backward returns, against something else
+REMEMBERS = ("GV207",)  # ... and against what it returned before: for a state that is stale
+POINTS = "the same gradient here and at every other point that was tried"
+NO_STATE = "the gradient does not depend on the inputs: there is no state to be stale"
+
+
+def mutate(case: Case) -> MutatedCheck:
+    """All damage that can be done to a case. Raises UserCodeError where the user's code does."""
+    blank = MutatedCheck(case.id, case.name, case.target)
+    codes = tuple(code for code in COMPARES if _looked_for(code, case.settings))
+    if case.expect != "pass":
+        return replace(blank, left_out="it is expected to fail")
+    if not codes:
+        return replace(blank, left_out="`select` and `ignore` leave no rule that compares a gradient")
+    subject = prepare(_narrowed(case, codes))
+    right = Evidence(subject)
+    undamaged = verify(subject, right)
+    if undamaged.verdict != "pass":
+        return replace(blank, left_out=f"it does not pass undamaged: {_verdict(undamaged)}", broken=True)
+    if not any(comparison.elements for comparison in undamaged.comparisons):
+        return replace(blank, left_out="it has no element to compare")
+    return replace(blank, mutants=tuple(Trial(case, subject, right, codes).mutants()))
+
+
+class Trial:
+    """One check that passes, whose gradients are damaged in one way after the other."""
+
+    def __init__(self, case: Case, subject: Subject, right: Evidence, codes: tuple[str, ...]) -> None:
+        self.case, self.subject, self.codes = case, subject, codes
+        self.sights, self.measured = Sights(right), Measured(right)
+
+    def mutants(self) -> Iterator[Mutant]:
+        for damage in damages(self.subject.inputs):
+            if self.sights.changes(damage):
+                yield self._tried(damage)
+            else:
+                yield self._without_effect(damage)
+
+    def _tried(self, damage: Damage) -> Mutant:
+        place = self.measured.finds(damage)
+        code = None if place is None else "GV111" if self._arguments[place].parameter else "GV101"
+        if code in self.codes:
+            return self._mutant(damage, "killed", by=code)
+        result = self._run(self.subject, damage)
+        found = killed_by(result)
+        if found:
+            return self._mutant(damage, "killed", by=found)
+        return self._mutant(damage, "survived", why=remedy(self.case, self.subject, result, lambda twin: killed_by(self._run(twin, damage)) is not None))
+
+    def _run(self, subject: Subject, damage: Damage) -> CaseResult:
+        """The check itself, on a subject as fresh as its own."""
+        codes = (*self.codes, *(code for code in REMEMBERS if damage.how == "stale" and _looked_for(code, self.case.settings)))
+        twin = Subject(_narrowed(subject.case, codes), subject.target, subject.arguments, subject.kwargs)
+        twin.writes = subject.writes
+        return verify(twin, Evidence(twin, differentiate=partial(Damaged, damage=damage)), briefly=True)
+
+    def _without_effect(self, damage: Damage) -> Mutant:
+        """It changes nothing at these inputs: would it at others?"""
+        names = self._names(damage)
+        if damage.needs:
+            shape = list(self._arguments[damage.inputs[0]].value.shape)
+            return self._mutant(damage, "unseen", why=f"{names} has shape {shape}: it takes {damage.needs}")
+        if damage.how == "stale":
+            return self._mutant(damage, "equivalent", why=NO_STATE)
+        if not self.sights.changes_elsewhere(damage):
+            return self._mutant(damage, "equivalent", why=POINTS)
+        if all(self.sights.vanishes(place) for place in damage.inputs):
+            return self._mutant(damage, "unseen", why=f"the gradient of {names} is 0 at these inputs; it shows at others")
+        if damage.how == "swap":
+            return self._mutant(damage, "unseen", why=f"the gradients of {names} are the same at these inputs; it shows at unequal ones")
+        return self._mutant(damage, "unseen", why=f"it leaves the gradient of {names} as it is at these inputs; it shows at others")
+
+    @property
+    def _arguments(self) -> tuple[Argument, ...]:
+        return self.subject.differentiable
+
+    def _names(self, damage: Damage) -> str:
+        return " and ".join(self._arguments[place].name for place in damage.inputs)
+
+    def _mutant(self, damage: Damage, fate: Fate, by: str | None = None, why: str | None = None) -> Mutant:
+        return Mutant(damage.name, tuple(self._arguments[place].name for place in damage.inputs), fate, by, why)
+
+
+def killed_by(result: CaseResult) -> str | None:
+    """The code of the first error that says something is wrong."""
+    return next((finding.code for finding in result.findings if finding.severity == "error" and finding.code in COMPARES + REMEMBERS), None)
+
+
+def _looked_for(code: str, settings: Settings) -> bool:
+    return (not settings.select or code.startswith(settings.select)) and not (settings.ignore and code.startswith(settings.ignore))
+
+
+def _narrowed(case: Case, codes: tuple[str, ...]) -> Case:
+    return replace(case, settings=replace(case.settings, select=codes, ignore=()))
+
+
+def _verdict(result: CaseResult) -> str:
+    found = next((finding for finding in result.findings if finding.severity == "error"), None)
+    return f"{result.verdict} ({found.code} {found.name})" if found else result.verdict
