@@ -65,8 +65,8 @@ def _pattern(finding: Finding, evidence: Evidence, place: int, pair: Pair, entri
     output = Side("", ()) if y is None else Side(f"y{finding.output}", tuple(y.shape), y.is_complex())
     unit = max(pair.unit, UNITS.get(x.dtype, U64))
     return Pattern(Side(evidence.inputs[place].name, tuple(x.shape), x.is_complex()), output, entries, _wrong(finding, entries),
-                   ~np.isin(entries.outcome, TOLD), unit, _values(evidence, place, y, finding.output), _others(evidence, finding, place, pair), scattered,
-                   pair.count(Outcome.MISMATCH))
+                   ~np.isin(entries.outcome, TOLD), unit, _values(evidence, place, y, finding.output), _others(evidence, finding, place, pair),
+                   scattered, pair.count(Outcome.MISMATCH))
 
 
 def _bars(evidence: Evidence, finding: Finding, entries: Entries) -> Entries:
@@ -80,8 +80,8 @@ def _bars(evidence: Evidence, finding: Finding, entries: Entries) -> Entries:
 def _true(evidence: Evidence, pair: Pair, e: Entries) -> Entries | None:
     """Elements whose analytic values are backward's own, one by one.
 
-    Those of column groups come from compressed cotangents: right where backward is zero outside of f's structure, which one random cotangent tells. Else
-    a backward for each output element, if they are few; None if not.
+    Those of column groups come from compressed cotangents: right where backward is zero outside of f's structure, which one random cotangent
+    tells. Else a backward for each output element, if they are few; None if not.
     """
     m, n = len(numbers(evidence.outputs[pair.output])), len(numbers(evidence.inputs[pair.input].value))
     try:

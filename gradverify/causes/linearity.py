@@ -19,5 +19,6 @@ def explain(name: str, replies: Sequence[Array]) -> Cause | None:
     if len(replies) < 2 or not np.isfinite(size) or size == 0:
         return None
     if all((np.abs(reply - first) <= SAME * size).all() for reply in replies[1:]):
-        return Cause("ignores grad_output", f"backward gives the same {len(first)} numbers for {name} whatever grad_output is, for {len(replies)} of them")
+        return Cause("ignores grad_output",
+                     f"backward gives the same {len(first)} numbers for {name} whatever grad_output is, for {len(replies)} of them")
     return None

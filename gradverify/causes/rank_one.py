@@ -25,8 +25,8 @@ def explain(pattern: Pattern) -> Cause | None:
         return None
     rows, columns = wrong[0][0].shape
     where = f"in each of {len(wrong)} blocks of {rows} × {columns} elements" if len(wrong) > 1 else f"of {rows} × {columns} elements"
-    return Cause("missing rank-one term", f"the error is one product u·wᵀ {where}, {pattern.everywhere}: like the mean or dot-product term of a norm or "
-                 "of softmax")
+    return Cause("missing rank-one term", f"the error is one product u·wᵀ {where}, {pattern.everywhere}: like the mean or dot-product term of a norm "
+                 "or of softmax")
 
 
 def _blocks(pattern: Pattern) -> Iterator[tuple[Array, Array, Array]]:

@@ -50,7 +50,8 @@ def _explain(pattern: Pattern, content: str | None, natural: bool) -> Cause | No
     if not chosen or len({region.family for region in chosen}) > 1:
         return None     # two places explain it alike
     region = chosen[0]
-    name = {"block": {"is 0": "zero block"}.get(content, "wrong block"), "border": "wrong at the border"}.get(region.family, f"wrong only {region.words}")
+    block = {"is 0": "zero block"}.get(content, "wrong block")
+    name = {"block": block, "border": "wrong at the border"}.get(region.family, f"wrong only {region.words}")
     return Cause(name, f"analytic {content} {region.words}{region.detail}, {pattern.everywhere}; the rest of {pattern.pair} is right")
 
 
@@ -91,7 +92,7 @@ def _block(side: Side, axis: int | None, bad: Index, good: Index, cells: int) ->
     first = 0 if not (right < first).any() else first
     ends_late = not (right > last).any()
     last = n - 1 if ends_late else last
-    single, tail = first == last, ends_late and not first == 0
+    single, tail = first == last, ends_late and first != 0
     members = 3 * n if single or tail or first == 0 else n * n / 2
     if not _convincing(cells, members):
         return None
@@ -158,7 +159,8 @@ def _side(name: str, bad: Array, good: Array, cells: int) -> Region | None:
     zero = low <= 0 <= high and not name.startswith("|")
     if not _convincing(cells, 4 if zero else 4 * cells):
         return None
-    return Region(f"where {name} {sign} {_roundest(low, high)}", "threshold", zero, "" if zero else f" (a threshold between {low:.4g} and {high:.4g})")
+    between = "" if zero else f" (a threshold between {low:.4g} and {high:.4g})"
+    return Region(f"where {name} {sign} {_roundest(low, high)}", "threshold", zero, between)
 
 
 def _roundest(low: float, high: float) -> str:

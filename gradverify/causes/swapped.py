@@ -20,7 +20,8 @@ def explain(pattern: Pattern) -> Cause | None:
 
 def _is_of(pattern: Pattern, other: Other) -> bool:
     """Are all elements of the analytic side those of the other input's numeric side?"""
-    theirs = replace(pattern, entries=other.entries, wrong=np.zeros(len(other.entries.output), bool), unknown=np.zeros(len(other.entries.output), bool))
+    nothing = np.zeros(len(other.entries.output), bool)
+    theirs = replace(pattern, entries=other.entries, wrong=nothing, unknown=nothing)
     e = pattern.entries
     value, bar, _ = theirs.numeric(e.output, e.input)
     large = np.abs(other.entries.numeric) > RESOLVED * (other.entries.bar + pattern.dust)

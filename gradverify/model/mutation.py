@@ -19,7 +19,8 @@ BEST: tuple[Fate, ...] = ("killed", "survived", "unseen", "equivalent")
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One damage to the gradients of `inputs` in one check. `by`: the code of the rule that found it; `why`: why none did, and what would."""
+    """One damage to the gradients of `inputs` (none named: of all) in one check. `by`: the code of the rule that found it; `why`: why none did,
+    and what would."""
 
     damage: str
     inputs: tuple[str, ...]

@@ -8,11 +8,12 @@ from functools import partial
 
 from gradverify.evidence import Evidence
 from gradverify.model.case import Case, Settings
-from gradverify.model.mutation import Fate, MutatedCheck, Mutant
+from gradverify.model.mutation import Fate, Mutant, MutatedCheck
 from gradverify.model.result import CaseResult
 from gradverify.mutation.measured import Measured
 from gradverify.mutation.remedy import remedy
 from gradverify.mutation.sight import Sights
+from gradverify.report.numbers import counted
 from gradverify.subject.damage import Damage, Damaged, damages
 from gradverify.subject.prepare import prepare
 from gradverify.subject.subject import Argument, Subject
@@ -20,7 +21,7 @@ from gradverify.verify import verify
 
 COMPARES = ("GV101", "GV102", "GV103", "GV104", "GV106", "GV107", "GV111", "GV201")  # what backward returns, against something else
 REMEMBERS = ("GV207",)  # ... and against what it returned before: for a state that is stale
-POINTS = "the same gradient here and at every other point that was tried"
+NOWHERE = "no other inputs were found at which the function is defined: whether it would show there is not known"
 NO_STATE = "the gradient does not depend on the inputs: there is no state to be stale"
 
 
@@ -65,7 +66,8 @@ class Trial:
         found = killed_by(result)
         if found:
             return self._mutant(damage, "killed", by=found)
-        return self._mutant(damage, "survived", why=remedy(self.case, self.subject, result, lambda twin: killed_by(self._run(twin, damage)) is not None))
+        why = remedy(self.case, self.subject, result, lambda twin: killed_by(self._run(twin, damage)) is not None)
+        return self._mutant(damage, "survived", why=why)
 
     def _run(self, subject: Subject, damage: Damage) -> CaseResult:
         """The check itself, on a subject as fresh as its own."""
@@ -76,14 +78,15 @@ class Trial:
 
     def _without_effect(self, damage: Damage) -> Mutant:
         """It changes nothing at these inputs: would it at others?"""
-        names = self._names(damage)
+        names, points = self._names(damage), len(self.sights.elsewhere)
         if damage.needs:
-            shape = list(self._arguments[damage.inputs[0]].value.shape)
-            return self._mutant(damage, "unseen", why=f"{names} has shape {shape}: it takes {damage.needs}")
+            return self._mutant(damage, "unseen", why=f"{names} has shape {list(self._arguments[damage.inputs[0]].value.shape)}: {damage.needs}")
+        if not points:
+            return self._mutant(damage, "unseen", why=NOWHERE)
         if damage.how == "stale":
             return self._mutant(damage, "equivalent", why=NO_STATE)
         if not self.sights.changes_elsewhere(damage):
-            return self._mutant(damage, "equivalent", why=POINTS)
+            return self._mutant(damage, "equivalent", why=f"the same gradient here and at {counted(points, 'other point')}")
         if all(self.sights.vanishes(place) for place in damage.inputs):
             return self._mutant(damage, "unseen", why=f"the gradient of {names} is 0 at these inputs; it shows at others")
         if damage.how == "swap":
@@ -98,7 +101,8 @@ class Trial:
         return " and ".join(self._arguments[place].name for place in damage.inputs)
 
     def _mutant(self, damage: Damage, fate: Fate, by: str | None = None, why: str | None = None) -> Mutant:
-        return Mutant(damage.name, tuple(self._arguments[place].name for place in damage.inputs), fate, by, why)
+        places = () if damage.how in ("deaf", "stale") else damage.inputs
+        return Mutant(damage.name, tuple(self._arguments[place].name for place in places), fate, by, why)
 
 
 def killed_by(result: CaseResult) -> str | None:

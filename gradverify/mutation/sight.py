@@ -9,7 +9,10 @@ import torch
 from torch import Tensor
 
 from gradverify.evidence import Evidence
-from gradverify.rules.agreement import dust, flat, largest, tolerance
+from gradverify.numerics.flat import flat_all, flat_real
+from gradverify.numerics.point import UNITS
+from gradverify.numerics.rungs import U64
+from gradverify.rules.agreement import DUST, flat, largest
 from gradverify.subject.damage import Damage, done
 from gradverify.subject.differentiable import Gradients, copied
 from gradverify.subject.draw import generator
@@ -18,6 +21,7 @@ from gradverify.subject.subject import Argument
 
 PROBES = 2  # random cotangents under which damage must show
 POINTS = 3  # other inputs of the same shapes: near by, with other signs, and drawn anew
+ROUNDINGS = 2.0**10  # of a gradient's largest element: less cannot be seen (1e-13, in float32 6e-5)
 NEAR = (0.5, 1.5)  # factors, so that the first of them stays on the same side of 0
 
 
@@ -59,11 +63,13 @@ class Sights:
         return not all(self._same(place, a, b) for place, (a, b) in enumerate(zip(one, other, strict=True)))
 
     def _same(self, place: int, one: Tensor | None, other: Tensor | None) -> bool:
-        """Within what the rules of the contract take for rounding."""
+        """Within rounding of the gradient's size, and of the natural size ‖v‖‖f‖/‖x‖: sums over softmax rows are made of that."""
         argument = self._evidence.inputs[place]
         a, b = flat(argument, one), flat(argument, other)
-        allowed = max(largest(a), largest(b)) * tolerance(self._evidence.precision) + dust(self._evidence, argument.value)
-        return bool(((a - b).abs() <= allowed).all())
+        unit = UNITS.get(argument.value.dtype, U64)
+        y, size = flat_all(self._evidence.outputs).nan_to_num(0.0, 0.0, 0.0), float(flat_real(argument.value).nan_to_num(0.0, 0.0, 0.0).norm())
+        dust = DUST * unit * float(y.numel() ** 0.5 * y.norm()) / size if size else 0.0
+        return bool(((a - b).abs() <= max(largest(a), largest(b)) * ROUNDINGS * unit + dust).all())
 
     def _at(self, inputs: Sequence[Tensor]) -> Sight:
         vjp, outputs = self._evidence.function.vjp_at, self._evidence.outputs

@@ -26,7 +26,7 @@ class Damage:
     """One kind of damage to the gradients at `inputs`, places among the differentiable inputs.
 
     element: `change` alters the gradient of the one input; swap: those of two are exchanged; deaf: ones in place of grad_output; stale: the gradient
-    at the inputs of the last forward. `needs`: what the shape of the input must have for the damage to change anything, where it has not.
+    at the inputs of the last forward. `needs`: in a sentence, what the shape lacks for the damage to change anything; None where nothing.
     """
 
     name: str
@@ -105,7 +105,7 @@ def damages(inputs: Sequence[Tensor]) -> Iterator[Damage]:
 
 @dataclass(frozen=True)
 class Kind:
-    """Damage to one gradient of at least so many `dimensions`; it does nothing unless the input has what it `needs`."""
+    """Damage to one gradient of at least so many `dimensions`. Where a shape does not suit it, it does nothing, for want of what it `needs`."""
 
     name: str
     dimensions: int
@@ -150,13 +150,14 @@ def _drop_mean(g: Tensor, cotangents: Cotangents) -> Tensor:
     return g if alike is None else g + alike.mean(-1, keepdim=True)
 
 
+LONGER = "only a last dimension above 1 can show it"
 KINDS = (
     Kind("×1.01", 0, lambda g, _: g * 1.01),
     Kind("×(1 + 1e-4)", 0, lambda g, _: g * (1 + 1e-4)),
     Kind("sign", 0, lambda g, _: -g),
     Kind("zero a row", 1, _zero_row),
-    Kind("drop the last tile", 1, _drop_tail, f"more than {TILE} elements", lambda x: x.numel() > TILE),
-    Kind("transpose", 2, _transpose, "both of its last two sizes above 1", lambda x: min(x.shape[-2:]) > 1),
-    Kind("shift by one", 1, _shift, "more than one element along its last dimension", lambda x: x.shape[-1] > 1),
-    Kind("drop the mean term", 1, _drop_mean, "more than one element along its last dimension", lambda x: x.shape[-1] > 1),
+    Kind("drop the last tile", 1, _drop_tail, f"only a shape of more than {TILE} elements can show it", lambda x: x.numel() > TILE),
+    Kind("transpose", 2, _transpose, "only a shape whose last two sizes are both above 1 can show it", lambda x: min(x.shape[-2:]) > 1),
+    Kind("shift by one", 1, _shift, LONGER, lambda x: x.shape[-1] > 1),
+    Kind("drop the mean term", 1, _drop_mean, LONGER, lambda x: x.shape[-1] > 1),
 )

@@ -11,7 +11,7 @@ from live import Argument, randn, subject
 from torch import Tensor
 from torch.autograd import Function
 
-from gradverify.model.result import Cause, CaseResult
+from gradverify.model.result import CaseResult, Cause
 from gradverify.verify import verify
 
 Formula = Callable[..., Tensor]
@@ -52,7 +52,7 @@ def before(f: Formula, damage: Callable[[Tensor], Tensor]) -> type[Function]:
 
 
 def checked(op: Any, *inputs: Tensor, names: str = "xyz", **settings: Any) -> CaseResult:
-    arguments = [Argument(name, value, not isinstance(value, bool) and value.dtype.is_floating_point or value.is_complex())
+    arguments = [Argument(name, value, (not isinstance(value, bool) and value.dtype.is_floating_point) or value.is_complex())
                  for name, value in zip(names, inputs, strict=False)]
     return verify(subject(op, *arguments, **{"select": ("GV101",), **settings}))
 

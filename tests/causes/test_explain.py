@@ -6,8 +6,9 @@ from itertools import combinations
 
 import pytest
 import torch
-from causes.damaged import COMPLEX, ELEMENTWISE, MIXING, NORMS, TWO, after, before, causes, checked, first, function, gradients
 from live import randn
+
+from causes.damaged import COMPLEX, ELEMENTWISE, MIXING, NORMS, TWO, after, before, causes, checked, first, function, gradients
 
 ALL = {**dict(list(ELEMENTWISE.items())[:5]), **dict(list(MIXING.items())[:5])}
 ROWS = torch.tensor([0.5, -1.25, 3.0, 0.75], dtype=torch.float64)[:, None]

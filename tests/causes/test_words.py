@@ -6,7 +6,8 @@ from gradverify.causes.pattern import Side
 from gradverify.causes.words import factor, slices
 
 
-@pytest.mark.parametrize(("c", "shown"), [(2.0, "2.0000"), (-0.5, "-0.5000"), (1 / 3, "0.3333 (1/3)"), (-1.000002, "-1.000002"), (0.0416667, "0.0416667")])
+@pytest.mark.parametrize(("c", "shown"), [
+    (2.0, "2.0000"), (-0.5, "-0.5000"), (1 / 3, "0.3333 (1/3)"), (-1.000002, "-1.000002"), (0.0416667, "0.0416667")])
 def test_a_factor_is_shown_as_exactly_as_it_is_known(c, shown):
     assert factor(c) == shown
 
