@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TypeVar
@@ -15,8 +15,9 @@ from gradverify.causes.attach import with_causes
 from gradverify.evidence import Evidence
 from gradverify.model.case import Case, Settings
 from gradverify.model.codec import to_json
+from gradverify.model.event import Plan, Planned
 from gradverify.model.result import CaseResult, Comparison, Finding, FunctionInfo, InputInfo, OutputInfo, RuleRun, Verdict
-from gradverify.numerics.columns.choose import Mode
+from gradverify.numerics.columns.choose import Choice, Mode
 from gradverify.rules.catalogue import RuleInfo, rules
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Subject
@@ -47,12 +48,12 @@ class Examined:
     comparisons: tuple[Comparison, ...] = ()
 
 
-def verify(subject: Subject, evidence: Evidence | None = None, *, briefly: bool = False) -> CaseResult:
+def verify(subject: Subject, planned: Planned | None = None, *, evidence: Evidence | None = None, briefly: bool = False) -> CaseResult:
     """The result of all selected rules on a subject, or on `evidence` of it. What the user's code raises becomes a finding.
 
-    `briefly`: up to the first rule that finds an error, and without its cause.
+    `planned` hears how it will be compared. `briefly`: up to the first rule that finds an error, and without its cause.
     """
-    evidence = evidence or Evidence(subject)
+    evidence = evidence or Evidence(subject, _teller(subject, planned) if planned else None)
     infos = {info.code: info for info in rules()}
     examined = list(_examine_all(evidence, infos, briefly))
     if all(each.run.status == "ignored" for each in examined if not each.run.code.startswith("GV0")):
@@ -67,6 +68,14 @@ def verify(subject: Subject, evidence: Evidence | None = None, *, briefly: bool 
         inputs=_inputs(subject), outputs=_outputs(evidence), rules=tuple(each.run for each in examined),
         comparisons=tuple(_named(comparison, evidence) for each in examined for comparison in each.comparisons),
         mode=mode, mode_reason=mode_reason, could_miss=could_miss)
+
+
+def _teller(subject: Subject, planned: Planned) -> Callable[[Choice], None]:
+    def tell(choice: Choice) -> None:
+        cost, before = choice.cost, subject.calls
+        planned(Plan(choice.mode.value, cost.forward, cost.backward, cost.seconds, cost.memory),
+                lambda: subject.calls.forward + subject.calls.backward - before.forward - before.backward)
+    return tell
 
 
 def _mode(evidence: Evidence, compared: bool) -> tuple[str, str, str]:

@@ -58,6 +58,7 @@ class Settled:
     as_json: bool
     reports: tuple[Path, ...]
     progress: bool
+    notes: bool
     asked: Asked = field(repr=False)
 
 
@@ -74,7 +75,8 @@ def settle(asked: Asked, codes: Sequence[str], out: Output, environ: Mapping[str
     return Settled(
         said, Gate(undecided, asked.fail_on_skip, tuple(asked.require_device or ())), shown, asked.format == "json",
         tuple(path for key, path in typed.items() if key.startswith("--report")),
-        not asked.no_progress and not asked.quiet and is_watched(terminal(out.stderr), environ), asked)
+        not asked.no_progress and not asked.quiet and is_watched(terminal(out.stderr), environ),
+        not asked.quiet, asked)
 
 
 def _readings(asked: Asked, codes: Sequence[str]) -> list[tuple[str, str | None, Callable[[str, str], Any]]]:

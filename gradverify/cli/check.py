@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import typer
 
@@ -15,7 +16,7 @@ from gradverify.cli.nearby import nothing_selected
 from gradverify.cli.output import Output, keep, promise
 from gradverify.cli.words import worded
 from gradverify.model.case import Case
-from gradverify.model.event import Event, Selection
+from gradverify.model.event import Event, Planned, Selection
 from gradverify.model.report import USAGE, Report
 from gradverify.model.result import CaseResult
 
@@ -68,18 +69,21 @@ def _run(cases: Sequence[Case], gathered: Gathered, settled: Settled, out: Outpu
     out.outlives_reader = bool(settled.reports)
     if settled.as_json:
         out.keep_stdout()
-    progress = Progress(out.beside_stderr() if settled.progress else None)
-    events = _events(cases, gathered, settled, out)
+    beside = out.beside_stderr()
+    progress = Progress(beside if settled.progress else None, beside if settled.notes else None)
+    events = _events(cases, gathered, settled, out, progress.planned)
     seen = collected(watched(events, settled.gate, progress, _shower(cases, gathered, settled, out)))
     return fold(seen, settled.gate, __version__)
 
 
-def _events(cases: Sequence[Case], gathered: Gathered, settled: Settled, out: Output) -> Iterator[Event]:
+def _events(cases: Sequence[Case], gathered: Gathered, settled: Settled, out: Output, planned: Planned) -> Iterator[Event]:
+    from gradverify.running.inline import run_case
     from gradverify.running.schedule import run
 
     asked = settled.asked
     selection = Selection(tuple(asked.paths or ()), asked.keyword, asked.tags, gathered.written - len(cases))
-    events = run(cases, argv=out.arguments, selection=selection, exitfirst=asked.exitfirst, gate=settled.gate)
+    events = run(cases, argv=out.arguments, selection=selection, exitfirst=asked.exitfirst, gate=settled.gate,
+                 runner=partial(run_case, planned=planned))
     return worded(events, settled.gate, gathered.names)
 
 

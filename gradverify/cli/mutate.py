@@ -68,7 +68,8 @@ def _collect(cases: Sequence[Case], gathered: Gathered, settled: Settled, out: O
     from gradverify.report.mutation import check_line
     from gradverify.running.mutate import mutated
 
-    progress = Progress(out.beside_stderr() if settled.progress else None, len(cases))
+    progress = Progress(out.beside_stderr() if settled.progress else None)
+    progress.begin(len(cases))
     try:
         progress.wait("starting torch")
         for check in mutated(cases, lambda case: progress.show(case.name)):

@@ -57,4 +57,6 @@ NoProgress = Annotated[bool, typer.Option("--no-progress", help="No line about w
 Functions = Annotated[bool, typer.Option("--functions", help="The built-in functions instead of checks.")]
 ReportSchema = Annotated[bool, typer.Option("--report", help="The schema of the JSON report instead of that of specs.")]
 Version = Annotated[bool, typer.Option("--version", help="The versions of gradverify and torch.")]
-Code = Annotated[str, typer.Argument(metavar="CODE", show_default=False, help="A rule's code, such as GV101.")]
+CodeOrCheck = Annotated[str, typer.Argument(metavar="CODE|PATH::NAME", show_default=False, help="A rule's code, such as GV101; or one check.")]
+Element = Annotated[str | None, typer.Option("--element", metavar="INPUT:OUTPUT", show_default=False,
+                                             help="Of a check: w[3,1]:y[0], complex parts z[2].imag. Default: the worst one.")]

@@ -1,8 +1,10 @@
-"""What runs now and for how long, on stderr, where a person watches."""
+"""What runs now, how far it is and for how long, on stderr, where a person watches."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TextIO
 
@@ -10,8 +12,9 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from gradverify.model.event import Plan
 from gradverify.report.names import one_line
-from gradverify.report.numbers import seconds
+from gradverify.report.numbers import duration, seconds
 
 PATIENCE = 0.3
 """Seconds: a check that ends sooner is not worth a flicker."""
@@ -20,14 +23,24 @@ REFRESHES = 5
 """Per second: the clock moves, a slow connection is not flooded."""
 
 
+LONG = 5.0
+"""Seconds: a comparison that is predicted to take longer is announced with what it will cost."""
+
+
 @dataclass
 class Progress:
-    """Draws one line below what was printed, and takes it away before anything else is printed. Draws nothing where `stream` is None."""
+    """Draws one line below what was printed, and takes it away before anything else is printed. Draws nothing where `stream` is None.
+
+    `notes`: where a long comparison is announced, in a line that stays; None: nowhere.
+    """
 
     stream: TextIO | None
+    notes: TextIO | None = None
     total: int = 0
     done: int = 0
+    name: str = ""
     _live: Live | None = field(default=None, init=False)
+    _line: _Line | None = field(default=None, init=False)
 
     def begin(self, total: int) -> None:
         self.total = total
@@ -35,30 +48,60 @@ class Progress:
     def show(self, name: str) -> None:
         """A check began."""
         self.done += 1
-        self.wait(f"{self.done} of {self.total}  {one_line(name)}")
+        self.name = one_line(name)
+        self.wait(f"{self.done} of {self.total}  {self.name}")
 
     def wait(self, text: str) -> None:
         """Draws `text` and the time since now."""
         self.clear()
         if self.stream is None:
             return
-        self._live = Live(_Line(text), console=_console(self.stream), transient=True, refresh_per_second=REFRESHES,
+        self._line = _Line(text)
+        self._live = Live(self._line, console=_console(self.stream), transient=True, refresh_per_second=REFRESHES,
                           redirect_stdout=False, redirect_stderr=False)
         self._live.start()
+
+    def planned(self, plan: Plan, made: Callable[[], int]) -> None:
+        """The running check knows what it will cost; `made`: the calls since then."""
+        if self._line:
+            self._line.count(plan, made)
+        if plan.seconds > LONG:
+            self._note(f"{self.name}: {announced(plan)}")
 
     def clear(self) -> None:
         if self._live is not None:
             self._live.stop()
-            self._live = None
+            self._live = self._line = None
+
+    def _note(self, text: str) -> None:
+        if self.notes is None:
+            return
+        if self._live:
+            self._live.console.print(text, soft_wrap=True)
+            return
+        with suppress(OSError, ValueError):
+            self.notes.write(text + "\n")
+            self.notes.flush()
+
+
+def announced(plan: Plan) -> str:
+    """What a comparison is going to cost: `comparing entries takes 63 forward and 3 backward calls, about 8 s and 0.8 GiB`."""
+    return (f"comparing {plan.mode} takes {plan.forward:,} forward and {plan.backward:,} backward calls, "
+            f"about {duration(plan.seconds)} and {plan.memory / 2**30:.1f} GiB")
 
 
 class _Line:
     def __init__(self, text: str) -> None:
         self.text, self.began = text, time.monotonic()
+        self.counts: Callable[[], str] = str
+
+    def count(self, plan: Plan, made: Callable[[], int]) -> None:
+        """From now on with the calls that were made, of those predicted."""
+        self.counts = lambda: f"  {plan.mode}: {made():,} of about {plan.forward + plan.backward:,} calls"
 
     def __rich__(self) -> RenderableType:
         passed = time.monotonic() - self.began
-        return Text(f"{self.text}  {seconds(passed)}" if passed > PATIENCE else "", style="dim", no_wrap=True, overflow="ellipsis")
+        return Text(f"{self.text}{self.counts()}  {seconds(passed)}" if passed > PATIENCE else "", style="dim", no_wrap=True, overflow="ellipsis")
 
 
 def _console(stream: TextIO) -> Console:

@@ -14,7 +14,7 @@ from gradverify.model.result import CaseResult, Finding
 def worded(events: Iterable[Event], gate: Gate, names: Mapping[str, str]) -> Iterator[Event]:
     """The events; what results say is reworded. `names`: functions in files, as they are looked up (absolute paths) → as a person names them."""
     for event in events:
-        yield CheckFinished(_gated(_named(event.result, names), gate)) if isinstance(event, CheckFinished) else event
+        yield CheckFinished(_gated(named(event.result, names), gate)) if isinstance(event, CheckFinished) else event
 
 
 def _gated(result: CaseResult, gate: Gate) -> CaseResult:
@@ -25,17 +25,17 @@ def _gated(result: CaseResult, gate: Gate) -> CaseResult:
     return replace(result, reason=f"{result.reason}; --fail-on-skip allows no skip") if gate.fail_on_skip else result
 
 
-def _named(result: CaseResult, names: Mapping[str, str]) -> CaseResult:
+def named(result: CaseResult, names: Mapping[str, str]) -> CaseResult:
     function = replace(result.function, target=names.get(result.function.target, result.function.target))
     findings = tuple(_renamed(finding, names) for finding in result.findings)
-    return replace(result, function=function, findings=findings, reason=_in_words(result.reason, names))
+    return replace(result, function=function, findings=findings, reason=in_words(result.reason, names))
 
 
 def _renamed(finding: Finding, names: Mapping[str, str]) -> Finding:
-    return replace(finding, message=_in_words(finding.message, names) or "", hint=_in_words(finding.hint, names))
+    return replace(finding, message=in_words(finding.message, names) or "", hint=in_words(finding.hint, names))
 
 
-def _in_words(text: str | None, names: Mapping[str, str]) -> str | None:
+def in_words(text: str | None, names: Mapping[str, str]) -> str | None:
     """Whole names only: `act.py:Swish` is not the beginning of `act.py:Swishes`."""
     for target, name in names.items():
         text = re.sub(rf"{re.escape(target)}(?!\w)", lambda _, name=name: name, text) if text else text  # type: ignore[misc]

@@ -99,5 +99,5 @@ class SquareOfSum(Function):
         x, y = ctx.saved_tensors
         gradient = grad_output * 2 * (x + y).conj()
         grad_x = Form.of(x).fit(gradient) if ctx.needs_input_grad[0] else None
-        grad_y = Form.of(y).fit(gradient) if ctx.needs_input_grad[1] else None
+        grad_y = Form.of(y).fit(gradient.clone()) if ctx.needs_input_grad[1] else None     # whoever writes into the one must not change the other
         return grad_x, grad_y

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gradverify.model.result import CaseResult
@@ -59,5 +60,19 @@ class RunFinished:
     interrupted: int | None = None
     crashed: str | None = None
 
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a Jacobian is about to be compared, and what that is predicted to cost where nothing is wrong. `memory`: bytes beyond torch's own."""
+
+    mode: str
+    forward: int
+    backward: int
+    seconds: float
+    memory: int
+
+
+Planned = Callable[[Plan, Callable[[], int]], None]
+"""Told a plan before it begins, and how to ask, at any time and from any thread, how many calls were made since."""
 
 Event = RunStarted | CheckStarted | CheckFinished | RunFinished

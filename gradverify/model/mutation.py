@@ -71,6 +71,7 @@ class Counts:
 
     @property
     def let_through(self) -> int:
+        """What no check finds."""
         return self.survived + self.unseen
 
 

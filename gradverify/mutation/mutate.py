@@ -15,6 +15,7 @@ from gradverify.mutation.remedy import remedy
 from gradverify.mutation.sight import Sights
 from gradverify.report.numbers import counted
 from gradverify.subject.damage import Damage, Damaged, damages
+from gradverify.subject.machine import compute_on_one_thread
 from gradverify.subject.prepare import prepare
 from gradverify.subject.subject import Argument, Subject
 from gradverify.verify import verify
@@ -34,8 +35,9 @@ def mutate(case: Case) -> MutatedCheck:
     if not codes:
         return replace(blank, left_out="`select` and `ignore` leave no rule that compares a gradient")
     subject = prepare(_narrowed(case, codes))
+    compute_on_one_thread(subject.size)
     right = Evidence(subject)
-    undamaged = verify(subject, right)
+    undamaged = verify(subject, evidence=right)
     if undamaged.verdict != "pass":
         return replace(blank, left_out=f"it does not pass undamaged: {_verdict(undamaged)}", broken=True)
     if not any(comparison.elements for comparison in undamaged.comparisons):
@@ -74,7 +76,7 @@ class Trial:
         codes = (*self.codes, *(code for code in REMEMBERS if damage.how == "stale" and _looked_for(code, self.case.settings)))
         twin = Subject(_narrowed(subject.case, codes), subject.target, subject.arguments, subject.kwargs)
         twin.writes = subject.writes
-        return verify(twin, Evidence(twin, differentiate=partial(Damaged, damage=damage)), briefly=True)
+        return verify(twin, evidence=Evidence(twin, differentiate=partial(Damaged, damage=damage)), briefly=True)
 
     def _without_effect(self, damage: Damage) -> Mutant:
         """It changes nothing at these inputs: would it at others?"""

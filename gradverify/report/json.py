@@ -6,6 +6,7 @@ import json
 
 from gradverify.model.case import Json
 from gradverify.model.codec import to_json
+from gradverify.model.element import Element
 from gradverify.model.report import Report
 
 RENAMED = {"passed": "pass"}
@@ -27,3 +28,8 @@ def as_data(report: Report) -> Json:
     for check in data["checks"]:
         check["findings"] = [{name: finding[name] for name in (*FINDING_BEGINS, *finding)} for finding in check["findings"]]
     return data
+
+
+def render_element(element: Element) -> str:
+    """One element's evidence, as `explain PATH::NAME --format json` writes it."""
+    return json.dumps(to_json(element), indent=2, allow_nan=False) + "\n"

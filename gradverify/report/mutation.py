@@ -42,11 +42,9 @@ def check_line(check: MutatedCheck, look: Look) -> str:
     killed, tried = fates.count("killed"), fates.count("killed") + fates.count("survived")
     counts = {"survived": tried - killed, "without effect here": len(fates) - tried}
     notes = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    head = (f"killed {killed} of {tried}".ljust(WORD), "green" if killed == tried else "yellow")
-    line = Text.assemble(head, f"{seconds(check.seconds):>7}  ", "  ".join([name, notes] if notes else [name]), no_wrap=True)
-    if look.boxes and cell_len(line.plain) > look.columns:
-        line = Text.assemble(head, f"{seconds(check.seconds):>7}  {name}\n", " " * (WORD + INDENT), notes, no_wrap=True)
-    return paint([line], look)
+    head = Text.assemble((f"killed {killed} of {tried}".ljust(WORD), "green" if killed == tried else "yellow"), f"{seconds(check.seconds):>7}  {name}")
+    apart = "\n" + " " * (WORD + INDENT) if look.boxes and cell_len(f"{head.plain}  {notes}") > look.columns else "  "
+    return paint([Text.assemble(head, apart + notes if notes else "", no_wrap=True)], look)
 
 
 def closing(report: MutationReport, look: Look) -> str:

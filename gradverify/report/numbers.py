@@ -43,6 +43,13 @@ def seconds(value: float) -> str:
     return f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
 
 
+def duration(seconds: float) -> str:
+    """Of what is only predicted, to two digits: 0.012 s, 3.4 s, 12 min."""
+    if seconds >= 120:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{max(seconds, 0.001):.2g} s"
+
+
 def counted(count: int, noun: str) -> str:
     """1 element, 62 elements."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

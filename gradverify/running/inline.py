@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gradverify.model.case import Case
+from gradverify.model.element import Element
+from gradverify.model.event import Planned
 from gradverify.model.result import CaseResult
 
 KEPT_LINES, KEPT_BYTES = 200, 2**16     # of the end of what a check printed
@@ -35,8 +37,8 @@ def devices() -> Devices:
     return Devices(cuda_devices(), threads())
 
 
-def run_case(case: Case) -> CaseResult:
-    """Prepares and verifies one case. Only a fault of gradverify itself raises."""
+def run_case(case: Case, planned: Planned | None = None) -> CaseResult:
+    """Prepares and verifies one case. Only a fault of gradverify itself raises. `planned` hears what a comparison is going to cost."""
     from gradverify.subject.failure import UserCodeError
     from gradverify.subject.find import importable
     from gradverify.subject.machine import compute_on_one_thread, undisturbed
@@ -49,10 +51,33 @@ def run_case(case: Case) -> CaseResult:
             with importable(case.search):
                 subject = prepare(case)
                 compute_on_one_thread(subject.size)
-                result = verify(subject)
+                result = verify(subject, planned)
         except UserCodeError as error:
             result = failed(case, error)
     return replace(result, seconds=time.perf_counter() - started, captured=printed.text)
+
+
+def explain_case(case: Case, element: tuple[str, str] | None) -> Element | CaseResult:
+    """Prepares one case and measures one element: names of the input's and the output's, or the worst. What the user's code raises is a result.
+
+    Raises ProblemsError where there is no such element.
+    """
+    from gradverify.element.explain import Asked, explain
+    from gradverify.subject.failure import UserCodeError
+    from gradverify.subject.find import importable
+    from gradverify.subject.machine import compute_on_one_thread, undisturbed
+    from gradverify.subject.prepare import prepare
+    from gradverify.verify import failed
+
+    with captured() as printed, undisturbed():
+        try:
+            with importable(case.search):
+                subject = prepare(case)
+                compute_on_one_thread(subject.size)
+                return explain(subject, Asked(*element) if element else None)
+        except UserCodeError as error:
+            result = failed(case, error)
+    return replace(result, captured=printed.text)
 
 
 @dataclass(slots=True)

@@ -33,7 +33,7 @@ def run(cases: Sequence[Case], *, argv: tuple[str, ...], selection: Selection, e
         case = left[0]
         yield CheckStarted(case.id, case.name)
         try:
-            result = _skipped(case, machine) or runner(placed(case, machine))
+            result = skipped(case, machine) or runner(placed(case, machine))
         except KeyboardInterrupt:
             interrupted, stop = INTERRUPTED, "interrupted"
         except Exception as error:
@@ -61,7 +61,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _skipped(case: Case, machine: Devices | None) -> CaseResult | None:
+def skipped(case: Case, machine: Devices | None) -> CaseResult | None:
     """The result of a case that is not to run here, with the reason."""
     missing = lack(case, machine)
     return None if missing is None else _without_running(case, "skip", missing.reason, missing=missing.device)

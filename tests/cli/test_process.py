@@ -138,3 +138,32 @@ def test_no_escape_sequence_where_nobody_watches(op, folder, variable):
     op()
     code, drawn = on_a_terminal(folder, "check", "s.yaml", env=variable)
     assert code == 0 and "\x1b" not in drawn and "PASS       op[a=1]" in drawn
+
+
+SLOW_AT_FIRST = """import time
+import torch
+
+calls = 0
+
+
+def running_sum(x):
+    global calls
+    calls += 1
+    time.sleep(0.02 if calls < 40 else 0)
+    return x.cumsum(0)
+"""
+SLOW_SPEC = """gradverify: 1
+checks:
+  - {name: running sum, function: "slow.py:running_sum", inputs: {x: {shape: [600]}}, mode: columns}
+"""
+
+
+@pytest.mark.parametrize(("options", "announced"), [((), True), (("--no-progress",), True), (("-q",), False)])
+def test_a_long_check_says_beforehand_what_it_will_cost(folder, process, options, announced):
+    (folder / "slow.py").write_text(SLOW_AT_FIRST)
+    (folder / "slow.yaml").write_text(SLOW_SPEC)
+    seen = process("check", "slow.yaml", *options)
+    assert seen.returncode == 0, seen.stdout + seen.stderr
+    said = re.search(r"^running sum: comparing columns takes ([\d,]+) forward and 2 backward calls, about \d+ s and 0\.\d GiB$", seen.stderr, re.M)
+    assert bool(said) is announced
+    assert "comparing columns takes" not in seen.stdout

@@ -1,9 +1,9 @@
 import io
 import time
 
-from gradverify.cli.progress import PATIENCE, Progress
+from gradverify.cli.progress import LONG, PATIENCE, Progress
 from gradverify.cli.watch import watched
-from gradverify.model.event import CheckFinished, CheckStarted, RunFinished, RunStarted
+from gradverify.model.event import CheckFinished, CheckStarted, Plan, RunFinished, RunStarted
 from gradverify.model.report import Gate
 
 
@@ -51,3 +51,48 @@ def test_without_a_stream_nothing_is_drawn():
     progress.show("x")
     progress.clear()
     assert progress.done == 1 and progress._live is None
+
+
+def long_plan(seconds=720.0):
+    return Plan("columns", 6000, 2, seconds, 3 << 29)
+
+
+def test_the_line_counts_calls_against_the_prediction():
+    made, stream = [0], io.StringIO()
+    progress = Progress(stream)
+    progress.show("softmax")
+    progress.planned(long_plan(1.0), lambda: made[0])
+    made[0] = 1234
+    deadline = time.monotonic() + 20
+    while "1,234" not in stream.getvalue() and time.monotonic() < deadline:
+        time.sleep(PATIENCE / 4)
+    progress.clear()
+    assert "columns: 1,234 of about 6,002 calls" in stream.getvalue()
+    progress.show("the next one knows nothing yet")
+    assert progress._line.counts() == ""
+    progress.clear()
+
+
+def test_a_long_comparison_is_announced_once_in_a_line_that_stays():
+    notes = io.StringIO()
+    progress = Progress(None, notes)
+    progress.show("softmax")
+    progress.planned(long_plan(), lambda: 0)
+    progress.clear()
+    assert notes.getvalue() == "softmax: comparing columns takes 6,000 forward and 2 backward calls, about 12 min and 1.5 GiB\n"
+
+
+def test_a_short_comparison_is_not_announced_nor_a_long_one_where_nobody_wants_notes():
+    notes = io.StringIO()
+    Progress(None, notes).planned(long_plan(LONG), lambda: 0)
+    Progress(None, None).planned(long_plan(), lambda: 0)
+    assert notes.getvalue() == ""
+
+
+def test_the_announcement_stands_above_the_running_line():
+    stream = io.StringIO()
+    progress = Progress(stream, stream)
+    progress.show("softmax")
+    progress.planned(long_plan(), lambda: 0)
+    progress.clear()
+    assert "softmax: comparing columns takes 6,000 forward and 2 backward calls, about 12 min and 1.5 GiB\n" in stream.getvalue()

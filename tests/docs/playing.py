@@ -24,7 +24,7 @@ SOME_CHECK = "function: relu\ninputs: {input: {shape: [2]}}\n"
 SETTLED = re.compile(r"[ ─]{2,}")
 MAP_ROW = re.compile(r"\|[ .:\-=+*#%@]+\|")
 VARYING = (
-    (re.compile(r"\s+\d+\.\d+ s\b"), " TIME"),                          # durations, and the blanks that line them up
+    (re.compile(r"\s+\d+(?:\.\d+)? (?:s|min)\b"), " TIME"),                          # durations, and the blanks that line them up
     (re.compile(r"±\S+"), "±BAR"),                                      # rounding noise, which is the processor's
     (re.compile(r"torch \d+\.\d+\.\d+\S*"), "torch VERSION"),
 )

@@ -68,3 +68,9 @@ def test_settings_come_with_the_place_that_named_them():
 def test_without_places_all_settings_are_shown():
     check = passing(settings={"eps": "auto", "atol": None, "budget": {"calls": None, "seconds": 10.0}, "select": ["GV1", "GV2"]})
     assert "settings: eps auto, budget calls=None seconds=10.0, select GV1, GV2\n" in shown(check)
+
+
+def test_rules_that_were_ignored_without_a_word_share_a_line():
+    rules = (RuleRun("GV224", "ignored"), RuleRun("GV102", "ignored"), RuleRun("GV111", "ignored", "by a reason"), RuleRun("GV101", "ran"))
+    lines = [line.strip() for line in shown(passing(rules=rules)).splitlines()]
+    assert lines[-4:-1] == ["GV101 ran", "GV111 ignored: by a reason", "ignored: GV102, GV224"]

@@ -15,10 +15,16 @@ from gradverify.numerics import blocks, directions
 from gradverify.numerics.columns import projected, verified
 from gradverify.numerics.rungs import QUICK
 from gradverify.numerics.screen import SCREEN
+from gradverify.report.numbers import duration
 
 RUNG_CALLS = 2 * len(QUICK)  # a group's forward calls on the quick rungs
 LINEAR_CALLS = 2  # of a group where f is linear: one wide rung
 BACKWARD = 2.0  # forward calls that a backward costs, where it was not timed
+RESIDENT = 48 << 20  # bytes that any comparison was measured to take
+ELEMENT_BYTES = 380  # of an input or output coordinate (measured on 10⁴ to 10⁶ of them: within a third)
+TILE_BYTES = 600  # of a column group's derivative with respect to one output
+TILES = 64 << 20  # most of these at a time
+FLOAT64 = 8  # bytes; gradcheck holds two whole Jacobians
 SOLVED = 6e-7  # seconds to extrapolate an element from its quick rungs (measured)
 FEW_CALLS = 600  # a comparison of so few is over before anybody waits: it is not given up for being slower than gradcheck
 
@@ -71,11 +77,12 @@ def speed(forward: float) -> Speed:
 
 @dataclass(frozen=True)
 class Cost:
-    """Predicted calls, and seconds that include solving."""
+    """Predicted calls, seconds that include solving, and bytes beyond torch's own."""
 
     forward: int
     backward: int
     seconds: float
+    memory: int = 0
 
     @property
     def calls(self) -> int:
@@ -87,7 +94,7 @@ class Cost:
     @property
     def timed(self) -> str:
         """With the seconds, which are no two times the same."""
-        return f"{self}, about {_seconds(self.seconds)}"
+        return f"{self}, about {duration(self.seconds)}"
 
 
 @dataclass(frozen=True)
@@ -110,7 +117,7 @@ class Limits:
         if self.calls is not None and cost.calls > self.calls:
             return f"more than the budget of {self.calls:,} calls"
         if self.seconds is not None and cost.seconds > self.seconds:
-            return f"more than the budget of {_seconds(self.seconds)}"
+            return f"more than the budget of {duration(self.seconds)}"
         return None
 
 
@@ -129,14 +136,16 @@ def predicted(n: Counts, timed: Speed) -> Costs:
     groups = RUNG_CALLS * n.column_groups + LINEAR_CALLS * n.linear_groups
     grouped = n.column_groups + n.linear_groups
     verify = verified.PROBES if grouped < n.inputs or n.row_groups < n.outputs else 0
+    held = RESIDENT + ELEMENT_BYTES * (n.inputs + n.outputs)
     of = {
-        Mode.ENTRIES: _cost(timed, groups + RUNG_CALLS * verify * n.input_tensors, n.row_groups + verify, grouped * n.outputs),
-        Mode.COLUMNS: _cost(timed, groups, projected.PROBES * n.output_tensors, projected.PROBES * n.inputs * n.output_tensors),
+        Mode.ENTRIES: _cost(timed, groups + RUNG_CALLS * verify * n.input_tensors, n.row_groups + verify, grouped * n.outputs,
+                            held + min(TILES, TILE_BYTES * grouped * n.outputs)),
+        Mode.COLUMNS: _cost(timed, groups, projected.PROBES * n.output_tensors, projected.PROBES * n.inputs * n.output_tensors, held),
         Mode.ROWS: _cost(timed, RUNG_CALLS * directions.PROBES * n.input_tensors, n.row_groups,
-                         directions.PROBES * n.outputs * n.input_tensors),
-        Mode.BLOCKS: _cost(timed, RUNG_CALLS * blocks.PROBES * n.input_tensors, blocks.PROBES * n.output_tensors, blocks.PROBES * n.blocks),
+                         directions.PROBES * n.outputs * n.input_tensors, held),
+        Mode.BLOCKS: _cost(timed, RUNG_CALLS * blocks.PROBES * n.input_tensors, blocks.PROBES * n.output_tensors, blocks.PROBES * n.blocks, held),
     }
-    return Costs(of, _cost(timed, 2 * n.inputs + 1, n.outputs, 0))
+    return Costs(of, _cost(timed, 2 * n.inputs + 1, n.outputs, 0, 2 * FLOAT64 * n.inputs * n.outputs))
 
 
 def choose(mode: Mode | None, budget: Limits, costs: Costs, relative: float = SCREEN) -> Choice:
@@ -186,12 +195,5 @@ def could_miss(mode: Mode, relative: float = SCREEN) -> str:
     }[mode]
 
 
-def _cost(timed: Speed, forward: int, backward: int, solved: int) -> Cost:
-    return Cost(forward, backward, forward * timed.forward + backward * timed.backward + solved * timed.element)
-
-
-def _seconds(seconds: float) -> str:
-    """To two digits: 0.012 s, 3.4 s, 12 min."""
-    if seconds >= 120:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds:.0f} s" if seconds >= 10 else f"{max(seconds, 0.001):.2g} s"
+def _cost(timed: Speed, forward: int, backward: int, solved: int, memory: int) -> Cost:
+    return Cost(forward, backward, forward * timed.forward + backward * timed.backward + solved * timed.element, memory)

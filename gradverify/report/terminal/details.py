@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -36,7 +36,7 @@ def _lines(check: CaseResult, look: Look, origins: Mapping[str, str] | None) -> 
         yield f"could miss: {clean(check.could_miss)}"
     yield from (_comparison(comparison, look) for comparison in check.comparisons)
     yield from _open(check)
-    yield from (_rule(rule) for rule in sorted(check.rules, key=lambda rule: rule.code))
+    yield from _rules(sorted(check.rules, key=lambda rule: rule.code))
     if check.verdict not in ("skip", "not_run"):
         yield f"in all: {_calls(check.calls)}, {seconds(check.seconds)}"
 
@@ -72,6 +72,14 @@ def _comparison(comparison: Comparison, look: Look) -> str:
         rows = f" and {counted(comparison.row_groups, 'row group')}" if comparison.row_groups else ""
         parts.append(f"{counted(comparison.groups, 'column group')}{rows}")
     return f"{comparison.rule} {pair}: {', '.join(parts)}"
+
+
+def _rules(rules: Sequence[RuleRun]) -> Iterator[str]:
+    """One line each; those that were ignored without a word of their own share one."""
+    silent = [rule.code for rule in rules if rule.status == "ignored" and not rule.reason]
+    yield from (_rule(rule) for rule in rules if rule.code not in silent)
+    if silent:
+        yield f"ignored: {', '.join(silent)}"
 
 
 def _rule(rule: RuleRun) -> str:

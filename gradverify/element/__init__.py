@@ -1,0 +1,1 @@
+"""Floor 8: one element of one Subject, and why its verdict is what it is."""

@@ -1,0 +1,141 @@
+"""From a subject to the evidence for one element: measured, and told in a sentence that fits."""
+
+import math
+
+import pytest
+import torch
+from live import check, randn, subject
+
+from gradverify.element.explain import ABSENT, WORST, Asked, explain
+from gradverify.model.codec import from_json, to_json
+from gradverify.model.element import Element, Place
+from gradverify.subject.failure import UserCodeError
+
+FIRST = Asked("input[0]", "y[0]")
+
+
+def named(function):
+    """torch's own functions have no signature to take a name from."""
+    return lambda input: function(input)
+
+
+def given(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+class Halved(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, input, other):
+        ctx.save_for_backward(input)
+        return input * input + 0 * other
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.saved_tensors[0], None
+
+
+def explained(function, *values, asked=FIRST, **settings):
+    return explain(subject(function, *values, **settings), asked)
+
+
+def test_a_right_element_is_right_within_so_much():
+    found = explained(named(torch.sin), given(1.0, 2.0))
+    assert found.conclusion.startswith("right: within 5.4e-07 of the finite difference, whose bar is ")
+    assert (found.input, found.output, found.notes) == (Place("input", (0,)), Place("y0", (0,)), ())
+
+
+def test_a_wrong_element_is_wrong_by_so_much():
+    found = explained(Halved.apply, given(3.0), given(1.0), asked=Asked("0[0]", "y[0]"))
+    assert found.conclusion.startswith("wrong: 3 away from a finite difference that is known to ")
+    assert found.conclusion.endswith("that is 5e+05 times the tolerance")
+
+
+@pytest.mark.parametrize(("backward", "said"), [(0.5, "0.5 lies between them"), (1.5, "1.5 does not lie between them")])
+def test_at_a_kink_the_slopes_are_told(backward, said):
+    class Kink(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, input):
+            return input.relu()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * backward
+
+    found = explained(Kink, given(0.0))
+    assert found.conclusion == f"f has a kink here, with slope 0 on the left and 1 on the right: {said}"
+
+
+@pytest.mark.parametrize(("function", "x", "said"), [
+    (torch.floor, 1.0, "f jumps at x: there is no derivative"),
+    (torch.sqrt, 0.0, "f has no values on one side, or no finite slope"),
+])
+def test_what_cannot_be_judged_says_why(function, x, said):
+    conclusion = explained(named(function), given(x)).conclusion
+    assert conclusion.startswith("neither right nor wrong") and said in conclusion
+
+
+def test_under_a_fixed_step_gradchecks_verdict_comes_first_and_that_of_the_ladder_after():
+    found = explained(named(torch.exp), given(1.0), eps=0.5)
+    assert found.measured.fixed.quotient == pytest.approx(math.e * math.sinh(0.5) / 0.5, rel=1e-12)
+    assert found.conclusion.startswith("torch.autograd.gradcheck's rule rejects this element at eps 0.5; under `eps: auto`: right: within ")
+    assert "does not move the input" in explained(named(torch.exp), given(1.0), eps=1e-20).conclusion
+
+
+def test_a_missing_gradient_is_taken_as_zero_and_said():
+    found = explained(Halved.apply, given(3.0), given(1.0), asked=Asked("1[0]", "y[0]"))
+    assert found.notes == (ABSENT,) and found.measured.analytic == 0.0
+
+
+def test_without_an_element_the_worst_of_the_check_is_taken():
+    found = explained(Halved.apply, given(1e-3, 3.0, 1.0), given(1.0, 1.0, 1.0), asked=None)
+    assert found.measured.outcome == "mismatch" and found.notes[0] == WORST and found.in_check is None
+    worst = next(c for c in check(Halved.apply, given(1e-3, 3.0, 1.0), given(1.0, 1.0, 1.0)).comparisons if c.mismatched).worst[0]
+    assert (found.input.index, found.output.index) == (worst.input_index, worst.output_index)
+    assert (found.measured.numeric, found.measured.tolerance.value) == pytest.approx((worst.numeric, worst.tolerance))
+
+
+def test_the_worst_of_a_function_that_nothing_moves_is_its_first_element():
+    found = explained(lambda x: 0 * x, given(1.0, 2.0), asked=None)
+    assert (found.measured.analytic, found.measured.numeric, found.measured.outcome) == (0.0, 0.0, "pass")
+
+
+def test_where_the_whole_check_says_something_else_that_is_told():
+    """Each of 0.9 and 0.9 is a subgradient of max(x, y) at x = y; moved together, x and y give 1, not 1.8."""
+    class Max(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, input):
+            return input.max()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * given(0.9, 0.9)
+
+    found = explained(Max, given(2.0, 2.0), asked=None)
+    assert found.measured.outcome == "kink"
+    assert found.in_check.startswith("in the whole check this element is undecided: the gradient lies outside the subgradients")
+
+
+def test_nothing_to_compare_is_no_element():
+    with pytest.raises(UserCodeError, match="no element of this check is compared"):
+        explained(lambda x: x.detach(), given(1.0), asked=None)
+
+
+def test_what_the_user_raises_comes_out_as_that():
+    with pytest.raises(UserCodeError) as raised:
+        explained(lambda input: input.reshape(7), given(1.0))
+    assert raised.value.code == "GV002"
+
+
+def test_tolerances_and_domains_of_the_spec_are_used():
+    m = explained(named(torch.sin), given(1.0), rtol=1e-3, atol=1e-2).measured
+    assert (m.tolerance.atol, m.tolerance.rtol) == (1e-2, 1e-3)
+
+
+def test_float32_is_judged_by_the_tolerance_of_float32():
+    m = explained(named(torch.sin), randn(2, dtype=torch.float32), dtype="float32").measured
+    assert m.verdict == "pass" and m.tolerance.rtol == 1e-3 and m.unit == 2.0**-24
+
+
+def test_evidence_is_plain_data():
+    found = explained(named(torch.sin), given(1.0), eps=1e-6)
+    assert from_json(Element, to_json(found)) == found
