@@ -7,9 +7,10 @@ from dataclasses import replace
 from functools import partial
 
 from gradverify.evidence import Evidence
-from gradverify.model.case import Case, Settings
+from gradverify.model.case import Case
 from gradverify.model.mutation import Fate, Mutant, MutatedCheck
 from gradverify.model.result import CaseResult
+from gradverify.mutation.focus import compared, focused, killed_by
 from gradverify.mutation.measured import Measured
 from gradverify.mutation.remedy import remedy
 from gradverify.mutation.sight import Sights
@@ -20,8 +21,6 @@ from gradverify.subject.prepare import prepare
 from gradverify.subject.subject import Argument, Subject
 from gradverify.verify import verify
 
-COMPARES = ("GV101", "GV102", "GV103", "GV104", "GV106", "GV107", "GV111", "GV201")  # what backward returns, against something else
-REMEMBERS = ("GV207",)  # ... and against what it returned before: for a state that is stale
 NOWHERE = "no other inputs were found at which the function is defined: whether it would show there is not known"
 NO_STATE = "the gradient does not depend on the inputs: there is no state to be stale"
 
@@ -29,27 +28,26 @@ NO_STATE = "the gradient does not depend on the inputs: there is no state to be 
 def mutate(case: Case) -> MutatedCheck:
     """All damage that can be done to a case. Raises UserCodeError where the user's code does."""
     blank = MutatedCheck(case.id, case.name, case.target)
-    codes = tuple(code for code in COMPARES if _looked_for(code, case.settings))
     if case.expect != "pass":
         return replace(blank, left_out="it is expected to fail")
-    if not codes:
+    if not compared(case.settings):
         return replace(blank, left_out="`select` and `ignore` leave no rule that compares a gradient")
-    subject = prepare(_narrowed(case, codes))
+    subject = prepare(case)
     compute_on_one_thread(subject.size)
-    right = Evidence(subject)
-    undamaged = verify(subject, evidence=right)
+    right = Evidence(focused(subject))
+    undamaged = verify(right.subject, evidence=right)
     if undamaged.verdict != "pass":
         return replace(blank, left_out=f"it does not pass undamaged: {_verdict(undamaged)}", broken=True)
-    if not any(comparison.elements for comparison in undamaged.comparisons):
+    if not any(x.numel() for x in subject.inputs) or not any(y.numel() for y in right.outputs):
         return replace(blank, left_out="it has no element to compare")
-    return replace(blank, mutants=tuple(Trial(case, subject, right, codes).mutants()))
+    return replace(blank, mutants=tuple(Trial(subject, right).mutants()))
 
 
 class Trial:
     """One check that passes, whose gradients are damaged in one way after the other."""
 
-    def __init__(self, case: Case, subject: Subject, right: Evidence, codes: tuple[str, ...]) -> None:
-        self.case, self.subject, self.codes = case, subject, codes
+    def __init__(self, subject: Subject, right: Evidence) -> None:
+        self.subject = subject
         self.sights, self.measured = Sights(right), Measured(right)
 
     def mutants(self) -> Iterator[Mutant]:
@@ -62,21 +60,14 @@ class Trial:
     def _tried(self, damage: Damage) -> Mutant:
         place = self.measured.finds(damage)
         code = None if place is None else "GV111" if self._arguments[place].parameter else "GV101"
-        if code in self.codes:
+        if code in compared(self.subject.case.settings):
             return self._mutant(damage, "killed", by=code)
-        result = self._run(self.subject, damage)
+        result = _run(self.subject, damage)
         found = killed_by(result)
         if found:
             return self._mutant(damage, "killed", by=found)
-        why = remedy(self.case, self.subject, result, lambda twin: killed_by(self._run(twin, damage)) is not None)
+        why = remedy(self.subject, result, lambda other: killed_by(_run(other, damage)) is not None)
         return self._mutant(damage, "survived", why=why)
-
-    def _run(self, subject: Subject, damage: Damage) -> CaseResult:
-        """The check itself, on a subject as fresh as its own."""
-        codes = (*self.codes, *(code for code in REMEMBERS if damage.how == "stale" and _looked_for(code, self.case.settings)))
-        twin = Subject(_narrowed(subject.case, codes), subject.target, subject.arguments, subject.kwargs)
-        twin.writes = subject.writes
-        return verify(twin, evidence=Evidence(twin, differentiate=partial(Damaged, damage=damage)), briefly=True)
 
     def _without_effect(self, damage: Damage) -> Mutant:
         """It changes nothing at these inputs: would it at others?"""
@@ -107,17 +98,10 @@ class Trial:
         return Mutant(damage.name, tuple(self._arguments[place].name for place in places), fate, by, why)
 
 
-def killed_by(result: CaseResult) -> str | None:
-    """The code of the first error that says something is wrong."""
-    return next((finding.code for finding in result.findings if finding.severity == "error" and finding.code in COMPARES + REMEMBERS), None)
-
-
-def _looked_for(code: str, settings: Settings) -> bool:
-    return (not settings.select or code.startswith(settings.select)) and not (settings.ignore and code.startswith(settings.ignore))
-
-
-def _narrowed(case: Case, codes: tuple[str, ...]) -> Case:
-    return replace(case, settings=replace(case.settings, select=codes, ignore=()))
+def _run(subject: Subject, damage: Damage) -> CaseResult:
+    """The whole check, up to the rule that finds the damage."""
+    twin = focused(subject, stale=damage.how == "stale")
+    return verify(twin, evidence=Evidence(twin, differentiate=partial(Damaged, damage=damage)), briefly=True)
 
 
 def _verdict(result: CaseResult) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from gradverify.model.case import Case, Settings
 from gradverify.model.result import CaseResult
+from gradverify.mutation.focus import focused
 from gradverify.mutation.sight import other_point
 from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError
@@ -15,15 +16,16 @@ from gradverify.subject.subject import Subject
 from gradverify.verify import verify
 
 WIDER = {"float32": "float64", "complex64": "complex128"}
-OTHER = 0  # the kind of other point: near by, on the same side of 0
+OTHERS = (0, 1, 2)  # kinds of other points: near by, with other signs, drawn anew
+NOTHING = 1e-8  # of an element: finite differences are off by as much
 NONE = "nothing that was tried instead finds it: other inputs, `eps: auto`, default tolerances, float64, `mode: entries`"
 
 Kills = Callable[[Subject], bool]
 
 
-def remedy(case: Case, subject: Subject, result: CaseResult, kills: Kills) -> str:
+def remedy(subject: Subject, result: CaseResult, kills: Kills) -> str:
     """What the check saw of the damage and forgave; and the first other check of the same function that finds it."""
-    return f"{_seen(result)}; {next(_remedies(case, subject, kills), NONE)}"
+    return f"{_seen(result)}; {next(_remedies(subject, kills), NONE)}"
 
 
 def _seen(result: CaseResult) -> str:
@@ -31,18 +33,22 @@ def _seen(result: CaseResult) -> str:
         return f"it leaves the check {result.verdict}: {result.reason}"
     if any(comparison.kinks for comparison in result.comparisons):
         return "it stays within the slopes on both sides of the kinks, and the tolerance elsewhere"
-    relative = max((comparison.max_rel_error for comparison in result.comparisons), default=0.0)
+    if not result.comparisons:
+        return "no rule that was selected compares it with anything"
+    relative = max(comparison.max_rel_error for comparison in result.comparisons)
+    if relative <= NOTHING:
+        return "it shows in no element that was compared"
     atol, rtol = (result.settings[name] for name in ("atol", "rtol"))
     return f"an error of {relative:.2g} of an element, which atol {atol:g} and rtol {rtol:g} forgive"
 
 
-def _remedies(case: Case, subject: Subject, kills: Kills) -> Iterator[str]:
+def _remedies(subject: Subject, kills: Kills) -> Iterator[str]:
     """What finds the damage, tried in turn: the settings, then other inputs."""
-    for said, settings in _settings(case.settings):
-        if _found(replace(case, settings=settings), kills):
+    for said, settings in _settings(subject.case.settings):
+        if _found(replace(subject.case, settings=settings), kills):
             yield f"found with {said}"
-    moved = _moved(subject)
-    if moved is not None and kills(moved):
+    others = (_moved(subject, n) for n in OTHERS)
+    if any(other is not None and kills(other) for other in others):
         yield "found at other inputs of the same shapes"
 
 
@@ -68,13 +74,13 @@ def _found(case: Case, kills: Kills) -> bool:
         return False
 
 
-def _moved(subject: Subject) -> Subject | None:
+def _moved(subject: Subject, n: int) -> Subject | None:
     """The same function at other inputs, where it passes undamaged."""
-    arguments = [replace(a, value=other_point(a, OTHER, generator(subject.case.settings.seed, subject.case.check, f"{a.name} other")))
+    arguments = [replace(a, value=other_point(a, n, generator(subject.case.settings.seed, subject.case.check, f"{a.name} other {n}")))
                  if a.differentiable else a for a in subject.arguments]
     twin = Subject(subject.case, subject.target, arguments, subject.kwargs)
     twin.writes = subject.writes
     try:
-        return twin if verify(twin, briefly=True).verdict == "pass" else None
+        return twin if verify(focused(twin), briefly=True).verdict == "pass" else None
     except UserCodeError:
         return None

@@ -20,7 +20,9 @@ from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Argument
 
 PROBES = 2  # random cotangents under which damage must show
-POINTS = 3  # other inputs of the same shapes: near by, with other signs, and drawn anew
+KEEPING = ("signs", "sizes")  # what the first other points keep of the inputs, near by
+SPREADS = (1.0, 0.1, 10.0)  # times their size: further points, which keep nothing else
+POINTS = len(KEEPING) + len(SPREADS)
 ROUNDINGS = 2.0**10  # of a gradient's largest element: less cannot be seen (1e-13, in float32 6e-5)
 NEAR = (0.5, 1.5)  # factors, so that the first of them stays on the same side of 0
 
@@ -91,14 +93,16 @@ class Sights:
 
 
 def other_point(argument: Argument, n: int, source: torch.Generator) -> Tensor:
-    """Other values of an input's shape, inside its domain. n = 0: every element by a factor of its own; 1: with other signs; 2: all drawn anew."""
+    """Other values of an input's shape, inside its domain. n = 0: every element by a factor of its own; 1: with other signs; further: all drawn
+    anew, at the input's size times a spread."""
     x = argument.value.detach()
-    size = float(x.abs().square().mean().sqrt()) or 1.0
+    size = (float(x.abs().square().mean().sqrt()) or 1.0) * (1.0 if n < len(KEEPING) else SPREADS[n - len(KEEPING)])
     low, high = NEAR
     factor = low + (high - low) * torch.rand(x.shape, generator=source, dtype=torch.float64)
     drawn = torch.randn(x.shape, generator=source, dtype=torch.float64)
-    factor, drawn = (t.to(dtype=x.dtype, device=x.device) for t in (factor if n == 0 else factor * drawn.sign(), drawn))
-    moved = torch.where((x == 0) | (torch.full_like(x, n).abs() == POINTS - 1), drawn * size, x * factor)
-    if argument.domain is None or moved.is_complex():
-        return moved
-    return torch.clamp(moved, *argument.domain)
+    anew = (drawn * size).to(dtype=x.dtype, device=x.device)
+    if n >= len(KEEPING):
+        moved = anew
+    else:
+        moved = torch.where(x == 0, anew, x * (factor if KEEPING[n] == "signs" else factor * drawn.sign()).to(dtype=x.dtype, device=x.device))
+    return moved if argument.domain is None or moved.is_complex() else torch.clamp(moved, *argument.domain)

@@ -42,7 +42,8 @@ def check_line(check: MutatedCheck, look: Look) -> str:
     killed, tried = fates.count("killed"), fates.count("killed") + fates.count("survived")
     counts = {"survived": tried - killed, "without effect here": len(fates) - tried}
     notes = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    head = Text.assemble((f"killed {killed} of {tried}".ljust(WORD), "green" if killed == tried else "yellow"), f"{seconds(check.seconds):>7}  {name}")
+    word = (f"killed {killed} of {tried}".ljust(WORD), "green" if killed == tried else "yellow")
+    head = Text.assemble(word, f"{seconds(check.seconds):>7}  {name}")
     apart = "\n" + " " * (WORD + INDENT) if look.boxes and cell_len(f"{head.plain}  {notes}") > look.columns else "  "
     return paint([Text.assemble(head, apart + notes if notes else "", no_wrap=True)], look)
 
@@ -80,7 +81,7 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
 
 def _table(headers: Sequence[str], rows: Sequence[Sequence[str]], look: Look, numbers: int = 0) -> RenderableType:
     """A grid; in the plain format the same columns, lined up and without a frame, the last one uncut."""
-    cells = [[one_line(cell) for cell in row] for row in rows]
+    cells = [[one_line(cell.replace("×", "x") if look.ascii else cell) for cell in row] for row in rows]
     if not look.boxes:
         return _lines([headers, *cells], numbers)
     grid = Table(box=None if look.ascii else SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False, header_style="dim")
