@@ -50,6 +50,7 @@ class Limit(Enum):
     ANALYTIC_NOISE = "the deviation is within the rounding noise of the backward"
     STUCK = "the step does not move the input (x + eps = x): leave out `eps`, so that it is chosen for each element, or give a larger one"
     COMPANY = "elements measured together with it were cleared when they were measured alone: ask for fewer with `mode: entries` on a smaller input"
+    ALONE = "others like it could not be decided when they were measured alone"
     STRUCTURE = "the function does not add up to the structure that was found in it: a smaller input can be checked column by column"
     LINE = "its sum against random numbers is off by more than rounding, and no entry of it was found wrong: `mode: entries` tells"
     SYMMETRY = "right on symmetric matrices: say `symmetric: true`"

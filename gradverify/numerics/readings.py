@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradverify.numerics.romberg import Choice, pick
-from gradverify.numerics.rungs import NEAR, RATIO, VISIBLE, Array, Mask, Z, nanmedian
+from gradverify.numerics.rungs import NEAR, RATIO, VISIBLE, Array, Index, Mask, Z, nanmedian
 from gradverify.numerics.samples import Samples
 
 STEPS_BELOW = 4  # finest rungs that do not move a staircase
@@ -59,16 +59,26 @@ def readings(s: Samples) -> Readings:
 
 
 def _stairs(s: Samples) -> Stairs:
-    """f still at the finest rungs, then moved by far more than rounding, and two rungs above on both sides (a kink's flat side would not be)."""
+    """f still at the finest rungs, then moved by far more than rounding, and a little above on both sides (a kink's flat side would not be)."""
     n, m = s.up.shape
     each = np.arange(m)
     still = np.cumprod(s.still[::-1], 0).sum(0)
     k = np.clip(n - 1 - still, 0, n - 1)
     rise = np.fmax(np.abs(s.up[k, each] - s.f0), np.abs(s.down[k, each] - s.f0)) / s.big
     steps = (still >= STEPS_BELOW) & (still < n - 2) & (rise > VISIBLE * s.unit * np.abs(s.f0) / s.big)
-    above = np.maximum(k - 2, 0)
-    both = (s.up[above, each] != s.f0) & (s.down[above, each] != s.f0)
-    return Stairs(steps & both & (s.h[k, each] < STAIR_STEP * s.scale), rise)
+    return Stairs(steps & _both_sides(s, k) & (s.h[k, each] < STAIR_STEP * s.scale), rise)
+
+
+def _both_sides(s: Samples, k: Index) -> Mask:
+    """Does f move on both sides two rungs above k [m], or, near the edge of a step, on the next rung above k where it takes another step?"""
+    n, m = s.up.shape
+    each = np.arange(m)
+    both = (s.up != s.f0) & (s.down != s.f0)
+    above = np.arange(n)[:, None] <= k
+    held = (s.up == s.up[k, each]) & (s.down == s.down[k, each]) & (s.h < NEAR * s.scale)
+    onward = n - 1 - np.argmax((above & ~held)[::-1], 0)  # the finest rung above k where f is not what it is at k
+    other = (above & ~held).any(0) & (s.h[onward, each] < NEAR * s.scale)
+    return np.asarray(both[np.maximum(k - 2, 0), each] | (other & both[onward, each]))
 
 
 def _quiet(s: Samples, noise: Array) -> Mask:

@@ -9,6 +9,7 @@ import numpy as np
 
 from gradverify.numerics.rungs import NEAR, U64, Array, Index, Mask, nanmedian
 
+DWARFS = 1e50  # times: such a rung says nothing of the slope at x, and scaled by it the others would vanish
 LOW_UNIT = 8 * U64  # above: the forward computes in less than float64
 
 
@@ -33,7 +34,10 @@ class Samples:
 
     @cached_property
     def bad(self) -> Mask:
-        return ~(np.isfinite(self.up) & np.isfinite(self.down))
+        """Rungs without a value on both sides, or beyond the element's own scale with values that dwarf all nearer ones."""
+        size = np.maximum(np.abs(self.up), np.abs(self.down))
+        near = np.where(self.far | ~np.isfinite(size), 0.0, size).max(0)
+        return np.asarray(~np.isfinite(size) | (self.far & (near > 0) & (size / DWARFS > near)))
 
     @cached_property
     def enough(self) -> Mask:

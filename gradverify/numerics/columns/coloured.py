@@ -137,8 +137,9 @@ class Coloured:
                     break
                 judged = self._alone(plan, output, judged, i, state, result.unconfirmed)
                 asked += len(i)
-            if judged is not None and state.cleared:
-                judged = _left_open(judged, np.flatnonzero(result.unconfirmed & (judged.out >= part.start) & (judged.out < part.stop)))
+            if judged is not None and (state.cleared or not state.stood):
+                rest = np.flatnonzero(result.unconfirmed & (judged.out >= part.start) & (judged.out < part.stop))
+                judged = _left_open(judged, rest, Limit.COMPANY if state.cleared else Limit.ALONE)
         return judged
 
     def _open(self, judged: Judged, part: slice, unconfirmed: Mask) -> Index:
@@ -238,11 +239,11 @@ def _replaced(judged: Judged, i: Index, alone: Judged) -> Judged:
     return replace(judged, a=a, verdict=verdict, limit=limit, bounds=bounds, derivative=judged.derivative.replaced(i, alone.derivative))
 
 
-def _left_open(judged: Judged, i: Index) -> Judged:
-    """Mismatches among which others were cleared: none is said before it was measured alone."""
+def _left_open(judged: Judged, i: Index, why: Limit) -> Judged:
+    """Mismatches of which those that were measured alone did not stand: none is said before it was."""
     i = i[judged.verdict[i] == Verdict.MISMATCH]
     verdict, limit = judged.verdict.copy(), judged.limit.copy()
-    verdict[i], limit[i] = Verdict.UNDECIDED, Limit.COMPANY
+    verdict[i], limit[i] = Verdict.UNDECIDED, why
     return replace(judged, verdict=verdict, limit=limit)
 
 

@@ -1,0 +1,77 @@
+"""Functions that move in steps: a right gradient of their trend is never called wrong, a wrong one is. Truth: the smooth function itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gradverify.numerics.columns.choose import Mode
+from gradverify.numerics.columns.tally import Outcome
+from gradverify.numerics.comparison import compare
+from gradverify.numerics.readings import readings
+from gradverify.numerics.rungs import RUNGS, step
+from gradverify.numerics.samples import Samples
+from numerics.differentiable import Differentiable, with_backward
+
+SMOOTH = {"sin": (torch.sin, torch.cos), "exp": (torch.exp, torch.exp), "cube": (lambda x: x**3, lambda x: 3 * x * x)}
+
+
+def counted(name, rows, factor, n=200):
+    """Outcomes of a table with `rows` rows per unit, whose gradient is `factor` times that of the smooth function."""
+    smooth, slope = SMOOTH[name]
+    op = with_backward(lambda x: smooth(torch.round(x * rows) / rows), lambda x, g: factor * slope(x) * g)
+    x = torch.randn(n, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    pair, = compare(Differentiable(op, x), mode=Mode.ENTRIES).pairs
+    return dict(zip(Outcome, pair.counts, strict=True))
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+@pytest.mark.parametrize("rows", [1e6, 1e5])
+def test_a_table_does_not_make_a_right_gradient_wrong(name, rows):
+    seen = counted(name, rows, 1)
+    assert seen[Outcome.MISMATCH] == 0
+    assert seen[Outcome.STAIRCASE] > 150
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_a_table_does_not_hide_a_wrong_gradient(name):
+    assert counted(name, 1e5, 2)[Outcome.MISMATCH] > 190
+
+
+def test_a_zero_gradient_of_a_table_is_neither_right_nor_wrong():
+    seen = counted("exp", 1e6, 0)
+    assert seen[Outcome.MISMATCH] == 0
+    assert seen[Outcome.UNDECIDED] + seen[Outcome.STAIRCASE] > 190
+
+
+def sampled(f, x):
+    h = np.array([[step(1.0, k)] for k in range(RUNGS)])
+    one = np.ones(1)
+    return Samples(f(x + h), f(x - h), h, h, f(np.array([x])), 1e-16 * one, 2.0**-53 * one, abs(x) * one, one, False)
+
+
+@pytest.mark.parametrize("place", [0.5, 0.3, 0.1, 0.02, 1e-3, 1e-5])
+def test_steps_are_seen_wherever_x_lies_on_its_step(place):
+    """`place`: the distance from the edge of the step, in steps of 1e-4."""
+    s = sampled(lambda t: 2.0 * np.floor(t * 1e4), 1.0 + 1e-4 * place)
+    assert (readings(s).noise >= 1.9e-12).all() and (readings(s).noise > 1e3 * s.noise).all()      # the rise of a step is the noise of the trend
+
+
+@pytest.mark.parametrize("f", [
+    lambda t: np.maximum(t - 1.001, 0.0), lambda t: np.maximum(1.0 - 1e-6 - t, 0.0), lambda t: np.where(t > 1.0 + 1e-7, 1.0, 0.0),
+    lambda t: 0 * t + 1.0,
+], ids=["the flat side of a kink", "the other side", "a single jump", "a constant"])
+def test_what_stays_flat_on_one_side_is_no_staircase(f):
+    s = sampled(f, 1.0)
+    assert (readings(s).noise == s.noise).all()
+
+
+def test_values_that_dwarf_all_nearer_ones_say_nothing():
+    """exp at steps of 1e2 and more: scaled by 1e200, the slope at x would vanish, with its bar."""
+    s = sampled(np.exp, 1.0)
+    huge = Samples(*(np.concatenate([wide, own]) for wide, own in (
+        (np.exp([[700.0]]), s.up), (np.exp([[-700.0]]), s.down), ([[699.0]], s.step_up), ([[701.0]], s.step_down))),
+        s.f0, s.sigma, s.unit, s.magnitude, s.scale, False)
+    assert huge.bad[0].all() and not huge.bad[1:].any()
+    assert np.allclose(huge.quotient[10] * huge.big, np.e, rtol=1e-6)
