@@ -63,7 +63,7 @@ def engine(monkeypatch):
     asked = {}
 
     def replace(*results, interrupted=None, crashed=None):
-        def fake(cases, *, argv, selection, exitfirst=False, gate=None):
+        def fake(cases, *, argv, selection, exitfirst=False, gate=None, runner=None):
             asked.update(cases=cases, argv=argv, selection=selection, exitfirst=exitfirst, gate=gate)
             yield RunStarted("2026-01-02T03:04:05+00:00", argv, selection, ENVIRONMENT, len(results))
             for result in results:
