@@ -94,7 +94,7 @@ def test_a_fault_of_our_own_comes_out_and_the_streams_are_put_back(monkeypatch, 
 
 
 def test_ctrl_c_comes_out(monkeypatch):
-    def interrupted(subject):
+    def interrupted(subject, planned):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("gradverify.verify.verify", interrupted)
