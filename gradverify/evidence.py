@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -15,38 +14,33 @@ from gradverify.numerics.columns.choose import Choice
 from gradverify.numerics.columns.tally import Outcome, Pair, Tally
 from gradverify.numerics.comparison import Watch
 from gradverify.numerics.exact import add_exact, dust
-from gradverify.numerics.flat import numbers
+from gradverify.numerics.flat import flat_real, numbers, rms
 from gradverify.numerics.noise import Bits
-from gradverify.numerics.point import UNITS, columns_of
-from gradverify.numerics.rungs import U64
+from gradverify.numerics.point import UNITS, Columns, columns_of
+from gradverify.numerics.rungs import U64, Array
+from gradverify.oracles.along import change, direction, shaped
 from gradverify.oracles.finite_difference import WORST, Filled, Gives, Jacobian, Wishes, jacobian
 from gradverify.oracles.gradient import hand_written
 from gradverify.oracles.literal import expected_gradients, weights
 from gradverify.oracles.reference import Reference, reference_gradients
 from gradverify.oracles.surrogate import Surrogate
 from gradverify.oracles.values import reference_values
+from gradverify.subject.another import looks_symmetric
+from gradverify.subject.batches import SIZE, Batches
 from gradverify.subject.custody import saved_tensors
 from gradverify.subject.differentiable import Differentiable, Gradients, Graph, Returned
-from gradverify.subject.draw import generator
-from gradverify.subject.expanded import expanded_call
+from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
+from gradverify.subject.forward_mode import Pushed, push
 from gradverify.subject.graph import RawReturn, Wrote, function_nodes, tapped, watched
 from gradverify.subject.observe import BackwardSeen, ForwardSeen, Saved, kept, observe_backward, observe_forward
+from gradverify.subject.second_order import Backward, Second
 from gradverify.subject.snapshot import same
 from gradverify.subject.subject import Argument, Subject
 
 STEP = 1e-3     # of each element's size: a detached output that moves depends on the inputs
 MOVING = 0.1    # of the elements: a forward of which fewer move under such a step is flat
 REPEATS = 2     # further backwards of the base graph
-LOW, HIGH = 0.7, 1.4            # magnitudes of random cotangents: continuous and signed (method.md 3.1)
-
-
-@dataclass(frozen=True, slots=True)
-class Expanded:
-    """Pairs by checked output (values) and by differentiable input (gradients): with expanded inputs against contiguous ones."""
-
-    outputs: Mapping[int, Pair]
-    gradients: Mapping[int, Pair]
 
 
 class Evidence:
@@ -75,8 +69,31 @@ class Evidence:
     @cached_property
     def precision(self) -> float:
         """The roundoff that the forward computes in: of the coarsest dtype of inputs and outputs, or as the outputs' bits show."""
-        seen = [max(UNITS.get(y.dtype, U64), Bits().seen(numbers(y)).unit) for y in self.outputs]
-        return max([self.unit, *seen])
+        declared = max([self.unit, *(UNITS.get(y.dtype, U64) for y in self.outputs)])
+        bits = [Bits().seen(numbers(y)) for y in self.outputs]
+        if max([declared, *(each.unit for each in bits)]) > declared:      # or the inputs are round numbers: look again beside them
+            bits = [each.seen(numbers(y)) for each, y in zip(bits, self._beside, strict=True)]
+        return max([declared, *(each.unit for each in bits)])
+
+    @cached_property
+    def _beside(self) -> Sequence[Tensor]:
+        """The checked outputs at inputs that are no round numbers, nearby; at the point itself where the function refuses that."""
+        source = generator(self.settings.seed, self.subject.case.check, "beside")
+        try:
+            outputs = self.function.values([(x + STEP * x.abs() * signed(x, source)).requires_grad_() for x in self.subject.inputs])
+        except UserCodeError:
+            return self.outputs
+        return outputs
+
+    @property
+    def low_precision(self) -> bool:
+        """Does the forward compute in less than float64?"""
+        return self.precision > U64
+
+    @property
+    def infinite(self) -> int:
+        """How many real numbers of the checked outputs are not finite at the point: masks, where GV006 has nothing to say."""
+        return sum(int((~flat_real(y).isfinite()).sum()) for y in self.outputs)
 
     @cached_property
     def empty(self) -> bool:
@@ -116,7 +133,7 @@ class Evidence:
     def cotangents(self, purpose: str) -> tuple[Tensor, ...]:
         """Dense random signed cotangents, one per checked output, magnitudes in [0.7, 1.4]."""
         source = generator(self.settings.seed, self.subject.case.check, f"cotangent {purpose}")
-        return tuple(_signed(output, source) for output in self.outputs)
+        return tuple(signed(output, source) for output in self.outputs)
 
     @cached_property
     def backward(self) -> BackwardSeen:
@@ -187,6 +204,11 @@ class Evidence:
             return None
         return Surrogate(self.subject, self.function, self.forward.checked, self.outputs)
 
+    def measured_at(self, twin: Subject) -> Gives:
+        """As `measured`, for the same function at other arguments. Raises UserCodeError (GV002) where it is not defined there."""
+        function = self._differentiate(twin, self.forward.checked)
+        return function if self.surrogate is None else Surrogate(twin, function, self.forward.checked, function.values(twin.leaves()))
+
     @property
     def measured(self) -> Gives:
         """What finite differences are taken of, beside the backward that they are held against."""
@@ -201,7 +223,7 @@ class Evidence:
     def flat(self) -> frozenset[int]:
         """The checked outputs (by place among them) of which hardly an element moves when all inputs move a little."""
         source = generator(self.settings.seed, self.subject.case.check, "flat")
-        moved = self.function.values([(x + STEP * x * _signed(x, source)).detach().requires_grad_() for x in self.subject.inputs])
+        moved = self.function.values([(x + STEP * x * signed(x, source)).detach().requires_grad_() for x in self.subject.inputs])
         shares = [float((a != b).double().mean()) if a.shape == b.shape and a.numel() else 1.0 for a, b in zip(moved, self.outputs, strict=True)]
         return frozenset(place for place, share in enumerate(shares) if share < MOVING)
 
@@ -235,16 +257,60 @@ class Evidence:
         cotangents = self.cotangents("hand-written")
         return self._against(hand_written(self.subject, cotangents), cotangents)
 
+    # ---- the derivative of the derivative, forward mode, vmap
     @cached_property
-    def expanded(self) -> Expanded:
-        """One forward and backward with the expanded inputs expanded, against the base call's."""
-        outputs, gradients = expanded_call(self.subject, self.forward.checked, self.worked.cotangents)
-        values = {place: self._exactly(0, theirs, mine, theirs) for place, (mine, theirs) in enumerate(zip(outputs, self.outputs, strict=True))}
-        zeros = [torch.zeros_like(x) for x in self.subject.inputs]
-        pairs = [(mine if mine is not None else zero, base if base is not None else zero)
-                 for mine, base, zero in zip(gradients, self.worked.gradients, zeros, strict=True)]
-        seen = {place: self._exactly(place, x, *pair) for place, (x, pair) in enumerate(zip(self.subject.inputs, pairs, strict=True))}
-        return Expanded(values, seen)
+    def columns(self) -> Columns:
+        """The real coordinates of the differentiable inputs. A matrix that is symmetric to the bit moves as one: its function may read half."""
+        symmetric = [argument.symmetric or looks_symmetric(argument.value) for argument in self.inputs]
+        return columns_of(self.subject.inputs, [argument.domain for argument in self.inputs], symmetric)
+
+    def direction(self, purpose: str) -> Array:
+        """A random signed direction [C] through all inputs, each column in its own scale."""
+        return direction(self.columns, generator(self.settings.seed, self.subject.case.check, f"direction {purpose}"))
+
+    def tangents(self, moved: Array) -> tuple[Tensor, ...]:
+        """A direction [C] as one tensor per input."""
+        return tuple(shaped(change(self.columns, moved, self.subject.inputs), self.subject.inputs))
+
+    def weights(self, purpose: str) -> tuple[Tensor, ...]:
+        """Cotangents in the outputs' own units: `cotangents` over each output's root mean square."""
+        sizes = [rms(np.abs(numbers(y))) or 1.0 for y in self.outputs]
+        return tuple(cotangent / size for cotangent, size in zip(self.cotangents(purpose), sizes, strict=True))
+
+    @cached_property
+    def forward_mode(self) -> Pushed | UserCodeError:
+        """The tangents of the checked outputs along `direction("forward mode")`, or what the call raised."""
+        try:
+            return push(self.subject, self.forward.checked, self.tangents(self.direction("forward mode")))
+        except UserCodeError as error:
+            return error
+
+    @cached_property
+    def backwards(self) -> Backward:
+        """Backward for fixed cotangents, as a function of the inputs."""
+        return Backward(self.subject, self.function, self.forward.checked, self.weights("second order"))
+
+    @cached_property
+    def gradient_weights(self) -> Array:
+        """Random signed weights [N] of the gradients' coordinates, in the inputs' own units."""
+        source = generator(self.settings.seed, self.subject.case.check, "gradient weights")
+        size = columns_of(self.subject.inputs, [None] * len(self.inputs), [False] * len(self.inputs)).size
+        return size * numbers(signed(torch.zeros(len(size), dtype=torch.float64), source))
+
+    @cached_property
+    def double_backward(self) -> Second | UserCodeError:
+        """The derivative of the weighted gradients, or what backward under create_graph, or through it, raised."""
+        try:
+            return self.backwards.second(shaped(self.gradient_weights, self.subject.inputs))
+        except UserCodeError as error:
+            return error
+
+    @cached_property
+    def batches(self) -> Batches:
+        """The function on batches of points."""
+        cotangents = [self.cotangents(f"example {number}") for number in range(SIZE)]
+        source = generator(self.settings.seed, self.subject.case.check, "second point")
+        return Batches(self.subject, self.forward.checked, cotangents, source, self.forward.random)
 
     def _against(self, wanted: Gradients, cotangents: tuple[Tensor, ...]) -> dict[int, Pair]:
         ours = self.function.vjp([cotangent.clone() for cotangent in cotangents])
@@ -263,13 +329,3 @@ class Evidence:
             add_exact(tally, mine, theirs, dust(self.unit, mine, theirs, columns.scale, columns.size), atol=atol, rtol=rtol, unit=self.unit,
                       rows=np.zeros(1, np.intp), first=0, broken=Outcome.MISMATCH)
         return tally.result(self.unit, False)
-
-
-def _signed(like: Tensor, source: torch.Generator) -> Tensor:
-    """Random numbers ±[0.7, 1.4] of the shape and dtype of `like` (complex: both parts)."""
-    def real() -> Tensor:
-        sign = torch.randint(0, 2, like.shape, generator=source, dtype=torch.float64) * 2 - 1
-        return sign * (LOW + (HIGH - LOW) * torch.rand(like.shape, generator=source, dtype=torch.float64))
-
-    values = torch.complex(real(), real()) if like.is_complex() else real()
-    return values.to(dtype=like.dtype).to(device=like.device)

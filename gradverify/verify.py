@@ -19,13 +19,16 @@ from gradverify.model.event import Plan, Planned
 from gradverify.model.result import CaseResult, Comparison, Finding, FunctionInfo, InputInfo, OutputInfo, RuleRun, Verdict
 from gradverify.numerics.columns.choose import Choice, Mode
 from gradverify.rules.catalogue import RuleInfo, rules
+from gradverify.rules.protocol import NotApplicable
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Subject
 
 # Later ones rest on earlier ones: no Jacobian is judged after GV201, and what remains open is said last.
-ORDER = ("GV008", "GV006", "GV205", "GV216", "GV212", "GV217", "GV221", "GV202", "GV203", "GV204", "GV219",
-         "GV224", "GV201", "GV213", "GV207", "GV220", "GV208", "GV218", "GV215", "GV214", "GV107", "GV106", "GV105", "GV101", "GV111",
-         "GV102", "GV103", "GV104", "GV114", "GV222", "GV009", "GV007")
+ORDER = ("GV008", "GV006", "GV205", "GV216", "GV212", "GV217", "GV221", "GV206", "GV202", "GV203", "GV204", "GV219",
+         "GV224", "GV201", "GV213", "GV207", "GV220", "GV208", "GV218", "GV215", "GV214",
+         "GV209", "GV210", "GV211", "GV225", "GV226",
+         "GV107", "GV106", "GV105", "GV101", "GV111", "GV102", "GV103", "GV104", "GV114", "GV108", "GV109", "GV110", "GV222",
+         "GV223", "GV113", "GV009", "GV007")
 STOPPING = frozenset({"GV001", "GV002", "GV003", "GV006", "GV008"})      # after these nothing more can be said of the check
 EXPLAINING = frozenset({"GV212", "GV217", "GV221"})     # why the engine refused what backward returned
 SPECIFIC = (("GV002", "GV003", "GV006"), ("GV205", "GV206"), ("GV212",), ("GV102", "GV103"), ("GV201",), ("GV202", "GV203", "GV204"), ("GV213",),
@@ -122,7 +125,7 @@ def _examine_all(evidence: Evidence, infos: dict[str, RuleInfo], briefly: bool) 
     for info in sorted(infos.values(), key=lambda info: ORDER.index(info.code) if info.code in ORDER else -1):
         if info.code not in ORDER:
             continue
-        if not _selected(info.code, evidence.settings):
+        if not evidence.settings.looks_for(info.code):
             yield Examined(RuleRun(info.code, "ignored"))
         elif stopped:
             yield Examined(RuleRun(info.code, "not_applicable", f"the check stopped at {stopped}"))
@@ -133,12 +136,6 @@ def _examine_all(evidence: Evidence, infos: dict[str, RuleInfo], briefly: bool) 
             yield examined
             if found and briefly:
                 return
-
-
-def _selected(code: str, settings: Settings) -> bool:
-    """`select` chooses what is looked for; whether that could be judged (GV0xx) is always asked, unless it is ignored by name."""
-    chosen = not settings.select or code.startswith((*settings.select, "GV0"))
-    return chosen and not (settings.ignore and code.startswith(settings.ignore))
 
 
 def _broken(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -155,10 +152,13 @@ def _examine(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Exami
         if reason is not None:
             return Examined(RuleRun(info.code, "not_applicable", reason, evidence.subject.calls - before))
         seen = list(rule.check(evidence))
+    except NotApplicable as reason:
+        return Examined(RuleRun(info.code, "not_applicable", str(reason), evidence.subject.calls - before))
     except UserCodeError as error:
         finding = Finding(error.code, error.message, hint=error.hint, frames=error.frames)
         return Examined(RuleRun(info.code, "not_applicable", error.message, evidence.subject.calls - before), (finding,))
-    run = RuleRun(info.code, "ran", calls=evidence.subject.calls - before)
+    notes = "; ".join(each for each in seen if isinstance(each, str))
+    run = RuleRun(info.code, "ran", notes or None, evidence.subject.calls - before)
     return Examined(run, tuple(each for each in seen if isinstance(each, Finding)), tuple(each for each in seen if isinstance(each, Comparison)))
 
 
@@ -228,7 +228,8 @@ def _reason(verdict: Verdict, findings: tuple[Finding, ...]) -> str | None:
 
 # ---- what was checked
 def _inputs(subject: Subject) -> tuple[InputInfo, ...]:
-    return tuple(InputInfo(a.name, tuple(a.value.shape), _dtype(a.value), a.layout, a.differentiable) for a in subject.arguments if a.is_tensor)
+    tensors = (a for a in subject.arguments if a.is_tensor)
+    return tuple(InputInfo(a.name, tuple(a.value.shape), _dtype(a.value), a.layout or "contiguous", a.differentiable) for a in tensors)
 
 
 def _outputs(evidence: Evidence) -> tuple[OutputInfo, ...]:

@@ -97,6 +97,11 @@ class Settings:
     outputs: tuple[int, ...] | None = None
     timeout: float = 300.0
 
+    def looks_for(self, code: str) -> bool:
+        """`select` chooses what is looked for; whether that could be judged (GV0xx) is always asked, unless it is ignored by name."""
+        chosen = not self.select or code.startswith((*self.select, "GV0"))
+        return chosen and not (self.ignore and code.startswith(self.ignore))
+
     def tolerances(self, low_precision: bool = False) -> tuple[float, float]:
         """(atol, rtol) with the defaults filled in: gradcheck's for a fixed `eps`, method.md section 1 for `auto`.
 

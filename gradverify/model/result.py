@@ -125,7 +125,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class RuleRun:
-    """What became of one rule; `reason` says why it was not applicable or ignored."""
+    """What became of one rule; `reason` says why it was not applicable or ignored, or of one that ran what else is to be known."""
 
     code: str
     status: Literal["ran", "not_applicable", "ignored"]

@@ -8,7 +8,8 @@ from gradverify.model.case import Settings
 from gradverify.model.result import CaseResult
 from gradverify.subject.subject import Subject
 
-COMPARES = ("GV101", "GV102", "GV103", "GV104", "GV106", "GV107", "GV111", "GV201")  # what backward returns, against something else
+ELSEWHERE = ("GV113",)  # what backward returns at another point than the check's, against finite differences there
+COMPARES = ("GV101", "GV102", "GV103", "GV104", "GV106", "GV107", "GV111", "GV201", *ELSEWHERE)  # what it returns, against something else
 REMEMBERS = ("GV207",)  # ... and against what it returned before: for a state that is stale
 
 
@@ -17,10 +18,10 @@ def compared(settings: Settings) -> tuple[str, ...]:
     return tuple(code for code in COMPARES if _looked_for(code, settings))
 
 
-def focused(subject: Subject, stale: bool = False) -> Subject:
-    """A subject as fresh as the one that was prepared. `stale`: what backward remembers is looked at too."""
+def focused(subject: Subject, among: tuple[str, ...] = COMPARES) -> Subject:
+    """A subject as fresh as the one that was prepared, whose check looks for no other rules than these."""
     settings = subject.case.settings
-    codes = (*compared(settings), *(code for code in REMEMBERS if stale and _looked_for(code, settings)))
+    codes = tuple(code for code in among if _looked_for(code, settings))
     case = replace(subject.case, settings=replace(settings, select=codes, ignore=()))
     twin = Subject(case, subject.target, subject.arguments, subject.kwargs)
     twin.writes = subject.writes

@@ -10,7 +10,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.case import Case
 from gradverify.model.mutation import Fate, Mutant, MutatedCheck
 from gradverify.model.result import CaseResult
-from gradverify.mutation.focus import compared, focused, killed_by
+from gradverify.mutation.focus import COMPARES, ELSEWHERE, REMEMBERS, compared, focused, killed_by
 from gradverify.mutation.measured import Measured
 from gradverify.mutation.remedy import remedy
 from gradverify.mutation.sight import Sights
@@ -80,6 +80,9 @@ class Trial:
             return self._mutant(damage, "equivalent", why=NO_STATE)
         if not self.sights.changes_elsewhere(damage):
             return self._mutant(damage, "equivalent", why=f"the same gradient here and at {counted(points, 'other point')}")
+        found = killed_by(_run(self.subject, damage, ELSEWHERE)) if ELSEWHERE[0] in compared(self.subject.case.settings) else None
+        if found:
+            return self._mutant(damage, "killed", by=found)
         if all(self.sights.vanishes(place) for place in damage.inputs):
             return self._mutant(damage, "unseen", why=f"the gradient of {names} is 0 at these inputs; it shows at others")
         if damage.how == "swap":
@@ -98,9 +101,9 @@ class Trial:
         return Mutant(damage.name, tuple(self._arguments[place].name for place in places), fate, by, why)
 
 
-def _run(subject: Subject, damage: Damage) -> CaseResult:
-    """The whole check, up to the rule that finds the damage."""
-    twin = focused(subject, stale=damage.how == "stale")
+def _run(subject: Subject, damage: Damage, among: tuple[str, ...] | None = None) -> CaseResult:
+    """The whole check (or some of its rules), up to the rule that finds the damage."""
+    twin = focused(subject, among or (COMPARES + REMEMBERS if damage.how == "stale" else COMPARES))
     return verify(twin, evidence=Evidence(twin, differentiate=partial(Damaged, damage=damage)), briefly=True)
 
 

@@ -17,8 +17,12 @@ Part = Literal["re", "im"]
 def flat_real(tensor: Tensor) -> Tensor:
     """The real coordinates [n] as float64 on the CPU, detached."""
     tensor = tensor.detach().resolve_conj().resolve_neg()
+    if tensor._is_zerotensor():     # autograd's zeros without memory, the gradient of torch.sgn say: NumPy refuses them
+        tensor = tensor.clone()
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()
+    if tensor._is_zerotensor():     # zeros without memory, which NumPy cannot see
+        tensor = torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device)
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)
     return tensor.reshape(-1).to(device="cpu", dtype=torch.float64)

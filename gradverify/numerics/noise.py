@@ -189,7 +189,8 @@ class Bits:
         values = values[np.isfinite(values) & (values != 0)]
         if not values.size:
             return self
-        rounded = values.astype(np.float32)
+        with np.errstate(over="ignore"):
+            rounded = values.astype(np.float32)
         if not np.array_equal(values, rounded):
             return replace(self, single=False)
         distinct = self.distinct if len(self.distinct) >= ENOUGH else self.distinct | set(np.unique(values)[:ENOUGH].tolist())

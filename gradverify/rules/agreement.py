@@ -1,70 +1,106 @@
-"""When two gradients, or two outputs, are the same: within rounding, measured by sizes that a vanishing gradient does not take away."""
+"""Do two ways to call one function agree? What the rules that repeat or vary the base call share.
+
+Differences are judged against the gradient of a dense cotangent and its natural size ‖v‖‖f‖/‖x‖, never against the two compared numbers alone
+(softmax and norms under a constant cotangent are pure rounding). Where the two calls may round differently (another layout, another subset of
+inputs), what is then still too large must stand out from what a nudge of the cotangents, and of the inputs, does to the same element: gradients that
+are rounding throughout and ties go far under a nudge.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from gradverify.evidence import Evidence
-from gradverify.numerics.flat import flat_all, flat_real
-from gradverify.rules.shown import element_name
+from gradverify.numerics.flat import flat_all, flat_real, numbers
+from gradverify.numerics.noise import Bits
+from gradverify.rules.shown import NO_FUNCTION, RANDOM, element_name
+from gradverify.subject.differentiable import Gradients
+from gradverify.subject.draw import generator, signed
+from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Argument
 
 SINGLE, SIXTEEN = 2.0**-24, 2.0**-12    # roundoffs from which a forward computes in float32, in 16 bits
+DOUBLE = (torch.float64, torch.complex128)
 DUST = 16.0             # roundings of the gradient's natural size ‖v‖‖f‖/‖x‖
 NUDGE = 1 / 32          # of the tolerance, by which v is changed: far above its rounding, and DUST times it stays below the tolerance
-NUDGES = 2
+NUDGES = 2              # directions; the inputs are nudged to both sides of each, which breaks a tie both ways
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The element where two tensors differ most."""
+    """The element where two calls differ most: of an input's gradient (`input` its name), or of an output (`output` its place among all)."""
 
+    input: str | None
+    output: int | None
     where: str
     expected: float
     seen: float
 
+    @property
+    def text(self) -> str:
+        """the gradient at x[0,1] is 1.5, and not 2"""
+        what = f"the gradient at {self.where}" if self.input is not None else self.where
+        return f"{what} is {self.seen:.6g}, and not {self.expected:.6g}"
 
+
+# ---- can calls be compared at all?
+def unsteady(found: frozenset[str]) -> str | None:
+    """Why calls cannot be compared with each other after what was found; None where they can."""
+    if "GV205" in found:
+        return RANDOM
+    return "backward is not deterministic" if "GV206" in found else None
+
+
+def torchs_own(evidence: Evidence) -> str | None:
+    """Why a rule on hand-written backwards has nothing to look at; None where there is one."""
+    return None if evidence.forward.nodes else NO_FUNCTION
+
+
+def is_double(evidence: Evidence) -> bool:
+    """Are all floating arguments float64 or complex128?"""
+    values = (argument.value for argument in evidence.subject.arguments if argument.is_tensor)
+    return all(x.dtype in DOUBLE for x in values if x.is_floating_point() or x.is_complex())
+
+
+# ---- gradients
 def differing(evidence: Evidence, argument: Argument, expected: Tensor | None, seen: Tensor | None) -> Difference | None:
     """Where two gradients of one computation differ by more than rounding; None counts as zero."""
-    a, b = flat(argument, expected), flat(argument, seen)
-    base = flat(argument, evidence.worked.gradients[evidence.inputs.index(argument)])
-    allowed = max(largest(a), largest(base)) * tolerance(evidence.precision) + dust(evidence, argument.value)
-    return _worst(argument.name, argument.value, a, b, allowed)
+    return _apart(evidence, argument, expected, seen, 0.0)
 
 
 def clearly_differing(evidence: Evidence, argument: Argument, expected: Tensor | None, seen: Tensor | None,
                       v: Sequence[Tensor]) -> Difference | None:
-    """`differing` for two computations, which may round differently. Calls backward for the cotangents v again where they differ."""
-    found = differing(evidence, argument, expected, seen)
-    if found is None or not math.isfinite(found.expected - found.seen):
-        return found
-    again = evidence.function.vjp([cotangent.clone() for cotangent in v])[evidence.inputs.index(argument)]
-    return found if abs(found.expected - found.seen) > DUST * noise(evidence, argument, v, flat(argument, again)) else None
-
-
-def differing_output(evidence: Evidence, place: int, expected: Tensor, seen: Tensor) -> Difference | None:
-    """Where an output differs from the one of the base call by more than rounding and than `nondeterminism` accepts. The shapes are equal.
-
-    A sum that cancels (of `layer_norm(x)`) is rounding of the inputs' size.
-    """
-    a, b = flat_real(expected), flat_real(seen)
-    rounding = DUST * evidence.precision * float(_finite(flat_all(evidence.subject.inputs)).norm())
-    allowed = largest(a) * tolerance(evidence.precision) + rounding + evidence.settings.nondeterminism
-    return _worst(f"y{place}", expected, a, b, allowed)
-
-
-def _worst(name: str, like: Tensor, a: Tensor, b: Tensor, allowed: float) -> Difference | None:
-    """NaN and infinities agree with themselves only."""
-    off = torch.where((a == b) | (a.isnan() & b.isnan()), torch.zeros_like(a), (a - b).abs().nan_to_num(nan=torch.inf))
-    if not len(off) or float(off.max()) <= allowed:
+    """`differing` for two computations, which may round differently. Calls the function again where they differ, for the cotangents v."""
+    if differing(evidence, argument, expected, seen) is None:
         return None
-    worst = int(off.argmax())
-    return Difference(element_name(name, like, worst), float(a[worst]), float(b[worst]))
+    place = evidence.inputs.index(argument)
+    shaken = noise(evidence, argument, v, flat(argument, evidence.function.vjp([cotangent.clone() for cotangent in v])[place]))
+    moved = nudged(evidence, partial(gradient_at, evidence, v, place), _nudge(evidence))
+    return _apart(evidence, argument, expected, seen, DUST * (shaken + moved))
+
+
+def gradients_apart(evidence: Evidence, expected: Gradients, seen: Gradients, v: Sequence[Tensor]) -> Iterator[Difference]:
+    """`clearly_differing` of every input whose gradients do."""
+    found = (clearly_differing(evidence, argument, a, b, v) for argument, a, b in zip(evidence.inputs, expected, seen, strict=True))
+    return (difference for difference in found if difference is not None)
+
+
+def _apart(evidence: Evidence, argument: Argument, expected: Tensor | None, seen: Tensor | None, noisy: Tensor | float) -> Difference | None:
+    """Where the base gradient is not finite it is wrong already, or infinite by right: that is not for the rules on calls."""
+    base = flat(argument, evidence.worked.gradients[evidence.inputs.index(argument)])
+    wanted, given = flat(argument, expected), flat(argument, seen)
+    wanted[~base.isfinite()] = torch.nan
+    unit = max(evidence.precision, Bits().seen(numbers(base)).unit)
+    allowed = max(largest(wanted), largest(base)) * tolerance(unit) + dust(evidence, argument.value)
+    worst = worst_of(off(wanted, given), allowed + noisy)
+    if worst is None:
+        return None
+    return Difference(argument.name, None, element_name(argument.name, argument.value, worst), float(wanted[worst]), float(given[worst]))
 
 
 def noise(evidence: Evidence, argument: Argument, v: Sequence[Tensor], expected: Tensor) -> float:
@@ -72,24 +108,9 @@ def noise(evidence: Evidence, argument: Argument, v: Sequence[Tensor], expected:
     place, found = evidence.inputs.index(argument), 0.0
     for nudge in range(NUDGES):
         signs = evidence.cotangents(f"nudge {nudge}")
-        moved = [cotangent + NUDGE * tolerance(evidence.precision) * cotangent.abs() * sign for cotangent, sign in zip(v, signs, strict=True)]
+        moved = [cotangent + _nudge(evidence) * cotangent.abs() * sign for cotangent, sign in zip(v, signs, strict=True)]
         found = max(found, largest(flat(argument, evidence.function.vjp(moved)[place]) - expected))
     return found
-
-
-def flat(argument: Argument, gradient: Tensor | None) -> Tensor:
-    """The real coordinates of a gradient, copied, as backward may use its memory again; zeros where there is none."""
-    return flat_real(torch.zeros_like(argument.value) if gradient is None else gradient.clone())
-
-
-def largest(values: Tensor) -> float:
-    """The largest finite magnitude."""
-    return float(values[values.isfinite()].abs().max()) if values.isfinite().any() else 0.0
-
-
-def tolerance(unit: float) -> float:
-    """T of two gradients, relative, by the roundoff that the forward computes in."""
-    return 5e-2 if unit > SIXTEEN else 3e-5 if unit >= SINGLE else 1e-9
 
 
 def dust(evidence: Evidence, x: Tensor) -> float:
@@ -98,5 +119,101 @@ def dust(evidence: Evidence, x: Tensor) -> float:
     return DUST * evidence.precision * float(values.numel() ** 0.5 * values.norm()) / size if size else 0.0
 
 
+# ---- outputs
+def differing_output(evidence: Evidence, place: int, expected: Tensor, seen: Tensor) -> Difference | None:
+    """Where an output of one computation differs by more than rounding and than `nondeterminism` accepts. The shapes are equal.
+
+    A sum that cancels (of `layer_norm(x)`) is rounding of the inputs' size.
+    """
+    return _output_apart(evidence, place, expected, seen, 0.0)
+
+
+def clearly_differing_output(evidence: Evidence, place: int, expected: Tensor, seen: Tensor) -> Difference | None:
+    """`differing_output` for two computations, which may round differently. Calls the function again where they differ."""
+    if differing_output(evidence, place, expected, seen) is None:
+        return None
+    moved = nudged(evidence, partial(_output_at, evidence, evidence.forward.checked.index(place)), _nudge(evidence))
+    return _output_apart(evidence, place, expected, seen, DUST * moved)
+
+
+def outputs_apart(evidence: Evidence, seen: Sequence[Tensor]) -> Iterator[Difference]:
+    """`clearly_differing_output` of every output that is not the base call's; one of another shape or dtype is for the caller to see."""
+    places = zip(evidence.forward.checked, evidence.outputs, seen, strict=True)
+    found = (clearly_differing_output(evidence, place, y, again) for place, y, again in places)
+    return (difference for difference in found if difference is not None)
+
+
+def _output_apart(evidence: Evidence, place: int, expected: Tensor, seen: Tensor, noisy: Tensor | float) -> Difference | None:
+    wanted, given = flat_real(expected), flat_real(seen)
+    rounding = DUST * evidence.precision * float(_finite(flat_all(evidence.subject.inputs)).norm())
+    allowed = largest(wanted) * tolerance(evidence.precision) + rounding + evidence.settings.nondeterminism
+    worst = worst_of(off(wanted, given), allowed + noisy)
+    if worst is None:
+        return None
+    return Difference(None, place, element_name(evidence.name_of(place), expected, worst), float(wanted[worst]), float(given[worst]))
+
+
+# ---- elements
+def tolerance(unit: float) -> float:
+    """T of two gradients, relative, by the roundoff that the forward computes in."""
+    return 5e-2 if unit > SIXTEEN else 3e-5 if unit >= SINGLE else 1e-9
+
+
+def flat(argument: Argument, gradient: Tensor | None) -> Tensor:
+    """The real coordinates of a gradient, copied, as backward may use its memory again; zeros where there is none."""
+    return flat_real(torch.zeros_like(argument.value) if gradient is None else gradient.clone())
+
+
+def off(wanted: Tensor, given: Tensor) -> Tensor:
+    """|difference|, infinite where only `given` is not finite, 0 where `wanted` is not: that is another rule's."""
+    return torch.where(wanted.isfinite(), (wanted - given).abs().nan_to_num(nan=torch.inf), torch.zeros_like(wanted))
+
+
+def largest(values: Tensor) -> float:
+    """The largest finite magnitude."""
+    finite = values[values.isfinite()]
+    return float(finite.abs().max()) if finite.numel() else 0.0
+
+
+def worst_of(apart: Tensor, allowed: Tensor | float) -> int | None:
+    """The element furthest above what is allowed."""
+    excess = apart - allowed
+    if not excess.numel():
+        return None
+    worst = int(excess.argmax())
+    return worst if float(excess[worst]) > 0 else None
+
+
 def _finite(values: Tensor) -> Tensor:
     return values.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+
+
+# ---- nudges
+def nudged(evidence: Evidence, measure: Callable[[Sequence[Tensor]], Tensor], size: float) -> Tensor:
+    """How far each element of a measurement goes when all inputs are nudged by `size` of theirs; 0 where the function refuses that."""
+    inputs = evidence.subject.inputs
+    most = torch.zeros(())
+    try:
+        here = measure(inputs)
+        for nudge in range(NUDGES):
+            source = generator(evidence.settings.seed, evidence.subject.case.check, f"input nudge {nudge}")
+            signs = [signed(x, source) for x in inputs]
+            for side in (size, -size):
+                there = measure([x + side * x.abs() * sign for x, sign in zip(inputs, signs, strict=True)])
+                most = torch.maximum(most, (there - here).abs().nan_to_num(nan=0.0, posinf=0.0))
+    except UserCodeError:
+        pass
+    return most
+
+
+def gradient_at(evidence: Evidence, v: Sequence[Tensor], place: int, inputs: Sequence[Tensor]) -> Tensor:
+    """The gradient of one input at other inputs."""
+    return flat(evidence.inputs[place], evidence.function.vjp_at(inputs, [c.clone() for c in v])[place])
+
+
+def _output_at(evidence: Evidence, among: int, inputs: Sequence[Tensor]) -> Tensor:
+    return flat_real(evidence.function.values([x.detach().clone() for x in inputs])[among])
+
+
+def _nudge(evidence: Evidence) -> float:
+    return NUDGE * tolerance(evidence.precision)

@@ -4,6 +4,7 @@ What. All gradients are zero here (a dead region: relu of negative numbers), or 
 never repeats, so that a backward which overwrites where it must add up looks right.
 
 Why it matters. The check passes whatever backward does with the numbers that training will see. A warning; an error under `strict`.
+Of indices it is said only where GV223, which repeats them itself, is not looked for.
 
 How it is measured. From the comparison itself: the largest gradient against its tolerance. For index inputs: with every second index
 set to the first, two halves of a random cotangent reach a common element of the gradient, which they do not with the spec's indices.
@@ -28,7 +29,7 @@ from gradverify.model.result import Finding
 from gradverify.numerics.flat import flat_real
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.subject import Argument, Subject
+from gradverify.subject.subject import Argument
 
 SEVERITY = "warning"
 
@@ -53,6 +54,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     elif largest <= 1.0:
         yield Finding("GV009", f"the tolerance (atol {atol:g}) is above every gradient: a backward that returns zeros would pass too",
                       hint="lower `atol`, or leave it out")
+    if evidence.settings.looks_for("GV223"):
+        return
     for argument in evidence.subject.arguments:
         if _could_be_index(argument) and _adds_up_when_repeated(evidence, argument):
             yield Finding("GV009", f"the indices in {argument.name} never repeat: a backward that overwrites where it must add up would pass too",
@@ -71,15 +74,11 @@ def _adds_up_when_repeated(evidence: Evidence, argument: Argument) -> bool:
     repeated = argument.value.clone().reshape(-1)
     repeated[1::2] = repeated[0]
     subject = evidence.subject
-    arguments = [replace(a, value=repeated.reshape(a.value.shape)) if a is argument else a for a in subject.arguments]
-    twin = Subject(subject.case, subject.target, arguments, subject.kwargs)
-    twin.writes = subject.writes
+    twin = subject.twin([replace(a, value=repeated.reshape(a.value.shape)) if a is argument else a for a in subject.arguments])
     try:
         shared = _shared(Differentiable(twin, evidence.forward.checked), evidence)
     except UserCodeError:
         return False
-    finally:
-        subject.calls = subject.calls + twin.calls
     return shared and not _shared(evidence.function, evidence)
 
 

@@ -7,8 +7,7 @@ Why it matters. Training with a wrong gradient does not crash. It converges more
 
 How it is measured. Every element of every (input, output) pair: the inputs moved one element at a time, backward called with one-hot
 cotangents. `eps: auto` chooses the step of each element and gives its error bar; `eps: 1e-6` is torch.autograd.gradcheck's own rule.
-With `surrogate` the finite differences are the surrogate's. Inputs of `layout: expanded` are measured on separate elements, then one forward
-and backward on elements that share memory must give the same.
+With `surrogate` the finite differences are the surrogate's. Inputs of `layout: expanded` are measured on separate elements (see GV211).
 
 How to repair. Read the table: which input, which elements, what ratio. All elements by one factor: a constant. One row or column: an
 index or a missing sum. One input only: the formula of its gradient.
@@ -27,7 +26,6 @@ from collections.abc import Iterator
 from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Finding
 from gradverify.numerics.columns.tally import Outcome
-from gradverify.rules.expanded import expanded
 from gradverify.rules.meant import meant
 from gradverify.rules.shown import comparison, differs, pairs, unjudged
 
@@ -49,4 +47,3 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison]:
         if pair.count(Outcome.MISMATCH):
             hint = meant(evidence, output, pair) or HINT
             yield differs("GV101", argument, output, y, pair, evidence.difference, hint, "numeric", evidence.name_of(output))
-    yield from expanded(evidence)

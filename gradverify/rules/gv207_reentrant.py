@@ -71,8 +71,8 @@ class _Earlier:
             self.gradients(returned)
 
     def outputs(self, graph: Graph) -> None:
-        places = self._evidence.forward.checked
-        self._watch((f"y{place}", y, y.detach().clone()) for place, y in zip(places, self._evidence.function.of(graph), strict=True))
+        named = zip(map(self._evidence.name_of, self._evidence.forward.checked), self._evidence.function.of(graph), strict=True)
+        self._watch((name, y, y.detach().clone()) for name, y in named)
 
     def gradients(self, returned: Returned) -> None:
         triples = zip(self._evidence.inputs, returned.handed_out, returned.values, strict=True)

@@ -25,13 +25,14 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
+from gradverify.rules.shown import NO_FUNCTION
 from gradverify.subject.graph import Edge, RawReturn
 
 CATCHES = "returns_float32_gradient"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    return None if evidence.forward.classes else "no custom Function is in the graph"
+    return None if evidence.forward.classes else NO_FUNCTION
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ import torch
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.rules.agreement import clearly_differing, differing_output
+from gradverify.rules.agreement import clearly_differing, clearly_differing_output
 from gradverify.rules.shown import RANDOM
 from gradverify.subject.failure import UserCodeError
 
@@ -55,8 +55,8 @@ def _values(evidence: Evidence, name: str, seen: tuple[object, ...]) -> Finding 
     for place, expected in zip(evidence.forward.checked, evidence.outputs, strict=True):
         y = seen[place] if place < len(seen) else None
         if not isinstance(y, torch.Tensor) or y.shape != expected.shape:
-            return _finding(f"under {name} forward returns no y{place} of shape {list(expected.shape)}", None, place)
-        difference = differing_output(evidence, place, expected, y)
+            return _finding(f"under {name} forward returns no {evidence.name_of(place)} of shape {list(expected.shape)}", None, place)
+        difference = clearly_differing_output(evidence, place, expected, y)
         if difference is not None:
             return _finding(f"under {name} forward gives {difference.seen:.6g} at {difference.where}, with gradients {difference.expected:.6g}",
                             None, place)

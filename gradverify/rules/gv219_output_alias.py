@@ -40,8 +40,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for place, y in zip(evidence.forward.checked, evidence.outputs, strict=True):
         name = None if y._is_view() else _owner(y, given)
         if name is not None:
-            yield Finding("GV219", f"y{place} shares memory with {name}, and autograd does not know it as a view: writing into one changes the other",
-                          input=name, output=place, hint="return a view that autograd tracks (x.view_as(x)), or a clone")
+            yield Finding("GV219", f"{evidence.name_of(place)} shares memory with {name}, and autograd does not know it as a view: "
+                          "writing into one changes the other", input=name, output=place,
+                          hint="return a view that autograd tracks (x.view_as(x)), or a clone")
 
 
 def _owner(y: Tensor, given: list[tuple[str, Tensor]]) -> str | None:

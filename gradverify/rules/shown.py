@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from torch import Tensor
 
@@ -16,6 +16,7 @@ from gradverify.subject.subject import Argument
 
 RANDOM = "the forward is not deterministic"
 NO_FUNCTION = "no custom Function is in the graph"
+DIGITS = (6, 9, 12, 17)
 _OPEN = (Seen.UNDECIDED, Seen.JUMP, Seen.STAIRCASE)
 _NAMES: Mapping[Seen, Outcome] = {
     Seen.PASS: "pass", Seen.MISMATCH: "mismatch", Seen.KINK: "kink", Seen.JUMP: "jump", Seen.STAIRCASE: "staircase", Seen.UNDECIDED: "undecided",
@@ -58,11 +59,32 @@ def element_name(name: str, x: Tensor, coordinate: int) -> str:
     return f"{name}[{','.join(map(str, index))}]{suffix}" if index else f"{name}{suffix}"
 
 
+def coordinate_name(names: Sequence[str], tensors: Sequence[Tensor], coordinate: int) -> str:
+    """`w[3,1]`: one real coordinate of several tensors, numbered through."""
+    for name, tensor in zip(names, tensors, strict=True):
+        size = tensor.numel() * (2 if tensor.is_complex() else 1)
+        if coordinate < size:
+            return element_name(name, tensor, coordinate)
+        coordinate -= size
+    raise IndexError("a coordinate beyond the tensors")
+
+
+def apart(mine: float, theirs: float) -> tuple[str, str]:
+    """Two different numbers with as many digits as show the difference, six at least; no sign on a zero."""
+    shown = ((f"{mine + 0.0:.{digits}g}", f"{theirs + 0.0:.{digits}g}") for digits in DIGITS)
+    return next((pair for pair in shown if pair[0] != pair[1]), (f"{mine}", f"{theirs}"))
+
+
 def unjudged(found: frozenset[str]) -> str | None:
     """Why the Jacobian cannot be judged after what was found; None where it can."""
     if "GV205" in found:
         return RANDOM
     return "backward is not linear" if "GV201" in found else None
+
+
+def wrong_already(evidence: Evidence, index: int, output: int) -> bool:
+    """Is this pair wrong at the point of the check itself, where GV101 would say so (unless it is not looked for)?"""
+    return evidence.jacobian.pairs[index, output].count(Seen.MISMATCH) > 0
 
 
 def place_name(evidence: Evidence, index: int, output: int, element: Worst) -> str:

@@ -49,10 +49,14 @@ class RunSettings(Strict):
     budget: Budget = Field(UNSAID, description="What `mode: auto` may spend on one check; default: 10 seconds.", examples=[{"seconds": 10}])
     rules: Rules = Field(UNSAID, description="Which rules run; default: all that apply.", examples=[{"ignore": ["GV224"]}])
     second_order: Tristate = Field(
-        "auto", description="Check the second derivative: `auto` where supported, `true` must, `false` not.",
-        examples=[False])
-    forward_ad: Tristate = Field("auto", description="Check forward mode: `auto` where supported, `true` must, `false` not.", examples=[False])
-    vmap: Tristate = Field("auto", description="Check `torch.vmap`: `auto` where supported, `true` must, `false` not.", examples=[False])
+        "auto", description="Check second derivatives (GV109): `auto` warns where they are silently wrong; `true`: they must be right, and a "
+        "backward that refuses them is a finding; `false` not.", examples=[True])
+    forward_ad: Tristate = Field(
+        "auto", description="Check forward mode (GV108): `auto` where it is supported; `true`: a missing `jvp` is a finding; `false` not.",
+        examples=[True])
+    vmap: Tristate = Field(
+        "auto", description="Check `torch.vmap` (GV110): `auto` where a rule is declared; `true`: a missing one is a finding; `false` not.",
+        examples=[True])
     nondeterminism: NotNegative = Field(
         0.0, description="Largest difference between two identical calls that is accepted.", examples=[0])
     reseed: bool = Field(

@@ -58,8 +58,7 @@ class Differentiable:
 
     def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """The checked outputs at other inputs. Raises UserCodeError (GV002)."""
-        outputs = self._subject.forward(inputs)
-        return [outputs[place] for place in self._checked]
+        return self._picked(self._subject.forward(inputs))
 
     def vjp(self, cotangents: Sequence[Tensor | None]) -> Gradients:
         """The gradient per input, None where backward gives none. Raises UserCodeError (GV003) where every way is refused."""
@@ -80,6 +79,23 @@ class Differentiable:
         leaves = [x.detach().clone().requires_grad_() for x in inputs]
         outputs = self._subject.forward(leaves)
         return self._grad(leaves, [outputs[place] for place in self._checked], cotangents, retain=False)
+
+    def once(self, cotangents: Sequence[Tensor], through: Callable[[Tensor], Tensor] | None = None) -> tuple[list[Tensor], Gradients]:
+        """The values of the checked outputs of one fresh forward, and their gradients, each output passed `through` a last operation;
+        cotangents are cast to the outputs' dtypes.
+
+        Raises UserCodeError: GV002 where forward raises, GV003 where backward does.
+        """
+        leaves, outputs = self._fresh_graph()
+        values = [output.detach().clone() for output in outputs]        # backward may write into what forward returned
+        fitting = [cotangent.to(dtype=output.dtype) for output, cotangent in zip(outputs, cotangents, strict=True)]
+        try:
+            return values, self._grad(leaves, [through(y) for y in outputs] if through else outputs, fitting, retain=False)
+        except UserCodeError as refused:
+            try:
+                return values, self._leaf(fitting, through)
+            except UserCodeError:
+                raise refused from None
 
     def build(self) -> tuple[list[Tensor], list[Any]]:
         """A graph: fresh leaves and all flattened outputs."""
@@ -133,7 +149,14 @@ class Differentiable:
 
     def _fresh_graph(self) -> tuple[list[Tensor], list[Tensor]]:
         leaves, outputs = self.build()
-        return leaves, [outputs[place] for place in self._checked]
+        return leaves, self._picked(outputs)
+
+    def _picked(self, outputs: Sequence[Any]) -> list[Tensor]:
+        """The checked ones. Raises UserCodeError (GV002) where they are not there (their number may depend on the inputs)."""
+        picked = [outputs[place] for place in self._checked if place < len(outputs)]
+        if len(picked) < len(self._checked) or not all(isinstance(output, Tensor) for output in picked):
+            raise UserCodeError("GV002", f"forward returns {len(outputs)} outputs here, not y{max(self._checked, default=0)} as at the first point")
+        return picked
 
     def _reused(self, cotangents: Sequence[Tensor | None]) -> Gradients:
         self._graph = self._graph or self._fresh_graph()
@@ -149,8 +172,9 @@ class Differentiable:
             return torch.autograd.grad([output for output, _ in wanted], leaves, [cotangent for _, cotangent in wanted],
                                        retain_graph=retain, allow_unused=True)
 
-    def _leaf(self, cotangents: Sequence[Tensor | None]) -> Gradients:
+    def _leaf(self, cotangents: Sequence[Tensor | None], through: Callable[[Tensor], Tensor] | None = None) -> Gradients:
         leaves, outputs = self._fresh_graph()
+        outputs = [through(y) for y in outputs] if through else outputs
         wanted = [(output, cotangent) for output, cotangent in zip(outputs, cotangents, strict=True) if cotangent is not None]
         self._subject.counted_backward()
         with blamed("GV003", "backward"):

@@ -24,6 +24,7 @@ DTYPES = {name: getattr(torch, name) for name in (
 DIFFERENTIABLE = (torch.float64, torch.float32, torch.complex128, torch.complex64)      # what a differentiable input may be
 GIVEN = ("values", "file", "make")      # draws whose numbers are taken as they are
 ROUNDED = {torch.float32: 1e-2, torch.complex64: 1e-2}      # of a distance: what the cast may take from it
+LOW, HIGH = 0.7, 1.4    # magnitudes of random cotangents and directions: continuous and signed (method.md 3.1)
 REDRAWS = 1000          # rounds of redrawing the elements nearer than `margin` to a value to avoid
 
 
@@ -31,6 +32,16 @@ def generator(seed: int, check: str, name: str) -> torch.Generator:
     """A CPU generator of its own for every (seed, check name, input name)."""
     digest = hashlib.sha256(f"{seed}\0{check}\0{name}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+
+
+def signed(like: Tensor, source: torch.Generator) -> Tensor:
+    """Random numbers ±[0.7, 1.4] of the shape, dtype and device of `like` (complex: both parts)."""
+    def real() -> Tensor:
+        sign = torch.randint(0, 2, like.shape, generator=source, dtype=torch.float64) * 2 - 1
+        return sign * (LOW + (HIGH - LOW) * torch.rand(like.shape, generator=source, dtype=torch.float64))
+
+    values = torch.complex(real(), real()) if like.is_complex() else real()
+    return values.to(dtype=like.dtype).to(device=like.device)
 
 
 def draw(recipe: TensorRecipe, default: str, device: torch.device, source: torch.Generator, name: str) -> Tensor:

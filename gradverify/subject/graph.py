@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from gradverify.subject.alias import Named, Shared, attributes, shared
 from gradverify.subject.snapshot import Change, Snapshot
 
-CPP_FUNCTION = "torch::autograd::CppNode<"      # how the node of a Function written in C++ is called
+CPP_NODE = "CppFunction"        # the Python type of every node whose C++ class is not one of torch's own
 Kept = Callable[[Any], Sequence[Named]]
 
 
@@ -64,7 +64,7 @@ def function_nodes(outputs: Sequence[Tensor]) -> tuple[Any, ...]:
         if node not in seen:
             seen[node] = None
             stack.extend(following for following, _ in node.next_functions if following is not None)
-    return tuple(node for node in seen if hasattr(node, "_forward_cls") or CPP_FUNCTION in node.name())
+    return tuple(node for node in seen if hasattr(node, "_forward_cls") or type(node).__name__ == CPP_NODE)
 
 
 def _nothing(ctx: Any) -> Sequence[Named]:

@@ -38,13 +38,13 @@ def _complaint(tensor: Tensor, layout: Layout) -> str | None:
     return dimension_complaint(layout, tuple(tensor.shape))
 
 
-def laid(tensor: Tensor, layout: str) -> Tensor:
-    """The tensor itself where it lies so already, else a copy that does; differentiable, and no view.
+def laid(tensor: Tensor, layout: str | None) -> Tensor:
+    """The tensor itself where it lies so already (None: as it lies), else a copy that does; differentiable, and no view.
 
     `expanded` is not made here (a Jacobian is measured on separate elements, see `expanded`). Inside a transform of torch.func the layout
     is the transform's own matter.
     """
-    if layout in ("contiguous", "expanded") or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+    if layout in (None, "contiguous", "expanded") or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         return tensor
     place = _place(tensor, layout)
     if tensor.stride() == place.stride() and tensor.storage_offset() == place.storage_offset():

@@ -57,6 +57,13 @@ def undisturbed() -> Iterator[None]:
             np.random.set_state(numpy)
 
 
+def random_states(cuda: bool) -> tuple[object, ...]:
+    """What the global generators would draw next: equal before and after code that drew nothing. `cuda`: of the CUDA devices too."""
+    name, keys, *rest = np.random.get_state(legacy=True)
+    devices = [state.numpy().tobytes() for state in torch.cuda.get_rng_state_all()] if cuda else []
+    return (torch.default_generator.get_state().numpy().tobytes(), name, np.asarray(keys).tobytes(), *rest, random.getstate(), *devices)
+
+
 def _current_folder() -> str | None:
     """None where it was deleted."""
     with contextlib.suppress(OSError):

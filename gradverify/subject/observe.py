@@ -13,6 +13,7 @@ from gradverify.subject.custody import Custody, Saves, Written, arguments, held,
 from gradverify.subject.differentiable import Differentiable, Gradients, copied
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.graph import Kept, RawReturn, function_classes, function_nodes, tapped
+from gradverify.subject.machine import random_states
 from gradverify.subject.snapshot import Change, Snapshot
 from gradverify.subject.subject import Argument, Called, Subject
 
@@ -21,7 +22,7 @@ from gradverify.subject.subject import Argument, Called, Subject
 class ForwardSeen:
     """The base forward. `outputs` are all flattened ones; `checked` the places of the compared ones; `detached` of floating ones
     without a graph; `classes` the custom Functions in the graph, `nodes` their nodes (those written in C++ too), `saved` what these saved;
-    `written` the arguments that the call changed and did not return."""
+    `written` the arguments that the call changed and did not return; `random`: it drew from a global generator."""
 
     leaves: tuple[Tensor, ...]
     called: Called
@@ -32,6 +33,7 @@ class ForwardSeen:
     saved: Saves
     written: tuple[Written, ...]
     packed: int
+    random: bool
 
     @property
     def outputs(self) -> tuple[Any, ...]:
@@ -83,8 +85,11 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
     """
     others = [a for a in subject.arguments if a.is_tensor and not a.differentiable]
     leaves = subject.leaves()
-    before = Snapshot([*leaves, *(a.value for a in others)])
+    before, on_cuda = Snapshot([*leaves, *(a.value for a in others)]), any(leaf.is_cuda for leaf in leaves)
+    subject.reseed()
+    state = random_states(on_cuda)
     called = _counted(subject, leaves, saved)
+    drew = random_states(on_cuda) != state
     if before.changed() and not subject.writes:
         subject.writes = True
         _restore(others, before, len(leaves))
@@ -98,7 +103,7 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
     found = [outputs[place] for place in numeric]
     nodes = function_nodes(found)
     return ForwardSeen(tuple(leaves), called, checked, detached, function_classes(found), nodes, saved.of(nodes),
-                       written(subject, called) if subject.writes else (), saved.packed)
+                       written(subject, called) if subject.writes else (), saved.packed, drew)
 
 
 def _counted(subject: Subject, leaves: list[Tensor], saved: Saved) -> Called:

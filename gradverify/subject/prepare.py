@@ -36,6 +36,17 @@ def _inputs(case: Case, device: torch.device) -> list[Argument]:
     return _from_function(case, device) if case.inputs_from else [_make(recipe, place, case, device) for place, recipe in enumerate(case.inputs)]
 
 
+def redrawn(subject: Subject, seed: int) -> list[Argument]:
+    """The arguments of a subject as its spec draws them with another seed; those of a live subject, which no spec describes, as they are.
+
+    Raises UserCodeError (GV001).
+    """
+    case = replace(subject.case, settings=replace(subject.case.settings, seed=seed))
+    if not case.inputs and not case.inputs_from:
+        return list(subject.arguments)
+    return list(assemble(case, subject.target, _inputs(case, torch.device(case.settings.device))).arguments)
+
+
 def assemble(case: Case, found: Target, made: Sequence[Argument]) -> Subject:
     """The subject of a target that was found and inputs that were made; a nameless argument takes its name from the signature. An argument that
     is a list of tensors becomes one argument for each, named `tensors[0]`, `tensors[1]`.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -20,6 +20,7 @@ from gradverify.subject.layout import laid
 from gradverify.subject.outputs import leaves as flattened
 from gradverify.subject.outputs import names
 from gradverify.subject.target import Target
+from gradverify.subject.variants import copied, relaid
 
 NUMPY_SEEDS = 2**32         # NumPy's global stream takes no larger seed
 LEAF_WRITTEN = "a leaf Variable that requires grad"     # torch's refusal of an in-place write into an input
@@ -30,7 +31,8 @@ class Argument:
     """One positional argument at the point of the check. Tensors are detached; `parameter`: it is a module's parameter.
 
     `domain`: where the function is defined in it; `symmetric`: it is read as a symmetric (Hermitian) matrix. `layout`: how it lies in memory in
-    every call (of an expanded one `value` is a contiguous copy, see `expanded`). `of`: the argument, a list of tensors, that it is an element of.
+    every call (of an expanded one `value` is a contiguous copy, see `expanded`), None: as `value` does. `of`: the argument, a list of tensors,
+    that it is an element of.
     """
 
     name: str
@@ -39,7 +41,7 @@ class Argument:
     parameter: bool = False
     domain: tuple[float, float] | None = None
     symmetric: bool = False
-    layout: Layout = "contiguous"
+    layout: Layout | None = "contiguous"
     of: str | None = None
 
     @property
@@ -59,7 +61,7 @@ class Called:
 class Subject:
     """`positions`: the arguments as the function takes them, one each, but the elements of a list together; `output_names`: of the flattened
     outputs, known after the first forward; `writes` is set once the function was seen to write into an input: from then on every call gets
-    fresh, non-leaf clones."""
+    fresh, non-leaf clones; `around` makes the context that every forward runs in."""
 
     def __init__(self, case: Case, target: Target, arguments: Sequence[Argument], kwargs: Mapping[str, Any]) -> None:
         self.case, self.target = case, target
@@ -68,6 +70,8 @@ class Subject:
         self.calls = Calls()
         self.writes = False
         self.output_names: tuple[str, ...] = ()
+        self.around: Callable[[], AbstractContextManager[Any]] = nullcontext
+        self._original: Subject | None = None
         self._on_cuda = any(argument.is_tensor and argument.value.is_cuda for argument in self.arguments)
 
     @property
@@ -86,7 +90,19 @@ class Subject:
 
     def leaves(self) -> list[Tensor]:
         """Fresh copies of the differentiable inputs that require grad, laid out as the spec says."""
-        return [laid(a.value.detach().clone(memory_format=torch.contiguous_format), a.layout).requires_grad_() for a in self.differentiable]
+        return [_leaf(argument).requires_grad_() for argument in self.differentiable]
+
+    def twin(self, arguments: Sequence[Argument]) -> Subject:
+        """The same function at other arguments. Its calls are counted here too."""
+        other = Subject(self.case, self.target, arguments, self.kwargs)
+        other.writes, other._original = self.writes, self
+        return other
+
+    def count(self, calls: Calls) -> None:
+        """Adds calls that were made, or that one call stood for."""
+        self.calls = self.calls + calls
+        if self._original is not None:
+            self._original.count(calls)
 
     def forward(self, inputs: Sequence[Tensor]) -> list[Any]:
         """The flattened outputs (pytree leaves) with gradients on, the inputs laid out as the spec says. Raises UserCodeError (GV002)."""
@@ -94,12 +110,12 @@ class Subject:
 
     def called(self, inputs: Sequence[Tensor], mode: Callable[[], AbstractContextManager[Any]] = torch.enable_grad) -> Called:
         """One forward under a grad mode, with everything that was handed to it. Raises UserCodeError (GV002)."""
-        self.calls = replace(self.calls, forward=self.calls.forward + 1)
+        self.count(Calls(forward=1))
         with mode():
             values = self._arguments(inputs)
             buffers = self._buffers()
             self.reseed()
-            with blamed("GV002", "forward"):
+            with blamed("GV002", "forward"), self.around():
                 returned = self._call(values, buffers)
                 self.output_names = self.output_names or names(returned)
                 outputs = flattened(returned)
@@ -125,7 +141,7 @@ class Subject:
 
     def counted_backward(self) -> None:
         """Called before every backward."""
-        self.calls = replace(self.calls, backward=self.calls.backward + 1)
+        self.count(Calls(backward=1))
         self.reseed(1)
 
     def reseed(self, offset: int = 0) -> None:
@@ -142,7 +158,7 @@ class Subject:
         moved = iter(inputs)
         values = [next(moved) if argument.differentiable else _own(argument.value) for argument in self.arguments]
         if self.writes:
-            values = [value.clone() if isinstance(value, Tensor) else value for value in values]
+            values = [_clone(value, argument) for value, argument in zip(values, self.arguments, strict=True)]
         return [laid(value, argument.layout) if argument.is_tensor else value for value, argument in zip(values, self.arguments, strict=True)]
 
     def _buffers(self) -> dict[str, Tensor]:
@@ -174,6 +190,18 @@ class Subject:
 def _positions(arguments: Sequence[Argument]) -> tuple[tuple[Argument, ...], ...]:
     grouped = groupby(enumerate(arguments), key=lambda each: each[1].of or each[0])
     return tuple(tuple(argument for _, argument in members) for _, members in grouped)
+
+
+def _leaf(argument: Argument) -> Tensor:
+    if argument.layout is None:
+        return copied(argument.value)
+    return laid(argument.value.detach().clone(memory_format=torch.contiguous_format), argument.layout)
+
+
+def _clone(value: Any, argument: Argument) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    return relaid(value) if argument.layout is None else value.clone()
 
 
 def _own(value: Any) -> Any:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.autograd import gradcheck
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
+from torch.autograd.gradcheck import GradcheckError
 
 from gallery.twins import INPUTS, draw, gradients, load, values
 
@@ -244,3 +245,38 @@ def test_two_views_of_one_gradient_are_added_to_twice(twin, expected):
     for _ in range(2):
         getattr(load("returns_two_views"), twin).apply(*inputs).backward(torch.ones(2, 3, dtype=torch.float64))
     assert all(x.grad.eq(expected).all() for x in inputs)
+
+
+@pytest.mark.parametrize("twin, right", [("Faulty", False), ("Right", True)])
+def test_the_forgotten_tangent_is_missing_in_forward_mode_alone(twin, right):
+    module, (x, y) = load("jvp_forgets_a_tangent"), INPUTS["jvp_forgets_a_tangent"]()
+    assert gradcheck(module.Faulty.apply, (x, y))
+    with forward_ad.dual_level():
+        duals = forward_ad.make_dual(x.detach(), torch.zeros_like(x)), forward_ad.make_dual(y.detach(), torch.ones_like(y))
+        dual = getattr(module, twin).apply(*duals)
+        tangent = forward_ad.unpack_dual(dual).tangent
+    assert torch.equal(tangent, x) == right
+
+
+@pytest.mark.parametrize("name", ["keeps_an_intermediate", "detaches_in_backward", "reads_data_in_backward", "backward_without_grad"])
+def test_a_silent_second_derivative_is_seen_by_gradgradcheck_alone(name):
+    module, inputs = load(name), INPUTS[name]()
+    assert gradcheck(module.Faulty.apply, inputs)
+    with pytest.raises((GradcheckError, RuntimeError)):
+        gradgradcheck(module.Faulty.apply, inputs)
+
+
+@pytest.mark.parametrize("twin, right", [("Faulty", False), ("Right", True)])
+def test_a_shared_argument_is_what_the_vmap_rule_forgets(twin, right):
+    function = getattr(load("vmap_ignores_in_dims"), twin)
+    x, w = draw(3, 3).detach(), draw(3, seed=1).detach()
+    together = torch.vmap(function.apply)(x, x + 1)
+    assert torch.equal(together, x * (x + 1))
+    assert torch.equal(torch.vmap(function.apply, in_dims=(1, None))(x, w), x.T * w) == right
+
+
+def test_a_number_taken_out_of_torch_cannot_be_vmapped():
+    module, x, scale = load("vmap_rule_reads_a_number"), draw(3, 2).detach(), draw(3, 4, seed=1).detach()
+    with pytest.raises(RuntimeError, match="item"):
+        torch.vmap(module.Faulty.apply)(x, scale)
+    assert torch.equal(torch.vmap(module.Right.apply)(x, scale), x / scale.abs().amax(-1, keepdim=True))

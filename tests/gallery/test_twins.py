@@ -60,7 +60,8 @@ def test_the_right_twin_leaves_arguments_and_grad_output_alone(name):
     inputs = INPUTS[name]()
     before = [value.clone() if isinstance(value, Tensor) else value for value in inputs]
     output = call(load(name).Right)(*inputs)
-    grad_output = torch.full_like(output, -1.5)
-    output.backward(grad_output)
-    assert torch.equal(grad_output, torch.full_like(output, -1.5))
+    outputs = output if isinstance(output, tuple) else (output,)
+    grad_outputs = [torch.full_like(each, -1.5) for each in outputs]
+    torch.autograd.backward(outputs, grad_outputs)
+    assert all(torch.equal(grad_output, torch.full_like(grad_output, -1.5)) for grad_output in grad_outputs)
     assert all(torch.equal(a, b) if isinstance(a, Tensor) else a == b for a, b in zip(before, inputs, strict=True))

@@ -42,7 +42,8 @@ def test_a_known_survivor_has_its_true_reason(name):
         assert why in (seen[damage].why or "")
 
 
-KILLED = {"unequal inputs": ["swap inputs"], "two tiles": ["drop the last tile", "transpose", "shift by one", "drop the mean term", "stale state"],
+KILLED = {"unequal inputs": ["swap inputs"], "equal inputs, and a second point": ["swap inputs"],
+          "two tiles": ["drop the last tile", "transpose", "shift by one", "drop the mean term", "stale state"],
           "inside the clamp": ["×1.01", "×(1 + 1e-4)", "sign", "zero a row", "shift by one"], "loose": ["sign"], "float32": ["×1.01"],
           "fixed step": ["×1.01"], "values only": ["ignore grad_output"], "kink": ["×1.01", "ignore grad_output"]}
 
@@ -55,6 +56,7 @@ def test_what_the_reason_asks_for_kills_it(name):
 
 def test_ignored_grad_output_and_stale_state_are_found_by_their_own_rules():
     seen = fates("two tiles")
+    assert fates("equal inputs, and a second point")["swap inputs", "x", "y"].by == "GV113"
     assert (seen["ignore grad_output",].by, seen["stale state",].by, seen["sign", "x"].by) == ("GV201", "GV207", "GV101")
 
 
@@ -76,7 +78,7 @@ def test_finite_differences_are_taken_once(monkeypatch):
 
 def test_what_a_check_does_not_look_for_kills_nothing():
     told = case("torch:sin", CHECKS["two tiles"].inputs, ignore=("GV101",))
-    assert {mutant.by for mutant in mutate(told).mutants} <= {None, "GV201", "GV207"}
+    assert {mutant.by for mutant in mutate(told).mutants} <= {None, "GV113", "GV201", "GV207"}
 
 
 @pytest.mark.parametrize(("left_out", "why", "broken"), [

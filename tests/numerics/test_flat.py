@@ -19,6 +19,10 @@ def test_real_and_complex_tensors_have_their_real_coordinates_in_order():
     assert flat_all([]).shape == (0,)
 
 
+def test_a_zero_tensor_without_memory_is_read_as_zeros():
+    assert flat_real(torch._efficientzerotensor((2,), dtype=torch.float64)).numpy().tolist() == [0, 0]
+
+
 def test_a_sparse_tensor_is_read_densely():
     assert flat_real(torch.tensor([0.0, 2.0]).to_sparse()).tolist() == [0, 2]
 

@@ -73,7 +73,8 @@ def test_saved_tensors_raise_and_what_reads_nothing_is_unmoved(function, values)
 
 
 def test_a_copy_is_kept_for_good():
-    assert codes(check(keeping(lambda ctx, x, y: ctx.save_for_backward(x.clone(), y.clone()), lambda ctx: ctx.saved_tensors), X, Y)) == set()
+    copies = keeping(lambda ctx, x, y: ctx.save_for_backward(x.clone(), y.clone()), lambda ctx: ctx.saved_tensors)
+    assert codes(check(copies, X, Y, second_order=False)) == set()
 
 
 def test_parameters_of_a_module_are_inputs_that_an_optimizer_writes():

@@ -159,3 +159,9 @@ def test_a_default_that_changes_nothing_is_silent(tmp_path: Path) -> None:
     given = ("second_order: auto", "forward_ad: false", "vmap: auto", "reseed: true", "nondeterminism: 0", "timeout: 300", "sources: []",
              "mode: auto", "budget: {seconds: 10}", "inputs: {x: {shape: [2], layout: contiguous, symmetric: false, margin: 0.1}, y: 1}")
     assert one(check(*given), tmp_path).settings.vmap == "auto"
+
+
+@pytest.mark.parametrize("setting", ["second_order", "forward_ad", "vmap"])
+@pytest.mark.parametrize("word, value", [("auto", "auto"), ("true", True), ("false", False)])
+def test_second_order_forward_mode_and_vmap_are_asked_for_left_open_or_left_out(setting: str, word: str, value: object, tmp_path: Path) -> None:
+    assert getattr(one(check(f"{setting}: {word}"), tmp_path).settings, setting) == value

@@ -139,3 +139,35 @@ def test_only_the_checked_outputs_are_seen():
 def test_an_input_without_influence_has_none():
     function = Differentiable(subject(lambda x, y: x * 2, X, randn(2)), (0,))
     assert function.vjp([torch.ones(3, dtype=torch.float64)])[1] is None
+
+
+def undefined(y):
+    return torch._C._functions.UndefinedGrad()(y)
+
+
+@pytest.mark.parametrize("function", [torch.square, OneBackward, reentrant])
+def test_one_fresh_forward_gives_outputs_and_gradients_whatever_the_way_to_them(function):
+    x = randn(3)
+    outputs, gradients = Evidence(subject(function, x)).function.once([torch.full((3,), 2.0)])     # float32: cast to the output's dtype
+    torch.testing.assert_close(gradients[0], Evidence(subject(function, x)).function.vjp([torch.full((3,), 2.0, dtype=torch.float64)])[0])
+    assert outputs[0].shape == (3,)
+
+
+def test_behind_an_operation_that_loses_the_gradient_nothing_comes_back():
+    _, gradients = Evidence(subject(torch.square, randn(3))).function.once([torch.ones(3)], through=undefined)
+    assert gradients == (None,)
+
+
+def test_whether_one_graph_is_reused_is_known_after_a_second_backward():
+    for function, reuses in ((torch.square, True), (OneBackward, False)):
+        differentiable = Evidence(subject(function, randn(2))).function
+        for _ in range(2):
+            differentiable.vjp([torch.ones(2, dtype=torch.float64)])
+        assert differentiable.reusable is reuses
+
+
+def test_an_output_that_is_gone_at_other_inputs_is_said():
+    live = subject(lambda x: (x, x * 2) if x[0] > 0 else x, torch.ones(2, dtype=torch.float64))
+    function = Differentiable(live, (0, 1))
+    with pytest.raises(UserCodeError, match="forward returns 1 outputs here, not y1 as at the first point"):
+        function.values([-torch.ones(2, dtype=torch.float64)])

@@ -152,3 +152,30 @@ def test_arguments_that_a_forward_writes_and_does_not_return_are_left_behind():
     assert [(each.cls, each.place, each.differentiable, each.change) for each in seen] == [
         (Writes, 1, False, (0, 0.0, 1.0)), (WritesWithoutContext, 1, True, (0, 0.0, 3.0))]
     assert Writes.__dict__["forward"] is own
+
+
+@torch.library.custom_op("gradverify_graph::cube", mutates_args=())
+def cube(x: torch.Tensor) -> torch.Tensor:
+    return x**3
+
+
+cube.register_autograd(lambda ctx, g: 3 * ctx.saved_tensors[0] ** 2 * g, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0]))
+
+
+def test_a_function_or_a_registered_operator_anywhere_in_the_graph_has_a_node_and_torchs_operators_have_none():
+    x = torch.ones(2, requires_grad=True)
+    assert function_nodes([(WithVjp.apply(x.sin()) * 2).sum()])
+    assert function_nodes([x.sin(), cube(x).sum()])
+    assert not function_nodes([x.sin() @ x, torch.nn.functional.gelu(x), x.cumsum(0)])
+    assert not function_nodes([torch.ones(2)])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_node_whose_c_class_is_not_torchs_own_is_a_custom_functions():
+    """As are those of C++ Functions. TorchScript's fused graph is one that needs no compiler."""
+    fused = torch.jit.script(torch.nn.Sequential(torch.nn.Sigmoid(), torch.nn.Tanh(), torch.nn.Sigmoid()))
+    x = torch.ones(3, requires_grad=True)
+    for _ in range(4):
+        y = fused(x)
+    assert type(y.grad_fn).__name__ == "CppFunction"
+    assert function_nodes([y * 2])

@@ -73,7 +73,7 @@ def verdict(function, layout, **changes):
 
 @pytest.mark.parametrize(("layout", "found"), [("contiguous", set()), ("offset", set()), ("transposed", {"GV101"}), ("strided", {"GV101"})])
 def test_a_backward_that_assumes_contiguity_is_caught_where_the_layout_is_another(layout, found):
-    result = verdict("Raw", layout)
+    result = verdict("Raw", layout, ignore=("GV211",))      # which varies the layout itself
     assert codes(result) == found
     assert result.inputs[0].layout == layout
 
@@ -81,22 +81,23 @@ def test_a_backward_that_assumes_contiguity_is_caught_where_the_layout_is_anothe
 @pytest.mark.parametrize("layout", ["contiguous", "transposed", "strided"])
 def test_every_call_sees_the_layout(layout):
     Seen.strides = set()
-    assert verdict("Seen", layout).verdict == "pass"
+    assert verdict("Seen", layout, ignore=("GV211",)).verdict == "pass"
     assert Seen.strides == {(STRIDES[layout], True)}
 
 
 def test_an_expanded_input_is_called_once_with_stride_0_and_measured_on_separate_elements():
     Seen.strides = set()
     result = verdict("Seen", "expanded")
-    assert result.verdict == "pass" and Seen.strides == {((3, 1), True), ((0, 1), True)}
+    varied = {((7, 2), True), ((1, 2), True)}       # by GV211
+    assert result.verdict == "pass" and Seen.strides - varied == {((3, 1), True), ((0, 1), True)}
     compared, = (each for each in result.comparisons if each.rule == "GV101")
     assert compared.elements == 36
 
 
 def test_a_backward_that_cannot_read_an_expanded_input_is_caught_by_name():
     result = verdict("Raw", "expanded")
-    assert codes(result) == {"GV101"}
-    assert "with x expanded (stride 0) backward raised" in message(result, "GV101")
+    assert codes(result) == {"GV211"}
+    assert "with x expanded (stride 0), backward raised" in message(result, "GV211")
 
 
 class Overwrites(Function):
@@ -115,7 +116,7 @@ class Overwrites(Function):
 
 def test_wrong_numbers_on_an_expanded_input_are_told_with_both():
     result = verdict("Overwrites", "expanded")
-    assert "with x expanded (stride 0) backward gives" in message(result, "GV101")
+    assert "with x expanded (stride 0), the gradient at" in message(result, "GV211")
 
 
 def test_a_function_that_writes_into_its_input_cannot_take_an_expanded_one():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.subject.machine import cuda_devices, threads, undisturbed
+from gradverify.subject.machine import cuda_devices, random_states, threads, undisturbed
 
 
 def disturb(folder):
@@ -44,3 +44,13 @@ def test_global_state_is_afterwards_what_it_was(tmp_path, error):
 def test_the_machine_is_described():
     assert threads() == torch.get_num_threads()
     assert len(cuda_devices()) == (torch.cuda.device_count() if torch.cuda.is_available() else 0)
+
+
+@pytest.mark.parametrize("draw", [lambda: torch.rand(1), lambda: np.random.rand(), random.random, lambda: torch.nn.functional.dropout(torch.ones(2))])
+def test_whoever_draws_from_a_global_generator_changes_its_state(draw):
+    with undisturbed():
+        before = random_states(cuda=False)
+        torch.ones(3).sin()
+        assert random_states(cuda=False) == before
+        draw()
+        assert random_states(cuda=False) != before

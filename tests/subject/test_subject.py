@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,6 +9,7 @@ from live import check, codes, fixed, randn, subject
 
 from gradverify.evidence import Evidence
 from gradverify.subject.failure import UserCodeError
+from gradverify.subject.variants import sliced
 
 
 def test_nested_outputs_are_flattened_in_order():
@@ -68,3 +71,34 @@ def test_a_written_index_or_statistic_is_put_back_and_then_cloned():
 def test_random_functions_draw_the_same_numbers_in_every_forward_and_leave_no_trace():
     result = check(lambda x: F.dropout(x * 2, 0.5), randn(4, 5))
     assert (result.verdict, codes(result)) == ("pass", set())
+
+
+def test_the_calls_of_a_twin_are_counted_in_the_original_too():
+    live = subject(torch.sin, randn(2))
+    twin = live.twin(live.arguments)
+    twin.twin(twin.arguments).forward(live.inputs)
+    twin.counted_backward()
+    assert (live.calls.forward, live.calls.backward) == (twin.calls.forward, twin.calls.backward) == (1, 1)
+
+
+def test_every_forward_runs_in_the_context_around_it():
+    seen = []
+    live = subject(lambda x: seen.append(torch.is_autocast_enabled("cpu")) or x.sin(), randn(2))
+    live.around = lambda: torch.autocast("cpu")
+    live.forward(live.inputs)
+    live.forward(live.inputs)
+    assert seen == [True, True]
+    assert not torch.is_autocast_enabled("cpu")
+
+
+def test_a_function_that_draws_random_numbers_is_told():
+    assert Evidence(subject(F.dropout, randn(2))).forward.random
+    assert Evidence(subject(lambda x: x * torch.rand_like(x), randn(2), reseed=False)).forward.random
+    assert not Evidence(subject(torch.sin, randn(2))).forward.random
+
+
+def test_leaves_keep_the_layout_of_the_arguments():
+    live = subject(torch.sin, randn(2, 3))
+    twin = live.twin([replace(live.arguments[0], value=sliced(live.arguments[0].value), layout=None)])
+    leaf, = twin.leaves()
+    assert (leaf.stride(), leaf.storage_offset(), leaf.is_leaf, leaf.requires_grad) == ((7, 2), 1, True, True)

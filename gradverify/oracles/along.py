@@ -1,0 +1,130 @@
+"""The derivative of a function along one direction of all its inputs together, by the ladder: what no element-wise table is needed for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gradverify.numerics.climb import Elements, Ladders, Outputs, derivative
+from gradverify.numerics.flat import flat_all, numbers, rms
+from gradverify.numerics.ladder import Derivative
+from gradverify.numerics.noise import Ray, noise_along, pooled, repeat_noise
+from gradverify.numerics.point import Columns, DirectionLine, Function, Point
+from gradverify.numerics.rungs import QUICK, Array, Index
+
+LOW, HIGH = 0.7, 1.4    # magnitudes of a direction's members, in their own scales: ±1 lets pairs cancel
+
+
+class Along:
+    """Ladders of `function` through its inputs. One call at once, one repeat for its noise; six calls a quick ladder."""
+
+    def __init__(self, function: Function, columns: Columns) -> None:
+        self.columns, self._point = columns, Point(function, columns)
+        self._sigma = repeat_noise(self._point.values, self._point.f0)
+
+    @property
+    def value(self) -> Array:
+        """f [M] at the inputs."""
+        return self._point.f0
+
+    @property
+    def unit(self) -> float:
+        """The coarsest roundoff that f's dtypes and bits show."""
+        return float(self._point.unit.max(initial=0.0))
+
+    def quick(self, direction: Array) -> Derivative:
+        """df/dt [M] of f(x + t·direction) from the quick rungs alone. `direction` [C]: one number a column; 0: it does not move."""
+        everything = np.arange(len(self.value))
+        with np.errstate(all="ignore"):
+            outputs = self._outputs(np.maximum(self._sigma, self._rounding()))
+            ladders = Ladders([self._line(direction)], outputs, Elements(np.zeros_like(everything), everything))
+            return ladders.solve(everything, QUICK, False)
+
+    def refined(self, direction: Array, atol: Array) -> Derivative:
+        """The same, climbed until every bar is within `atol` [M] (inf: not asked for) or nothing more helps: coarser where noise limits."""
+        return derivative(self._line(direction), self._outputs(np.maximum(self._sigma, self._rounding())), rtol=0.0, atol=atol)
+
+    def thorough(self, direction: Array) -> Derivative:
+        """The same from every rung, with the noise measured along the direction."""
+        with np.errstate(all="ignore"):
+            return derivative(self._line(direction), self._outputs(self._noise(direction)), every_rung=True)
+
+    def _line(self, direction: Array) -> DirectionLine:
+        moving = _moving(direction)
+        return DirectionLine(self._point, moving, direction[moving])
+
+    def _outputs(self, sigma: Array) -> Outputs:
+        return Outputs(self._point.f0, sigma, lambda: self._point.unit, rounds_x=not self.columns.single.any())
+
+    def _rounding(self) -> Array:
+        """Of sums over terms of the tensor's typical size [M]: an output in which they cancel is no less noisy than the others."""
+        point, unit = self._point, self._point.unit
+        sizes = np.zeros_like(point.f0)
+        for part in point.parts:
+            sizes[part] = rms(np.abs(point.f0[part]))
+        return np.asarray(unit * sizes)
+
+    def _noise(self, direction: Array) -> Array:
+        c, moving, point = self.columns, _moving(direction), self._point
+        ray = Ray(c.x[moving], np.abs(direction[moving]), np.sign(direction[moving]), c.ulp(moving), lambda at: c.cast(at, moving),
+                  lambda at: point.moved_all(moving, at))
+        size = np.where(np.isfinite(point.f0), np.abs(point.f0), 0.0)
+        found = noise_along(ray, size, np.ones(len(size), bool)).sigma
+        return np.maximum(self._sigma, pooled(found, size, point.parts, point.shared(size)))
+
+
+def direction(columns: Columns, source: torch.Generator) -> Array:
+    """A random direction [C]: signed, in each column's own scale; columns of no finite x stay."""
+    size = LOW + (HIGH - LOW) * torch.rand(len(columns), generator=source, dtype=torch.float64).numpy()
+    sign = 1.0 - 2.0 * torch.randint(0, 2, (len(columns),), generator=source).numpy()
+    return np.where(np.isfinite(columns.x), sign * size * columns.scale, 0.0)
+
+
+def change(columns: Columns, direction: Array, inputs: Sequence[Tensor]) -> Array:
+    """What t = 1 along the direction adds to the inputs' real coordinates, mirror images included."""
+    full = np.zeros(sum(map(real_size, inputs)))
+    full[columns.coordinate] = direction
+    pairs = columns.mirror >= 0
+    full[columns.mirror[pairs]] = columns.sign[pairs] * direction[pairs]
+    return full
+
+
+def by_column(columns: Columns, coordinates: Array) -> Array:
+    """A gradient's coordinates as one number a column: for pairs the sum of both."""
+    mirrored = columns.sign * coordinates[columns.mirror]
+    return np.where(columns.mirror >= 0, coordinates[columns.coordinate] + mirrored, coordinates[columns.coordinate])
+
+
+def real_size(tensor: Tensor) -> int:
+    """How many real coordinates a tensor has."""
+    return tensor.numel() * (2 if tensor.is_complex() else 1)
+
+
+def shaped(coordinates: Array, like: Sequence[Tensor]) -> list[Tensor]:
+    """Real coordinates, one tensor's after the other's, as tensors of those shapes, dtypes and devices."""
+    result, start = [], 0
+    for tensor in like:
+        end = start + real_size(tensor)
+        part = torch.from_numpy(coordinates[start:end].copy())
+        value = torch.view_as_complex(part.reshape(*tensor.shape, 2)) if tensor.is_complex() else part.reshape(tensor.shape)
+        result.append(value.to(device=tensor.device, dtype=tensor.dtype))
+        start = end
+    return result
+
+
+def moduli(tensors: Sequence[Tensor]) -> Array:
+    """|z| for every real coordinate, both parts of a complex number having its modulus; 0 where it is not finite."""
+    parts = [np.repeat(numbers(tensor.detach().abs()), real_size(tensor) // max(tensor.numel(), 1)) for tensor in tensors]
+    return np.asarray(np.nan_to_num(np.concatenate([*parts, np.zeros(0)]), nan=0.0, posinf=0.0))
+
+
+def coordinates(tensors: Sequence[Tensor | None], like: Sequence[Tensor]) -> Array:
+    """The real coordinates of tensors, one after the other; None is zeros."""
+    return flat_all([torch.zeros_like(x) if tensor is None else tensor for tensor, x in zip(tensors, like, strict=True)]).numpy()
+
+
+def _moving(direction: Array) -> Index:
+    return np.flatnonzero(direction)

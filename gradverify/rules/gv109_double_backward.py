@@ -1,0 +1,78 @@
+"""GV109 double-backward: second derivatives are wrong, and nothing says so
+
+What. Differentiating through backward (`create_graph=True`) gives other numbers than the derivative of backward. Nothing is raised.
+
+Why it matters. Gradient penalties, Hessian-vector products, meta-learning and `torch.func.hessian` differentiate through backward. One that
+detaches, reads `.data`, runs under `no_grad` or in NumPy, or uses an intermediate kept on ctx is a constant there: its term is missing,
+silently. A warning, and an error where the spec says `second_order: true`. A backward marked `@once_differentiable` raises, which is honest.
+
+How it is measured. Backward is run with `create_graph=True` and a cotangent that itself requires grad, then differentiated by `.backward()`
+for random weights. With respect to the cotangent backward is linear, so the result must be backward of another cotangent: no step is
+needed. With respect to the inputs it is compared with finite differences of backward along two random directions. What differs is traced to
+one element, and judged there with an error bar. `second_order: true` makes a double backward that raises a finding.
+
+How to repair. Compute gradients with torch operations on `ctx.saved_tensors`, and save only inputs and outputs of forward there; compute an
+intermediate again in backward, or return it as a further output. Or mark backward `@once_differentiable`.
+
+Example.
+    @staticmethod
+    def forward(ctx, x):
+        ctx.cosine = x.cos()            # made without a graph: backward sees a constant
+        return x.sin()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Finding, Severity
+from gradverify.oracles.along import Along
+from gradverify.rules.second import Cotangents, Inputs, Wrong
+from gradverify.rules.shown import apart, coordinate_name
+from gradverify.rules.sound import unasked
+from gradverify.subject.failure import UserCodeError
+
+CATCHES = "keeps_an_intermediate"
+DIRECTIONS = 2
+HINT = ("in backward: torch operations on ctx.saved_tensors, which holds inputs and outputs of forward only; no .detach(), .data, no_grad or NumPy. "
+        "Or mark it @once_differentiable, so that it says so")
+
+
+def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    reason = unasked(evidence, "second_order", found)
+    if reason or evidence.settings.second_order is True:
+        return reason
+    raised = evidence.double_backward
+    return f"it says so itself: {raised.message}" if isinstance(raised, UserCodeError) else None
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    raised = evidence.double_backward
+    if isinstance(raised, UserCodeError):
+        yield Finding("GV109", f"the spec says `second_order: true`, but {raised.message}", frames=raised.frames,
+                      hint="make backward differentiable, or leave out `second_order: true`")
+        return
+    wrong = Cotangents(evidence).wrong() or _to_inputs(evidence)
+    if wrong is not None:
+        yield _finding(evidence, wrong)
+
+
+def _to_inputs(evidence: Evidence) -> Wrong | None:
+    inputs = Inputs(evidence, Along(evidence.backwards, evidence.columns))
+    tried = (inputs.wrong(evidence.direction(f"second order {number}")) for number in range(DIRECTIONS))
+    return next((wrong for wrong in tried if wrong is not None), None)
+
+
+def _finding(evidence: Evidence, wrong: Wrong) -> Finding:
+    names, inputs = [argument.name for argument in evidence.inputs], evidence.subject.inputs
+    gradient = coordinate_name([f"grad_{name}" for name in names], inputs, wrong.gradient)
+    if wrong.cotangent:
+        of = coordinate_name([f"grad_{evidence.name_of(place)}" for place in evidence.forward.checked], evidence.outputs, wrong.place)
+        truth = "by backward, which is linear in it"
+    else:
+        of, truth = coordinate_name(names, inputs, wrong.place), "by finite differences of backward"
+    double, right = apart(wrong.double, wrong.truth)
+    severity: Severity = "error" if evidence.settings.second_order is True else "warning"
+    return Finding("GV109", f"second derivatives are silently wrong: d {gradient} / d {of} is {double} by double backward, but {right} "
+                   f"{truth}", severity=severity, hint=HINT)

@@ -1,0 +1,137 @@
+"""GV206 backward-deterministic: backward gives other gradients when it is called again
+
+What. Calls of backward with the same `grad_output`, on the same inputs, differ.
+
+Why it matters. A gradient that depends on how often backward ran (a counter, a warm-up, an uninitialised buffer, a race) is right in a test that
+calls it once and wrong in training. Up to 4 ulp are right. Up to 2¹⁰ roundings of the gradient's size are a warning: that is what atomic adds in
+another order do, and two runs of one training then differ. More is an error.
+
+How it is measured. 20 identical calls: the base call, which is the first of the check's process, and 19 more; 4 calls where a second backward of one
+graph is refused and each needs its own forward. A fault that shows more rarely than every 20th call is not seen; `-v` prints how many calls were
+compared. What differs is called again on fresh graphs: a backward that is spoilt by an earlier one of the same graph has a code of its own.
+
+How to repair. Keep no state on the class. Fill what `torch.empty` returns. Sum in a fixed order, or say in the docstring that it is not
+deterministic.
+
+Example.
+    class Square(Function):
+        calls = 0
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            Square.calls += 1
+            x, = ctx.saved_tensors
+            return (2 if Square.calls > 1 else 1) * x * grad_output     # a warm-up: the first call is another one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+import torch
+from torch import Tensor
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Finding
+from gradverify.numerics.point import UNITS
+from gradverify.rules.agreement import dust, flat, largest, torchs_own, unsteady
+from gradverify.rules.shown import element_name
+from gradverify.subject.differentiable import Gradients
+
+CATCHES = "decays_every_twentieth_call"
+CALLS, FEW = 20, 4      # compared calls; where each needs a forward of its own
+ULPS = 4
+ATOMIC = 2.0**10        # roundings of the gradient's size: sums in another order
+
+
+@dataclass(frozen=True)
+class Odd:
+    """The worst difference of an input's gradients: `calls` that differ from the second one; roundings of the gradient's size."""
+
+    place: int
+    calls: tuple[int, ...]
+    element: int
+    here: float
+    there: float
+    roundings: float
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The inputs whose gradients differ among this many calls."""
+
+    odd: list[Odd]
+    calls: int
+
+
+def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    return unsteady(found) or torchs_own(evidence)
+
+
+def check(evidence: Evidence) -> Iterator[Finding | str]:
+    compared = _compared(evidence, _repeats(evidence))
+    if compared.odd and evidence.function.reusable:
+        compared, first = _compared(evidence, _on_fresh_graphs(evidence)), compared
+        if not compared.odd:
+            yield f"call {first.odd[0].calls[0]} of one graph differs, but fresh graphs agree: not for this rule"
+    for odd in compared.odd:
+        yield _finding(evidence, odd, compared.calls)
+    yield f"{compared.calls} identical calls compared, the first of the process among them"
+
+
+def _repeats(evidence: Evidence) -> Iterator[Gradients]:
+    """The base call's backward again, on one graph as long as that is allowed."""
+    for number in range(2, CALLS + 1):
+        if number > FEW and not evidence.function.reusable:
+            return
+        yield evidence.function.vjp(evidence.cotangents("base"))
+
+
+def _on_fresh_graphs(evidence: Evidence) -> Iterator[Gradients]:
+    """CALLS first backwards of graphs of their own, in a row."""
+    for _ in range(CALLS):
+        yield evidence.function.once(evidence.cotangents("base"))[1]
+
+
+def _compared(evidence: Evidence, repeats: Iterator[Gradients]) -> Compared:
+    """The base call and its repeats, all against the second."""
+    second = [flat(argument, gradient) for argument, gradient in zip(evidence.inputs, next(repeats), strict=True)]
+    found: dict[int, list[Odd]] = {}
+    number = 2
+    for number, given in chain([(1, evidence.worked.gradients)], enumerate(repeats, 3)):
+        for place, gradient in enumerate(given):
+            odd = _difference(evidence, place, number, second[place], flat(evidence.inputs[place], gradient))
+            if odd is not None:
+                found.setdefault(place, []).append(odd)
+    return Compared([_merged(each) for each in found.values()], max(number, 2))
+
+
+def _difference(evidence: Evidence, place: int, number: int, wanted: Tensor, given: Tensor) -> Odd | None:
+    argument = evidence.inputs[place]
+    unit = max(evidence.precision, UNITS[argument.value.dtype])
+    equal = (wanted == given) | (wanted.isnan() & given.isnan())
+    apart = torch.where(equal, torch.zeros_like(wanted), (wanted - given).abs().nan_to_num(nan=torch.inf))
+    if equal.all():
+        return None
+    rounding, worst = unit * largest(wanted), int(apart.argmax())
+    if float(apart[worst]) <= max(2 * ULPS * rounding, dust(evidence, argument.value)):
+        return None
+    return Odd(place, (number,), worst, float(given[worst]), float(wanted[worst]), float(apart[worst]) / rounding if rounding else torch.inf)
+
+
+def _merged(odd: list[Odd]) -> Odd:
+    worst = max(odd, key=lambda each: each.roundings)
+    return Odd(worst.place, tuple(call for each in odd for call in each.calls), worst.element, worst.here, worst.there, worst.roundings)
+
+
+def _finding(evidence: Evidence, odd: Odd, calls: int) -> Finding:
+    argument = evidence.inputs[odd.place]
+    where = element_name(argument.name, argument.value, odd.element)
+    which = "the first call of all" if odd.calls == (1,) else f"call {odd.calls[0]}" if len(odd.calls) == 1 else f"{len(odd.calls)} of the calls"
+    message = (f"backward is not deterministic: of {calls} calls with the same grad_output {which} differ{'' if len(odd.calls) > 1 else 's'} from "
+               f"the second; at {where} {odd.here:.6g} and {odd.there:.6g}")
+    if odd.roundings > ATOMIC:
+        return Finding("GV206", message, input=argument.name, hint="keep no state between calls, and leave no memory of torch.empty unwritten")
+    return Finding("GV206", message, severity="warning", input=argument.name, hint="that is what a sum in another order does (atomic adds)")

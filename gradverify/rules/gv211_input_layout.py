@@ -1,0 +1,148 @@
+"""GV211 input-layout: an input that is not contiguous gives other numbers
+
+What. With the same numbers in a tensor argument, laid out differently in memory, the outputs or the gradients are others, or backward raises.
+
+Why it matters. `f(x.T)`, `f(x[:, ::2])` and channels-last images are everyday calls. A kernel that reads `x.data_ptr()` as contiguous computes with
+other numbers and says nothing.
+
+How it is measured. One forward and one backward with all tensor arguments sliced (every second column of wider rows), and one with
+all permuted (channels last), compared with the base call. One by one only where they differ, to name the argument. A forward that refuses such
+inputs is right to do so: not applicable. Inputs that the spec calls `layout: expanded` go through one more such call with stride 0 first, which the
+forward must take.
+
+How to repair. `x = x.contiguous()` first thing in forward, or refuse: `if not x.is_contiguous(): raise ValueError(...)`.
+
+Example.
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.empty(x.shape, dtype=x.dtype)
+        lib.exp(y.data_ptr(), x.data_ptr(), x.numel())      # as if contiguous
+        ctx.save_for_backward(y)
+        return y
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from torch import Tensor
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Finding, Frame
+from gradverify.rules.agreement import gradients_apart, outputs_apart, unsteady
+from gradverify.rules.protocol import NotApplicable
+from gradverify.subject.differentiable import Differentiable
+from gradverify.subject.failure import UserCodeError
+from gradverify.subject.layout import expanded
+from gradverify.subject.subject import Argument
+from gradverify.subject.variants import is_plain, permuted, sliced
+
+CATCHES = "takes_input_for_contiguous"
+LAYOUTS: tuple[tuple[str, Callable[[Tensor], Tensor]], ...] = (
+    ("sliced (every second column of wider rows)", sliced), ("permuted (its dimensions in another order in memory)", permuted))
+HINT = "call .contiguous() on it before its memory is read, or refuse what is not contiguous"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What a layout did: to an element (of an output, of the gradient of an input), or what backward raised."""
+
+    text: str
+    input: str | None = None
+    output: int | None = None
+    frames: tuple[Frame, ...] = ()
+
+
+def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    tensors = [a.value for a in evidence.subject.arguments if a.is_tensor]
+    if not all(map(is_plain, [*tensors, *evidence.outputs])):
+        return "an input or an output is sparse"
+    if all(x.numel() < 2 for x in tensors):
+        return "no input has two elements"
+    return "it draws random numbers, which fall on other elements in another layout" if evidence.forward.random else unsteady(found)
+
+
+def check(evidence: Evidence) -> Iterator[Finding | str]:
+    wanted = _as_wanted(evidence)
+    if wanted is not None:
+        yield wanted
+        return
+    refused: list[str] = []
+    for what, layout in LAYOUTS:
+        arguments = [_laid(argument, layout) for argument in evidence.subject.arguments]
+        if all(a.value.is_contiguous() for a in arguments if a.is_tensor):
+            continue
+        try:
+            fault = _fault(evidence, arguments)
+        except UserCodeError as error:
+            refused.append(f"with inputs {what} {error.message}")
+            continue
+        if fault is not None:
+            yield _named(evidence, what, layout, fault)
+            return
+    if len(refused) == len(LAYOUTS):
+        raise NotApplicable(refused[0])
+    yield from refused
+
+
+def _as_wanted(evidence: Evidence) -> Finding | None:
+    """The Jacobian of `layout: expanded` is measured on separate elements; elements that share memory must give the same.
+
+    Raises UserCodeError (GV002) where forward refuses what the spec asks for.
+    """
+    subject = evidence.subject
+    names = " and ".join(a.name for a in subject.arguments if a.layout == "expanded")
+    if not names:
+        return None
+    if subject.writes:
+        raise UserCodeError("GV002", f"the function writes into its inputs, which {names}, expanded, cannot take: its elements share memory")
+    try:
+        fault = _fault(evidence, [_laid(a, expanded) if a.layout == "expanded" else a for a in subject.arguments])
+    except UserCodeError as error:
+        raise UserCodeError(error.code, f"with {names} expanded (stride 0) {error.message}", error.frames, error.hint) from error
+    if fault is None:
+        return None
+    return Finding("GV211", f"with {names} expanded (stride 0), {fault.text}", input=fault.input, output=fault.output, hint=HINT, frames=fault.frames)
+
+
+def _laid(argument: Argument, layout: Callable[[Tensor], Tensor]) -> Argument:
+    return replace(argument, value=layout(argument.value), layout=None) if argument.is_tensor else argument
+
+
+def _fault(evidence: Evidence, arguments: Sequence[Argument]) -> Fault | None:
+    """What differs from the base call with these arguments. Raises UserCodeError where forward refuses them."""
+    v = evidence.cotangents("base")
+    function = Differentiable(evidence.subject.twin(arguments), evidence.forward.checked)
+    try:
+        outputs, gradients = function.once(v)
+    except UserCodeError as error:
+        if error.code != "GV003":
+            raise
+        return Fault(error.message, frames=error.frames)
+    for apart in chain(outputs_apart(evidence, outputs), gradients_apart(evidence, evidence.worked.gradients, gradients, v)):
+        return Fault(f"{apart.text} as with the same numbers {_usual(evidence)}", apart.input, apart.output)
+    return None
+
+
+def _usual(evidence: Evidence) -> str:
+    """How the inputs of the base call lie in memory."""
+    contiguous = all(a.layout in ("contiguous", "expanded") for a in evidence.subject.arguments)
+    return "contiguous" if contiguous else "laid out as the spec says"
+
+
+def _named(evidence: Evidence, what: str, layout: Callable[[Tensor], Tensor], fault: Fault) -> Finding:
+    """The finding, with the first argument that does it alone."""
+    own, name = evidence.subject.arguments, None
+    for place, argument in enumerate(own):
+        if not argument.is_tensor or argument.value.numel() < 2:
+            continue
+        try:
+            alone = _fault(evidence, [_laid(a, layout) if i == place else a for i, a in enumerate(own)])
+        except UserCodeError:
+            continue
+        if alone is not None:
+            fault, name = alone, argument.name
+            break
+    return Finding("GV211", f"with {name or 'all inputs'} {what}, {fault.text}", input=name, output=fault.output, hint=HINT, frames=fault.frames)

@@ -1,0 +1,129 @@
+"""GV223 duplicate-indices: with repeated indices the gradient is wrong
+
+What. With every second entry of an integer input set to the first, the gradient differs from the finite difference.
+
+Why it matters. What forward reads twice, backward must add up. `grad[index] = grad_output` overwrites instead, and two GPU threads that write one
+element race. Indices drawn at random from a large table hardly ever repeat in a test, and always do in training.
+
+How it is measured. At the repeated indices, one random direction d and one cotangent v: ⟨v, J d⟩ by finite differences against ⟨Jᵀv, d⟩ by backward.
+What differs is judged by element. A forward that itself overwrites what is written twice has no derivative for the loser: an element that does not
+move the forward is no finding. Nor is a forward that refuses. Not after a wrong gradient at the indices of the spec.
+
+How to repair. `index_add`, `scatter_add`, `index_put(..., accumulate=True)`, or an atomic add.
+
+Example.
+    @staticmethod
+    def backward(ctx, grad_output):     # forward: table[index]
+        index, = ctx.saved_tensors
+        grad_table = torch.zeros(ctx.shape)
+        grad_table[index] = grad_output         # must be index_add_(0, index, grad_output)
+        return grad_table, None
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Finding
+from gradverify.numerics.columns.tally import Outcome, Worst
+from gradverify.oracles.directional import Screen, screened
+from gradverify.oracles.finite_difference import Gives, jacobian
+from gradverify.rules.protocol import NotApplicable
+from gradverify.rules.shown import element_name, unjudged, wrong_already
+from gradverify.rules.sound import wrong_here
+from gradverify.subject.draw import generator
+from gradverify.subject.failure import UserCodeError
+from gradverify.subject.snapshot import same
+from gradverify.subject.subject import Argument
+
+CATCHES = "overwrites_repeated_rows"
+HINT = "add up what repeats: index_add, scatter_add, index_put(accumulate=True)"
+STEP = 1e-3     # of an element's size: does it move the forward?
+
+
+def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    if not any(map(_is_index, evidence.subject.arguments)):
+        return "no input holds two or more integers"
+    wrong = wrong_here(found)
+    return unjudged(found) or (f"{wrong} already stands" if wrong else None)
+
+
+def check(evidence: Evidence) -> Iterator[Finding | str]:
+    names = [a.name for a in evidence.subject.arguments if _is_index(a)]
+    refusal = ""
+    for chosen in ([names] if len(names) == 1 else [names, *([name] for name in names)]):
+        arguments = [_repeated(a) if a.name in chosen else a for a in evidence.subject.arguments]
+        if all(same(a.value, b.value) for a, b in zip(evidence.subject.arguments, arguments, strict=True) if a.name in chosen):
+            refusal = refusal or "every integer repeats already"
+            continue
+        try:
+            yield from _judged(evidence, arguments, " and ".join(chosen))
+            return
+        except UserCodeError as error:
+            refusal = refusal or f"with repeated indices {error.message}"
+    raise NotApplicable(refusal)
+
+
+def _is_index(argument: Argument) -> bool:
+    value = argument.value
+    if not isinstance(value, Tensor) or value.is_floating_point() or value.is_complex():
+        return False
+    return value.dtype != torch.bool and value.numel() > 1 and value.layout == torch.strided
+
+
+def _repeated(argument: Argument) -> Argument:
+    """Every second entry is the first one."""
+    flat = argument.value.clone().reshape(-1)
+    flat[1::2] = flat[0].clone()
+    return replace(argument, value=flat.reshape(argument.value.shape))
+
+
+def _judged(evidence: Evidence, arguments: list[Argument], where: str) -> Iterator[Finding | str]:
+    """The finding, if there is one. Raises UserCodeError (GV002) where forward refuses, NotApplicable where nothing can be said."""
+    source = generator(evidence.settings.seed, evidence.subject.case.check, "direction at repeated indices")
+    try:
+        function = evidence.measured_at(evidence.subject.twin(arguments))
+        seen = screened(function, evidence.wishes, source, evidence.settings.tolerances(low_precision=evidence.low_precision)[1], evidence.infinite)
+    except UserCodeError as error:
+        if error.code != "GV003":
+            raise
+        yield Finding("GV223", f"with repeated indices in {where} {error.message}", frames=error.frames, hint=HINT)
+        return
+    if seen in (Screen.OPEN, Screen.NON_FINITE):
+        raise NotApplicable(f"with repeated indices {seen.value}")
+    if seen is Screen.DIFFERS:
+        yield from _by_element(evidence, function, where)
+
+
+def _by_element(evidence: Evidence, function: Gives, where: str) -> Iterator[Finding | str]:
+    here, lost = function.values(evidence.subject.leaves()), None
+    of = f" of {evidence.surrogate.name}" if evidence.surrogate else ""
+    for (index, output), pair in jacobian(function, evidence.settings, evidence.wishes).pairs.items():
+        if not pair.count(Outcome.MISMATCH) or wrong_already(evidence, index, output):
+            continue
+        argument, place = evidence.inputs[index], evidence.forward.checked[output]
+        for worst in (each for each in pair.worst if each.outcome == Outcome.MISMATCH):
+            name = element_name(argument.name, argument.value, worst.input_index)
+            if not _moves(function, here, index, worst):
+                lost = lost or name
+                continue
+            y = element_name(evidence.name_of(place), here[output], worst.output_index)
+            yield Finding("GV223", f"with repeated indices in {where}, d {y} / d {name} is {worst.analytic:.6g} by backward and "
+                          f"{worst.numeric:.6g} by finite differences{of}", input=argument.name, output=place, hint=HINT)
+            break
+    if lost:
+        yield f"{lost} does not move the forward where an index repeats: it is overwritten, and has no derivative there"
+
+
+def _moves(function: Gives, here: Sequence[Tensor], index: int, element: Worst) -> bool:
+    """Does any output move with this one element of an input?"""
+    inputs = [x.detach().clone() for x in function.inputs]
+    flat = (torch.view_as_real(inputs[index]) if inputs[index].is_complex() else inputs[index]).view(-1)
+    flat[element.input_index] += STEP * max(float(flat[element.input_index].abs()), STEP)
+    there = function.values([x.requires_grad_() for x in inputs])
+    return not all(same(before, after) for before, after in zip(here, there, strict=True))

@@ -1,0 +1,81 @@
+"""GV225 autocast: under autocast forward or backward gives other numbers, in float64
+
+What. With forward inside `torch.autocast` and backward outside, or the reverse, outputs or gradients differ from those without, or something raises.
+
+Why it matters. Mixed-precision training runs forward inside autocast and backward outside: what forward saved then has other dtypes than what
+backward computes with. Autocast leaves float64 alone, so that in float64 not one number may change.
+
+How it is measured. A forward inside autocast whose backward is outside, and a forward outside whose backward is inside, with the base cotangent,
+against the base call. Only where all floating inputs are float64 or complex128, and the forward computes in that.
+
+How to repair. `torch.amp.custom_fwd` and `custom_bwd` on forward and backward; no casts of one's own that ask `torch.is_autocast_enabled()`.
+
+Example.
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, = ctx.saved_tensors
+        if torch.is_autocast_enabled("cpu"):
+            x = x.bfloat16()            # eight bits of a float64 input
+        return 2 * x * grad_output
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from itertools import chain
+from typing import Any
+
+import torch
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Finding
+from gradverify.rules.agreement import gradients_apart, is_double, outputs_apart, torchs_own, unsteady
+from gradverify.subject.differentiable import Differentiable
+from gradverify.subject.failure import UserCodeError
+
+CATCHES = "casts_under_autocast"
+HINT = "torch.amp.custom_fwd and custom_bwd keep forward and backward in one precision"
+Context = Callable[[], AbstractContextManager[Any]]
+
+
+def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    if not is_double(evidence):
+        return "an input is of lower precision, which autocast may lower further"
+    if evidence.low_precision:
+        return "the forward computes in lower precision inside, which autocast may lower further"
+    return torchs_own(evidence) or unsteady(found)
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    device = evidence.inputs[0].value.device.type
+
+    def autocast() -> AbstractContextManager[Any]:
+        return torch.autocast(device)
+
+    def plain() -> AbstractContextManager[Any]:
+        return torch.autocast(device, enabled=False)
+
+    for finding in chain(_compared(evidence, "forward inside autocast and backward outside", autocast, plain),
+                         _compared(evidence, "forward outside autocast and backward inside", plain, autocast)):
+        yield finding
+        return
+
+
+def _compared(evidence: Evidence, what: str, forward: Context, backward: Context) -> Iterator[Finding]:
+    """What differs from the base call with forward in one context and backward in another."""
+    v, twin = evidence.cotangents("base"), evidence.subject.twin(evidence.subject.arguments)
+    twin.around = forward
+    try:
+        with backward():
+            outputs, gradients = Differentiable(twin, evidence.forward.checked).once(v)
+    except UserCodeError as error:
+        yield Finding("GV225", f"with {what}, {error.message}", frames=error.frames, hint=HINT)
+        return
+    for number, y, usual in zip(evidence.forward.checked, outputs, evidence.outputs, strict=True):
+        if y.dtype != usual.dtype:
+            names = [str(dtype).removeprefix("torch.") for dtype in (y.dtype, usual.dtype)]
+            yield Finding("GV225", f"with {what}, {evidence.name_of(number)} is {names[0]}, and not {names[1]} as without", output=number, hint=HINT)
+            return
+    for apart in chain(outputs_apart(evidence, outputs), gradients_apart(evidence, evidence.worked.gradients, gradients, v)):
+        yield Finding("GV225", f"with {what}, {apart.text} as without", input=apart.input, output=apart.output, hint=HINT)

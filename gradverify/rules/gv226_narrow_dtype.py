@@ -1,0 +1,133 @@
+"""GV226 narrow-dtype: in float32 the outputs are not float32, or the gradient is another one
+
+What. The same Function on the same inputs in float32 (complex64): its outputs have another dtype, its gradient is not that of float64, or backward
+raises.
+
+Why it matters. Checks run in float64, training runs in float32. A branch by dtype, a kernel instance for float, a constant in the wrong precision are
+executed there only.
+
+How it is measured. One forward and one backward with every float64 input cast, against the base call. The gradient may differ by 1e-3 of its
+size, or by 300 times what the forward's own values differ by, where that is more; what differs is compared again with float64 at the inputs that
+casting left. A forward that refuses float32, or overflows in it, is no fault: not applicable.
+
+How to repair. Test with `dtype: float32` as well; make the dtype a parameter of the kernel, accumulate in more bits.
+
+Example.
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, = ctx.saved_tensors
+        if x.dtype == torch.float32:
+            return grad_output * x      # the fast path forgot the 2
+        return grad_output * 2 * x
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Finding
+from gradverify.numerics.flat import flat_real
+from gradverify.numerics.rungs import U32, U64
+from gradverify.rules.agreement import DUST, dust, flat, gradient_at, is_double, largest, nudged, off, unsteady, worst_of
+from gradverify.rules.protocol import NotApplicable
+from gradverify.rules.shown import element_name
+from gradverify.subject.differentiable import Differentiable, Gradients
+from gradverify.subject.failure import UserCodeError
+from gradverify.subject.subject import Argument
+
+CATCHES = "forgets_in_float32"
+NARROW = {torch.float64: torch.float32, torch.complex128: torch.complex64}
+WIDE = {narrow: wide for wide, narrow in NARROW.items()}
+LEAST, TIMES = 1e-3, 300    # of the gradient's size; of the forward's own deviation
+ROUNDINGS = 4               # of float32: how far the inputs are nudged to see whether the gradient is steady
+
+
+def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    if evidence.subject.target.kind != "autograd.Function":
+        return "the target is no autograd Function"
+    if not is_double(evidence):
+        return "an input is of lower precision already"
+    return unsteady(found)
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    arguments = _cast(evidence.subject.arguments, NARROW)
+    try:
+        outputs, gradients = _once(evidence, arguments)
+    except UserCodeError as error:
+        if error.code != "GV003":
+            raise NotApplicable(f"in float32 {error.message}") from None
+        yield Finding("GV226", f"with float32 inputs {error.message}", frames=error.frames, hint="check backward with `dtype: float32`")
+        return
+    wrong = list(_dtypes(evidence, outputs))
+    yield from wrong
+    if not wrong:
+        yield from _compared(evidence, arguments, gradients, max(LEAST, TIMES * _deviation(evidence, outputs)))
+
+
+def _cast(arguments: Sequence[Argument], to: dict[torch.dtype, torch.dtype]) -> list[Argument]:
+    """The arguments in another precision. Raises NotApplicable where numbers are lost altogether."""
+    cast = [replace(a, value=a.value.to(dtype=to[a.value.dtype])) if a.is_tensor and a.value.dtype in to else a for a in arguments]
+    for before, after in zip(arguments, cast, strict=True):
+        if before.is_tensor and before.value.is_floating_point():
+            lost = (before.value.isfinite() & ~after.value.isfinite()) | ((before.value != 0) & (after.value == 0))
+            if bool(lost.any()):
+                raise NotApplicable(f"the numbers of {before.name} do not fit in float32")
+    return cast
+
+
+def _once(evidence: Evidence, arguments: Sequence[Argument]) -> tuple[list[Tensor], Gradients]:
+    return Differentiable(evidence.subject.twin(arguments), evidence.forward.checked).once(evidence.cotangents("base"))
+
+
+def _dtypes(evidence: Evidence, outputs: Sequence[Tensor]) -> Iterator[Finding]:
+    for number, y, wide in zip(evidence.forward.checked, outputs, evidence.outputs, strict=True):
+        wanted = NARROW.get(wide.dtype, wide.dtype)
+        if y.dtype != wanted:
+            names = [str(dtype).removeprefix("torch.") for dtype in (y.dtype, wanted)]
+            yield Finding("GV226", f"with float32 inputs {evidence.name_of(number)} is {names[0]}, and not {names[1]}", output=number,
+                          hint="make what forward computes in the dtype of its inputs")
+
+
+def _deviation(evidence: Evidence, outputs: Sequence[Tensor]) -> float:
+    """How far the forward's values in float32 are from those in float64, relative to each output's largest. Raises NotApplicable."""
+    deviation = 0.0
+    for y, wide in zip(outputs, evidence.outputs, strict=True):
+        wanted, given = flat_real(wide), flat_real(y)
+        if bool((wanted.isfinite() & ~given.isfinite()).any()):
+            raise NotApplicable("the forward overflows in float32")
+        size = largest(wanted)
+        deviation = max(deviation, largest(off(wanted, given)) / size if size else 0.0)
+    return deviation
+
+
+def _compared(evidence: Evidence, arguments: Sequence[Argument], gradients: Gradients, share: float) -> Iterator[Finding]:
+    wanted = evidence.worked.gradients
+    if not any(_worst(evidence, place, wanted, gradients, share) is not None for place in range(len(gradients))):
+        return
+    wanted = _once(evidence, _cast(arguments, WIDE))[1]      # casting moved the inputs: once more, at where they are now
+    for place, argument in enumerate(evidence.inputs):
+        worst = _worst(evidence, place, wanted, gradients, share, steady=True)
+        if worst is not None:
+            expected, given = (float(flat(argument, each[place])[worst]) for each in (wanted, gradients))
+            where = element_name(argument.name, argument.value, worst)
+            yield Finding("GV226", f"with float32 inputs the gradient at {where} is {given:.6g}, and not {expected:.6g} as in float64",
+                          input=argument.name, hint="look for what backward does with float32 only")
+            return
+
+
+def _worst(evidence: Evidence, place: int, wanted: Gradients, given: Gradients, share: float, steady: bool = False) -> int | None:
+    """The element that is too far off; `steady`: leaving out what a rounding of the inputs moves as far."""
+    argument = evidence.inputs[place]
+    expected, got = flat(argument, wanted[place]), flat(argument, given[place])
+    apart = off(expected, got)
+    allowed = torch.full_like(apart, share * largest(expected) + dust(evidence, argument.value) * U32 / U64)
+    if steady and bool((apart > allowed).any()):
+        allowed += DUST * nudged(evidence, partial(gradient_at, evidence, evidence.cotangents("base"), place), ROUNDINGS * U32)
+    return worst_of(apart, allowed)

@@ -1,0 +1,124 @@
+"""Forward mode against backward along one direction, and the element at which they part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from torch import Tensor
+
+from gradverify.evidence import Evidence
+from gradverify.numerics.flat import flat_all, one_hot
+from gradverify.numerics.kinks import Smoothness
+from gradverify.numerics.ladder import Derivative
+from gradverify.numerics.rungs import Array, Mask
+from gradverify.oracles.along import Along, by_column, coordinates, moduli, shaped
+from gradverify.oracles.finite_difference import Filled
+from gradverify.rules.adjoint import Identity, bisect
+from gradverify.rules.agreement import DUST, NUDGE, tolerance
+from gradverify.subject.forward_mode import Pushed, push
+
+RTOL = 1e-6             # of sums and slopes against the ladder's
+NUDGES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """d output / d input by forward mode and by backward; `column` and `row` are real coordinates of all inputs, of all outputs."""
+
+    column: int
+    row: int
+    forward: float
+    backward: float
+    numeric: float
+
+
+class Trial:
+    """One forward in forward mode along `moved` [C]. `alone`: only that input is a dual number, None: all are."""
+
+    def __init__(self, evidence: Evidence, moved: Array, alone: int | None, pushed: Pushed | None = None) -> None:
+        self.evidence, self.moved, self.alone = evidence, moved, alone
+        self.pushed = pushed or self._push(moved)
+
+    @cached_property
+    def tangent(self) -> Array:
+        """What forward mode gives for the outputs' coordinates [M]."""
+        return flat_all(self.pushed.tangents).numpy()
+
+    def identity(self, v: Array, gradient: Array) -> Identity:
+        """For a cotangent's coordinates v [M] and the gradient by columns [C] that backward gave for it."""
+        unit, f = self.evidence.precision, moduli(self.evidence.outputs)
+        dust = DUST * unit * float(np.linalg.norm(v * f)) * float(np.max(np.abs(self.moved / self.evidence.columns.size), initial=0.0))
+        return Identity(v * self.tangent, gradient * self.moved, tolerance(unit), unit, dust)
+
+    def noise(self, v: Array, gradient: Array) -> float:
+        """How far both sums go when u and v are nudged: only sums that are rounding throughout (of `softmax(x).sum()`) go far."""
+        source, moves = np.random.default_rng(self.evidence.settings.seed), [0.0]
+        step, base = NUDGE * tolerance(self.evidence.precision), self.identity(v, gradient)
+        for _ in range(NUDGES):
+            moved = self.moved * (1 + step * source.choice([-1.0, 1.0], len(self.moved)))
+            nudged = v * (1 + step * source.choice([-1.0, 1.0], len(v)))
+            pushed = flat_all(self._push(moved).tangents).numpy()
+            pulled = pull(self.evidence, nudged) * self.moved
+            moves += [abs(float(np.sum(v * pushed - base.forward))), abs(float(np.sum(pulled - base.reverse)))]
+        return max(move for move in moves if np.isfinite(move))
+
+    def parted(self, v: Array, gradient: Array) -> Parted | None:
+        """The element at which the two part, confirmed on its own; None where no single one stands out."""
+        total = self.identity(v, gradient).off
+        column = bisect(self.moved != 0, lambda mask: self._only(mask).identity(v, gradient).off, total)
+        one = self._only(np.arange(len(self.moved)) == column)
+        rest = one.identity(v, gradient).off
+        row = bisect(v != 0, lambda mask: one._deviation(v * mask, column), rest)
+        step = float(self.moved[column])
+        mine, theirs = float(one.tangent[row]) / step, float(pull(self.evidence, _one_hot(self.evidence, row))[column])
+        dust = DUST * self.evidence.precision * float(moduli(self.evidence.outputs)[row]) / float(self.evidence.columns.size[column])
+        if abs(mine - theirs) <= tolerance(self.evidence.precision) * max(abs(mine), abs(theirs)) + dust:
+            return None
+        found = one.ladder()
+        return None if right(mine * step, theirs * step, found, row) else Parted(column, row, mine, theirs, float(found.value[row]) / step)
+
+    def ladder(self) -> Derivative:
+        """The function's own derivative [M] along the direction, or its surrogate's."""
+        return Along(Filled(self.evidence.measured), self.evidence.columns).thorough(self.moved)
+
+    def refuted(self, v: Array) -> bool:
+        """Does the ladder along the whole direction, where it can say anything, contradict the tangents too?"""
+        found, asked = self.ladder(), v != 0
+        usable = asked & found.smooth & np.isfinite(found.bar)
+        off = float(np.sum((v * (self.tangent - found.value))[asked]))
+        size = float(np.abs((v * found.value)[asked]).sum())
+        return bool(usable.sum() == asked.sum()) and not abs(off) <= float(np.abs(v * found.bar)[asked].sum()) + RTOL * size
+
+    def _deviation(self, v: Array, column: int) -> float:
+        return float(np.sum((v * self.tangent)[v != 0]) - pull(self.evidence, v)[column] * self.moved[column])
+
+    def _only(self, mask: Mask) -> Trial:
+        return Trial(self.evidence, self.moved * mask, self.alone)
+
+    def _push(self, moved: Array) -> Pushed:
+        tangents: list[Tensor | None] = list(self.evidence.tangents(moved))
+        if self.alone is not None:
+            tangents = [tangent if place == self.alone else None for place, tangent in enumerate(tangents)]
+        return push(self.evidence.subject, self.evidence.forward.checked, tangents)
+
+
+def pull(evidence: Evidence, v: Array) -> Array:
+    """The gradient by columns [C] for a cotangent's coordinates [M]."""
+    gradients = evidence.function.vjp(shaped(v, evidence.outputs))
+    return by_column(evidence.columns, coordinates(gradients, evidence.subject.inputs))
+
+
+def right(forward: float, backward: float, found: Derivative, row: int) -> bool:
+    """Is forward mode right, though backward says another number? At a kink every slope between left and right is; elsewhere the ladder must
+    speak for the one and against the other (where its bar holds both, the two should still be one number)."""
+    if found.outcome[row] == Smoothness.KINK:
+        pad = max(found.left_bar[row], found.right_bar[row]) + RTOL * max(abs(found.left[row]), abs(found.right[row]))
+        return bool(min(found.left[row], found.right[row]) - pad <= forward <= max(found.left[row], found.right[row]) + pad)
+    value, bar = float(found.value[row]), float(found.bar[row])
+    return bool(found.smooth[row]) and abs(forward - value) <= bar < abs(backward - value)
+
+
+def _one_hot(evidence: Evidence, row: int) -> Array:
+    return one_hot((sum(flat_all([y]).numel() for y in evidence.outputs),), flat_all(evidence.outputs).dtype, flat_all([]).device, row).numpy()

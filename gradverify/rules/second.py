@@ -1,0 +1,194 @@
+"""The derivative of backward by double backward, against backward itself (to the cotangents) and its ladder (to the inputs)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradverify.evidence import Evidence
+from gradverify.numerics.compare import FLOOR, RTOL, RTOL_LOW
+from gradverify.numerics.flat import flat_all
+from gradverify.numerics.ladder import Derivative
+from gradverify.numerics.rungs import Array, Mask
+from gradverify.oracles.along import Along, by_column, change, coordinates, moduli, shaped
+from gradverify.rules.adjoint import Identity, bisect
+from gradverify.rules.agreement import DUST, NUDGE, SINGLE, tolerance
+from gradverify.subject.failure import UserCodeError
+from gradverify.subject.second_order import Second
+
+NUDGES = 2
+SHARE = 4.0             # of the tolerance: what the bars of all elements may take together is 1/SHARE
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """d gradient / d `of` at one element: by double backward, and as it is. `gradient`, `place`: real coordinates (of all inputs; of all
+    outputs where `cotangent`)."""
+
+    gradient: int
+    place: int
+    cotangent: bool
+    double: float
+    truth: float
+
+
+class Cotangents:
+    """To the cotangents: backward is linear in them, so ⟨u, ∂⟨w, Jᵀv⟩/∂v⟩ = ⟨w, Jᵀu⟩, and no step is needed."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self.evidence, self.w = evidence, evidence.gradient_weights
+        self.u = flat_all(evidence.weights("to the cotangent")).numpy()
+
+    def wrong(self) -> Wrong | None:
+        """The element at which double backward is wrong; None where there is none."""
+        double, truth = self._double(self.w), self._pull(self.u)
+        base = self._identity(self.u, double, truth)
+        if base.holds() or base.holds(self._noise(double, truth)):
+            return None
+        row = bisect(self.u != 0, lambda mask: self._identity(self.u * mask, double, self._pull(self.u * mask)).off, base.off)
+        one = np.arange(len(self.u)) == row
+        column = self._pull(one * 1.0)
+        total = float(double[row] - np.sum(self.w * column))
+        gradient = bisect(self.w != 0, lambda mask: float(self._double(self.w * mask)[row] - np.sum((self.w * column)[mask])), total)
+        weight = self.w * (np.arange(len(self.w)) == gradient)
+        mine, theirs = float(self._double(weight)[row]) / float(self.w[gradient]), float(column[gradient])
+        size = float(moduli(self.evidence.outputs)[row]) / float(np.abs(self.w[gradient]))
+        allowed = tolerance(self.evidence.precision) * max(abs(mine), abs(theirs)) + DUST * self.evidence.precision * size
+        return None if abs(mine - theirs) <= allowed else Wrong(gradient, row, True, mine, theirs)
+
+    def _identity(self, u: Array, double: Array, pulled: Array) -> Identity:
+        unit, f = self.evidence.precision, moduli(self.evidence.outputs)
+        return Identity((u * double)[u != 0], self.w * pulled, tolerance(unit), unit, DUST * unit * float(np.linalg.norm(u * f)))
+
+    def _noise(self, double: Array, truth: Array) -> float:
+        """How far both sums go when u and w are nudged: only sums that are rounding throughout go far."""
+        source, step, moves = np.random.default_rng(self.evidence.settings.seed), NUDGE * tolerance(self.evidence.precision), [0.0]
+        for _ in range(NUDGES):
+            u = self.u * (1 + step * source.choice([-1.0, 1.0], len(self.u)))
+            w = self.w * (1 + step * source.choice([-1.0, 1.0], len(self.w)))
+            moves += [abs(float(np.sum(self.w * (self._pull(u) - truth)))), abs(float(np.sum(self.u * (self._double(w) - double))))]
+        return max(move for move in moves if np.isfinite(move))
+
+    def _pull(self, u: Array) -> Array:
+        """Jᵀu by coordinates [N]."""
+        return coordinates(self.evidence.function.vjp(shaped(u, self.evidence.outputs)), self.evidence.subject.inputs)
+
+    def _double(self, w: Array) -> Array:
+        """The derivative of ⟨w, Jᵀv⟩ with respect to v, by coordinates [M]."""
+        seen = doubled(self.evidence, w) if w is not self.w else self.evidence.double_backward
+        return coordinates(_known(seen).cotangents, self.evidence.outputs)
+
+
+class Inputs:
+    """To the inputs: the derivative of ⟨w, backward(x)⟩ along a direction, by double backward and by the ladder of backward.
+
+    Gradients' elements that turn out to have no derivative (a jump of backward, at a kink of forward) lose their weight, and their inputs stay
+    where they are: double backward may say anything there.
+    """
+
+    def __init__(self, evidence: Evidence, along: Along) -> None:
+        self.evidence, self.along = evidence, along
+        self.w, self._double = evidence.gradient_weights, _known(evidence.double_backward)
+
+    @property
+    def rtol(self) -> float:
+        own = self.evidence.settings.rtol
+        return own if own is not None else RTOL_LOW if max(self.evidence.precision, self.along.unit) >= SINGLE else RTOL
+
+    def wrong(self, moved: Array) -> Wrong | None:
+        """The element at which double backward is wrong along `moved` [C], confirmed by the whole ladder; None where there is none."""
+        moved = self._smooth(moved)
+        found = self.along.quick(moved)
+        if self._off(moved, found) == "no":
+            return None
+        wanted = self._wanted(found)
+        found = self.along.refined(moved, wanted)
+        if self._leave_out(found):
+            moved = self._smooth(moved)
+            found = self.along.refined(moved, wanted)
+        if self._off(moved, found) == "no":
+            return None
+        found = self.along.thorough(moved)
+        self._leave_out(found)
+        return self._element(moved, found) if self._off(moved, found) == "yes" else None
+
+    def _leave_out(self, found: Derivative) -> bool:
+        """Takes the weight of what has no derivative; False where everything has one."""
+        rough = ~found.smooth | ~np.isfinite(found.bar) | np.isfinite(found.second)
+        if not (rough & (self.w != 0)).any():
+            return False
+        self.w = np.where(rough, 0.0, self.w)
+        self._double = doubled(self.evidence, self.w)
+        return True
+
+    def _smooth(self, moved: Array) -> Array:
+        """The direction without the inputs whose own gradient has no derivative."""
+        return np.where(self.w[self.evidence.columns.coordinate] != 0, moved, 0.0)
+
+    def _wanted(self, found: Derivative) -> Array:
+        """The bars [N] with which the sum can be judged."""
+        asked = self.w != 0
+        size = np.abs(self.w * np.where(np.isfinite(found.value), found.value, 0.0))
+        allowed = self.rtol * float(np.linalg.norm(size)) + self._floor(np.abs(self.w * self.along.value))
+        return np.where(asked, allowed / (SHARE * max(asked.sum(), 1) * np.where(asked, np.abs(self.w), 1.0)), np.inf)
+
+    def _element(self, moved: Array, full: Derivative) -> Wrong | None:
+        """Halving by halving to one gradient's element and one column, on which the ladder is climbed anew."""
+        w = self.w
+
+        def by_gradient(mask: Mask) -> float:
+            return self._along(moved, doubled(self.evidence, w * mask)) - float(np.sum((w * full.value)[mask & (w != 0)]))
+
+        gradient = bisect(w != 0, by_gradient, by_gradient(w != 0))
+        weight = w * (np.arange(len(w)) == gradient)
+        inputs = coordinates(doubled(self.evidence, weight).inputs, self.evidence.subject.inputs) / w[gradient]
+        row = by_column(self.evidence.columns, inputs)
+
+        def by_place(mask: Mask) -> float:
+            return float(np.sum((row * moved)[mask & (moved != 0)]) - self.along.quick(moved * mask).value[gradient])
+
+        column = bisect(moved != 0, by_place, float(np.sum((row * moved)[moved != 0]) - full.value[gradient]))
+        return self._confirmed(moved, gradient, column, float(row[column]))
+
+    def _confirmed(self, moved: Array, gradient: int, column: int, double: float) -> Wrong | None:
+        """The lone element, if the whole ladder says so there."""
+        step, one = float(moved[column]), self.along.thorough(moved * (np.arange(len(moved)) == column))
+        mine, theirs, bar = double * step, float(one.value[gradient]), float(one.bar[gradient])
+        allowed = self.rtol * max(abs(mine), abs(theirs)) + self._floor(np.abs(self.along.value[gradient]))
+        if not one.smooth[gradient] or not np.isfinite(bar) or np.isfinite(one.second[gradient]) or abs(mine - theirs) - bar <= allowed:
+            return None
+        return Wrong(gradient, int(self.evidence.columns.coordinate[column]), False, double, theirs / step)
+
+    def _off(self, moved: Array, found: Derivative) -> str:
+        """Does double backward differ from the ladder? "yes", "no", or "open"."""
+        asked = np.flatnonzero(self.w)
+        if not asked.size or not moved.any():
+            return "no"
+        weight, d, mine = np.abs(self.w[asked]), found.take(asked), self._along(moved, self._double)
+        if not np.isfinite(d.bar).all():
+            return "open"
+        terms, noise = self.w[asked] * d.value, np.minimum(d.noise_bar, d.bar)
+        bar = float(np.sum(weight * (d.bar - noise)) + np.linalg.norm(weight * noise))      # the noise of elements is independent
+        off = abs(mine - float(terms.sum()))
+        allowed = self.rtol * max(float(np.linalg.norm(terms)), abs(mine)) + self._floor(weight * np.abs(self.along.value[asked]))
+        return "no" if off + bar <= allowed else "yes" if not off - bar <= allowed else "open"
+
+    def _along(self, moved: Array, seen: Second) -> float:
+        moves = change(self.evidence.columns, moved, self.evidence.subject.inputs)
+        return float(np.sum((coordinates(seen.inputs, self.evidence.subject.inputs) * moves)[moves != 0]))
+
+    def _floor(self, size: Array) -> float:
+        """Second derivatives below this are rounding of gradients of that size."""
+        return FLOOR * max(self.evidence.unit, self.along.unit) * float(np.linalg.norm(np.nan_to_num(size, posinf=0.0)))
+
+
+def doubled(evidence: Evidence, w: Array) -> Second:
+    """The double backward for other weights of the gradients' coordinates [N]."""
+    return evidence.backwards.second(shaped(w, evidence.subject.inputs))
+
+
+def _known(seen: Second | UserCodeError) -> Second:
+    if isinstance(seen, UserCodeError):
+        raise seen
+    return seen

@@ -1,0 +1,110 @@
+"""One random direction: right gradients agree, a wrong one differs, and what has no derivative is left open."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from corpus.functions import SAMPLES
+from live import evidence, randn
+from rules.functions import X, square
+
+from gradverify.oracles.directional import Screen, screened
+from gradverify.oracles.finite_difference import Wishes
+from gradverify.subject.draw import generator
+
+
+def screen(function, *inputs, rtol=1e-6, seed=0, symmetric=False, domain=None, **settings):
+    seen = evidence(function, *inputs, **settings)
+    wishes = Wishes((domain,) * len(seen.inputs), (symmetric,) * len(seen.inputs))
+    result = screened(seen.function, wishes, generator(seed, "live", "direction"), rtol)
+    return result, seen
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
+def test_right_gradients_agree(sample):
+    assert screen(sample.call, *sample.make())[0] is Screen.AGREES
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("error", [-2.0, 0.01, 1e-4])
+def test_one_wrong_element_is_seen(error, seed):
+    def backward(x, g):
+        gradient = 2 * x * g
+        gradient[0, 1] *= 1 + error
+        return gradient
+
+    assert screen(square(backward), X, seed=seed)[0] is Screen.DIFFERS
+
+
+def test_a_complex_gradient_without_its_conjugate_is_seen():
+    z = randn(2, 3, dtype=torch.complex128)
+    assert screen(square(lambda z, g: 2 * z.conj() * g), z)[0] is Screen.AGREES
+    assert screen(square(lambda z, g: 2 * z * g), z)[0] is Screen.DIFFERS
+
+
+def test_agreement_costs_eight_forwards_and_one_backward():
+    _, seen = screen(torch.sin, X)
+    before = seen.subject.calls
+    screened(seen.function, Wishes((None,), (False,)), generator(1, "live", "direction"), 1e-6)
+    assert (seen.subject.calls - before).backward == 1
+    assert (seen.subject.calls - before).forward == 7      # the graph was there already
+
+
+def test_float32_agrees_within_its_own_tolerance():
+    assert screen(lambda x: x.exp().sum(0), X.float(), rtol=1e-3, dtype="float32")[0] is Screen.AGREES
+    assert screen(square(lambda x, g: 1.01 * 2 * x * g), X.float(), rtol=1e-3, dtype="float32")[0] is Screen.DIFFERS
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: x.softmax(-1).sum(-1), lambda x: F.layer_norm(x, (5,)).sum(-1), lambda x: (x + 1e10) - 1e10, lambda x: x.sin() ** 2 + x.cos() ** 2])
+def test_gradients_that_are_rounding_throughout_do_not_differ(function):
+    assert screen(function, randn(3, 5))[0] is not Screen.DIFFERS
+
+
+def test_outputs_without_a_derivative_are_left_out_and_the_rest_is_judged():
+    kink = torch.tensor([0.0, 1.0, -2.0], dtype=torch.float64)
+
+    def with_step(square_of):
+        return lambda x: torch.cat([square_of(x), (x.detach() + 1e-13 * x.detach().sign()).sign()])
+
+    right, wrong = square(lambda x, g: 2 * x * g), square(lambda x, g: 3 * x * g)
+    assert screen(with_step(right.apply), X.reshape(-1))[0] is Screen.AGREES
+    assert screen(with_step(wrong.apply), X.reshape(-1))[0] is Screen.DIFFERS
+    assert screen(torch.abs, kink + 0.0)[0] is Screen.AGREES       # the 0 is not moved: it may belong to the structure
+
+
+def test_where_every_output_jumps_nothing_is_said():
+    assert screen(lambda x: (x * 1e3).round() + 0 * x, X)[0] in (Screen.OPEN, Screen.AGREES)
+    noisy = torch.Generator().manual_seed(0)
+    assert screen(lambda x: x + 1e-2 * torch.randn(x.shape, generator=noisy, dtype=x.dtype), X)[0] is Screen.OPEN
+
+
+def test_zeros_of_a_structured_input_stay_and_a_tensor_of_zeros_moves():
+    seen = []
+
+    def watched(x):
+        seen.append(x.detach().clone())
+        return x.sin()
+
+    screen(watched, torch.tensor([[1.0, 0.0], [2.0, 3.0]], dtype=torch.float64))
+    assert all(x[0, 1] == 0 for x in seen) and len({float(x[0, 0]) for x in seen}) > 5
+    seen.clear()
+    screen(watched, torch.zeros(2, dtype=torch.float64))
+    assert any(x.any() for x in seen)
+
+
+def test_a_symmetric_input_stays_symmetric():
+    seen = []
+
+    def watched(x):
+        seen.append(x.detach().clone())
+        return torch.linalg.cholesky(x)
+
+    matrix = torch.tensor([[2.0, 0.5], [0.5, 1.0]], dtype=torch.float64)
+    assert screen(watched, matrix, symmetric=True)[0] is Screen.AGREES
+    assert all(torch.equal(x, x.T) for x in seen)
+
+
+def test_a_domain_is_respected():
+    assert screen(torch.sqrt, torch.tensor([1e-3, 4.0], dtype=torch.float64), domain=(0.0, 5.0))[0] is Screen.AGREES

@@ -1,0 +1,359 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from corpus.functions import SAMPLES
+from live import check, codes, evidence, fixed, message, randn
+from torch import Tensor, nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from gradverify.evidence import Evidence
+from gradverify.gallery import backward_without_grad, keeps_an_intermediate
+from gradverify.numerics.flat import flat_all
+from gradverify.oracles.along import Along
+from gradverify.rules.second import Cotangents, Inputs, Wrong
+
+X, Y = randn(2, 3), randn(2, 3, seed=1)
+
+
+def cubic(backward: Callable[[Any, Tensor, Tensor, Tensor], Any]) -> type[Function]:
+    """x² y with `backward(ctx, x, y, grad_output)`; ctx.square holds x², an intermediate."""
+
+    class Cubic(Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.square = x * x
+            ctx.save_for_backward(x, y, x * x)
+            return x * x * y
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return backward(ctx, *ctx.saved_tensors[:2], grad_output)
+
+    return Cubic
+
+
+def without_grad(ctx: Any, x: Tensor, y: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    with torch.no_grad():
+        return 2 * x * y * g, x * x * g
+
+
+def in_numpy(ctx: Any, x: Tensor, y: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    a, b, c = (t.detach().numpy() for t in (x, y, g))
+    return torch.from_numpy(2 * a * b * c), torch.from_numpy(a * a * c)
+
+
+WRONG = {
+    "detach of an input": lambda ctx, x, y, g: (2 * x.detach() * y * g, x * x * g),
+    "detach of both": lambda ctx, x, y, g: (2 * x.detach() * y.detach() * g, x.detach() ** 2 * g),
+    "detach of the result": lambda ctx, x, y, g: ((2 * x * y * g).detach(), x * x * g),
+    "detach of grad_output": lambda ctx, x, y, g: (2 * x * y * g.detach(), x * x * g.detach()),
+    ".data": lambda ctx, x, y, g: (2 * x.data * y.data * g, x.data * x.data * g),
+    "no_grad": without_grad,
+    "NumPy": in_numpy,
+    "an intermediate on ctx": lambda ctx, x, y, g: (2 * x * y * g, ctx.square * g),
+    "an intermediate saved": lambda ctx, x, y, g: (2 * x * y * g, ctx.saved_tensors[2] * g),
+    "one element": lambda ctx, x, y, g: (2 * x * y * g, torch.cat([x[:1], x[1:].detach()]) ** 2 * g),
+}
+
+
+@pytest.mark.parametrize("backward", WRONG.values(), ids=WRONG)
+def test_a_second_derivative_that_is_silently_wrong_is_a_warning_and_an_error_where_it_must_be_right(backward):
+    result = check(cubic(backward), X, Y)
+    assert [(found.code, found.severity) for found in result.findings] == [("GV109", "warning")]
+    assert "second derivatives are silently wrong: d grad_" in message(result, "GV109")
+    assert result.verdict == "pass"
+    must = check(cubic(backward), X, Y, second_order=True)
+    assert (must.verdict, [(found.code, found.severity) for found in must.findings]) == ("fail", [("GV109", "error")])
+
+
+@pytest.mark.parametrize("name", ["detach of an input", "detach of the result", "an intermediate on ctx"])
+def test_it_is_found_in_float32_and_for_complex_numbers_too(name):
+    assert codes(check(cubic(WRONG[name]), X.float(), Y.float(), dtype="float32")) == {"GV109"}
+    conjugated = {"detach of an input": lambda ctx, x, y, g: ((2 * x.detach() * y).conj() * g, (x * x).conj() * g),
+                  "detach of the result": lambda ctx, x, y, g: (((2 * x * y).conj() * g).detach(), (x * x).conj() * g),
+                  "an intermediate on ctx": lambda ctx, x, y, g: ((2 * x * y).conj() * g, ctx.square.conj() * g)}[name]
+    complex_x, complex_y = randn(3, dtype=torch.complex128), randn(3, dtype=torch.complex128, seed=1)
+    assert codes(check(cubic(conjugated), complex_x, complex_y, dtype="complex128")) == {"GV109"}
+
+
+def to_inputs(seen: Evidence) -> Wrong | None:
+    return Inputs(seen, Along(seen.backwards, seen.columns)).wrong(seen.direction("second order 0"))
+
+
+def hessian(seen: Evidence, function: Callable[..., Tensor]) -> Tensor:
+    """torch's own Hessian of ⟨v, function(x, …)⟩ over all inputs, flat, for the cotangents v that the rule takes."""
+    v, inputs = seen.weights("second order")[0], seen.subject.inputs
+    sizes = [x.numel() for x in inputs]
+
+    def total(flat: Tensor) -> Tensor:
+        return (function(*(part.reshape(x.shape) for part, x in zip(flat.split(sizes), inputs, strict=True))) * v).sum()
+
+    return torch.autograd.functional.hessian(total, flat_all(inputs))
+
+
+@pytest.mark.parametrize("name", ["detach of an input", ".data", "an intermediate on ctx", "an intermediate saved"])
+def test_the_missing_number_is_that_of_torchs_own_hessian(name):
+    seen = evidence(cubic(WRONG[name]), X, Y)
+    wrong = to_inputs(seen)
+    right = hessian(seen, lambda x, y: x * x * y)
+    assert wrong.truth == pytest.approx(float(right[wrong.gradient, wrong.place]), rel=1e-8)
+    assert abs(wrong.double - wrong.truth) > 1e-3
+
+
+@pytest.mark.parametrize("name", ["detach of the result", "detach of grad_output", "no_grad", "NumPy"])
+def test_what_is_lost_to_the_cotangent_is_an_element_of_torchs_own_jacobian(name):
+    seen = evidence(cubic(WRONG[name]), X, Y)
+    wrong = Cotangents(seen).wrong()
+    jacobians = torch.autograd.functional.jacobian(lambda x, y: x * x * y, (X, Y))
+    right = torch.cat([each.reshape(6, 6) for each in jacobians], 1)
+    assert wrong.double == 0
+    assert wrong.truth == pytest.approx(float(right[wrong.place, wrong.gradient]), rel=1e-12)
+
+
+class Honest(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        return 2 * ctx.saved_tensors[0] * grad_output
+
+
+class Refuses(Honest):
+    @staticmethod
+    def backward(ctx, grad_output):
+        if torch.is_grad_enabled():
+            raise RuntimeError("this backward cannot be differentiated")
+        return 2 * ctx.saved_tensors[0] * grad_output
+
+
+@pytest.mark.parametrize("function, said", [(Honest, "once_differentiable"), (Refuses, "this backward cannot be differentiated")])
+def test_a_backward_that_says_that_it_cannot_be_differentiated_is_right_unless_it_must(function, said):
+    result = check(function, X)
+    run, = (run for run in result.rules if run.code == "GV109")
+    assert (codes(result), run.status) == (set(), "not_applicable")
+    assert run.reason.startswith("it says so itself: ") and said in run.reason
+    must = message(check(function, X, second_order=True), "GV109")
+    assert must.startswith("the spec says `second_order: true`, but ") and said in must
+
+
+class Doubled(Function):
+    """2 x in place."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return 2 * grad_output
+
+
+class SquareAndSign(Function):
+    """x² with setup_context, and a sign that is not differentiable; undefined gradients stay None."""
+
+    @staticmethod
+    def forward(x):
+        return x * x, x.sign()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output, _):
+        return None if grad_output is None else 2 * ctx.saved_tensors[0] * grad_output
+
+
+class OwnInput(Function):
+    """x · y with x kept on ctx: it is the caller's tensor, so its history is whole."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.x = x
+        ctx.save_for_backward(y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * ctx.saved_tensors[0].conj(), grad_output * ctx.x.conj()
+
+
+class GivesBack(Function):
+    """exp(x), whose backward reads its own output."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x.exp()
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * ctx.saved_tensors[0].conj()
+
+
+class Ramp(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.clamp(min=0)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * (ctx.saved_tensors[0] > 0)
+
+
+class Writes(Function):
+    """Backward overwrites the clone it makes."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output.clone().mul_(ctx.saved_tensors[0]).mul_(2)
+
+
+class Once(Function):
+    """y = x twice: linear, its gradient does not depend on x."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return torch.cat([x, x])
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        first, second = grad_output.chunk(2)
+        return first + second
+
+
+KINKS = torch.tensor([-1.0, 0.0, 2.0], dtype=torch.float64)
+COMPLEX = randn(3, dtype=torch.complex128), randn(3, dtype=torch.complex128, seed=1)
+RIGHT = {
+    "cubic": (cubic(lambda ctx, x, y, g: (2 * x * y * g, x * x * g)), (X, Y)),
+    "one input fixed": (cubic(lambda ctx, x, y, g: (2 * x * y * g, x * x * g)), (X, fixed(Y))),
+    "in place": (Doubled, (X,)),
+    "not differentiable output": (SquareAndSign, (X,)),
+    "an input on ctx": (OwnInput, (X, Y)),
+    "an input on ctx, complex": (OwnInput, COMPLEX),
+    "its own output": (GivesBack, (X,)),
+    "its own output, complex": (GivesBack, COMPLEX[:1]),
+    "a kink": (Ramp, (KINKS,)),
+    "a kink of torch's": (torch.relu, (KINKS,)),
+    "ties": (lambda x: x.amax(-1), (torch.tensor([[1.0, 1.0, 0.5], [0.0, 2.0, 2.0]], dtype=torch.float64),)),
+    "writes into a clone": (Writes, (X,)),
+    "linear": (Once, (X,)),
+    "random": (lambda x: F.dropout(x * x, 0.5), (X,)),
+    "in place and random": (lambda x: F.dropout(x.mul_(2), 0.5), (X,)),
+    "a norm at zero": (lambda x: x.norm(), (torch.zeros(3, dtype=torch.float64),)),
+    "a row's norm at zero": (lambda x: x.norm(dim=-1), (torch.tensor([[0.0, 0.0], [3.0, 4.0], [1.0, -1.0]], dtype=torch.float64),)),
+    "rounding throughout": (lambda x: x.softmax(-1).sum(-1), (X,)),
+    "small": (lambda x: 1e-150 * x**2, (X,)),
+    "a module": (nn.Sequential(nn.Linear(3, 2), nn.Tanh()).double(), (X,)),
+    "batch norm": (nn.BatchNorm1d(3).double(), (randn(4, 3),)),
+    "dropout": (nn.Dropout(), (X,)),
+    "attention": (nn.MultiheadAttention(4, 2).double(), (randn(3, 2, 4), randn(3, 2, 4, seed=1), randn(3, 2, 4, seed=2))),
+}
+
+
+@pytest.mark.parametrize("function, inputs", RIGHT.values(), ids=RIGHT)
+def test_a_right_second_derivative_is_spared_and_may_be_demanded(function, inputs):
+    result = check(function, *inputs, dtype=str(inputs[0].dtype).removeprefix("torch."), second_order=True, select=("GV109",), ignore=("GV0",))
+    run, = (run for run in result.rules if run.code == "GV109")
+    assert (codes(result), run.status) == (set(), "ran")
+
+
+@pytest.mark.parametrize("twin, expected", [("Faulty", {"GV109"}), ("Right", set())])
+@pytest.mark.parametrize("gallery", [keeps_an_intermediate, backward_without_grad])
+def test_functions_inside_callables_and_modules_are_seen(gallery, twin, expected):
+    function = getattr(gallery, twin)
+
+    class Layer(nn.Linear):
+        def forward(self, x):
+            return function.apply(super().forward(x))
+
+    assert codes(check(lambda x: function.apply(x * x).sum(-1), X)) == expected
+    assert codes(check(Layer(3, 2).double(), X)) == expected
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
+def test_right_functions_raise_no_false_alarm_and_cost_eighteen_forwards_and_nineteen_backwards_at_most(sample):
+    result = check(sample.call, *sample.make(), select=("GV109",), ignore=("GV0",))
+    run, = (run for run in result.rules if run.code == "GV109")
+    assert codes(result) == set()
+    assert run.calls.forward <= 18 and run.calls.backward <= 19
+
+
+def test_what_a_closure_holds_keeps_its_own_gradient():
+    weight = torch.ones(3, dtype=torch.float64, requires_grad=True)
+    before = weight.grad = torch.full_like(weight, 7.0)
+    result = check(lambda x: (x * weight.sin()) ** 2, X)
+    assert codes(result) == set()
+    assert weight.grad is before and before.tolist() == [7.0, 7.0, 7.0]
+
+
+def test_the_spec_may_leave_it_out():
+    result = check(keeps_an_intermediate.Faulty, X, second_order=False)
+    run, = (run for run in result.rules if run.code == "GV109")
+    assert (codes(result), run.reason) == (set(), "the spec says `second_order: false`")
+
+
+def test_where_the_gradient_is_wrong_that_comes_first():
+    result = check(cubic(lambda ctx, x, y, g: (x.detach() * y * g, x * x * g)), X, Y)
+    run, = (run for run in result.rules if run.code == "GV109")
+    assert (codes(result), run.reason) == ({"GV101"}, "GV101 has to be repaired first")
+
+
+def test_torchs_own_weight_norm_is_found():
+    v, g = randn(3, 4), randn(3, 1, seed=1)
+
+    def plain(v, g):
+        return v * (g / v.norm(dim=1, keepdim=True))
+
+    torch.testing.assert_close(torch._weight_norm(v, g, 0), plain(v, g))
+    seen = evidence(lambda v, g: torch._weight_norm(v, g, 0), v, g)
+    wrong = to_inputs(seen)
+    assert wrong.truth == pytest.approx(float(hessian(seen, plain)[wrong.gradient, wrong.place]), rel=1e-7)
+    assert abs(wrong.double - wrong.truth) > 0.1
+    assert codes(check(plain, v, g)) == set()
+
+
+class Bent(Function):
+    """x² + x above 0, else 0: a kink at 0, where backward jumps."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.where(x > 0, x * x + x, torch.zeros_like(x))
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x = ctx.saved_tensors[0]
+        return grad_output * torch.where(x > 0, 2 * x + 1, torch.zeros_like(x))
+
+
+class BentAndDetached(Bent):
+    @staticmethod
+    def backward(ctx, grad_output):
+        x = ctx.saved_tensors[0].detach()
+        return grad_output * torch.where(x > 0, 2 * x + 1, torch.zeros_like(x))
+
+
+def test_beside_a_kink_the_other_elements_are_judged():
+    assert codes(check(Bent, KINKS)) == set()
+    assert "d grad_x[2] / d x[2] is 0 by double backward" in message(check(BentAndDetached, KINKS), "GV109")

@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from live import Oracles, case, check, codes, fixed, message, plain, randn, tensor
+from torch.autograd import Function
+
+from gradverify.subject.prepare import assemble, prepare
+from gradverify.subject.target import live
+from gradverify.verify import verify
+from rules.functions import Right, X, Y, square
+
+
+def caching(keep, gradient):
+    """x² whose first call computes `keep(x)` once and for all; backward is `gradient(kept, x, g)`."""
+    first = []
+
+    class Caching(Function):
+        @staticmethod
+        def forward(ctx, x):
+            if not first:
+                first.append(keep(x.detach().clone()))
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            x, = ctx.saved_tensors
+            return gradient(first[0], x, g)
+
+    return Caching
+
+
+def stale_mask():
+    return caching(lambda x: x > 0, lambda mask, x, g: 2 * g * torch.where(mask, x.abs(), -x.abs()))
+
+
+def stale_input():
+    return caching(lambda x: x, lambda kept, x, g: 2 * g * kept)
+
+
+def run(result):
+    return next(run for run in result.rules if run.code == "GV113")
+
+
+def from_spec(function, *recipes, **settings):
+    """A check whose inputs are drawn, as a spec has it."""
+    described = case("torch:sin", recipes, **settings)
+    made = [replace(argument, name="") for argument in prepare(described).arguments]
+    return verify(assemble(described, live("live", function, None, torch.float64), made))
+
+
+@pytest.mark.parametrize("make", [stale_mask, stale_input])
+def test_what_was_kept_from_the_first_call_is_found_where_the_inputs_are_given(make):
+    result = check(make(), X)
+    assert codes(result) == {"GV113"}
+    assert "differ from the finite difference at another point of the same kind; worst at y0[" in message(result, "GV113")
+    assert [comparison.rule for comparison in result.comparisons if comparison.mismatched] == ["GV113"]
+
+
+@pytest.mark.parametrize("make", [stale_mask, stale_input])
+def test_it_is_found_where_the_inputs_are_drawn(make):
+    assert codes(from_spec(make(), tensor(2, 3, avoid=(0.0,)))) == {"GV113"}
+
+
+def test_a_constant_from_the_first_point_is_found_in_float32_and_complex_too():
+    assert codes(check(stale_input(), X.float(), dtype="float32", ignore=("GV226",))) == {"GV113"}
+    conjugate = caching(lambda x: x, lambda kept, x, g: 2 * g * kept.conj())
+    assert codes(check(conjugate, randn(2, 3, dtype=torch.complex128), dtype="complex128", ignore=("GV226",))) == {"GV113"}
+
+
+def test_what_is_right_at_both_points_passes_in_eight_forwards_and_one_backward():
+    result = check(Right, X)
+    assert codes(result) == set()
+    assert (run(result).status, run(result).calls.forward, run(result).calls.backward) == ("ran", 8, 1)
+
+
+def test_a_gradient_that_is_wrong_at_the_first_point_is_not_said_twice():
+    result = check(square(lambda x, g: g * x), X)
+    assert codes(result) == {"GV101"}
+    assert run(result).reason == "GV101 already stands"
+    assert codes(check(square(lambda x, g: g * x), X, ignore=("GV101",))) == set()
+
+
+def test_a_backward_that_works_at_the_first_point_only_is_found():
+    def gradient(kept, x, g):
+        if not torch.equal(kept, x):
+            raise RuntimeError("not what I know")
+        return 2 * g * x
+
+    result = check(caching(lambda x: x, gradient), X, select=("GV113",), ignore=("GV0",))
+    assert "at another point of the same kind backward raised RuntimeError: not what I know" in message(result, "GV113")
+
+
+def test_a_parameter_is_moved_too():
+    kept = []
+
+    class Scale(Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            kept.append(w.detach().clone())
+            ctx.save_for_backward(x)
+            return x * w
+
+        @staticmethod
+        def backward(ctx, g):
+            x, = ctx.saved_tensors
+            return g * kept[0], (g * x).sum(0)
+
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(Y[0].clone())
+
+        def forward(self, x):
+            return Scale.apply(x, self.weight)
+
+    assert {(found.code, found.input) for found in check(Layer, X, init={}).findings} == {("GV113", "x")}
+
+
+def definite(n):
+    a = randn(n, n)
+    return a @ a.T + n * torch.eye(n, dtype=torch.float64)
+
+
+def test_a_definite_matrix_stays_definite_and_a_triangular_one_triangular():
+    nearly = definite(4)
+    exactly = (nearly + nearly.T) / 2
+    for function, matrix in ((torch.linalg.cholesky, exactly), (lambda a: torch.linalg.cholesky_ex(a)[0], nearly),
+                             (lambda a: torch.linalg.solve_triangular(a, X.T[:3, :1].repeat(1, 1), upper=False), torch.linalg.cholesky(definite(3)))):
+        result = check(function, matrix, select=("GV113",), ignore=("GV0",))
+        assert codes(result) == set()
+        assert run(result).status == "ran"
+
+
+def test_positive_numbers_stay_positive_and_a_domain_is_kept():
+    for function, x in ((torch.log, X.abs()), (torch.acos, X / 4)):
+        result = check(function, x)
+        assert codes(result) == set()
+        assert run(result).status == "ran"
+
+
+def test_where_the_first_other_point_is_refused_a_nearer_one_is_tried():
+    def only_near(x):
+        if (x - X).abs().max() > 0.1:
+            raise ValueError("too far")
+        return x.sin()
+
+    result = check(only_near, X, select=("GV113",), ignore=("GV0",))
+    assert (run(result).status, run(result).calls.forward) == ("ran", 1 + 1 + 8)      # base call, refusal, direction
+
+
+@pytest.mark.parametrize("settings", [{}, {"eps": 1e-6}])
+def test_an_implicit_domain_is_not_left_for_good(settings):
+    """logit is NaN, without raising, beyond 1: then the nearer point is taken."""
+    x = torch.tensor([0.3, 0.95, 0.9, 0.97], dtype=torch.float64)
+    result = check(torch.logit, x, **settings)
+    assert codes(result) == set()
+    assert run(result).status == "ran"
+    assert sum(comparison.non_finite for comparison in result.comparisons) == 0
+
+
+def test_infinities_that_stay_are_left_out_at_the_other_point_too():
+    mask = torch.tensor([0.0, -torch.inf, 0.0], dtype=torch.float64)
+    result = check(lambda x: x + mask, X)
+    assert codes(result) == set()
+    assert run(result).status == "ran"
+
+
+def test_where_there_is_no_other_point_that_is_said():
+    nothing = run(check(lambda x: x.exp(), torch.zeros(3, dtype=torch.float64)))
+    assert nothing.reason == "there is no other point: every input is zero"
+
+    def nowhere_else(x):
+        if not torch.allclose(x, X, rtol=1e-3):
+            raise ValueError("nowhere else")
+        return x.sin()
+
+    assert run(check(nowhere_else, X)).reason == "at another point forward raised ValueError: nowhere else"
+
+
+def test_a_kink_or_a_noisy_output_is_left_out_and_the_rest_is_compared():
+    def steps(x):
+        return torch.cat([x.reshape(-1), (x.sum() * 1e3).round().reshape(1)])
+
+    assert codes(check(steps, X, select=("GV113",), ignore=("GV0",))) == set()
+    wrong = stale_mask()
+    assert codes(check(lambda x: torch.cat([wrong.apply(x).reshape(-1), (x.detach().sum() * 1e3).round().reshape(1)]), X)) == {"GV113"}
+
+
+def test_plain_arguments_and_indices_come_along():
+    result = from_spec(lambda x, n: x * n, tensor(3), plain(2.5))
+    assert codes(result) == set()
+    assert codes(check(lambda table, index: table[index] * 2, randn(4, 2), fixed(torch.tensor([3, 0, 3])))) == set()
+
+
+def test_a_fixed_step_judges_what_the_direction_flags_by_its_own_rule():
+    loose = caching(lambda x: x, lambda kept, x, g: 2 * g * x * (1 if torch.equal(kept, x) else 1 + 5e-4))
+    assert codes(check(loose, X, eps=1e-6, atol=1e-5, rtol=1e-3)) == set()
+    assert codes(check(loose, X)) == {"GV113"}
+
+
+class Stepped(Function):
+    """A step whose backward is tanh's: by design for the surrogate."""
+
+    first: tuple[torch.Tensor, ...] = ()
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sign()
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        return g * (1 - x.tanh() ** 2)
+
+
+class SteppedOnce(Stepped):
+    """The same, with the slopes of the first call."""
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        SteppedOnce.first = SteppedOnce.first or (1 - x.detach().tanh() ** 2,)
+        return g * SteppedOnce.first[0]
+
+
+@pytest.mark.parametrize(("function", "found"), [(Stepped, set()), (SteppedOnce, {"GV113"})])
+def test_a_surrogate_is_what_is_differentiated_at_the_other_point_too(function, found):
+    SteppedOnce.first = ()
+    result = check(function, X, oracles=Oracles(surrogate="torch:tanh"), second_order=False)
+    assert (codes(result), run(result).status) == (found, "ran")
+    if found:
+        assert "from the finite difference of surrogate torch:tanh at another point of the same kind" in message(result, "GV113")
+
+
+def test_memory_that_is_kept_or_never_read_does_not_keep_it_from_running():
+    wrong = stale_mask()
+
+    class Wasteful(wrong):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.output = wrong.forward(ctx, x)
+            return ctx.output
+
+    assert {"GV214", "GV113"} <= codes(check(Wasteful, X))

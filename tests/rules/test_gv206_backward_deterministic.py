@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from live import check, codes, message, randn
+from torch.autograd import Function
+
+from rules.functions import Right, X, square
+
+
+def counting(wrong):
+    """x², twice too large in the calls whose number (from 1 on) is `wrong`."""
+    calls = [0]
+
+    def backward(x, g):
+        calls[0] += 1
+        return (4 if wrong(calls[0]) else 2) * x * g
+
+    return square(backward)
+
+
+def notes(result, code="GV206"):
+    return next(run for run in result.rules if run.code == code)
+
+
+@pytest.mark.parametrize("start", range(0, 20, 3))
+def test_a_backward_that_is_wrong_on_every_twentieth_call_is_found_wherever_the_count_stands(start):
+    result = check(counting(lambda n: (n + start) % 20 == 0), X)
+    assert (result.verdict, codes(result)) == ("fail", {"GV206"})
+    assert "backward is not deterministic: of 21 calls with the same grad_output" in message(result, "GV206")
+
+
+def test_the_first_call_of_all_is_among_those_compared():
+    result = check(counting(lambda n: n == 1), X)
+    assert codes(result) == {"GV206"}
+    assert "the first call of all differs from the second" in message(result, "GV206")
+
+
+def test_memory_that_nobody_wrote_is_found():
+    calls = [0]
+
+    def backward(x, g):
+        calls[0] += 1
+        return torch.full_like(x, torch.nan) if calls[0] % 7 == 0 else 2 * x * g      # what torch.empty may hold
+
+    assert codes(check(square(backward), X)) == {"GV206"}
+
+
+@pytest.mark.parametrize(("size", "severity"), [(2.0**-51, None), (2.0**-46, "warning"), (2.0**-40, "error")])
+def test_rounding_is_right_what_atomics_do_is_a_warning_and_more_is_an_error(size, severity):
+    calls = [0]
+
+    def backward(x, g):
+        calls[0] += 1
+        return 2 * x * g * (1 + size * (calls[0] % 2))
+
+    found = [finding.severity for finding in check(square(backward), X, select=("GV206",)).findings]
+    assert found == ([severity] if severity else [])
+
+
+def test_the_input_at_fault_is_named():
+    calls = [0]
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward(x, y)
+            return x * y
+
+        @staticmethod
+        def backward(ctx, g):
+            x, y = ctx.saved_tensors
+            calls[0] += 1
+            return g * y, g * x * (1 + calls[0] % 2)
+
+    assert {finding.input for finding in check(Product, X, X + 1, select=("GV206",)).findings} == {"y"}
+
+
+def test_how_many_calls_were_compared_is_said():
+    run = notes(check(Right, X))
+    assert (run.status, run.calls.backward) == ("ran", 19)
+    assert run.reason == "20 identical calls compared, the first of the process among them"
+
+
+def test_a_graph_that_a_backward_spoils_for_the_next_is_not_called_undeterministic():
+    """It multiplies its scratch on ctx; on a fresh graph the gradient is the same each time."""
+
+    class Square(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.double = 2 * x.detach()
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            result = ctx.double * g
+            ctx.double.mul_(2)
+            return result
+
+    result = check(Square, X, select=("GV206",))
+    assert codes(result) == set()
+    assert "fresh graphs agree" in notes(result).reason
+
+
+def test_a_function_that_refuses_a_second_backward_is_called_on_fresh_graphs():
+    class Once(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.held = x.clone()
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            x, ctx.held = ctx.held, None
+            return 2 * x * g
+
+    result = check(Once, X, second_order=False)
+    assert codes(result) == set()
+    assert notes(result).reason.startswith("4 identical calls")
+
+
+def test_the_functions_inside_a_callable_count_and_a_callable_of_torchs_operators_has_none():
+    faulty = counting(lambda n: n % 20 == 0)
+    assert codes(check(lambda x: faulty.apply(x).sum(0), X)) == {"GV206"}
+    run = notes(check(lambda x: x.sin().sum(0), X))
+    assert (run.status, run.reason) == ("not_applicable", "no custom Function is in the graph")
+
+
+def test_gradients_that_are_rounding_throughout_are_deterministic_too():
+    class Summed(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = x.softmax(-1)
+            ctx.save_for_backward(y)
+            return y.sum(-1)
+
+        @staticmethod
+        def backward(ctx, g):
+            y, = ctx.saved_tensors
+            g = g[:, None].expand_as(y)
+            return y * (g - (g * y).sum(-1, keepdim=True))
+
+    assert "GV206" not in codes(check(Summed, randn(3, 5)))

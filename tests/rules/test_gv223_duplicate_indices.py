@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from live import Oracles, check, codes, fixed, message, randn
+from torch.autograd import Function
+
+INDEX = torch.tensor([3, 0, 1])
+
+
+def lookup(gradient):
+    """table[index] with `gradient(zeros, index, g)`."""
+
+    class Lookup(Function):
+        @staticmethod
+        def forward(ctx, table, index):
+            ctx.save_for_backward(index)
+            ctx.shape = table.shape
+            return table[index]
+
+        @staticmethod
+        def backward(ctx, g):
+            index, = ctx.saved_tensors
+            return gradient(g.new_zeros(ctx.shape), index, g), None
+
+    return Lookup
+
+
+def assigned(zeros, index, g):
+    zeros[index] = g
+    return zeros
+
+
+OVERWRITE = {
+    "assignment": assigned,
+    "index_copy": lambda zeros, index, g: zeros.index_copy(0, index, g),
+    "index_put": lambda zeros, index, g: zeros.index_put((index,), g),
+    "scatter": lambda zeros, index, g: zeros.scatter(0, index[:, None].expand_as(g), g),
+}
+ADD = {
+    "index_add": lambda zeros, index, g: zeros.index_add(0, index, g),
+    "index_put, accumulating": lambda zeros, index, g: zeros.index_put((index,), g, accumulate=True),
+    "a product": lambda zeros, index, g: torch.nn.functional.one_hot(index, len(zeros)).to(g.dtype).T @ g,
+}
+
+
+def run(result):
+    return next(run for run in result.rules if run.code == "GV223")
+
+
+@pytest.mark.parametrize("gradient", OVERWRITE.values(), ids=OVERWRITE)
+def test_a_gradient_that_overwrites_what_repeats_is_found_though_no_index_of_the_spec_repeats(gradient):
+    result = check(lookup(gradient), randn(4, 2), fixed(INDEX))
+    assert codes(result) == {"GV223"}
+    assert "with repeated indices in index, d y0[" in message(result, "GV223")
+    assert "by finite differences" in message(result, "GV223")
+
+
+@pytest.mark.parametrize("gradient", ADD.values(), ids=ADD)
+def test_a_gradient_that_adds_up_what_repeats_passes(gradient):
+    result = check(lookup(gradient), randn(4, 2), fixed(INDEX))
+    assert codes(result) == set()
+    assert (run(result).status, run(result).calls.forward, run(result).calls.backward) == ("ran", 8, 1)
+
+
+def test_where_the_spec_repeats_an_index_it_is_the_jacobian_that_is_wrong():
+    result = check(lookup(assigned), randn(4, 2), fixed(torch.tensor([3, 0, 3])))
+    assert codes(result) == {"GV101"}
+    assert run(result).reason == "GV101 already stands"
+    assert codes(check(lookup(assigned), randn(4, 2), fixed(torch.tensor([3, 0, 3])), select=("GV223",))) == set()
+
+
+def test_a_backward_that_raises_for_repeated_indices_is_found():
+    def refuses(zeros, index, g):
+        if len(index.unique()) < len(index):
+            raise RuntimeError("an index repeats")
+        return assigned(zeros, index, g)
+
+    result = check(lookup(refuses), randn(4, 2), fixed(INDEX))
+    assert codes(result) == {"GV223"}
+    assert "with repeated indices in index backward raised RuntimeError: an index repeats" in message(result, "GV223")
+
+
+def test_what_the_forward_itself_overwrites_has_no_derivative_and_is_no_finding():
+    """`out[index] = x`: the loser does not reach the output, yet torch gives every one of them the gradient."""
+    def put(x, index):
+        return torch.zeros(4, 2, dtype=x.dtype).index_put((index,), x)
+
+    result = check(put, randn(3, 2), fixed(INDEX))
+    assert codes(result) == set()
+    assert "does not move the forward where an index repeats: it is overwritten" in run(result).reason
+
+
+def test_a_forward_that_refuses_repeated_indices_is_not_at_fault():
+    def permuted(x, index):
+        if len(index.unique()) < len(index):
+            raise ValueError("no permutation")
+        return x[index]
+
+    result = check(permuted, randn(3, 2), fixed(torch.tensor([2, 0, 1])))
+    assert codes(result) == set()
+    assert (run(result).status, run(result).reason) == ("not_applicable", "with repeated indices forward raised ValueError: no permutation")
+
+
+def test_one_of_several_integer_inputs_may_refuse():
+    inner = lookup(assigned)
+
+    def bags(table, index, lengths):
+        assert lengths.tolist() == [1, 2]
+        return inner.apply(table, index)
+
+    assert codes(check(bags, randn(4, 2), fixed(INDEX), fixed(torch.tensor([1, 2])))) == {"GV223"}
+
+
+@pytest.mark.parametrize(("integers", "reason"), [
+    (torch.tensor([2, 2, 2]), "every integer repeats already"),
+    (torch.tensor([2]), "no input holds two or more integers"),
+    (torch.tensor([True, False]), "no input holds two or more integers"),
+])
+def test_where_nothing_can_be_repeated_that_is_said(integers, reason):
+    def table(x, index):
+        return x[index]
+
+    assert run(check(table, randn(4, 2)[: len(integers)] if integers.dtype == torch.bool else randn(4, 2), fixed(integers))).reason == reason
+
+
+@pytest.mark.parametrize(("function", "integers"), [
+    (lambda x, n: x * n[:, None], torch.tensor([1, 2, 3])),
+    (lambda x, target: torch.nn.functional.cross_entropy(x, target), torch.tensor([2, 0, 1])),
+    (lambda x, target: torch.nn.functional.nll_loss(x.log_softmax(1), target, reduction="none"), torch.tensor([2, 0, 1])),
+    (lambda x, index: x.gather(1, index[:, None]), torch.tensor([2, 0, 1])),
+    (lambda x, index: torch.nn.functional.embedding(index, x), torch.tensor([2, 0, 1])),
+])
+def test_torchs_own_operators_with_integers_pass(function, integers):
+    assert codes(check(function, randn(3, 3), fixed(integers))) == set()
+
+
+def picked(table, index):
+    return table[index]
+
+
+@pytest.mark.parametrize(("gradient", "found"), [(assigned, {"GV223"}), (ADD["index_add"], set())])
+def test_a_surrogate_is_what_is_differentiated_at_repeated_indices_too(gradient, found):
+    class Rounded(lookup(gradient)):
+        @staticmethod
+        def forward(ctx, table, index):
+            ctx.save_for_backward(index)
+            ctx.shape = table.shape
+            return table[index].sign()
+
+    result = check(Rounded, randn(4, 2), fixed(INDEX), oracles=Oracles(surrogate="rules.test_gv223_duplicate_indices:picked"))
+    assert (codes(result), run(result).status) == (found, "ran")
+    if found:
+        assert "by finite differences of surrogate rules.test_gv223_duplicate_indices:picked" in message(result, "GV223")

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from live import check, codes, fixed, message, randn
+from torch.autograd import Function
+
+from rules.functions import Right, X, Y, square
+
+
+def run(result):
+    return next(run for run in result.rules if run.code == "GV226")
+
+
+def elementwise(forward, backward):
+    class Elementwise(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return forward(x)
+
+        @staticmethod
+        def backward(ctx, g):
+            x, = ctx.saved_tensors
+            return backward(x, g)
+
+    return Elementwise
+
+
+@pytest.mark.parametrize("faulty", [
+    square(lambda x, g: (1 if x.dtype == torch.float32 else 2) * x * g),
+    square(lambda x, g: 2 * x * (g if x.dtype == torch.float64 else g * 1.01)),
+    square(lambda x, g: 2 * x * g.bfloat16().float() if x.dtype == torch.float32 else 2 * x * g),
+], ids=["a factor", "one per cent", "bfloat16 inside"])
+def test_a_gradient_that_is_wrong_only_in_float32_is_found(faulty):
+    result = check(faulty, X)
+    assert codes(result) == {"GV226"}
+    assert "with float32 inputs the gradient at x[" in message(result, "GV226")
+
+
+def test_complex64_is_narrow_too():
+    z = randn(2, 3, dtype=torch.complex128)
+    assert codes(check(square(lambda z, g: (1 if z.dtype == torch.complex64 else 2) * z.conj() * g), z)) == {"GV226"}
+    assert codes(check(square(lambda z, g: 2 * z.conj() * g), z)) == set()
+
+
+def test_an_output_that_is_float64_all_the_same_is_found():
+    wide = elementwise(lambda x: x * torch.tensor([2.0], dtype=torch.float64), lambda x, g: 2 * g)
+    result = check(wide, X)
+    assert codes(result) == {"GV226"}
+    assert message(result, "GV226") == "with float32 inputs y0 is float64, and not float32"
+
+
+def test_a_backward_that_raises_in_float32_is_found():
+    kept = torch.ones(3, 3, dtype=torch.float64)
+    result = check(elementwise(lambda x: x @ kept.to(x.dtype), lambda x, g: g @ kept.T), X)
+    assert codes(result) == {"GV226"}
+    assert "with float32 inputs backward raised RuntimeError" in message(result, "GV226")
+
+
+def test_what_float32_rounds_is_right():
+    assert codes(check(Right, randn(30, 20))) == set()
+    deep = elementwise(lambda x: (x.exp().log() * 3).sin(), lambda x, g: 3 * (3 * x).cos() * g)
+    assert codes(check(deep, X)) == set()
+
+
+def test_a_forward_that_is_ill_conditioned_lends_its_own_deviation():
+    """1e4 x³ loses digits in float32 before the sine; its gradient as well, and by no fault."""
+    function = elementwise(lambda x: (1e4 * x**3).sin(), lambda x, g: 3e4 * x**2 * (1e4 * x**3).cos() * g)
+    assert codes(check(function, X, select=("GV226",))) == set()
+
+
+def test_a_kink_that_casting_crosses_is_no_fault():
+    x = torch.tensor([1 + 1e-9, 2.0, -1.0], dtype=torch.float64)
+    relu = elementwise(lambda x: (x - 1).clamp_min(0), lambda x, g: g * (x > 1))
+    assert codes(check(relu, x, select=("GV226",))) == set()
+
+
+@pytest.mark.parametrize(("function", "x", "reason"), [
+    (Right, 1e-60 * X, "the numbers of x do not fit in float32"),
+    (Right, 1e60 * X, "the numbers of x do not fit in float32"),
+    (Right, 1e30 * X, "the forward overflows in float32"),
+    (Right, X.float(), "an input is of lower precision already"),
+    (lambda x: Right.apply(x), X, "the target is no autograd Function"),
+])
+def test_where_it_cannot_be_asked_that_is_said(function, x, reason):
+    result = check(function, x, dtype=str(x.dtype).removeprefix("torch."))
+    assert codes(result) == set()
+    assert (run(result).status, run(result).reason) == ("not_applicable", reason)
+
+
+def test_a_forward_that_refuses_float32_is_not_at_fault():
+    def strict(x):
+        if x.dtype != torch.float64:
+            raise TypeError("float64 only")
+        return x.sin()
+
+    result = check(elementwise(strict, lambda x, g: g * x.cos()), X)
+    assert codes(result) == set()
+    assert run(result).reason == "in float32 forward raised TypeError: float64 only"
+
+
+def test_constants_come_along_and_integers_stay():
+    class Scaled(Function):
+        @staticmethod
+        def forward(ctx, x, w, n):
+            ctx.save_for_backward(w, n)
+            assert n.dtype == torch.int64
+            return x * w * n
+
+        @staticmethod
+        def backward(ctx, g):
+            w, n = ctx.saved_tensors
+            return g * w * n, None, None
+
+    assert codes(check(Scaled, X, fixed(Y), fixed(torch.tensor([1, 2, 3])))) == set()
