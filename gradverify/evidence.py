@@ -33,7 +33,8 @@ from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.forward_mode import Pushed, push
 from gradverify.subject.graph import RawReturn, Wrote, function_nodes, tapped, watched
-from gradverify.subject.observe import BackwardSeen, ForwardSeen, Saved, kept, observe_backward, observe_forward
+from gradverify.subject.native import called_again
+from gradverify.subject.observe import BackwardSeen, ForwardSeen, Saved, kept, known, observe_backward, observe_forward
 from gradverify.subject.second_order import Backward, Second
 from gradverify.subject.snapshot import same
 from gradverify.subject.subject import Argument, Subject
@@ -170,8 +171,11 @@ class Evidence:
     def for_ones(self) -> tuple[RawReturn, ...]:
         """What backward returns for a cotangent of ones. Raises UserCodeError."""
         graph, raw = self.usable(), list[RawReturn]()
-        saves = self.forward.saved if graph is self.base else saved_tensors(function_nodes(self.function.of(graph)))
-        with tapped(self.forward.classes, raw, kept(self.subject, graph.called, saves)):
+        base = graph is self.base
+        nodes = self.forward.nodes if base else function_nodes(self.function.of(graph))
+        saves, packed = (self.forward.saved, self._saved.tensors) if base else (saved_tensors(nodes), [])
+        with (called_again(nodes, raw, lambda: known(self.subject, graph.called, packed, ()), self.subject.counted_backward),
+              tapped(self.forward.classes, raw, kept(self.subject, graph.called, saves))):
             self.function.gradients(graph, [torch.ones_like(y) for y in self.outputs], retain=True)
         return tuple(raw)
 

@@ -20,7 +20,7 @@ from gradverify.numerics.pattern import NOBODY, Pattern
 from gradverify.numerics.point import Point
 from gradverify.numerics.reduction import gather, held, paired, pull_back, signed
 from gradverify.numerics.rungs import Array, Index, Mask
-from gradverify.numerics.screen import Judged, Known, Plan, Reading, Screen, Screened, Stage, Strays, judged, plan, reading, reduced, sharpness
+from gradverify.numerics.screen import Judged, Known, Plan, Reading, Screen, Screened, Stage, Strays, judged, nobodys, plan, reading, reduced, sharpness
 
 PROBES = 3  # see an error of 100·tol of a block's norm with probability 1 − 5e-5
 
@@ -99,7 +99,7 @@ class _Tensor:
             for o in outputs:
                 first[o].append(self._read(o, k, (up, down, steps), sums[o][k].sigma))
         squares = self.known.floors(reach, alive) ** 2
-        floors = [np.sqrt(self._outputs(o, squares[part])) for o, part in enumerate(self.point.parts)]
+        floors = [nobodys(np.sqrt(self._outputs(o, squares[part])), np.sqrt(squares[part])) for o, part in enumerate(self.point.parts)]
         results = [[self._judged(o, k, first[o][k], sums[o][k], floors[o]) for k in probes] for o in outputs]
         return [self._pair(o, results[o], floors[o], moved, dead[o]) for o in outputs]
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.numerics.columns.survey import Survey
+from gradverify.numerics.columns.survey import WEIGHTS, Survey
 from gradverify.numerics.compare import RESOLVED
 from gradverify.numerics.flat import numbers, rms
 from gradverify.numerics.lines import rung
@@ -93,6 +93,7 @@ class Rows:
         self.value, self.square = np.zeros((len(move), m)), np.zeros(m)
         self._move, self._moves = move, (move != 0).any(0)
         self._scale = point.columns.scale[self.gather.columns]
+        self._size = point.columns.size[self.gather.columns]
         self._finite = bool(np.isfinite(point.f0).all() and np.isfinite(point.x).all())
 
     def add(self, group: int, members: Index, owner: Index, gradient: Tensor, w: Array) -> None:
@@ -117,7 +118,8 @@ class Rows:
             flat = numbers(gradient)
             found = unowned & (flat != 0) & (np.isfinite(flat) | self._finite)
             if found.any():
-                self.strays.add(group, self.gather.columns[self.gather.any_of(found)])
+                local = np.flatnonzero(self.gather.any_of(found))
+                self.strays.add(group, self.gather.columns[local], np.abs(self.gather(gradient)[local]) * self._size[local])
 
     @property
     def norm(self) -> Array:
@@ -195,7 +197,8 @@ def _pair(known: Known, tensor: int, o: int, results: Sequence[Judged], floor: A
     part = known.point.parts[o]
     masked = np.isinf(known.point.f0[part]) & ~moved[part]
     own = [Judged(r.passed[part] & ~masked, r.allowed.take(part), r.bar[part]) for r in results]
+    rows.strays.forget(WEIGHTS[0] * floor[part].min(initial=np.inf))
     bad = ~np.all([r.passed for r in own], 0) | known.asleep(tensor, o) | (pattern.nothing & moved[part])
     found = [sharpness(r, floor[part]) for r in own]
-    return Screened(tensor, o, int((~masked).sum()), np.flatnonzero(bad & ~masked) + part.start, rows.strays.pairs(), rows.strays.count, left_out,
+    return Screened(tensor, o, int((~masked).sum()), np.flatnonzero(bad & ~masked & bool(len(rows.gather.columns))) + part.start, rows.strays.pairs(), rows.strays.count, left_out,
                     max(f[0] for f in found), max(f[1] for f in found))

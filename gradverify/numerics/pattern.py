@@ -75,9 +75,10 @@ class Pattern:
 
 
 def dense(shape: Sequence[int], outputs: int) -> Pattern:
-    """Every output may depend on every input."""
-    zero = np.zeros(outputs, np.intp)
-    return Pattern(tuple(shape), tuple(zero for _ in shape), tuple(zero + n - 1 for n in shape), np.zeros(outputs, bool))
+    """Every output may depend on every input, if there is one."""
+    zero, empty = np.zeros(outputs, np.intp), not math.prod(shape)
+    high = tuple(zero - 1 if empty else zero + n - 1 for n in shape)
+    return Pattern(tuple(shape), tuple(zero for _ in shape), high, np.full(outputs, empty))
 
 
 @dataclass(frozen=True)

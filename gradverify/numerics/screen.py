@@ -24,6 +24,7 @@ SLACK, SLACK_LOW = 1e-6, 1e-2  # ... and this much of it for what agrees within 
 FINER = ((7, 8, 9), (9, 10, 11))  # rungs that open lines see next: kinks and curvature are smaller there ...
 COARSER = ((0, 1, 2, 3), (-2, -1, 0), (-5, -4, -3), (-8, -7, -6))  # ... and noise is here; those above the scale up to 1
 LOW_START, LOW_FINER = (2, 3, 4), (QUICK, FINER[0])  # rounding to float32 drowns the usual ones
+DROWNS = RATIO**-2  # of a bar: noise larger than this makes it wider on finer rungs
 RARE = 0.01  # of the lines: fewer that agree within a wide bar are not worth more calls
 PIECE = 1 << 14  # elements that are solved together: 12 MiB of samples and tables
 STRAY = 8.0  # standard deviations of a noisy forward: more is a dependence
@@ -78,7 +79,7 @@ class Screen:
 # ---- derivatives
 @dataclass(frozen=True)
 class Reading:
-    """Derivatives along t of m elements, value ± bar; `clear`: the rungs agree and show no kink; `noisy`: coarser rungs would narrow the bar."""
+    """Derivatives along t of m elements, value ± bar; `clear`: the rungs agree and show no kink; `noisy`: finer rungs would widen the bar."""
 
     value: Array
     bar: Array
@@ -105,7 +106,8 @@ def reading(s: Samples) -> Reading:
 def _solved(s: Samples) -> Reading:
     d = solve(s, False)
     bar = np.where(d.unchanged, 0.0, d.bar)
-    return Reading(d.value, bar, d.smooth & ~d.unclear & np.isfinite(bar), d.noisy)
+    noisy = np.isfinite(d.bar) & d.smooth & (d.noise_bar > DROWNS * d.bar)
+    return Reading(d.value, bar, d.smooth & ~d.unclear & np.isfinite(bar), noisy)
 
 
 def linear_reading(s: Samples) -> Reading:
@@ -290,17 +292,31 @@ def sharpness(j: Judged, dust: Array, unit: Array | float = 1.0) -> tuple[float,
 
 
 class Strays:
-    """Violations of "unowned is zero": counted, the first KEPT of them kept."""
+    """Violations of "unowned is zero": counted, the first KEPT of them kept, with their `sizes` (inf where none is given)."""
 
     def __init__(self) -> None:
         self._kept: list[Index] = []
+        self._sizes: list[Array] = []
         self._room, self.count = KEPT, 0
 
-    def add(self, group: int, lines: Index) -> None:
+    def add(self, group: int, lines: Index, sizes: Array | None = None) -> None:
         kept = lines[: self._room]
         self._kept.append(np.stack([np.full(len(kept), group), kept], 1))
+        self._sizes.append(np.full(len(kept), np.inf) if sizes is None else sizes[: self._room])
         self._room -= len(kept)
         self.count += len(lines)
 
+    def forget(self, dust: float) -> None:
+        """Those that are no larger were rounding: the forward has a term there that its own rounding hides."""
+        keep = [~(sizes <= dust) for sizes in self._sizes]
+        self.count -= sum(int((~k).sum()) for k in keep)
+        self._kept = [lines[k] for lines, k in zip(self._kept, keep, strict=True)]
+        self._sizes = [sizes[k] for sizes, k in zip(self._sizes, keep, strict=True)]
+
     def pairs(self) -> Index:
         return np.concatenate([np.zeros((0, 2), np.intp), *self._kept])
+
+
+def nobodys(floor: Array, of_outputs: Array) -> Array:
+    """The floor of lines [..., m]; of those that no output owns (0), the least of any output's, in whose rounding a term may hide."""
+    return np.where(floor == 0, WEIGHTS[0] * of_outputs.min(initial=np.inf) if of_outputs.size else 0.0, floor)

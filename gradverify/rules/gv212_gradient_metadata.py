@@ -6,7 +6,8 @@ summed to the input's, is an error; a shape that autograd sums down to the input
 Why it matters. Autograd hides most of it: it casts a float32 gradient for a float64 input silently (its precision is lost), and sums a
 gradient that was never reduced over its broadcast dimensions (memory and time are lost).
 
-How it is measured. The raw return of every custom Function in the graph is looked at during the base backward, before autograd casts it.
+How it is measured. The raw return of every custom Function in the graph is looked at during the base backward, before autograd casts it. A
+Function written in C++ is called once more for that, with the cotangents that it got.
 
 How to repair. One value per argument of forward, None for those that are no floating tensors, each of its input's shape and dtype.
 
@@ -25,23 +26,26 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
+from gradverify.rules.raw import edges_by_place, input_at
 from gradverify.rules.shown import NO_FUNCTION
 from gradverify.subject.graph import Edge, RawReturn
+from gradverify.subject.native import wrong_number
 
 CATCHES = "returns_float32_gradient"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    return None if evidence.forward.classes else NO_FUNCTION
+    return None if evidence.forward.nodes else NO_FUNCTION
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    if not evidence.backward.raw:
-        return
+    refused = wrong_number(evidence.backward.error.message) if evidence.backward.error else None
+    if refused is not None:
+        yield _counted(*refused)
     for raw in _first_of_each(evidence.backward.raw):
         yield from _number(raw)
         for name, edge, gradient in _aligned(raw, evidence):
-            yield from _metadata(raw.cls.__name__, name, edge, gradient)
+            yield from _metadata(raw.name, name, edge, gradient)
 
 
 def _first_of_each(raws: tuple[RawReturn, ...]) -> list[RawReturn]:
@@ -53,18 +57,19 @@ def _number(raw: RawReturn) -> Iterator[Finding]:
     """Trailing Nones are allowed by autograd."""
     expected, got = len(raw.needs), len(raw.returned)
     if got < expected or any(gradient is not None for gradient in raw.returned[expected:]):
-        yield Finding("GV212", f"backward of {raw.cls.__name__} returns {got} gradient{'s' if got != 1 else ''}, but forward has {expected} "
-                      f"argument{'s' if expected != 1 else ''}", hint="return one value per argument of forward, None where there is no gradient")
+        yield _counted(raw.name, expected, got)
+
+
+def _counted(name: str, expected: int, got: int) -> Finding:
+    return Finding("GV212", f"backward of {name} returns {got} gradient{'s' if got != 1 else ''}, but forward has {expected} "
+                   f"argument{'s' if expected != 1 else ''}", hint="return one value per argument of forward, None where there is no gradient")
 
 
 def _aligned(raw: RawReturn, evidence: Evidence) -> Iterator[tuple[str, Edge, object]]:
     """(argument, what autograd expects, what was returned) for the tensor arguments that need a gradient."""
-    positions = evidence.subject.positions
-    own = raw.cls is evidence.subject.target.subject and len(positions) == len(raw.needs)
-    places = (place for place, needed in enumerate(raw.needs) if needed)
-    for place, edge in zip(places, (edge for edge in raw.edges if edge is not None), strict=False):
+    for place, edge in edges_by_place(raw).items():
         if place < len(raw.returned) and raw.returned[place] is not None:
-            yield positions[place][0].of or positions[place][0].name if own else f"argument {place}", edge, raw.returned[place]
+            yield input_at(evidence, raw, place) or f"argument {place}", edge, raw.returned[place]
 
 
 def _metadata(cls: str, name: str, edge: Edge, gradient: object) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ the saved tensor, the buffer or the weight itself is changed. The first step is 
 
 How it is measured. The memory of what backward really returns is compared, element by element of the storage, with what forward saved and
 what hangs on ctx and the class, in the base backward and in one for a cotangent of ones (shortcuts for `loss.backward()` show only then). Memory
-of grad_output may be returned, also twice, as `torch.add` does.
+of grad_output may be returned, also twice, as `torch.add` does. Of a Function written in C++ the saved tensors are known, its ctx is not.
 
 How to repair. Return a result of your own: `.clone()` where nothing is computed.
 
@@ -27,6 +27,7 @@ from collections.abc import Iterator
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
+from gradverify.rules.raw import input_at
 from gradverify.rules.shown import NO_FUNCTION
 from gradverify.subject.alias import Shared
 from gradverify.subject.failure import UserCodeError
@@ -38,11 +39,11 @@ CATCHES = "returns_what_it_saved"
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     if "GV201" in found:
         return "backward is not linear"     # what ignores grad_output returns what it saved
-    return None if evidence.forward.classes else NO_FUNCTION
+    return None if evidence.forward.nodes else NO_FUNCTION
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    told = set[tuple[type, int]]()
+    told = set[tuple[type | str, int]]()
     returns = [(raw, "") for raw in evidence.worked.raw] + [(raw, " for a grad_output of ones") for raw in _for_ones(evidence)]
     for (raw, when), share in ((each, share) for each in returns for share in each[0].shares):
         if (raw.cls, share.place) not in told:
@@ -59,17 +60,8 @@ def _for_ones(evidence: Evidence) -> tuple[RawReturn, ...]:
 
 
 def _finding(evidence: Evidence, raw: RawReturn, share: Shared, when: str) -> Finding:
-    name = _argument(evidence, raw, share.place)
-    twin = None if share.twin is None else _argument(evidence, raw, share.twin)
-    other = f"the gradient for {twin}" if twin else share.name
-    return Finding("GV213", f"the gradient that backward of {raw.cls.__name__} returns for {name} shares memory with {other}{when}",
-                   input=name if _own(evidence, raw) else None, severity="warning" if twin else "error",
-                   hint="return a tensor of its own: .clone() where nothing is computed")
-
-
-def _argument(evidence: Evidence, raw: RawReturn, place: int) -> str:
-    return evidence.subject.arguments[place].name if _own(evidence, raw) and place < len(evidence.subject.arguments) else f"argument {place}"
-
-
-def _own(evidence: Evidence, raw: RawReturn) -> bool:
-    return raw.cls is evidence.subject.target.subject and len(evidence.subject.arguments) == len(raw.needs)
+    own, twin = input_at(evidence, raw, share.place), share.twin
+    name = own or f"argument {share.place}"
+    other = share.name if twin is None else f"the gradient for {input_at(evidence, raw, twin) or f'argument {twin}'}"
+    return Finding("GV213", f"the gradient that backward of {raw.name} returns for {name} shares memory with {other}{when}", input=own,
+                   severity="warning" if twin is not None else "error", hint="return a tensor of its own: .clone() where nothing is computed")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ import torch
 from gradverify.model.result import Frame
 
 CODE = "GV001"      # what cannot be imported or made
+REFUSES_DOUBLE = re.compile(r"expected scalar type (Complex)?Float but found (Complex)?Double|not implemented for '(Complex)?Double'")     # torch's
+SINGLE_ONLY = "if it computes in single precision only, say `dtype: float32` (or complex64) in the check"
 _PACKAGE = Path(__file__).resolve().parent.parent
 _USER_ROOMS = ("functions", "gallery")      # what a spec may name is checked like anybody's code
 _FOREIGN = (f"{_PACKAGE}{os.sep}", f"{Path(torch.__file__).resolve().parent}{os.sep}", f"{Path(importlib.__file__).parent}{os.sep}",
@@ -30,13 +33,14 @@ class UserCodeError(Exception):
 
 @contextmanager
 def blamed(code: str, what: str) -> Iterator[None]:
-    """Turns whatever the user's code raises inside into a UserCodeError: "{what} raised ValueError: …"."""
+    """Turns whatever the user's code raises inside into a UserCodeError: "{what} raised ValueError: …"; float64 refused: with what to write."""
     try:
         yield
     except (UserCodeError, KeyboardInterrupt):
         raise
     except BaseException as error:      # `sys.exit()` in the user's code must not end the run
-        raise UserCodeError(code, f"{what} raised {describe(error)}", user_frames(error)) from error
+        text = describe(error)
+        raise UserCodeError(code, f"{what} raised {text}", user_frames(error), SINGLE_ONLY if REFUSES_DOUBLE.search(text) else None) from error
 
 
 def describe(error: BaseException) -> str:

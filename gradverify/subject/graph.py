@@ -21,23 +21,28 @@ Kept = Callable[[Any], Sequence[Named]]
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """What the engine expects for one tensor argument of a Function; None where it needs no gradient."""
+    """What the engine expects for one tensor argument of a Function; None where it needs no gradient. `leaf`: id of the leaf that it is, if any."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
+    leaf: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RawReturn:
     """One call of a `backward`: what it returned, `needs` (ctx.needs_input_grad), an edge per *tensor* argument of forward, and which gradients lie
-    in memory that others use."""
+    in memory that others use. `cls`: the class, or the name of a Function that is written in C++."""
 
-    cls: type
+    cls: type | str
     returned: tuple[Any, ...]
     needs: tuple[bool, ...]
     edges: tuple[Edge | None, ...]
     shares: tuple[Shared, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.cls if isinstance(self.cls, str) else self.cls.__name__
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +118,7 @@ def _recording(cls: type, original: Callable[..., Any], sink: list[RawReturn], k
         as_tuple = returned if isinstance(returned, tuple) else tuple(returned) if isinstance(returned, list) else (returned,)
         if getattr(ctx, "_forward_cls", cls) is cls:        # a subclass that inherits or calls this backward leaves its own
             shares = shared(as_tuple, cotangents, [*kept(ctx), *attributes(ctx)])
-            sink.append(RawReturn(cls, as_tuple, tuple(ctx.needs_input_grad), tuple(_edge(*edge) for edge in ctx.next_functions), shares))
+            sink.append(RawReturn(cls, as_tuple, tuple(ctx.needs_input_grad), tuple(edge_of(*edge) for edge in ctx.next_functions), shares))
         return returned
 
     return recorded
@@ -136,8 +141,10 @@ def _watching(cls: type, original: Callable[..., Any], sink: list[Wrote]) -> Cal
     return recorded
 
 
-def _edge(node: Any, number: int) -> Edge | None:
+def edge_of(node: Any, number: int) -> Edge | None:
+    """What a node expects at one of its inputs."""
     if node is None:
         return None
     metadata = node._input_metadata[number]
-    return Edge(tuple(metadata.shape), metadata.dtype, metadata.device)
+    leaf = getattr(node, "variable", None)
+    return Edge(tuple(metadata.shape), metadata.dtype, metadata.device, None if leaf is None else id(leaf))

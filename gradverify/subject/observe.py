@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradverify.subject.alias import Named
 from gradverify.subject.custody import Custody, Saves, Written, arguments, held, saved_tensors, written
 from gradverify.subject.differentiable import Differentiable, Gradients, copied
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.graph import Kept, RawReturn, function_classes, function_nodes, tapped
 from gradverify.subject.machine import random_states
+from gradverify.subject.native import called_again
 from gradverify.subject.snapshot import Change, Snapshot
 from gradverify.subject.subject import Argument, Called, Subject
 
@@ -57,13 +59,18 @@ class BackwardSeen:
 
 
 class Saved:
-    """Counts the tensors that forward packs for backward, and those that backward unpacks."""
+    """Counts the tensors that forward packs for backward, and those that backward unpacks. `tensors`: the packed ones, whosoever packed them."""
 
     def __init__(self) -> None:
-        self.packed, self.unpacked = 0, 0
+        self.tensors: list[Tensor] = []
+        self.unpacked = 0
+
+    @property
+    def packed(self) -> int:
+        return len(self.tensors)
 
     def pack(self, tensor: Tensor) -> Tensor:
-        self.packed += 1
+        self.tensors.append(tensor)
         return tensor
 
     def unpack(self, tensor: Tensor) -> Tensor:
@@ -108,7 +115,7 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
 
 def _counted(subject: Subject, leaves: list[Tensor], saved: Saved) -> Called:
     """A forward whose saved tensors are counted. Only the last one counts: its graph is the one that is kept."""
-    saved.packed = saved.unpacked = 0
+    saved.tensors, saved.unpacked = [], 0
     with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
         return subject.probed(leaves)
 
@@ -118,21 +125,29 @@ def observe_backward(subject: Subject, seen: ForwardSeen, function: Differentiab
     raw, before, error = list[RawReturn](), Snapshot(cotangents), None
     custody = Custody(held(subject, seen.called, seen.saved))
     gradients: Gradients = (None,) * len(seen.leaves)
-    direct = False
-    with tapped(seen.classes, raw, kept(subject, seen.called, seen.saved)):
+    first, direct = gradients, False
+    with (called_again(seen.nodes, raw, lambda: known(subject, seen.called, saved.tensors, gradients), subject.counted_backward),
+          tapped(seen.classes, raw, kept(subject, seen.called, seen.saved))):
         try:
             gradients, direct = _first_gradients(subject, seen, function, cotangents)
+            first = copied(gradients)       # before a node is called again, which may write into what it returned
         except UserCodeError as raised:
             error = raised
     damaged = tuple((seen.checked[i], before.difference(i)) for i in before.changed())
     asked = tuple(before.value(i) for i in range(len(cotangents)))      # backward may have written into its own
-    return BackwardSeen(asked, copied(gradients), tuple(raw), direct, error, damaged, _put_back(subject, function, custody), saved.unpacked)
+    return BackwardSeen(asked, first, tuple(raw), direct, error, damaged, _put_back(subject, function, custody), saved.unpacked)
 
 
 def kept(subject: Subject, called: Called, saves: Saves) -> Kept:
     """The tensors that a ctx must not return the memory of: what it saved, and the arguments of the call."""
     own = arguments(subject, called)
     return lambda ctx: [*own, *((f"saved tensor {place}", tensor) for place, tensor in enumerate(saves.get(ctx, ())))]
+
+
+def known(subject: Subject, called: Called, saved: Sequence[Tensor], gradients: Gradients) -> list[Named]:
+    """The tensors that a Function written in C++, whose ctx cannot be read, must not return the memory of. `gradients`: those of an earlier call."""
+    earlier = [("the gradient of an earlier call", gradient) for gradient in gradients if gradient is not None]
+    return [*arguments(subject, called), *(("a saved tensor", tensor) for tensor in saved), *earlier]
 
 
 def _put_back(subject: Subject, function: Differentiable, custody: Custody) -> tuple[Written, ...]:

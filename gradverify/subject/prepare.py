@@ -206,9 +206,7 @@ def _by_name(given: Sequence[Argument], positional: Sequence[inspect.Parameter],
     by_name = {argument.name: argument for argument in given}
     extra = [argument for argument in given if argument.name not in names]
     if extra and not variadic:
-        near = get_close_matches(extra[0].name, [*names, *parameters], n=1)
-        raise UserCodeError(CODE, f"inputs.{extra[0].name}: there is no parameter {extra[0].name!r}; {_signature(found, positional)}",
-                            hint=f"did you mean {near[0]!r}?" if near else None)
+        raise _unknown(extra[0], positional, found, parameters)
     ordered: list[Argument] = []
     last = max((names.index(name) for name in by_name if name in names), default=-1)
     for place, parameter in enumerate(positional):
@@ -219,6 +217,17 @@ def _by_name(given: Sequence[Argument], positional: Sequence[inspect.Parameter],
         elif place < last or extra:
             ordered.append(Argument(parameter.name, parameter.default))
     return ordered + extra
+
+
+def _unknown(given: Argument, positional: Sequence[inspect.Parameter], found: Target, parameters: Sequence[str]) -> UserCodeError:
+    """What to say of an argument that there is no place for."""
+    by_keyword = [parameter.name for parameter in found.parameters or () if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+    if given.name in by_keyword:
+        hint = "wrap it in a Python function that takes it by position" if given.is_tensor else "write it under `kwargs`"
+        return UserCodeError(CODE, f"inputs.{given.name}: {found.name} takes {given.name!r} by keyword only", hint=hint)
+    near = get_close_matches(given.name, [*(parameter.name for parameter in positional), *parameters], n=1)
+    return UserCodeError(CODE, f"inputs.{given.name}: there is no parameter {given.name!r}; {_signature(found, positional)}",
+                         hint=f"did you mean {near[0]!r}?" if near else None)
 
 
 def _signature(found: Target, positional: Sequence[inspect.Parameter]) -> str:

@@ -24,7 +24,19 @@ def find_operator(name: str, key: str) -> Any:
     if chosen is None:
         raise UserCodeError(CODE, f"{key}: {name}: the operator {library}::{operator} has no overload {overload[0]!r}",
                             hint=f"its overloads are {', '.join(found.overloads())}")
+    if _writes(chosen):
+        raise UserCodeError(CODE, f"{key}: {name} writes its result into an argument, and torch has no gradient for that",
+                            hint=f"name an overload that returns it: {', '.join(returning(found)) or 'there is none'}")
     return chosen
+
+
+def returning(operator: Any) -> list[str]:
+    """The overloads of an operator that return their result, and do not write it into an argument such as `out`."""
+    return [name for name in operator.overloads() if not _writes(getattr(operator, name))]
+
+
+def _writes(overload: Any) -> bool:
+    return any(argument.is_out for argument in overload._schema.arguments)
 
 
 def _attribute(owner: Any, name: str) -> Any:
@@ -39,6 +51,8 @@ def _hint(library: str, operator: str) -> str:
     registered = {name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names()}
     names = [name.partition("::")[2] for name in registered if name.startswith(f"{library}::")]
     if not names:
-        return f"nothing is registered in {library!r}: name the module that registers it under `import:`"
+        libraries = get_close_matches(library, {name.partition("::")[0] for name in registered}, n=3)
+        nearest = f"did you mean {' or '.join(repr(other) for other in libraries)}? Else " if libraries else ""
+        return f"nothing is registered in {library!r}: {nearest}name the module that registers it under `import:`"
     near = get_close_matches(operator, names, n=3)
     return f"did you mean {' or '.join(repr(other) for other in near)}?" if near else "name the module that registers it under `import:`"

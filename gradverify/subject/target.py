@@ -13,6 +13,7 @@ import torch
 from gradverify.functions.catalogue import BUILTINS
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.find import CODE, find
+from gradverify.subject.registered import returning
 
 Kind = Literal["autograd.Function", "callable", "module", "operator"]
 
@@ -106,9 +107,9 @@ def named(name: str, key: str) -> Any:
 
 
 def operator_parameters(operator: Any) -> tuple[inspect.Parameter, ...] | None:
-    """The parameters that the schema of a registered operator names; None where it has several overloads, which differ."""
+    """The parameters that the schema of a registered operator names; None where several overloads return a result, which differ."""
     if isinstance(operator, torch._ops.OpOverloadPacket):
-        overloads = operator.overloads()     # type: ignore[no-untyped-call]
+        overloads = returning(operator)
         if len(overloads) != 1:
             return None
         operator = getattr(operator, overloads[0])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 
 import jsonschema
 import pytest
 
+from gradverify.cli.boundary import run
+from gradverify.cli.output import Output
 from gradverify.spec.document import Document, parse
 from gradverify.spec.schema import json_schema
 from spec.marked import HEAD, check, loaded, unmarked
@@ -57,6 +60,17 @@ def test_the_schema_refuses_it_and_the_loader_says_where(text: str, said: str, t
     problems = loaded(text, tmp_path).problems
     assert [(problem.line, problem.column) for problem in problems] == places
     assert said in problems[0].message
+
+
+@pytest.mark.parametrize(("text", "said"), FAULTS)
+def test_validate_prints_file_line_and_column(text: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text, ((line, column), *_) = unmarked(text)
+    Path("s.yaml").write_text(text, encoding="utf-8")
+    out = Output(["validate", "s.yaml"], StringIO(), StringIO())
+    assert run(out) == 2
+    printed = out.stdout.getvalue() + out.stderr.getvalue()
+    assert f"s.yaml:{line}:{column}: " in printed and said in printed
 
 
 SENSELESS = [

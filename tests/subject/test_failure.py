@@ -85,3 +85,15 @@ def test_a_message_is_one_line_and_survives_an_exception_that_cannot_speak():
     assert describe(ValueError("a\n  b")) == "ValueError: a b"
     assert describe(ValueError()) == "ValueError"
     assert describe(MuteError()) == "MuteError"
+
+
+@pytest.mark.parametrize(("text", "hinted"), [
+    ("expected scalar type Float but found Double", True), ('"rope_cuda" not implemented for \'Double\'', True),
+    ("expected scalar type ComplexFloat but found ComplexDouble", True), ('"rope" not implemented for \'Half\'', False),
+    ("expected scalar type Double but found Float", False)])
+def test_a_function_that_refuses_float64_comes_with_what_to_write(text, hinted):
+    def refuses():
+        with blamed("GV002", "forward"):
+            raise RuntimeError(text)
+
+    assert (raised(refuses).hint is not None and "dtype: float32" in raised(refuses).hint) == hinted

@@ -5,6 +5,7 @@ import torch
 from live import case, codes, plain, tensor
 from torch import Tensor
 
+from gradverify.model.case import InputRecipe, TensorRecipe
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.find import find
 from gradverify.subject.prepare import prepare
@@ -46,8 +47,73 @@ def test_a_wrong_one_is_caught():
 
 @pytest.mark.parametrize(("name", "said", "hint"), [
     ("torch.ops.gradverify_tests.cubes", "no operator 'cubes'", "did you mean 'cube'"),
-    ("torch.ops.gradverify_none.cube", "no operator 'cube'", "`import:`"), ("torch.ops.aten.mul.Tensors", "no overload 'Tensors'", "Tensor, Scalar")])
+    ("torch.ops.gradverify_none.cube", "no operator 'cube'", "`import:`"),
+    ("torch.ops.gradverify_test.cube", "no operator 'cube'", "gradverify_tests"),
+    ("torch.ops.aten.mul.Tensors", "no overload 'Tensors'", "Tensor, Scalar")])
 def test_a_misspelt_one_is_told_with_its_neighbours(name, said, hint):
     with pytest.raises(UserCodeError, match=said) as caught:
         find(name, "function")
     assert caught.value.code == "GV001" and hint in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["torch.ops.aten.mul.out", "torch.ops.aten.sort.values"])
+def test_an_overload_that_writes_into_an_argument_has_no_gradient(name):
+    with pytest.raises(UserCodeError, match="writes its result into an argument") as caught:
+        find(name, "function")
+    assert caught.value.code == "GV001" and ("Tensor, Scalar" if "mul" in name else "default") in caught.value.hint
+
+
+def test_one_that_writes_into_its_own_tensor_and_returns_it_is_checked():
+    result = verify(prepare(case("torch.ops.aten.mul_.Tensor", [tensor(3, name="self"), tensor(3, name="other")])))
+    assert (result.verdict, codes(result)) == ("pass", set())
+
+
+@pytest.fixture(scope="module")
+def library():
+    defined = torch.library.Library("gradverify_forms", "DEF")
+    defined.define("power(Tensor x, int n=2, float scale=1.5, bool flip=False, str mode='up', *, int by=1) -> Tensor")
+    defined.impl("power", lambda x, n=2, scale=1.5, flip=False, mode="up", by=1: scale * by * x**n * (-1 if flip else 1) * (1 if mode == "up" else 3),
+                 "CompositeImplicitAutograd")
+    defined.define("gate(Tensor x, Tensor? weight=None, Tensor? bias=None) -> Tensor")
+    defined.impl("gate", lambda x, weight=None, bias=None: x.sin() * (1 if weight is None else weight) + (0 if bias is None else bias),
+                 "CompositeImplicitAutograd")
+    defined.define("join(Tensor[] xs, int dim=0) -> (Tensor, Tensor)")
+    defined.impl("join", lambda xs, dim=0: (torch.cat(xs, dim).sin(), xs[0].cos()), "CompositeImplicitAutograd")
+    defined.define("scale(Tensor x, float by) -> Tensor")
+    defined.define("scale.out(Tensor x, float by, *, Tensor(a!) out) -> Tensor(a!)")
+    yield torch.ops.gradverify_forms
+    defined._destroy()
+
+
+X = tensor(3, name="x")
+
+
+@pytest.mark.parametrize(("name", "inputs", "kwargs", "elements"), [
+    ("power", [X], {}, 9), ("power", [X, plain("down", "mode")], {}, 9), ("power.default", [X, plain(3, "n"), plain(True, "flip")], {"by": 2}, 9),
+    ("gate", [X], {}, 9), ("gate", [X, tensor(3, name="bias")], {}, 18), ("gate", [X, plain(None, "weight"), tensor(3, name="bias")], {}, 18),
+    ("join", [InputRecipe("xs", tensors=(TensorRecipe((2,)), TensorRecipe((3,))))], {}, 35)])
+def test_every_form_of_argument_is_passed_as_the_schema_says(library, name, inputs, kwargs, elements):
+    result = verify(prepare(case(f"torch.ops.gradverify_forms.{name}", inputs, kwargs=kwargs)))
+    assert (result.verdict, codes(result)) == ("pass", set())
+    assert sum(pair.elements for pair in result.comparisons if pair.rule == "GV101") == elements
+
+
+def test_names_are_those_of_the_one_overload_that_returns_a_result(library):
+    assert sorted(library.scale.overloads()) == ["default", "out"]
+    assert [argument.name for argument in prepare(case("torch.ops.gradverify_forms.scale", [tensor(3), plain(2.0)])).arguments] == ["x", "by"]
+    with pytest.raises(UserCodeError, match="there is no parameter 'y'"):
+        prepare(case("torch.ops.gradverify_forms.scale", [tensor(3, name="y"), plain(2.0, "by")]))
+
+
+def test_an_argument_by_keyword_only_is_told_where_it_belongs(library):
+    with pytest.raises(UserCodeError, match="takes 'by' by keyword only") as caught:
+        prepare(case("torch.ops.gradverify_forms.power", [X, plain(2, "by")]))
+    assert caught.value.hint == "write it under `kwargs`"
+    with pytest.raises(UserCodeError, match="by keyword only") as caught:
+        prepare(case("torch.ops.gradverify_forms.power", [X, tensor(name="by")]))
+    assert "wrap it" in caught.value.hint
+
+
+def test_one_without_autograd_says_so():
+    found = verify(prepare(case("torch.ops.prims.sin", [tensor(3)])))
+    assert codes(found) == {"GV003"} and "no autograd formula was registered" in found.findings[0].message

@@ -14,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 
+from gradverify.numerics.columns.leaks import NEARER, lasting
 from gradverify.numerics.columns.survey import Survey
 from gradverify.numerics.pattern import NOBODY, Pattern, column_groups
 from gradverify.numerics.point import Point
@@ -30,6 +31,7 @@ from gradverify.numerics.screen import (
     Strays,
     judged,
     linear_reading,
+    nobodys,
     passes,
     plan,
     reachable,
@@ -188,7 +190,7 @@ class _Tensor:
                     stray |= self._leaves(group.unowned, change)
                 if first and (r, side) == (0, 0):
                     self._learn(group, change, step(1.0, k))
-        self._add_strays(group.number, np.flatnonzero(stray))
+        self._add_strays(group.number, self._lasting(group, np.flatnonzero(stray), rungs[0]))
 
     def _reduced(self, group: _Group, change: Array) -> Array:
         """Σ w·change of what each member owns [m, outputs, K]."""
@@ -231,6 +233,20 @@ class _Tensor:
         moved = unowned & ~(np.abs(change) <= self.still) & ~self.missing
         return np.asarray(moved & ~np.isnan(change).all())
 
+    def _lasting(self, group: _Group, found: Index, first: int) -> Index:
+        """Those of the outputs that moved on the `first` rung which do so near x: at most four calls."""
+        if not found.size:
+            return found
+        near, still = self._off(group, first + NEARER)[found], self.still[found]
+        if not (near <= still).any():
+            return found
+        return found[lasting(self._off(group, first)[found], near, still, self.noise[found])]
+
+    def _off(self, group: _Group, rung: int) -> Array:
+        """How far the outputs [M] move, on either side; NaN where no member moves."""
+        taken = [self._moved(group, sign * step(1.0, rung)) for sign in (1.0, -1.0)]
+        return np.asarray(np.max([np.abs(at[0]) if at else np.full(len(self.point.f0), np.nan) for at in taken], 0))
+
     def _add_strays(self, group: int, found: Index) -> None:
         for part, strays in zip(self.point.parts, self.strays, strict=True):
             inside = found[(found >= part.start) & (found < part.stop)]
@@ -243,4 +259,5 @@ class _Tensor:
         total = np.zeros((len(self.w), len(self.point.parts), len(self.columns)))
         for group in self._groups(columns):
             self._sums(group, squares, total)
-        return np.asarray(np.sqrt(total.max(0)) * np.abs(self.move) / self.point.columns.size[self.columns])
+        floors = np.array([nobodys(np.sqrt(own), np.sqrt(squares[part])) for own, part in zip(total.max(0), self.point.parts, strict=True)])
+        return np.asarray(floors * np.abs(self.move) / self.point.columns.size[self.columns])

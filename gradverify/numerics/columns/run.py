@@ -11,7 +11,7 @@ from gradverify.numerics.climb import Outputs
 from gradverify.numerics.columns.survey import Survey
 from gradverify.numerics.compare import RESOLVED, RTOL, RTOL_LOW, Bounds, Rows, floors, rounding_reach
 from gradverify.numerics.point import Point
-from gradverify.numerics.rungs import U64, Array, Index, Mask, Z
+from gradverify.numerics.rungs import U64, VISIBLE, Array, Index, Mask, Z
 from gradverify.numerics.samples import LOW_UNIT
 
 ALIAS_SLACK = 1e-3  # of the sum: the secant's own curvature
@@ -38,6 +38,13 @@ class Reach:
         resolved = np.isfinite(value) & (np.abs(value) > RESOLVED * bar)
         sizes = np.abs(value) * self._point.columns.scale[column]
         self._raise(self._numeric, out[resolved], sizes[resolved])
+
+    def add_secant(self, columns: Index, moved_by: Array, change: Array, noise: Array) -> None:
+        """What outputs are surely changed by [M] when all these columns move: at least a typical entry of their rows."""
+        steps = np.abs(moved_by) / self._point.columns.scale[columns]
+        sizes = np.abs(change) / (steps.max(initial=0.0) * np.sqrt(max(len(columns), 1)) + 1e-300)
+        sure = np.flatnonzero(np.isfinite(change) & (np.abs(change) > VISIBLE * noise))
+        self._raise(self._analytic, sure, sizes[sure])
 
     def _raise(self, reach: Array, output: Index, sizes: Array) -> None:
         if (sizes > reach[output]).any():
