@@ -20,7 +20,8 @@ from gradverify.numerics.pattern import NOBODY, Pattern
 from gradverify.numerics.point import Point
 from gradverify.numerics.reduction import gather, held, paired, pull_back, signed
 from gradverify.numerics.rungs import Array, Index, Mask
-from gradverify.numerics.screen import Judged, Known, Plan, Reading, Screen, Screened, Stage, Strays, judged, nobodys, plan, reading, reduced, sharpness
+from gradverify.numerics.screen import Judged, Known, Plan, Reading, Screen, Screened, Stage, judged, plan, reading, reduced, sharpness
+from gradverify.numerics.strays import Strays, nobodys
 
 PROBES = 3  # see an error of 100·tol of a block's norm with probability 1 − 5e-5
 

@@ -22,7 +22,8 @@ from gradverify.numerics.point import DirectionLine, Point
 from gradverify.numerics.reduction import gather, gaussian, held, moves, paired, pull_back, signed
 from gradverify.numerics.rungs import Array, Index, Mask, step
 from gradverify.numerics.samples import Samples
-from gradverify.numerics.screen import Judged, Known, Reading, Screen, Screened, Stage, Strays, judged, plan, reachable, reading, sharpness
+from gradverify.numerics.screen import Judged, Known, Reading, Screen, Screened, Stage, judged, plan, reachable, reading, sharpness
+from gradverify.numerics.strays import Strays
 
 PROBES = 2  # directions: what hides from one by chance does not hide from both
 SQRT3 = 3.0**0.5  # a rounding error is uniform: its standard deviation is its largest value over this
@@ -200,5 +201,6 @@ def _pair(known: Known, tensor: int, o: int, results: Sequence[Judged], floor: A
     rows.strays.forget(WEIGHTS[0] * floor[part].min(initial=np.inf))
     bad = ~np.all([r.passed for r in own], 0) | known.asleep(tensor, o) | (pattern.nothing & moved[part])
     found = [sharpness(r, floor[part]) for r in own]
-    return Screened(tensor, o, int((~masked).sum()), np.flatnonzero(bad & ~masked & bool(len(rows.gather.columns))) + part.start, rows.strays.pairs(), rows.strays.count, left_out,
+    bad &= ~masked & bool(len(rows.gather.columns))
+    return Screened(tensor, o, int((~masked).sum()), np.flatnonzero(bad) + part.start, rows.strays.pairs(), rows.strays.count, left_out,
                     max(f[0] for f in found), max(f[1] for f in found))

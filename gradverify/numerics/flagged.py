@@ -21,6 +21,7 @@ from gradverify.numerics.columns.opinions import second_opinions
 from gradverify.numerics.columns.run import AliasSums, Run
 from gradverify.numerics.columns.tally import MAP_ROWS, Judged, Outcome, Pair, Tally
 from gradverify.numerics.compare import Limit, Verdict
+from gradverify.numerics.kinks import Smoothness
 from gradverify.numerics.localise import Suspects, localise, localise_column
 from gradverify.numerics.pattern import NOBODY, Pattern, column_groups, row_groups
 from gradverify.numerics.reduction import signed
@@ -38,7 +39,7 @@ STANDS = 2.0  # of the tolerance: some gradient is far above it, so that the com
 @dataclass
 class _Lines:
     """What became of the flagged lines of one pair; `named`: those found wrong, each once, `believed`: those said wrong unasked;
-    `doubted`, `right`: the blocks of those that stay open, and that were cleared.
+    `doubted`: the blocks of those that stay open; `bent`: blocks of one entry that is right at a kink.
     """
 
     named: set[int] = field(default_factory=set)
@@ -46,7 +47,7 @@ class _Lines:
     cleared: int = 0
     open: int = 0
     doubted: set[int] = field(default_factory=set)
-    right: set[int] = field(default_factory=set)
+    bent: set[int] = field(default_factory=set)
 
     @property
     def wrong(self) -> int:
@@ -105,9 +106,8 @@ class Flagged:
                 believed = lines.wrong >= STOOD and not lines.cleared
                 lines.believed, lines.open = lines.believed + left * believed, lines.open + left * (not believed)
                 break
-            if mode is Mode.BLOCKS and line in lines.right and self._alone(pair, line):
-                continue
-            self._count(self._line(mode, pair, line), mode, pair, tally, lines, line)
+            if mode is not Mode.BLOCKS or line not in lines.bent:
+                self._count(self._line(mode, pair, line), mode, pair, tally, lines, line)
         for n, (group, line) in enumerate(pair.strays.tolist()):
             if n == LINES or lines.wrong >= STOOD:
                 lines.open += 0 if lines.wrong else pair.stray_count - n
@@ -128,7 +128,7 @@ class Flagged:
             self._leave_open(mode, pair, lines, line)
         if not (wrong.size or undecided):
             lines.cleared += 1
-            lines.right |= set() if line is None else {self._block(mode, pair, line)}
+            lines.bent |= {self._block(mode, pair, line)} if line is not None and _bent(found) and self._single(mode, pair, line) else set()
         coordinate = self.run.point.columns.coordinate[found.column] - self.run.point.starts[pair.input]
         tally.add(found.compared(self.run.point.parts[pair.output].start, coordinate))
 
@@ -148,10 +148,10 @@ class Flagged:
             return int(pattern.block_of_outputs()[line - point.parts[pair.output].start])
         return int(pattern.block_of_inputs()[point.columns.coordinate[line] - point.starts[pair.input]])
 
-    def _alone(self, pair: Screened, block: int) -> bool:
-        """Is the block a single entry?"""
+    def _single(self, mode: Mode, pair: Screened, line: int) -> bool:
+        """Is the line's block a single entry?"""
         pattern = self.arrangement.patterns[pair.input][pair.output]
-        return pattern.size == pattern.blocks and int(np.sum(pattern.block_of_outputs() == block)) == 1
+        return pattern.size == pattern.blocks and int(np.sum(pattern.block_of_outputs() == self._block(mode, pair, line))) == 1
 
     def _known_well_enough(self, mode: Mode, output: int, found: Judged) -> Judged:
         """Undecided entries that are known to what a screen asks of their line are right: a zero's bar may be wider than its floor."""
@@ -190,7 +190,9 @@ class Flagged:
     def _line(self, mode: Mode, pair: Screened, line: int) -> Judged | None:
         pattern = self.arrangement.patterns[pair.input][pair.output]
         found = self._resolved(self._suspects(mode, pair, pattern, line))
-        if found is not None and ((found.verdict == Verdict.MISMATCH).any() or self._alone(pair, self._block(mode, pair, line))):
+        if found is not None and (found.verdict == Verdict.MISMATCH).any():
+            return found
+        if found is not None and (mode is Mode.COLUMNS or _bent(found)) and self._single(mode, pair, line):
             return found
         return self._column(pair, line) if mode is Mode.COLUMNS else self._small(mode, pair, pattern, line)
 
@@ -232,7 +234,10 @@ class Flagged:
         return resolve(self.run, worst.column[:SMALL], worst.out[:SMALL])
 
     def _small(self, mode: Mode, pair: Screened, pattern: Pattern, line: int) -> Judged | None:
-        """All entries of a row or a block, where they are few; more than a FEW only of a structure that is no guess: that is looked at first."""
+        """All entries of a row or a block, where they are few.
+
+        Of a structure that is a guess: only a FEW, and only if a kink among them explains the flag. Else the structure is looked at first.
+        """
         part, first = self.run.point.parts[pair.output], int(self.run.point.columns.of(pair.input)[0])
         if pattern.size != len(self.run.point.columns.of(pair.input)):
             return None
@@ -243,11 +248,13 @@ class Flagged:
         guessed = self._plan(pair) is not None and not self.arrangement.level[pair.input]
         if not 0 < len(columns) * len(outputs) <= (FEW if guessed else SMALL):
             return None
-        if mode is not Mode.ROWS:
-            return resolve(self.run, np.repeat(columns, len(outputs)), np.tile(outputs, len(columns)))
-        if (pair.input, pair.output, line) not in self._rows:
-            self._resolve_rows(pair, columns, pair.flagged[of_outputs[pair.flagged - part.start] == block])
-        return self._rows[pair.input, pair.output, line]
+        if mode is Mode.ROWS:
+            if (pair.input, pair.output, line) not in self._rows:
+                self._resolve_rows(pair, columns, pair.flagged[of_outputs[pair.flagged - part.start] == block])
+            found = self._rows[pair.input, pair.output, line]
+        else:
+            found = resolve(self.run, np.repeat(columns, len(outputs)), np.tile(outputs, len(columns)))
+        return None if guessed and not _bent(found) else found
 
     def _resolve_rows(self, pair: Screened, columns: Index, rows: Index) -> None:
         """The flagged rows of one block together: a column's calls tell of all of them."""
@@ -280,6 +287,11 @@ class Flagged:
             return localise_column(point, survey, pattern, pair.input, pair.output, line, generator)
         block = int(pattern.block_of_outputs()[line - point.parts[pair.output].start])
         return localise(point, survey, pattern, pair.input, pair.output, block, generator)
+
+
+def _bent(found: Judged) -> bool:
+    """Is f rough at some of the entries? That explains why a screen flagged them."""
+    return bool((found.derivative.outcome != Smoothness.SMOOTH).any())
 
 
 def _zero(found: Judged) -> bool:

@@ -29,7 +29,6 @@ RARE = 0.01  # of the lines: fewer that agree within a wide bar are not worth mo
 PIECE = 1 << 14  # elements that are solved together: 12 MiB of samples and tables
 STRAY = 8.0  # standard deviations of a noisy forward: more is a dependence
 NOISY = 4  # times its roundings: such a forward moves everywhere with its noise
-KEPT = 4096  # strays that are kept; they are all counted
 
 Stage = tuple[int, ...]
 
@@ -39,7 +38,7 @@ class Screened:
     """One (input tensor, output tensor) pair: how many `lines` were screened and which are `flagged` (ascending).
 
     Lines are numbers of columns (as `Point.columns`), of outputs (as `Point.f0`), or of blocks (as `Pattern.block_of_outputs`). `strays`
-    [s, 2] are violations of "unowned is zero", KEPT at most, `stray_count` of them in all: (column group, output) that moved; (row group,
+    [s, 2] are violations of "unowned is zero", of which few are kept, `stray_count` of them in all: (column group, output) that moved; (row group,
     column) that was pulled back; of blocks, both for outputs that depend on nothing: (−1, output) and (0, column).
     `left_out`: columns that no probe moved (not finite, at the end of their domain). `resolution`: the largest tol + U of the lines that
     passed, as a derivative along the probe; `relative`: the same over the line's norm, for lines that stand out of dust.
@@ -289,34 +288,3 @@ def sharpness(j: Judged, dust: Array, unit: Array | float = 1.0) -> tuple[float,
     seen, stands = j.allowed.tolerance + j.bar, j.passed & (j.allowed.norm * SCREEN > dust)
     visible, relative = (seen / unit)[j.passed], seen[stands] / j.allowed.norm[stands]
     return float(visible.max(initial=0.0)), float(relative.max(initial=0.0))
-
-
-class Strays:
-    """Violations of "unowned is zero": counted, the first KEPT of them kept, with their `sizes` (inf where none is given)."""
-
-    def __init__(self) -> None:
-        self._kept: list[Index] = []
-        self._sizes: list[Array] = []
-        self._room, self.count = KEPT, 0
-
-    def add(self, group: int, lines: Index, sizes: Array | None = None) -> None:
-        kept = lines[: self._room]
-        self._kept.append(np.stack([np.full(len(kept), group), kept], 1))
-        self._sizes.append(np.full(len(kept), np.inf) if sizes is None else sizes[: self._room])
-        self._room -= len(kept)
-        self.count += len(lines)
-
-    def forget(self, dust: float) -> None:
-        """Those that are no larger were rounding: the forward has a term there that its own rounding hides."""
-        keep = [~(sizes <= dust) for sizes in self._sizes]
-        self.count -= sum(int((~k).sum()) for k in keep)
-        self._kept = [lines[k] for lines, k in zip(self._kept, keep, strict=True)]
-        self._sizes = [sizes[k] for sizes, k in zip(self._sizes, keep, strict=True)]
-
-    def pairs(self) -> Index:
-        return np.concatenate([np.zeros((0, 2), np.intp), *self._kept])
-
-
-def nobodys(floor: Array, of_outputs: Array) -> Array:
-    """The floor of lines [..., m]; of those that no output owns (0), the least of any output's, in whose rounding a term may hide."""
-    return np.where(floor == 0, WEIGHTS[0] * of_outputs.min(initial=np.inf) if of_outputs.size else 0.0, floor)

@@ -1,4 +1,4 @@
-"""Whose is it, and is it there at all? A number that belongs to no member of a group, followed by halving to the output, or the column, that it comes from."""
+"""Whose is it, and is it there at all? A number that belongs to no member of a group, followed to the output or column that it comes from."""
 
 from __future__ import annotations
 

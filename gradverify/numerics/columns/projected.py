@@ -28,10 +28,8 @@ from gradverify.numerics.screen import (
     Screen,
     Screened,
     Stage,
-    Strays,
     judged,
     linear_reading,
-    nobodys,
     passes,
     plan,
     reachable,
@@ -39,6 +37,7 @@ from gradverify.numerics.screen import (
     reduced,
     sharpness,
 )
+from gradverify.numerics.strays import Strays, nobodys
 
 PROBES = 2  # cotangents: what hides from one by chance does not hide from both
 LINEAR = COARSER[0][:1]  # the one wide rung of a linear function
