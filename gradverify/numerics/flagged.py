@@ -201,7 +201,8 @@ class Flagged:
         if mode is Mode.COLUMNS:
             return localise_column(point, survey, pattern, pair.input, pair.output, line, generator)
         block = line if mode is Mode.BLOCKS else int(pattern.block_of_outputs()[line - point.parts[pair.output].start])
-        return localise(point, survey, pattern, pair.input, pair.output, block, generator)
+        row = line if mode is Mode.ROWS else None
+        return localise(point, survey, pattern, pair.input, pair.output, block, generator, row=row)
 
     def _resolved(self, suspects: Suspects) -> Judged | None:
         if not len(suspects.columns) or not len(suspects.outputs):

@@ -14,7 +14,7 @@ R, C = 6, 10
 @pytest.mark.parametrize(("rows", "columns"), [(3, 4), (40, 50), (300, 200)])
 def test_calls_do_not_grow_with_the_size(rows, columns):
     result = screen("blocks", lambda x: x.softmax(-1), normal(1, rows, columns), along_last(rows, columns))
-    assert (result.forward, result.backward) == (18, 3)
+    assert (result.forward, result.backward) == (18 - 2, 3)  # two of the first direction's calls are the survey's
     assert result.pairs[0].lines == rows
     assert result.clean
 

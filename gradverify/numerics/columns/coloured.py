@@ -10,17 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import torch
 
+from gradverify.numerics.columns.arrange import signed
 from gradverify.numerics.columns.bundle import Bundle, GroupLine
-from gradverify.numerics.columns.chunk import STRAY, Chunk, ChunkResult
+from gradverify.numerics.columns.chunk import Chunk, ChunkResult
 from gradverify.numerics.columns.compressed import Compressed, Plan, Stray, dust
 from gradverify.numerics.columns.confirm import resolve
 from gradverify.numerics.columns.leaks import NEARER, lasting, mover, source
 from gradverify.numerics.columns.opinions import second_opinions
+from gradverify.numerics.columns.quick import STRAY
 from gradverify.numerics.columns.run import AliasSums, Run
 from gradverify.numerics.columns.tally import Judged, Tally
-from gradverify.numerics.columns.verified import PROBES, Sums, pulled_back
+from gradverify.numerics.columns.verified import Sums, pulled_back
 from gradverify.numerics.compare import Limit, Verdict, verdicts
 from gradverify.numerics.lines import Line
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, step
@@ -52,6 +53,7 @@ class Coloured:
     def __init__(self, run: Run, plans: Sequence[Plan], tallies: Mapping[tuple[int, int], Tally], limit: int, weights: Array) -> None:
         self.run, self.plans, self.tallies, self.limit = run, plans, tallies, limit
         self.compressed = Compressed(run, plans, weights)
+        self._cotangent = signed(len(run.point.f0), run.generator)
         self._confirmed = {pair: _Confirmed() for pair in tallies}
 
     def walk(self, suspects: Mask, aliases: AliasSums) -> Walked:
@@ -77,18 +79,13 @@ class Coloured:
 
     def _sums(self) -> dict[int, Sums]:
         point, generator = self.run.point, self.run.generator
-
-        def normal(n: int) -> Array:
-            return torch.randn(PROBES, n, generator=generator, dtype=torch.float64).numpy()
-
-        self._cotangents = normal(len(point.f0))
-        scale = point.columns.scale
-        return {p.tensor: Sums(self.run, p, normal(p.size) * scale[p.first : p.first + p.size], self._cotangents) for p in self.plans}
+        move = signed(len(point.columns), generator) * point.columns.scale
+        return {p.tensor: Sums(self.run, p, move[p.first : p.first + p.size], self._cotangent) for p in self.plans}
 
     def _verify(self, sums: Mapping[int, Sums], walked: Walked) -> None:
-        gradients = pulled_back(self.run, self._cotangents)
+        gradient = pulled_back(self.run, self._cotangent)
         for tensor, own in sums.items():
-            off = own.check(gradients)
+            off = own.check(gradient)
             stands = any(pair[0] == tensor and c.stood for pair, c in self._confirmed.items())
             if (len(off.outputs) or len(off.columns)) and not stands:
                 walked.broken.add(tensor)
@@ -145,10 +142,12 @@ class Coloured:
 
     def _open(self, judged: Judged, part: slice, unconfirmed: Mask) -> Index:
         """The worst mismatches of an output that nobody has confirmed, of different columns."""
-        i = np.flatnonzero(unconfirmed & (judged.verdict == Verdict.MISMATCH) & (judged.out >= part.start) & (judged.out < part.stop))
-        miss = np.abs(judged.a[i] - judged.derivative.value[i]) / (judged.bounds.tolerance(judged.a, judged.derivative.value)[i] + 1e-300)
+        i = np.flatnonzero(unconfirmed)
+        i = i[(judged.verdict[i] == Verdict.MISMATCH) & (judged.out[i] >= part.start) & (judged.out[i] < part.stop)]
+        a, value = judged.a[i], judged.derivative.value[i]
+        miss = np.abs(a - value) / (judged.bounds.take(i).tolerance(a, value) + 1e-300)
         i = i[np.argsort(-np.nan_to_num(miss, nan=np.inf), kind="stable")]
-        return i[np.sort(np.unique(judged.column[i], return_index=True)[1])][:AT_ONCE]
+        return np.asarray(i[np.sort(np.unique(judged.column[i], return_index=True)[1])][:AT_ONCE])
 
     def _alone(self, plan: Plan, output: int, judged: Judged, i: Index, state: _Confirmed, unconfirmed: Mask) -> Judged | None:
         alone = resolve(self.run, judged.column[i], judged.out[i])

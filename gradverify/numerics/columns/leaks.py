@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from gradverify.numerics.columns.bundle import GroupLine
-from gradverify.numerics.columns.chunk import STRAY
 from gradverify.numerics.columns.compressed import pull
+from gradverify.numerics.columns.quick import STRAY
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.rungs import QUICK, RATIO, VISIBLE, Array, Index, Mask, step
 

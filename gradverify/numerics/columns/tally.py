@@ -97,6 +97,9 @@ class Judged:
     limit: AnyArray
 
     def take(self, i: AnyArray) -> Judged:
+        """Elements i (ascending indices)."""
+        if len(i) == len(self.out):
+            return self
         return Judged(self.column[i], self.out[i], self.a[i], self.derivative.take(i), self.bounds.take(i), self.verdict[i], self.limit[i])
 
     def compared(self, top: int, coordinate: Index) -> Compared:
@@ -111,6 +114,8 @@ class Judged:
         """`Outcome` codes [E]."""
         d = self.derivative
         kink = d.outcome == Smoothness.KINK
+        if not (self.verdict.any() or kink.any()):
+            return np.full(len(kink), Outcome.PASS, np.int8)
         undecided = np.select(
             [np.isfinite(d.second) & ~d.far, d.outcome == Smoothness.JUMP, (d.outcome == Smoothness.NON_FINITE) | ~np.isfinite(self.a)],
             [Outcome.STAIRCASE, Outcome.JUMP, Outcome.NON_FINITE], Outcome.UNDECIDED)
@@ -226,7 +231,7 @@ class Tally:
         size = np.maximum(np.abs(a), np.where(np.isfinite(seen.numeric), np.abs(seen.numeric), 0.0))
         self.largest = max(self.largest, _largest((size / nonzero(seen.tolerance))[size > 0]))
         self._bits = self._bits.seen(a)
-        self._limits.update(limit for limit in seen.limit.tolist() if limit is not Limit.NONE)
+        self._limits.update(limit for limit in seen.limit[outcome != Outcome.PASS].tolist() if limit is not Limit.NONE)
         self._keep_worst(seen, off)
         self._entries.add(Entries(seen.output, seen.input, a, seen.numeric, seen.bar, outcome))
 
@@ -235,7 +240,7 @@ class Tally:
         ratio[off == 0] = 0.0
         if self._ratios is not None:
             self._ratios[seen.output, seen.input] = ratio
-        for n in np.lexsort((-ratio, -seen.outcome.astype(int)))[: self._keep]:
+        for n in _first(ratio, seen.outcome, self._keep):
             self.worst.append(Worst(
                 (int(seen.outcome[n]), float(ratio[n]), -int(seen.input[n]), -int(seen.output[n])),
                 int(seen.output[n]), int(seen.input[n]), float(seen.analytic[n]),
@@ -253,8 +258,19 @@ class Tally:
             ratios=self._ratios, entries=self._entries.entries(self.elements == self._all and not self._doubted))
 
 
+def _first(ratio: Array, outcome: Codes, keep: int) -> Index:
+    """The worst elements, by outcome and then by ratio; among equals the first ones."""
+    open_, passed = np.flatnonzero(outcome != Outcome.PASS), np.flatnonzero(outcome == Outcome.PASS)
+    if 0 < keep < len(passed):
+        least = np.partition(ratio[passed], len(passed) - keep)[len(passed) - keep]
+        passed = passed[ratio[passed] >= least]
+    some = np.sort(np.concatenate([open_, passed]))
+    return np.asarray(some[np.lexsort((-ratio[some], -outcome[some].astype(int)))[:keep]])
+
+
 def _largest(a: Array) -> float:
-    return float(np.max(np.nan_to_num(a, nan=np.inf), initial=0.0))
+    largest = float(np.max(a, initial=0.0))
+    return np.inf if np.isnan(largest) else largest
 
 
 def _relative(a: Array, value: Array, floor: Array) -> Array:
