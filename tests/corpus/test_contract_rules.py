@@ -33,10 +33,10 @@ pytestmark = [pytest.mark.timeout(3600), pytest.mark.filterwarnings("ignore")]  
 def chosen() -> Iterator[Sample]:
     for n, (operator, dtype) in enumerate(corpus()):
         if WHOLE or n % STRIDE == 0 or operator.full_name in FAULTY:
-            yield from (sample for sample in samples_of(operator, dtype)[:1] if all(map(_is_usual, sample.leaves)))
+            yield from (sample for sample in samples_of(operator, dtype)[:1] if all(map(is_usual, sample.leaves)))
 
 
-def _is_usual(leaf: object) -> bool:
+def is_usual(leaf: object) -> bool:
     return not isinstance(leaf, Tensor) or not (leaf.is_meta or leaf.is_nested)
 
 
