@@ -18,6 +18,7 @@ from corpus.test_operator_samples import STRIDE, WHOLE
 
 UNSEEN = {"GV009", "GV007"}     # test_every_rule.py looks at these
 OWN = {"GV108", "GV109"}        # the wrapper has no forward mode, and is once_differentiable
+FILLED = "native_group_norm"    # right where all its outputs have gradients, and the wrapper's have zeros
 WIDE = {"GV226"}                # the operator is asked for float64, whatever its input
 ASKING = ("double", "cdouble", "float_power", "softmax.with_dtype", "log_softmax.with_dtype", "nn.functional.softmin.with_dtype")
 PHASE = {"logsumexp complex128 14": {"GV226"}}      # backward computes exp(x - result) at 1e6: in float32 its phase is wrong by 0.02
@@ -38,6 +39,8 @@ def found(sample: Sample) -> set[str]:
 
 
 def expected(sample: Sample) -> set[str]:
+    if sample.name.startswith(FILLED):
+        return set()
     known = (ERRORS.get(sample.name, set()) | WARNINGS.get(sample.name, set())) - OWN
     return known | PHASE.get(sample.name, set()) | (WIDE if sample.name.split()[0] in ASKING else set())
 
