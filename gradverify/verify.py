@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from torch import Tensor
 
+from gradverify.causes.attach import with_causes
 from gradverify.evidence import Evidence
 from gradverify.model.case import Case, Settings
 from gradverify.model.codec import to_json
@@ -50,14 +51,19 @@ class Examined:
     comparisons: tuple[Comparison, ...] = ()
 
 
-def verify(subject: Subject, planned: Planned | None = None) -> CaseResult:
-    """The result of all selected rules on a subject. What the user's code raises becomes a finding. `planned` hears how it will be compared."""
-    evidence = Evidence(subject, _teller(subject, planned) if planned else None)
+def verify(subject: Subject, planned: Planned | None = None, *, evidence: Evidence | None = None, briefly: bool = False) -> CaseResult:
+    """The result of all selected rules on a subject, or on `evidence` of it. What the user's code raises becomes a finding.
+
+    `planned` hears how it will be compared. `briefly`: up to the first rule that finds an error, and without its cause.
+    """
+    evidence = evidence or Evidence(subject, _teller(subject, planned) if planned else None)
     infos = {info.code: info for info in rules()}
-    examined = list(_examine_all(evidence, infos))
+    examined = list(_examine_all(evidence, infos, briefly))
     if all(each.run.status == "ignored" for each in examined if not each.run.code.startswith("GV0")):
         examined.append(Examined(RuleRun("GV008", "ran"), (Finding("GV008", "every rule that looks at a gradient is ignored"),)))
-    findings = specific(_completed(finding, infos, evidence) for each in examined for finding in each.findings)
+    found = specific(_completed(finding, infos, evidence) for each in examined for finding in each.findings)
+    found = tuple(replace(finding, severity="error") for finding in found) if evidence.settings.strict else found
+    findings = found if briefly else with_causes(found, evidence)
     verdict = _verdict(findings)
     result = described(subject.case, subject)
     mode, mode_reason, could_miss = _mode(evidence, any(each.comparisons for each in examined))
@@ -94,7 +100,7 @@ def _clause(sentence: str) -> str:
 def failed(case: Case, error: UserCodeError) -> CaseResult:
     """The result of a case whose subject could not be prepared."""
     infos = {info.code: info for info in rules()}
-    finding = _with_severity(Finding(error.code, error.message, hint=error.hint, frames=error.frames), infos, case.settings.strict)
+    finding = _with_severity(Finding(error.code, error.message, hint=error.hint, frames=error.frames), infos)
     return replace(described(case), verdict="error", reason=finding.message, findings=(finding,))
 
 
@@ -114,7 +120,7 @@ def settings_shown(settings: Settings) -> dict[str, object]:
 
 
 # ---- rules
-def _examine_all(evidence: Evidence, infos: dict[str, RuleInfo]) -> Iterator[Examined]:
+def _examine_all(evidence: Evidence, infos: dict[str, RuleInfo], briefly: bool) -> Iterator[Examined]:
     found: frozenset[str] = frozenset()
     stopped: str | None = None
     for info in sorted(infos.values(), key=lambda info: ORDER.index(info.code) if info.code in ORDER else -1):
@@ -126,9 +132,11 @@ def _examine_all(evidence: Evidence, infos: dict[str, RuleInfo]) -> Iterator[Exa
             yield Examined(RuleRun(info.code, "not_applicable", f"the check stopped at {stopped}"))
         else:
             examined = _examine(info, evidence, found)
-            found |= {finding.code for finding in examined.findings if _with_severity(finding, infos, evidence.settings.strict).severity == "error"}
+            found |= {finding.code for finding in examined.findings if _with_severity(finding, infos).severity == "error"}
             stopped = next((finding.code for finding in examined.findings if finding.code in STOPPING), None) or _broken(evidence, found)
             yield examined
+            if found and briefly:
+                return
 
 
 def _broken(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -187,7 +195,7 @@ def _explains(better: Finding, finding: Finding) -> bool:
 def _completed(finding: Finding, infos: dict[str, RuleInfo], evidence: Evidence) -> Finding:
     """With its rule's name and severity, its output's name, and the line of backward for what is wrong with it."""
     subject = evidence.subject
-    finding = _named(_with_severity(finding, infos, subject.case.settings.strict), evidence)
+    finding = _named(_with_severity(finding, infos), evidence)
     if finding.file is None and finding.code >= "GV1" and subject.target.file:
         return replace(finding, file=_shown_path(subject.target.file), line=subject.target.line, source=subject.target.source)
     return replace(finding, file=_shown_path(finding.file))
@@ -197,20 +205,20 @@ def _named(told: Told, evidence: Evidence) -> Told:
     return told if told.output is None else replace(told, output_name=evidence.name_of(told.output))
 
 
-def _with_severity(finding: Finding, infos: dict[str, RuleInfo], strict: bool) -> Finding:
+def _with_severity(finding: Finding, infos: dict[str, RuleInfo]) -> Finding:
+    """With its own severity. `strict` is applied when all is found: it must not change what is."""
     info = infos[finding.code]
-    warning = "warning" in (finding.severity, info.severity) and not strict
-    return replace(finding, name=info.name, severity="warning" if warning else "error")
+    return replace(finding, name=info.name, severity="warning" if "warning" in (finding.severity, info.severity) else "error")
 
 
 def _verdict(findings: tuple[Finding, ...]) -> Verdict:
     """By the rules of command-line.md."""
     errors = {finding.code for finding in findings if finding.severity == "error"}
-    if any(code in STOPPING or code == "GV009" for code in errors):
+    if errors & STOPPING:
         return "error"
     if any(code.startswith(("GV1", "GV2")) for code in errors):
         return "fail"
-    return "undecided" if "GV007" in errors else "pass"
+    return "error" if "GV009" in errors else "undecided" if "GV007" in errors else "pass"
 
 
 def _reason(verdict: Verdict, findings: tuple[Finding, ...]) -> str | None:

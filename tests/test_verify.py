@@ -82,6 +82,21 @@ def test_the_verdict_follows_from_the_findings(function, values, settings, verdi
     assert (result.reason is not None) == (verdict in ("error", "undecided"))
 
 
+def test_strict_changes_the_severities_and_never_what_is_found():
+    """Atomic sums of another order: a warning, after which the rules that repeat calls still run."""
+    calls = [0]
+
+    def atomic(ctx, x, y, g):
+        calls[0] += 1
+        return g * y * (1 + 2.0**-46 * (calls[0] % 2)), (g * x)[None]
+
+    usual, strict = (check(product(atomic), X, Y, strict=strict) for strict in (False, True))
+    assert [(f.code, f.also) for f in usual.findings] == [(f.code, f.also) for f in strict.findings]
+    assert codes(usual) == {"GV206", "GV212"}
+    assert statuses(usual) == statuses(strict)
+    assert {f.severity for f in usual.findings} == {"warning"} and {f.severity for f in strict.findings} == {"error"}
+
+
 @pytest.mark.parametrize(("expect", "function", "ok"), [
     ("pass", Right, True), ("pass", WRONG, False), ("fail", WRONG, True), ("fail", Right, False),
     (("GV101",), WRONG, True), (("GV201",), WRONG, False), (("GV101", "GV202"), WRONG, False), (("GV101",), Right, False),

@@ -95,7 +95,8 @@ class Flagged:
         return replace(
             seen, groups=groups, row_groups=rows, elements=total, masked=0, counts=tuple(counts), resolution=pair.resolution, limits=limits,
             quick=total - len(pair.flagged),
-            largest=max(seen.largest, STANDS if pair.relative > 0 else 0.0), lines=mode.lines)
+            largest=max(seen.largest, STANDS if pair.relative > 0 else 0.0), lines=mode.lines,
+            entries=None)  # a few lines were followed: no cause is told from them
 
     # ---- lines
     def _follow(self, mode: Mode, pair: Screened, tally: Tally, lines: _Lines) -> None:

@@ -1,7 +1,7 @@
 """GV009 could-not-fail: at these inputs a wrong gradient would pass too
 
 What. All gradients are zero here (a dead region: relu of negative numbers), or `atol` is above every one of them, or an index input
-never repeats, so that a backward which overwrites where it must add up looks right.
+never repeats, so that a backward which overwrites where it must add up looks right. Not said beside an error: that check did fail.
 
 Why it matters. The check passes whatever backward does with the numbers that training will see. A warning; an error under `strict`.
 Of indices it is said only where GV223, which repeats them itself, is not looked for.

@@ -7,8 +7,9 @@ calls it once and wrong in training. Up to 4 ulp are right. Up to 2¹⁰ roundin
 another order do, and two runs of one training then differ. More is an error.
 
 How it is measured. 20 identical calls: the base call, which is the first of the check's process, and 19 more; 4 calls where a second backward of one
-graph is refused and each needs its own forward. A fault that shows more rarely than every 20th call is not seen; `-v` prints how many calls were
-compared. What differs is called again on fresh graphs: a backward that is spoilt by an earlier one of the same graph has a code of its own.
+graph is refused and each needs its own forward. Where up to four inputs and several outputs make the other rules call more often, it is as many as
+keep all rules GV2xx within 60 backward calls. A fault that shows more rarely than that is not seen; `-v` prints how many calls were compared. What
+differs is called again on fresh graphs: a backward that is spoilt by an earlier one of the same graph has a code of its own.
 
 How to repair. Keep no state on the class. Fill what `torch.empty` returns. Sum in a fixed order, or say in the docstring that it is not
 deterministic.
@@ -37,11 +38,13 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.numerics.point import UNITS
 from gradverify.rules.agreement import dust, flat, largest, torchs_own, unsteady
+from gradverify.rules.gv208_input_subset import ALL_SUBSETS, subsets
 from gradverify.rules.shown import element_name
 from gradverify.subject.differentiable import Gradients
 
 CATCHES = "decays_every_twentieth_call"
 CALLS, FEW = 20, 4      # compared calls; where each needs a forward of its own
+BUDGET, OTHERS = 60, 24     # backward calls of all rules GV2xx up to ALL_SUBSETS inputs; of the others with one input and one output
 ULPS = 4
 ATOMIC = 2.0**10        # roundings of the gradient's size: sums in another order
 
@@ -81,9 +84,21 @@ def check(evidence: Evidence) -> Iterator[Finding | str]:
     yield f"{compared.calls} identical calls compared, the first of the process among them"
 
 
+def _planned(evidence: Evidence) -> int:
+    """How many calls to compare: what the other rules leave of the budget."""
+    inputs, outputs = len(evidence.inputs), len(evidence.forward.checked)
+    if inputs > ALL_SUBSETS:
+        return CALLS
+    each_alone = outputs + 1 if outputs > 1 else 0                                      # GV209
+    conjugated = any(y.is_complex() for y in evidence.outputs)                          # GV210
+    others = OTHERS + len(subsets(inputs)) + inputs - 1 + each_alone + conjugated       # GV208, GV215
+    others += any(a.is_tensor and not a.value.is_floating_point() for a in evidence.subject.arguments)      # GV223
+    return max(FEW, min(CALLS, BUDGET - others + 1))
+
+
 def _repeats(evidence: Evidence) -> Iterator[Gradients]:
     """The base call's backward again, on one graph as long as that is allowed."""
-    for number in range(2, CALLS + 1):
+    for number in range(2, _planned(evidence) + 1):
         if number > FEW and not evidence.function.reusable:
             return
         yield evidence.function.vjp(evidence.cotangents("base"))

@@ -29,6 +29,7 @@ from gradverify.model.result import Finding
 from gradverify.rules.agreement import differing
 from gradverify.rules.shown import NO_FUNCTION, RANDOM, changed
 from gradverify.subject.accumulate import Accumulated, accumulated, straight
+from gradverify.subject.failure import UserCodeError
 
 CATCHES = "returns_two_views"
 HINT = "return grad_output itself, or a clone: autograd may keep what it gets as .grad"
@@ -39,11 +40,17 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
         return RANDOM
     if not evidence.forward.nodes:
         return NO_FUNCTION
+    if any(isinstance(each, Tensor) and each._is_zerotensor() for raw in evidence.worked.raw for each in raw.returned):
+        return "a gradient is torch's zeros without memory, to which autograd itself cannot add"
     return None if any(_straight(evidence)) else "no input goes straight into a custom Function"
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    seen: Accumulated = accumulated(evidence.subject, evidence.function, evidence.repeats is not None)
+    try:
+        seen: Accumulated = accumulated(evidence.subject, evidence.function, evidence.repeats is not None)
+    except UserCodeError as error:
+        yield Finding("GV220", f"`.backward(ones)` twice: {error.message}", frames=error.frames, hint=HINT)
+        return
     for argument, direct, first, both in zip(evidence.inputs, _straight(evidence), seen.first, seen.both, strict=True):
         difference = differing(evidence, argument, _twice(first), both) if direct else None
         if difference is not None:

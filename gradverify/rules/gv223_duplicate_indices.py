@@ -123,7 +123,9 @@ def _by_element(evidence: Evidence, function: Gives, where: str) -> Iterator[Fin
 def _moves(function: Gives, here: Sequence[Tensor], index: int, element: Worst) -> bool:
     """Does any output move with this one element of an input?"""
     inputs = [x.detach().clone() for x in function.inputs]
-    flat = (torch.view_as_real(inputs[index]) if inputs[index].is_complex() else inputs[index]).view(-1)
+    moved = inputs[index].contiguous()      # places count in this order, whatever the layout
+    flat = (torch.view_as_real(moved) if moved.is_complex() else moved).view(-1)
     flat[element.input_index] += STEP * max(float(flat[element.input_index].abs()), STEP)
+    inputs[index].copy_(moved)
     there = function.values([x.requires_grad_() for x in inputs])
     return not all(same(before, after) for before, after in zip(here, there, strict=True))

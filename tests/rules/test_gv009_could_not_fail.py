@@ -75,6 +75,27 @@ def test_a_wrong_gradient_is_enough_said():
     assert codes(check(square(lambda x, g: g), torch.zeros(3, dtype=torch.float64))) == {"GV101"}
 
 
+class DeadAndUnread(torch.autograd.Function):
+    """relu that saves a tensor for nothing: a warning of its own."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mask = x > 0
+        ctx.save_for_backward(x)
+        return x.clamp_min(0)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.mask
+
+
+@pytest.mark.parametrize(("strict", "severity", "verdict"), [(False, "warning", "pass"), (True, "error", "fail")])
+def test_a_warning_does_not_silence_it_and_under_strict_the_same_is_found(strict, severity, verdict):
+    result = check(DeadAndUnread, -randn(2, 3).abs() - 1, strict=strict)
+    assert {(finding.code, finding.severity) for finding in result.findings} == {("GV009", severity), ("GV224", severity)}
+    assert result.verdict == verdict        # what is wrong comes before what could not be told
+
+
 def test_strict_makes_it_an_error():
     result = check(F.relu, -randn(2, 3).abs() - 1, strict=True)
     assert result.verdict == "error"

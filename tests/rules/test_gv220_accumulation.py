@@ -74,6 +74,36 @@ def test_right_functions_add_up(function, values):
     assert codes(check(function, *values)) == set()
 
 
+def test_a_backward_that_raises_for_ones_is_this_rules_finding():
+    def particular(g):
+        if g.eq(1).all():
+            raise ValueError("ones")
+        return g, g
+
+    result = check(total(particular), X, Y)
+    assert (result.verdict, codes(result)) == ("fail", {"GV220"})
+    assert message(result, "GV220") == "`.backward(ones)` twice: backward raised ValueError: ones"
+
+
+def test_zeros_without_memory_are_right_though_autograd_cannot_add_to_them():
+    """What torch.sgn gives for a gradient; a second `.backward()` of torch.sgn itself raises."""
+    class Signed(Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward(x)
+            return x.sgn() * y
+
+        @staticmethod
+        def backward(ctx, g):
+            x, = ctx.saved_tensors
+            return torch._efficientzerotensor(g.shape, dtype=g.dtype), g * x.sgn()
+
+    result = check(Signed, X, Y)
+    assert (result.verdict, codes(result)) == ("pass", set())
+    reason = next(run.reason for run in result.rules if run.code == "GV220")
+    assert reason == "a gradient is torch's zeros without memory, to which autograd itself cannot add"
+
+
 def test_only_inputs_that_go_straight_into_a_function_are_judged():
     """Behind a view of torch's own it is torch that hands out views."""
     def reason(function, *values):

@@ -5,6 +5,8 @@ import torch
 from live import Oracles, check, codes, fixed, message, randn
 from torch.autograd import Function
 
+from gradverify.subject.subject import Argument
+
 INDEX = torch.tensor([3, 0, 1])
 
 
@@ -81,12 +83,14 @@ def test_a_backward_that_raises_for_repeated_indices_is_found():
     assert "with repeated indices in index backward raised RuntimeError: an index repeats" in message(result, "GV223")
 
 
-def test_what_the_forward_itself_overwrites_has_no_derivative_and_is_no_finding():
+@pytest.mark.parametrize("x", [randn(3, 2), randn(2, 3).T, randn(3, 2, dtype=torch.complex128), randn(2, 3, dtype=torch.complex128).T],
+                         ids=["contiguous", "transposed", "complex", "complex and transposed"])
+def test_what_the_forward_itself_overwrites_has_no_derivative_and_is_no_finding(x):
     """`out[index] = x`: the loser does not reach the output, yet torch gives every one of them the gradient."""
     def put(x, index):
         return torch.zeros(4, 2, dtype=x.dtype).index_put((index,), x)
 
-    result = check(put, randn(3, 2), fixed(INDEX))
+    result = check(put, Argument("", x, True, layout=None), fixed(INDEX))
     assert codes(result) == set()
     assert "does not move the forward where an index repeats: it is overwritten" in run(result).reason
 

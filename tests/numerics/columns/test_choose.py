@@ -92,7 +92,7 @@ def test_a_budget_of_seconds_counts_too():
 
 @pytest.mark.parametrize(("counts", "mode"), [(DENSE, Mode.ROWS), (WIDE, Mode.COLUMNS)])
 def test_nothing_slower_than_gradcheck_is_taken(counts, mode):
-    costs = predicted(counts, speed(2e-4))
+    costs = predicted(counts, speed(1e-3))
     chosen = choose(None, Limits(seconds=10), costs)
     assert chosen.mode is mode
     assert chosen.cost.seconds <= costs.gradcheck.seconds < costs.of[Mode.ENTRIES].seconds
