@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -43,8 +43,11 @@ REPEATS = 2     # further backwards of the base graph
 class Evidence:
     """Measurements of a subject. Properties raise UserCodeError where the user's code raises."""
 
-    def __init__(self, subject: Subject, watch: Watch | None = None) -> None:
+    def __init__(self, subject: Subject, watch: Watch | None = None,
+                 differentiate: Callable[[Subject, Sequence[int]], Differentiable] = Differentiable) -> None:
+        """`differentiate` makes the function whose gradients are looked at; another one than the subject's own is damaged on purpose."""
         self.subject, self.watch = subject, watch
+        self._differentiate = differentiate
         self._saved = Saved()
 
     @property
@@ -112,7 +115,7 @@ class Evidence:
     @cached_property
     def function(self) -> Differentiable:
         """The checked outputs as a function of the differentiable inputs."""
-        return Differentiable(self.subject, self.forward.checked)
+        return self._differentiate(self.subject, self.forward.checked)
 
     @cached_property
     def outputs(self) -> tuple[Tensor, ...]:
@@ -203,7 +206,7 @@ class Evidence:
 
     def measured_at(self, twin: Subject) -> Gives:
         """As `measured`, for the same function at other arguments. Raises UserCodeError (GV002) where it is not defined there."""
-        function = Differentiable(twin, self.forward.checked)
+        function = self._differentiate(twin, self.forward.checked)
         return function if self.surrogate is None else Surrogate(twin, function, self.forward.checked, function.values(twin.leaves()))
 
     @property

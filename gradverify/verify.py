@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from torch import Tensor
 
+from gradverify.causes.attach import with_causes
 from gradverify.evidence import Evidence
 from gradverify.model.case import Case, Settings
 from gradverify.model.codec import to_json
@@ -50,15 +51,19 @@ class Examined:
     comparisons: tuple[Comparison, ...] = ()
 
 
-def verify(subject: Subject, planned: Planned | None = None) -> CaseResult:
-    """The result of all selected rules on a subject. What the user's code raises becomes a finding. `planned` hears how it will be compared."""
-    evidence = Evidence(subject, _teller(subject, planned) if planned else None)
+def verify(subject: Subject, planned: Planned | None = None, *, evidence: Evidence | None = None, briefly: bool = False) -> CaseResult:
+    """The result of all selected rules on a subject, or on `evidence` of it. What the user's code raises becomes a finding.
+
+    `planned` hears how it will be compared. `briefly`: up to the first rule that finds an error, and without its cause.
+    """
+    evidence = evidence or Evidence(subject, _teller(subject, planned) if planned else None)
     infos = {info.code: info for info in rules()}
-    examined = list(_examine_all(evidence, infos))
+    examined = list(_examine_all(evidence, infos, briefly))
     if all(each.run.status == "ignored" for each in examined if not each.run.code.startswith("GV0")):
         examined.append(Examined(RuleRun("GV008", "ran"), (Finding("GV008", "every rule that looks at a gradient is ignored"),)))
     found = specific(_completed(finding, infos, evidence) for each in examined for finding in each.findings)
-    findings = tuple(replace(finding, severity="error") for finding in found) if evidence.settings.strict else found
+    found = tuple(replace(finding, severity="error") for finding in found) if evidence.settings.strict else found
+    findings = found if briefly else with_causes(found, evidence)
     verdict = _verdict(findings)
     result = described(subject.case, subject)
     mode, mode_reason, could_miss = _mode(evidence, any(each.comparisons for each in examined))
@@ -115,7 +120,7 @@ def settings_shown(settings: Settings) -> dict[str, object]:
 
 
 # ---- rules
-def _examine_all(evidence: Evidence, infos: dict[str, RuleInfo]) -> Iterator[Examined]:
+def _examine_all(evidence: Evidence, infos: dict[str, RuleInfo], briefly: bool) -> Iterator[Examined]:
     found: frozenset[str] = frozenset()
     stopped: str | None = None
     for info in sorted(infos.values(), key=lambda info: ORDER.index(info.code) if info.code in ORDER else -1):
@@ -130,6 +135,8 @@ def _examine_all(evidence: Evidence, infos: dict[str, RuleInfo]) -> Iterator[Exa
             found |= {finding.code for finding in examined.findings if _with_severity(finding, infos).severity == "error"}
             stopped = next((finding.code for finding in examined.findings if finding.code in STOPPING), None) or _broken(evidence, found)
             yield examined
+            if found and briefly:
+                return
 
 
 def _broken(evidence: Evidence, found: frozenset[str]) -> str | None:

@@ -12,6 +12,7 @@ from gradverify.cli.check import check
 from gradverify.cli.env import env
 from gradverify.cli.explain import explain
 from gradverify.cli.list import list_
+from gradverify.cli.mutate import mutate
 from gradverify.cli.schema import schema
 from gradverify.cli.validate import validate
 
@@ -30,7 +31,8 @@ gradverify check specs -k 'softmax and not cuda' --report json:report.json
 
 gradverify validate specs"""
 
-COMMANDS: Mapping[str, Callable[..., int]] = {"check": check, "validate": validate, "list": list_, "explain": explain, "schema": schema, "env": env}
+COMMANDS: Mapping[str, Callable[..., int]] = {
+    "check": check, "validate": validate, "list": list_, "explain": explain, "mutate": mutate, "schema": schema, "env": env}
 
 
 def command() -> Any:

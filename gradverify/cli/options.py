@@ -37,6 +37,8 @@ Undecided = Annotated[str | None, typer.Option("--undecided", metavar="warn|fail
 FailOnSkip = Annotated[bool, typer.Option("--fail-on-skip", help="A skipped check is not ok (exit 3).", rich_help_panel=GATE)]
 RequireDevice = Annotated[list[str] | None, typer.Option("--require-device", metavar="DEVICE", rich_help_panel=GATE,
                                                          help="A check skipped for want of this device is not ok (exit 3; repeatable).")]
+FailUnder = Annotated[float, typer.Option("--fail-under", min=0.0, max=100.0, metavar="PERCENT", rich_help_panel=GATE, show_default=False,
+                                          help="Exit with 1 where less of the damage is killed.")]
 
 Format = Annotated[str | None, typer.Option("--format", metavar="table|plain|json", rich_help_panel=SHOWN, show_default=False,
                                             help="Default: table on a terminal, else plain.")]

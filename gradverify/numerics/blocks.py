@@ -18,33 +18,36 @@ from gradverify.numerics.compare import RESOLVED
 from gradverify.numerics.directions import SQRT3, Directions, directions, moved_at
 from gradverify.numerics.pattern import NOBODY, Pattern
 from gradverify.numerics.point import Point
-from gradverify.numerics.reduction import gather, held, paired, pull_back, signed
+from gradverify.numerics.reduction import gather, held, kept, paired, pull_back, signed
 from gradverify.numerics.rungs import Array, Index, Mask
-from gradverify.numerics.screen import Judged, Known, Plan, Reading, Screen, Screened, Stage, Strays, judged, plan, reading, reduced, sharpness
+from gradverify.numerics.screen import Judged, Known, Plan, Reading, Screen, Screened, Stage, judged, plan, reading, reduced, sharpness
+from gradverify.numerics.strays import Strays, nobodys
 
 PROBES = 3  # see an error of 100·tol of a block's norm with probability 1 − 5e-5
 
 
 def check_blocks(
     point: Point, survey: Survey, patterns: Sequence[Sequence[Pattern]], generator: torch.Generator, *, relative: float | None = None,
-    probes: int = PROBES, only: Sequence[int] | None = None,
+    probes: int = PROBES, only: Sequence[int] | None = None, along: Sequence[Directions] | None = None,
 ) -> Screen:
     """Screens every independent block of every (input, output) pair. `patterns`: by input tensor, then output tensor; `only` these inputs.
 
     6·`probes` forward calls an input tensor, `probes` backward calls an output tensor, one more where outputs depend on nothing; more only
-    along directions that the first rungs left open. Raises what the backward raises.
+    along directions that the first rungs left open. `along`: directions of all tensors, `probes` each, that are there already. Raises what the
+    backward raises.
     """
     before, known = (point.forward, point.backward), Known(point, survey, relative)
     with np.errstate(all="ignore"):
         shapes = [paired(point, t, patterns[t]) for t in range(len(point.buffers))]
         weights = [[held(point, o, signed(p.stop - p.start, generator)) for o, p in enumerate(point.parts)] for _ in range(probes)]
-        gradients = [[pull_back(point, o, w) for o, w in enumerate(probe)] for probe in weights]
+        gradients = [[kept(pull_back(point, o, w)) for o, w in enumerate(probe)] for probe in weights]
         dead = [_dead(point, o, weights[0][o], [own[o] for own in shapes]) for o in range(len(point.parts))]
         pairs: list[Screened] = []
         for t in range(len(shapes)) if only is None else only:
             per_column = gather(point, t)
             analytic = [np.array([per_column(g[o][t]) for g in gradients]) for o in range(len(point.parts))]
-            lines = _Tensor(known, t, [np.array([w[o] for w in weights]) for o in range(len(point.parts))], shapes[t], generator)
+            own = along[t] if along else directions(point, t, probes, generator, survey.looks[t])
+            lines = _Tensor(known, own, t, [np.array([w[o] for w in weights]) for o in range(len(point.parts))], shapes[t])
             pairs += lines.screened(analytic, [strays[t] for strays in dead])
     return Screen(tuple(pairs), point.forward - before[0], point.backward - before[1])
 
@@ -78,9 +81,8 @@ class _Sums:
 class _Tensor:
     """The blocks of one input tensor with every output tensor; its directions move all output tensors at once."""
 
-    def __init__(self, known: Known, tensor: int, w: Sequence[Array], patterns: Sequence[Pattern], generator: torch.Generator) -> None:
-        self.known, self.point, self.tensor, self.w, self.patterns = known, known.point, tensor, w, patterns
-        self.along: Directions = directions(self.point, tensor, len(w[0]) if w else 0, generator)
+    def __init__(self, known: Known, along: Directions, tensor: int, w: Sequence[Array], patterns: Sequence[Pattern]) -> None:
+        self.known, self.point, self.tensor, self.along, self.w, self.patterns = known, known.point, tensor, along, w, patterns
         self.plan: Plan = plan(known, tensor)
         self.of_outputs = [pattern.block_of_outputs() for pattern in patterns]
         self.of_columns = [pattern.block_of_inputs()[gather(self.point, tensor).place] for pattern in patterns]
@@ -99,7 +101,7 @@ class _Tensor:
             for o in outputs:
                 first[o].append(self._read(o, k, (up, down, steps), sums[o][k].sigma))
         squares = self.known.floors(reach, alive) ** 2
-        floors = [np.sqrt(self._outputs(o, squares[part])) for o, part in enumerate(self.point.parts)]
+        floors = [nobodys(np.sqrt(self._outputs(o, squares[part])), np.sqrt(squares[part])) for o, part in enumerate(self.point.parts)]
         results = [[self._judged(o, k, first[o][k], sums[o][k], floors[o]) for k in probes] for o in outputs]
         return [self._pair(o, results[o], floors[o], moved, dead[o]) for o in outputs]
 

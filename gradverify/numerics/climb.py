@@ -6,7 +6,7 @@ Noise-limited elements get coarser rungs, also above the scale; the others finer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -193,10 +193,10 @@ def derivative(line: Line, outputs: Outputs, *, rtol: float = 1e-6, atol: float 
         return quick.replaced(rest, _climbed(ladders, rest, quick.take(rest), lambda i, d: narrow(rest[i], d), every_rung))
 
 
-def at_once(line: Line, outputs: Outputs) -> Derivative:
-    """Derivatives [M] of all outputs from the quick rungs alone, six calls: `unclear` where those cannot tell."""
+def at_once(line: Line, outputs: Outputs, known: Mapping[int, Rung]) -> Derivative:
+    """Derivatives [M] of all outputs from the quick rungs alone, six calls less the `known` ones: `unclear` where those cannot tell."""
     m, unit = len(outputs.f0), outputs.unit()
-    taken = [rung(line, k) or Rung(np.full(m, np.nan), np.full(m, np.nan), step(line.scale, k), step(line.scale, k)) for k in QUICK]
+    taken = [known.get(k) or rung(line, k) or Rung(np.full(m, np.nan), np.full(m, np.nan), step(line.scale, k), step(line.scale, k)) for k in QUICK]
     size, magnitude = (np.broadcast_to(np.asarray(x), m) for x in (line.size, line.magnitude))
 
     def part(i: slice) -> Derivative:

@@ -66,8 +66,10 @@ class Bounds:
     unproven: Mask
 
     def tolerance(self, a: Array, value: Array) -> Array:
-        largest = np.maximum(np.abs(a), np.where(np.isfinite(value), np.abs(value), 0.0))
-        return np.asarray(self.atol + np.maximum(self.rtol * np.nan_to_num(largest, posinf=0.0), self.floor))
+        largest = np.maximum(np.abs(a), np.abs(value))
+        if not np.isfinite(largest).all():
+            largest = np.nan_to_num(np.maximum(np.abs(a), np.where(np.isfinite(value), np.abs(value), 0.0)), posinf=0.0)
+        return np.asarray(self.atol + np.maximum(self.rtol * largest, self.floor))
 
     def take(self, i: AnyArray) -> Bounds:
         return replace(self, rtol=self.rtol[i], floor=self.floor[i], unproven=self.unproven[i])
@@ -79,8 +81,8 @@ def verdicts(a: Array, d: Derivative, bounds: Bounds, at_border: Mask, extra: Ar
     A mismatch must miss the second reading too; that one saves only where it is the finer. `extra` [m] widens the bars.
     """
     first = _one_reading(a, d, bounds, at_border, extra)
-    zero = d.unchanged & ~bounds.unproven & (np.abs(a) <= bounds.tolerance(a, np.zeros_like(a)))
-    first[zero] = Verdict.PASS
+    if d.unchanged.any():
+        first[d.unchanged & ~bounds.unproven & (np.abs(a) <= bounds.tolerance(a, np.zeros_like(a)))] = Verdict.PASS
     two = np.isfinite(d.second)
     if not two.any():
         return first
@@ -92,7 +94,10 @@ def verdicts(a: Array, d: Derivative, bounds: Bounds, at_border: Mask, extra: Ar
 
 def guarded(off: Array, bar: Array, tol: Array) -> Codes:
     """PASS and MISMATCH only if the whole bar says so; written so that NaN never passes."""
-    return np.where(off + bar <= tol, Verdict.PASS, np.where(~(off - bar <= tol), Verdict.MISMATCH, Verdict.UNDECIDED)).astype(np.int8)
+    passed = off + bar <= tol
+    if passed.all():
+        return np.full(passed.shape, Verdict.PASS, np.int8)
+    return np.where(passed, Verdict.PASS, np.where(~(off - bar <= tol), Verdict.MISMATCH, Verdict.UNDECIDED)).astype(np.int8)
 
 
 def _one_reading(a: Array, d: Derivative, bounds: Bounds, at_border: Mask, extra: Array | float) -> Codes:
@@ -100,10 +105,13 @@ def _one_reading(a: Array, d: Derivative, bounds: Bounds, at_border: Mask, extra
     tol, off, bar = bounds.tolerance(a, d.value), np.abs(a - d.value), d.bar + extra
     verdict = guarded(off, bar, tol)
     verdict[~np.isfinite(bar) | ~d.smooth] = Verdict.UNDECIDED
-    kink = d.outcome == Smoothness.KINK
-    verdict = np.where(kink, _subgradient(a, d, tol + extra), verdict)
+    kink, finite = d.outcome == Smoothness.KINK, np.isfinite(a)
+    if kink.any():
+        verdict = np.where(kink, _subgradient(a, d, tol + extra), verdict)
+    if finite.all():
+        return verdict
     two_sided = (d.outcome != Smoothness.NON_FINITE) & ~at_border & ~d.at_border
-    return np.where(np.isfinite(a), verdict, np.where(two_sided, Verdict.MISMATCH, Verdict.UNDECIDED)).astype(np.int8)
+    return np.where(finite, verdict, np.where(two_sided, Verdict.MISMATCH, Verdict.UNDECIDED)).astype(np.int8)
 
 
 def _subgradient(a: Array, d: Derivative, tol: Array) -> Codes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +15,8 @@ from gradverify.numerics.columns.dense import Prepared, compare_entries, prepare
 from gradverify.numerics.columns.projected import check_columns
 from gradverify.numerics.columns.tally import Pair
 from gradverify.numerics.columns.verified import PROBES
-from gradverify.numerics.directions import check_rows
+from gradverify.numerics.directions import PROBES as ROWS
+from gradverify.numerics.directions import check_rows, directions
 from gradverify.numerics.flagged import Flagged
 from gradverify.numerics.point import Function
 from gradverify.numerics.screen import Screen
@@ -43,12 +43,11 @@ def compare(
     generator: torch.Generator | None = None, keep: int = 10, watch: Watch | None = None,
 ) -> Compared:
     """`mode` None: the strongest comparison that `limits` afford. Tolerances, `domains` and `symmetric` as in `prepare`."""
-    started = time.perf_counter()
     prepared = prepare(function, atol=atol, rtol=rtol, domains=domains, symmetric=symmetric, generator=generator)
     if prepared is None:
         return Compared((), None, Arrangement(), 0, 0, 0)
     point = prepared.point
-    costs = _costs(prepared, (time.perf_counter() - started) / point.forward)
+    costs = _costs(prepared, point.seconds / max(point.forward - 1, 1))
     choice = choose(mode, limits or Limits(), costs)
     if watch:
         watch(choice)
@@ -67,7 +66,7 @@ def _costs(prepared: Prepared, seconds: float) -> Costs:
     linear = sum(count for t, count in groups.items() if t in prepared.linear)
     patterns = [pattern for own in arrangement.patterns.values() for pattern in own]
     counts = Counts(len(point.x), len(point.f0), len(point.buffers), len(point.parts), sum(groups.values()) - linear, linear,
-                    _row_groups(prepared), sum(pattern.blocks for pattern in patterns))
+                    _row_groups(prepared), sum(pattern.blocks for pattern in patterns), len(prepared.linear))
     return predicted(counts, speed(seconds))
 
 
@@ -90,8 +89,7 @@ def _screened(prepared: Prepared, mode: Mode, keep: int) -> tuple[list[Pair], Ar
     """Screened, verified by blocks, and what is flagged judged by entries; once more with complete detection where lines stay open."""
     while True:
         with np.errstate(all="ignore"):
-            screen = _screen(prepared, mode)
-            check = None if mode is Mode.BLOCKS else _blocks(prepared, PROBES)
+            screen, check = _screens(prepared, mode)
             pairs, open_ = Flagged(prepared.run(), prepared.arrangement, keep).pairs(mode, screen, check)
         again = frozenset(t for t in open_ if prepared.arrangement.level.get(t) == 0 and _planned(prepared, t))
         if not again:
@@ -103,18 +101,16 @@ def _planned(prepared: Prepared, tensor: int) -> bool:
     return any(plan.tensor == tensor for plan in prepared.arrangement.plans)
 
 
-def _screen(prepared: Prepared, mode: Mode) -> Screen:
-    patterns = [prepared.arrangement.patterns[t] for t in range(len(prepared.point.buffers))]
-    if mode is Mode.COLUMNS:
-        linear = [t in prepared.linear for t in range(len(patterns))]
-        return check_columns(prepared.point, prepared.survey, patterns, prepared.generator, linear=linear)
+def _screens(prepared: Prepared, mode: Mode) -> tuple[Screen, Screen | None]:
+    """The comparison asked for, and the blocks that verify it: along one direction, which rows have sampled already."""
+    point, survey, generator = prepared.point, prepared.survey, prepared.generator
+    tensors = range(len(point.buffers))
+    patterns = [prepared.arrangement.patterns[t] for t in tensors]
+    if mode is Mode.BLOCKS:
+        return check_blocks(point, survey, patterns, generator), None
+    along = [directions(point, t, ROWS if mode is Mode.ROWS else PROBES, generator, survey.looks[t]) for t in tensors]
     if mode is Mode.ROWS:
-        return check_rows(prepared.point, prepared.survey, patterns, prepared.generator)
-    return check_blocks(prepared.point, prepared.survey, patterns, prepared.generator)
-
-
-def _blocks(prepared: Prepared, probes: int) -> Screen:
-    patterns = [prepared.arrangement.patterns[t] for t in range(len(prepared.point.buffers))]
-    return check_blocks(prepared.point, prepared.survey, patterns, prepared.generator, probes=probes)
-
-
+        screen = check_rows(point, survey, patterns, generator, along=along)
+    else:
+        screen = check_columns(point, survey, patterns, generator, linear=[t in prepared.linear for t in tensors])
+    return screen, check_blocks(point, survey, patterns, generator, probes=PROBES, along=[own.first() for own in along])

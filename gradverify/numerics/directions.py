@@ -7,34 +7,48 @@ one backward a group. Each input tensor has its own directions, so that a pair i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.numerics.columns.survey import Survey
+from gradverify.numerics.columns.survey import WEIGHTS, Look, Survey
 from gradverify.numerics.compare import RESOLVED
 from gradverify.numerics.flat import numbers, rms
-from gradverify.numerics.lines import rung
+from gradverify.numerics.lines import Rung, rung
 from gradverify.numerics.pattern import Pattern, RowGroups, row_groups
 from gradverify.numerics.point import DirectionLine, Point
 from gradverify.numerics.reduction import gather, gaussian, held, moves, paired, pull_back, signed
-from gradverify.numerics.rungs import Array, Index, Mask, step
+from gradverify.numerics.rungs import QUICK, Array, Index, Mask, step
 from gradverify.numerics.samples import Samples
-from gradverify.numerics.screen import Judged, Known, Reading, Screen, Screened, Stage, Strays, judged, plan, reachable, reading, sharpness
+from gradverify.numerics.screen import Judged, Known, Reading, Screen, Screened, Stage, judged, plan, reachable, reading, sharpness
+from gradverify.numerics.strays import Strays
 
+BATCH = 1 << 18  # numbers of gradients that are taken apart together
 PROBES = 2  # directions: what hides from one by chance does not hide from both
 SQRT3 = 3.0**0.5  # a rounding error is uniform: its standard deviation is its largest value over this
 
 
 @dataclass(frozen=True)
 class Directions:
-    """Dense directions [K, n] of one input tensor in its columns [n]; 0 where a column cannot move."""
+    """Dense directions [K, n] of one input tensor in its columns [n]; 0 where a column cannot move. `taken`: rungs of the first, once sampled."""
 
     point: Point
     columns: Index
     moves: Array
+    taken: dict[int, Rung | None] = field(default_factory=dict)
+
+    def first(self) -> Directions:
+        """The first direction alone; its samples are shared."""
+        return replace(self, moves=self.moves[:1])
+
+    def _rung(self, k: int, line: DirectionLine, number: int) -> Rung | None:
+        if k:
+            return rung(line, number)
+        if number not in self.taken:
+            self.taken[number] = rung(line, number)
+        return self.taken[number]
 
     def samples(self, k: int, rungs: Stage) -> tuple[Array, Array, Array]:
         """f above and below x [rungs, M] and steps [rungs, 2] along direction k: two calls a rung."""
@@ -46,32 +60,37 @@ class Directions:
             return up, down, steps
         line = DirectionLine(self.point, self.columns[moving], self.moves[k][moving])
         for r, number in enumerate(rungs):
-            taken = rung(line, number) if moving.size else None
+            taken = self._rung(k, line, number) if moving.size else None
             steps[r] = step(1.0, number)
             if taken is not None:
                 up[r], down[r], steps[r] = taken.up, taken.down, (taken.step_up, taken.step_down)
         return up, down, steps
 
 
-def directions(point: Point, tensor: int, probes: int, generator: torch.Generator) -> Directions:
-    """Gaussian × scale; inside the domain, zero on inputs that are not finite."""
+def directions(point: Point, tensor: int, probes: int, generator: torch.Generator, look: Look | None = None) -> Directions:
+    """Gaussian × scale; inside the domain, zero on inputs that are not finite. The first is that of `look`, whose samples are known."""
     columns = point.columns.of(tensor)
-    return Directions(point, columns, np.array([moves(point, columns, gaussian(len(columns), generator)) for _ in range(probes)]))
+    drawn = [moves(point, columns, gaussian(len(columns), generator)) for _ in range(probes - 1 if look else probes)]
+    if look is None or not probes:
+        return Directions(point, columns, np.array(drawn))
+    first = np.zeros(len(columns))
+    first[np.searchsorted(columns, look.columns)] = look.direction
+    return Directions(point, columns, np.array([first, *drawn]), {QUICK[0]: look.taken})
 
 
 def check_rows(
     point: Point, survey: Survey, patterns: Sequence[Sequence[Pattern]], generator: torch.Generator, *, relative: float | None = None,
-    probes: int = PROBES, only: Sequence[int] | None = None,
+    probes: int = PROBES, only: Sequence[int] | None = None, along: Sequence[Directions] | None = None,
 ) -> Screen:
     """Screens every output of every (input, output) pair. `patterns`: by input tensor, then output tensor; `only` these inputs.
 
     One backward a row group (inputs with the same groups share it), 6·`probes` forward calls an input tensor; more only along directions
-    that the first rungs left open. Raises what the backward raises.
+    that the first rungs left open. `along`: directions of all tensors that are there already. Raises what the backward raises.
     """
     before, known = (point.forward, point.backward), Known(point, survey, relative)
     tensors = list(range(len(point.buffers))) if only is None else list(only)
     with np.errstate(all="ignore"):
-        along = [directions(point, t, probes, generator) for t in tensors]
+        along = along or [directions(point, t, probes, generator, survey.looks[t]) for t in tensors]
         shapes = [paired(point, t, patterns[t]) for t in tensors]
         rows = [[Rows(point, t, part, d.moves) for part in point.parts] for t, d in zip(tensors, along, strict=True)]
         each = range(len(tensors))
@@ -93,31 +112,30 @@ class Rows:
         self.value, self.square = np.zeros((len(move), m)), np.zeros(m)
         self._move, self._moves = move, (move != 0).any(0)
         self._scale = point.columns.scale[self.gather.columns]
+        self._size = point.columns.size[self.gather.columns]
         self._finite = bool(np.isfinite(point.f0).all() and np.isfinite(point.x).all())
 
-    def add(self, group: int, members: Index, owner: Index, gradient: Tensor, w: Array) -> None:
-        """One backward with weights w [m]; `owner` [coordinates]: the output, of the group's members, that depends on each."""
-        self._find_strays(group, owner, gradient)
-        of = owner[self.gather.place]
-        if len(members) == 1:  # of a dense function all groups are: without sorting by row
-            entry = np.where((of >= 0) & self._moves, self.gather(gradient) / w[members[0]], 0.0)
-            self.value[:, members[0]] += self._move @ entry
-            self.square[members[0]] += np.sum((entry * self._scale) ** 2)
-            return
-        own = np.flatnonzero((of >= 0) & self._moves)
-        rows, entry = of[own], self.gather(gradient)[own] / w[of[own]]
+    def add(self, groups: range, owner: Index, gradients: Array, w: Array) -> None:
+        """A backward for each group, with weights w [m]: gradients [groups, N], and the output of the group that depends on each coordinate."""
+        self._find_strays(groups, owner, gradients)
+        if not self.gather.plain:
+            owner, gradients = owner[:, self.gather.place], self.gather.combined(gradients)
+        at, column = np.nonzero((owner >= 0) & self._moves)
+        rows = owner[at, column]
+        entry = gradients[at, column] / w[rows]
         for k, move in enumerate(self._move):
-            self.value[k] += np.bincount(rows, entry * move[own], len(w))
-        self.square += np.bincount(rows, (entry * self._scale[own]) ** 2, len(w))
+            self.value[k] += np.bincount(rows, entry * move[column], len(w))
+        self.square += np.bincount(rows, (entry * self._scale[column]) ** 2, len(w))
 
-    def _find_strays(self, group: int, owner: Index, gradient: Tensor) -> None:
+    def _find_strays(self, groups: range, owner: Index, gradients: Array) -> None:
         """What no output of the group owns must be exactly 0; a NaN is no stray where f is not finite itself."""
         unowned = owner < 0
-        if unowned.any():
-            flat = numbers(gradient)
-            found = unowned & (flat != 0) & (np.isfinite(flat) | self._finite)
-            if found.any():
-                self.strays.add(group, self.gather.columns[self.gather.any_of(found)])
+        if not unowned.any():
+            return
+        found = unowned & (gradients != 0) & (np.isfinite(gradients) | self._finite)
+        for n in np.flatnonzero(found.any(1)).tolist():
+            local = np.flatnonzero(self.gather.any_of(found[n]))
+            self.strays.add(groups[n], self.gather.columns[local], np.abs(self.gather.of(gradients[n])[local]) * self._size[local])
 
     @property
     def norm(self) -> Array:
@@ -139,13 +157,20 @@ def _shared(groups: Sequence[RowGroups]) -> list[tuple[RowGroups, list[int]]]:
 def _pull_groups(point: Point, output: int, w: Array, groups: RowGroups, users: Sequence[tuple[RowGroups, Rows]]) -> None:
     """One backward a group; w [m] of the output tensor, 0 where f is infinite: such rows are left out."""
     known = np.where(w == 0, 1.0, w)
-    for group in range(groups.count):
-        members = groups.members(group)
-        cotangent = np.zeros(len(w))
-        cotangent[members] = w[members]
-        gradients = pull_back(point, output, cotangent)
+    for span in groups.spans(BATCH * groups.pattern.size // max(len(point.x), 1)):
+        gradients = {rows.tensor: np.empty((len(span), own.pattern.size)) for own, rows in users}
+        for n, group in enumerate(span):
+            pulled = _pulled(point, output, w, groups.members(group))
+            for tensor, kept in gradients.items():
+                kept[n] = numbers(pulled[tensor])  # a copy: a backward may use its memory again
         for own, rows in users:
-            rows.add(group, members, own.owner(group), gradients[rows.tensor], known)
+            rows.add(span, own.owners(span), gradients[rows.tensor], known)
+
+
+def _pulled(point: Point, output: int, w: Array, members: Index) -> Sequence[Tensor]:
+    cotangent = np.zeros(len(w))
+    cotangent[members] = w[members]
+    return pull_back(point, output, cotangent)
 
 
 def _screened(known: Known, tensor: int, along: Directions, rows: Sequence[Rows], patterns: Sequence[Pattern]) -> list[Screened]:
@@ -195,7 +220,9 @@ def _pair(known: Known, tensor: int, o: int, results: Sequence[Judged], floor: A
     part = known.point.parts[o]
     masked = np.isinf(known.point.f0[part]) & ~moved[part]
     own = [Judged(r.passed[part] & ~masked, r.allowed.take(part), r.bar[part]) for r in results]
+    rows.strays.forget(WEIGHTS[0] * floor[part].min(initial=np.inf))
     bad = ~np.all([r.passed for r in own], 0) | known.asleep(tensor, o) | (pattern.nothing & moved[part])
     found = [sharpness(r, floor[part]) for r in own]
-    return Screened(tensor, o, int((~masked).sum()), np.flatnonzero(bad & ~masked) + part.start, rows.strays.pairs(), rows.strays.count, left_out,
+    bad &= ~masked & bool(len(rows.gather.columns))
+    return Screened(tensor, o, int((~masked).sum()), np.flatnonzero(bad) + part.start, rows.strays.pairs(), rows.strays.count, left_out,
                     max(f[0] for f in found), max(f[1] for f in found))

@@ -16,8 +16,8 @@ from gradverify.model.element import Chosen, Decision, FixedStep, Measured, Read
 from gradverify.model.result import Outcome
 from gradverify.numerics.climb import Climb, Elements, Ladders
 from gradverify.numerics.columns.bundle import lone
-from gradverify.numerics.columns.chunk import QuickSamples, quick_samples
 from gradverify.numerics.columns.opinions import second_opinions
+from gradverify.numerics.columns.quick import QuickSamples, quick_samples
 from gradverify.numerics.columns.run import Reach, Run
 from gradverify.numerics.columns.survey import survey
 from gradverify.numerics.columns.tally import Judged

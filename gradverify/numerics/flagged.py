@@ -6,39 +6,52 @@ for the size of it stays open.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from gradverify.numerics.columns.arrange import Arrangement
-from gradverify.numerics.columns.bundle import lone
+from gradverify.numerics.columns.bundle import GroupLine, lone
 from gradverify.numerics.columns.choose import Mode
 from gradverify.numerics.columns.chunk import Chunk
-from gradverify.numerics.columns.compressed import Compressed
+from gradverify.numerics.columns.compressed import Compressed, Plan, pull
 from gradverify.numerics.columns.confirm import resolve
+from gradverify.numerics.columns.leaks import mover
 from gradverify.numerics.columns.opinions import second_opinions
 from gradverify.numerics.columns.run import AliasSums, Run
 from gradverify.numerics.columns.tally import MAP_ROWS, Judged, Outcome, Pair, Tally
 from gradverify.numerics.compare import Limit, Verdict
+from gradverify.numerics.kinks import Smoothness
 from gradverify.numerics.localise import Suspects, localise, localise_column
 from gradverify.numerics.pattern import NOBODY, Pattern, column_groups, row_groups
 from gradverify.numerics.reduction import signed
-from gradverify.numerics.screen import Screen, Screened
+from gradverify.numerics.rungs import Array, Index
+from gradverify.numerics.screen import SCREEN, SCREEN_LOW, Screen, Screened
 
 LINES = 12  # of a pair that are followed at most
 STOOD = 3  # wrong ones, after which the rest is believed, if none was cleared
 ROWS = 1024  # backwards that the entries of flagged columns may take
+FEW = 4  # entries of a line that are resolved though its structure is a guess
 SMALL = 64  # entries of a line that are resolved one by one
 STANDS = 2.0  # of the tolerance: some gradient is far above it, so that the comparison could have failed
 
 
 @dataclass
 class _Lines:
-    """What became of the flagged lines of one pair."""
+    """What became of the flagged lines of one pair; `named`: those found wrong, each once, `believed`: those said wrong unasked;
+    `doubted`: the blocks of those that stay open; `bent`: blocks of one entry that is right at a kink.
+    """
 
-    wrong: int = 0
+    named: set[int] = field(default_factory=set)
+    believed: int = 0
     cleared: int = 0
     open: int = 0
+    doubted: set[int] = field(default_factory=set)
+    bent: set[int] = field(default_factory=set)
+
+    @property
+    def wrong(self) -> int:
+        return len(self.named) + self.believed
 
 
 class Flagged:
@@ -47,6 +60,11 @@ class Flagged:
     def __init__(self, run: Run, arrangement: Arrangement, keep: int) -> None:
         self.run, self.arrangement, self.keep = run, arrangement, keep
         self.weights = signed(len(run.point.f0), run.generator)
+        self._norms: dict[int, Array] = {}
+        self._rows: dict[tuple[int, int, int], Judged] = {}
+        noise = np.maximum(run.survey.sigma, run.point.unit * run.survey.size)
+        for secant in run.survey.secants:  # a line's entries are judged by how far all outputs of the tensor go, not by its own alone
+            run.reach.add_secant(secant.columns, secant.moved_by, secant.change, noise)
 
     def pairs(self, mode: Mode, screen: Screen, check: Screen | None) -> tuple[list[Pair], frozenset[int]]:
         """The pairs of `screen`, verified by the blocks of `check`; and the tensors in which lines stayed open."""
@@ -77,7 +95,8 @@ class Flagged:
         return replace(
             seen, groups=groups, row_groups=rows, elements=total, masked=0, counts=tuple(counts), resolution=pair.resolution, limits=limits,
             quick=total - len(pair.flagged),
-            largest=max(seen.largest, STANDS if pair.relative > 0 else 0.0), lines=mode.lines)
+            largest=max(seen.largest, STANDS if pair.relative > 0 else 0.0), lines=mode.lines,
+            entries=None)  # a few lines were followed: no cause is told from them
 
     # ---- lines
     def _follow(self, mode: Mode, pair: Screened, tally: Tally, lines: _Lines) -> None:
@@ -85,32 +104,95 @@ class Flagged:
             if n == LINES or (lines.wrong >= STOOD and not lines.cleared):
                 left = len(pair.flagged) - n
                 believed = lines.wrong >= STOOD and not lines.cleared
-                lines.wrong, lines.open = lines.wrong + left * believed, lines.open + left * (not believed)
+                lines.believed, lines.open = lines.believed + left * believed, lines.open + left * (not believed)
                 break
-            self._count(self._line(mode, pair, line), pair, tally, lines)
+            if mode is not Mode.BLOCKS or line not in lines.bent:
+                self._count(self._line(mode, pair, line), mode, pair, tally, lines, line)
         for n, (group, line) in enumerate(pair.strays.tolist()):
             if n == LINES or lines.wrong >= STOOD:
                 lines.open += 0 if lines.wrong else pair.stray_count - n
                 break
-            self._count(self._stray(mode, pair, group, line), pair, tally, lines)
+            self._count(self._stray(mode, pair, group, line), mode, pair, tally, lines)
 
-    def _count(self, found: Judged | None, pair: Screened, tally: Tally, lines: _Lines) -> None:
-        """`found`: the entries of a line that were judged; None where that was out of reach."""
+    def _count(self, found: Judged | None, mode: Mode, pair: Screened, tally: Tally, lines: _Lines, line: int | None = None) -> None:
+        """`found`: the entries that were judged for the flagged `line`, or for a stray (None); None where that was out of reach."""
         if found is None:
-            lines.open += 1
+            self._leave_open(mode, pair, lines, line)
             return
         found, _ = second_opinions(self.run, found, found.derivative.at_border, lambda column, output: float(self.run.point.row(output)[column]))
-        wrong = bool((found.verdict == Verdict.MISMATCH).any())
+        found = self._known_well_enough(mode, pair.output, found)
+        wrong = np.flatnonzero(found.verdict == Verdict.MISMATCH)
         undecided = bool((found.verdict == Verdict.UNDECIDED).any())
-        lines.wrong, lines.open = lines.wrong + wrong, lines.open + (undecided and not wrong)
-        lines.cleared += not (wrong or undecided)
+        lines.named |= {self._line_of(mode, pair, found.take(wrong), line)} if wrong.size else set()
+        if undecided and not wrong.size:
+            self._leave_open(mode, pair, lines, line)
+        if not (wrong.size or undecided):
+            lines.cleared += 1
+            lines.bent |= {self._block(mode, pair, line)} if line is not None and _bent(found) and self._single(mode, pair, line) else set()
         coordinate = self.run.point.columns.coordinate[found.column] - self.run.point.starts[pair.input]
         tally.add(found.compared(self.run.point.parts[pair.output].start, coordinate))
+
+    def _leave_open(self, mode: Mode, pair: Screened, lines: _Lines, line: int | None) -> None:
+        """Counts a line once: the block that verifies it is not another one."""
+        if line is None or (mode is Mode.BLOCKS and line not in lines.doubted):
+            lines.open += 1
+        elif mode is not Mode.BLOCKS:
+            lines.open, lines.doubted = lines.open + 1, lines.doubted | {self._block(mode, pair, line)}
+
+    def _block(self, mode: Mode, pair: Screened, line: int) -> int:
+        """The independent block that a line lies in."""
+        pattern, point = self.arrangement.patterns[pair.input][pair.output], self.run.point
+        if mode is Mode.BLOCKS:
+            return line
+        if mode is Mode.ROWS:
+            return int(pattern.block_of_outputs()[line - point.parts[pair.output].start])
+        return int(pattern.block_of_inputs()[point.columns.coordinate[line] - point.starts[pair.input]])
+
+    def _single(self, mode: Mode, pair: Screened, line: int) -> bool:
+        """Is the line's block a single entry?"""
+        pattern = self.arrangement.patterns[pair.input][pair.output]
+        return pattern.size == pattern.blocks and int(np.sum(pattern.block_of_outputs() == self._block(mode, pair, line))) == 1
+
+    def _known_well_enough(self, mode: Mode, output: int, found: Judged) -> Judged:
+        """Undecided entries that are known to what a screen asks of their line are right: a zero's bar may be wider than its floor."""
+        open_ = np.flatnonzero((found.verdict == Verdict.UNDECIDED) & found.derivative.smooth)
+        if not open_.size:
+            return found
+        d, low = found.derivative.take(open_), bool(self.run.low_precision()[self.run.point.parts[output]].any())
+        norm = self._row_norms(found.column[open_], found.out[open_])
+        if mode is Mode.COLUMNS:  # a column of zeros has no size to compare with
+            norm = np.where((found.a[open_] == 0) & (d.value == 0), norm, self._column_norms(output)[found.column[open_]])
+        known = open_[np.abs(found.a[open_] - d.value) + d.bar <= (SCREEN_LOW if low else SCREEN) * norm]
+        verdict, limit = found.verdict.copy(), found.limit.copy()
+        verdict[known], limit[known] = Verdict.PASS, Limit.NONE
+        return replace(found, verdict=verdict, limit=limit)
+
+    def _column_norms(self, output: int) -> Array:
+        """About the norm [C] of each column, by one backward with random weights."""
+        if output not in self._norms:
+            part = self.run.point.parts[output]
+            self._norms[output] = np.abs(pull(self.run.point, output, np.arange(part.start, part.stop), self.weights[part]))
+        return self._norms[output]
+
+    def _row_norms(self, columns: Index, outputs: Index) -> Array:
+        """The norm of each entry's row [E], in units of its column."""
+        c = self.run.point.columns
+        norm = {j: float(np.linalg.norm(np.nan_to_num(self.run.point.row(j)) * c.scale)) for j in np.unique(outputs).tolist()}
+        return np.array([norm[j] for j in outputs.tolist()]) / c.scale[columns]
+
+    def _line_of(self, mode: Mode, pair: Screened, wrong: Judged, line: int | None) -> int:
+        """The line at fault: the flagged one, or the entry's own, where that is off the structure or in a row that shared a backward."""
+        own = int(wrong.column[0] if mode is Mode.COLUMNS else wrong.out[0])
+        if mode is Mode.BLOCKS:
+            own = int(self.arrangement.patterns[pair.input][pair.output].block_of_outputs()[own - self.run.point.parts[pair.output].start])
+        return own if line is None or (mode is Mode.ROWS and own not in pair.flagged) else line
 
     def _line(self, mode: Mode, pair: Screened, line: int) -> Judged | None:
         pattern = self.arrangement.patterns[pair.input][pair.output]
         found = self._resolved(self._suspects(mode, pair, pattern, line))
         if found is not None and (found.verdict == Verdict.MISMATCH).any():
+            return found
+        if found is not None and (mode is Mode.COLUMNS or _bent(found)) and self._single(mode, pair, line):
             return found
         return self._column(pair, line) if mode is Mode.COLUMNS else self._small(mode, pair, pattern, line)
 
@@ -119,16 +201,20 @@ class Flagged:
         if mode is Mode.COLUMNS:
             return localise_column(point, survey, pattern, pair.input, pair.output, line, generator)
         block = line if mode is Mode.BLOCKS else int(pattern.block_of_outputs()[line - point.parts[pair.output].start])
-        return localise(point, survey, pattern, pair.input, pair.output, block, generator)
+        row = line if mode is Mode.ROWS else None
+        return localise(point, survey, pattern, pair.input, pair.output, block, generator, row=row)
 
     def _resolved(self, suspects: Suspects) -> Judged | None:
         if not len(suspects.columns) or not len(suspects.outputs):
             return None
         return resolve(self.run, np.repeat(suspects.columns[:1], len(suspects.outputs)), suspects.outputs)
 
+    def _plan(self, pair: Screened) -> Plan | None:
+        return next((p for p in self.arrangement.plans if p.tensor == pair.input), None)
+
     def _column(self, pair: Screened, column: int) -> Judged | None:
         """All entries of a column, where few enough backwards tell them."""
-        plan = next((p for p in self.arrangement.plans if p.tensor == pair.input), None)
+        plan = self._plan(pair)
         part = self.run.point.parts[pair.output]
         backwards = sum(rows.count for rows in plan.rows) if plan else part.stop - part.start
         if backwards > ROWS:
@@ -149,26 +235,51 @@ class Flagged:
         return resolve(self.run, worst.column[:SMALL], worst.out[:SMALL])
 
     def _small(self, mode: Mode, pair: Screened, pattern: Pattern, line: int) -> Judged | None:
-        """All entries of a row or a block, where they are few."""
+        """All entries of a row or a block, where they are few.
+
+        Of a structure that is a guess: only a FEW, and only if a kink among them explains the flag. Else the structure is looked at first.
+        """
         part, first = self.run.point.parts[pair.output], int(self.run.point.columns.of(pair.input)[0])
         if pattern.size != len(self.run.point.columns.of(pair.input)):
             return None
-        if mode is Mode.ROWS:
-            blocks, outputs = pattern.block_of_outputs()[[line - part.start]], np.array([line])
-        else:
-            blocks, outputs = np.array([line]), part.start + np.flatnonzero(pattern.block_of_outputs() == line)
-        columns = first + np.flatnonzero(pattern.block_of_inputs() == blocks[0]) if blocks[0] != NOBODY else np.zeros(0, np.intp)
-        if not 0 < len(columns) * len(outputs) <= SMALL:
+        of_outputs = pattern.block_of_outputs()
+        block = self._block(mode, pair, line)
+        columns = first + np.flatnonzero(pattern.block_of_inputs() == block) if block != NOBODY else np.zeros(0, np.intp)
+        outputs = np.array([line]) if mode is Mode.ROWS else part.start + np.flatnonzero(of_outputs == block)
+        guessed = self._plan(pair) is not None and not self.arrangement.level[pair.input]
+        if not 0 < len(columns) * len(outputs) <= (FEW if guessed else SMALL):
             return None
-        return resolve(self.run, np.repeat(columns, len(outputs)), np.tile(outputs, len(columns)))
+        if mode is Mode.ROWS:
+            if (pair.input, pair.output, line) not in self._rows:
+                self._resolve_rows(pair, columns, pair.flagged[of_outputs[pair.flagged - part.start] == block])
+            found = self._rows[pair.input, pair.output, line]
+        else:
+            found = resolve(self.run, np.repeat(columns, len(outputs)), np.tile(outputs, len(columns)))
+        return None if guessed and not _bent(found) else found
+
+    def _resolve_rows(self, pair: Screened, columns: Index, rows: Index) -> None:
+        """The flagged rows of one block together: a column's calls tell of all of them."""
+        rows = rows[:LINES]
+        found = resolve(self.run, np.repeat(columns, len(rows)), np.tile(rows, len(columns)))
+        for row in rows.tolist():
+            self._rows[pair.input, pair.output, row] = found.take(np.flatnonzero(found.out == row))
 
     # ---- what belongs to nobody
     def _stray(self, mode: Mode, pair: Screened, group: int, line: int) -> Judged | None:
         """The entry behind an output that moved, or a column that was pulled back, though the structure has no such entry."""
         pattern = self.arrangement.patterns[pair.input][pair.output]
-        suspects = self._behind(mode, pair, pattern, group, line)
-        found = self._resolved(suspects)
+        column = self._moving(pair, group, line) if mode is Mode.COLUMNS else None
+        if column is None:
+            found = self._resolved(self._behind(mode, pair, pattern, group, line))
+        else:
+            found = resolve(self.run, np.array([column]), np.array([line]))
         return found if found is None or (found.verdict != Verdict.PASS).any() or _zero(found) else None
+
+    def _moving(self, pair: Screened, group: int, output: int) -> int | None:
+        """The column of a group that moves an output which none of them owns; None where none does by itself."""
+        plan = self._plan(pair)
+        line = plan.grouping.bundle(self.run.point, group, 1).lines[0] if plan else None
+        return mover(self.run, line, output) if isinstance(line, GroupLine) else None
 
     def _behind(self, mode: Mode, pair: Screened, pattern: Pattern, group: int, line: int) -> Suspects:
         point, survey, generator = self.run.point, self.run.survey, self.run.generator
@@ -177,6 +288,11 @@ class Flagged:
             return localise_column(point, survey, pattern, pair.input, pair.output, line, generator)
         block = int(pattern.block_of_outputs()[line - point.parts[pair.output].start])
         return localise(point, survey, pattern, pair.input, pair.output, block, generator)
+
+
+def _bent(found: Judged) -> bool:
+    """Is f rough at some of the entries? That explains why a screen flagged them."""
+    return bool((found.derivative.outcome != Smoothness.SMOOTH).any())
 
 
 def _zero(found: Judged) -> bool:

@@ -16,6 +16,8 @@ Part = Literal["re", "im"]
 
 def flat_real(tensor: Tensor) -> Tensor:
     """The real coordinates [n] as float64 on the CPU, detached."""
+    if tensor.dtype is torch.float64 and tensor.layout is torch.strided and not (tensor.is_neg() or tensor._is_zerotensor() or tensor.is_cuda):
+        return tensor.detach().reshape(-1)
     tensor = tensor.detach().resolve_conj().resolve_neg()
     if tensor._is_zerotensor():     # autograd's zeros without memory, the gradient of torch.sgn say: NumPy refuses them
         tensor = tensor.clone()

@@ -11,12 +11,11 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from gradverify.numerics.kinks import Smoothness, bends, borders, infinite, jumps, sides
+from gradverify.numerics.plain import ARITHMETIC, RUNGS, Plain, plain
 from gradverify.numerics.readings import readings, with_tail_noise
 from gradverify.numerics.romberg import Choice, pick
-from gradverify.numerics.rungs import U64, AnyArray, Array, Codes, Mask, Z
-from gradverify.numerics.samples import Samples
-
-ARITHMETIC = 4 * U64  # of the value: the extrapolation's own rounding
+from gradverify.numerics.rungs import AnyArray, Array, Codes, Mask, Z
+from gradverify.numerics.samples import LOW_UNIT, Samples
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,8 @@ class Derivative:
 
     def replaced(self, elements: AnyArray, new: Derivative) -> Derivative:
         """With these elements (indices) exchanged."""
+        if not len(elements):
+            return self
         columns = []
         for f in fields(self):
             column = getattr(self, f.name).copy()
@@ -69,11 +70,31 @@ class Derivative:
 
 def concatenated(parts: Iterable[Derivative]) -> Derivative:
     parts = list(parts)
+    if len(parts) == 1:
+        return parts[0]
     return Derivative(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Derivative)))
 
 
 def solve(s: Samples, full: bool) -> Derivative:
     """The derivative of every element. `full`: the rungs reach down to the finest, so that kinks, jumps and second readings can be told."""
+    if full or len(s.up) != RUNGS:
+        return _solve(s, full)
+    easy = plain(s.up, s.down, s.step_up + s.step_down, s.f0, s.sigma, s.unit)
+    told = easy.told & ~(s.unit > LOW_UNIT) if s.rounds_x else easy.told
+    rest = np.flatnonzero(~told)
+    found = told_plainly(easy)
+    return found.replaced(rest, _solve(s.take(rest), False)) if rest.size else found
+
+
+def told_plainly(easy: Plain) -> Derivative:
+    """What is plain as derivatives [m]; what is not told is void."""
+    m = easy.value.size
+    nan, inf, no = np.full(m, np.nan), np.full(m, np.inf), np.zeros(m, bool)
+    smooth = np.full(m, Smoothness.SMOOTH, np.int8)
+    return Derivative(easy.value.ravel(), easy.bar.ravel(), smooth, easy.noise.ravel(), nan, nan, inf, inf, nan, inf, no, no, no.copy(), no, no)
+
+
+def _solve(s: Samples, full: bool) -> Derivative:
     if full:
         read = readings(s)
         jumping = jumps(s, read.noise)

@@ -18,7 +18,7 @@ from gradverify.numerics.directions import SQRT3, Directions
 from gradverify.numerics.lines import rung
 from gradverify.numerics.pattern import Pattern
 from gradverify.numerics.point import Point, element_line
-from gradverify.numerics.reduction import gather, gaussian, held, moves, paired, pull_back, signed
+from gradverify.numerics.reduction import gather, held, moves, paired, pull_back, signed
 from gradverify.numerics.rungs import Array, Index, Mask, step
 from gradverify.numerics.samples import Samples
 from gradverify.numerics.screen import Known, Reading, Stage, plan, reading, reduced
@@ -38,15 +38,17 @@ class Suspects:
 
 
 def localise(point: Point, survey: Survey, pattern: Pattern, tensor: int, output: int, block: int, generator: torch.Generator, *,
-             relative: float | None = None) -> Suspects:
+             row: int | None = None, relative: float | None = None) -> Suspects:
     """One suspicious (output, column) of a flagged block, or no more than a few outputs of one column where f is rough along it.
+
+    `row`: the output of the block that was flagged, where it is known: beside all others a small fault of it would drown.
 
     6 forward calls for each halving of the columns (more where kinks are near), then one backward for each halving of the outputs. A block
     has two sides: its outputs may depend on columns outside (then these are searched), its columns be pulled back to from outputs outside.
     """
     before, known = (point.forward, point.backward), Known(point, survey, relative)
     with np.errstate(all="ignore"):
-        column, outputs = _Search(known, paired(point, tensor, [pattern])[0], tensor, output, block, generator).found()
+        column, outputs = _Search(known, paired(point, tensor, [pattern])[0], tensor, output, block, generator, row).found()
     return Suspects(column, outputs, point.forward - before[0], point.backward - before[1])
 
 
@@ -78,11 +80,12 @@ class _Probe:
 
 
 class _Search:
-    def __init__(self, known: Known, pattern: Pattern, tensor: int, output: int, block: int, generator: torch.Generator) -> None:
+    def __init__(self, known: Known, pattern: Pattern, tensor: int, output: int, block: int, generator: torch.Generator,
+                 row: int | None = None) -> None:
         self.known, self.point, self.tensor, self.output, self.generator = known, known.point, tensor, output, generator
         self.part, self.gather = self.point.parts[output], gather(self.point, tensor)
         self.columns = self.gather.columns
-        self.outputs_inside = pattern.block_of_outputs() == block
+        self.outputs_inside = pattern.block_of_outputs() == block if row is None else np.arange(len(pattern)) == row - self.part.start
         self.columns_inside = pattern.block_of_inputs()[self.gather.place] == block
         self.plan = plan(known, tensor)
 
@@ -102,7 +105,7 @@ class _Search:
         w = held(self.point, self.output, signed(self.part.stop - self.part.start, self.generator))
         w = np.where(self.outputs_inside, w, 0.0) if rows else w
         gradient = self.gather(pull_back(self.point, self.output, w)[self.tensor])
-        move = moves(self.point, self.columns, gaussian(len(self.columns), self.generator))
+        move = moves(self.point, self.columns, signed(len(self.columns), self.generator))
         inside, outside = (np.flatnonzero(own & (move != 0)) for own in (self.columns_inside, ~self.columns_inside))
         return _Probe(w, gradient, move, np.concatenate([inside, outside]) if rows else inside, len(inside))
 

@@ -7,7 +7,7 @@ a band is a narrow one, all of an axis a wide one. Columns that no output shares
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from gradverify.numerics.rungs import Array, Index, Mask
 
+DENSE_LABELS = 8  # times as many as there are: labels that are counted rather than sorted
 NOBODY = -1  # owns an output that no member of a group moves
 
 
@@ -55,6 +56,11 @@ class Pattern:
         """Of the flat input, in elements."""
         return tuple(math.prod(self.shape[k + 1 :]) for k in range(len(self.shape)))
 
+    @cached_property
+    def rows(self) -> RowGroups:
+        """Its outputs in groups that share no input."""
+        return _row_groups(self)
+
     def block_of_outputs(self) -> Index:
         """The independent block [M] of each output; NOBODY where it depends on nothing."""
         block = np.zeros(len(self), np.intp)
@@ -75,9 +81,10 @@ class Pattern:
 
 
 def dense(shape: Sequence[int], outputs: int) -> Pattern:
-    """Every output may depend on every input."""
-    zero = np.zeros(outputs, np.intp)
-    return Pattern(tuple(shape), tuple(zero for _ in shape), tuple(zero + n - 1 for n in shape), np.zeros(outputs, bool))
+    """Every output may depend on every input, if there is one."""
+    zero, empty = np.zeros(outputs, np.intp), not math.prod(shape)
+    high = tuple(zero - 1 if empty else zero + n - 1 for n in shape)
+    return Pattern(tuple(shape), tuple(zero for _ in shape), high, np.full(outputs, empty))
 
 
 @dataclass(frozen=True)
@@ -138,21 +145,43 @@ class RowGroups:
 
     def owner(self, group: int) -> Index:
         """The output [N] of the group that depends on each input coordinate; NOBODY where none does."""
-        pattern, rows = self.pattern, self.members(group)
+        return np.asarray(self.owners(range(group, group + 1))[0])
+
+    def owners(self, groups: range) -> Index:
+        """`owner` of groups in a row [groups, N]."""
+        if not self.pattern.size:
+            return np.full((len(groups), self.pattern.size), NOBODY)
+        order, starts = self._sorted
+        pattern, rows = self.pattern, order[starts[groups.start] : starts[groups.stop]]
         rows = rows[~pattern.nothing[rows]]
-        place, inside = np.zeros((len(rows), 1), np.intp), np.ones((len(rows), 1), bool)
+        place, inside = ((self.group[rows] - groups.start) * pattern.size)[:, None], np.ones((len(rows), 1), bool)
         for k, width in enumerate(pattern.widths):
-            at = pattern.low[k][rows][:, None] + np.arange(width)
-            held, every = at <= pattern.high[k][rows][:, None], (len(rows), place.shape[1] * width)
+            at, every = pattern.low[k][rows][:, None], (len(rows), place.shape[1] * width)
+            if width == 1:
+                place = place + at * pattern.strides[k]
+                continue
+            at = at + np.arange(width)
+            held = at <= pattern.high[k][rows][:, None]
             place = (place[:, :, None] + (at * pattern.strides[k])[:, None, :]).reshape(every)
             inside = (inside[:, :, None] & held[:, None, :]).reshape(every)
-        owner = np.full(pattern.size, NOBODY)
-        owner[place[inside]] = np.broadcast_to(rows[:, None], inside.shape)[inside]
-        return owner
+        owner = np.full(len(groups) * pattern.size, NOBODY)
+        inside = np.broadcast_to(inside, place.shape)
+        owner[place[inside]] = np.broadcast_to(rows[:, None], place.shape)[inside]
+        return owner.reshape(len(groups), pattern.size)
+
+    def spans(self, limit: int) -> Iterator[range]:
+        """All groups in runs of which the owners are at most `limit` numbers, or one group."""
+        count = max(1, limit // max(self.pattern.size, 1))
+        for first in range(0, self.count, count):
+            yield range(first, min(first + count, self.count))
 
 
 def row_groups(pattern: Pattern) -> RowGroups:
     """Outputs that differ in a slice of a single axis, or in windows of a band that do not meet, share no input."""
+    return pattern.rows
+
+
+def _row_groups(pattern: Pattern) -> RowGroups:
     live = np.flatnonzero(~pattern.nothing)
     kind, colours = np.zeros(len(live), np.intp), np.zeros(len(live), np.intp)
     for k, width in enumerate(pattern.widths):
@@ -187,7 +216,10 @@ def rank_among(kind: Index) -> Index:
 
 
 def _numbered(label: Index) -> Index:
-    """Labels as 0, 1, 2, … in their order."""
+    """Labels from 0 on as 0, 1, 2, … in their order."""
+    if int(label.max(initial=0)) <= DENSE_LABELS * len(label):
+        present = np.bincount(label) > 0
+        return np.asarray((np.cumsum(present) - 1)[label])
     return np.asarray(np.unique(label, return_inverse=True)[1])
 
 

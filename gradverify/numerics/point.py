@@ -6,8 +6,10 @@ together with its mirror image. Columns of all inputs are numbered through, and 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Protocol
 
@@ -15,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gradverify.numerics.buffers import Buffers, Selection
 from gradverify.numerics.flat import numbers, one_hot, rms
 from gradverify.numerics.noise import Bits
 from gradverify.numerics.rungs import U32, U64, U_BF16, U_FP16, Array, Index, Mask
@@ -62,11 +65,32 @@ class Columns:
     def __len__(self) -> int:
         return len(self.coordinate)
 
+    @cached_property
+    def _own(self) -> dict[int, Index]:
+        return {tensor: np.flatnonzero(self.tensor == tensor) for tensor in range(int(self.tensor.max(initial=-1)) + 1)}
+
     def of(self, tensor: int) -> Index:
-        return np.flatnonzero(self.tensor == tensor)
+        return self._own.get(tensor, np.zeros(0, np.intp))
+
+    @cached_property
+    def free(self) -> bool:
+        """No column has a domain."""
+        return not (np.isfinite(self.low) | np.isfinite(self.high)).any()
+
+    @cached_property
+    def paired(self) -> bool:
+        """Some column moves its mirror image with it."""
+        return bool((self.mirror >= 0).any())
+
+    @cached_property
+    def rounded(self) -> bool:
+        """Some input holds less than float64."""
+        return bool(self.single.any())
 
     def cast(self, x: Array, columns: Index) -> Array:
         """Rounded to the inputs' precision."""
+        if not self.rounded:
+            return x
         return np.where(self.single[columns], x.astype(np.float32).astype(float), x)
 
     def ulp(self, columns: Index) -> Array:
@@ -112,16 +136,17 @@ def _pairs(t: Tensor) -> tuple[Index, Index, Array]:
 
 
 class Point:
-    """The function around its inputs. Counts `forward` and `backward` calls; perturbs one buffer per input in place and restores it."""
+    """The function around its inputs. Counts `forward` and `backward` calls; perturbs one buffer per input in place and restores it.
+
+    `seconds`: of all forward calls but the first.
+    """
 
     def __init__(self, function: Function, columns: Columns) -> None:
         self.function, self.columns, self.forward, self.backward = function, columns, 0, 0
-        self.buffers = [t.detach().clone(memory_format=torch.preserve_format) for t in function.inputs]
-        self._real = [torch.view_as_real(b) if b.is_complex() else b for b in self.buffers]
-        self._flat = [_storage(b) for b in self._real]
-        self._place = [_places(b) for b in self._real]
-        self.starts = np.cumsum([0] + [f.numel() for f in self._flat])
-        self.x = np.concatenate([numbers(t) for t in function.inputs] or [np.zeros(0)])
+        self._inputs = Buffers(function.inputs)
+        self._last: tuple[Index, Selection] | None = None
+        self.buffers, self.starts, self.x = self._inputs.tensors, self._inputs.starts, self._inputs.x
+        self.seconds = 0.0
         outputs = list(function.values(self.buffers))
         self.forward += 1
         self.shapes = [(o.shape, o.dtype, o.device) for o in outputs]
@@ -150,62 +175,58 @@ class Point:
     def values(self) -> Array:
         """f [M] at the buffers as they are; NaN where it raises or changes shape."""
         self.forward += 1
+        started = time.perf_counter()
         try:
-            parts = [numbers(o) for o in self.function.values(self.buffers)]
+            outputs = self.function.values(self.buffers)
+            self.seconds += time.perf_counter() - started
+            parts = [numbers(o) for o in outputs]
         except Exception:
             return np.full(len(self.f0), np.nan)
         if [len(p) for p in parts] != [s.stop - s.start for s in self.parts]:
             return np.full(len(self.f0), np.nan)
-        self._bits = [b.seen(p[:: 1 + len(p) // SAMPLED]) if b.single else b for b, p in zip(self._bits, parts, strict=True)]
-        return np.concatenate([*parts, np.zeros(0)])
+        if any(bits.single for bits in self._bits):
+            self._bits = [b.seen(p[:: 1 + len(p) // SAMPLED]) if b.single else b for b, p in zip(self._bits, parts, strict=True)]
+        return np.concatenate(parts) if parts else np.zeros(0)
 
     def moved(self, columns: Iterable[int], x: Iterable[float]) -> Array:
         """f [M] with these columns set to x [..]; all NaN, without a call, where one of them would leave its domain."""
-        c = self.columns
-        changes = list(zip(columns, x, strict=True))
-        if not all(c.low[n] <= value <= c.high[n] for n, value in changes):
-            return np.full(len(self.f0), np.nan)
-        try:
-            self._write(changes)
-            return self.values()
-        finally:
-            self._write([(n, c.x[n]) for n, _ in changes])
-
-    def _write(self, changes: Iterable[tuple[int, float]]) -> None:
-        c = self.columns
-        for n, value in changes:
-            self._set(int(c.coordinate[n]), float(value))
-            mirror = int(c.mirror[n])
-            if mirror >= 0:  # the offset is 0 where the input is exactly symmetric
-                self._set(mirror, float(c.sign[n] * value + (self.x[mirror] - c.sign[n] * c.x[n])))
-
-    def _set(self, coordinate: int, value: float) -> None:
-        t = int(np.searchsorted(self.starts, coordinate, side="right")) - 1
-        self._flat[t][int(self._place[t][coordinate - int(self.starts[t])])] = value
+        return self.moved_all(np.fromiter(columns, np.intp), np.fromiter(x, float))
 
     def moved_all(self, columns: Index, x: Array) -> Array:
-        """f [M] with many columns set at once, by whole tensors."""
+        """f [M] with many columns set at once; all NaN, without a call, where one of them would leave its domain."""
         c = self.columns
-        if not ((c.low[columns] <= x) & (x <= c.high[columns])).all():
+        if not (~np.isnan(x) if c.free else (c.low[columns] <= x) & (x <= c.high[columns])).all():
             return np.full(len(self.f0), np.nan)
+        place, to = self._place(columns), x
+        if c.paired:
+            to = self._changes(columns, x)[1]
         try:
-            self._fill(self.coordinates(columns, x))
+            self._inputs.write(place, to)
             return self.values()
         finally:
-            self._fill(self.x)
+            self._inputs.restore(place)
+
+    def _place(self, columns: Index) -> Selection:
+        """Where columns lie; a line asks for the same ones again and again."""
+        if self._last is None or self._last[0] is not columns:
+            self._last = columns, self._inputs.selected(self._changes(columns, self.columns.x[columns])[0])
+        return self._last[1]
+
+    def _changes(self, columns: Index, x: Array) -> tuple[Index, Array]:
+        """The coordinates that change with these columns, mirrors included, and their values."""
+        c, own = self.columns, self.columns.coordinate[columns]
+        if not c.paired:
+            return own, x
+        pairs = np.flatnonzero(c.mirror[columns] >= 0)
+        n = columns[pairs]  # the offset is 0 where the input is exactly symmetric
+        mirrored = c.sign[n] * x[pairs] + (self.x[c.mirror[n]] - c.sign[n] * c.x[n])
+        return np.concatenate([own, c.mirror[n]]), np.concatenate([x, mirrored])
 
     def coordinates(self, columns: Index, x: Array) -> Array:
         """All input coordinates with these columns (and their mirrors) set to x."""
-        c, full = self.columns, self.x.copy()
-        full[c.coordinate[columns]] = x
-        pairs = np.flatnonzero(c.mirror[columns] >= 0)
-        n = columns[pairs]
-        full[c.mirror[n]] = c.sign[n] * x[pairs] + (self.x[c.mirror[n]] - c.sign[n] * c.x[n])
+        full, (own, to) = self.x.copy(), self._changes(columns, x)
+        full[own] = to
         return full
-
-    def _fill(self, x: Array) -> None:
-        for n, buffer in enumerate(self._real):
-            buffer.copy_(torch.from_numpy(x[self.starts[n] : self.starts[n + 1]]).reshape(buffer.shape))
 
     def row(self, output: int, x: Array | None = None) -> Array:
         """Row `output` of the analytic Jacobian [C] by one backward, at the inputs or at coordinates x; for pairs the sum of both."""
@@ -216,26 +237,19 @@ class Point:
         cotangents = [one if i == n else None for i in range(len(self.parts))]
         if x is None:
             return self.by_column(self.function.vjp(cotangents))
+        everything = self._inputs.selected(np.arange(len(self.x)))
         try:
-            self._fill(x)
+            self._inputs.write(everything, x)
             return self.by_column(self.function.vjp(cotangents, self.buffers))
         finally:
-            self._fill(self.x)
+            self._inputs.restore(everything)
 
     def by_column(self, gradients: Sequence[Tensor]) -> Array:
         """Gradients of the inputs as one number a column [C]."""
         g, c = np.concatenate([numbers(t) for t in gradients]), self.columns
+        if not c.paired and len(g) == len(c):
+            return g
         return np.where(c.mirror >= 0, g[c.coordinate] + c.sign * g[c.mirror], g[c.coordinate])
-
-
-def _storage(t: Tensor) -> Tensor:
-    """A dense tensor's numbers in the order of memory."""
-    return torch.as_strided(t, (t.numel(),), (1,))
-
-
-def _places(t: Tensor) -> Index:
-    """Where each element of a dense tensor, in logical order, lies in its memory."""
-    return np.asarray(torch.as_strided(torch.arange(t.numel()), t.shape, t.stride()).reshape(-1).numpy())
 
 
 @dataclass(frozen=True)

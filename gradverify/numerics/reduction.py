@@ -49,6 +49,11 @@ def pull_back(point: Point, output: int, weights: Array) -> Sequence[Tensor]:
     return point.function.vjp(cotangents)
 
 
+def kept(gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Copies: a backward may use the memory of what it returned again."""
+    return [gradient.detach().clone() for gradient in gradients]
+
+
 def held(point: Point, output: int, weights: Array) -> Array:
     """Weights [outputs of the tensor] as its dtype holds them; 0 where f is infinite, which is left out as a mask."""
     dtype = point.shapes[output][1]
@@ -72,10 +77,15 @@ class Gather:
 
     def __call__(self, gradient: Tensor) -> Array:
         """The tensor's gradient as one number a column [n]."""
-        flat = numbers(gradient)
-        if self.plain and len(flat) == len(self.place):
-            return flat
-        return np.where(self.mirror >= 0, flat[self.place] + self.sign * flat[self.mirror], flat[self.place])
+        return self.of(numbers(gradient))
+
+    def of(self, flat: Array) -> Array:
+        """The tensor's real coordinates [N] as one number a column [n]."""
+        return flat if self.plain and len(flat) == len(self.place) else self.combined(flat)
+
+    def combined(self, flat: Array) -> Array:
+        """Real coordinates […, N] as one number a column […, n]."""
+        return np.where(self.mirror >= 0, flat[..., self.place] + self.sign * flat[..., self.mirror], flat[..., self.place])
 
     def any_of(self, coordinates: Mask) -> Mask:
         """Columns [n] of which a coordinate is among these."""

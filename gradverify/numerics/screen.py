@@ -24,11 +24,11 @@ SLACK, SLACK_LOW = 1e-6, 1e-2  # ... and this much of it for what agrees within 
 FINER = ((7, 8, 9), (9, 10, 11))  # rungs that open lines see next: kinks and curvature are smaller there ...
 COARSER = ((0, 1, 2, 3), (-2, -1, 0), (-5, -4, -3), (-8, -7, -6))  # ... and noise is here; those above the scale up to 1
 LOW_START, LOW_FINER = (2, 3, 4), (QUICK, FINER[0])  # rounding to float32 drowns the usual ones
+DROWNS = RATIO**-2  # of a bar: noise larger than this makes it wider on finer rungs
 RARE = 0.01  # of the lines: fewer that agree within a wide bar are not worth more calls
 PIECE = 1 << 14  # elements that are solved together: 12 MiB of samples and tables
 STRAY = 8.0  # standard deviations of a noisy forward: more is a dependence
 NOISY = 4  # times its roundings: such a forward moves everywhere with its noise
-KEPT = 4096  # strays that are kept; they are all counted
 
 Stage = tuple[int, ...]
 
@@ -38,7 +38,7 @@ class Screened:
     """One (input tensor, output tensor) pair: how many `lines` were screened and which are `flagged` (ascending).
 
     Lines are numbers of columns (as `Point.columns`), of outputs (as `Point.f0`), or of blocks (as `Pattern.block_of_outputs`). `strays`
-    [s, 2] are violations of "unowned is zero", KEPT at most, `stray_count` of them in all: (column group, output) that moved; (row group,
+    [s, 2] are violations of "unowned is zero", of which few are kept, `stray_count` of them in all: (column group, output) that moved; (row group,
     column) that was pulled back; of blocks, both for outputs that depend on nothing: (−1, output) and (0, column).
     `left_out`: columns that no probe moved (not finite, at the end of their domain). `resolution`: the largest tol + U of the lines that
     passed, as a derivative along the probe; `relative`: the same over the line's norm, for lines that stand out of dust.
@@ -78,7 +78,7 @@ class Screen:
 # ---- derivatives
 @dataclass(frozen=True)
 class Reading:
-    """Derivatives along t of m elements, value ± bar; `clear`: the rungs agree and show no kink; `noisy`: coarser rungs would narrow the bar."""
+    """Derivatives along t of m elements, value ± bar; `clear`: the rungs agree and show no kink; `noisy`: finer rungs would widen the bar."""
 
     value: Array
     bar: Array
@@ -105,7 +105,8 @@ def reading(s: Samples) -> Reading:
 def _solved(s: Samples) -> Reading:
     d = solve(s, False)
     bar = np.where(d.unchanged, 0.0, d.bar)
-    return Reading(d.value, bar, d.smooth & ~d.unclear & np.isfinite(bar), d.noisy)
+    noisy = np.isfinite(d.bar) & d.smooth & (d.noise_bar > DROWNS * d.bar)
+    return Reading(d.value, bar, d.smooth & ~d.unclear & np.isfinite(bar), noisy)
 
 
 def linear_reading(s: Samples) -> Reading:
@@ -287,20 +288,3 @@ def sharpness(j: Judged, dust: Array, unit: Array | float = 1.0) -> tuple[float,
     seen, stands = j.allowed.tolerance + j.bar, j.passed & (j.allowed.norm * SCREEN > dust)
     visible, relative = (seen / unit)[j.passed], seen[stands] / j.allowed.norm[stands]
     return float(visible.max(initial=0.0)), float(relative.max(initial=0.0))
-
-
-class Strays:
-    """Violations of "unowned is zero": counted, the first KEPT of them kept."""
-
-    def __init__(self) -> None:
-        self._kept: list[Index] = []
-        self._room, self.count = KEPT, 0
-
-    def add(self, group: int, lines: Index) -> None:
-        kept = lines[: self._room]
-        self._kept.append(np.stack([np.full(len(kept), group), kept], 1))
-        self._room -= len(kept)
-        self.count += len(lines)
-
-    def pairs(self) -> Index:
-        return np.concatenate([np.zeros((0, 2), np.intp), *self._kept])

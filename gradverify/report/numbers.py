@@ -8,8 +8,8 @@ MOST_DIGITS = 12
 
 
 def number(value: float, digits: int = DIGITS) -> str:
-    """Six significant digits: 0.785398, -1.23457e-05, 2, nan, inf."""
-    return f"{value:.{digits}g}"
+    """Six significant digits: 0.785398, -1.23457e-05, 2, nan, inf; both zeros as 0."""
+    return f"{value + 0.0:.{digits}g}"      # -0.0 + 0.0 is 0.0
 
 
 def pair(analytic: float, numeric: float) -> tuple[str, str]:
@@ -51,5 +51,5 @@ def duration(seconds: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """1 element, 62 elements."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    """1 element, 62 elements, 67,108,864 elements."""
+    return f"{count} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -60,7 +60,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if not undecided or (undecided <= max(1.0, SHARE * total) and undecided < total):
         return
     (index, output), worst = max(pairs.items(), key=lambda item: item[1].count(*_OPEN))
-    yield Finding("GV007", f"{undecided} of {total} {worst.lines or 'elements'} could not be decided: {_why(evidence, index, output, worst)}",
+    yield Finding("GV007", f"{undecided:,} of {total:,} {worst.lines or 'elements'} could not be decided: {_why(evidence, index, output, worst)}",
                   input=evidence.inputs[index].name, output=evidence.forward.checked[output], hint=_hint(worst))
 
 

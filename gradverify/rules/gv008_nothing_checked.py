@@ -16,7 +16,10 @@ Example.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
@@ -32,6 +35,18 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("GV008", reason)
 
 
+def _graphless(outputs: Sequence[Any]) -> str:
+    """Why no output can be differentiated: there is no tensor, none of floating numbers, or none with a graph."""
+    tensors = [(place, y) for place, y in enumerate(outputs) if isinstance(y, Tensor)]
+    if not tensors:
+        kinds = dict.fromkeys("None" if y is None else type(y).__name__ for y in outputs)
+        return f"the function returned no tensor: {', '.join(kinds) or 'nothing at all'}"
+    if not any(y.is_floating_point() or y.is_complex() for _, y in tensors):
+        place, y = tensors[0]
+        return f"no output has floating or complex numbers: y{place} is {str(y.dtype).removeprefix('torch.')}"
+    return "no output has a graph that leads back to the inputs: it was detached, or computed outside of torch"
+
+
 def _reason(evidence: Evidence) -> str | None:
     if not evidence.inputs:
         return "no input is differentiable: give at least one floating or complex tensor without `requires_grad: false`"
@@ -40,7 +55,7 @@ def _reason(evidence: Evidence) -> str | None:
     if missing:
         return f"outputs: there is no floating output {missing[0]}; the function returned {len(seen.outputs)} outputs"
     if not seen.checked and not evidence.moving:
-        return "no output has a graph that leads back to the inputs: it was detached, or computed outside of torch"
+        return _graphless(seen.outputs)
     elements = sum(y.numel() for y in evidence.outputs) * sum(x.numel() for x in evidence.subject.inputs)
     if elements == 0 and seen.checked and not evidence.empty:
         return "the outputs have no elements, and no input of the spec asks for an empty tensor"

@@ -74,7 +74,7 @@ def _aligned(raw: RawReturn, evidence: Evidence) -> Iterator[tuple[str, Edge, ob
 
 def _metadata(cls: str, name: str, edge: Edge, gradient: object) -> Iterator[Finding]:
     if not isinstance(gradient, Tensor):
-        yield Finding("GV212", f"backward of {cls} returns a {type(gradient).__name__} for {name}, not a tensor", input=name)
+        yield Finding("GV212", f"backward of {cls} returns {gradient!r:.40} for {name}, which is no tensor", input=name)
         return
     wrong = []
     if gradient.dtype != edge.dtype:

@@ -70,7 +70,9 @@ def coordinate_name(names: Sequence[str], tensors: Sequence[Tensor], coordinate:
 
 
 def apart(mine: float, theirs: float) -> tuple[str, str]:
-    """Two different numbers with as many digits as show the difference, six at least; no sign on a zero."""
+    """Two numbers with as many digits as show the difference, six at least; no sign on a zero."""
+    if mine == theirs:
+        return (f"{mine + 0.0:.{DIGITS[0]}g}",) * 2
     shown = ((f"{mine + 0.0:.{digits}g}", f"{theirs + 0.0:.{digits}g}") for digits in DIGITS)
     return next((pair for pair in shown if pair[0] != pair[1]), (f"{mine}", f"{theirs}"))
 
@@ -112,9 +114,10 @@ def differs(code: str, argument: Argument, output: int | None, y: Tensor | None,
     what = f"d {output_name} / d {argument.name}" if output is not None else f"the gradient of {argument.name}"
     wrong, total = pair.count(Seen.MISMATCH), pair.compared
     lines = pair.lines or "elements"
-    share = f"the one {lines[:-1]}" if total == 1 else f"all {total} {lines}" if wrong == total else f"{wrong} of {total} {lines}"
+    share = f"the one {lines[:-1]}" if total == 1 else f"all {total:,} {lines}" if wrong == total else f"{wrong:,} of {total:,} {lines}"
     verb = "differs" if wrong == 1 else "differ"
-    message = f"{share} of {what} {verb} from {against}; worst at {where}: analytic {worst.analytic:.6g}, {theirs} {worst.numeric:.6g}"
+    analytic, numeric = apart(worst.analytic, worst.numeric)
+    message = f"{share} of {what} {verb} from {against}; worst at {where}: analytic {analytic}, {theirs} {numeric}"
     return Finding(code, message, input=argument.name, output=output, hint=hint)
 
 

@@ -46,7 +46,7 @@ def run_case(case: Case, planned: Planned | None = None) -> CaseResult:
     from gradverify.verify import failed, verify
 
     started = time.perf_counter()
-    with _captured() as printed, undisturbed():
+    with captured() as printed, undisturbed():
         try:
             with importable(case.search):
                 subject = prepare(case)
@@ -69,7 +69,7 @@ def explain_case(case: Case, element: tuple[str, str] | None) -> Element | CaseR
     from gradverify.subject.prepare import prepare
     from gradverify.verify import failed
 
-    with _captured() as printed, undisturbed():
+    with captured() as printed, undisturbed():
         try:
             with importable(case.search):
                 subject = prepare(case)
@@ -104,7 +104,7 @@ class _Sink(io.RawIOBase):
 
 
 @contextmanager
-def _captured() -> Iterator[_Printed]:
+def captured() -> Iterator[_Printed]:
     """Nothing that a check prints reaches stdout, which may carry a format, or mixes with the progress on stderr; native writes included."""
     printed = _Printed()
     sys.stdout.flush()

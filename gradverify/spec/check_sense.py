@@ -103,7 +103,7 @@ def _builtin_faults(check: Check, parameters: tuple[str, ...], base: Path) -> It
     if strangers:
         return
     if count > len(parameters):
-        yield Fault((*base, "inputs"), f"{check.function} has {len(parameters)} inputs ({', '.join(parameters)}), got {count}", key=True)
+        yield Fault((*base, "inputs"), f"{check.function} takes at most {len(parameters)} ({', '.join(parameters)}), got {count}", key=True)
     elif names and names != parameters[:count]:
         yield Fault((*base, "inputs"), f"inputs are passed in order; {check.function} has {', '.join(parameters)}, got {', '.join(names)}", key=True)
 

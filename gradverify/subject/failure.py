@@ -8,6 +8,7 @@ import re
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 
 import torch
@@ -16,6 +17,7 @@ from gradverify.model.result import Frame
 
 CODE = "GV001"      # what cannot be imported or made
 REFUSES_DOUBLE = re.compile(r"expected scalar type (Complex)?Float but found (Complex)?Double|not implemented for '(Complex)?Double'")     # torch's
+FRAMES = 8          # of each end of a traceback: endless recursion has a thousand
 SINGLE_ONLY = "if it computes in single precision only, say `dtype: float32` (or complex64) in the check"
 _PACKAGE = Path(__file__).resolve().parent.parent
 _USER_ROOMS = ("functions", "gallery")      # what a spec may name is checked like anybody's code
@@ -53,9 +55,13 @@ def describe(error: BaseException) -> str:
 
 
 def user_frames(error: BaseException) -> tuple[Frame, ...]:
-    """The frames of a traceback that are neither gradverify's nor torch's."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return tuple(Frame(frame.filename, frame.lineno or 0, frame.name, frame.line or "") for frame in frames if _is_users(frame.filename))
+    """The frames of a traceback that are neither gradverify's nor torch's, a repeated one once; of many the first and the last ones."""
+    frames = [Frame(frame.filename, frame.lineno or 0, frame.name, frame.line or "")
+              for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
+    if isinstance(error, SyntaxError) and error.filename and _is_users(error.filename):
+        frames.append(Frame(error.filename, error.lineno or 0, "<module>", (error.text or "").strip()))
+    frames = [frame for frame, _ in groupby(frames)]
+    return tuple(frames if len(frames) <= 2 * FRAMES else frames[:FRAMES] + frames[-FRAMES:])
 
 
 def _is_users(filename: str) -> bool:

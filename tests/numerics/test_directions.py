@@ -21,12 +21,12 @@ def test_inputs_whose_groups_are_the_same_share_their_backwards():
     inputs = [normal(1, R, C), normal(2, C), normal(3, C)]
     result = screen("rows", norm, inputs, [[along_last(R, C)], [shared], [shared]])
     assert result.clean
-    assert (result.forward, result.backward) == (3 * 12, C + R)
+    assert (result.forward, result.backward) == (3 * (12 - 2), C + R)
 
 
 def test_a_product_takes_a_backward_for_each_column_and_each_row():
     result = screen("rows", torch.matmul, [normal(1, 5, 7), normal(2, 7, 3)], product(5, 7, 3))
-    assert (result.forward, result.backward) == (24, 3 + 5)
+    assert (result.forward, result.backward) == (2 * (12 - 2), 3 + 5)
 
 
 def test_a_gradient_outside_of_what_a_group_owns_is_a_stray_by_group_and_column():
@@ -42,7 +42,7 @@ def test_a_gradient_outside_of_what_a_group_owns_is_a_stray_by_group_and_column(
         def backward(ctx, g):
             d = torch.zeros(8, dtype=DOUBLE)
             d[:4] = g[:4] + g[4:]
-            d[6] = 1e-20 * g[1]
+            d[6] = 1e-9 * g[1]
             return d
 
     pair = screen("rows", Wide.apply, normal(1, 8), first_half).pairs[0]

@@ -326,16 +326,17 @@ def test_a_missing_gate_pulls_back_from_outputs_that_depend_on_nothing(mode):
     assert named.tolist() == GATE.tolist()
 
 
+@pytest.mark.parametrize(("extra", "seen"), [(1e-9, {7}), (1e-30, set())])  # the second is far below the rounding of any output
 @pytest.mark.parametrize("mode", MODES)
-def test_a_gradient_on_an_unused_embedding_row_must_be_zero_exactly(mode):
+def test_a_gradient_on_an_unused_embedding_row_is_seen_unless_it_is_dust(mode, extra, seen):
     def unused(grads):
         g = grads[0].clone()
-        g[2, 1] += 1e-30
+        g[2, 1] += extra
         return [g]
 
     result = screen(mode, *RIGHT["embedding"], damage=unused).pairs[0]
     named = result.strays[:, 1] if mode == "rows" else result.flagged
-    assert set(named.tolist()) == {7}
+    assert set(named.tolist()) == seen
 
 
 def test_a_row_off_the_structure_whose_sum_is_zero_is_a_stray_of_rows_and_blocks_and_flags_columns():
@@ -388,8 +389,8 @@ def test_the_resolution_is_the_tolerance_where_nothing_is_hard(mode):
     assert len(just_seen.pairs[0].flagged) > 0.9 * R * C
 
 
-@pytest.mark.parametrize(("mode", "forward", "backward"), [("columns", 6 * C, 2), ("rows", 12, C), ("blocks", 18, 3)])
-def test_calls_are_those_of_the_table(mode, forward, backward):
+@pytest.mark.parametrize(("mode", "forward", "backward"), [("columns", 6 * C, 2), ("rows", 12 - 2, C), ("blocks", 18 - 2, 3)])
+def test_calls_are_those_of_the_table_less_the_two_that_the_survey_took(mode, forward, backward):
     result = screen(mode, lambda x: x.softmax(-1), X, along_last(R, C))
     assert (result.forward, result.backward) == (forward, backward)
 

@@ -7,7 +7,7 @@ from gradverify.report import numbers
 
 @pytest.mark.parametrize("value, text", [(math.pi / 4, "0.785398"), (-1.2345678e-5, "-1.23457e-05"), (2.0, "2"),
                                          (math.nan, "nan"), (-math.inf, "-inf"),
-                                         (123456789.0, "1.23457e+08"), (-0.0, "-0")])
+                                         (123456789.0, "1.23457e+08"), (-0.0, "0")])
 def test_six_significant_digits(value, text):
     assert numbers.number(value) == text
 

@@ -37,9 +37,9 @@ def test_no_framed_line_is_wider_than_the_terminal(width):
 @pytest.mark.parametrize("width", [40, 72, 80, 100, 120])
 def test_names_fold_but_numbers_are_never_cut(width):
     text = render(report(extreme()), Look(width))
-    for figure in ("-1.2345678e-05", "-1.2345679e-05", "±1.2e-16", "-1.23456e-305", "±inf", "non-finite", "1048576"):
+    for figure in ("-1.2345678e-05", "-1.2345679e-05", "±1.2e-16", "-1.23456e-305", "±inf", "non-finite", "1,048,576"):
         assert figure in text.split() or any(figure in line for line in text.splitlines()), figure
-    assert "…" not in text.replace("… and 2 more of 1048576", "")
+    assert "…" not in text.replace("… and 2 more of 1,048,576", "")
 
 
 def test_colour_only_adds_to_the_text():

@@ -13,7 +13,7 @@ from rules.functions import X, Y, product, square
     (lambda ctx, x, y, g: (g * y, (g * x).float()), "a float32 gradient for y, which is float64"),
     (lambda ctx, x, y, g: ((g * y).t(), g * x), "a gradient of shape [3, 2] for x, which has [2, 3]"),
     (lambda ctx, x, y, g: (g * y, (g * x).sum()), "a gradient of shape [] for y, which has [2, 3]"),
-    (lambda ctx, x, y, g: (g * y, 3.0), "a float for y, not a tensor"),
+    (lambda ctx, x, y, g: (g * y, 3.0), "returns 3.0 for y, which is no tensor"),
     (lambda ctx, x, y, g: ((g * y).to("meta"), g * x), "a gradient on meta for x, which is on cpu"),
 ])
 def test_a_wrong_number_dtype_shape_type_or_device_is_an_error(backward, said):

@@ -93,7 +93,7 @@ FAULTS = [  # the spec, with « where each problem is expected; the words of its
     # inputs
     (check("inputs: {x: {shape: [2]}, «z: 1}"), "mul has no input 'z'; x, y"),
     (check("«inputs: {y: 1, x: 2}"), "in order x, y"),
-    (check("«inputs: [1, 2, 3]"), "mul has 2 inputs (x, y), got 3"),
+    (check("«inputs: [1, 2, 3]"), "mul takes at most 2 (x, y), got 3"),
     (check("inputs: {x: {shape: [2]}, «y:4}"), "put a space after the colon: `y: 4`"),
     (tensor("{«shap: [2]}"), "unknown key 'shap'; did you mean 'shape'?"),
     (tensor("{shape: [2, «three]}"), "expected an integer, got 'three'"),

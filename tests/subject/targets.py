@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 
 class Old(Function):
@@ -17,6 +18,13 @@ class Old(Function):
         return x * factor
 
     @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:
+        return grad_output * ctx.factor, None
+
+
+class Once(Old):
+    @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:
         return grad_output * ctx.factor, None
 

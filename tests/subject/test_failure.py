@@ -97,3 +97,25 @@ def test_a_function_that_refuses_float64_comes_with_what_to_write(text, hinted):
             raise RuntimeError(text)
 
     assert (raised(refuses).hint is not None and "dtype: float32" in raised(refuses).hint) == hinted
+
+
+def test_of_endless_recursion_each_frame_is_shown_once_and_of_many_the_ends():
+    def itself():
+        itself()
+
+    def even(n):
+        odd(n + 1)
+
+    def odd(n):
+        even(n + 1)
+
+    assert [frame.function for frame in user_frames(raised(itself))] == ["raised", "itself"]
+    seen = [frame.function for frame in user_frames(raised(lambda: even(0)))]
+    assert seen[:4] == ["raised", "<lambda>", "even", "odd"] and len(seen) == 16
+
+
+def test_a_file_that_is_no_python_is_shown_at_its_line(tmp_path):
+    path = tmp_path / "op.py"
+    path.write_text("import torch\ndef f(x:\n    return x\n")
+    last = user_frames(raised(lambda: compile(path.read_text(), str(path), "exec")))[-1]
+    assert (last.file, last.line, last.text) == (str(path), 2, "def f(x:")

@@ -29,7 +29,7 @@ def test_a_function_of_either_style_is_called_through_apply_without_ctx(name, pa
     assert seen.call(x, 2.0).grad_fn is not None if len(parameters) == 2 else seen.call(x).grad_fn is not None
 
 
-@pytest.mark.parametrize("name", ["Old", "New", "WithVjp"])
+@pytest.mark.parametrize("name", ["Old", "New", "WithVjp", "Once"])
 def test_the_shown_line_is_that_of_backward(name):
     seen = found(name)
     lines = Path(seen.file).read_text(encoding="utf-8").splitlines()

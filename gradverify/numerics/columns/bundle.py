@@ -29,27 +29,45 @@ class GroupLine:
 
     @cached_property
     def size(self) -> Array:
-        return np.where(self.owner == NOBODY, 1.0, np.abs(self.move[self.owner]))
+        return np.where(self.owned, np.abs(self.move[self.owner]), 1.0)
 
     @cached_property
     def magnitude(self) -> Array:
-        return np.where(self.owner == NOBODY, 0.0, np.abs(self.point.columns.x[self.owner]))
+        return np.where(self.owned, np.abs(self.point.columns.x[self.owner]), 0.0)
+
+    @cached_property
+    def owned(self) -> Mask:
+        """Outputs [M] that somebody owns."""
+        return np.asarray(self.owner != NOBODY)
 
     @cached_property
     def place(self) -> Index:
         """Where in `columns` each output's owner is [M]; any place for what nobody owns."""
         return np.minimum(np.searchsorted(self.columns, self.owner), len(self.columns) - 1)
 
+    @cached_property
+    def _own(self) -> tuple[Array, Array]:
+        """x and move of the columns."""
+        return self.point.columns.x[self.columns], self.move[self.columns]
+
+    def sample(self, t: float) -> tuple[Array, Array, Mask | None]:
+        """f [M], the realised change of each column [k], nominal for those that are stuck: these (None: none is)."""
+        c, (x, move) = self.point.columns, self._own
+        to = c.cast(x + t * move, self.columns)
+        change = to - x
+        free = np.isfinite(change) & (change != 0)
+        if not c.free:
+            free &= (to >= c.low[self.columns]) & (to <= c.high[self.columns])
+        if free.all():
+            return self.point.moved_all(self.columns, to), change, None
+        to = np.where(free, to, x)
+        return self.point.moved_all(self.columns, to), np.where(free, change, t * move), ~free
+
     def at(self, t: float) -> tuple[Array, Array]:
-        c = self.point.columns
-        x, by = c.x[self.columns], t * self.move[self.columns]
-        to = c.cast(x + by, self.columns)
-        stuck = (to == x) | ~np.isfinite(to) | (to < c.low[self.columns]) | (to > c.high[self.columns])
-        to[stuck] = x[stuck]
-        f = self.point.moved_all(self.columns, to)
-        owned, place = self.owner != NOBODY, self.place
-        realised = np.where(stuck, by, to - x)[place]
-        return np.where(owned & stuck[place], np.nan, f), np.where(owned, realised, t)
+        f, change, stuck = self.sample(t)
+        if stuck is not None:
+            f = np.where(self.owned & stuck[self.place], np.nan, f)
+        return f, np.where(self.owned, change[self.place], t)
 
 
 @dataclass(frozen=True)
@@ -60,7 +78,7 @@ class Bundle:
     owner: Index
     tensor: Index
 
-    @property
+    @cached_property
     def grouped(self) -> bool:
         return any(isinstance(line, GroupLine) for line in self.lines)
 

@@ -7,7 +7,7 @@ counted here. Counts are those of a function with nothing wrong; what is flagged
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Literal
 
@@ -19,13 +19,17 @@ from gradverify.report.numbers import duration
 
 RUNG_CALLS = 2 * len(QUICK)  # a group's forward calls on the quick rungs
 LINEAR_CALLS = 2  # of a group where f is linear: one wide rung
+LOOKED = 2  # calls of a direction that the survey has taken: its first rung
+CLIMBED = 0.6  # of the groups are moved again for elements that the quick rungs leave open: 0 to 0.6, measured, and counted in seconds only
+CALLED = 5e-5  # seconds that a call costs beside the function's own (measured); gradcheck's are left out, in its favour
 BACKWARD = 2.0  # forward calls that a backward costs, where it was not timed
 RESIDENT = 48 << 20  # bytes that any comparison was measured to take
 ELEMENT_BYTES = 380  # of an input or output coordinate (measured on 10⁴ to 10⁶ of them: within a third)
 TILE_BYTES = 600  # of a column group's derivative with respect to one output
 TILES = 64 << 20  # most of these at a time
 FLOAT64 = 8  # bytes; gradcheck holds two whole Jacobians
-SOLVED = 6e-7  # seconds to extrapolate an element from its quick rungs (measured)
+SOLVED = 3e-7  # seconds to extrapolate an element from its quick rungs, and to judge it (measured)
+PULLED = 5e-8  # seconds to take a number of a compressed gradient apart (measured)
 FEW_CALLS = 600  # a comparison of so few is over before anybody waits: it is not given up for being slower than gradcheck
 
 
@@ -48,7 +52,7 @@ class Counts:
     """What structure says of a function, over all tensors: real input coordinates N, real output coordinates M, and groups.
 
     `linear_groups` are the column groups of inputs in which f is linear, `column_groups` those of the others; `row_groups` of all
-    pairs, where inputs with the same groups count once. `blocks`: independent blocks of all pairs.
+    pairs, where inputs with the same groups count once. `blocks`: independent blocks of all pairs. `linear_tensors`: inputs in which f is linear.
     """
 
     inputs: int
@@ -59,6 +63,7 @@ class Counts:
     linear_groups: int
     row_groups: int
     blocks: int
+    linear_tensors: int = 0
 
 
 @dataclass(frozen=True)
@@ -135,17 +140,23 @@ def predicted(n: Counts, timed: Speed) -> Costs:
     """Calls of each comparison where nothing is wrong (method.md section 3); gradcheck: 2N + 1 forward, M backward."""
     groups = RUNG_CALLS * n.column_groups + LINEAR_CALLS * n.linear_groups
     grouped = n.column_groups + n.linear_groups
-    verify = verified.PROBES if grouped < n.inputs or n.row_groups < n.outputs else 0
+    check = verified.PROBES if grouped < n.inputs or n.row_groups < n.outputs else 0
+    along, curved = RUNG_CALLS - LOOKED, n.input_tensors - n.linear_tensors  # of a direction, whose first rung is known
+    gradcheck = _cost(timed, 2 * n.inputs + 1, n.outputs, 0, 2 * FLOAT64 * n.inputs * n.outputs)
+    timed = replace(timed, forward=timed.forward + CALLED, backward=timed.backward + CALLED)
+    climbs, pulled = CLIMBED * RUNG_CALLS * n.column_groups * timed.forward, PULLED * n.row_groups * n.inputs
     held = RESIDENT + ELEMENT_BYTES * (n.inputs + n.outputs)
     of = {
-        Mode.ENTRIES: _cost(timed, groups + RUNG_CALLS * verify * n.input_tensors, n.row_groups + verify, grouped * n.outputs,
-                            held + min(TILES, TILE_BYTES * grouped * n.outputs)),
-        Mode.COLUMNS: _cost(timed, groups, projected.PROBES * n.output_tensors, projected.PROBES * n.inputs * n.output_tensors, held),
-        Mode.ROWS: _cost(timed, RUNG_CALLS * directions.PROBES * n.input_tensors, n.row_groups,
-                         directions.PROBES * n.outputs * n.input_tensors, held),
-        Mode.BLOCKS: _cost(timed, RUNG_CALLS * blocks.PROBES * n.input_tensors, blocks.PROBES * n.output_tensors, blocks.PROBES * n.blocks, held),
+        Mode.ENTRIES: _cost(timed, groups + along * check * curved, n.row_groups + check, grouped * n.outputs,
+                            held + min(TILES, TILE_BYTES * grouped * n.outputs), climbs + pulled),
+        Mode.COLUMNS: _cost(timed, groups + along * n.input_tensors, (projected.PROBES + verified.PROBES) * n.output_tensors,
+                            grouped * n.outputs, held),
+        Mode.ROWS: _cost(timed, (RUNG_CALLS * directions.PROBES - LOOKED) * n.input_tensors, n.row_groups + verified.PROBES * n.output_tensors,
+                         directions.PROBES * n.outputs * n.input_tensors, held, pulled),
+        Mode.BLOCKS: _cost(timed, (RUNG_CALLS * blocks.PROBES - LOOKED) * n.input_tensors, blocks.PROBES * n.output_tensors,
+                           blocks.PROBES * n.blocks, held),
     }
-    return Costs(of, _cost(timed, 2 * n.inputs + 1, n.outputs, 0, 2 * FLOAT64 * n.inputs * n.outputs))
+    return Costs(of, gradcheck)
 
 
 def choose(mode: Mode | None, budget: Limits, costs: Costs, relative: float = SCREEN) -> Choice:
@@ -195,5 +206,6 @@ def could_miss(mode: Mode, relative: float = SCREEN) -> str:
     }[mode]
 
 
-def _cost(timed: Speed, forward: int, backward: int, solved: int, memory: int) -> Cost:
-    return Cost(forward, backward, forward * timed.forward + backward * timed.backward + solved * timed.element, memory)
+def _cost(timed: Speed, forward: int, backward: int, solved: int, memory: int, more: float = 0.0) -> Cost:
+    """`solved`: elements; `more`: further seconds."""
+    return Cost(forward, backward, forward * timed.forward + backward * timed.backward + solved * timed.element + more, memory)

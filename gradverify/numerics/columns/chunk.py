@@ -2,107 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gradverify.numerics.climb import Climb, Elements, Judge, Ladders, settled
 from gradverify.numerics.columns.bundle import Bundle, regrouped, widened
+from gradverify.numerics.columns.quick import PIECE, WIDE, quick_samples, secants, told_at_once
 from gradverify.numerics.columns.run import AliasSums, Run
 from gradverify.numerics.columns.tally import Judged, Tally
 from gradverify.numerics.compare import Bounds, Limit, Verdict, limits, verdicts
 from gradverify.numerics.kinks import Smoothness
-from gradverify.numerics.ladder import ARITHMETIC, Derivative, concatenated
-from gradverify.numerics.lines import rung
-from gradverify.numerics.point import Point
-from gradverify.numerics.rungs import QUICK, Array, Codes, Index, Mask, Z, step
-from gradverify.numerics.samples import LOW_UNIT
+from gradverify.numerics.ladder import Derivative, concatenated
+from gradverify.numerics.rungs import QUICK, Array, Codes, Index, Mask
 
-PIECE = 1 << 14  # elements that climb together: their samples stay below 12 MiB
 SPAN = 1 << 17  # elements of a chunk that are judged at a time: what is known of each takes some 500 bytes
 NO_COLUMNS = np.zeros(0, np.intp)
-WIDE = (0,)  # the one rung that a linear function needs
-STRAY = 8.0  # standard deviations of noise: what an output that nobody owns may move by chance
 CONFIRM_COLUMNS = 3  # mismatching columns of a pair that climb every rung, the worst first, until one stands
-
-
-@dataclass(frozen=True)
-class QuickSamples:
-    """f on the quick rungs of a bundle's n lines: up, down [rungs, n, M], realised steps [rungs, n, M or 1] (nominal where x is stuck)."""
-
-    bundle: Bundle
-    up: Array
-    down: Array
-    step_up: Array
-    step_down: Array
-    f0: Array
-
-    def at(self, n: int, local: Index, out: Index) -> Array:
-        """Samples [4, E] of the n-th rung for elements."""
-        place = out if self.bundle.grouped else np.zeros_like(out)
-        return np.stack([self.up[n, local, out], self.down[n, local, out], self.step_up[n, local, place], self.step_down[n, local, place]])
-
-    @property
-    def still(self) -> Mask:
-        """Elements [n, M] whose output is bitwise f(x) at every rung that has a value, two or more."""
-        bad = ~(np.isfinite(self.up) & np.isfinite(self.down))
-        same = (self.up == self.f0) & (self.down == self.f0)
-        return np.asarray((same | bad).all(0) & (np.sum(~bad, 0) >= min(2, len(self.up))))
-
-    @property
-    def masked(self) -> Mask:
-        """Elements [n, M] whose output is one and the same infinity everywhere."""
-        return np.asarray(np.isinf(self.f0) & (self.up == self.f0).all(0) & (self.down == self.f0).all(0))
-
-    @property
-    def at_border(self) -> Mask:
-        """Columns [C] along which some output is not finite on both sides; one and the same infinity everywhere is taken as finite."""
-        lost = ~(np.isfinite(self.up) & np.isfinite(self.down)) & ~self.masked
-        one_side = np.isfinite(self.up) != np.isfinite(self.down)
-        border = np.zeros(int(self.bundle.owner.max(initial=-1)) + 1, bool)
-        border[self.bundle.owner[(lost | one_side).any(0) & self.bundle.owned]] = True
-        return border
-
-    def strays(self, outs: slice, sigma: Array) -> Mask:
-        """Elements [n, outs] that nobody owns and that move all the same, beyond the noise of f: the structure is wrong."""
-        owned = self.bundle.owned[:, outs]
-        if owned.all():
-            return np.zeros_like(owned)
-        f0 = self.f0[outs]
-        off = np.fmax(np.abs(self.up[:, :, outs] - f0), np.abs(self.down[:, :, outs] - f0)).max(0)
-        return np.asarray(~owned & (off > STRAY * sigma[outs]))
-
-
-def quick_samples(point: Point, bundle: Bundle, rungs: Sequence[int] = QUICK) -> QuickSamples:
-    """Two forward calls a line and rung."""
-    n, m = len(bundle.lines), len(point.f0)
-    up, down = np.full((2, len(rungs), n, m), np.nan)
-    step_up, step_down = np.empty((2, len(rungs), n, m if bundle.grouped else 1))
-    for i, line in enumerate(bundle.lines):
-        for r, k in enumerate(rungs):
-            taken = rung(line, k)
-            if taken is None:
-                step_up[r, i] = step_down[r, i] = step(1.0, k) * line.size
-            else:
-                up[r, i], down[r, i], step_up[r, i], step_down[r, i] = taken
-    return QuickSamples(bundle, up, down, step_up, step_down, point.f0)
-
-
-def secants(s: QuickSamples, run: Run, local: Index, out: Index) -> Derivative:
-    """Derivatives [E] where f is linear: the wider the step, the better."""
-    up, down, step_up, step_down = s.at(0, local, out)
-    f0, h, unit = s.f0[out], step_up + step_down, run.point.unit[out]
-    noise = np.maximum(run.survey.sigma[out], unit * np.maximum(np.abs(f0), np.maximum(np.abs(up), np.abs(down))))
-    value = (up - down) / h
-    rounded_x = np.where(unit > LOW_UNIT, unit * np.abs(value * run.point.columns.x[s.bundle.owner[local, out]]), 0.0)
-    noise_bar = Z * np.sqrt(2.0) * np.maximum(noise, rounded_x) / h
-    bad, nothing, nan = ~(np.isfinite(up) & np.isfinite(down)), np.zeros(len(out), bool), np.full(len(out), np.nan)
-    bar = np.where(bad, np.inf, noise_bar + ARITHMETIC * np.abs(value))
-    outcome = np.full(len(out), Smoothness.SMOOTH, np.int8)
-    infinite = np.full(len(out), np.inf)
-    return Derivative(np.where(bad, 0.0, value), bar, outcome, noise_bar, nan, nan.copy(), infinite, infinite.copy(), nan.copy(), infinite.copy(),
-                      nothing, nothing.copy(), bad, (up == f0) & (down == f0), nothing.copy())
 
 
 @dataclass(frozen=True)
@@ -158,30 +75,34 @@ class Chunk:
         quick = self._quick(local, out)
         missed = sums.add(finished, self.bundle.owner[local, out], out, quick.value, quick.bar)
         done = settled(quick, self._verdicts(local, out, quick)) & ~(suspects | missed)[out]
-        derivative, unconfirmed = self._climb(local, out, quick, ~done, (suspects | missed)[out])
+        derivative, unconfirmed = quick, np.zeros(len(out), bool)
+        if not done.all():
+            derivative, unconfirmed = self._climb(local, out, quick, ~done, (suspects | missed)[out])
         if not self.bundle.grouped:
             derivative, unconfirmed = self._confirm(local, out, derivative, unconfirmed), np.zeros(len(out), bool)
         late_local, late_out = np.nonzero(zeros & ~self._zeros(outs))  # floors moved meanwhile
         zeros[late_local, late_out] = False
         late_out += outs.start
-        derivative = concatenated([derivative, self._quick(late_local, late_out)])
-        local, out = np.concatenate([local, late_local]), np.concatenate([out, late_out])
+        if late_out.size:
+            derivative = concatenated([derivative, self._quick(late_local, late_out)])
+            local, out = np.concatenate([local, late_local]), np.concatenate([out, late_out])
         late = np.zeros(len(late_out), bool)
         judged = self._judged(local, out, derivative)
-        return ChunkResult(outs, judged, np.concatenate([done, late]), np.concatenate([unconfirmed, late]), zeros, masked,
-                           self._zero_resolution(outs), missed, self.samples.strays(outs, self.run.survey.sigma))
+        resolution = self._zero_resolution(outs) if zeros.any() else np.zeros(zeros.shape)
+        return ChunkResult(outs, judged, np.concatenate([done, late]), np.concatenate([unconfirmed, late]), zeros, masked, resolution, missed,
+                           self.samples.strays(outs, self.run.survey.sigma))
 
     def _zeros(self, outs: slice) -> Mask:
         """Bitwise zeros with an analytic value of zero or dust: most of a Jacobian, settled without a solver."""
+        still = self.still[:, outs] & self.bundle.owned[:, outs]
+        if not still.any():
+            return still
         within = np.abs(self.a[:, outs]) <= self.run.zero_tolerance(self.bundle.owner[:, outs], outs)
-        asleep = (self.asleep | self.wide)[:, outs]
-        return np.asarray(self.still[:, outs] & within & ~asleep & self.bundle.owned[:, outs])
+        return np.asarray(still & within & ~(self.asleep | self.wide)[:, outs])
 
     def _zero_resolution(self, outs: slice) -> Array:
-        here = outs if self.bundle.grouped else slice(None)
-        widest = np.maximum(self.samples.step_up[0][:, here], self.samples.step_down[0][:, here])
         f0 = np.nan_to_num(self.samples.f0[outs], posinf=0.0, neginf=0.0)
-        rounding = self.run.point.unit[outs] * np.abs(f0) / widest
+        rounding = self.run.point.unit[outs] * np.abs(f0) / self.samples.widest(outs)
         return np.asarray(self.run.zero_tolerance(self.bundle.owner[:, outs], outs) + rounding)
 
     # ---- elements
@@ -195,13 +116,19 @@ class Chunk:
         return ladders
 
     def _quick(self, local: Index, out: Index) -> Derivative:
-        if self.linear:
-            result = secants(self.samples, self.run, local, out)
-        else:
-            result = concatenated([self._ladders(local[p], out[p]).solve(np.arange(len(p)), QUICK, False) for p in pieces(local)])
-        result.unclear[:] |= (self.asleep | self.wide)[local, out]
+        result = secants(self.samples, self.run, local, out) if self.linear else self._solved(local, out)
+        if self.run.survey.drowsy:
+            result = replace(result, unclear=result.unclear | (self.asleep | self.wide)[local, out])
         self._learn(local, out, result)
         return result
+
+    def _solved(self, local: Index, out: Index) -> Derivative:
+        """From the quick rungs [E]."""
+        result, hard = told_at_once(self.samples, self.run, local, out)
+        if not hard.size:
+            return result
+        i, j = local[hard], out[hard]
+        return result.replaced(hard, concatenated(self._ladders(i[p], j[p]).solve(np.arange(len(p)), QUICK, False) for p in pieces(i)))
 
     def _learn(self, local: Index, out: Index, d: Derivative) -> None:
         self.run.reach.add(self.bundle.owner[local, out], out, d.value, d.bar)

@@ -10,19 +10,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import torch
 
+from gradverify.numerics.columns.arrange import signed
 from gradverify.numerics.columns.bundle import Bundle, GroupLine
 from gradverify.numerics.columns.chunk import Chunk, ChunkResult
 from gradverify.numerics.columns.compressed import Compressed, Plan, Stray, dust
 from gradverify.numerics.columns.confirm import resolve
-from gradverify.numerics.columns.leaks import mover, source
+from gradverify.numerics.columns.leaks import NEARER, lasting, mover, source
 from gradverify.numerics.columns.opinions import second_opinions
+from gradverify.numerics.columns.quick import STRAY
 from gradverify.numerics.columns.run import AliasSums, Run
 from gradverify.numerics.columns.tally import Judged, Tally
-from gradverify.numerics.columns.verified import PROBES, Sums, pulled_back
+from gradverify.numerics.columns.verified import Sums, pulled_back
 from gradverify.numerics.compare import Limit, Verdict, verdicts
-from gradverify.numerics.rungs import Array, Index, Mask
+from gradverify.numerics.lines import Line
+from gradverify.numerics.rungs import QUICK, Array, Index, Mask, step
 
 CHUNK_BYTES = 600  # an element whose derivative is solved: samples of the quick rungs, their steps, owners, the derivative and its copies
 STOOD = 3  # confirmed mismatches of a pair, after which the rest is believed, if none was cleared
@@ -51,6 +53,7 @@ class Coloured:
     def __init__(self, run: Run, plans: Sequence[Plan], tallies: Mapping[tuple[int, int], Tally], limit: int, weights: Array) -> None:
         self.run, self.plans, self.tallies, self.limit = run, plans, tallies, limit
         self.compressed = Compressed(run, plans, weights)
+        self._cotangent = signed(len(run.point.f0), run.generator)
         self._confirmed = {pair: _Confirmed() for pair in tallies}
 
     def walk(self, suspects: Mask, aliases: AliasSums) -> Walked:
@@ -76,18 +79,13 @@ class Coloured:
 
     def _sums(self) -> dict[int, Sums]:
         point, generator = self.run.point, self.run.generator
-
-        def normal(n: int) -> Array:
-            return torch.randn(PROBES, n, generator=generator, dtype=torch.float64).numpy()
-
-        self._cotangents = normal(len(point.f0))
-        scale = point.columns.scale
-        return {p.tensor: Sums(self.run, p, normal(p.size) * scale[p.first : p.first + p.size], self._cotangents) for p in self.plans}
+        move = signed(len(point.columns), generator) * point.columns.scale
+        return {p.tensor: Sums(self.run, p, move[p.first : p.first + p.size], self._cotangent) for p in self.plans}
 
     def _verify(self, sums: Mapping[int, Sums], walked: Walked) -> None:
-        gradients = pulled_back(self.run, self._cotangents)
+        gradient = pulled_back(self.run, self._cotangent)
         for tensor, own in sums.items():
-            off = own.check(gradients)
+            off = own.check(gradient)
             stands = any(pair[0] == tensor and c.stood for pair, c in self._confirmed.items())
             if (len(off.outputs) or len(off.columns)) and not stands:
                 walked.broken.add(tensor)
@@ -144,10 +142,12 @@ class Coloured:
 
     def _open(self, judged: Judged, part: slice, unconfirmed: Mask) -> Index:
         """The worst mismatches of an output that nobody has confirmed, of different columns."""
-        i = np.flatnonzero(unconfirmed & (judged.verdict == Verdict.MISMATCH) & (judged.out >= part.start) & (judged.out < part.stop))
-        miss = np.abs(judged.a[i] - judged.derivative.value[i]) / (judged.bounds.tolerance(judged.a, judged.derivative.value)[i] + 1e-300)
+        i = np.flatnonzero(unconfirmed)
+        i = i[(judged.verdict[i] == Verdict.MISMATCH) & (judged.out[i] >= part.start) & (judged.out[i] < part.stop)]
+        a, value = judged.a[i], judged.derivative.value[i]
+        miss = np.abs(a - value) / (judged.bounds.take(i).tolerance(a, value) + 1e-300)
         i = i[np.argsort(-np.nan_to_num(miss, nan=np.inf), kind="stable")]
-        return i[np.sort(np.unique(judged.column[i], return_index=True)[1])][:AT_ONCE]
+        return np.asarray(i[np.sort(np.unique(judged.column[i], return_index=True)[1])][:AT_ONCE])
 
     def _alone(self, plan: Plan, output: int, judged: Judged, i: Index, state: _Confirmed, unconfirmed: Mask) -> Judged | None:
         alone = resolve(self.run, judged.column[i], judged.out[i])
@@ -185,7 +185,7 @@ class Coloured:
     def _moved(self, plan: Plan, bundle: Bundle, result: ChunkResult) -> bool:
         """Outputs that moved though nobody owns them: False where one truly depends on a column, rightly, or where they are many."""
         local, out = np.nonzero(result.strays)
-        out += result.outs.start
+        local, out = self._lasting(bundle, local, out + result.outs.start)
         for n, j in zip(local[: STRAYS + 1].tolist(), out[: STRAYS + 1].tolist(), strict=True):
             line = bundle.lines[n]
             column = mover(self.run, line, j) if isinstance(line, GroupLine) else None
@@ -196,6 +196,18 @@ class Coloured:
                 return False
             self._count(plan, next(o for o, part in enumerate(self.run.point.parts) if part.start <= j < part.stop), found)
         return len(local) <= STRAYS or any(state.stood for (tensor, _), state in self._confirmed.items() if tensor == plan.tensor)
+
+    def _lasting(self, bundle: Bundle, local: Index, out: Index) -> tuple[Index, Index]:
+        """Those of the outputs that moved along these lines which do so near x: at most four calls a line."""
+        kept, point, sigma = np.ones(len(local), bool), self.run.point, self.run.survey.sigma
+        for n in np.unique(local).tolist():
+            i, line = np.flatnonzero(local == n), bundle.lines[n]
+            j = out[i]
+            noise, still = np.maximum(sigma[j], point.unit[j] * np.abs(point.f0[j])), STRAY * sigma[j]
+            near = _off(line, QUICK[0] + NEARER, point.f0)[j]
+            if (near <= still).any():
+                kept[i] = lasting(_off(line, QUICK[0], point.f0)[j], near, still, noise)
+        return local[kept], out[kept]
 
     def _dust(self, found: Judged) -> bool:
         """Is the one element's derivative zero, or too small to be told from it?"""
@@ -229,6 +241,13 @@ class Coloured:
             if state.stood >= STOOD:
                 return True
         return len(open_) <= STRAYS or state.stood > 0
+
+
+def _off(line: Line, rung: int, f0: Array) -> Array:
+    """How far the outputs [M] move, on either side."""
+    h = step(line.scale, rung)
+    taken = [line.at(t) for t in (h, -h)]
+    return np.asarray(np.max([np.abs(at[0] - f0) if at else np.full(len(f0), np.nan) for at in taken], 0))
 
 
 def _replaced(judged: Judged, i: Index, alone: Judged) -> Judged:

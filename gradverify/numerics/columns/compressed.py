@@ -49,14 +49,15 @@ class Stray:
 
 @dataclass(frozen=True)
 class Pulled:
-    """One compressed VJP: gradient [N] of one tensor, and the output tensor's coordinate that each belongs to, or NOBODY."""
+    """Compressed VJPs of groups in a row: gradients [groups, N] of one tensor, and the output tensor's coordinate that each number belongs
+    to, or NOBODY; `alone` [groups]: an output by itself, whose cotangent is 1."""
 
     plan: Plan
     output: int
-    group: int
-    members: Index
+    groups: range
     gradient: Array
     owner: Index
+    alone: Mask
 
 
 class Compressed:
@@ -74,44 +75,44 @@ class Compressed:
         """One pass: per tensor the analytic values [groups, M] of these column groups, and what belongs to nobody."""
         m = len(self.run.point.f0)
         values = {tensor: np.zeros((len(span), m)) for tensor, span in spans.items()}
-        strays = []
+        strays = list[Stray]()
         for pulled in self._pass([plan for plan in self.plans if plan.tensor in spans]):
-            tensor, part = pulled.plan.tensor, self.run.point.parts[pulled.output]
-            own = np.flatnonzero(pulled.owner != NOBODY)
-            row = part.start + pulled.owner[own]
-            entry = pulled.gradient[own] / self._weight(pulled, row)
+            tensor = pulled.plan.tensor
+            _, own, row, entry = self._entries(pulled, slice(None))
             self.run.reach.add_entries(row, pulled.plan.first + own, entry)
             group = pulled.plan.grouping.colour[own] - spans[tensor].start
             inside = (group >= 0) & (group < len(spans[tensor]))
             values[tensor][group[inside], row[inside]] = entry[inside]
-            lost = np.flatnonzero((pulled.owner == NOBODY) & (pulled.gradient != 0))
-            if lost.size:
-                strays.append(Stray(tensor, pulled.output, pulled.group, lost, pulled.gradient[lost]))
+            strays += _strays(pulled)
         return values, strays
 
     def of_columns(self, plan: Plan, columns: Index) -> Array:
         """The analytic values [n, M] of some columns of one tensor, by a whole pass."""
         values = np.zeros((len(columns), len(self.run.point.f0)))
         for pulled in self._pass([plan]):
-            owner = pulled.owner[columns - plan.first]
-            own = np.flatnonzero(owner != NOBODY)
-            row = self.run.point.parts[pulled.output].start + owner[own]
-            values[own, row] = pulled.gradient[columns[own] - plan.first] / self._weight(pulled, row)
-            self.run.reach.add_entries(row, columns[own], values[own, row])
+            _, own, row, entry = self._entries(pulled, columns - plan.first)
+            values[own, row] = entry
+            self.run.reach.add_entries(row, columns[own], entry)
         return values
 
-    def _weight(self, pulled: Pulled, row: Index) -> Array | float:
-        return self.weights[row] if len(pulled.members) > 1 else 1.0
+    def _entries(self, pulled: Pulled, columns: Index | slice) -> tuple[Index, Index, Index, Array]:
+        """What belongs to somebody of these columns: the group, the place among the columns, the row and the analytic value [E]."""
+        owner = pulled.owner[:, columns]
+        at, own = np.nonzero(owner != NOBODY)
+        row = self.run.point.parts[pulled.output].start + owner[at, own]
+        weight = np.where(pulled.alone[at], 1.0, self.weights[row])
+        return at, own, row, pulled.gradient[:, columns][at, own] / weight
 
     def _pass(self, plans: Sequence[Plan]) -> Iterator[Pulled]:
         for output, rows, sharing in self._shared(plans):
             start = self.run.point.parts[output].start
-            for group in range(rows.count):
-                members = rows.members(group)
-                gradient = self.pull(output, start + members)
+            for groups in rows.spans(BATCH * sum(plan.size for plan in sharing) // max(len(self.run.point.columns), 1)):
+                members = [rows.members(group) for group in groups]
+                gradients = np.array([self.pull(output, start + own) for own in members])
+                alone = np.array([len(own) == 1 for own in members])
                 for plan in sharing:
-                    own = gradient[plan.first : plan.first + plan.size]
-                    yield Pulled(plan, output, group, members, own, plan.rows[output].owner(group))
+                    gradient = gradients[:, plan.first : plan.first + plan.size]
+                    yield Pulled(plan, output, groups, gradient, plan.rows[output].owners(groups), alone)
 
     def pull(self, output: int, rows: Index) -> Array:
         """The gradient [C] of Σ weight·output over these rows of one output tensor; of the output itself where it is one."""
@@ -128,6 +129,14 @@ class Compressed:
                 else:
                     same[2].append(plan)
         return found
+
+
+def _strays(pulled: Pulled) -> Iterator[Stray]:
+    """What belongs to nobody, by group."""
+    lost = (pulled.owner == NOBODY) & (pulled.gradient != 0)
+    for n in np.flatnonzero(lost.any(1)).tolist():
+        where = np.flatnonzero(lost[n])
+        yield Stray(pulled.plan.tensor, pulled.output, pulled.groups[n], where, pulled.gradient[n][where])
 
 
 def pull(point: Point, output: int, rows: Index, weights: Array) -> Array:
@@ -156,3 +165,4 @@ def dust(run: Run, stray: Stray, members: Mask, floors: Array, first: int) -> Ma
 
 
 LEAST_WEIGHT = 0.7
+BATCH = 1 << 18  # numbers of gradients that are taken apart together

@@ -1,14 +1,18 @@
-"""Whose is it? A number that belongs to no member of a group, followed by halving to the output, or the column, that it comes from."""
+"""Whose is it, and is it there at all? A number that belongs to no member of a group, followed to the output or column that it comes from."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from gradverify.numerics.columns.bundle import GroupLine
-from gradverify.numerics.columns.chunk import STRAY
 from gradverify.numerics.columns.compressed import pull
+from gradverify.numerics.columns.quick import STRAY
 from gradverify.numerics.columns.run import Run
-from gradverify.numerics.rungs import QUICK, Array, Index, step
+from gradverify.numerics.rungs import QUICK, RATIO, VISIBLE, Array, Index, Mask, step
+
+NEARER = 5  # rungs below, 600 times nearer, a tie must be a tie still
 
 
 def source(run: Run, output: int, rows: Index, weights: Array, column: int) -> int | None:
@@ -27,6 +31,15 @@ def mover(run: Run, line: GroupLine, out: int) -> int | None:
         half = columns[: len(columns) // 2]
         columns = half if _moves(run, replace(line, columns=half), h, out) else columns[len(half) :]
     return int(columns[0]) if _moves(run, replace(line, columns=columns), h, out) else None
+
+
+def lasting(far: Array, near: Array, still: Array, noise: Array) -> Mask:
+    """Outputs that moved by `far` on one rung, and by `near` on the NEARER one: do they depend on what moved, at x itself?
+
+    What is `still` so near does not, the next in a sort or the loser of a maximum, unless noise would have hidden a linear dependence there.
+    """
+    hidden = ~(far * RATIO ** float(-NEARER) > VISIBLE * noise)
+    return np.asarray(~(near <= still) | hidden)
 
 
 def _moves(run: Run, line: GroupLine, h: float, out: int) -> bool:

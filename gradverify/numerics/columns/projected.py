@@ -14,10 +14,11 @@ from itertools import pairwise
 import numpy as np
 import torch
 
+from gradverify.numerics.columns.leaks import NEARER, lasting
 from gradverify.numerics.columns.survey import Survey
 from gradverify.numerics.pattern import NOBODY, Pattern, column_groups
 from gradverify.numerics.point import Point
-from gradverify.numerics.reduction import gather, held, moves, paired, pull_back, signed
+from gradverify.numerics.reduction import gather, held, kept, moves, paired, pull_back, signed
 from gradverify.numerics.rungs import Array, Index, Mask, Z, nonzero, step
 from gradverify.numerics.screen import (
     COARSER,
@@ -27,7 +28,6 @@ from gradverify.numerics.screen import (
     Screen,
     Screened,
     Stage,
-    Strays,
     judged,
     linear_reading,
     passes,
@@ -37,6 +37,7 @@ from gradverify.numerics.screen import (
     reduced,
     sharpness,
 )
+from gradverify.numerics.strays import Strays, nobodys
 
 PROBES = 2  # cotangents: what hides from one by chance does not hide from both
 LINEAR = COARSER[0][:1]  # the one wide rung of a linear function
@@ -55,7 +56,7 @@ def check_columns(
     before, known = (point.forward, point.backward), Known(point, survey, relative)
     with np.errstate(all="ignore"):
         weights = [[held(point, o, signed(p.stop - p.start, generator)) for o, p in enumerate(point.parts)] for _ in range(probes)]
-        gradients = [[pull_back(point, o, w) for o, w in enumerate(probe)] for probe in weights]
+        gradients = [[kept(pull_back(point, o, w)) for o, w in enumerate(probe)] for probe in weights]
         w = np.array([np.concatenate([*probe, np.zeros(0)]) for probe in weights])
         pairs: list[Screened] = []
         for t in range(len(point.buffers)) if only is None else only:
@@ -80,6 +81,7 @@ class _Group:
     unowned: Mask | None
     parts: tuple[slice, ...]
     w: Array
+    columns: Index  # of the members, by number
 
 
 class _Tensor:
@@ -166,11 +168,11 @@ class _Tensor:
         position[self.place[members]] = np.arange(len(members))
         place = position[owner]
         if (place >= 0).all():
-            return _Group(number, members, slice(None), place, None, tuple(self.point.parts), self.w)
+            return _Group(number, members, slice(None), place, None, tuple(self.point.parts), self.w, self.columns[members])
         outputs = np.flatnonzero(place >= 0)
         ends = np.searchsorted(outputs, [p.start for p in self.point.parts] + [len(self.point.f0)]).tolist()
         parts = tuple(slice(a, b) for a, b in pairwise(ends))
-        return _Group(number, members, outputs, place[outputs], owner < 0, parts, self.w[:, outputs])
+        return _Group(number, members, outputs, place[outputs], owner < 0, parts, self.w[:, outputs], self.columns[members])
 
     def _take(self, group: _Group, rungs: Stage, samples: Array, first: bool) -> None:
         """The samples of one group, 2 calls a rung."""
@@ -188,24 +190,28 @@ class _Tensor:
                     stray |= self._leaves(group.unowned, change)
                 if first and (r, side) == (0, 0):
                     self._learn(group, change, step(1.0, k))
-        self._add_strays(group.number, np.flatnonzero(stray))
+        self._add_strays(group.number, self._lasting(group, np.flatnonzero(stray), rungs[0]))
 
     def _reduced(self, group: _Group, change: Array) -> Array:
         """Σ w·change of what each member owns [m, outputs, K]."""
         total = np.empty((len(group.members), len(group.parts), len(self.w)))
         for o, own in enumerate(group.parts):
+            if len(group.members) == 1:
+                total[0, o] = group.w[:, own] @ change[own]
+                continue
             for probe, w in enumerate(group.w):
                 total[:, o, probe] = np.bincount(group.place[own], w[own] * change[own], len(group.members))
         return total
 
     def _moved(self, group: _Group, t: float) -> tuple[Array, Array] | None:
         """Changes [M] of all outputs, and the factor [m] that brings each member's change from the realised step to the nominal one."""
-        columns, move, c = self.columns[group.members], t * self.move[group.members], self.point.columns
-        to = c.cast(c.x[columns] + move, columns)
-        realised = to - c.x[columns]
+        move, c = t * self.move[group.members], self.point.columns
+        x = c.x[group.columns]
+        to = c.cast(x + move, group.columns)
+        realised = to - x
         if not realised.any():
             return None
-        return self.known.changes(self.point.moved_all(columns, to)), np.where(realised != 0, move / realised, np.nan)
+        return self.known.changes(self.point.moved_all(group.columns, to)), np.where(realised != 0, move / realised, np.nan)
 
     def _sums(self, group: _Group, squares: Array, into: Array) -> None:
         """Adds Σ w²·squares of what each member owns to `into` [probes, outputs, n]."""
@@ -231,6 +237,20 @@ class _Tensor:
         moved = unowned & ~(np.abs(change) <= self.still) & ~self.missing
         return np.asarray(moved & ~np.isnan(change).all())
 
+    def _lasting(self, group: _Group, found: Index, first: int) -> Index:
+        """Those of the outputs that moved on the `first` rung which do so near x: at most four calls."""
+        if not found.size:
+            return found
+        near, still = self._off(group, first + NEARER)[found], self.still[found]
+        if not (near <= still).any():
+            return found
+        return found[lasting(self._off(group, first)[found], near, still, self.noise[found])]
+
+    def _off(self, group: _Group, rung: int) -> Array:
+        """How far the outputs [M] move, on either side; NaN where no member moves."""
+        taken = [self._moved(group, sign * step(1.0, rung)) for sign in (1.0, -1.0)]
+        return np.asarray(np.max([np.abs(at[0]) if at else np.full(len(self.point.f0), np.nan) for at in taken], 0))
+
     def _add_strays(self, group: int, found: Index) -> None:
         for part, strays in zip(self.point.parts, self.strays, strict=True):
             inside = found[(found >= part.start) & (found < part.stop)]
@@ -243,4 +263,5 @@ class _Tensor:
         total = np.zeros((len(self.w), len(self.point.parts), len(self.columns)))
         for group in self._groups(columns):
             self._sums(group, squares, total)
-        return np.asarray(np.sqrt(total.max(0)) * np.abs(self.move) / self.point.columns.size[self.columns])
+        floors = np.array([nobodys(np.sqrt(own), np.sqrt(squares[part])) for own, part in zip(total.max(0), self.point.parts, strict=True)])
+        return np.asarray(floors * np.abs(self.move) / self.point.columns.size[self.columns])

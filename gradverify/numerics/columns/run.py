@@ -11,7 +11,7 @@ from gradverify.numerics.climb import Outputs
 from gradverify.numerics.columns.survey import Survey
 from gradverify.numerics.compare import RESOLVED, RTOL, RTOL_LOW, Bounds, Rows, floors, rounding_reach
 from gradverify.numerics.point import Point
-from gradverify.numerics.rungs import U64, Array, Index, Mask, Z
+from gradverify.numerics.rungs import U64, VISIBLE, Array, Index, Mask, Z
 from gradverify.numerics.samples import LOW_UNIT
 
 ALIAS_SLACK = 1e-3  # of the sum: the secant's own curvature
@@ -31,17 +31,25 @@ class Reach:
 
     def add_entries(self, output: Index, column: Index, value: Array) -> None:
         """Analytic values [E] of some elements."""
-        sizes = np.nan_to_num(np.abs(value) * self._point.columns.scale[column], posinf=0.0)
-        self._raise(self._analytic, output, sizes)
+        sizes = np.abs(value) * self._point.columns.scale[column]
+        self._raise(self._analytic, output, np.where(sizes < np.inf, sizes, 0.0))
 
     def add(self, column: Index, out: Index, value: Array, bar: Array) -> None:
-        resolved = np.isfinite(value) & (np.abs(value) > RESOLVED * bar)
-        sizes = np.abs(value) * self._point.columns.scale[column]
-        self._raise(self._numeric, out[resolved], sizes[resolved])
+        size = np.abs(value)
+        resolved = (size > RESOLVED * bar) & (size < np.inf)
+        self._raise(self._numeric, out, np.where(resolved, size * self._point.columns.scale[column], 0.0))
+
+    def add_secant(self, columns: Index, moved_by: Array, change: Array, noise: Array) -> None:
+        """What outputs are surely changed by [M] when all these columns move: at least a typical entry of their rows."""
+        steps = np.abs(moved_by) / self._point.columns.scale[columns]
+        sizes = np.abs(change) / (steps.max(initial=0.0) * np.sqrt(max(len(columns), 1)) + 1e-300)
+        sure = np.flatnonzero(np.isfinite(change) & (np.abs(change) > VISIBLE * noise))
+        self._raise(self._analytic, sure, sizes[sure])
 
     def _raise(self, reach: Array, output: Index, sizes: Array) -> None:
-        if (sizes > reach[output]).any():
-            np.maximum.at(reach, output, sizes)
+        larger = np.flatnonzero(sizes > reach[output])
+        if larger.size:
+            np.maximum.at(reach, output[larger], sizes[larger])
             self._floors = None
 
     def floors(self, survey: Survey) -> Array:
@@ -73,12 +81,13 @@ class AliasSums:
         for n, secant in enumerate(self._survey.secants):
             moved_by = np.zeros(len(self._point.columns))
             moved_by[secant.columns] = secant.moved_by
-            own = np.flatnonzero(moved_by[column])
-            known = np.isfinite(bar[own])
-            dx, j = moved_by[column[own]], out[own]
-            np.add.at(self._sum[n], j, np.where(known, value[own], 0.0) * dx)
-            np.add.at(self._bar[n], j, np.where(known, bar[own], 0.0) * np.abs(dx))
-            self._known[n, j[~known]] = False
+            dx, m = moved_by[column], len(self._point.f0)
+            if not dx.any():
+                continue
+            known = np.isfinite(bar)
+            self._sum[n] += np.bincount(out, np.where(known, value, 0.0) * dx, m)
+            self._bar[n] += np.bincount(out, np.where(known, bar, 0.0) * np.abs(dx), m)
+            self._known[n, out[~known & (dx != 0)]] = False
             self._seen[n] += int(np.sum(np.isin(done, secant.columns)))
             if self._seen[n] == len(secant.columns):
                 suspect |= self._misses(n, secant.change)

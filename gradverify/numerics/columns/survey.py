@@ -11,8 +11,9 @@ from functools import cached_property
 import numpy as np
 import torch
 
+from gradverify.numerics.lines import Rung, rung
 from gradverify.numerics.noise import Ray, gradient_noise, noise_along, pooled, repeat_noise
-from gradverify.numerics.point import Point
+from gradverify.numerics.point import DirectionLine, Point
 from gradverify.numerics.rungs import BASE, QUICK, Array, Index, Mask, Z, step
 
 SURE = 3 * Z * np.sqrt(2)  # standard deviations of noise: a change that is no noise
@@ -31,8 +32,17 @@ class Secant:
 
 
 @dataclass(frozen=True)
+class Look:
+    """f on the first quick rung along one dense direction [k] (weights × scale) of the columns [k] of a tensor."""
+
+    columns: Index
+    direction: Array
+    taken: Rung
+
+
+@dataclass(frozen=True)
 class Survey:
-    """Noise and largest |f| of each output [M]; a secant per input tensor; `forward` calls spent.
+    """Noise and largest |f| of each output [M]; a secant per input tensor; `forward` calls spent; a look per input tensor (None: near a border).
 
     asleep, wide [tensors, M]: the quick rungs do not surely move anything of the output tensor; a step of 0.23·s does, or only one of
     0.23·max(s, 1).
@@ -44,6 +54,7 @@ class Survey:
     asleep: Mask
     wide: Mask
     forward: int
+    looks: tuple[Look | None, ...]
 
     @cached_property
     def drowsy(self) -> bool:
@@ -57,7 +68,9 @@ def survey(point: Point, generator: torch.Generator) -> Survey:
     sigma, size = repeat_noise(point.values, point.f0), np.where(np.isfinite(point.f0), np.abs(point.f0), 0.0)
     columns = [_finite(point, t) for t in tensors]
     directions = [_weights(len(c), generator) * point.columns.scale[c] for c in columns]
-    both = [_both_sides(point, c, step(1.0, QUICK[0]) * d) for c, d in zip(columns, directions, strict=True)]
+    looks = [_look(point, c, d) for c, d in zip(columns, directions, strict=True)]
+    both = [(look.taken.up, look.taken.down) if look else _both_sides(point, c, step(1.0, QUICK[0]) * d)
+            for look, c, d in zip(looks, columns, directions, strict=True)]
     for up, down in both:
         size = np.fmax(size, np.fmax(*(np.where(np.isfinite(f), np.abs(f), 0.0) for f in (up, down))))
     secants = []
@@ -70,18 +83,18 @@ def survey(point: Point, generator: torch.Generator) -> Survey:
     for t, (c, d) in enumerate(zip(columns, directions, strict=True)):
         if len(c):
             asleep[t], wide[t] = _asleep(point, c, d, both[t], np.maximum(sigma, point.unit * size))
-    return Survey(sigma, size, tuple(secants), asleep, wide, point.forward - before)
+    return Survey(sigma, size, tuple(secants), asleep, wide, point.forward - before, tuple(looks))
 
 
 def linear_tensors(point: Point, survey: Survey, generator: torch.Generator) -> frozenset[int]:
-    """The input tensors in which f is linear, by three calls each along one dense direction of a wide rung's length."""
+    """The input tensors in which f is linear, by three calls along one dense direction of a wide rung's length; none where a look shows a bend."""
     return frozenset(t for t in range(len(point.buffers)) if len(point.columns.of(t)) > FEW and _linear(point, survey, t, generator))
 
 
 def _linear(point: Point, survey: Survey, tensor: int, generator: torch.Generator) -> bool:
     c = point.columns.of(tensor)
     x, move = point.columns.x[c], BASE * _weights(len(c), generator) * point.columns.scale[c]
-    if len(_finite(point, tensor)) < len(c):
+    if len(_finite(point, tensor)) < len(c) or _bent(point, survey, survey.looks[tensor]):
         return False
     ends = [point.moved_all(c, point.columns.cast(x + t * move, c)) for t in (1.0, -1.0)]
     largest = np.maximum(np.abs(point.f0), np.abs(ends).max(0))
@@ -90,6 +103,23 @@ def _linear(point: Point, survey: Survey, tensor: int, generator: torch.Generato
         return False
     half = point.moved_all(c, point.columns.cast(x + 0.5 * move, c))
     return bool((np.abs(ends[0] + point.f0 - 2 * half) <= allowed).all())
+
+
+def _bent(point: Point, survey: Survey, look: Look | None) -> bool:
+    """Some output is surely no straight line, already near x."""
+    if look is None:
+        return False
+    up, down = look.taken.up, look.taken.down
+    allowed = STRAIGHT * np.maximum(survey.sigma, point.unit * np.maximum(np.abs(point.f0), np.maximum(np.abs(up), np.abs(down))))
+    return bool((np.abs(up + down - 2 * point.f0) > allowed).any())
+
+
+def _look(point: Point, columns: Index, direction: Array) -> Look | None:
+    """Two calls; None where a domain is declared, so that a step might leave it, or nothing moves."""
+    if not len(columns) or not point.columns.free:
+        return None
+    taken = rung(DirectionLine(point, columns, direction), QUICK[0])
+    return Look(columns, direction, taken) if taken else None
 
 
 def _finite(point: Point, tensor: int) -> Index:

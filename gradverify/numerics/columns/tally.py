@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from gradverify.numerics.columns.entries import Collector, Entries
 from gradverify.numerics.compare import Bounds, Limit, Verdict
 from gradverify.numerics.kinks import Smoothness
 from gradverify.numerics.ladder import Derivative
@@ -96,6 +97,9 @@ class Judged:
     limit: AnyArray
 
     def take(self, i: AnyArray) -> Judged:
+        """Elements i (ascending indices)."""
+        if len(i) == len(self.out):
+            return self
         return Judged(self.column[i], self.out[i], self.a[i], self.derivative.take(i), self.bounds.take(i), self.verdict[i], self.limit[i])
 
     def compared(self, top: int, coordinate: Index) -> Compared:
@@ -110,6 +114,8 @@ class Judged:
         """`Outcome` codes [E]."""
         d = self.derivative
         kink = d.outcome == Smoothness.KINK
+        if not (self.verdict.any() or kink.any()):
+            return np.full(len(kink), Outcome.PASS, np.int8)
         undecided = np.select(
             [np.isfinite(d.second) & ~d.far, d.outcome == Smoothness.JUMP, (d.outcome == Smoothness.NON_FINITE) | ~np.isfinite(self.a)],
             [Outcome.STAIRCASE, Outcome.JUMP, Outcome.NON_FINITE], Outcome.UNDECIDED)
@@ -129,6 +135,7 @@ class Pair:
     mismatches, the relative noise or the unit roundoff of its backward, where that is coarser than the forward's (0: not seen).
     groups, row_groups: how many groups of columns were moved, and of outputs pulled back (columns and outputs, where nothing was grouped).
     lines: "columns", "rows" or "blocks" where those were compared, and are counted, instead of elements; `worst` are elements all the same.
+    entries: the elements themselves, unless they are too many to keep.
     """
 
     input: int
@@ -151,6 +158,7 @@ class Pair:
     row_groups: int = 0
     lines: Literal["", "columns", "rows", "blocks"] = ""
     ratios: Array | None = field(default=None, compare=False)
+    entries: Entries | None = field(default=None, compare=False, repr=False)
 
     def count(self, *outcomes: Outcome) -> int:
         return sum(self.counts[outcome] for outcome in outcomes)
@@ -181,6 +189,7 @@ class Tally:
         self._ratios = np.zeros(shape) if shape[0] <= MAP_ROWS and shape[1] <= MAP_COLUMNS else None
         self._bits = Bits()
         self._limits: Counter[Limit] = Counter()
+        self._entries, self._all, self._doubted = Collector(Outcome.PASS, Outcome.MISMATCH), shape[0] * shape[1], False
 
     def add_zeros(self, a: Array, resolution: Array, masked: Mask) -> None:
         """Elements that f does not depend on, as far as the quick rungs tell, and whose analytic value is zero or dust."""
@@ -204,6 +213,7 @@ class Tally:
         self.counts[Outcome.PASS] -= count
         self.counts[Outcome.UNDECIDED] += count
         self._limits[Limit.STRUCTURE] += count
+        self._doubted = True
 
     def add(self, seen: Compared, quick: int = 0) -> None:
         """Elements of this pair, `quick` of them settled by the quick rungs."""
@@ -221,15 +231,16 @@ class Tally:
         size = np.maximum(np.abs(a), np.where(np.isfinite(seen.numeric), np.abs(seen.numeric), 0.0))
         self.largest = max(self.largest, _largest((size / nonzero(seen.tolerance))[size > 0]))
         self._bits = self._bits.seen(a)
-        self._limits.update(limit for limit in seen.limit.tolist() if limit is not Limit.NONE)
+        self._limits.update(limit for limit in seen.limit[outcome != Outcome.PASS].tolist() if limit is not Limit.NONE)
         self._keep_worst(seen, off)
+        self._entries.add(Entries(seen.output, seen.input, a, seen.numeric, seen.bar, outcome))
 
     def _keep_worst(self, seen: Compared, off: Array) -> None:
         ratio = np.nan_to_num(off / np.where(seen.tolerance > 0, seen.tolerance, 1e-300), nan=np.inf, posinf=np.inf)
         ratio[off == 0] = 0.0
         if self._ratios is not None:
             self._ratios[seen.output, seen.input] = ratio
-        for n in np.lexsort((-ratio, -seen.outcome.astype(int)))[: self._keep]:
+        for n in _first(ratio, seen.outcome, self._keep):
             self.worst.append(Worst(
                 (int(seen.outcome[n]), float(ratio[n]), -int(seen.input[n]), -int(seen.output[n])),
                 int(seen.output[n]), int(seen.input[n]), float(seen.analytic[n]),
@@ -244,11 +255,22 @@ class Tally:
         return Pair(
             self.input, self.output, self.elements, tuple(self.counts.tolist()), self.masked, self.quick, self.resolution, self.max_abs,
             self.max_rel, self.deviation, self.largest, tuple(self.worst), tuple(self._limits.most_common()), unit, low_precision, backward_unit,
-            ratios=self._ratios)
+            ratios=self._ratios, entries=self._entries.entries(self.elements == self._all and not self._doubted))
+
+
+def _first(ratio: Array, outcome: Codes, keep: int) -> Index:
+    """The worst elements, by outcome and then by ratio; among equals the first ones."""
+    open_, passed = np.flatnonzero(outcome != Outcome.PASS), np.flatnonzero(outcome == Outcome.PASS)
+    if 0 < keep < len(passed):
+        least = np.partition(ratio[passed], len(passed) - keep)[len(passed) - keep]
+        passed = passed[ratio[passed] >= least]
+    some = np.sort(np.concatenate([open_, passed]))
+    return np.asarray(some[np.lexsort((-ratio[some], -outcome[some].astype(int)))[:keep]])
 
 
 def _largest(a: Array) -> float:
-    return float(np.max(np.nan_to_num(a, nan=np.inf), initial=0.0))
+    largest = float(np.max(a, initial=0.0))
+    return np.inf if np.isnan(largest) else largest
 
 
 def _relative(a: Array, value: Array, floor: Array) -> Array:

@@ -13,13 +13,14 @@ from gradverify.numerics.climb import at_once
 from gradverify.numerics.columns.bundle import Bundle
 from gradverify.numerics.columns.compressed import Plan, cotangent
 from gradverify.numerics.columns.run import Run
+from gradverify.numerics.columns.survey import Look
 from gradverify.numerics.columns.tally import Judged
 from gradverify.numerics.compare import Verdict
 from gradverify.numerics.kinks import Smoothness
 from gradverify.numerics.point import DirectionLine
-from gradverify.numerics.rungs import Array, Index, Mask
+from gradverify.numerics.rungs import QUICK, Array, Index, Mask, Z
 
-PROBES = 2  # directions and cotangents: one may be unlucky
+PROBES = 1  # directions and cotangents: signed weights that stay away from 0, so that no leak hides from them by chance
 SLACK = 1e-8  # of the sum of magnitudes: what method.md lets a screen miss
 SLACK_LOW = 1e-3  # where x or f is float32: rounding of x alone is 1e-4 of a quick step
 
@@ -33,13 +34,17 @@ class Disagreement:
 
 
 class Sums:
-    """What the entries of one tensor add up to: over its columns per output, over outputs per column; `directions` [PROBES, N]."""
+    """What the entries of one tensor add up to along one `direction` [N], per output, and for one `cotangent` [M], per column."""
 
-    def __init__(self, run: Run, plan: Plan, directions: Array, cotangents: Array) -> None:
-        self.run, self.plan, self.directions, self.cotangents = run, plan, directions, cotangents
+    def __init__(self, run: Run, plan: Plan, direction: Array, cotangent: Array) -> None:
+        self.run, self.plan, self.direction, self.cotangent = run, plan, direction, cotangent
+        look = run.survey.looks[plan.tensor]
+        self.look = look if look and len(look.columns) == plan.size else None
+        if self.look:
+            self.direction = self.look.direction
         n, m = plan.size, len(run.point.f0)
-        self.forward, self.forward_size, self.bar = np.zeros((PROBES, m)), np.zeros((PROBES, m)), np.zeros((PROBES, m))
-        self.back, self.back_size = np.zeros((PROBES, n)), np.zeros((PROBES, n))
+        self.forward, self.forward_size, self.bar = np.zeros((3, m))
+        self.back, self.back_size = np.zeros((2, n))
         self.usable = np.isfinite(run.point.columns.x[plan.first : plan.first + n])
 
     def add(self, judged: Judged) -> None:
@@ -48,59 +53,64 @@ class Sums:
         wrong = (judged.verdict != Verdict.PASS) | (judged.derivative.outcome != Smoothness.SMOOTH)
         self.usable[off[wrong]] = False
         use = self.usable[off] & np.isfinite(judged.derivative.bar)
-        off, out, d = off[use], judged.out[use], judged.derivative.take(use)
-        for p in range(PROBES):
-            v = self.directions[p][off]
-            np.add.at(self.forward[p], out, d.value * v)
-            np.add.at(self.forward_size[p], out, np.abs(d.value * v))
-            np.add.at(self.bar[p], out, d.bar * np.abs(v))
+        out, value, bar = judged.out, judged.derivative.value, judged.derivative.bar
+        if not use.all():
+            off, out, value, bar = off[use], out[use], value[use], bar[use]
+        m, v = len(self.run.point.f0), self.direction[off]
+        part = value * v
+        self.forward += np.bincount(out, part, m)
+        self.forward_size += np.bincount(out, np.abs(part), m)
+        self.bar += np.bincount(out, bar * np.abs(v), m)
 
     def add_back(self, bundle: Bundle, a: Array) -> None:
         """The analytic values [n, M] of a chunk."""
         a = np.nan_to_num(a, posinf=0.0, neginf=0.0)
         for n in range(len(a)):
             own = np.flatnonzero(bundle.owned[n] & (a[n] != 0))
-            column = bundle.owner[n][own] - self.plan.first
-            for p in range(PROBES):
-                part = a[n][own] * self.cotangents[p][own]
-                self.back[p] += np.bincount(column, part, self.plan.size)
-                self.back_size[p] += np.bincount(column, np.abs(part), self.plan.size)
+            column, part = bundle.owner[n][own] - self.plan.first, a[n][own] * self.cotangent[own]
+            self.back += np.bincount(column, part, self.plan.size)
+            self.back_size += np.bincount(column, np.abs(part), self.plan.size)
 
-    def check(self, gradients: Array) -> Disagreement:
-        """Against the uncompressed function, and `gradients` [PROBES, C] of its cotangents."""
-        return Disagreement(np.flatnonzero(self._forward_off()), self._backward_off(gradients))
+    def check(self, gradient: Array) -> Disagreement:
+        """Against the uncompressed function, and the `gradient` [C] of its cotangent."""
+        return Disagreement(np.flatnonzero(self._forward_off()), self._backward_off(gradient))
 
     def _forward_off(self) -> Mask:
         columns = self.plan.first + np.flatnonzero(self.usable)
-        off = np.zeros(len(self.run.point.f0), bool)
         if not len(columns):
-            return off
+            return np.zeros(len(self.run.point.f0), bool)
         slack = np.where(self.run.low_precision(), SLACK_LOW, SLACK)
         floor = self.run.floors() * np.sqrt(len(columns))
-        for p in range(PROBES):
-            line = DirectionLine(self.run.point, columns, self.directions[p][self.usable])
-            d = at_once(line, self.run.outputs())
-            told = d.smooth & ~d.unclear & np.isfinite(d.bar)
-            allowed = slack * self.forward_size[p] + self.bar[p] + d.bar + floor
-            off |= told & (np.abs(d.value - self.forward[p]) > allowed)
-        return off
+        value, bar, told = self._measured(columns)
+        allowed = slack * self.forward_size + self.bar + bar + floor
+        return np.asarray(told & (np.abs(value - self.forward) > allowed))
 
-    def _backward_off(self, gradients: Array) -> Index:
+    def _measured(self, columns: Index) -> tuple[Array, Array, Mask]:
+        """The derivative along the direction, its bar, and where it is known [M]; of a linear function from the survey's one rung."""
+        look = self.look if self.usable.all() else None
+        if look and self.plan.tensor in self.run.linear:
+            return self._secant(look)
+        line = DirectionLine(self.run.point, columns, self.direction[self.usable])
+        d = at_once(line, self.run.outputs(), {QUICK[0]: look.taken} if look else {})
+        return d.value, d.bar, d.smooth & ~d.unclear & np.isfinite(d.bar)
+
+    def _secant(self, look: Look) -> tuple[Array, Array, Mask]:
+        up, down, width = look.taken.up, look.taken.down, look.taken.step_up + look.taken.step_down
+        noise = np.maximum(self.run.survey.sigma, self.run.point.unit * np.maximum(np.abs(up), np.abs(down)))
+        value = (up - down) / width
+        return value, Z * np.sqrt(2.0) * noise / width, np.isfinite(value)
+
+    def _backward_off(self, gradient: Array) -> Index:
         own = slice(self.plan.first, self.plan.first + self.plan.size)
         low = bool(self.run.low_precision().any())
         floor = self.run.floors().max(initial=0.0) / self.run.point.columns.size[own]
-        off = np.zeros(self.plan.size, bool)
-        for p in range(PROBES):
-            allowed = (SLACK_LOW if low else SLACK) * self.back_size[p] + floor
-            off |= np.abs(np.nan_to_num(gradients[p][own]) - self.back[p]) > allowed
-        finite = np.isfinite(gradients[:, own]).all(0)
-        return self.plan.first + np.flatnonzero(off & finite & self.usable)
+        allowed = (SLACK_LOW if low else SLACK) * self.back_size + floor
+        off = np.abs(np.nan_to_num(gradient[own]) - self.back) > allowed
+        return self.plan.first + np.flatnonzero(off & np.isfinite(gradient[own]) & self.usable)
 
 
-def pulled_back(run: Run, cotangents: Array) -> Array:
-    """The gradients [PROBES, C] of dense cotangents [PROBES, M] of all outputs at once, one backward each."""
-    point, rows = run.point, []
-    for w in cotangents:
-        point.backward += 1
-        rows.append(point.by_column(point.function.vjp([cotangent(point, n, w[part]) for n, part in enumerate(point.parts)])))
-    return np.array(rows)
+def pulled_back(run: Run, w: Array) -> Array:
+    """The gradient [C] of a dense cotangent [M] of all outputs at once, one backward."""
+    point = run.point
+    point.backward += 1
+    return point.by_column(point.function.vjp([cotangent(point, n, w[part]) for n, part in enumerate(point.parts)]))

@@ -59,7 +59,7 @@ def _comparison(comparison: Comparison, look: Look) -> str:
     pair = f"{one_line(comparison.input)} {look.glyphs.arrow} {y}" if comparison.input else y
     counts = {"wrong": comparison.mismatched, "at a kink": comparison.kinks, "undecided": comparison.undecided,
               "non-finite": comparison.non_finite}
-    parts = [counted(comparison.elements, (comparison.lines or "elements")[:-1]), *(f"{count} {what}" for what, count in counts.items() if count)]
+    parts = [counted(comparison.elements, (comparison.lines or "elements")[:-1]), *(f"{count:,} {what}" for what, count in counts.items() if count)]
     if comparison.worst or not comparison.lines:        # of lines that all pass no element was looked at
         parts.append(f"largest error {error(comparison.max_abs_error)} absolute, {error(comparison.max_rel_error)} relative")
     parts += [f"sees errors above {bar(comparison.resolution)}"] if comparison.resolution else []

@@ -60,7 +60,7 @@ def _body(check: CaseResult, look: Look, columns: Columns) -> Text:
     elements = sum(comparison.elements for comparison in shown)
     calls = check.calls.forward + check.calls.backward
     noun, times = _noun(shown, elements).ljust(len("elements")), "call " if calls == 1 else "calls"
-    text = f"{elements:>{columns.name + GAP + COUNT}} {noun}  {_phrase(check, shown, columns.phrase):<{columns.phrase}}"
+    text = f"{elements:>{columns.name + GAP + COUNT},} {noun}  {_phrase(check, shown, columns.phrase):<{columns.phrase}}"
     text += f"  {calls:>5} {times}" if columns.calls else ""
     text += f"  {seconds(check.seconds):>7}" if columns.seconds else ""
     return Text(text + _beside(check, look, columns))

@@ -57,7 +57,7 @@ def table(comparison: Comparison, look: Look) -> Iterator[RenderableType]:
     yield _grid(headers, rows, layout, look)
     more = 0 if comparison.lines else _alike(comparison, shown) - len(shown)
     if more > 0:
-        yield Text(f"{look.glyphs.dots} and {more} more of {comparison.elements}", style="dim")
+        yield Text(f"{look.glyphs.dots} and {more:,} more of {comparison.elements:,}", style="dim")
 
 
 def _headers(comparison: Comparison, bars: bool, look: Look) -> tuple[str, ...]:

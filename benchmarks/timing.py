@@ -1,0 +1,86 @@
+"""One timed call of each checker on a case: gradverify's whole check of the Jacobian, and torch.autograd.gradcheck."""
+
+from __future__ import annotations
+
+import inspect
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from cases import Case
+
+from gradverify.model.case import Case as Check
+from gradverify.model.case import Settings, SpecPlace
+from gradverify.model.result import CaseResult
+from gradverify.subject.prepare import assemble
+from gradverify.subject.subject import Argument
+from gradverify.subject.target import live
+from gradverify.verify import verify
+
+OURS = ("auto", "entries", "columns", "rows", "blocks")
+THEIRS = ("gradcheck slow", "gradcheck fast")
+LIMIT_BYTES = 8 << 30  # of the two whole Jacobians that gradcheck holds
+PATIENCE = 60.0  # seconds: a checker that has taken longer on a case is not asked again
+
+
+@dataclass(frozen=True)
+class Timed:
+    """CPU seconds of each run, in all; of gradverify also the comparison that was made, its calls and verdict. No runs: not possible."""
+
+    seconds: tuple[float, ...] = ()
+    mode: str = ""
+    forward: int = 0
+    backward: int = 0
+    verdict: str = ""
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+
+def timed(case: Case, repeats: int, modes: Sequence[str], theirs: Sequence[str] = THEIRS) -> dict[str, Timed]:
+    """Every checker on the case in turn, `repeats` times over, so that whatever else the machine does meets all of them."""
+    checkers = [*modes, *theirs]
+    taken: dict[str, list[float]] = {name: [] for name in checkers if possible(name, case)}
+    last: dict[str, CaseResult] = {}
+    for _ in range(repeats):
+        for name, seconds in taken.items():
+            if sum(seconds) > PATIENCE:
+                continue
+            started = time.process_time()
+            if name in THEIRS:
+                gradcheck(case, name == "gradcheck fast")
+            else:
+                last[name] = gradverify(case, name)
+            seconds.append(time.process_time() - started)
+    return {name: _timed(taken.get(name, []), last.get(name)) for name in checkers}
+
+
+def _timed(seconds: Sequence[float], result: CaseResult | None) -> Timed:
+    if result is None:
+        return Timed(tuple(seconds))
+    return Timed(tuple(seconds), result.mode, result.calls.forward, result.calls.backward, result.verdict)
+
+
+def possible(name: str, case: Case) -> bool:
+    """Does it fit into memory (gradcheck), and is it asked at all?"""
+    inputs, outputs = case.size
+    return name not in case.too_long and (name != "gradcheck slow" or 2 * 8 * inputs * outputs <= LIMIT_BYTES)
+
+
+def gradverify(case: Case, mode: str) -> CaseResult:
+    """GV101 alone."""
+    check = Check(id=case.name, name=case.name, check=case.name, spec=SpecPlace("benchmark", 1), target=case.name, inputs=(),
+                  settings=Settings(mode=mode, select=("GV101",)))
+    names = list(inspect.signature(case.forward).parameters) if inspect.isfunction(case.forward) else [f"x{n}" for n in range(len(case.shapes))]
+    arguments = [Argument(name, x, differentiable=True) for name, x in zip(names, case.inputs(), strict=False)]
+    return verify(assemble(check, live(case.name, case.forward, None, torch.float64), arguments))
+
+
+def gradcheck(case: Case, fast: bool) -> None:
+    """With its defaults."""
+    torch.manual_seed(0)
+    leaves = [x.requires_grad_() for x in case.inputs()]
+    torch.autograd.gradcheck(case.forward, leaves, fast_mode=fast)

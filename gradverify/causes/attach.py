@@ -1,0 +1,158 @@
+"""Findings with their causes, from what was measured of the subject."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gradverify.causes.explain import explain
+from gradverify.causes.linearity import explain as explain_linearity
+from gradverify.causes.pattern import Other, Pattern, Side, Value
+from gradverify.evidence import Evidence
+from gradverify.model.result import Cause, Finding
+from gradverify.numerics.columns.entries import Entries
+from gradverify.numerics.columns.tally import DEVIATES, SMALLEST_DEVIATION, Outcome, Pair
+from gradverify.numerics.flat import numbers, one_hot
+from gradverify.numerics.point import UNITS
+from gradverify.numerics.rungs import U64, Array, Mask
+from gradverify.subject.failure import UserCodeError
+
+DIFFERENT = 3  # cotangents
+ROWS, DENSE = 512, 2**20  # backwards at most, and elements, where groups do not tell the elements
+SLACK, SLACK_LOW = 1e-8, 1e-3  # of a sum's magnitudes: roundings of float64, of float32
+NUMERIC = ("GV101", "GV111", "GV114")  # findings that rest on finite differences
+TOLD = (Outcome.PASS, Outcome.MISMATCH)
+
+
+def with_causes(findings: Iterable[Finding], evidence: Evidence) -> tuple[Finding, ...]:
+    return tuple(replace(finding, cause=_cause(finding, evidence)) if finding.cause is None else finding for finding in findings)
+
+
+def _cause(finding: Finding, evidence: Evidence) -> Cause | None:
+    if finding.code == "GV201":
+        return _of_linearity(finding, evidence)
+    place = next((n for n, argument in enumerate(evidence.inputs) if argument.name == finding.input), None) if finding.input else None
+    pair = None if place is None else _pair(finding, evidence, place)
+    if place is None or pair is None or pair.entries is None:
+        return None
+    entries = _bars(evidence, finding, pair.entries)
+    told = _true(evidence, pair, entries) if finding.code in NUMERIC else entries
+    return None if told is None else explain(_pattern(finding, evidence, place, pair, told, told is not entries))
+
+
+def _pair(finding: Finding, evidence: Evidence, place: int) -> Pair | None:
+    """The comparison that a finding about values rests on."""
+    if finding.code == "GV107":
+        oracles = evidence.subject.case.oracles
+        compared = [seen.get(place) for seen in ((evidence.expected if oracles.expected is not None else {}),
+                                                 (evidence.hand_written if oracles.gradient is not None else {}))]
+        return next((pair for pair in compared if pair is not None and pair.count(Outcome.MISMATCH)), None)
+    if finding.output is None or finding.output not in evidence.forward.checked:
+        return None
+    output = evidence.forward.checked.index(finding.output)
+    if finding.code in NUMERIC:
+        return evidence.jacobian.pairs.get((place, output))
+    return evidence.reference_gradients.get((place, output)) if finding.code == "GV106" else None
+
+
+def _pattern(finding: Finding, evidence: Evidence, place: int, pair: Pair, entries: Entries, scattered: bool) -> Pattern:
+    x = evidence.inputs[place].value
+    y = None if finding.output is None else evidence.outputs[pair.output]
+    output = Side("", ()) if y is None else Side(f"y{finding.output}", tuple(y.shape), y.is_complex())
+    unit = max(pair.unit, UNITS.get(x.dtype, U64))
+    return Pattern(Side(evidence.inputs[place].name, tuple(x.shape), x.is_complex()), output, entries, _wrong(finding, entries),
+                   ~np.isin(entries.outcome, TOLD), unit, _values(evidence, place, y, finding.output), _others(evidence, finding, place, pair),
+                   scattered, pair.count(Outcome.MISMATCH))
+
+
+def _bars(evidence: Evidence, finding: Finding, entries: Entries) -> Entries:
+    """A fixed step has no bar: what its rule forgives stands in for it."""
+    if evidence.settings.eps == "auto" or finding.code in ("GV106", "GV107"):
+        return entries
+    atol, rtol = evidence.settings.tolerances()
+    return replace(entries, bar=atol + rtol * np.abs(entries.numeric), ratio=(np.inf, -np.inf))
+
+
+def _true(evidence: Evidence, pair: Pair, e: Entries) -> Entries | None:
+    """Elements whose analytic values are backward's own, one by one.
+
+    Those of column groups come from compressed cotangents: right where backward is zero outside of f's structure, which one random cotangent
+    tells. Else a backward for each output element, if they are few; None if not.
+    """
+    m, n = len(numbers(evidence.outputs[pair.output])), len(numbers(evidence.inputs[pair.input].value))
+    try:
+        if _adds_up(evidence, pair, e, n):
+            return e
+        return _by_rows(evidence, pair, e, m) if m <= ROWS and m * n <= DENSE and pair.elements == m * n and e.complete else None
+    except UserCodeError:
+        return None
+
+
+def _adds_up(evidence: Evidence, pair: Pair, e: Entries, n: int) -> bool:
+    """Do the elements give the gradient of a random cotangent? What was not compared says nothing."""
+    cotangent = evidence.cotangents("elements")[pair.output]
+    parts = e.analytic * numbers(cotangent)[e.output]
+    gradient, size = np.bincount(e.input, parts, n), np.bincount(e.input, np.abs(parts), n)
+    slack = SLACK_LOW if evidence.unit > U64 else SLACK
+    return bool((np.abs(_gradient(evidence, pair, cotangent) - gradient) <= slack * size + slack * slack * size.max(initial=0.0)).all())
+
+
+def _by_rows(evidence: Evidence, pair: Pair, e: Entries, m: int) -> Entries:
+    y = evidence.outputs[pair.output]
+    rows = np.stack([_gradient(evidence, pair, one_hot(y.shape, y.dtype, y.device, j)) for j in range(m)])
+    analytic = rows[e.output, e.input]
+    missed = (e.outcome == Outcome.MISMATCH) & (np.abs(analytic - e.numeric) > e.bar)
+    outcome = np.where(missed, Outcome.MISMATCH, np.where(e.outcome == Outcome.MISMATCH, Outcome.PASS, e.outcome))
+    rows[e.output, e.input] = 0.0
+    out, in_ = np.nonzero(rows)
+    nothing, wrong = np.zeros(len(out)), np.full(len(out), Outcome.MISMATCH)
+    return Entries(np.append(e.output, out), np.append(e.input, in_), np.append(analytic, rows[out, in_]), np.append(e.numeric, nothing),
+                   np.append(e.bar, nothing), np.append(outcome, wrong).astype(np.int8), complete=True)
+
+
+def _gradient(evidence: Evidence, pair: Pair, cotangent: Tensor) -> Array:
+    x = evidence.inputs[pair.input].value
+    reply = evidence.function.vjp([cotangent if k == pair.output else None for k in range(len(evidence.outputs))])[pair.input]
+    return numbers(torch.zeros_like(x) if reply is None else reply)
+
+
+def _wrong(finding: Finding, e: Entries) -> Mask:
+    """The mismatches; for GV114 what is off by far more than its bar."""
+    if finding.code != "GV114":
+        return np.asarray(e.outcome == Outcome.MISMATCH)
+    off, size = np.abs(e.analytic - e.numeric), np.maximum(np.abs(e.analytic), np.abs(e.numeric))
+    return np.asarray((e.outcome == Outcome.PASS) & (off > DEVIATES * e.bar) & (off > SMALLEST_DEVIATION * size))
+
+
+def _values(evidence: Evidence, place: int, y: Tensor | None, output: int | None) -> tuple[Value, ...]:
+    """The input itself, the other tensor arguments, the output: those that are real."""
+    own = evidence.inputs[place]
+    arguments = [own, *(a for a in evidence.subject.arguments if a.is_tensor and a is not own and a.name != own.name)]
+    tensors = [(a.name, a.value) for a in arguments] + ([] if y is None else [(f"y{output}", y)])
+    return tuple(Value(name, tuple(t.shape), numbers(t)) for name, t in tensors if not t.is_complex())
+
+
+def _others(evidence: Evidence, finding: Finding, place: int, pair: Pair) -> tuple[Other, ...]:
+    """The other inputs' elements of the same comparison with finite differences."""
+    if finding.code not in NUMERIC:
+        return ()
+    seen = [(evidence.inputs[n], other.entries) for (n, output), other in evidence.jacobian.pairs.items() if output == pair.output and n != place]
+    return tuple(Other(a.name, tuple(a.value.shape), a.value.is_complex(), _bars(evidence, finding, entries))
+                 for a, entries in seen if entries is not None and entries.complete)
+
+
+def _of_linearity(finding: Finding, evidence: Evidence) -> Cause | None:
+    """By a few more backwards."""
+    place = next((n for n, argument in enumerate(evidence.inputs) if argument.name == finding.input), None)
+    if place is None:
+        return None
+    try:
+        replies = [evidence.function.vjp(evidence.cotangents(f"ignored {n}"))[place] for n in range(DIFFERENT)]
+    except UserCodeError:
+        return None
+    told = [numbers(reply) for reply in replies if reply is not None]
+    return explain_linearity(finding.input or "", told) if len(told) == DIFFERENT else None

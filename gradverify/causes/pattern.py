@@ -1,0 +1,192 @@
+"""What a cause has to explain: the elements of one (input, output) pair, right and wrong, as sparse matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from gradverify.numerics.columns.entries import RESOLVED, ROUNDINGS, Entries, ratios
+from gradverify.numerics.rungs import Array, Index, Mask
+
+DUST = 2.0**-40  # of the pair's largest number: below it nothing contradicts an explanation
+BLUNT = 0.1  # of its error: a bar wider than that would let another explanation through as well
+SHARP = 0.9  # of the wrong elements must have sharper bars
+
+
+@dataclass(frozen=True)
+class Side:
+    """One tensor of the pair: its name, shape and values as real coordinates (a complex number has two, neighbours)."""
+
+    name: str
+    shape: tuple[int, ...]
+    complex: bool = False
+    values: Array | None = None
+
+    @property
+    def parts(self) -> int:
+        """Real coordinates of an element."""
+        return 2 if self.complex else 1
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def size(self) -> int:
+        return self.elements * self.parts
+
+    def along(self, axis: int | None, coordinate: Index) -> Index:
+        """Positions along an axis of real coordinates; axis None: the place in memory order."""
+        element = coordinate // self.parts
+        return element if axis is None else np.asarray(element // prod(self.shape[axis + 1 :]) % self.shape[axis])
+
+    def axes(self) -> tuple[int | None, ...]:
+        """The axes with more than one position, then all elements in a row where they are not one axis already."""
+        own = tuple(axis for axis, n in enumerate(self.shape) if n > 1)
+        return own if len(own) <= 1 else (*own, None)
+
+    def length(self, axis: int | None) -> int:
+        return self.elements if axis is None else self.shape[axis]
+
+    def lifted(self, elements: Index) -> Index:
+        """A map of elements (−1: nothing) as a map of real coordinates."""
+        if not self.complex:
+            return elements
+        both = np.stack([2 * elements, 2 * elements + 1], 1).reshape(-1)
+        return np.where(np.repeat(elements, 2) < 0, -1, both)
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor argument (or the output) whose numbers may separate right from wrong elements: real, [N] in memory order."""
+
+    name: str
+    shape: tuple[int, ...]
+    numbers: Array
+
+
+@dataclass(frozen=True)
+class Other:
+    """Another input of the same output: what its own elements are."""
+
+    name: str
+    shape: tuple[int, ...]
+    complex: bool
+    entries: Entries
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """One pair. `entries` with its `wrong` elements [E] and those whose outcome says nothing, `unknown` [E]; `unit`: roundoff of the analytic side.
+
+    `values`: tensors of the shape of input or output. `others`: the other inputs of this output. `scattered`: there are analytic numbers where
+    f has no element, which the finding does not count. `mismatched`: all of the pair, where not all were kept.
+    """
+
+    input: Side
+    output: Side
+    entries: Entries
+    wrong: Mask
+    unknown: Mask
+    unit: float
+    values: Sequence[Value] = ()
+    others: Sequence[Other] = field(default=())
+    scattered: bool = False
+    mismatched: int = 0
+
+    @property
+    def count(self) -> int:
+        """Wrong elements."""
+        return int(self.wrong.sum())
+
+    @property
+    def everywhere(self) -> str:
+        """The words that every explanation ends with."""
+        if self.count == 1:
+            return f"on the one mismatched element of {self.pair}"
+        if self.scattered:
+            return f"on every mismatched element of {self.pair}"
+        if not self.entries.complete:
+            return f"on all {self.mismatched} mismatched elements of {self.pair}"
+        whole = not (self.right & self.significant).any()
+        return f"on all {self.count} {'non-zero' if whole else 'mismatched'} elements of {self.pair}"
+
+    @property
+    def pair(self) -> str:
+        return f"d {self.output.name} / d {self.input.name}" if self.output.name else f"the gradient of {self.input.name}"
+
+    @cached_property
+    def right(self) -> Mask:
+        return ~self.wrong & ~self.unknown
+
+    @cached_property
+    def dust(self) -> float:
+        e = self.entries
+        sizes = np.concatenate([np.abs(e.analytic), np.abs(e.numeric)])
+        return DUST * float(sizes[np.isfinite(sizes)].max(initial=0.0))
+
+    @cached_property
+    def rounding(self) -> Array:
+        return np.asarray(ROUNDINGS * self.unit * np.abs(self.entries.analytic))
+
+    @cached_property
+    def significant(self) -> Mask:
+        """Elements that are not zero on both sides as far as the bars tell: only they can contradict."""
+        e = self.entries
+        low = e.bar + self.dust
+        return np.asarray((np.abs(e.numeric) > RESOLVED * low) | (np.abs(e.analytic) > RESOLVED * low))
+
+    @cached_property
+    def sharp(self) -> bool:
+        """Are the bars so much narrower than the errors that an explanation which fits says something?"""
+        e = self.entries
+        off = np.abs(e.analytic - e.numeric)[self.wrong]
+        return bool(np.isfinite(off).all() and np.mean(e.bar[self.wrong] <= BLUNT * off) >= SHARP)
+
+    @cached_property
+    def _order(self) -> Index:
+        return np.argsort(self.keys, kind="stable")
+
+    @cached_property
+    def keys(self) -> Index:
+        return self.entries.output * self.input.size + self.entries.input
+
+    def numeric(self, output: Index, input_: Index) -> tuple[Array, Array, Index]:
+        """D, its bar and the place among the entries (−1: a zero of both sides) of elements; −1 as a coordinate is a zero too."""
+        keys = np.where((output < 0) | (input_ < 0), -1, output * self.input.size + input_)
+        known = self.keys[self._order]
+        place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+        found = np.where(known[place] == keys, self._order[place], -1)
+        value, bar = self.entries.numeric[found], self.entries.bar[found]
+        return np.where(found < 0, 0.0, value), np.where(found < 0, 0.0, bar), found
+
+    def agrees(self, value: Array, bar: Array, where: Mask | None = None) -> bool:
+        """Is the analytic side of all elements (`where`) this value within its bar?"""
+        e, use = self.entries, ~self.unknown if where is None else where
+        allowed = bar + self.rounding + ROUNDINGS * self.unit * np.abs(value) + self.dust
+        return bool((np.abs(e.analytic - value) <= allowed)[use].all())
+
+    def factor(self, where: Mask) -> float | None:
+        """The one c with analytic = c · numeric on these elements, the roundest that fits; None where there is none."""
+        e = self.entries
+        low, high = ratios(e.analytic[where], e.numeric[where], e.bar[where], self.rounding[where])
+        return settled(float(low.max(initial=-np.inf)), float(high.min(initial=np.inf)))
+
+    def scaled_by(self, c: float, where: Mask) -> bool:
+        return self.agrees(c * self.entries.numeric, abs(c) * self.entries.bar, where)
+
+
+def settled(low: float, high: float) -> float | None:
+    """The roundest number in an interval that resolves it; its middle where none is round."""
+    if not (np.isfinite(low) and np.isfinite(high) and low <= high):
+        return None
+    middle = (low + high) / 2
+    for digits in range(1, 12):
+        rounded = float(f"{middle:.{digits}g}")
+        if low <= rounded <= high:
+            return rounded
+    return middle

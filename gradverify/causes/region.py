@@ -1,0 +1,175 @@
+"""Wrong only somewhere: a block of positions, the border, or where the value of a tensor lies on one side of a threshold.
+
+A region is believed when it separates more elements than its family has members: one of 2ᵏ families of n regions separates n + k elements by
+chance once in 2⁵.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import log2
+
+import numpy as np
+
+from gradverify.causes.pattern import Pattern, Side, Value
+from gradverify.causes.words import factor, slices
+from gradverify.model.result import Cause
+from gradverify.numerics.rungs import Array, Index, Mask
+
+SURPRISE = 5.0  # bits: 1 in 32 by chance
+TILES = (128, 64, 32, 16)
+WIDTHS = (1, 2)  # of a border
+
+
+@dataclass(frozen=True)
+class Region:
+    """Where all wrong elements are and no right one. `natural`: a place that code has a reason for (a tile, a row, a border, zero)."""
+
+    words: str
+    family: str
+    natural: bool
+    detail: str = ""
+
+
+def explain(pattern: Pattern) -> Cause | None:
+    """What happens there must be one thing: zeros, or one factor."""
+    return _explain(pattern, _content(pattern), natural=False)
+
+
+def anything(pattern: Pattern) -> Cause | None:
+    """Only the place, whatever stands there: one that code has a reason for."""
+    return _explain(pattern, "is wrong", natural=True)
+
+
+def _explain(pattern: Pattern, content: str | None, natural: bool) -> Cause | None:
+    if content is None or not (pattern.right & pattern.significant).any():
+        return None
+    found = list(_regions(pattern))
+    chosen = [region for region in found if region.natural] or ([] if natural else found)
+    if not chosen or len({region.family for region in chosen}) > 1:
+        return None     # two places explain it alike
+    region = chosen[0]
+    block = {"is 0": "zero block"}.get(content, "wrong block")
+    name = {"block": block, "border": "wrong at the border"}.get(region.family, f"wrong only {region.words}")
+    return Cause(name, f"analytic {content} {region.words}{region.detail}, {pattern.everywhere}; the rest of {pattern.pair} is right")
+
+
+def _content(pattern: Pattern) -> str | None:
+    nothing = np.zeros(len(pattern.wrong))
+    if pattern.agrees(nothing, nothing, pattern.wrong):
+        return "is 0"
+    c = pattern.factor(pattern.wrong)
+    return f"is {factor(c)} × numeric" if c is not None and pattern.scaled_by(c, pattern.wrong) else None
+
+
+def _regions(pattern: Pattern) -> Iterator[Region]:
+    right = pattern.right & pattern.significant
+    for side, coordinate in ((pattern.input, pattern.entries.input), (pattern.output, pattern.entries.output)):
+        if not side.name:
+            continue
+        bad, good = coordinate[pattern.wrong], coordinate[right]
+        cells = len(np.unique(np.concatenate([bad, good]) // side.parts))
+        block = next((b for axis in side.axes() if (b := _block(side, axis, bad, good, cells)) is not None), None)
+        border = None if block else _border(side, bad, good, cells)
+        border = border or (None if block else _both(pattern, right))
+        yield from (region for region in (block, border) if region)
+        for value in pattern.values:
+            if value.shape == side.shape and not side.complex:
+                where = _threshold(value, bad, good, cells)
+                if where is not None:
+                    yield where
+
+
+# ---- blocks
+def _block(side: Side, axis: int | None, bad: Index, good: Index, cells: int) -> Region | None:
+    """Positions first … last of an axis are all wrong, the others all right; the family: rows, heads, tails, then runs."""
+    n = side.length(axis)
+    wrong, right = np.unique(side.along(axis, bad)), np.unique(side.along(axis, good))
+    first, last = int(wrong[0]), int(wrong[-1])
+    if ((right >= first) & (right <= last)).any():
+        return None
+    first = 0 if not (right < first).any() else first
+    ends_late = not (right > last).any()
+    last = n - 1 if ends_late else last
+    single, tail = first == last, ends_late and first != 0
+    members = 3 * n if single or tail or first == 0 else n * n / 2
+    if not _convincing(cells, members):
+        return None
+    tile = next((tile for tile in TILES if tail and first % tile == 0), None)
+    detail = f" ({first} is a multiple of {tile}: the tail of a tile)" if tile else ""
+    return Region(f"in {slices(side, axis, first, last)}", "block", bool(tile) or (axis is not None and (single or tail or first == 0)), detail)
+
+
+def _border(side: Side, bad: Index, good: Index, cells: int) -> Region | None:
+    axes = [axis for axis in range(len(side.shape)) if side.shape[axis] > 1]
+    sets = [axes, axes[-2:], *([axis] for axis in axes)]
+    for width in WIDTHS:
+        for chosen in sets:
+            wide = [axis for axis in chosen if side.shape[axis] > 2 * width]
+            if wide == chosen and chosen and _near(side, chosen, width, bad).all() and not _near(side, chosen, width, good).any():
+                if not _convincing(cells, len(WIDTHS) * len(sets)):
+                    return None
+                over = f"axis {chosen[0]}" if len(chosen) == 1 else f"axes {', '.join(map(str, chosen))}"
+                return Region(f"in the outermost {width} of {over} of {side.name}" if len(side.shape) > 1
+                              else f"in the first and last {width} of {side.name}", "border", True)
+    return None
+
+
+def _both(pattern: Pattern, right: Mask) -> Region | None:
+    """Elements whose input and output lie at the border, along one axis: what a padded window reads twice."""
+    x, y, e = pattern.input, pattern.output, pattern.entries
+    for axis in (axis for axis in range(min(len(x.shape), len(y.shape))) if min(x.shape[axis], y.shape[axis]) > 2):
+        near = _near(x, [axis], 1, e.input) & _near(y, [axis], 1, e.output)
+        if near[pattern.wrong].all() and not near[right].any() and _convincing(int((pattern.wrong | right).sum()), len(x.shape)):
+            return Region(f"where {x.name} and {y.name} are in the outermost 1 of axis {axis}", "border", True)
+    return None
+
+
+def _near(side: Side, axes: list[int], width: int, coordinate: Index) -> Mask:
+    near = np.zeros(len(coordinate), bool)
+    for axis in axes:
+        position = side.along(axis, coordinate)
+        near |= (position < width) | (position >= side.shape[axis] - width)
+    return near
+
+
+# ---- thresholds
+def _threshold(value: Value, bad: Index, good: Index, cells: int) -> Region | None:
+    """On one side of a number all are wrong, on the other all right; or all wrong ones have one value that no right one has."""
+    wrong, right = value.numbers[bad], value.numbers[good]
+    for numbers_bad, numbers_good, name in ((wrong, right, value.name), (np.abs(wrong), np.abs(right), f"|{value.name}|")):
+        if not np.isfinite(numbers_bad).all() or not np.isfinite(numbers_good).all():
+            return None
+        region = _side(name, numbers_bad, numbers_good, cells)
+        if region is not None:
+            return region
+    return None
+
+
+def _side(name: str, bad: Array, good: Array, cells: int) -> Region | None:
+    if len(np.unique(np.concatenate([bad, good]))) == 2 and len(np.unique(bad)) == 1:
+        return Region(f"where {name} is {bad[0]:g}", "mask", True) if _convincing(cells, 4) else None
+    if bad.max() < good.min():
+        low, high, sign = float(bad.max()), float(good.min()), "<"
+    elif bad.min() > good.max():
+        low, high, sign = float(good.max()), float(bad.min()), ">"
+    else:
+        return None
+    zero = low <= 0 <= high and not name.startswith("|")
+    if not _convincing(cells, 4 if zero else 4 * cells):
+        return None
+    between = "" if zero else f" (a threshold between {low:.4g} and {high:.4g})"
+    return Region(f"where {name} {sign} {_roundest(low, high)}", "threshold", zero, between)
+
+
+def _roundest(low: float, high: float) -> str:
+    """The number with the fewest digits between two."""
+    if low <= 0 <= high:
+        return "0"
+    middle = (low + high) / 2
+    return next((text for digits in range(1, 16) if low <= float(text := f"{middle:.{digits}g}") <= high), repr(middle))
+
+
+def _convincing(cells: int, members: float) -> bool:
+    return cells >= log2(members) + SURPRISE

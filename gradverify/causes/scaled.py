@@ -1,0 +1,87 @@
+"""One factor over all elements: the sign, 2, ½, a mean instead of a sum, a constant that is slightly off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import e, log, pi, sqrt
+
+import numpy as np
+
+from gradverify.causes.pattern import Pattern, Side, settled
+from gradverify.causes.words import factor
+from gradverify.model.result import Cause
+from gradverify.numerics.rungs import U32, U_BF16, U_FP16
+
+SLIGHT = 5e-3  # |c − 1| up to which a constant is rounded, not wrong: a bfloat16 constant is off by 2⁻⁸ at most
+SAME = 1e-3  # of c − 1: a typed constant explains c if it is off by the same amount
+TYPED = range(2, 8)  # significant digits of a constant that somebody typed
+CONSTANTS = {"π": pi, "√π": sqrt(pi), "√(2π)": sqrt(2 * pi), "√(2/π)": sqrt(2 / pi), "2/√π": 2 / sqrt(pi), "√2": sqrt(2), "1/√2": 1 / sqrt(2), "e": e,
+             "ln 2": log(2), "ln 10": log(10), "1/ln 2": 1 / log(2)}
+PRECISIONS = (("float32", U32), ("float16", U_FP16), ("bfloat16", U_BF16))
+FEW = 2  # elements that must share a factor that nobody would have thought of
+
+
+def explain(pattern: Pattern) -> Cause | None:
+    c = _factor(pattern)
+    if c is None or (pattern.count < FEW and c not in (-1.0, 0.0, 0.5, 2.0, -2.0, -0.5) and not _size(pattern, c)):
+        return None
+    return _named(pattern, c) if c != 1 else None
+
+
+def _factor(pattern: Pattern) -> float | None:
+    """The factor of all wrong elements that no right one contradicts."""
+    everything = ~pattern.unknown
+    if not pattern.entries.complete:
+        c = settled(*pattern.entries.ratio)
+        contradicted = c is not None and not pattern.scaled_by(c, pattern.right & pattern.significant)
+        return None if contradicted else c
+    c = 0.0 if pattern.agrees(np.zeros(len(pattern.wrong)), pattern.entries.bar * 0, pattern.wrong) else pattern.factor(pattern.wrong)
+    return c if c is not None and pattern.scaled_by(c, everything) else None
+
+
+def _named(pattern: Pattern, c: float) -> Cause:
+    if c == 0:
+        return Cause("zero gradient", f"analytic = 0 {pattern.everywhere}")
+    if c == -1:
+        return Cause("sign flipped", f"analytic = −1 × numeric {pattern.everywhere}")
+    if abs(c - 1) <= SLIGHT:
+        return Cause("constant slightly off", f"analytic = (1 {'+' if c > 1 else '−'} {abs(c - 1):.3g}) × numeric {pattern.everywhere}{_rounded(c)}")
+    size = _size(pattern, c)
+    evidence = f"analytic = {factor(c)} × numeric {pattern.everywhere}"
+    if size is None:
+        return Cause("scaled", evidence)
+    number, what = size
+    guess = "" if number == 2 else ": a sum instead of a mean?" if abs(c) > 1 else ": a mean instead of a sum?"
+    return Cause("scaled", f"{evidence}; {number} is {what}{guess}")
+
+
+def _size(pattern: Pattern, c: float) -> tuple[int, str] | None:
+    """The size n of a tensor for which c is n or 1/n, and what it is."""
+    wanted = max(abs(c), 1 / abs(c)) if c else 0.0
+    for n, what in _sizes(pattern):
+        if n > 1 and c > 0 and abs(wanted - n) <= 1e-9 * n:
+            return n, what
+    return None
+
+
+def _sizes(pattern: Pattern) -> Iterator[tuple[int, str]]:
+    sides: list[Side] = [side for side in (pattern.input, pattern.output) if side.name]
+    for side in sides:
+        yield side.elements, f"the number of elements of {side.name}"
+        for axis, n in enumerate(side.shape):
+            yield n, f"the size of axis {axis} of {side.name}"
+            yield side.elements // max(n, 1), f"the number of elements of {side.name} per index of axis {axis}"
+
+
+def _rounded(c: float) -> str:
+    """Which typed constant, or which precision, is off by as much."""
+    for name, constant in CONSTANTS.items():
+        for digits in TYPED:
+            typed = f"{constant:.{digits}g}"
+            for ratio in (float(typed) / constant, constant / float(typed)):
+                if ratio != 1 and abs(ratio - c) <= SAME * abs(c - 1):
+                    return f"; {typed} for {name} is off by as much"
+    for name, unit in PRECISIONS:
+        if abs(c - 1) <= unit:
+            return f"; a constant rounded to {name} is off by up to {unit:.1g}"
+    return ""

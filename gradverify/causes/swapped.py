@@ -1,0 +1,29 @@
+"""The gradient of one input returned for another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from gradverify.causes.pattern import Other, Pattern
+from gradverify.model.result import Cause
+from gradverify.numerics.columns.entries import RESOLVED
+
+
+def explain(pattern: Pattern) -> Cause | None:
+    for other in pattern.others:
+        if (other.shape, other.complex) == (pattern.input.shape, pattern.input.complex) and _is_of(pattern, other):
+            return Cause("swapped inputs", f"analytic = numeric of {other.name} {pattern.everywhere}: backward returns the gradient of {other.name}")
+    return None
+
+
+def _is_of(pattern: Pattern, other: Other) -> bool:
+    """Are all elements of the analytic side those of the other input's numeric side?"""
+    nothing = np.zeros(len(other.entries.output), bool)
+    theirs = replace(pattern, entries=other.entries, wrong=nothing, unknown=nothing)
+    e = pattern.entries
+    value, bar, _ = theirs.numeric(e.output, e.input)
+    large = np.abs(other.entries.numeric) > RESOLVED * (other.entries.bar + pattern.dust)
+    _, _, here = pattern.numeric(other.entries.output[large], other.entries.input[large])
+    return bool((here >= 0).all()) and pattern.agrees(value, bar)

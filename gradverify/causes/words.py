@@ -1,0 +1,38 @@
+"""Numbers and places of a tensor in words."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from gradverify.causes.pattern import Side
+
+LARGEST_DENOMINATOR = 12
+ROUND = 1e-9  # relative: a factor this near to a fraction is that fraction
+
+
+def factor(c: float) -> str:
+    """`2.0000` and `0.3333 (1/3)` where it is one exactly, `2.0002`, `-1.000002`."""
+    fraction = Fraction(c).limit_denominator(LARGEST_DENOMINATOR)
+    exact = fraction != 0 and abs(c - fraction) <= ROUND * abs(c)
+    if exact:
+        return f"{c:.4f} ({fraction})" if fraction.denominator > 2 else f"{c:.4f}"
+    return f"{c:.7g}"
+
+
+def axis_name(side: Side, axis: int | None) -> str:
+    """What one position along an axis is called: `row`, `column`, `element`, or `index of axis 2`."""
+    if axis is None or len(side.shape) == 1:
+        return "element"
+    if len(side.shape) == 2:
+        return "row" if axis == 0 else "column"
+    return f"index of axis {axis}"
+
+
+def slices(side: Side, axis: int | None, first: int, last: int) -> str:
+    """`row 3 of x`, `columns 64 to 79 of x`: the positions first … last along an axis."""
+    word = axis_name(side, axis)
+    if first == last:
+        return f"{word} {first} of {side.name}"
+    head, *rest = word.split(" ")
+    plural = "indices" if head == "index" else f"{head}s"
+    return f"{' '.join([plural, *rest])} {first} to {last} of {side.name}"

@@ -1,0 +1,84 @@
+"""`gradverify mutate`: gradients damaged on purpose, to learn which damage the specs would have let through."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import typer
+
+from gradverify.cli import options as o
+from gradverify.cli.asked import Asked, Settled, settle
+from gradverify.cli.check import refuse
+from gradverify.cli.gather import Gathered, gather
+from gradverify.cli.nearby import nothing_selected
+from gradverify.cli.output import Output
+from gradverify.model.case import Case
+from gradverify.model.mutation import MutatedCheck
+
+
+def mutate(
+    ctx: typer.Context, paths: o.Paths = None,
+    eps: o.Eps = None, atol: o.Atol = None, rtol: o.Rtol = None, seed: o.Seed = None, device: o.Device = None, dtype: o.Dtype = None,
+    mode: o.Mode = None, select: o.Select = None, ignore: o.Ignore = None, keyword: o.Keyword = None, tags: o.Tags = None,
+    fail_under: o.FailUnder = 0.0, format: o.Format = None, quiet: o.Quiet = False, color: o.Color = "auto", width: o.Width = None,
+    no_progress: o.NoProgress = False,
+) -> int:
+    """Damage the analytic gradients in standard ways and report which damage the specs would have let through."""
+    asked = {name: value for name, value in ctx.params.items() if name != "fail_under"}
+    return run_mutate(Asked(**asked), fail_under, ctx.obj)
+
+
+def run_mutate(asked: Asked, fail_under: float, out: Output) -> int:
+    """Everything that can be refused is refused before anything runs."""
+    from gradverify.rules.catalogue import codes
+    from gradverify.running.select import select
+
+    settled = settle(asked, codes(), out, os.environ)
+    gathered = gather(asked.paths or (), settled.said)
+    if gathered.problems:
+        return refuse(gathered, out)
+    cases = select(gathered.cases, keyword=asked.keyword, tags=asked.tags)
+    message = gathered.message or (None if cases else nothing_selected(gathered.cases, asked.keyword, asked.tags))
+    if message:
+        out.say(message)
+    return _run(cases, gathered, settled, fail_under, out)
+
+
+def _run(cases: Sequence[Case], gathered: Gathered, settled: Settled, fail_under: float, out: Output) -> int:
+    from gradverify import __version__
+    from gradverify.model.mutation import report
+    from gradverify.report.mutation import closing, render
+
+    if settled.as_json:
+        out.keep_stdout()
+    started, checks = time.perf_counter(), list[MutatedCheck]()
+    interrupted = _collect(cases, gathered, settled, out, checks)
+    found = report(checks, version=__version__, argv=out.arguments, duration=time.perf_counter() - started, fail_under=fail_under,
+                   interrupted=interrupted)
+    out.write(render(found) if settled.as_json else closing(found, settled.look))
+    return found.exit_code
+
+
+def _collect(cases: Sequence[Case], gathered: Gathered, settled: Settled, out: Output, checks: list[MutatedCheck]) -> bool:
+    """Fills `checks` as they end, and shows their lines. Was it interrupted?"""
+    from gradverify.cli.progress import Progress
+    from gradverify.report.mutation import check_line
+    from gradverify.running.mutate import mutated
+
+    progress = Progress(out.beside_stderr() if settled.progress else None)
+    progress.begin(len(cases))
+    try:
+        progress.wait("starting torch")
+        for check in mutated(cases, lambda case: progress.show(case.name)):
+            progress.clear()
+            checks.append(replace(check, function=gathered.names.get(check.function, check.function)))
+            if not settled.as_json and settled.look.verbosity >= 0:
+                out.write(check_line(checks[-1], settled.look))
+    except KeyboardInterrupt:
+        return True
+    finally:
+        progress.clear()
+    return False

@@ -1,0 +1,127 @@
+"""What became of damage done to analytic gradients: plain data without tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Literal
+
+from gradverify.model.report import INTERRUPTED, NOT_JUDGED, NOTHING_CHECKED, OK, WRONG
+
+Fate = Literal["killed", "survived", "unseen", "equivalent"]
+"""killed: a check finds it. survived: it changes the gradient at a check's inputs, and passes. unseen: it changes nothing at these inputs, but would
+at others. equivalent: it changes nothing at any inputs that were tried, as far as could be seen; it is not counted."""
+
+BEST: tuple[Fate, ...] = ("killed", "survived", "unseen", "equivalent")
+"""What several checks of one function make of the same damage, the first that any of them says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One damage to the gradients of `inputs` (none named: of all) in one check. `by`: the code of the rule that found it; `why`: why none did,
+    and what would."""
+
+    damage: str
+    inputs: tuple[str, ...]
+    fate: Fate
+    by: str | None = None
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MutatedCheck:
+    """One check under all damage that can be done to it; `left_out` says why it was not damaged, `broken` that it should have passed undamaged."""
+
+    id: str
+    name: str
+    function: str
+    mutants: tuple[Mutant, ...] = ()
+    left_out: str | None = None
+    broken: bool = False
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One damage to one function: its fate under all checks together, and what the check `check` says of it."""
+
+    function: str
+    damage: str
+    inputs: tuple[str, ...]
+    fate: Fate
+    check: str
+    by: str | None = None
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """By fate."""
+
+    killed: int
+    survived: int
+    unseen: int
+    equivalent: int
+
+    @property
+    def counted(self) -> int:
+        """All but the equivalent."""
+        return self.killed + self.survived + self.unseen
+
+    @property
+    def let_through(self) -> int:
+        """What no check finds."""
+        return self.survived + self.unseen
+
+
+@dataclass(frozen=True, slots=True)
+class MutationReport:
+    """A finished (or interrupted) run. `share`: killed, in percent of what is counted; None where nothing is."""
+
+    schema_version: int
+    version: str
+    argv: tuple[str, ...]
+    duration_s: float
+    exit_code: int
+    interrupted: bool
+    share: float | None
+    counts: Counts
+    damage: tuple[Outcome, ...]
+    checks: tuple[MutatedCheck, ...]
+
+
+def outcomes(checks: Iterable[MutatedCheck]) -> tuple[Outcome, ...]:
+    """Every damage to every function once, in the order in which it was done first."""
+    seen = [Outcome(check.function, m.damage, m.inputs, m.fate, check.id, m.by, m.why) for check in checks for m in check.mutants]
+    order = {_key(outcome): place for place, outcome in reversed(list(enumerate(seen)))}
+    together = groupby(sorted(seen, key=lambda outcome: order[_key(outcome)]), key=_key)
+    return tuple(min(group, key=lambda outcome: BEST.index(outcome.fate)) for _, group in together)
+
+
+def _key(outcome: Outcome) -> tuple[str, str, tuple[str, ...]]:
+    return outcome.function, outcome.damage, outcome.inputs
+
+
+def counts(found: Iterable[Outcome]) -> Counts:
+    fates = [outcome.fate for outcome in found]
+    return Counts(*(fates.count(fate) for fate in BEST))
+
+
+def report(checks: Iterable[MutatedCheck], *, version: str, argv: tuple[str, ...], duration: float, fail_under: float = 0.0,
+           interrupted: bool = False) -> MutationReport:
+    """All checks of a run. Too small a share is exit code 1, a check that should pass and does not 3, nothing damaged 5."""
+    checks = tuple(checks)
+    found = outcomes(checks)
+    counted = counts(found)
+    share = 100.0 * counted.killed / counted.counted if counted.counted else None
+    code = INTERRUPTED if interrupted else _exit_code(share, fail_under, any(check.broken for check in checks))
+    return MutationReport(1, version, argv, duration, code, interrupted, share, counted, found, checks)
+
+
+def _exit_code(share: float | None, fail_under: float, broken: bool) -> int:
+    if share is not None and share < fail_under:
+        return WRONG
+    if broken:
+        return NOT_JUDGED
+    return NOTHING_CHECKED if share is None else OK

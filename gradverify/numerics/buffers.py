@@ -1,0 +1,91 @@
+"""The inputs' own memory: perturbed in place and restored, so that every call sees the same addresses.
+
+Untouched rows of a batch then stay bitwise the same in torch's CPU operators (method.md section 3).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gradverify.numerics.flat import numbers
+from gradverify.numerics.rungs import AnyArray, Array, Index
+
+
+@dataclass(frozen=True)
+class Part:
+    """The coordinates of one tensor among those of a selection: their places in the tensor, and which of the selection they are."""
+
+    tensor: int
+    places: Index | slice
+    which: Index | slice
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Coordinates that are written together, and the numbers that stand there at the point of the check."""
+
+    parts: tuple[Part, ...]
+    home: Array
+
+
+class Buffers:
+    """A copy of each input. Their real coordinates are numbered through in logical order: those of tensor t are starts[t] … starts[t + 1] − 1."""
+
+    def __init__(self, inputs: Sequence[Tensor]) -> None:
+        self.tensors = [t.detach().clone(memory_format=torch.preserve_format) for t in inputs]
+        self.x = np.concatenate([numbers(t) for t in inputs] or [np.zeros(0)])
+        self._real = [torch.view_as_real(b) if b.is_complex() else b for b in self.tensors]
+        self._memory = [_memory(b) for b in self._real]
+        self.starts = np.cumsum([0] + [b.numel() for b in self._real])
+        self._starts = self.starts.tolist()
+
+    def selected(self, coordinates: Index) -> Selection:
+        """A selection of coordinates, in their order."""
+        if not len(coordinates):
+            return Selection((), np.zeros(0))
+        low, high = int(coordinates.min()), int(coordinates.max())
+        first = bisect_right(self._starts, low) - 1
+        if high < self._starts[first + 1]:
+            return Selection((Part(first, _run(coordinates - self.starts[first]), slice(None)),), self.x[coordinates])
+        parts = []
+        for t, (start, stop) in enumerate(pairwise(self._starts)):
+            which = np.flatnonzero((coordinates >= start) & (coordinates < stop))
+            if which.size:
+                parts.append(Part(t, _run(coordinates[which] - start), _run(which)))
+        return Selection(tuple(parts), self.x[coordinates])
+
+    def write(self, selection: Selection, x: Array) -> None:
+        """Writes x [k] there; the rest stays as it is."""
+        for part in selection.parts:
+            memory = self._memory[part.tensor]
+            if memory is not None:
+                memory[part.places] = x[part.which]
+                continue
+            whole = numbers(self.tensors[part.tensor]).copy()
+            whole[part.places] = x[part.which]
+            self._real[part.tensor].copy_(torch.from_numpy(whole).reshape(self._real[part.tensor].shape))
+
+    def restore(self, selection: Selection) -> None:
+        self.write(selection, selection.home)
+
+
+def _run(places: Index) -> Index | slice:
+    """Places in a row as a slice, which is read and written several times as fast."""
+    first, last = int(places[0]), int(places[-1])
+    in_a_row = last - first + 1 == len(places) and bool((places[1:] > places[:-1]).all())
+    return slice(first, last + 1) if in_a_row else places
+
+
+def _memory(t: Tensor) -> AnyArray | None:
+    """The numbers of a real tensor in logical order, as a view; None where there is none (not contiguous, on a GPU, bfloat16)."""
+    if t.device.type != "cpu" or not t.is_contiguous() or t.dtype not in (torch.float64, torch.float32, torch.float16):
+        return None
+    memory: AnyArray = t.reshape(-1).numpy()
+    return memory

@@ -1,0 +1,169 @@
+"""The quick rungs of a chunk of lines, and the derivatives that they tell at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from gradverify.numerics.columns.bundle import Bundle, GroupLine
+from gradverify.numerics.columns.run import Run
+from gradverify.numerics.kinks import Smoothness
+from gradverify.numerics.ladder import Derivative, told_plainly
+from gradverify.numerics.lines import rung
+from gradverify.numerics.plain import ARITHMETIC, Plain, plain
+from gradverify.numerics.point import Point
+from gradverify.numerics.rungs import QUICK, Array, Index, Mask, Z, step
+from gradverify.numerics.samples import LOW_UNIT
+
+PIECE = 1 << 14  # elements that are solved together: their samples stay in the cache
+WIDE = (0,)  # the one rung that a linear function needs
+STRAY = 8.0  # standard deviations of noise: what an output that nobody owns may move by chance
+
+
+@dataclass(frozen=True)
+class QuickSamples:
+    """f on the quick rungs of a bundle's n lines, up and down along each line [rungs, n, M].
+
+    step_up, step_down [rungs, k]: realised steps, nominal where x is stuck, negative where the line moves a column the other way; `place`
+    [n, M or 1]: which of the k an element has.
+    """
+
+    bundle: Bundle
+    up: Array
+    down: Array
+    step_up: Array
+    step_down: Array
+    place: Index
+    f0: Array
+
+    @cached_property
+    def width(self) -> Array:
+        """From x − step_down to x + step_up [rungs, n, M or 1]."""
+        return np.asarray((self.step_up + self.step_down)[:, self.place])
+
+    def at(self, n: int, local: Index, out: Index) -> Array:
+        """Samples [4, E] of the n-th rung for elements, each with its column's own way up."""
+        place = self.place[local, out if self.bundle.grouped else 0]
+        up, down, forth, back = self.up[n, local, out], self.down[n, local, out], self.step_up[n, place], self.step_down[n, place]
+        turned = forth < 0
+        return np.stack([np.where(turned, down, up), np.where(turned, up, down), np.where(turned, -back, forth), np.where(turned, -forth, back)])
+
+    def widest(self, outs: slice) -> Array:
+        """The larger step of the first rung [n, outs or 1]."""
+        widest = np.maximum(np.abs(self.step_up[0]), np.abs(self.step_down[0]))
+        return np.asarray(widest[self.place[:, outs if self.bundle.grouped else slice(None)]])
+
+    @cached_property
+    def bad(self) -> Mask | None:
+        """Rungs without a value on both sides [rungs, n, M]; None where there are none."""
+        bad = ~(np.isfinite(self.up) & np.isfinite(self.down))
+        return bad if bad.any() else None
+
+    @property
+    def still(self) -> Mask:
+        """Elements [n, M] whose output is bitwise f(x) at every rung that has a value, two or more."""
+        if self.bad is None:
+            return np.asarray((self.up == self.f0).all(0) & (self.down == self.f0).all(0))
+        same = (self.up == self.f0) & (self.down == self.f0)
+        return np.asarray((same | self.bad).all(0) & (np.sum(~self.bad, 0) >= min(2, len(self.up))))
+
+    @property
+    def masked(self) -> Mask:
+        """Elements [n, M] whose output is one and the same infinity everywhere."""
+        if self.bad is None:
+            return np.zeros(self.up.shape[1:], bool)
+        return np.asarray(np.isinf(self.f0) & (self.up == self.f0).all(0) & (self.down == self.f0).all(0))
+
+    @property
+    def at_border(self) -> Mask:
+        """Columns [C] along which some output is not finite on both sides; one and the same infinity everywhere is taken as finite."""
+        border = np.zeros(int(self.bundle.owner.max(initial=-1)) + 1, bool)
+        if self.bad is not None:
+            one_side = np.isfinite(self.up) != np.isfinite(self.down)
+            lost = (self.bad & ~self.masked) | one_side
+            border[self.bundle.owner[lost.any(0) & self.bundle.owned]] = True
+        return border
+
+    def strays(self, outs: slice, sigma: Array) -> Mask:
+        """Elements [n, outs] that nobody owns and that move all the same, beyond the noise of f: the structure is wrong."""
+        owned = self.bundle.owned[:, outs]
+        if owned.all():
+            return np.zeros_like(owned)
+        f0 = self.f0[outs]
+        off = np.fmax(np.abs(self.up[:, :, outs] - f0), np.abs(self.down[:, :, outs] - f0)).max(0)
+        return np.asarray(~owned & (off > STRAY * sigma[outs]))
+
+
+def quick_samples(point: Point, bundle: Bundle, rungs: Sequence[int] = QUICK) -> QuickSamples:
+    """Two forward calls a line and rung."""
+    if bundle.grouped:
+        return _of_groups(point, bundle, rungs)
+    n, m = len(bundle.lines), len(point.f0)
+    up, down = np.full((2, len(rungs), n, m), np.nan)
+    step_up, step_down = np.empty((2, len(rungs), n))
+    for i, line in enumerate(bundle.lines):
+        for r, k in enumerate(rungs):
+            taken = rung(line, k)
+            if taken is None:
+                step_up[r, i] = step_down[r, i] = step(1.0, k) * line.size
+            else:
+                up[r, i], down[r, i], step_up[r, i], step_down[r, i] = taken
+    return QuickSamples(bundle, up, down, step_up, step_down, np.arange(n)[:, None], point.f0)
+
+
+def _of_groups(point: Point, bundle: Bundle, rungs: Sequence[int]) -> QuickSamples:
+    """Of lines that share no column: steps are kept by column, and a last one for what NOBODY owns."""
+    n, m, c = len(bundle.lines), len(point.f0), len(point.columns)
+    f, change = np.empty((2, len(rungs), n, m)), np.empty((2, len(rungs), c + 1))
+    change[:, :, c] = [[step(1.0, k) for k in rungs], [-step(1.0, k) for k in rungs]]
+    for i, line in enumerate(bundle.lines):
+        assert isinstance(line, GroupLine)
+        for side, sign in enumerate((1.0, -1.0)):
+            for r, k in enumerate(rungs):
+                f[side, r, i], change[side, r, line.columns], stuck = line.sample(sign * step(1.0, k))
+                if stuck is not None:
+                    f[side, r, i, line.owned & stuck[line.place]] = np.nan
+    return QuickSamples(bundle, f[0], f[1], change[0], -change[1], np.where(bundle.owned, bundle.owner, c), point.f0)
+
+
+def secants(s: QuickSamples, run: Run, local: Index, out: Index) -> Derivative:
+    """Derivatives [E] where f is linear: the wider the step, the better."""
+    up, down, step_up, step_down = s.at(0, local, out)
+    f0, h, unit = s.f0[out], step_up + step_down, run.point.unit[out]
+    noise = np.maximum(run.survey.sigma[out], unit * np.maximum(np.abs(f0), np.maximum(np.abs(up), np.abs(down))))
+    value = (up - down) / h
+    rounded_x = np.where(unit > LOW_UNIT, unit * np.abs(value * run.point.columns.x[s.bundle.owner[local, out]]), 0.0)
+    noise_bar = Z * np.sqrt(2.0) * np.maximum(noise, rounded_x) / h
+    bad, nothing, nan = ~(np.isfinite(up) & np.isfinite(down)), np.zeros(len(out), bool), np.full(len(out), np.nan)
+    bar = np.where(bad, np.inf, noise_bar + ARITHMETIC * np.abs(value))
+    outcome = np.full(len(out), Smoothness.SMOOTH, np.int8)
+    infinite = np.full(len(out), np.inf)
+    return Derivative(np.where(bad, 0.0, value), bar, outcome, noise_bar, nan, nan.copy(), infinite, infinite.copy(), nan.copy(), infinite.copy(),
+                      nothing, nothing.copy(), bad, (up == f0) & (down == f0), nothing.copy())
+
+
+def told_at_once(s: QuickSamples, run: Run, local: Index, out: Index) -> tuple[Derivative, Index]:
+    """Derivatives [E] where nothing is hard, and which of the elements are: theirs are void."""
+    sigma, unit = run.survey.sigma, run.point.unit
+    parts = list(_pieces(s, sigma, unit, local, out))
+    easy = Plain(*(np.concatenate([getattr(p, name).ravel() for p in parts]) for name in ("value", "bar", "noise", "told")))
+    low = unit > LOW_UNIT
+    hard = ~easy.told | low[out] if low.any() and not run.point.columns.rounded else ~easy.told
+    return told_plainly(easy), np.flatnonzero(hard)
+
+
+def _pieces(s: QuickSamples, sigma: Array, unit: Array, local: Index, out: Index) -> Iterator[Plain]:
+    """What is plain, some elements at a time: by whole lines where all outputs are asked for, so that nothing is copied."""
+    n, m = s.up.shape[1:]
+    if len(out) == n * m:
+        count = max(1, PIECE // max(m, 1))
+        for lines in (slice(first, first + count) for first in range(0, n, count) or [0]):
+            yield plain(s.up[:, lines], s.down[:, lines], s.width[:, lines], s.f0, sigma, unit)
+        return
+    for part in (slice(first, first + PIECE) for first in range(0, len(out), PIECE) or [0]):
+        i, j = local[part], out[part]
+        width = s.width[:, i, j if s.bundle.grouped else 0]
+        yield plain(s.up[:, i, j], s.down[:, i, j], width, s.f0[j], sigma[j], unit[j])

@@ -1,0 +1,44 @@
+"""Damage done to the gradients of cases, one case after the other, in this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from gradverify.model.case import Case
+from gradverify.model.mutation import MutatedCheck
+from gradverify.running.inline import Devices, captured, devices
+from gradverify.running.requirements import lack, placed
+
+Each = Callable[[Case], MutatedCheck]
+
+
+def mutated(cases: Sequence[Case], began: Callable[[Case], None], each: Each | None = None,
+            probe: Callable[[], Devices] = devices) -> Iterator[MutatedCheck]:
+    """Each case under all damage that can be done to it, as it ends; `began` is told before it begins. Imports torch."""
+    machine = probe() if any(case.skip is None for case in cases) else None
+    for case in cases:
+        missing = lack(case, machine)
+        if missing is not None:
+            yield MutatedCheck(case.id, case.name, case.target, left_out=f"skipped: {missing.reason}")
+            continue
+        began(case)
+        yield (each or mutate_case)(placed(case, machine))
+
+
+def mutate_case(case: Case) -> MutatedCheck:
+    """What the user's code raises leaves the case out; only a fault of gradverify itself raises."""
+    from gradverify.mutation.mutate import mutate
+    from gradverify.subject.failure import UserCodeError
+    from gradverify.subject.find import importable
+    from gradverify.subject.machine import undisturbed
+
+    started = time.perf_counter()
+    with captured(), undisturbed():
+        try:
+            with importable(case.search):
+                result = mutate(case)
+        except UserCodeError as error:
+            result = MutatedCheck(case.id, case.name, case.target, left_out=f"it does not pass undamaged: {error.message}", broken=True)
+    return replace(result, seconds=time.perf_counter() - started)

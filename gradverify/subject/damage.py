@@ -1,0 +1,163 @@
+"""Standard damage to analytic gradients, done between a right backward and whoever looks at its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from gradverify.subject.differentiable import Differentiable, Gradients, Graph
+from gradverify.subject.subject import Subject
+
+TILE = 16  # elements: the smallest tile that kernels for whole tensors walk in
+FLAT = 2.0**10  # roundoffs of a gradient's largest element: a mean below it is rounding
+
+Cotangents = Sequence[Tensor | None]
+Change = Callable[[Tensor, Cotangents], Tensor]
+"""(gradient of one input, cotangents) → the damaged gradient."""
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One kind of damage to the gradients at `inputs`, places among the differentiable inputs.
+
+    element: `change` alters the gradient of the one input; swap: those of two are exchanged; deaf: ones in place of grad_output; stale: the gradient
+    at the inputs of the last forward. `needs`: in a sentence, what the shape lacks for the damage to change anything; None where nothing.
+    """
+
+    name: str
+    inputs: tuple[int, ...]
+    how: Literal["element", "swap", "deaf", "stale"] = "element"
+    change: Change | None = None
+    needs: str | None = None
+
+
+def done(damage: Damage, gradients: Gradients, cotangents: Cotangents) -> Gradients:
+    """The gradients under damage of the kinds element and swap; those of the other kinds, as they are."""
+    result = list(gradients)
+    if damage.how == "swap":
+        a, b = damage.inputs
+        result[a], result[b] = result[b], result[a]
+    for place in damage.inputs if damage.change else ():
+        gradient = result[place]
+        if gradient is not None and damage.change is not None:
+            result[place] = damage.change(gradient.to_dense() if gradient.layout != torch.strided else gradient, cotangents)
+    return tuple(result)
+
+
+class Damaged(Differentiable):
+    """A function whose backward is damaged."""
+
+    def __init__(self, subject: Subject, checked: Sequence[int], damage: Damage) -> None:
+        super().__init__(subject, checked)
+        self._damage = damage
+        self._last: tuple[Tensor, ...] | None = None
+
+    def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        self._remember(inputs)
+        return super().values(inputs)
+
+    def graph(self, leaves: Sequence[Tensor], inputs: Sequence[Tensor] | None = None) -> Graph:
+        self._remember(leaves if inputs is None else inputs)
+        return super().graph(leaves, inputs)
+
+    def vjp(self, cotangents: Cotangents) -> Gradients:
+        if self._last is not None:
+            return super().vjp_at(self._last, cotangents)
+        return done(self._damage, super().vjp(self._heard(cotangents)), cotangents)
+
+    def vjp_at(self, inputs: Sequence[Tensor], cotangents: Cotangents) -> Gradients:
+        return done(self._damage, super().vjp_at(inputs, self._heard(cotangents)), cotangents)
+
+    def gradients(self, graph: Graph, cotangents: Sequence[Tensor], *, retain: bool = False, create: bool = False) -> Gradients:
+        found = super().gradients(graph, [torch.ones_like(v) for v in cotangents] if self._damage.how == "deaf" else cotangents,
+                                  retain=retain, create=create)
+        if self._last is not None:
+            return super().vjp_at(self._last, cotangents)
+        return done(self._damage, found, cotangents)
+
+    def _remember(self, inputs: Sequence[Tensor]) -> None:
+        if self._damage.how == "stale":
+            self._last = tuple(x.detach().clone() for x in inputs)
+
+    def _heard(self, cotangents: Cotangents) -> Cotangents:
+        return [None if v is None else torch.ones_like(v) for v in cotangents] if self._damage.how == "deaf" else cotangents
+
+
+# ---- the catalogue
+def damages(inputs: Sequence[Tensor]) -> Iterator[Damage]:
+    """All damage that can be done to the gradients of these inputs: each to one gradient alone, then what concerns several."""
+    places = tuple(place for place, x in enumerate(inputs) if x.numel())
+    for place in places:
+        yield from (Damage(kind.name, (place,), "element", kind.change, kind.lacks(inputs[place]))
+                    for kind in KINDS if inputs[place].ndim >= kind.dimensions)
+    for a, b in combinations(places, 2):
+        if (inputs[a].shape, inputs[a].dtype) == (inputs[b].shape, inputs[b].dtype):
+            yield Damage("swap inputs", (a, b), "swap")
+    if places:
+        yield Damage("ignore grad_output", places, "deaf")
+        yield Damage("stale state", places, "stale")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Damage to one gradient of at least so many `dimensions`. Where a shape does not suit it, it does nothing, for want of what it `needs`."""
+
+    name: str
+    dimensions: int
+    change: Change
+    needs: str = ""
+    suits: Callable[[Tensor], bool] = lambda x: True
+
+    def lacks(self, x: Tensor) -> str | None:
+        return None if self.suits(x) else self.needs
+
+
+def _zero_row(g: Tensor, _: Cotangents) -> Tensor:
+    result = g.clone()
+    result[len(g) // 2] = 0
+    return result
+
+
+def _drop_tail(g: Tensor, _: Cotangents) -> Tensor:
+    """The last tile in memory order; a tensor of one tile keeps it."""
+    start = (g.numel() - 1) // TILE * TILE
+    flat = g.reshape(-1).clone()
+    flat[start or g.numel() :] = 0
+    return flat.reshape(g.shape)
+
+
+def _transpose(g: Tensor, _: Cotangents) -> Tensor:
+    return g.mT.reshape(g.shape)
+
+
+def _shift(g: Tensor, _: Cotangents) -> Tensor:
+    return g.roll(1, -1)
+
+
+def _drop_mean(g: Tensor, cotangents: Cotangents) -> Tensor:
+    """Without its mean along the last dimension; a gradient that has none (softmax, norms) keeps the one of grad_output that it should have lost."""
+    if g.shape[-1] == 1:
+        return g
+    mean = g.mean(-1, keepdim=True)
+    if bool((mean.abs() > FLAT * torch.finfo(g.dtype).eps * g.abs().amax()).any()):
+        return g - mean
+    alike = next((v for v in cotangents if v is not None and v.shape == g.shape and v.dtype == g.dtype), None)
+    return g if alike is None else g + alike.mean(-1, keepdim=True)
+
+
+LONGER = "only a last dimension above 1 can show it"
+KINDS = (
+    Kind("×1.01", 0, lambda g, _: g * 1.01),
+    Kind("×(1 + 1e-4)", 0, lambda g, _: g * (1 + 1e-4)),
+    Kind("sign", 0, lambda g, _: -g),
+    Kind("zero a row", 1, _zero_row),
+    Kind("drop the last tile", 1, _drop_tail, f"only a shape of more than {TILE} elements can show it", lambda x: x.numel() > TILE),
+    Kind("transpose", 2, _transpose, "only a shape whose last two sizes are both above 1 can show it", lambda x: min(x.shape[-2:]) > 1),
+    Kind("shift by one", 1, _shift, LONGER, lambda x: x.shape[-1] > 1),
+    Kind("drop the mean term", 1, _drop_mean, LONGER, lambda x: x.shape[-1] > 1),
+)

@@ -1,0 +1,144 @@
+"""Each kind of damage is named for what it is; two at once are named both, or not at all."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+import torch
+from live import randn
+
+from causes.damaged import COMPLEX, ELEMENTWISE, MIXING, NORMS, TWO, after, before, causes, checked, first, function, gradients
+
+ALL = {**dict(list(ELEMENTWISE.items())[:5]), **dict(list(MIXING.items())[:5])}
+ROWS = torch.tensor([0.5, -1.25, 3.0, 0.75], dtype=torch.float64)[:, None]
+
+
+def masked(keep):
+    return first(lambda g, x: g * keep(x))
+
+
+def flat(change):
+    """A damage of the numbers in memory order."""
+    return lambda g, x: change(g.reshape(-1).clone()).reshape(g.shape)
+
+
+def zero_tail(g):
+    g[16:] = 0
+    return g
+
+
+# damage of the gradient of one input → (the name of the cause, a part of its evidence, the functions)
+DAMAGES = {
+    "sign": (first(lambda g, x: -g), "sign flipped", "−1 × numeric on all", ALL),
+    "twice": (first(lambda g, x: 2 * g), "scaled", "2.0000 × numeric on all", ALL),
+    "mean instead of sum": (first(lambda g, x: g / 24), "scaled", "24 is the number of elements of x", ALL),
+    "rounded constant": (first(lambda g, x: g * (3.1416 / torch.pi)), "constant slightly off", "3.1416 for π", ALL),
+    "one part in 10,000": (first(lambda g, x: g * (1 + 1e-4)), "constant slightly off", "(1 + 0.0001) × numeric", ALL),
+    "nothing": (first(lambda g, x: 0 * g), "zero gradient", "analytic = 0 on all", ALL),
+    "rows scaled": (first(lambda g, x: g * ROWS), "scaled per row", "one c for each row of x", ALL),
+    "transposed": (first(lambda g, x: g.T.reshape(g.shape)), "transposed", "the gradient transposed", ALL),
+    "shifted": (first(lambda g, x: g.roll(1, -1)), "shifted", "the gradient shifted by 1 along axis 1", ALL),
+    "shifted in": (first(lambda g, x: torch.cat([g[:, 1:], 0 * g[:, :1]], 1)), "shifted", "zeros moved in", ALL),
+    "permuted": (first(lambda g, x: g[:, [2, 0, 1, 5, 3, 4]]), "permuted", "the gradient permuted along axis 1 (2, 0, 1, 5, 3, 4)", ALL),
+    "last tile": (first(flat(zero_tail)), "zero block", "16 is a multiple of 16: the tail of a tile", ALL),
+    "a row": (first(lambda g, x: torch.cat([g[:2], 0 * g[2:3], g[3:]])), "zero block", "in row 2 of x", ALL),
+    "below 0": (masked(lambda x: torch.where(x < 0, 0.0, 1.0)), "wrong only where x < 0", "is 0 where x < 0", ALL),
+    "far out": (masked(lambda x: torch.where(x.abs() > 1, 0.0, 1.0)), "wrong only where |x| > 1", "is 0 where |x| > 1", ALL),
+    "border": (masked(lambda x: torch.nn.functional.pad(torch.ones(2, 4, dtype=x.dtype), (1, 1, 1, 1), value=3.0)), "wrong at the border",
+               "is 3.0000 × numeric", ALL),
+}
+CASES = [(kind, name) for kind, (*_, samples) in DAMAGES.items() for name in samples]
+FAMILIES = {
+    "scale": ("sign", "twice", "mean instead of sum", "rounded constant", "one part in 10,000", "rows scaled"), "zero": ("nothing",),
+    "move": ("transposed", "shifted", "shifted in", "permuted"), "region": ("last tile", "a row", "below 0", "far out", "border")}
+FAMILY = {kind: family for family, kinds in FAMILIES.items() for kind in kinds}
+BOTH = {        # what two faults amount to where they amount to one
+    frozenset(["scale"]): {"scaled", "scaled per row", "constant slightly off"}, frozenset(["move"]): {"permuted"}, frozenset(["region"]): set()}
+NET = {frozenset(["rows scaled", "a row"]): {"scaled per row"},     # by 0 in that row
+       frozenset(["shifted", "shifted in"]): {"zero block"},        # forth, and back with zeros
+       frozenset(["last tile", "a row"]): {"zero block"}}           # which lie side by side
+
+
+@pytest.mark.parametrize(("kind", "name"), CASES)
+def test_one_fault_is_named(kind, name):
+    damage, wanted, evidence, samples = DAMAGES[kind]
+    cause = causes(checked(after(samples[name].f, damage), *samples[name].inputs))["x"]
+    assert cause is not None and (cause.name, evidence in cause.detail) == (wanted, True)
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_swapped_gradients_are_named_for_both_inputs(name):
+    op = after(TWO[name], lambda grads, inputs, y: grads[::-1])
+    found = causes(checked(op, randn(3, 4), randn(3, 4, seed=1)))
+    assert {x: cause and cause.name for x, cause in found.items()} == {"x": "swapped inputs", "y": "swapped inputs"}
+    assert "numeric of y on all 12" in found["x"].detail
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_one_slice_instead_of_the_sum_over_a_broadcast_dimension_is_named(name):
+    op = before(TWO[name], lambda g: torch.cat([g[:1], 0 * g[1:]]))
+    cause = causes(checked(op, randn(4, 5), randn(5, seed=1)))["y"]
+    assert cause.name == "missing reduction"
+    assert "only y0[0, :] reaches the gradient of y" in cause.detail
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_a_forgotten_conjugate_is_named(name):
+    f = COMPLEX[name]
+    op = function(f, lambda inputs, g: [gradients(f, inputs, g.conj())[0].conj()])
+    cause = causes(checked(op, randn(4, 6, dtype=torch.complex128), dtype="complex128"))["x"]
+    assert cause.name == "missing conjugate"
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_a_dropped_mean_or_dot_product_term_is_named(name):
+    f, statistic = NORMS[name]
+    op = function(lambda x: f(x, statistic(x)), lambda inputs, g: gradients(lambda x: f(x, statistic(inputs[0])), inputs, g))
+    cause = causes(checked(op, randn(4, 6)))["x"]
+    assert cause.name == "missing rank-one term"
+    assert "in each of 4 blocks of 6 × 6 elements" in cause.detail
+
+
+@pytest.mark.parametrize(("one", "other"), list(combinations(DAMAGES, 2)))
+def test_two_faults_at_once_are_named_both_or_not_at_all(one, other):
+    sample = ALL["product of sines" if FAMILY[one] == "move" else "sigmoid"]
+
+    def damage(grads, inputs, y):
+        return DAMAGES[other][0](DAMAGES[one][0](grads, inputs, y), inputs, y)
+
+    cause = causes(checked(after(sample.f, damage), *sample.inputs))["x"]
+    families = frozenset([FAMILY[one], FAMILY[other]])
+    named = {"zero gradient"} if "zero" in families else NET.get(frozenset([one, other]), BOTH.get(families, set()))
+    assert (cause.name if cause else None) in {None, *named}
+
+
+def test_two_scales_are_one_number():
+    op = after(torch.sin, first(lambda g, x: -2 * g))
+    cause = causes(checked(op, randn(4, 6)))["x"]
+    assert cause.name == "scaled"
+    assert "analytic = -2.0000 × numeric on all 24 non-zero elements of d y0 / d x" in cause.detail
+
+
+UNNAMED = {
+    "another function's gradient": first(lambda g, x: g * x.cos() / x.cosh()),
+    "noise": first(lambda g, x: g * (1 + 0.1 * randn(4, 6, seed=3))),
+    "a sum of two terms": first(lambda g, x: g + 0.3 * g.roll(1, 0) * x),
+    "single elements": first(lambda g, x: g * (randn(4, 6, seed=5) > -0.5)),
+}
+
+
+@pytest.mark.parametrize("kind", UNNAMED)
+@pytest.mark.parametrize("name", ALL)
+def test_what_no_known_mistake_explains_gets_no_cause(kind, name):
+    cause = causes(checked(after(ALL[name].f, UNNAMED[kind]), *ALL[name].inputs))["x"]
+    assert cause is None
+
+
+def test_a_right_gradient_has_no_finding_and_so_no_cause():
+    assert checked(after(torch.sin, lambda grads, inputs, y: grads), randn(4, 6)).findings == ()
+
+
+@pytest.mark.parametrize("mode", ["columns", "rows", "blocks"])
+def test_a_screen_follows_a_few_lines_only_and_names_no_cause(mode):
+    assert causes(checked(after(torch.sin, first(lambda g, x: 2 * g)), randn(4, 6), mode=mode)) == {"x": None}

@@ -1,0 +1,36 @@
+"""The last word on an element: its lone column and the one-hot row of its output."""
+
+import numpy as np
+import torch
+
+from gradverify.numerics.columns.confirm import resolve
+from gradverify.numerics.columns.run import Reach, Run
+from gradverify.numerics.compare import Verdict
+from numerics.differentiable import DOUBLE, Differentiable, normal
+from numerics.windows import prepared
+
+N = 40
+
+
+def run(damage=None):
+    point, known = prepared(Differentiable(torch.sin, normal(1, N), damage=damage))
+    return Run(point, known, 0.0, None, Reach(point), torch.Generator().manual_seed(0))
+
+
+@np.errstate(all="ignore")
+def test_the_lone_column_and_the_one_hot_row_have_the_last_word():
+    def off(grads):
+        return [grads[0] + 0.01 * torch.eye(N, dtype=DOUBLE)[3]]
+
+    found = resolve(run(off), np.array([3, 4, 3]), np.array([3, 4, 9]))
+    told = {(int(c), int(o)): v for c, o, v in zip(found.column, found.out, found.verdict, strict=True)}
+    assert told == {(3, 3): Verdict.MISMATCH, (4, 4): Verdict.PASS, (3, 9): Verdict.MISMATCH}
+
+
+@np.errstate(all="ignore")
+def test_one_backward_an_output_and_every_rung_of_a_column():
+    at = run()
+    before = at.point.forward
+    resolve(at, np.array([3, 3, 4]), np.array([3, 4, 4]))
+    assert at.point.backward == 2
+    assert at.point.forward - before <= 2 * 48

@@ -1,0 +1,47 @@
+"""Whose a number is that belongs to nobody, and whether it lasts nearer to x."""
+
+import numpy as np
+import torch
+
+from gradverify.numerics.columns.bundle import Grouping
+from gradverify.numerics.columns.leaks import lasting, mover, source
+from gradverify.numerics.columns.run import Reach, Run
+from gradverify.numerics.pattern import column_groups
+from numerics.differentiable import DOUBLE, Differentiable, normal, with_backward
+from numerics.windows import elementwise, prepared
+
+N = 40
+
+
+def run(forward, x):
+    point, known = prepared(Differentiable(forward, x))
+    return Run(point, known, 0.0, None, Reach(point), torch.Generator().manual_seed(0))
+
+
+def leaky(x):
+    return x.sin() + 0.1 * x[31] * torch.eye(N, dtype=DOUBLE)[7]
+
+
+def test_the_output_that_is_pulled_back_to_a_column_is_found_by_halving():
+    at = run(with_backward(torch.sin, lambda x, g: g * x.cos() + 0.1 * g[23] * torch.eye(N, dtype=DOUBLE)[5]), normal(1, N))
+    others = np.flatnonzero(np.arange(N) != 5)
+    assert source(at, 0, others, np.linspace(0.7, 1.4, N), 5) == 23
+    assert at.point.backward <= 1 + int(np.ceil(np.log2(N))) + 1
+    assert source(at, 0, np.flatnonzero(np.arange(N) != 6), np.linspace(0.7, 1.4, N), 6) is None
+
+
+def test_the_column_that_moves_an_output_which_nobody_owns_is_found_by_halving():
+    at = run(leaky, normal(1, N))
+    line, = Grouping(0, 0, column_groups([elementwise(N)]), np.linspace(0.7, 1.4, N)).bundle(at.point, 0, 1).lines
+    others = type(line)(line.point, np.flatnonzero(np.arange(N) != 7), line.move, line.owner)
+    assert mover(at, others, 7) == 31
+    assert mover(at, type(line)(line.point, np.arange(8, 20), line.move, line.owner), 7) is None
+
+
+def test_what_is_still_nearer_to_x_is_no_dependence_unless_noise_would_have_hidden_it():
+    far, near = np.array([1e-3, 1e-3, 1e-15, np.nan]), np.array([0.0, 1e-6, 0.0, np.nan])
+    assert lasting(far, near, np.zeros(4), np.full(4, 1e-16)).tolist() == [False, True, True, True]
+
+
+def test_noise_that_is_no_movement_does_not_make_it_last():
+    assert not lasting(np.array([1e-3]), np.array([1e-9]), np.array([1e-8]), np.array([1e-9])).any()

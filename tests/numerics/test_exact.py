@@ -1,0 +1,48 @@
+"""Numbers without truncation: rounding passes, the same infinity is left out, anything else is a mismatch."""
+
+import numpy as np
+import pytest
+
+from gradverify.numerics.columns.tally import Outcome, Tally
+from gradverify.numerics.exact import add_exact, dust
+
+U = 2.0**-53
+
+
+@np.errstate(all="ignore")
+def pair(analytic, value, floor=0.0, atol=0.0, rtol=1e-6, **options):
+    analytic, value = np.atleast_2d(analytic), np.atleast_2d(value)
+    tally = Tally(0, 0, analytic.shape, 10)
+    add_exact(tally, analytic, value, floor, atol=atol, rtol=rtol, unit=U, rows=np.arange(len(analytic)), first=0, **options)
+    return tally.result(U, False)
+
+
+@pytest.mark.parametrize(("off", "outcome"), [
+    (0.9e-6, Outcome.PASS), (1.1e-6, Outcome.MISMATCH), (np.nan, Outcome.MISMATCH), (np.inf, Outcome.MISMATCH)])
+def test_the_tolerance_is_relative_to_the_larger(off, outcome):
+    assert pair([2.0, 2.0 * (1 + off)], [2.0, 2.0]).count(outcome) == 1 + (outcome is Outcome.PASS)
+
+
+def test_a_difference_at_the_very_tolerance_is_undecided():
+    assert pair([1.0], [1.0 + 1e-6], atol=1e-6, rtol=0.0).count(Outcome.UNDECIDED) == 1
+
+
+def test_the_same_infinity_is_left_out_and_another_one_is_not():
+    same = pair([np.inf, 1.0], [np.inf, 1.0])
+    assert (same.masked, same.count(Outcome.PASS)) == (1, 1)
+    assert pair([-np.inf], [np.inf]).count(Outcome.NON_FINITE) == 1
+    assert pair([1.0], [np.nan], broken=Outcome.MISMATCH).count(Outcome.MISMATCH) == 1
+
+
+def test_dust_is_ten_thousand_roundings_of_the_largest_of_the_row():
+    analytic = np.array([[3.0, 1e-13], [0.0, 0.0]])
+    floor = dust(U, analytic, np.zeros((2, 2)), np.array([2.0, 1.0]), np.array([2.0, 1.0]))
+    assert floor == pytest.approx(1e4 * U * np.array([[6 / 2, 6 / 1], [0, 0]]))
+    assert pair(analytic, [[3.0, 0.0], [0.0, 0.0]], floor).count(Outcome.PASS) == 4
+
+
+def test_elements_carry_the_numbers_of_their_rows_and_inputs():
+    tally = Tally(0, 0, (9, 9), 10)
+    add_exact(tally, np.array([[1.0, 5.0]]), np.array([[1.0, 2.0]]), 0.0, atol=0.0, rtol=1e-6, unit=U, rows=np.array([7]), first=3)
+    worst = tally.result(U, False).worst[0]
+    assert (worst.output_index, worst.input_index, worst.analytic, worst.numeric) == (7, 4, 5.0, 2.0)

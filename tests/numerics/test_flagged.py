@@ -1,0 +1,99 @@
+"""From what a screen flags to what is said: wrong lines once, right ones cleared, others open."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from gradverify.numerics.columns.choose import Mode
+from gradverify.numerics.columns.dense import prepare
+from gradverify.numerics.columns.tally import Outcome
+from gradverify.numerics.compare import Verdict
+from gradverify.numerics.flagged import Flagged
+from gradverify.numerics.screen import Screen, Screened
+from numerics.differentiable import DOUBLE, Differentiable, normal
+
+SCREENS = [Mode.COLUMNS, Mode.ROWS, Mode.BLOCKS]
+N = 60
+
+
+def judged(forward, x, mode, flagged=(), strays=(), check=None, damage=None):
+    """The only pair, and the tensors that stay open, where a screen had flagged these lines."""
+    prepared = prepare(Differentiable(forward, x, damage=damage))
+
+    def screen(lines, numbers):
+        pairs = np.array(numbers, np.intp).reshape(-1, 2)
+        nothing = np.zeros(0, np.intp)
+        return Screen((Screened(0, 0, x.numel(), np.array(lines, np.intp), pairs, len(pairs), nothing, 1e-8, 1e-8),), 0, 0)
+
+    with np.errstate(all="ignore"):
+        pairs, open_ = Flagged(prepared.run(), prepared.arrangement, 50).pairs(mode, screen(flagged, strays), screen(check, ()) if check else None)
+    return pairs[0], open_
+
+
+def off(*places):
+    def damage(grads):
+        g = grads[0].clone()
+        g.view(-1)[list(places)] *= 1.01
+        return [g]
+
+    return damage
+
+
+@pytest.mark.parametrize("mode", SCREENS)
+def test_nothing_flagged_is_a_pass_of_all_lines(mode):
+    pair, open_ = judged(F.gelu, normal(1, N), mode)
+    assert (pair.verdict, pair.count(Outcome.PASS), pair.lines, open_) == (Verdict.PASS, N, mode.value, frozenset())
+
+
+@pytest.mark.parametrize("mode", SCREENS)
+def test_a_wrong_line_is_counted_and_its_entry_named(mode):
+    pair, _ = judged(F.gelu, normal(1, N), mode, flagged=[17], damage=off(17))
+    assert (pair.count(Outcome.MISMATCH), pair.count(Outcome.PASS)) == (1, N - 1)
+    assert [(w.output_index, w.input_index) for w in pair.worst if w.outcome is Outcome.MISMATCH] == [(17, 17)]
+
+
+@pytest.mark.parametrize("mode", SCREENS)
+def test_after_three_that_stood_the_rest_is_believed(mode):
+    wrong = list(range(5, 45))
+    pair, _ = judged(F.gelu, normal(1, N), mode, flagged=wrong, damage=off(*wrong))
+    assert pair.count(Outcome.MISMATCH) == 40
+    assert len([w for w in pair.worst if w.outcome is Outcome.MISMATCH]) == 3
+
+
+def test_a_right_column_that_was_flagged_is_cleared():
+    pair, open_ = judged(F.gelu, normal(1, N), Mode.COLUMNS, flagged=[3])
+    assert pair.verdict is Verdict.PASS and not open_
+
+
+@pytest.mark.parametrize("mode", [Mode.ROWS, Mode.BLOCKS])
+def test_a_right_line_of_guessed_structure_stays_open_until_the_structure_is_sure(mode):
+    """It was flagged for a reason, and no entry that the guess allows shows any: a leak may."""
+    pair, open_ = judged(F.gelu, normal(1, N), mode, flagged=[3])
+    assert (pair.count(Outcome.UNDECIDED), open_) == (1, {0})
+
+
+@pytest.mark.parametrize("mode", SCREENS)
+def test_a_kink_explains_a_flag(mode):
+    x = normal(1, N)
+    x[3] = 0.0
+    pair, open_ = judged(torch.abs, x, mode, flagged=[3])
+    assert pair.verdict is Verdict.PASS and not open_
+
+
+def test_the_block_that_verifies_an_open_column_is_not_another_line():
+    x = normal(1, 400, dtype=torch.float32)
+    x[21] = -0.7517  # where the slope of gelu is 3e-5: float32 tells it to a few per cent
+    pair, _ = judged(F.gelu, x, Mode.COLUMNS, flagged=[21], check=[21])
+    assert pair.count(Outcome.UNDECIDED, Outcome.MISMATCH) <= 1
+    assert pair.elements == 400
+
+
+def test_a_block_flagged_by_the_verification_alone_names_the_leak():
+    """It was detected: all of the function is one block."""
+    def forward(x):
+        return F.gelu(x) + 0.1 * x[40].detach().sin() * torch.eye(N, dtype=DOUBLE)[5]
+
+    pair, _ = judged(forward, normal(7, N), Mode.COLUMNS, check=[0])
+    assert pair.verdict is Verdict.MISMATCH
+    assert {(w.output_index, w.input_index) for w in pair.worst if w.outcome is Outcome.MISMATCH} == {(5, 40)}

@@ -1,0 +1,41 @@
+"""Cases under damage, one after the other: skips, user code that raises, and what it prints."""
+
+from __future__ import annotations
+
+import pytest
+from live import case, given
+
+from gradverify.model.mutation import MutatedCheck
+from gradverify.running.inline import Devices
+from gradverify.running.mutate import mutate_case, mutated
+
+
+def run(cases, **changes):
+    began = []
+    seen = list(mutated(cases, lambda one: began.append(one.name), **{"probe": lambda: Devices((), 1), **changes}))
+    return seen, began
+
+
+def test_each_case_is_told_before_it_begins_and_skips_are_not():
+    cases = [case("torch:sin", name="one"), case("torch:sin", name="two", skip="slow"), case("torch:sin", name="three", requires=("cuda",))]
+    seen, began = run(cases, each=lambda one: MutatedCheck(one.id, one.name, one.target))
+    assert began == ["one"]
+    assert [check.left_out for check in seen] == [None, "skipped: slow", "skipped: no CUDA device"]
+
+
+def test_a_function_that_raises_is_left_out_with_its_reason():
+    seen = mutate_case(case("torch:no_such", [given([1.0])]))
+    assert seen.broken
+    assert "no_such" in (seen.left_out or "")
+
+
+def test_a_fault_of_our_own_raises(monkeypatch):
+    monkeypatch.setattr("gradverify.mutation.mutate.damages", lambda inputs: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        mutate_case(case("torch:sin", [given([1.0, 2.0])]))
+
+
+def test_what_the_function_prints_reaches_nobody(capfd):
+    seen = mutate_case(case("running.prints:by_python", [given([1.0, 2.0], "x")]))
+    assert seen.left_out is None
+    assert capfd.readouterr() == ("", "")

@@ -1,0 +1,90 @@
+"""Each kind of damage does what its name says, and nothing where it cannot."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from live import randn, subject
+
+from gradverify.subject.damage import TILE, Damaged, damages, done
+from gradverify.subject.differentiable import Differentiable
+
+G = torch.arange(1.0, 25.0, dtype=torch.float64).reshape(4, 6)
+
+
+def of(name, *inputs):
+    return next(damage for damage in damages(inputs) if damage.name == name)
+
+
+def damaged(name, gradient, *cotangents):
+    return done(of(name, gradient), [gradient], cotangents)[0]
+
+
+@pytest.mark.parametrize(("name", "wanted"), [
+    ("×1.01", G * 1.01), ("×(1 + 1e-4)", G * 1.0001), ("sign", -G),
+    ("zero a row", torch.cat([G[:2], 0 * G[:1], G[3:]])),
+    ("drop the last tile", torch.where(torch.arange(24).reshape(4, 6) < 16, G, 0.0)),
+    ("transpose", torch.stack([G[i % 4, i // 4] for i in range(24)]).reshape(4, 6)),
+    ("shift by one", torch.cat([G[:, 5:], G[:, :5]], 1)),
+    ("drop the mean term", G - G.mean(1, keepdim=True)),
+])
+def test_damage_does_what_its_name_says(name, wanted):
+    assert torch.equal(damaged(name, G), wanted)
+
+
+def test_a_gradient_without_a_mean_keeps_that_of_grad_output():
+    centred, v = G - G.mean(1, keepdim=True), randn(4, 6)
+    assert torch.equal(damaged("drop the mean term", centred, v), centred + v.mean(1, keepdim=True))
+    assert torch.equal(damaged("drop the mean term", centred, randn(3)), centred)
+
+
+@pytest.mark.parametrize(("name", "shape", "lacks"), [
+    ("drop the last tile", (TILE,), True), ("drop the last tile", (TILE + 1,), False), ("transpose", (5, 1), True), ("transpose", (1, 5), True),
+    ("transpose", (2, 1, 5), True), ("transpose", (5, 2), False), ("shift by one", (5, 1), True), ("shift by one", (1, 2), False),
+    ("drop the mean term", (5, 1), True), ("drop the mean term", (2,), False)])
+def test_a_shape_that_does_not_suit_damage_is_said_and_keeps_its_gradient(name, shape, lacks):
+    gradient = randn(*shape)
+    assert (of(name, gradient).needs is not None) is lacks
+    assert torch.equal(damaged(name, gradient), gradient) is lacks
+
+
+def test_every_input_is_damaged_alone_and_swapped_with_its_equals():
+    names = [(damage.name, damage.inputs) for damage in damages([randn(4, 6), randn(6), randn(4, 6), randn(0), randn()])]
+    assert [inputs for name, inputs in names if name == "sign"] == [(0,), (1,), (2,), (4,)]
+    assert [inputs for name, inputs in names if name == "swap inputs"] == [(0, 2)]
+    assert [inputs for name, inputs in names if name == "transpose"] == [(0,), (2,)]
+    assert [inputs for name, inputs in names if name in ("ignore grad_output", "stale state")] == [(0, 1, 2, 4)] * 2
+
+
+def functions(name, op, *inputs):
+    live = subject(op, *inputs)
+    return Differentiable(live, (0,)), Damaged(live, (0,), of(name, *inputs))
+
+
+def test_swapped_gradients_are_exchanged():
+    x, y, v = randn(3, 4), randn(3, 4, seed=1), randn(3, 4, seed=2)
+    right, wrong = functions("swap inputs", torch.mul, x, y)
+    assert torch.equal(wrong.vjp([v])[0], right.vjp([v])[1])
+    assert torch.equal(wrong.vjp_at((y, x), [v])[1], right.vjp_at((y, x), [v])[0])
+
+
+def test_a_deaf_backward_answers_ones():
+    x, v = randn(3), randn(3, seed=1)
+    _, wrong = functions("ignore grad_output", torch.sin, x)
+    assert torch.equal(wrong.vjp([v])[0], x.cos())
+    assert torch.equal(wrong.gradients(wrong.graph([x.clone().requires_grad_()]), [v])[0], x.cos())
+
+
+def test_a_stale_backward_answers_for_the_last_forward():
+    x, y, v = randn(3), randn(3, seed=1), randn(3, seed=2)
+    _, wrong = functions("stale state", torch.sin, x)
+    assert torch.equal(wrong.vjp([v])[0], v * x.cos())
+    first = wrong.graph([x.clone().requires_grad_()])
+    wrong.values([y])
+    assert torch.equal(wrong.vjp([v])[0], v * y.cos())
+    assert torch.equal(wrong.gradients(first, [v])[0], v * y.cos())
+
+
+def test_missing_and_sparse_gradients_are_taken_as_they_are():
+    assert done(of("sign", G), [None], ()) == (None,)
+    assert torch.equal(done(of("sign", G), [G.to_sparse()], ())[0], -G)
