@@ -83,7 +83,7 @@ def test_it_is_found_in_float32_and_for_complex_numbers_too(name):
 
 
 def to_inputs(seen: Evidence) -> Wrong | None:
-    return Inputs(seen, Along(seen.backwards, seen.columns)).wrong(seen.direction("second order 0"))
+    return Inputs(seen, Along(seen.modes.backwards, seen.modes.columns)).wrong(seen.modes.direction("second order 0"))
 
 
 def hessian(seen: Evidence, function: Callable[..., Tensor]) -> Tensor:
