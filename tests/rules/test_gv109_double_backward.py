@@ -88,7 +88,7 @@ def to_inputs(seen: Evidence) -> Wrong | None:
 
 def hessian(seen: Evidence, function: Callable[..., Tensor]) -> Tensor:
     """torch's own Hessian of ⟨v, function(x, …)⟩ over all inputs, flat, for the cotangents v that the rule takes."""
-    v, inputs = seen.weights("second order")[0], seen.subject.inputs
+    v, inputs = seen.modes.weights("second order")[0], seen.subject.inputs
     sizes = [x.numel() for x in inputs]
 
     def total(flat: Tensor) -> Tensor:
