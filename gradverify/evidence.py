@@ -10,32 +10,28 @@ import torch
 from torch import Tensor
 
 from gradverify.model.case import Settings
+from gradverify.modes import Modes
 from gradverify.numerics.columns.choose import Choice
 from gradverify.numerics.columns.tally import Outcome, Pair, Tally
 from gradverify.numerics.comparison import Watch
 from gradverify.numerics.exact import add_exact, dust
-from gradverify.numerics.flat import flat_real, numbers, rms
+from gradverify.numerics.flat import flat_real, numbers
 from gradverify.numerics.noise import Bits
-from gradverify.numerics.point import UNITS, Columns, columns_of
-from gradverify.numerics.rungs import U64, Array
-from gradverify.oracles.along import change, direction, shaped
+from gradverify.numerics.point import UNITS, columns_of
+from gradverify.numerics.rungs import U64
 from gradverify.oracles.finite_difference import WORST, Filled, Gives, Jacobian, Wishes, jacobian
 from gradverify.oracles.gradient import hand_written
 from gradverify.oracles.literal import expected_gradients, weights
 from gradverify.oracles.reference import Reference, reference_gradients
 from gradverify.oracles.surrogate import Surrogate
 from gradverify.oracles.values import reference_values
-from gradverify.subject.another import looks_symmetric
-from gradverify.subject.batches import SIZE, Batches
 from gradverify.subject.custody import saved_tensors
 from gradverify.subject.differentiable import Differentiable, Gradients, Graph, Returned
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.forward_mode import Pushed, push
 from gradverify.subject.graph import RawReturn, Wrote, function_nodes, tapped, watched
 from gradverify.subject.native import called_again
 from gradverify.subject.observe import BackwardSeen, ForwardSeen, Saved, kept, known, observe_backward, observe_forward
-from gradverify.subject.second_order import Backward, Second
 from gradverify.subject.snapshot import same
 from gradverify.subject.subject import Argument, Subject
 
@@ -261,60 +257,10 @@ class Evidence:
         cotangents = self.cotangents("hand-written")
         return self._against(hand_written(self.subject, cotangents), cotangents)
 
-    # ---- the derivative of the derivative, forward mode, vmap
     @cached_property
-    def columns(self) -> Columns:
-        """The real coordinates of the differentiable inputs. A matrix that is symmetric to the bit moves as one: its function may read half."""
-        symmetric = [argument.symmetric or looks_symmetric(argument.value) for argument in self.inputs]
-        return columns_of(self.subject.inputs, [argument.domain for argument in self.inputs], symmetric)
-
-    def direction(self, purpose: str) -> Array:
-        """A random signed direction [C] through all inputs, each column in its own scale."""
-        return direction(self.columns, generator(self.settings.seed, self.subject.case.check, f"direction {purpose}"))
-
-    def tangents(self, moved: Array) -> tuple[Tensor, ...]:
-        """A direction [C] as one tensor per input."""
-        return tuple(shaped(change(self.columns, moved, self.subject.inputs), self.subject.inputs))
-
-    def weights(self, purpose: str) -> tuple[Tensor, ...]:
-        """Cotangents in the outputs' own units: `cotangents` over each output's root mean square."""
-        sizes = [rms(np.abs(numbers(y))) or 1.0 for y in self.outputs]
-        return tuple(cotangent / size for cotangent, size in zip(self.cotangents(purpose), sizes, strict=True))
-
-    @cached_property
-    def forward_mode(self) -> Pushed | UserCodeError:
-        """The tangents of the checked outputs along `direction("forward mode")`, or what the call raised."""
-        try:
-            return push(self.subject, self.forward.checked, self.tangents(self.direction("forward mode")))
-        except UserCodeError as error:
-            return error
-
-    @cached_property
-    def backwards(self) -> Backward:
-        """Backward for fixed cotangents, as a function of the inputs."""
-        return Backward(self.subject, self.function, self.forward.checked, self.weights("second order"))
-
-    @cached_property
-    def gradient_weights(self) -> Array:
-        """Random signed weights [N] of the gradients' coordinates, in the inputs' own units."""
-        source = generator(self.settings.seed, self.subject.case.check, "gradient weights")
-        size = columns_of(self.subject.inputs, [None] * len(self.inputs), [False] * len(self.inputs)).size
-        return size * numbers(signed(torch.zeros(len(size), dtype=torch.float64), source))
-
-    @cached_property
-    def double_backward(self) -> Second | UserCodeError:
-        """The derivative of the weighted gradients, or what backward under create_graph, or through it, raised."""
-        try:
-            return self.backwards.second(shaped(self.gradient_weights, self.subject.inputs))
-        except UserCodeError as error:
-            return error
-
-    @cached_property
-    def batches(self) -> Batches:
-        """The function on batches of points."""
-        cotangents = [self.cotangents(f"example {number}") for number in range(SIZE)]
-        source = generator(self.settings.seed, self.subject.case.check, "second point")
-        return Batches(self.subject, self.forward.checked, cotangents, source, self.forward.random)
+    def modes(self) -> Modes:
+        """Forward mode, backward of backward, vmap. Raises UserCodeError (GV002)."""
+        return Modes(self.subject, self.forward, self.function, self.cotangents)
 
     def _against(self, wanted: Gradients, cotangents: tuple[Tensor, ...]) -> dict[int, Pair]:
         ours = self.function.vjp([cotangent.clone() for cotangent in cotangents])

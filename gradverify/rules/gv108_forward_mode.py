@@ -51,7 +51,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    reason, pushed = _unsupported(evidence), evidence.forward_mode
+    reason, pushed = _unsupported(evidence), evidence.modes.forward_mode
     if reason is not None:
         yield Finding("GV108", f"the spec says `forward_ad: true`, but {reason}", hint="add a `jvp` staticmethod, or leave out `forward_ad: true`")
     elif isinstance(pushed, UserCodeError):
@@ -68,7 +68,7 @@ def _unsupported(evidence: Evidence) -> str | None:
     cls = lacking(evidence.forward.classes, "jvp")
     if cls is not None:
         return f"{cls} declares no jvp"
-    raised = evidence.forward_mode
+    raised = evidence.modes.forward_mode
     if isinstance(raised, UserCodeError) and (isinstance(raised.__cause__, NotImplementedError) or not evidence.forward.classes):
         return raised.message.partition(" Please file")[0]
     return None
@@ -76,13 +76,13 @@ def _unsupported(evidence: Evidence) -> str | None:
 
 def _compared(evidence: Evidence, pushed: Pushed) -> Iterator[Finding]:
     """Every input alone, then all together: a fault that one input shows is that input's."""
-    moved = evidence.direction("forward mode")
+    moved = evidence.modes.direction("forward mode")
     joint = Trial(evidence, moved, None, pushed)
-    cotangents = [flat_all(evidence.weights("forward mode")).numpy(), _by_rows(evidence, joint)]
+    cotangents = [flat_all(evidence.modes.weights("forward mode")).numpy(), _by_rows(evidence, joint)]
     pulled = [(v, pull(evidence, v)) for v in cotangents]
     found = False
     for place, argument in enumerate(evidence.inputs):
-        own = np.where(evidence.columns.tensor == place, FACTOR * moved, 0.0)
+        own = np.where(evidence.modes.columns.tensor == place, FACTOR * moved, 0.0)
         try:
             sentence = _parts(Trial(evidence, own, place), pulled) if own.any() else None
         except UserCodeError as error:
@@ -125,7 +125,7 @@ def _moving(trial: Trial) -> str:
 def _sentence(trial: Trial, parted: Parted) -> str:
     evidence = trial.evidence
     y = coordinate_name([evidence.name_of(place) for place in evidence.forward.checked], evidence.outputs, parted.row)
-    coordinate = int(evidence.columns.coordinate[parted.column])
+    coordinate = int(evidence.modes.columns.coordinate[parted.column])
     x = coordinate_name([argument.name for argument in evidence.inputs], evidence.subject.inputs, coordinate)
     mine, theirs = apart(parted.forward, parted.backward)
     numeric = f", {parted.numeric + 0.0:.6g} by the finite difference" if np.isfinite(parted.numeric) else ""

@@ -43,12 +43,12 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     reason = unasked(evidence, "second_order", found)
     if reason or evidence.settings.second_order is True:
         return reason
-    raised = evidence.double_backward
+    raised = evidence.modes.double_backward
     return f"it says so itself: {raised.message}" if isinstance(raised, UserCodeError) else None
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    raised = evidence.double_backward
+    raised = evidence.modes.double_backward
     if isinstance(raised, UserCodeError):
         yield Finding("GV109", f"the spec says `second_order: true`, but {raised.message}", frames=raised.frames,
                       hint="make backward differentiable, or leave out `second_order: true`")
@@ -59,8 +59,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _to_inputs(evidence: Evidence) -> Wrong | None:
-    inputs = Inputs(evidence, Along(evidence.backwards, evidence.columns))
-    tried = (inputs.wrong(evidence.direction(f"second order {number}")) for number in range(DIRECTIONS))
+    inputs = Inputs(evidence, Along(evidence.modes.backwards, evidence.modes.columns))
+    tried = (inputs.wrong(evidence.modes.direction(f"second order {number}")) for number in range(DIRECTIONS))
     return next((wrong for wrong in tried if wrong is not None), None)
 
 

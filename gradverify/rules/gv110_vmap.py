@@ -64,7 +64,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     reason = unasked(evidence, "vmap", found)
     if not reason and evidence.settings.vmap == "auto":
         reason = _undeclared(evidence)
-    return reason or evidence.batches.impossible
+    return reason or evidence.modes.batches.impossible
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -72,8 +72,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if undeclared is not None:
         yield Finding("GV110", f"the spec says `vmap: true`, but {undeclared}", hint="say generate_vmap_rule = True, or leave out `vmap: true`")
         return
-    for dims in evidence.batches.variants:
-        finding = _tried(evidence, evidence.batches, dims)
+    for dims in evidence.modes.batches.variants:
+        finding = _tried(evidence, evidence.modes.batches, dims)
         if finding is not None:
             yield finding
             return
@@ -111,7 +111,7 @@ def _tried(evidence: Evidence, batches: Batches, dims: Dims) -> Finding | None:
 
 def _pairs(evidence: Evidence, dims: Dims, seen: Batch, looped: Batch) -> list[Pair]:
     """Outputs, then gradients."""
-    own = [dim for dim, wanted in zip(dims, evidence.batches.differentiable, strict=True) if wanted]
+    own = [dim for dim, wanted in zip(dims, evidence.modes.batches.differentiable, strict=True) if wanted]
     outputs = zip(evidence.forward.checked, seen.outputs, looped.outputs, strict=True)
     gradients = zip(evidence.inputs, own, seen.gradients, looped.gradients, strict=True)
     return [*(Pair(evidence.name_of(place), mine, theirs, True) for place, mine, theirs in outputs),

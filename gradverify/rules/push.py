@@ -49,7 +49,7 @@ class Trial:
     def identity(self, v: Array, gradient: Array) -> Identity:
         """For a cotangent's coordinates v [M] and the gradient by columns [C] that backward gave for it."""
         unit, f = self.evidence.precision, moduli(self.evidence.outputs)
-        dust = DUST * unit * float(np.linalg.norm(v * f)) * float(np.max(np.abs(self.moved / self.evidence.columns.size), initial=0.0))
+        dust = DUST * unit * float(np.linalg.norm(v * f)) * float(np.max(np.abs(self.moved / self.evidence.modes.columns.size), initial=0.0))
         return Identity(v * self.tangent, gradient * self.moved, tolerance(unit), unit, dust)
 
     def noise(self, v: Array, gradient: Array) -> float:
@@ -73,7 +73,7 @@ class Trial:
         row = bisect(v != 0, lambda mask: one._deviation(v * mask, column), rest)
         step = float(self.moved[column])
         mine, theirs = float(one.tangent[row]) / step, float(pull(self.evidence, _one_hot(self.evidence, row))[column])
-        dust = DUST * self.evidence.precision * float(moduli(self.evidence.outputs)[row]) / float(self.evidence.columns.size[column])
+        dust = DUST * self.evidence.precision * float(moduli(self.evidence.outputs)[row]) / float(self.evidence.modes.columns.size[column])
         if abs(mine - theirs) <= tolerance(self.evidence.precision) * max(abs(mine), abs(theirs)) + dust:
             return None
         found = one.ladder()
@@ -81,7 +81,7 @@ class Trial:
 
     def ladder(self) -> Derivative:
         """The function's own derivative [M] along the direction, or its surrogate's."""
-        return Along(Filled(self.evidence.measured), self.evidence.columns).thorough(self.moved)
+        return Along(Filled(self.evidence.measured), self.evidence.modes.columns).thorough(self.moved)
 
     def refuted(self, v: Array) -> bool:
         """Does the ladder along the whole direction, where it can say anything, contradict the tangents too?"""
@@ -98,7 +98,7 @@ class Trial:
         return Trial(self.evidence, self.moved * mask, self.alone)
 
     def _push(self, moved: Array) -> Pushed:
-        tangents: list[Tensor | None] = list(self.evidence.tangents(moved))
+        tangents: list[Tensor | None] = list(self.evidence.modes.tangents(moved))
         if self.alone is not None:
             tangents = [tangent if place == self.alone else None for place, tangent in enumerate(tangents)]
         return push(self.evidence.subject, self.evidence.forward.checked, tangents)
@@ -107,7 +107,7 @@ class Trial:
 def pull(evidence: Evidence, v: Array) -> Array:
     """The gradient by columns [C] for a cotangent's coordinates [M]."""
     gradients = evidence.function.vjp(shaped(v, evidence.outputs))
-    return by_column(evidence.columns, coordinates(gradients, evidence.subject.inputs))
+    return by_column(evidence.modes.columns, coordinates(gradients, evidence.subject.inputs))
 
 
 def right(forward: float, backward: float, found: Derivative, row: int) -> bool:

@@ -37,8 +37,8 @@ class Cotangents:
     """To the cotangents: backward is linear in them, so ⟨u, ∂⟨w, Jᵀv⟩/∂v⟩ = ⟨w, Jᵀu⟩, and no step is needed."""
 
     def __init__(self, evidence: Evidence) -> None:
-        self.evidence, self.w = evidence, evidence.gradient_weights
-        self.u = flat_all(evidence.weights("to the cotangent")).numpy()
+        self.evidence, self.w = evidence, evidence.modes.gradient_weights
+        self.u = flat_all(evidence.modes.weights("to the cotangent")).numpy()
 
     def wrong(self) -> Wrong | None:
         """The element at which double backward is wrong; None where there is none."""
@@ -76,7 +76,7 @@ class Cotangents:
 
     def _double(self, w: Array) -> Array:
         """The derivative of ⟨w, Jᵀv⟩ with respect to v, by coordinates [M]."""
-        seen = doubled(self.evidence, w) if w is not self.w else self.evidence.double_backward
+        seen = doubled(self.evidence, w) if w is not self.w else self.evidence.modes.double_backward
         return coordinates(_known(seen).cotangents, self.evidence.outputs)
 
 
@@ -89,7 +89,7 @@ class Inputs:
 
     def __init__(self, evidence: Evidence, along: Along) -> None:
         self.evidence, self.along = evidence, along
-        self.w, self._double = evidence.gradient_weights, _known(evidence.double_backward)
+        self.w, self._double = evidence.modes.gradient_weights, _known(evidence.modes.double_backward)
 
     @property
     def rtol(self) -> float:
@@ -124,7 +124,7 @@ class Inputs:
 
     def _smooth(self, moved: Array) -> Array:
         """The direction without the inputs whose own gradient has no derivative."""
-        return np.where(self.w[self.evidence.columns.coordinate] != 0, moved, 0.0)
+        return np.where(self.w[self.evidence.modes.columns.coordinate] != 0, moved, 0.0)
 
     def _wanted(self, found: Derivative) -> Array:
         """The bars [N] with which the sum can be judged."""
@@ -143,7 +143,7 @@ class Inputs:
         gradient = bisect(w != 0, by_gradient, by_gradient(w != 0))
         weight = w * (np.arange(len(w)) == gradient)
         inputs = coordinates(doubled(self.evidence, weight).inputs, self.evidence.subject.inputs) / w[gradient]
-        row = by_column(self.evidence.columns, inputs)
+        row = by_column(self.evidence.modes.columns, inputs)
 
         def by_place(mask: Mask) -> float:
             return float(np.sum((row * moved)[mask & (moved != 0)]) - self.along.quick(moved * mask).value[gradient])
@@ -158,7 +158,7 @@ class Inputs:
         allowed = self.rtol * max(abs(mine), abs(theirs)) + self._floor(np.abs(self.along.value[gradient]))
         if not one.smooth[gradient] or not np.isfinite(bar) or np.isfinite(one.second[gradient]) or abs(mine - theirs) - bar <= allowed:
             return None
-        return Wrong(gradient, int(self.evidence.columns.coordinate[column]), False, double, theirs / step)
+        return Wrong(gradient, int(self.evidence.modes.columns.coordinate[column]), False, double, theirs / step)
 
     def _off(self, moved: Array, found: Derivative) -> str:
         """Does double backward differ from the ladder? "yes", "no", or "open"."""
@@ -175,7 +175,7 @@ class Inputs:
         return "no" if off + bar <= allowed else "yes" if not off - bar <= allowed else "open"
 
     def _along(self, moved: Array, seen: Second) -> float:
-        moves = change(self.evidence.columns, moved, self.evidence.subject.inputs)
+        moves = change(self.evidence.modes.columns, moved, self.evidence.subject.inputs)
         return float(np.sum((coordinates(seen.inputs, self.evidence.subject.inputs) * moves)[moves != 0]))
 
     def _floor(self, size: Array) -> float:
@@ -185,7 +185,7 @@ class Inputs:
 
 def doubled(evidence: Evidence, w: Array) -> Second:
     """The double backward for other weights of the gradients' coordinates [N]."""
-    return evidence.backwards.second(shaped(w, evidence.subject.inputs))
+    return evidence.modes.backwards.second(shaped(w, evidence.subject.inputs))
 
 
 def _known(seen: Second | UserCodeError) -> Second:

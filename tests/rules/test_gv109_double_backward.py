@@ -83,12 +83,12 @@ def test_it_is_found_in_float32_and_for_complex_numbers_too(name):
 
 
 def to_inputs(seen: Evidence) -> Wrong | None:
-    return Inputs(seen, Along(seen.backwards, seen.columns)).wrong(seen.direction("second order 0"))
+    return Inputs(seen, Along(seen.modes.backwards, seen.modes.columns)).wrong(seen.modes.direction("second order 0"))
 
 
 def hessian(seen: Evidence, function: Callable[..., Tensor]) -> Tensor:
     """torch's own Hessian of ⟨v, function(x, …)⟩ over all inputs, flat, for the cotangents v that the rule takes."""
-    v, inputs = seen.weights("second order")[0], seen.subject.inputs
+    v, inputs = seen.modes.weights("second order")[0], seen.subject.inputs
     sizes = [x.numel() for x in inputs]
 
     def total(flat: Tensor) -> Tensor:

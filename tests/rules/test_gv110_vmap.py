@@ -85,7 +85,7 @@ def test_the_element_is_named_with_the_number_that_torch_has_for_it():
     row, column, example, mine, looped = re.fullmatch(
         r"with in_dims \(0, 0\) y0\[(\d),(\d)\] of example (\d) is (\S+), but (\S+) from a loop", said).groups()
     seen = evidence(ruled(WRONG["a factor"]), X, W)
-    points = seen.batches.points((0, 0))
+    points = seen.modes.batches.points((0, 0))
     truth = torch.func.vmap(F.linear)(*(torch.stack(each) for each in zip(*points, strict=True)))[int(example), int(row), int(column)]
     assert float(looped) == pytest.approx(float(truth), rel=1e-5)
     assert float(mine) == pytest.approx(2 * float(truth), rel=1e-5)

@@ -1,0 +1,93 @@
+"""A function in torch's other modes, with the directions and weights that probe it: forward mode, backward of backward, vmap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gradverify.numerics.flat import numbers, rms
+from gradverify.numerics.point import Columns, columns_of
+from gradverify.numerics.rungs import Array
+from gradverify.oracles.along import change, direction, shaped
+from gradverify.subject.another import looks_symmetric
+from gradverify.subject.batches import SIZE, Batches
+from gradverify.subject.differentiable import Differentiable
+from gradverify.subject.draw import generator, signed
+from gradverify.subject.failure import UserCodeError
+from gradverify.subject.forward_mode import Pushed, push
+from gradverify.subject.observe import ForwardSeen
+from gradverify.subject.second_order import Backward, Second
+from gradverify.subject.subject import Subject
+
+Cotangents = Callable[[str], tuple[Tensor, ...]]    # by purpose, one per checked output
+
+
+class Modes:
+    """Measured lazily, once. `forward` is the base call; `cotangents` draws dense random signed ones."""
+
+    def __init__(self, subject: Subject, forward: ForwardSeen, function: Differentiable, cotangents: Cotangents) -> None:
+        self._subject, self._forward, self._function, self._cotangents = subject, forward, function, cotangents
+
+    def _source(self, purpose: str) -> torch.Generator:
+        return generator(self._subject.case.settings.seed, self._subject.case.check, purpose)
+
+    # ---- probes
+    @cached_property
+    def columns(self) -> Columns:
+        """The real coordinates of the differentiable inputs. A matrix that is symmetric to the bit moves as one: its function may read half."""
+        given = self._subject.differentiable
+        symmetric = [argument.symmetric or looks_symmetric(argument.value) for argument in given]
+        return columns_of(self._subject.inputs, [argument.domain for argument in given], symmetric)
+
+    def direction(self, purpose: str) -> Array:
+        """A random signed direction [C] through all inputs, each column in its own scale."""
+        return direction(self.columns, self._source(f"direction {purpose}"))
+
+    def tangents(self, moved: Array) -> tuple[Tensor, ...]:
+        """A direction [C] as one tensor per input."""
+        return tuple(shaped(change(self.columns, moved, self._subject.inputs), self._subject.inputs))
+
+    def weights(self, purpose: str) -> tuple[Tensor, ...]:
+        """Cotangents in the outputs' own units: random signed ones over each output's root mean square."""
+        outputs = [self._forward.outputs[place] for place in self._forward.checked]
+        sizes = [rms(np.abs(numbers(y))) or 1.0 for y in outputs]
+        return tuple(cotangent / size for cotangent, size in zip(self._cotangents(purpose), sizes, strict=True))
+
+    @cached_property
+    def gradient_weights(self) -> Array:
+        """Random signed weights [N] of the gradients' coordinates, in the inputs' own units."""
+        inputs = self._subject.inputs
+        size = columns_of(inputs, [None] * len(inputs), [False] * len(inputs)).size
+        return size * numbers(signed(torch.zeros(len(size), dtype=torch.float64), self._source("gradient weights")))
+
+    # ---- modes
+    @cached_property
+    def forward_mode(self) -> Pushed | UserCodeError:
+        """The tangents of the checked outputs along `direction("forward mode")`, or what the call raised."""
+        try:
+            return push(self._subject, self._forward.checked, self.tangents(self.direction("forward mode")))
+        except UserCodeError as error:
+            return error
+
+    @cached_property
+    def backwards(self) -> Backward:
+        """Backward for fixed cotangents, as a function of the inputs."""
+        return Backward(self._subject, self._function, self._forward.checked, self.weights("second order"))
+
+    @cached_property
+    def double_backward(self) -> Second | UserCodeError:
+        """The derivative of the weighted gradients, or what backward under create_graph, or through it, raised."""
+        try:
+            return self.backwards.second(shaped(self.gradient_weights, self._subject.inputs))
+        except UserCodeError as error:
+            return error
+
+    @cached_property
+    def batches(self) -> Batches:
+        """The function on batches of points."""
+        cotangents = [self._cotangents(f"example {number}") for number in range(SIZE)]
+        return Batches(self._subject, self._forward.checked, cotangents, self._source("second point"), self._forward.random)
