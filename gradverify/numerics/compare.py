@@ -16,10 +16,12 @@ from gradverify.numerics.flat import rms
 from gradverify.numerics.kinks import Smoothness
 from gradverify.numerics.ladder import Derivative
 from gradverify.numerics.rungs import U64, AnyArray, Array, Codes, Mask, nonzero
+from gradverify.numerics.samples import LOW_UNIT
 
 RTOL, RTOL_LOW = 1e-6, 1e-3  # defaults; the second where the forward computes in float32 or less
 FLOOR = 1e4  # times the unit roundoff of an output's natural unit: smaller entries are not checked
 NOISE_CAP = 16 * U64  # the floor follows a noisy f only so far
+SATURATED = 16  # roundings of its tensor's values: a dead row of low precision may be where f saturates, as 1 + tanh(−9) does in float32
 LIFT = 1e3  # times its own row: how far the tensor's largest row may lift a floor
 NOISE_ONLY = 30  # f within this many sigma of 0 ...
 NOISE_OF_X = 2.0**-40  # ... and sigma below this fraction of x: the output is nothing but rounding
@@ -126,7 +128,7 @@ def _subgradient(a: Array, d: Derivative, tol: Array) -> Codes:
 class Rows:
     """What sets the floor of each output [M]: reach (its change for a relative change of its inputs), largest |f|, noise of f.
 
-    `alive`: something of the row stands out of bars and rounding. `parts`: output tensors.
+    `alive`: something of the row stands out of bars and rounding. `parts`: output tensors. `unit`: the unit roundoff of each.
     """
 
     reach: Array
@@ -135,6 +137,15 @@ class Rows:
     alive: Mask
     parts: Sequence[slice]
     x_size: float
+    unit: Array | float = U64
+
+    @property
+    def saturated(self) -> Array:
+        """What no value of an output moves by where it is as large as its tensor's values, and saturates [M]."""
+        size = self.size.copy()
+        for part in self.parts:
+            size[part] = np.maximum(size[part], rms(size[part]))
+        return np.maximum(FLOOR * U64, np.where(np.asarray(self.unit) > LOW_UNIT, SATURATED * np.asarray(self.unit), 0.0)) * size
 
 
 def floors(rows: Rows) -> Array:
@@ -142,23 +153,19 @@ def floors(rows: Rows) -> Array:
 
     The unit is the reach, not |f|: with |f|, x + 1e10 would hide any error. A dead row is measured against its tensor's values.
     """
-    lift, dead_size = np.zeros_like(rows.reach), rows.size.copy()
+    lift = np.zeros_like(rows.reach)
     for part in rows.parts:
         lift[part] = rows.reach[part].max(initial=0.0)
-        dead_size[part] = np.maximum(rows.size[part], rms(rows.size[part]))
     unit = np.maximum(rows.reach, np.minimum(rows.size, np.maximum(LIFT * rows.reach, lift)))
     relative = np.clip(np.where(rows.size > 0, rows.sigma / nonzero(rows.size), U64), U64, NOISE_CAP)
     noise_only = (rows.size <= NOISE_ONLY * rows.sigma) & (rows.sigma <= NOISE_OF_X * rows.x_size)
-    dead = FLOOR * np.maximum(U64 * dead_size, np.where(noise_only, rows.sigma, 0.0))
+    dead = np.maximum(rows.saturated, np.where(noise_only, FLOOR * rows.sigma, 0.0))
     return np.where(rows.alive, FLOOR * relative * unit, dead)
 
 
 def rounding_reach(rows: Rows) -> Array:
     """The largest |a|·s [M] that may still be rounding: a row below it, with no derivative that stands out, is dead."""
-    size = rows.size.copy()
-    for part in rows.parts:
-        size[part] = np.maximum(size[part], rms(size[part]))
-    return FLOOR * np.maximum(U64 * size, rows.sigma)
+    return np.maximum(rows.saturated, FLOOR * rows.sigma)
 
 
 def limits(a: Array, d: Derivative) -> list[Limit]:

@@ -15,6 +15,10 @@ from gradverify.numerics.samples import Samples
 
 STEPS_BELOW = 4  # finest rungs that do not move a staircase
 STAIR_STEP = 4e-3 * RATIO  # of the scale: a staircase moves within it; beyond, it is a flat function
+TREAD = 4.0  # roundings of f within which all finer rungs keep the slope of a tread that is not level, as x·round(x)
+SLANT_RISE = 1e3  # roundings of f that a step off such a tread rises at least: curvature appears little by little
+SETTLED = 0.5  # of the distance to the tread's slope: by so little the quotients above the steps differ, or there is no trend
+OF_X = 8  # roundings of x: a step as small may be that of an intermediate result as large as x, as in x·(1 + tanh x)
 QUIET = 30  # differences this far below the measured noise: the noise was overestimated for them
 HUMP = 1e-3  # of |f|: larger structure is the function, not an artefact
 TAIL = 5  # finest rungs asked for their own noise
@@ -41,7 +45,7 @@ class Stairs:
 
 def readings(s: Samples) -> Readings:
     """The main reading of a full ladder, with a staircase's rise as its noise, and the second reading where there is one."""
-    stair = _stairs(s)
+    stair = _either(_stairs(s), _slanted(s))
     noise = np.where(stair.found, np.maximum(s.noise, stair.rise), s.noise)
     quiet = _quiet(s, noise)
     near = np.where(s.far, np.nan, s.quotient)  # no reading of the two may come from beyond the element's own scale
@@ -67,6 +71,43 @@ def _stairs(s: Samples) -> Stairs:
     rise = np.fmax(np.abs(s.up[k, each] - s.f0), np.abs(s.down[k, each] - s.f0)) / s.big
     steps = (still >= STEPS_BELOW) & (still < n - 2) & (rise > VISIBLE * s.unit * np.abs(s.f0) / s.big)
     return Stairs(steps & _both_sides(s, k) & (s.h[k, each] < STAIR_STEP * s.scale), rise)
+
+
+def _either(level: Stairs, slanted: Stairs) -> Stairs:
+    return Stairs(level.found | slanted.found, np.where(level.found, level.rise, slanted.rise))
+
+
+def _slanted(s: Samples) -> Stairs:
+    """One slope on four fine rungs or more, left by a step on the next, and above the steps another one: a narrow type inside, or f in float32.
+
+    (x·(1 + tanh x) for x < 0: the sum moves in steps of its rounding, the product with x is a slope between them.)
+    """
+    n, each = len(s.up), np.arange(len(s.f0))
+    q, slack = s.quotient, TREAD * s.rounding / s.h
+    apart = ~(np.abs(np.diff(q, axis=0)) <= slack[:-1] + slack[1:]) & ~s.bad[1:] & ~s.bad[:-1]  # rungs k and k + 1
+    k = n - 2 - np.argmax(apart[::-1], 0)  # the finest rung that took a step; the slope is that of rung k + 1
+    long = apart.any(0) & (np.where(np.arange(n)[:, None] > k, ~s.bad, False).sum(0) >= STEPS_BELOW)
+    up, down = _off_line(s, q[k + 1, each])
+    rise = np.fmax(up[k, each], down[k, each])
+    sudden = rise > SLANT_RISE * s.rounding[k, each]
+    both = np.fmin(up, down) > SLANT_RISE * s.rounding  # a kink leaves the line on one side only
+    of_x = (rise * s.big <= OF_X * s.unit * s.magnitude) & (s.h[k, each] < NEAR * s.scale)
+    return Stairs(long & sudden & (of_x | _settled(s, both, q[k + 1, each])), rise)
+
+
+def _off_line(s: Samples, slope: Array) -> tuple[Array, Array]:
+    """How far f is, above and below x, from the line of this slope [m] through f(x): [n, m] each."""
+    return np.abs((s.up - s.f0) / s.big - slope * s.step_up), np.abs((s.down - s.f0) / s.big + slope * s.step_down)
+
+
+def _settled(s: Samples, both: Mask, slope: Array) -> Mask:
+    """Do the three quotients above the finest rung that takes steps on both sides differ less from each other than from the tread's slope?"""
+    n, each = len(s.up), np.arange(len(s.f0))
+    k = n - 1 - np.argmax(both[::-1], 0)
+    above = [s.quotient[np.maximum(k - i, 0), each] for i in (1, 2, 3)]
+    trend = SETTLED * np.abs(above[0] - slope)
+    steady = (np.abs(above[0] - above[1]) < trend) & (np.abs(above[1] - above[2]) < trend)
+    return np.asarray(both.any(0) & (k >= 3) & steady & (s.h[k, each] < STAIR_STEP * s.scale))
 
 
 def _both_sides(s: Samples, k: Index) -> Mask:

@@ -198,7 +198,7 @@ class Known:
     def floors(self, reach: Array, alive: Mask) -> Array:
         """c·unit [M] from each output's reach (method.md section 1)."""
         x_size = float(self.point.columns.size.max(initial=0.0))
-        rows = Rows(self.point.shared(reach), self.survey.size, self.survey.sigma, alive, self.point.parts, x_size)
+        rows = Rows(self.point.shared(reach), self.survey.size, self.survey.sigma, alive, self.point.parts, x_size, self.point.unit)
         rows = replace(rows, alive=alive | (rows.reach > rounding_reach(rows)))
         return floors(rows)
 

@@ -17,6 +17,7 @@ from gradverify.model.case import Case
 from gradverify.model.element import Element
 from gradverify.model.event import Planned
 from gradverify.model.result import CaseResult
+from gradverify.running.staying import stack_on_crash, staying
 
 KEPT_LINES, KEPT_BYTES = 200, 2**16     # of the end of what a check printed
 STDOUT, STDERR = 1, 2                   # the descriptors that native code writes to
@@ -46,7 +47,7 @@ def run_case(case: Case, planned: Planned | None = None) -> CaseResult:
     from gradverify.verify import failed, verify
 
     started = time.perf_counter()
-    with captured() as printed, undisturbed():
+    with captured() as printed, undisturbed(), staying():
         try:
             with importable(case.search):
                 subject = prepare(case)
@@ -69,7 +70,7 @@ def explain_case(case: Case, element: tuple[str, str] | None) -> Element | CaseR
     from gradverify.subject.prepare import prepare
     from gradverify.verify import failed
 
-    with captured() as printed, undisturbed():
+    with captured() as printed, undisturbed(), staying():
         try:
             with importable(case.search):
                 subject = prepare(case)
@@ -116,7 +117,7 @@ def captured() -> Iterator[_Printed]:
         for fd, _ in saved:
             os.dup2(file.fileno(), fd)
         try:
-            with redirect_stdout(stream), redirect_stderr(stream):
+            with redirect_stdout(stream), redirect_stderr(stream), stack_on_crash(saved[-1][1]):
                 yield printed
         finally:
             _flush_native()

@@ -35,7 +35,7 @@ def mutate_case(case: Case) -> MutatedCheck:
     from gradverify.subject.machine import undisturbed
 
     started = time.perf_counter()
-    with captured(), undisturbed():
+    with captured(), undisturbed(), staying():
         try:
             with importable(case.search):
                 result = mutate(case)

@@ -1,6 +1,7 @@
 """User code that prints, leaves, exits, closes what is not its own: it costs its own check at most."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,34 @@ from .conftest import AFTER, PRELUDE, codes
 def test_whatever_a_forward_raises_costs_its_own_check(verdict, body):
     code, check = verdict(f"class Mute(Exception):\n    def __str__(self): raise ValueError\ndef f(x): {body}")
     assert code == 3 and codes(check) == ["GV002"] and check["reason"].startswith("forward raised ")
+
+
+@pytest.mark.parametrize("status", [0, 7])
+def test_os_exit_costs_its_own_check(verdict, status):
+    code, check = verdict(f"def f(x): os._exit({status})")
+    assert code == 3 and codes(check) == ["GV002"] and check["reason"] == f"forward raised ProcessExit: os._exit({status})"
+
+
+@pytest.mark.parametrize("status", [0, 7])
+def test_os_exit_of_a_module_that_is_imported_costs_its_own_check(verdict, status):
+    Path("leaves.py").write_text(f"import os\nos._exit({status})\n")
+    code, check = verdict("def f(x): return 2 * x", "inputs: {x: {shape: [4]}}, reference: 'leaves.py:f'")
+    assert code == 3 and codes(check) == ["GV001"] and f"os._exit({status})" in check["reason"]
+
+
+def test_the_child_of_a_fork_may_leave_and_so_may_anybody_after_the_check(verdict):
+    leave = os._exit
+    code, _ = verdict("def f(x):\n    child = os.fork()\n    if child == 0: os._exit(5)\n"
+                      "    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5\n    return 2 * x")
+    assert code == 0 and os._exit is leave
+
+
+def test_a_segmentation_fault_leaves_the_line_it_came_from(tmp_path):
+    (tmp_path / "op.py").write_text("import ctypes\ndef f(x):\n    ctypes.string_at(0)\n")
+    (tmp_path / "s.yaml").write_text("gradverify: 1\nchecks:\n  - {function: 'op.py:f', inputs: {x: {shape: [2]}}}\n")
+    done = subprocess.run([sys.executable, "-m", "gradverify", "check", "s.yaml"], cwd=tmp_path, capture_output=True, text=True, timeout=120,
+                          check=False)
+    assert done.returncode < 0 and "Segmentation fault" in done.stderr and 'op.py", line 3 in f' in done.stderr
 
 
 @pytest.mark.parametrize("body", ["torch.empty(4, device='meta') + x.to('meta')", "torch.nested.as_nested_tensor([x, x])"])

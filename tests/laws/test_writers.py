@@ -42,7 +42,7 @@ def test_one_writer_and_one_exit(path):
     found = set(names(path.read_text(encoding="utf-8")))
     assert not found & WRITES
     assert place(path) in MAY_TOUCH_STREAMS or not found & STREAMS
-    if place(path) != "cli/boundary.py":
+    if place(path) not in ("cli/boundary.py", "running/staying.py"):      # the other keeps the user's code from it
         assert not found & EXITS
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -45,6 +47,36 @@ def test_a_zero_gradient_of_a_table_is_neither_right_nor_wrong():
     assert seen[Outcome.UNDECIDED] + seen[Outcome.STAIRCASE] > 190
 
 
+def gelu(x):
+    """As kernels write it: below zero 1 + tanh moves in steps of its rounding, and the product with x is a slope between them."""
+    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def gelu_slope(x):
+    """Without cancellation: x·σ(2u), u = √(2/π)(x + 0.044715 x³), in float64."""
+    x64 = x.double()
+    u, du = math.sqrt(2 / math.pi) * (x64 + 0.044715 * x64**3), math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x64**2)
+    s = torch.sigmoid(2 * u)
+    return (s + 2 * x64 * s * torch.sigmoid(-2 * u) * du).to(x.dtype)
+
+
+def outcomes_of_gelu(factor, dtype, low, high):
+    x = torch.linspace(low, high, 120, dtype=dtype)
+    pair, = compare(Differentiable(with_backward(gelu, lambda x, g: factor * gelu_slope(x) * g), x), mode=Mode.ENTRIES).pairs
+    return dict(zip(Outcome, pair.counts, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_right_gradient_is_not_wrong_where_the_forward_loses_all_its_digits(dtype):
+    assert outcomes_of_gelu(1, dtype, -9.0, 3.0)[Outcome.MISMATCH] == 0
+
+
+@pytest.mark.parametrize("factor", [2, -1])
+def test_a_wrong_gradient_is_found_where_the_forward_loses_half_of_its_digits(factor):
+    seen = outcomes_of_gelu(factor, torch.float32, -3.0, -1.0)
+    assert seen[Outcome.MISMATCH] > 110 and seen[Outcome.PASS] == 120 * 119      # the zeros beside the diagonal
+
+
 def sampled(f, x):
     h = np.array([[step(1.0, k)] for k in range(RUNGS)])
     one = np.ones(1)
@@ -56,6 +88,19 @@ def test_steps_are_seen_wherever_x_lies_on_its_step(place):
     """`place`: the distance from the edge of the step, in steps of 1e-4."""
     s = sampled(lambda t: 2.0 * np.floor(t * 1e4), 1.0 + 1e-4 * place)
     assert (readings(s).noise >= 1.9e-12).all() and (readings(s).noise > 1e3 * s.noise).all()      # the rise of a step is the noise of the trend
+
+
+@pytest.mark.parametrize("place", [0.5, 0.3, 0.1, 0.02])
+def test_steps_that_are_slopes_themselves_are_seen(place):
+    s = sampled(lambda t: t * np.floor(t * 1e4), 1.0 + 1e-4 * place)
+    assert (readings(s).noise > 1e3 * s.noise).all()
+
+
+@pytest.mark.parametrize("f", [np.exp, lambda t: np.sin(300 * t), lambda t: t + np.exp((t - 1) * 1e3), lambda t: 3 * t, lambda t: 1 / (t - 0.99)],
+                         ids=["exp", "a fast sine", "an exponential of a thousandth", "a line", "a pole beside x"])
+def test_what_is_smooth_is_no_staircase(f):
+    s = sampled(f, 1.0)
+    assert (readings(s).noise == s.noise).all()
 
 
 @pytest.mark.parametrize("f", [

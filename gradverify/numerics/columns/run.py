@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -61,9 +61,9 @@ class Reach:
     def rows(self, survey: Survey) -> Rows:
         analytic, numeric = self._point.shared(self._analytic), self._point.shared(self._numeric)
         x_size = float(self._point.columns.size.max(initial=0.0))
-        rows = Rows(np.maximum(analytic, numeric), survey.size, survey.sigma, numeric > 0, self._point.parts, x_size)
+        rows = Rows(np.maximum(analytic, numeric), survey.size, survey.sigma, numeric > 0, self._point.parts, x_size, self._point.unit)
         alive = (self._numeric > 0) | (self._analytic > rounding_reach(rows))
-        return Rows(rows.reach, rows.size, rows.sigma, alive, rows.parts, x_size)
+        return replace(rows, alive=alive)
 
 
 class AliasSums:
