@@ -10,6 +10,7 @@ from gradverify.model.case import Case
 from gradverify.model.mutation import MutatedCheck
 from gradverify.running.inline import Devices, captured, devices
 from gradverify.running.requirements import lack, placed
+from gradverify.running.staying import staying
 
 Each = Callable[[Case], MutatedCheck]
 
