@@ -14,7 +14,7 @@ from rich.text import Text
 
 from gradverify.model.event import Plan
 from gradverify.report.names import one_line
-from gradverify.report.numbers import duration, seconds
+from gradverify.report.numbers import duration, memory, seconds
 
 PATIENCE = 0.3
 """Seconds: a check that ends sooner is not worth a flicker."""
@@ -87,7 +87,7 @@ class Progress:
 def announced(plan: Plan) -> str:
     """What a comparison is going to cost: `comparing entries takes 63 forward and 3 backward calls, about 8 s and 0.8 GiB`."""
     return (f"comparing {plan.mode} takes {plan.forward:,} forward and {plan.backward:,} backward calls, "
-            f"about {duration(plan.seconds)} and {plan.memory / 2**30:.1f} GiB")
+            f"about {duration(plan.seconds)} and {memory(plan.memory)}")
 
 
 class _Line:

@@ -40,7 +40,7 @@ class Limit(Enum):
     """What keeps an element from a verdict; the text is the sentence a reader needs."""
 
     NONE = "nothing"
-    NOISE = "the forward's own noise is larger than the tolerance: compute in float64 inside, or give `rtol`"
+    NOISE = "the forward's own noise is larger than the tolerance: compute in float64 inside, or give `atol` or `rtol`"
     TRUNCATION = "f varies too fast around x for any step"
     INCONSISTENT = "no two steps agree on a derivative"
     KINK = "f has a kink at x, and its slopes from left and right are not sharp enough"

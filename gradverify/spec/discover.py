@@ -20,6 +20,7 @@ SKIPPED = {"node_modules", "__pycache__", "site-packages", "venv", "build", "dis
 SPEC_FOLDER = "specs"
 HAS_KEY = re.compile(r"""^(?:---[ \t]+)?(?:\{[ \t]*)?["']?gradverify["']?[ \t]*:""", re.MULTILINE)
 LOOKS_LIKE_ONE = re.compile(r"""^checks[ \t]*:(?=.*^[ \t]+(?:-[ \t]+)?function[ \t]*:)""", re.MULTILINE | re.DOTALL)
+PYTHON = re.compile(r"\.py(:\w+)?$")
 HEAD = 1 << 20  # bytes of a file that are looked at; the loader reads no larger ones
 
 
@@ -75,6 +76,8 @@ def _given(paths: Sequence[str], cwd: Path, project: Project) -> Found:
 def _members(place: str, cwd: Path) -> list[Path] | Problem:
     """The one file, or the specs of a folder, as shown."""
     path = cwd / place
+    if PYTHON.search(place) and not path.is_dir():
+        return Problem(f"Python is no spec: name it in a YAML file, as `function: {place}{'' if '.py:' in place else ':Name'}`", place)
     try:
         if path.is_dir():
             return [_shown(file, cwd, place) for file in _walk(path) if is_spec(file)]

@@ -48,7 +48,8 @@ class Tensor(Strict):
     fill: Annotated[float | str, Either("a number, or a complex number such as '1+2j'")] = Field(
         UNSAID, description="Every element is this number.", examples=[0.5])
     values: Numbers = Field(
-        UNSAID, description="The numbers themselves, nested like the tensor; complex ones as text: `'1+2j'`.", examples=[[[2.0, 1.5], [1.0, 2.0]]])
+        UNSAID, description="The numbers themselves, nested like the tensor, in its `dtype` (whole ones too); complex ones as text: `'1+2j'`.",
+        examples=[[[2.0, 1.5], [1.0, 2.0]]])
     file: Text = Field(
         UNSAID, description="A file of numbers, relative to the spec: `.npy`, `.npz#key` or `.pt`; no code in it is run.",
         examples=["data.npy", "data.npz#weight"])

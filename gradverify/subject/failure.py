@@ -19,6 +19,9 @@ CODE = "GV001"      # what cannot be imported or made
 REFUSES_DOUBLE = re.compile(r"expected scalar type (Complex)?Float but found (Complex)?Double|not implemented for '(Complex)?Double'")     # torch's
 FRAMES = 8          # of each end of a traceback: endless recursion has a thousand
 SINGLE_ONLY = "if it computes in single precision only, say `dtype: float32` (or complex64) in the check"
+WANTS_WHOLE = re.compile(
+    r"used as indices must be|Expected dtype int|scalar types: Long|[Ee]xpected scalar type (Long|Int) |index tensor of type Long|dtype to be Long")
+WHOLE_NUMBERS = "`values` have the check's dtype, whole ones too: for indices say `dtype: int64` in the input, or draw them with `integers`"
 _PACKAGE = Path(__file__).resolve().parent.parent
 _USER_ROOMS = ("functions", "gallery")      # what a spec may name is checked like anybody's code
 _FOREIGN = (f"{_PACKAGE}{os.sep}", f"{Path(torch.__file__).resolve().parent}{os.sep}", f"{Path(importlib.__file__).parent}{os.sep}",
@@ -35,14 +38,19 @@ class UserCodeError(Exception):
 
 @contextmanager
 def blamed(code: str, what: str) -> Iterator[None]:
-    """Turns whatever the user's code raises inside into a UserCodeError: "{what} raised ValueError: …"; float64 refused: with what to write."""
+    """Turns whatever the user's code raises inside into a UserCodeError: "{what} raised ValueError: …"; a dtype refused: with what to write."""
     try:
         yield
     except (UserCodeError, KeyboardInterrupt):
         raise
     except BaseException as error:      # `sys.exit()` in the user's code must not end the run
         text = describe(error)
-        raise UserCodeError(code, f"{what} raised {text}", user_frames(error), SINGLE_ONLY if REFUSES_DOUBLE.search(text) else None) from error
+        raise UserCodeError(code, f"{what} raised {text}", user_frames(error), _what_to_write(text)) from error
+
+
+def _what_to_write(text: str) -> str | None:
+    """A hint for the spec, where torch says which dtype it wanted."""
+    return SINGLE_ONLY if REFUSES_DOUBLE.search(text) else WHOLE_NUMBERS if WANTS_WHOLE.search(text) else None
 
 
 def describe(error: BaseException) -> str:

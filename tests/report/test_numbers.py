@@ -26,3 +26,8 @@ def test_ratios(value, of, text):
 @pytest.mark.parametrize("value, text", [(0.0213, "0.02 s"), (9.994, "9.99 s"), (75.34, "75.3 s")])
 def test_seconds(value, text):
     assert numbers.seconds(value) == text
+
+
+@pytest.mark.parametrize(("size", "shown"), [(0, "1 MiB"), (2**20 * 12.2, "12 MiB"), (2**30 * 0.1, "0.1 GiB"), (2**30 * 1.5, "1.5 GiB")])
+def test_memory_is_never_shown_as_none(size, shown):
+    assert numbers.memory(size) == shown

@@ -115,3 +115,15 @@ def test_a_name_that_no_case_has_is_a_problem(tmp_path: Path) -> None:
     chosen, problems = select(found, load(found.files, builtins=BUILTINS, codes=CODES, cwd=tmp_path).cases)
     assert chosen == ()
     assert len(problems) == 1 and "no check 'relo'; did you mean 'relu'?" in problems[0].message
+
+
+@pytest.mark.parametrize(("given", "written"), [("ops.py", "ops.py:Name"), ("ops.py:Swish", "ops.py:Swish"), ("gone.py", "gone.py:Name")])
+def test_a_python_file_is_told_to_stand_in_a_spec(tmp_path: Path, given: str, written: str) -> None:
+    write(tmp_path, ops_py="def f(x): return x")
+    problem, = discover([given], tmp_path).problems
+    assert str(problem) == f"{given}: Python is no spec: name it in a YAML file, as `function: {written}`"
+
+
+def test_a_folder_may_be_called_like_a_python_file(tmp_path: Path) -> None:
+    write(tmp_path, odd_py__a_yaml=SPEC)
+    assert names(["odd.py"], tmp_path) == ["odd.py/a.yaml"]

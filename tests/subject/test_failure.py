@@ -99,6 +99,21 @@ def test_a_function_that_refuses_float64_comes_with_what_to_write(text, hinted):
     assert (raised(refuses).hint is not None and "dtype: float32" in raised(refuses).hint) == hinted
 
 
+INDEX = torch.tensor([0.0, 1.0])
+
+
+@pytest.mark.parametrize("call", [
+    lambda: torch.ones(3)[INDEX], lambda: torch.ones(3).gather(0, INDEX), lambda: torch.zeros(3).index_add(0, INDEX, torch.ones(2)),
+    lambda: torch.nn.functional.embedding(INDEX, torch.ones(3, 2)), lambda: torch.nn.functional.one_hot(INDEX),
+    lambda: torch.nn.functional.cross_entropy(torch.ones(2, 3), INDEX)], ids=["[]", "gather", "index_add", "embedding", "one_hot", "cross_entropy"])
+def test_indices_that_are_no_whole_numbers_come_with_what_to_write(call):
+    def refused():
+        with blamed("GV002", "forward"):
+            call()
+
+    assert "dtype: int64" in raised(refused).hint
+
+
 def test_of_endless_recursion_each_frame_is_shown_once_and_of_many_the_ends():
     def itself():
         itself()
