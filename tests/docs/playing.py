@@ -26,6 +26,7 @@ MAP_ROW = re.compile(r"\|[ .:\-=+*#%@]+\|")
 VARYING = (
     (re.compile(r"\s+\d+(?:\.\d+)? (?:s|min)\b"), " TIME"),                          # durations, and the blanks that line them up
     (re.compile(r"±\S+"), "±BAR"),                                      # rounding noise, which is the processor's
+    (re.compile(r"largest error \S+ absolute, \S+ relative|the nearest at \S+ of its tolerance"), "ROUNDING"),
     (re.compile(r"torch \d+\.\d+\.\d+\S*"), "torch VERSION"),
 )
 
