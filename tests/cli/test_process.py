@@ -164,7 +164,7 @@ def test_a_long_check_says_beforehand_what_it_will_cost(folder, process, options
     (folder / "slow.yaml").write_text(SLOW_SPEC)
     seen = process("check", "slow.yaml", *options)
     assert seen.returncode == 0, seen.stdout + seen.stderr
-    line = r"^running sum: comparing columns takes ([\d,]+) forward and 2 backward calls, about \d+ s and [\d.]+ [MG]iB$"
+    line = r"^running sum: comparing columns takes ([\d,]+) forward and 3 backward calls, about \d+ s and [\d.]+ [MG]iB$"
     said = re.search(line, seen.stderr, re.M)
     assert bool(said) is announced
     assert "comparing columns takes" not in seen.stdout
