@@ -50,10 +50,11 @@ class Buffers:
         """A selection of coordinates, in their order."""
         if not len(coordinates):
             return Selection((), np.zeros(0))
-        low, high = int(coordinates.min()), int(coordinates.max())
+        run = _run(coordinates)
+        low, high = (run.start, run.stop - 1) if isinstance(run, slice) else (int(coordinates.min()), int(coordinates.max()))
         first = bisect_right(self._starts, low) - 1
         if high < self._starts[first + 1]:
-            return Selection((Part(first, _run(coordinates - self.starts[first]), slice(None)),), self.x[coordinates])
+            return Selection((Part(first, _less(run, self._starts[first]), slice(None)),), self.x[run])
         parts = []
         for t, (start, stop) in enumerate(pairwise(self._starts)):
             which = np.flatnonzero((coordinates >= start) & (coordinates < stop))
@@ -81,6 +82,13 @@ def _run(places: Index) -> Index | slice:
     first, last = int(places[0]), int(places[-1])
     in_a_row = last - first + 1 == len(places) and bool((places[1:] > places[:-1]).all())
     return slice(first, last + 1) if in_a_row else places
+
+
+def _less(places: Index | slice, start: int) -> Index | slice:
+    """Counted from `start` on."""
+    if not start:
+        return places
+    return slice(places.start - start, places.stop - start) if isinstance(places, slice) else places - start
 
 
 def _memory(t: Tensor) -> AnyArray | None:

@@ -6,6 +6,7 @@ together with its mirror image. Columns of all inputs are numbered through, and 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -83,6 +84,11 @@ class Columns:
         return bool((self.mirror >= 0).any())
 
     @cached_property
+    def whole(self) -> bool:
+        """Every coordinate is a column, in order."""
+        return np.array_equal(self.coordinate, np.arange(len(self.coordinate)))
+
+    @cached_property
     def rounded(self) -> bool:
         """Some input holds less than float64."""
         return bool(self.single.any())
@@ -109,7 +115,7 @@ def columns_of(inputs: Sequence[Tensor], domains: Sequence[tuple[float, float] |
         parts.append((keep + start, np.where(mirror >= 0, mirror + start, -1), sign, np.full(len(keep), n), x[keep], scale[keep],
                       np.maximum(scale[keep], typical), np.full(len(keep), low), np.full(len(keep), high), np.full(len(keep), t.dtype in SINGLE)))
         start += len(x)
-    return Columns(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return Columns(*parts[0]) if len(parts) == 1 else Columns(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def _scales(t: Tensor) -> tuple[Array, float]:
@@ -145,6 +151,7 @@ class Point:
         self.function, self.columns, self.forward, self.backward = function, columns, 0, 0
         self._inputs = Buffers(function.inputs)
         self._last: tuple[Index, Selection] | None = None
+        self._unit: Array | None = None
         self.buffers, self.starts, self.x = self._inputs.tensors, self._inputs.starts, self._inputs.x
         self.seconds = 0.0
         outputs = list(function.values(self.buffers))
@@ -159,10 +166,12 @@ class Point:
     @property
     def unit(self) -> Array:
         """Unit roundoff [M] of each output, from its dtype and from the bits seen so far."""
-        unit = np.empty(len(self.f0))
-        for part, (_, dtype, _), bits in zip(self.parts, self.shapes, self._bits, strict=True):
-            unit[part] = max(UNITS.get(dtype, U64), bits.unit)
-        return unit
+        if self._unit is None:
+            self._unit = np.empty(len(self.f0))
+            for part, (_, dtype, _), bits in zip(self.parts, self.shapes, self._bits, strict=True):
+                self._unit[part] = max(UNITS.get(dtype, U64), bits.unit)
+            self._unit.flags.writeable = False      # everybody reads the same one
+        return self._unit
 
     def shared(self, sizes: Array) -> Array:
         """Sizes of outputs [M]; re and im of one number share the larger of theirs."""
@@ -186,6 +195,7 @@ class Point:
             return np.full(len(self.f0), np.nan)
         if any(bits.single for bits in self._bits):
             self._bits = [b.seen(p[:: 1 + len(p) // SAMPLED]) if b.single else b for b, p in zip(self._bits, parts, strict=True)]
+            self._unit = None
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def moved(self, columns: Iterable[int], x: Iterable[float]) -> Array:
@@ -195,7 +205,7 @@ class Point:
     def moved_all(self, columns: Index, x: Array) -> Array:
         """f [M] with many columns set at once; all NaN, without a call, where one of them would leave its domain."""
         c = self.columns
-        if not (~np.isnan(x) if c.free else (c.low[columns] <= x) & (x <= c.high[columns])).all():
+        if not (not np.isnan(x).any() if c.free else ((c.low[columns] <= x) & (x <= c.high[columns])).all()):
             return np.full(len(self.f0), np.nan)
         place, to = self._place(columns), x
         if c.paired:
@@ -209,7 +219,8 @@ class Point:
     def _place(self, columns: Index) -> Selection:
         """Where columns lie; a line asks for the same ones again and again."""
         if self._last is None or self._last[0] is not columns:
-            self._last = columns, self._inputs.selected(self._changes(columns, self.columns.x[columns])[0])
+            own = columns if self.columns.whole else self._changes(columns, self.columns.x[columns])[0]
+            self._last = columns, self._inputs.selected(own)
         return self._last[1]
 
     def _changes(self, columns: Index, x: Array) -> tuple[Index, Array]:
@@ -265,10 +276,16 @@ class ElementLine:
     def size(self) -> float:
         return self.scale
 
+    @cached_property
+    def _own(self) -> tuple[Index, float, bool]:
+        """The column, its x, and whether it holds less than float64."""
+        c = self.point.columns
+        return np.array([self.column]), float(c.x[self.column]), bool(c.single[self.column])
+
     def at(self, t: float) -> tuple[Array, float] | None:
-        c, x = self.point.columns, float(self.point.columns.x[self.column])
-        to = float(np.float32(x + t)) if c.single[self.column] else x + t
-        return None if to == x or not np.isfinite(to) else (self.point.moved([self.column], [to]), to - x)
+        columns, x, single = self._own
+        to = float(np.float32(x + t)) if single else x + t
+        return None if to == x or not math.isfinite(to) else (self.point.moved_all(columns, np.array([to])), to - x)
 
 
 def element_line(point: Point, column: int, wide: bool = False) -> ElementLine:
@@ -294,11 +311,16 @@ class DirectionLine:
     def size(self) -> float:
         return self.scale
 
+    @cached_property
+    def _own(self) -> tuple[Array, Array, float]:
+        """x and weight [k] of the columns in the projection, and what the direction projects to."""
+        weight = self.direction / self.point.columns.scale[self.columns] ** 2
+        return self.point.columns.x[self.columns], weight, self.direction @ weight
+
     def at(self, t: float) -> tuple[Array, float] | None:
-        c = self.point.columns
-        x = c.x[self.columns]
-        to = c.cast(x + t * self.direction, self.columns)
-        change, weight = to - x, self.direction / c.scale[self.columns] ** 2
+        x, weight, whole = self._own
+        to = self.point.columns.cast(x + t * self.direction, self.columns)
+        change = to - x
         if not change.any() or not np.isfinite(to).all():
             return None
-        return self.point.moved_all(self.columns, to), float(change @ weight / (self.direction @ weight))
+        return self.point.moved_all(self.columns, to), float(change @ weight / whole)

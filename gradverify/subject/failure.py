@@ -6,10 +6,9 @@ import importlib
 import os
 import re
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
+from types import TracebackType
 
 import torch
 
@@ -36,16 +35,22 @@ class UserCodeError(Exception):
         self.code, self.message, self.frames, self.hint = code, message, frames, hint
 
 
-@contextmanager
-def blamed(code: str, what: str) -> Iterator[None]:
+class blamed:  # noqa: N801 - read as a word: `with blamed("GV002", "forward")`
     """Turns whatever the user's code raises inside into a UserCodeError: "{what} raised ValueError: …"; a dtype refused: with what to write."""
-    try:
-        yield
-    except (UserCodeError, KeyboardInterrupt):
-        raise
-    except BaseException as error:      # `sys.exit()` in the user's code must not end the run
-        text = describe(error)
-        raise UserCodeError(code, f"{what} raised {text}", user_frames(error), _what_to_write(text)) from error
+
+    __slots__ = ("_code", "_what")      # a class: a generator's context costs as much as a small forward
+
+    def __init__(self, code: str, what: str) -> None:
+        self._code, self._what = code, what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is None or isinstance(error, UserCodeError | KeyboardInterrupt):
+            return
+        text = describe(error)      # `sys.exit()` in the user's code must not end the run: every BaseException is meant
+        raise UserCodeError(self._code, f"{self._what} raised {text}", user_frames(error), _what_to_write(text)) from error
 
 
 def _what_to_write(text: str) -> str | None:

@@ -13,6 +13,7 @@ from gradverify.subject.failure import UserCodeError
 from gradverify.subject.find import CODE
 
 GAP = 1  # in floating gaps, so that code which reads them computes something else; integer gaps hold 0, an index that always exists
+LAID = (None, "contiguous", "expanded")     # what `laid` leaves as it lies
 
 
 def settled(recipe: TensorRecipe, layout: Layout | None) -> TensorRecipe:
@@ -44,7 +45,7 @@ def laid(tensor: Tensor, layout: str | None) -> Tensor:
     `expanded` is not made here (a Jacobian is measured on separate elements, see `expanded`). Inside a transform of torch.func the layout
     is the transform's own matter.
     """
-    if layout in (None, "contiguous", "expanded") or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+    if layout in LAID or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         return tensor
     place = _place(tensor, layout)
     if tensor.stride() == place.stride() and tensor.storage_offset() == place.storage_offset():

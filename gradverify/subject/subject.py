@@ -16,13 +16,14 @@ from torch import Tensor
 from gradverify.model.case import Case, Layout
 from gradverify.model.result import Calls
 from gradverify.subject.failure import UserCodeError, blamed
-from gradverify.subject.layout import laid
+from gradverify.subject.layout import LAID, laid
 from gradverify.subject.outputs import leaves as flattened
 from gradverify.subject.outputs import names
 from gradverify.subject.target import Target
 from gradverify.subject.variants import copied, relaid
 
 NUMPY_SEEDS = 2**32         # NumPy's global stream takes no larger seed
+FORWARD, BACKWARD = Calls(forward=1), Calls(backward=1)
 LEAF_WRITTEN = "a leaf Variable that requires grad"     # torch's refusal of an in-place write into an input
 
 
@@ -72,6 +73,7 @@ class Subject:
         self.output_names: tuple[str, ...] = ()
         self.around: Callable[[], AbstractContextManager[Any]] = nullcontext
         self._original: Subject | None = None
+        self._bare = target.kind != "module" and not self.kwargs and all(map(_as_it_is, self.positions))
         self._on_cuda = any(argument.is_tensor and argument.value.is_cuda for argument in self.arguments)
 
     @property
@@ -110,9 +112,9 @@ class Subject:
 
     def called(self, inputs: Sequence[Tensor], mode: Callable[[], AbstractContextManager[Any]] = torch.enable_grad) -> Called:
         """One forward under a grad mode, with everything that was handed to it. Raises UserCodeError (GV002)."""
-        self.count(Calls(forward=1))
+        self.count(FORWARD)
         with mode():
-            values = self._arguments(inputs)
+            values = inputs if self._bare and not self.writes else self._arguments(inputs)
             buffers = self._buffers()
             self.reseed()
             with blamed("GV002", "forward"), self.around():
@@ -141,7 +143,7 @@ class Subject:
 
     def counted_backward(self) -> None:
         """Called before every backward."""
-        self.count(Calls(backward=1))
+        self.count(BACKWARD)
         self.reseed(1)
 
     def reseed(self, offset: int = 0) -> None:
@@ -154,7 +156,7 @@ class Subject:
             if self._on_cuda:
                 torch.cuda.manual_seed_all(seed)
 
-    def _arguments(self, inputs: Sequence[Tensor]) -> list[Any]:
+    def _arguments(self, inputs: Sequence[Tensor]) -> Sequence[Any]:
         moved = iter(inputs)
         values = [next(moved) if argument.differentiable else _own(argument.value) for argument in self.arguments]
         if self.writes:
@@ -166,6 +168,8 @@ class Subject:
         return {name: buffer.clone() for name, buffer in self.target.subject.named_buffers()} if self.target.kind == "module" else {}
 
     def _call(self, values: Sequence[Any], buffers: Mapping[str, Tensor]) -> Any:
+        if self._bare:
+            return self.target.call(*values)
         given = self.positional(values)
         if self.target.kind != "module":
             return self.target.call(*given, **_own(self.kwargs))
@@ -190,6 +194,12 @@ class Subject:
 def _positions(arguments: Sequence[Argument]) -> tuple[tuple[Argument, ...], ...]:
     grouped = groupby(enumerate(arguments), key=lambda each: each[1].of or each[0])
     return tuple(tuple(argument for _, argument in members) for _, members in grouped)
+
+
+def _as_it_is(members: Sequence[Argument]) -> bool:
+    """Is it one differentiable input that is handed over as it lies?"""
+    first = members[0]
+    return first.differentiable and not first.parameter and not first.of and first.layout in LAID
 
 
 def _leaf(argument: Argument) -> Tensor:
