@@ -315,7 +315,7 @@ class DirectionLine:
     def _own(self) -> tuple[Array, Array, float]:
         """x and weight [k] of the columns in the projection, and what the direction projects to."""
         weight = self.direction / self.point.columns.scale[self.columns] ** 2
-        return self.point.columns.x[self.columns], weight, self.direction @ weight
+        return self.point.columns.x[self.columns], weight, float(self.direction @ weight)
 
     def at(self, t: float) -> tuple[Array, float] | None:
         x, weight, whole = self._own

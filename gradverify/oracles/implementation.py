@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gradverify.subject.draw import DTYPES
 from gradverify.subject.failure import UserCodeError, blamed
+from gradverify.subject.machine import seeded
 from gradverify.subject.outputs import leaves, names
 from gradverify.subject.subject import Subject
 from gradverify.subject.target import Target, oracle_target
@@ -30,7 +31,8 @@ class Implementation:
         self.name = f"{key} {text}"
         self._subject, self._checked = subject, tuple(checked)
         settings = subject.case.settings
-        self.target = oracle_target(text, key, subject.case.init, DTYPES[settings.dtype], torch.device(settings.device))
+        with seeded(settings.seed):
+            self.target = oracle_target(text, key, subject.case.init, DTYPES[settings.dtype], torch.device(settings.device))
 
     def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Its outputs at the places of the checked ones (by name, where it names them alike). Raises UserCodeError (GV002) that names it."""

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+NUMPY_SEEDS = 2**32     # NumPy's global stream takes no larger seed
 SMALL = 2**16           # elements of all inputs together, below which one thread computes
 
 
@@ -33,6 +34,28 @@ def compute_on_one_thread(elements: int) -> None:
     """
     if elements < SMALL:
         torch.set_num_threads(1)
+
+
+def seed_all(seed: int, cuda: bool = False) -> None:
+    """Sets the global generators of torch, NumPy and Python. `cuda`: those of the CUDA devices too."""
+    torch.default_generator.manual_seed(seed)
+    np.random.seed(seed % NUMPY_SEEDS)
+    random.seed(seed)
+    if cuda:
+        torch.cuda.manual_seed_all(seed)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """What is drawn inside from the global generators on the CPU depends on the seed alone; they are afterwards what they were."""
+    python, numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        seed_all(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from gradverify.subject.draw import DIFFERENTIABLE, DTYPES, draw, generator
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.find import CODE
 from gradverify.subject.layout import laid, layout_of, settled
+from gradverify.subject.machine import seeded
 from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.target import Target, callable_target, target
 
@@ -28,7 +29,8 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 def prepare(case: Case) -> Subject:
     """The live subject of a case. Raises UserCodeError (GV001) where the target or an input cannot be had as the spec says."""
     device = torch.device(case.settings.device)
-    found = target(case.target, case.init, DTYPES[case.settings.dtype])
+    with seeded(case.settings.seed):        # a module draws its parameters as it is built
+        found = target(case.target, case.init, DTYPES[case.settings.dtype])
     return assemble(case, found, _inputs(case, device))
 
 
@@ -121,8 +123,7 @@ def _from_function(case: Case, device: torch.device) -> list[Argument]:
     """The inputs that `inputs_from` makes: a tuple, or a mapping by name."""
     function = callable_target(str(case.inputs_from), "inputs_from")
     what = f"inputs_from: {case.inputs_from}"
-    with blamed(CODE, what), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(case.settings.seed)
+    with blamed(CODE, what), seeded(case.settings.seed):
         made = function(seed=case.settings.seed, dtype=DTYPES[case.settings.dtype], device=device)
     if not isinstance(made, (tuple, list, Mapping)):
         raise UserCodeError(CODE, f"{what} returned a {type(made).__name__}, not a tuple or a dict")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,12 +15,12 @@ from gradverify.model.case import Case, Layout
 from gradverify.model.result import Calls
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.layout import LAID, laid
+from gradverify.subject.machine import seed_all
 from gradverify.subject.outputs import leaves as flattened
 from gradverify.subject.outputs import names
 from gradverify.subject.target import Target
 from gradverify.subject.variants import copied, relaid
 
-NUMPY_SEEDS = 2**32         # NumPy's global stream takes no larger seed
 FORWARD, BACKWARD = Calls(forward=1), Calls(backward=1)
 LEAF_WRITTEN = "a leaf Variable that requires grad"     # torch's refusal of an in-place write into an input
 
@@ -149,12 +147,7 @@ class Subject:
     def reseed(self, offset: int = 0) -> None:
         """Every forward draws the same random numbers (dropout, samplers), from torch, NumPy and Python; every backward others."""
         if self.case.settings.reseed:
-            seed = self.case.settings.seed + offset
-            torch.default_generator.manual_seed(seed)
-            np.random.seed(seed % NUMPY_SEEDS)
-            random.seed(seed)
-            if self._on_cuda:
-                torch.cuda.manual_seed_all(seed)
+            seed_all(self.case.settings.seed + offset, self._on_cuda)
 
     def _arguments(self, inputs: Sequence[Tensor]) -> Sequence[Any]:
         moved = iter(inputs)

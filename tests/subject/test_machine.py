@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.subject.machine import cuda_devices, random_states, threads, undisturbed
+from gradverify.subject.machine import cuda_devices, random_states, seeded, threads, undisturbed
 
 
 def disturb(folder):
@@ -54,3 +54,14 @@ def test_whoever_draws_from_a_global_generator_changes_its_state(draw):
         assert random_states(cuda=False) == before
         draw()
         assert random_states(cuda=False) != before
+
+
+def test_what_is_drawn_under_a_seed_depends_on_it_alone_and_leaves_no_trace():
+    def drawn(seed):
+        with seeded(seed):
+            return float(torch.rand(())), float(np.random.rand()), random.random()
+
+    before = random_states(cuda=False)
+    assert drawn(3) == drawn(3)
+    assert all(a != b for a, b in zip(drawn(3), drawn(2**33 + 4), strict=True))
+    assert random_states(cuda=False) == before

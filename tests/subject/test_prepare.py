@@ -120,6 +120,16 @@ def test_a_modules_parameters_are_inputs_under_their_own_names():
     assert subject.arguments[1].value.tolist() == [1 / 3, 1 / 3]
 
 
+def test_a_module_that_is_built_has_the_parameters_of_its_seed():
+    def weight(seed):
+        return prepare(case("torch.nn:Linear", (tensor(2, 3),), init={"in_features": 3, "out_features": 2}, seed=seed)).arguments[-2].value
+
+    before = torch.get_rng_state()
+    assert torch.equal(weight(0), weight(0))
+    assert not torch.equal(weight(0), weight(1))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_a_parameter_can_be_given_and_must_have_its_shape():
     subject = prepared("Layer", given([3.0, 4.0], "weight"), given([1.0, 1.0], "x"), init={"width": 2})
     assert subject.forward(subject.inputs)[0].tolist() == [3.0, 4.0]
