@@ -45,6 +45,7 @@ class Limit(Enum):
     INCONSISTENT = "no two steps agree on a derivative"
     KINK = "f has a kink at x, and its slopes from left and right are not sharp enough"
     KINK_SUM = "the gradient lies outside the subgradients along the sum of the kinked elements: `avoid` the kink"
+    TIE = "several equal inputs are tied: f does not move with one of them, but does with all, and has no derivative there; give the input `distinct`"
     JUMP = "f jumps at x: there is no derivative"
     STAIRCASE = "f moves in steps: the steps and the trend above them have different derivatives"
     BORDER = "f ends at x: only one side has values, and no order of convergence is sure there; give `domain`, or `avoid` the border"

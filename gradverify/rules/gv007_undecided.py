@@ -33,6 +33,7 @@ ADVICE = {
     Limit.INCONSISTENT: "is the forward an iteration or a table? give `rtol`, or check it against a `reference`",
     Limit.KINK: "keep the inputs off the kink: `avoid`, with a `margin`",
     Limit.KINK_SUM: "keep the inputs off the kink: `avoid`, with a `margin`",
+    Limit.TIE: "keep equal numbers apart: give that input `distinct`",
     Limit.JUMP: "keep the inputs off the jump: `avoid`, with a `margin`",
     Limit.STAIRCASE: "a rounded or tabulated forward has no useful derivative at small steps: give `rtol`, check against a `reference`, or name the "
                      "`surrogate` that backward is the gradient of",

@@ -260,10 +260,7 @@ def _replaced(judged: Judged, i: Index, alone: Judged) -> Judged:
 
 def _left_open(judged: Judged, i: Index, why: Limit) -> Judged:
     """Mismatches of which those that were measured alone did not stand: none is said before it was."""
-    i = i[judged.verdict[i] == Verdict.MISMATCH]
-    verdict, limit = judged.verdict.copy(), judged.limit.copy()
-    verdict[i], limit[i] = Verdict.UNDECIDED, why
-    return replace(judged, verdict=verdict, limit=limit)
+    return judged.undecided(i[judged.verdict[i] == Verdict.MISMATCH], why)
 
 
 def structural_zeros(run: Run, plan: Plan, tallies: Mapping[tuple[int, int], Tally]) -> None:

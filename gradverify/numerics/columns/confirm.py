@@ -8,6 +8,7 @@ from gradverify.numerics.climb import Climb, Elements, Ladders
 from gradverify.numerics.columns.bundle import lone
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.columns.tally import Judged
+from gradverify.numerics.columns.ties import excuse_ties
 from gradverify.numerics.compare import Limit, Verdict, limits, verdicts
 from gradverify.numerics.ladder import Derivative, concatenated
 from gradverify.numerics.rungs import QUICK, Array, Codes, Index
@@ -27,7 +28,7 @@ def resolve(run: Run, column: Index, out: Index) -> Judged:
     limit = np.full(len(out), Limit.NONE, object)
     open_ = np.flatnonzero(verdict == Verdict.UNDECIDED)
     limit[open_] = limits(a[open_], d.take(open_))
-    return Judged(column, out, a, d, bounds, verdict, limit)
+    return excuse_ties(run, Judged(column, out, a, d, bounds, verdict, limit))
 
 
 def _analytic(run: Run, column: Index, out: Index) -> Array:

@@ -1,10 +1,9 @@
-"""Second opinions on the verdicts of a chunk: sums of kinks, symmetric inputs, and the backward's own noise."""
+"""Second opinions on the verdicts of a chunk: sums of kinks, ties, symmetric inputs, and the backward's own noise."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 from torch import Tensor
@@ -13,6 +12,7 @@ from gradverify.numerics.climb import derivative
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.columns.survey import analytic_noise
 from gradverify.numerics.columns.tally import Judged
+from gradverify.numerics.columns.ties import excuse_ties
 from gradverify.numerics.compare import Limit, Verdict, verdicts
 from gradverify.numerics.kinks import Smoothness
 from gradverify.numerics.point import DirectionLine, mirror_of
@@ -35,14 +35,8 @@ def second_opinions(run: Run, judged: Judged, border: Mask, entry: Entry) -> tup
     judged = along_kinks(run, judged)
     if not (judged.verdict == Verdict.MISMATCH).any():
         return judged, {}
-    judged = excuse_symmetric(run, judged, entry)
+    judged = excuse_symmetric(run, excuse_ties(run, judged), entry)
     return excuse_analytic_noise(run, judged, border)
-
-
-def _undecided(judged: Judged, elements: Index, limit: Limit) -> Judged:
-    verdict, limits = judged.verdict.copy(), judged.limit.copy()
-    verdict[elements], limits[elements] = Verdict.UNDECIDED, limit
-    return replace(judged, verdict=verdict, limit=limits)
 
 
 def along_kinks(run: Run, judged: Judged) -> Judged:
@@ -65,7 +59,7 @@ def along_kinks(run: Run, judged: Judged) -> Judged:
             pad = max(left.bar[n], right.bar[n]) + SUM_SLACK * np.abs(a).sum()
             low, high = sorted((left.value[n], right.value[n]))
             if a.sum() < low - pad or a.sum() > high + pad:
-                judged = _undecided(judged, np.array(members[out]), Limit.KINK_SUM)
+                judged = judged.undecided(np.array(members[out]), Limit.KINK_SUM)
     return judged
 
 
@@ -93,7 +87,7 @@ def excuse_symmetric(run: Run, judged: Judged, entry: Entry) -> Judged:
             i = bad[judged.column[bad] == column]
             other, s = start + int(mirror[column - start]), float(sign[column - start])
             right = i if other == column and s < 0 else i[_right_along_pair(run, judged.take(i), column, other, s, entry)]
-            judged = _undecided(judged, right, Limit.SYMMETRY)
+            judged = judged.undecided(right, Limit.SYMMETRY)
     return judged
 
 
@@ -149,7 +143,7 @@ def _excuse_row(run: Run, judged: Judged, border: Mask, i: Index, row: int) -> t
     noise, cap = Z * sigma[part.column], _cap(run, part.a, part.bounds.floor, row)
     excused = i[verdicts(part.a, part.derivative, part.bounds, border[i], np.minimum(noise, cap)) != Verdict.MISMATCH]
     excess = np.where(noise > cap, noise / Z / np.abs(part.a), 0.0)
-    judged = _undecided(judged, excused, Limit.ANALYTIC_NOISE)
+    judged = judged.undecided(excused, Limit.ANALYTIC_NOISE)
     if run.f_unit[row] == U32:
         judged.verdict[excused], judged.limit[excused] = Verdict.PASS, Limit.NONE
     return judged, float(np.nan_to_num(excess).max(initial=0.0))

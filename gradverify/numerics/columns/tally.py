@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Literal
 
@@ -101,6 +101,12 @@ class Judged:
         if len(i) == len(self.out):
             return self
         return Judged(self.column[i], self.out[i], self.a[i], self.derivative.take(i), self.bounds.take(i), self.verdict[i], self.limit[i])
+
+    def undecided(self, i: AnyArray, why: Limit) -> Judged:
+        """With elements i left open."""
+        verdict, limit = self.verdict.copy(), self.limit.copy()
+        verdict[i], limit[i] = Verdict.UNDECIDED, why
+        return replace(self, verdict=verdict, limit=limit)
 
     def compared(self, top: int, coordinate: Index) -> Compared:
         """These elements, all of one pair; `top` is the first row of its output, `coordinate` [E] their place within the input."""
