@@ -14,7 +14,7 @@ from gradverify.numerics.rungs import NEAR, RATIO, VISIBLE, Array, Index, Mask, 
 from gradverify.numerics.samples import Samples
 
 STEPS_BELOW = 4  # finest rungs that do not move a staircase
-STAIR_STEP = 4e-3 * RATIO  # of the scale: a staircase moves within it; beyond, it is a flat function
+STAIR_STEP = 4e-3 * RATIO  # of the scale: a staircase moves within it; beyond, it may be a flat function as well
 TREAD = 4.0  # roundings of f within which all finer rungs keep the slope of a tread that is not level, as x·round(x)
 SLANT_RISE = 1e3  # roundings of f that a step off such a tread rises at least: curvature appears little by little
 SETTLED = 0.5  # of the distance to the tread's slope: by so little the quotients above the steps differ, or there is no trend
@@ -45,32 +45,39 @@ class Stairs:
 
 def readings(s: Samples) -> Readings:
     """The main reading of a full ladder, with a staircase's rise as its noise, and the second reading where there is one."""
-    stair = _either(_stairs(s), _slanted(s))
+    level, wide = _stairs(s)
+    stair = _either(level, _slanted(s))
     noise = np.where(stair.found, np.maximum(s.noise, stair.rise), s.noise)
     quiet = _quiet(s, noise)
     near = np.where(s.far, np.nan, s.quotient)  # no reading of the two may come from beyond the element's own scale
     quotient = np.where(stair.found, near, s.quotient)
     height = _hump(s, quotient, noise)
     hump = (height > 0) & ~stair.found & ~quiet
-    finer_noise = np.where(hump, np.maximum(noise, height), s.rounding)
+    wide = wide & ~stair.found & ~quiet & ~hump
+    second_noise = np.where(hump, np.maximum(noise, height), np.where(wide, np.maximum(noise, level.rise), s.rounding))
     value, bar = np.full(len(quiet), np.nan), np.full(len(quiet), np.inf)
-    two = np.flatnonzero(stair.found | quiet | hump)
+    two = np.flatnonzero(stair.found | quiet | hump | wide)
     if two.size:
-        second = pick(near[:, two], s.h[:, two], finer_noise[:, two], True)
+        second = pick(near[:, two], s.h[:, two], second_noise[:, two], True)
         value[two] = second.value * s.big[two]
         bar[two] = np.where(second.rung >= 0, second.bar * s.big[two], np.inf)
     return Readings(quotient, noise, value, bar, quiet & ~stair.found)
 
 
-def _stairs(s: Samples) -> Stairs:
-    """f still at the finest rungs, then moved by far more than rounding, and a little above on both sides (a kink's flat side would not be)."""
+def _stairs(s: Samples) -> tuple[Stairs, Mask]:
+    """f still at the finest rungs, then moved by far more than rounding, and a little above on both sides (a kink's flat side would not be).
+
+    And those [m] whose steps are so wide that they may be flat as well: there the trend is the second reading.
+    """
     n, m = s.up.shape
     each = np.arange(m)
-    still = np.cumprod(s.still[::-1], 0).sum(0)
+    still, lost = np.cumprod((s.still | s.bad)[::-1], 0).sum(0), np.cumprod(s.bad[::-1], 0).sum(0)     # in float32 the finest rungs do not move x
     k = np.clip(n - 1 - still, 0, n - 1)
     rise = np.fmax(np.abs(s.up[k, each] - s.f0), np.abs(s.down[k, each] - s.f0)) / s.big
-    steps = (still >= STEPS_BELOW) & (still < n - 2) & (rise > VISIBLE * s.unit * np.abs(s.f0) / s.big)
-    return Stairs(steps & _both_sides(s, k) & (s.h[k, each] < STAIR_STEP * s.scale), rise)
+    steps = (still - lost >= STEPS_BELOW) & (still < n) & (rise > VISIBLE * s.unit * np.abs(s.f0) / s.big)
+    steps &= _both_sides(s, k) & (s.h[k, each] < NEAR * s.scale)
+    narrow = (still < n - 2) & (s.h[k, each] < STAIR_STEP * s.scale)
+    return Stairs(steps & narrow, rise), steps & ~narrow
 
 
 def _either(level: Stairs, slanted: Stairs) -> Stairs:

@@ -47,6 +47,28 @@ def test_a_zero_gradient_of_a_table_is_neither_right_nor_wrong():
     assert seen[Outcome.UNDECIDED] + seen[Outcome.STAIRCASE] > 190
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_steps_that_are_wide_against_the_input_make_no_right_gradient_wrong(dtype):
+    x = torch.randn(200, generator=torch.Generator().manual_seed(5), dtype=torch.float64).to(dtype)
+    found = {}
+    for slope in (1.0, 3.0):
+        op = with_backward(lambda x: torch.round(x * 1e3) / 1e3, lambda x, g, slope=slope: slope * g)
+        pair, = compare(Differentiable(op, x), mode=Mode.ENTRIES).pairs
+        found[slope] = dict(zip(Outcome, pair.counts, strict=True))
+    assert found[1.0][Outcome.MISMATCH] == 0
+    assert found[1.0][Outcome.PASS] <= 200 * 199 + 2      # the zeros beside the diagonal, and where the trend's quotient happens to be 1
+    assert found[3.0][Outcome.MISMATCH] > 190
+
+
+def test_a_flat_function_keeps_its_zero_and_a_slope_is_wrong_there():
+    x = torch.tensor([0.6, 1.45, -2.4, 0.2, 3.3], dtype=torch.float64)
+    for flat in (torch.round, lambda x: x.clamp(-0.1, 0.1), lambda x: (x > 0).double()):
+        right, = compare(Differentiable(with_backward(flat, lambda x, g: 0 * g), x), mode=Mode.ENTRIES).pairs
+        wrong, = compare(Differentiable(with_backward(flat, lambda x, g: g), x), mode=Mode.ENTRIES).pairs
+        assert right.count(Outcome.PASS) == 25
+        assert wrong.count(Outcome.MISMATCH) == 5
+
+
 def gelu(x):
     """As kernels write it: below zero 1 + tanh moves in steps of its rounding, and the product with x is a slope between them."""
     return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
