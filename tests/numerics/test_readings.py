@@ -57,7 +57,7 @@ def test_steps_that_are_wide_against_the_input_make_no_right_gradient_wrong(dtyp
         found[slope] = dict(zip(Outcome, pair.counts, strict=True))
     assert found[1.0][Outcome.MISMATCH] == 0
     assert found[1.0][Outcome.PASS] <= 200 * 199 + 2      # the zeros beside the diagonal, and where the trend's quotient happens to be 1
-    assert found[3.0][Outcome.MISMATCH] > 190
+    assert found[3.0][Outcome.MISMATCH] > 180
 
 
 def test_a_flat_function_keeps_its_zero_and_a_slope_is_wrong_there():
