@@ -146,7 +146,7 @@ def noise_along(ray: Ray, size: Array, moved: Mask) -> RayNoise:
             again |= (ending >= Ending.WIDE) & np.isfinite(points).all(0)
         sigma = np.where(wanted & found, level, sigma)
         wanted = wanted & again
-        if np.sum(wanted) <= FEW_OUTPUTS * len(wanted) or attempt == ATTEMPTS - 1:
+        if np.count_nonzero(wanted) <= FEW_OUTPUTS * len(wanted) or attempt == ATTEMPTS - 1:
             break
         mostly_wide = float(np.mean(ending[wanted] >= Ending.WIDE)) > 0.5
         spacing = np.maximum(spacing * (FINER if mostly_wide else COARSER), FEWEST_ULPS * ray.ulp)

@@ -44,7 +44,13 @@ class Pattern:
     @cached_property
     def widths(self) -> tuple[int, ...]:
         """The widest window of each axis, at least 1."""
-        return tuple(int(np.max(np.where(self.nothing, 0, high - low) + 1, initial=1)) for low, high in zip(self.low, self.high, strict=True))
+        return tuple(self._widest(low, high) for low, high in zip(self.low, self.high, strict=True))
+
+    def _widest(self, low: Index, high: Index) -> int:
+        if low is high:
+            return 1
+        wide = high - low
+        return int(np.max(np.where(self.nothing, 0, wide) if self.nothing.any() else wide, initial=0)) + 1
 
     @cached_property
     def single(self) -> tuple[int, ...]:
@@ -182,18 +188,22 @@ def row_groups(pattern: Pattern) -> RowGroups:
 
 
 def _row_groups(pattern: Pattern) -> RowGroups:
-    live = np.flatnonzero(~pattern.nothing)
-    kind, colours = np.zeros(len(live), np.intp), np.zeros(len(live), np.intp)
+    live = slice(None) if not pattern.nothing.any() else np.flatnonzero(~pattern.nothing)
+    count = len(pattern.nothing[live])
+    kind, colours = np.zeros(count, np.intp), np.zeros(count, np.intp)
     for k, width in enumerate(pattern.widths):
         low, high = pattern.low[k][live], pattern.high[k][live]
+        if count and (low == low[0]).all() and (high == high[0]).all():
+            continue  # one window
         position, apart = (low, 1) if width == 1 else _windows(low, high)
         kind = _numbered(kind * (int(position.max(initial=0)) + 1) + position)
-        colours = _numbered(colours * apart + position % apart)
-    group = np.full(len(pattern), 0, np.intp)
-    group[live] = _numbered(colours * (len(live) + 1) + rank_among(kind))
-    count = int(group[live].max(initial=-1)) + 1
-    group[pattern.nothing] = count
-    return RowGroups(pattern, group, count + bool(pattern.nothing.any()))
+        if apart > 1:
+            colours = _numbered(colours * apart + position % apart)
+    group, alone = np.zeros(len(pattern), np.intp), int(kind.max(initial=-1)) + 1 == count  # each of its own kind
+    group[live] = _numbered(colours if alone else colours * (count + 1) + rank_among(kind))
+    last = int(group[live].max(initial=-1)) + 1
+    group[pattern.nothing] = last
+    return RowGroups(pattern, group, last + bool(pattern.nothing.any()))
 
 
 def _windows(low: Index, high: Index) -> tuple[Index, int]:
@@ -209,9 +219,10 @@ def rank_among(kind: Index) -> Index:
     """The place [m] of each element among those of its kind."""
     order = np.argsort(kind, kind="stable")
     ordered = kind[order]
-    first = np.searchsorted(ordered, ordered, side="left")
+    place, begins = np.arange(len(kind)), np.ones(len(kind), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
     rank = np.empty(len(kind), np.intp)
-    rank[order] = np.arange(len(kind)) - first
+    rank[order] = place - np.maximum.accumulate(np.where(begins, place, 0))
     return rank
 
 
@@ -219,6 +230,8 @@ def _numbered(label: Index) -> Index:
     """Labels from 0 on as 0, 1, 2, … in their order."""
     if int(label.max(initial=0)) <= DENSE_LABELS * len(label):
         present = np.bincount(label) > 0
+        if present.all():
+            return label
         return np.asarray((np.cumsum(present) - 1)[label])
     return np.asarray(np.unique(label, return_inverse=True)[1])
 

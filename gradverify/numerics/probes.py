@@ -25,7 +25,7 @@ class PointProbe:
         shape = point.function.inputs[tensor].shape
         self.shape = (*shape, 2) if point.function.inputs[tensor].is_complex() else tuple(shape)
         self._columns = point.columns.of(tensor)
-        self._sign = generator.choice([-1.0, 1.0], len(self._columns))
+        self._sign = 2.0 * generator.integers(0, 2, len(self._columns)) - 1.0
         self._finite = np.isfinite(point.columns.x[self._columns])
         self._all_finite, self._defined = bool(self._finite.all()), bool(np.isfinite(point.f0).all())
 
