@@ -159,7 +159,8 @@ class RowGroups:
             return np.full((len(groups), self.pattern.size), NOBODY)
         order, starts = self._sorted
         pattern, rows = self.pattern, order[starts[groups.start] : starts[groups.stop]]
-        rows = rows[~pattern.nothing[rows]]
+        nothing = pattern.nothing[rows]
+        rows = rows[~nothing] if nothing.any() else rows
         place, inside = ((self.group[rows] - groups.start) * pattern.size)[:, None], np.ones((len(rows), 1), bool)
         for k, width in enumerate(pattern.widths):
             at, every = pattern.low[k][rows][:, None], (len(rows), place.shape[1] * width)
@@ -171,8 +172,11 @@ class RowGroups:
             place = (place[:, :, None] + (at * pattern.strides[k])[:, None, :]).reshape(every)
             inside = (inside[:, :, None] & held[:, None, :]).reshape(every)
         owner = np.full(len(groups) * pattern.size, NOBODY)
-        inside = np.broadcast_to(inside, place.shape)
-        owner[place[inside]] = np.broadcast_to(rows[:, None], place.shape)[inside]
+        if inside.all():
+            owner[place] = rows[:, None]
+        else:
+            inside = np.broadcast_to(inside, place.shape)
+            owner[place[inside]] = np.broadcast_to(rows[:, None], place.shape)[inside]
         return owner.reshape(len(groups), pattern.size)
 
     def spans(self, limit: int) -> Iterator[range]:

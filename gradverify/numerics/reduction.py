@@ -41,8 +41,8 @@ def moves(point: Point, columns: Index, probe: Array, widest: int = 0) -> Array:
 def pull_back(point: Point, output: int, weights: Array) -> Sequence[Tensor]:
     """One backward with a cotangent [outputs of the tensor]: the gradient of each input."""
     shape, dtype, device = point.shapes[output]
-    real = torch.from_numpy(np.ascontiguousarray(weights))
-    value = torch.view_as_complex(real.reshape(*shape, 2)) if dtype.is_complex else real.reshape(shape)
+    real = torch.from_numpy(np.ascontiguousarray(weights).reshape((*shape, 2) if dtype.is_complex else tuple(shape)))
+    value = torch.view_as_complex(real) if dtype.is_complex else real
     cotangents: list[Tensor | None] = [None] * len(point.parts)
     cotangents[output] = value.to(device=device, dtype=dtype)
     point.backward += 1
