@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from gradverify.numerics.lines import Rung, rung
 from gradverify.numerics.pattern import Pattern, RowGroups, row_groups
 from gradverify.numerics.point import DirectionLine, Point
 from gradverify.numerics.reduction import gather, gaussian, held, moves, paired, pull_back, signed
-from gradverify.numerics.rungs import QUICK, Array, Index, Mask, step
+from gradverify.numerics.rungs import QUICK, Array, Index, Mask, finite_size, step
 from gradverify.numerics.samples import Samples
 from gradverify.numerics.screen import Judged, Known, Reading, Screen, Screened, Stage, judged, plan, reachable, reading, sharpness
 from gradverify.numerics.strays import Strays
@@ -42,6 +43,11 @@ class Directions:
     def first(self) -> Directions:
         """The first direction alone; its samples are shared."""
         return replace(self, moves=self.moves[:1])
+
+    @cached_property
+    def left_out(self) -> Index:
+        """Columns that no direction moves."""
+        return self.columns[:0] if self.moves.all() else self.columns[~self.moves.any(0)]
 
     def _rung(self, k: int, line: DirectionLine, number: int) -> Rung | None:
         if k:
@@ -148,7 +154,7 @@ class Rows:
 
     @property
     def norm(self) -> Array:
-        return np.asarray(np.sqrt(np.nan_to_num(self.square, posinf=0.0)))
+        return np.asarray(np.sqrt(finite_size(self.square)))
 
 
 def _shared(groups: Sequence[RowGroups]) -> list[tuple[RowGroups, list[int]]]:
@@ -201,8 +207,7 @@ def _screened(known: Known, tensor: int, along: Directions, rows: Sequence[Rows]
         return judged(np.concatenate([r.value[k] for r in rows]), first[k], known.allowed(tensor, own, floor), stages, again)
 
     results = [judge(k) for k in probes]
-    left_out = along.columns[~(along.moves != 0).any(0)]
-    return [_pair(known, tensor, o, results, floor, rows[o], patterns[o], moved, left_out) for o in range(len(point.parts))]
+    return [_pair(known, tensor, o, results, floor, rows[o], patterns[o], moved, along.left_out) for o in range(len(point.parts))]
 
 
 def _read(known: Known, tensor: int, taken: tuple[Array, Array, Array], norm: Array, i: Index | None = None) -> Reading:

@@ -72,14 +72,15 @@ class Pattern:
         block = np.zeros(len(self), np.intp)
         for k in self.single:
             block = block * self.shape[k] + self.low[k]
-        return np.where(self.nothing, NOBODY, block)
+        return np.where(self.nothing, NOBODY, block) if self.nothing.any() else block
 
     def block_of_inputs(self) -> Index:
         """The independent block [N] of each input coordinate, numbered as those of the outputs."""
-        block, place = np.zeros(self.size, np.intp), np.arange(self.size)
+        block = np.zeros(self.shape, np.intp)
         for k in self.single:
-            block = block * self.shape[k] + place // self.strides[k] % self.shape[k]
-        return block
+            along = np.arange(self.shape[k]).reshape([-1 if axis == k else 1 for axis in range(len(self.shape))])
+            block = block * self.shape[k] + along
+        return block.reshape(-1)
 
     @property
     def blocks(self) -> int:

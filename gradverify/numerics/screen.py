@@ -185,11 +185,11 @@ class Known:
 
     def unit_of_x(self, tensor: int) -> float:
         """How far, of |x|, a step may be off: x ± h d is rounded to the input's precision."""
-        own = self.point.columns.of(tensor)
-        return U32 if self.point.columns.single[own].any() else U64
+        c = self.point.columns
+        return U32 if c.rounded and c.single[c.of(tensor)].any() else U64
 
     def rounds_x(self) -> bool:
-        return not bool(self.point.columns.single.any())
+        return not self.point.columns.rounded
 
     def part_unit(self, output: int) -> float:
         return float(self.point.unit[self.point.parts[output]].max(initial=U64))

@@ -15,7 +15,7 @@ import torch
 from gradverify.numerics.lines import Rung, rung
 from gradverify.numerics.noise import Ray, gradient_noise, noise_along, pooled, repeat_noise
 from gradverify.numerics.point import DirectionLine, Point
-from gradverify.numerics.rungs import BASE, QUICK, Array, Index, Mask, Z, step
+from gradverify.numerics.rungs import BASE, QUICK, Array, Index, Mask, Z, finite_size, step
 
 SURE = 3 * Z * np.sqrt(2)  # standard deviations of noise: a change that is no noise
 FEW = 10  # columns: three calls to find f linear would not be earned back
@@ -66,14 +66,14 @@ class Survey:
 def survey(point: Point, generator: torch.Generator) -> Survey:
     """About ten forward calls per input tensor, one repeat for all (five where it differs)."""
     before, tensors = point.forward, range(len(point.buffers))
-    sigma, size = repeat_noise(point.values, point.f0), _finite_size(point.f0)
+    sigma, size = repeat_noise(point.values, point.f0), finite_size(point.f0)
     columns = [_finite(point, t) for t in tensors]
     directions = [_weights(len(c), generator) * point.columns.scale[c] for c in columns]
     looks = [_look(point, c, d) for c, d in zip(columns, directions, strict=True)]
     both = [(look.taken.up, look.taken.down) if look else _both_sides(point, c, step(1.0, QUICK[0]) * d)
             for look, c, d in zip(looks, columns, directions, strict=True)]
     for f in chain(*both):
-        size = np.fmax(size, _finite_size(f))
+        size = np.fmax(size, finite_size(f))
     secants = []
     for c, (up, down) in zip(columns, both, strict=True):
         if len(c):
@@ -85,12 +85,6 @@ def survey(point: Point, generator: torch.Generator) -> Survey:
         if len(c):
             asleep[t], wide[t] = _asleep(point, c, d, both[t], np.maximum(sigma, point.unit * size))
     return Survey(sigma, size, tuple(secants), asleep, wide, point.forward - before, tuple(looks))
-
-
-def _finite_size(f: Array) -> Array:
-    """|f| [M], 0 where it is not finite."""
-    size, finite = np.abs(f), np.isfinite(f)
-    return size if finite.all() else np.where(finite, size, 0.0)
 
 
 def linear_tensors(point: Point, survey: Survey, generator: torch.Generator) -> frozenset[int]:
