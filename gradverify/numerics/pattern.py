@@ -116,15 +116,18 @@ class ColumnGroups:
     def owner(self, group: int) -> Index:
         """The coordinate within the tensor that owns each output [M] of all output tensors; NOBODY where no member can move it."""
         residues = np.unravel_index(group, self.widths) if self.widths else ()
-        return np.concatenate([self._owner(pattern, residues) for pattern in self.patterns])
+        owners = [self._owner(pattern, residues) for pattern in self.patterns]
+        return owners[0] if len(owners) == 1 else np.concatenate(owners)
 
     def _owner(self, pattern: Pattern, residues: Sequence[np.intp]) -> Index:
         place, owned = np.zeros(len(pattern), np.intp), ~pattern.nothing
         for k, (residue, width) in enumerate(zip(residues, self.widths, strict=True)):
-            at = pattern.low[k] + (residue - pattern.low[k]) % width
-            owned = owned & (at <= pattern.high[k])
+            at = pattern.low[k]
+            if width > 1:
+                at = at + (residue - at) % width
+                owned = owned & (at <= pattern.high[k])
             place = place + at * pattern.strides[k]
-        return np.where(owned, place, NOBODY)
+        return place if owned.all() else np.where(owned, place, NOBODY)
 
 
 def column_groups(patterns: Sequence[Pattern]) -> ColumnGroups:
