@@ -19,7 +19,7 @@ from gradverify.numerics.directions import SQRT3, Directions, directions, moved_
 from gradverify.numerics.pattern import NOBODY, Pattern
 from gradverify.numerics.point import Point
 from gradverify.numerics.reduction import gather, held, kept, paired, pull_back, signed
-from gradverify.numerics.rungs import Array, Index, Mask
+from gradverify.numerics.rungs import Array, Index, Mask, finite_size
 from gradverify.numerics.screen import Judged, Known, Plan, Reading, Screen, Screened, Stage, judged, plan, reading, reduced, sharpness
 from gradverify.numerics.strays import Strays, nobodys
 
@@ -84,8 +84,10 @@ class _Tensor:
     def __init__(self, known: Known, along: Directions, tensor: int, w: Sequence[Array], patterns: Sequence[Pattern]) -> None:
         self.known, self.point, self.tensor, self.along, self.w, self.patterns = known, known.point, tensor, along, w, patterns
         self.plan: Plan = plan(known, tensor)
+        own = gather(self.point, tensor)
         self.of_outputs = [pattern.block_of_outputs() for pattern in patterns]
-        self.of_columns = [pattern.block_of_inputs()[gather(self.point, tensor).place] for pattern in patterns]
+        self.of_columns = [block if own.plain else block[own.place] for block in (pattern.block_of_inputs() for pattern in patterns)]
+        self.owned = [slice(None) if (block != NOBODY).all() else block != NOBODY for block in self.of_outputs]
 
     def screened(self, analytic: Sequence[Array], dead: Sequence[Strays]) -> list[Screened]:
         """One pair an output tensor; `analytic`: (Jᵀw) [K, n] for each."""
@@ -95,7 +97,7 @@ class _Tensor:
         reach, alive, moved = np.zeros(m), np.zeros(m, bool), np.zeros(m, bool)
         for k in probes:
             up, down, steps = self.along.samples(k, self.plan.start)
-            change = np.nan_to_num(np.abs(up[0] - down[0]), posinf=0.0)
+            change = finite_size(up[0] - down[0])
             reach, alive = np.maximum(reach, change / steps[0].sum()), alive | (change > RESOLVED * self.known.noise)
             moved |= moved_at(self.known, [*up, *down])
             for o in outputs:
@@ -107,17 +109,18 @@ class _Tensor:
 
     def _sums(self, o: int, k: int, gradient: Array) -> _Sums:
         pattern, move, w, part = self.patterns[o], self.along.moves[k], self.w[o][k], self.point.parts[o]
-        terms = np.where(move == 0, 0.0, gradient * move)
-        analytic = np.asarray(np.bincount(self.of_columns[o], terms, pattern.blocks), float)
-        terms = np.where(move == 0, 0.0, gradient * self.point.columns.scale[self.along.columns])
+        if not move.all():
+            gradient = np.where(move == 0, 0.0, gradient)
+        analytic = np.asarray(np.bincount(self.of_columns[o], gradient * move, pattern.blocks), float)
+        terms = gradient * self.point.columns.scale[self.along.columns]
         norm = np.sqrt(np.bincount(self.of_columns[o], terms**2, pattern.blocks))
         variance = self._outputs(o, (w * self.known.noise[part]) ** 2)
-        rounding = self.known.unit_of_x(self.tensor) / SQRT3 * np.nan_to_num(norm, posinf=0.0)  # of every x ± t·v
+        rounding = self.known.unit_of_x(self.tensor) / SQRT3 * finite_size(norm)  # of every x ± t·v
         return _Sums(analytic, norm, np.hypot(np.sqrt(variance), rounding))
 
     def _outputs(self, o: int, values: Array) -> Array:
         """Sums over the outputs of each block [B]."""
-        owned = self.of_outputs[o] != NOBODY
+        owned = self.owned[o]
         return np.asarray(np.bincount(self.of_outputs[o][owned], values[owned], self.patterns[o].blocks), float)
 
     def _read(self, o: int, k: int, taken: tuple[Array, Array, Array], sigma: Array, i: Index | None = None) -> Reading:
@@ -143,8 +146,7 @@ class _Tensor:
         strays = Strays()
         strays.add(NOBODY, leaks)
         found = [sharpness(r, floor) for r in results]
-        left_out = self.along.columns[~(self.along.moves != 0).any(0)]
         unknown = np.isnan(self.point.f0[part]) & (self.of_outputs[o] != NOBODY)
         bad[self.of_outputs[o][unknown]] = True
         return Screened(self.tensor, o, self.patterns[o].blocks, np.flatnonzero(bad), np.concatenate([dead.pairs(), strays.pairs()]),
-                        dead.count + strays.count, left_out, max(f[0] for f in found), max(f[1] for f in found))
+                        dead.count + strays.count, self.along.left_out, max(f[0] for f in found), max(f[1] for f in found))

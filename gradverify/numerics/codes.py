@@ -64,7 +64,7 @@ def exact(n: int, generator: np.random.Generator) -> Code:
 def halves(n: int, generator: np.random.Generator) -> Code:
     """Four calls, each a random half: the six words of weight 2, shuffled anew for each six slices, so that neighbours mostly differ."""
     words, weight = _words(comb(HALVES, HALVES // 2))
-    rows = np.tile(words, (-(-n // len(words)), 1))
+    rows = words[None].repeat(-(-n // len(words)), 0)
     return Code(generator.permuted(rows, axis=1).reshape(-1)[:n], HALVES, weight)
 
 

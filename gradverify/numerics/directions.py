@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from gradverify.numerics.lines import Rung, rung
 from gradverify.numerics.pattern import Pattern, RowGroups, row_groups
 from gradverify.numerics.point import DirectionLine, Point
 from gradverify.numerics.reduction import gather, gaussian, held, moves, paired, pull_back, signed
-from gradverify.numerics.rungs import QUICK, Array, Index, Mask, step
+from gradverify.numerics.rungs import QUICK, Array, Index, Mask, finite_size, step
 from gradverify.numerics.samples import Samples
 from gradverify.numerics.screen import Judged, Known, Reading, Screen, Screened, Stage, judged, plan, reachable, reading, sharpness
 from gradverify.numerics.strays import Strays
@@ -43,6 +44,11 @@ class Directions:
         """The first direction alone; its samples are shared."""
         return replace(self, moves=self.moves[:1])
 
+    @cached_property
+    def left_out(self) -> Index:
+        """Columns that no direction moves."""
+        return self.columns[:0] if self.moves.all() else self.columns[~self.moves.any(0)]
+
     def _rung(self, k: int, line: DirectionLine, number: int) -> Rung | None:
         if k:
             return rung(line, number)
@@ -54,13 +60,17 @@ class Directions:
         """f above and below x [rungs, M] and steps [rungs, 2] along direction k: two calls a rung."""
         count = len(rungs)
         up, down, steps = np.full((count, len(self.point.f0)), np.nan), np.full((count, len(self.point.f0)), np.nan), np.ones((count, 2))
-        moving = np.flatnonzero(self.moves[k])
-        typical = np.full(1, rms(self.point.columns.scale[self.columns]))
-        if not reachable(typical, typical, rungs).all():
-            return up, down, steps
-        line = DirectionLine(self.point, self.columns[moving], self.moves[k][moving])
+        columns, move = self.columns, self.moves[k]
+        if rungs[0] <= 0:
+            typical = np.full(1, rms(self.point.columns.scale[columns]))
+            if not reachable(typical, typical, rungs).all():
+                return up, down, steps
+        if not move.all():
+            moving = np.flatnonzero(move)
+            columns, move = columns[moving], move[moving]
+        line = DirectionLine(self.point, columns, move)
         for r, number in enumerate(rungs):
-            taken = self._rung(k, line, number) if moving.size else None
+            taken = self._rung(k, line, number) if len(columns) else None
             steps[r] = step(1.0, number)
             if taken is not None:
                 up[r], down[r], steps[r] = taken.up, taken.down, (taken.step_up, taken.step_down)
@@ -111,27 +121,32 @@ class Rows:
         self.tensor, self.gather, self.strays = tensor, gather(point, tensor), Strays()
         self.value, self.square = np.zeros((len(move), m)), np.zeros(m)
         self._move, self._moves = move, (move != 0).any(0)
+        self._all_move = bool(self._moves.all())
         self._scale = point.columns.scale[self.gather.columns]
         self._size = point.columns.size[self.gather.columns]
         self._finite = bool(np.isfinite(point.f0).all() and np.isfinite(point.x).all())
 
     def add(self, groups: range, owner: Index, gradients: Array, w: Array) -> None:
         """A backward for each group, with weights w [m]: gradients [groups, N], and the output of the group that depends on each coordinate."""
-        self._find_strays(groups, owner, gradients)
+        owned = owner >= 0
+        if not owned.all():
+            self._find_strays(groups, ~owned, gradients)
         if not self.gather.plain:
             owner, gradients = owner[:, self.gather.place], self.gather.combined(gradients)
-        at, column = np.nonzero((owner >= 0) & self._moves)
-        rows = owner[at, column]
-        entry = gradients[at, column] / w[rows]
+            owned = owner >= 0
+        column: Index | slice = slice(None)
+        if self._all_move and owned.all():
+            rows, entry = owner.reshape(-1), gradients / w[owner]
+        else:
+            at, column = np.nonzero(owned & self._moves)
+            rows = owner[at, column]
+            entry = gradients[at, column] / w[rows]
         for k, move in enumerate(self._move):
-            self.value[k] += np.bincount(rows, entry * move[column], len(w))
-        self.square += np.bincount(rows, (entry * self._scale[column]) ** 2, len(w))
+            self.value[k] += np.bincount(rows, (entry * move[column]).reshape(-1), len(w))
+        self.square += np.bincount(rows, ((entry * self._scale[column]) ** 2).reshape(-1), len(w))
 
-    def _find_strays(self, groups: range, owner: Index, gradients: Array) -> None:
+    def _find_strays(self, groups: range, unowned: Mask, gradients: Array) -> None:
         """What no output of the group owns must be exactly 0; a NaN is no stray where f is not finite itself."""
-        unowned = owner < 0
-        if not unowned.any():
-            return
         found = unowned & (gradients != 0) & (np.isfinite(gradients) | self._finite)
         for n in np.flatnonzero(found.any(1)).tolist():
             local = np.flatnonzero(self.gather.any_of(found[n]))
@@ -139,7 +154,7 @@ class Rows:
 
     @property
     def norm(self) -> Array:
-        return np.asarray(np.sqrt(np.nan_to_num(self.square, posinf=0.0)))
+        return np.asarray(np.sqrt(finite_size(self.square)))
 
 
 def _shared(groups: Sequence[RowGroups]) -> list[tuple[RowGroups, list[int]]]:
@@ -192,8 +207,7 @@ def _screened(known: Known, tensor: int, along: Directions, rows: Sequence[Rows]
         return judged(np.concatenate([r.value[k] for r in rows]), first[k], known.allowed(tensor, own, floor), stages, again)
 
     results = [judge(k) for k in probes]
-    left_out = along.columns[~(along.moves != 0).any(0)]
-    return [_pair(known, tensor, o, results, floor, rows[o], patterns[o], moved, left_out) for o in range(len(point.parts))]
+    return [_pair(known, tensor, o, results, floor, rows[o], patterns[o], moved, along.left_out) for o in range(len(point.parts))]
 
 
 def _read(known: Known, tensor: int, taken: tuple[Array, Array, Array], norm: Array, i: Index | None = None) -> Reading:
@@ -201,18 +215,23 @@ def _read(known: Known, tensor: int, taken: tuple[Array, Array, Array], norm: Ar
 
     The rounding of every x ± t·v is noise of the step, which J carries on: about u·‖row‖.
     """
-    point, out = known.point, np.arange(len(norm)) if i is None else i
+    point, out = known.point, slice(None) if i is None else i
     up, down, steps = taken
-    m, wide = len(out), np.broadcast_to(steps[:, :, None], (*steps.shape, len(out)))
+    one = np.ones(len(norm[out]))
+    wide = np.broadcast_to(steps[:, :, None], (*steps.shape, len(one)))
     sigma = np.hypot(known.noise[out], known.unit_of_x(tensor) / SQRT3 * norm[out])
-    return reading(Samples(up[:, out], down[:, out], wide[:, 0], wide[:, 1], point.f0[out], sigma, point.unit[out], np.ones(m), np.ones(m),
-                           known.rounds_x()))
+    return reading(Samples(up[:, out], down[:, out], wide[:, 0], wide[:, 1], point.f0[out], sigma, point.unit[out], one, one, known.rounds_x()))
 
 
 def moved_at(known: Known, values: Sequence[Array]) -> Mask:
     """Outputs [M] that changed beyond the noise of the forward somewhere."""
-    some = [f for f in values if not np.isnan(f).all()]
-    return np.any([~(np.abs(known.changes(f)) <= known.still) for f in some], 0) if some else np.zeros(len(known.point.f0), bool)
+    still, moved = known.still, np.zeros(len(known.point.f0), bool)
+    for f in values:
+        if not np.isnan(f).all():
+            moved |= ~(np.abs(known.changes(f)) <= still)
+        if moved.all():
+            break
+    return moved
 
 
 def _pair(known: Known, tensor: int, o: int, results: Sequence[Judged], floor: Array, rows: Rows, pattern: Pattern, moved: Mask,

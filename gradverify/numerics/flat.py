@@ -14,9 +14,15 @@ from gradverify.numerics.rungs import Array
 Part = Literal["re", "im"]
 
 
+def _plain(tensor: Tensor) -> bool:
+    """Float64 numbers in the CPU's memory as they are."""
+    odd = tensor.is_neg() or tensor._is_zerotensor() or tensor.is_cuda
+    return not odd and tensor.dtype is torch.float64 and tensor.layout is torch.strided
+
+
 def flat_real(tensor: Tensor) -> Tensor:
     """The real coordinates [n] as float64 on the CPU, detached."""
-    if tensor.dtype is torch.float64 and tensor.layout is torch.strided and not (tensor.is_neg() or tensor._is_zerotensor() or tensor.is_cuda):
+    if _plain(tensor):
         return tensor.detach().reshape(-1)
     tensor = tensor.detach().resolve_conj().resolve_neg()
     if tensor._is_zerotensor():     # autograd's zeros without memory, the gradient of torch.sgn say: NumPy refuses them
@@ -37,6 +43,8 @@ def flat_all(tensors: Sequence[Tensor]) -> Tensor:
 
 def numbers(tensor: Tensor) -> Array:
     """`flat_real` as an array; may share memory with the tensor."""
+    if _plain(tensor):
+        return np.asarray(tensor.detach().numpy()).reshape(-1)
     return np.asarray(flat_real(tensor).numpy())
 
 

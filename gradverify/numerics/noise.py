@@ -48,41 +48,46 @@ def ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
 
 
 def _ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
-    largest, spread = np.abs(points).max(0), np.ptp(points, axis=0)
-    finite = np.isfinite(points).all(0)
+    highest, lowest = points.max(0), points.min(0)
+    largest = np.maximum(np.abs(highest), np.abs(lowest))
+    finite = np.isfinite(largest)
     differences = _differences(points / nonzero(largest))
-    constant = finite & (np.sum(differences[0] == 0, 0) >= POINTS / 2)
-    linear = np.any([~d.any(0) for d in differences[1:]], 0)
-    live = finite & ~constant & ~linear
-    level, order, flat = _flat_level(differences)
-    hit = live & flat
-    wide = spread > FIRST_DIGIT * np.maximum(largest, size)
-    ending = np.full(len(largest), Ending.WIDE, np.int8)
-    ending[constant] = Ending.CONSTANT
-    ending[finite & ~constant & linear] = Ending.FOUND
-    ending[hit] = np.where(wide[hit], Ending.WIDE_FLAT, Ending.FOUND)
-    sigma = np.where(hit, level[order, np.arange(len(largest))] * largest, 0.0)
-    return sigma, ending
+    unmoved = np.add.reduce(differences[0] == 0, 0, dtype=np.int8)
+    constant = finite & (unmoved >= POINTS / 2)
+    linear = differences[-1][0] == 0  # an order that vanishes leaves nothing of those above
+    level, flat = _flat_level(differences)
+    hit = finite & ~constant & ~linear & flat
+    wide = highest - lowest > FIRST_DIGIT * np.maximum(largest, size)
+    found = (hit & ~wide) | (finite & linear)
+    ending = np.where(hit, np.int8(Ending.WIDE_FLAT), np.int8(Ending.WIDE))
+    ending = np.where(constant, np.int8(Ending.CONSTANT), np.where(found, np.int8(Ending.FOUND), ending))
+    return np.where(hit, level * largest, 0.0), ending
 
 
 def _differences(f: Array) -> list[Array]:
-    table = [np.diff(f, axis=0)]
+    """Of the orders 1 to 8 [9 − order, m]."""
+    table = [f[1:] - f[:-1]]
     for _ in range(POINTS - 2):
-        table.append(np.diff(table[-1], axis=0))
+        table.append(table[-1][1:] - table[-1][:-1])
     return table
 
 
-def _flat_level(differences: Sequence[Array]) -> tuple[Array, Index, Mask]:
-    """Levels σ_k [8, m] with σ_k² = γ_k mean(Δᵏf²), γ_k = (k!)²/(2k)!; the first k [m] that opens a flat run; whether there is one [m]."""
-    gamma, levels = 1.0, []
+def _flat_level(differences: Sequence[Array]) -> tuple[Array, Mask]:
+    """The first level [m] that opens a flat run, and whether there is one [m]. Levels: σ_k² = γ_k mean(Δᵏf²), γ_k = (k!)²/(2k)!."""
+    gamma, level = 1.0, np.empty((len(differences), differences[0].shape[1]))
     for k, d in enumerate(differences, 1):
         gamma *= 0.5 * k / (2 * k - 1)
-        levels.append(np.sqrt(gamma * np.mean(d**2, 0)))
-    level = np.array(levels)
-    runs = [level[k : k + 3] for k in range(POINTS - 3)]
-    changes_sign = [d.min(0) * d.max(0) < 0 for d in differences]
-    flat = np.array([(run.max(0) <= FLAT * run.min(0)) & changes_sign[k] for k, run in enumerate(runs)])
-    return level, np.argmax(flat, 0), np.asarray(flat.any(0))
+        np.add.reduce(d * d, 0, out=level[k - 1])
+        level[k - 1] = np.sqrt(gamma * (level[k - 1] / len(d)))
+    highest = np.maximum(np.maximum(level[:-2], level[1:-1]), level[2:])
+    lowest = np.minimum(np.minimum(level[:-2], level[1:-1]), level[2:])
+    flat = highest <= FLAT * lowest
+    first, found = np.zeros(level.shape[1]), np.zeros(level.shape[1], bool)
+    for k in range(len(flat) - 1, -1, -1):
+        opens = flat[k] & (differences[k].min(0) * differences[k].max(0) < 0)  # a level of noise changes sign
+        np.putmask(first, opens, level[k])
+        found |= opens
+    return first, found
 
 
 @dataclass(frozen=True)
@@ -96,10 +101,17 @@ class Ray:
     cast: Callable[[Array], Array]
     evaluate: Callable[[Array], Array]
 
-    def points(self, spacing: Array) -> tuple[list[Array], Array]:
-        """Nine points, from one spacing away on (a kink or jump at x is no noise), and f there [9, m]."""
-        at = [self.cast(self.x + i * spacing * self.sign) for i in range(1, POINTS + 1)]
-        return at, np.array([self.evaluate(x) for x in at])
+    def points(self, spacing: Array) -> tuple[Array, Array]:
+        """How far the last of nine points lies from the first [n], which is one spacing away (a kink or jump at x is no noise); f there [9, m]."""
+        apart = spacing * self.sign
+        at = first = self.cast(self.x + apart)
+        f = self.evaluate(at)
+        points = np.empty((POINTS, len(f)))
+        points[0] = f
+        for i in range(1, POINTS):
+            at = self.cast(self.x + (i + 1) * apart)
+            points[i] = self.evaluate(at)
+        return at - first, points
 
     def odd(self, spacing: Array) -> Array:
         """The spacing as an odd number of ulps: exactly realised, and the low bits take part."""
@@ -122,16 +134,19 @@ class RayNoise:
 def noise_along(ray: Ray, size: Array, moved: Mask) -> RayNoise:
     """ECnoise along the ray: once finer where too wide, coarser where f is constant on the points though the rungs moved it (`moved` [m])."""
     spacing = ray.finest()
-    at, points = ray.points(spacing)
-    first = RayNoise(np.zeros(len(size)), at[-1] - at[0], points[-1] - points[0])
+    moved_by, points = ray.points(spacing)
+    first = RayNoise(np.zeros(len(size)), moved_by, points[-1] - points[0])
     sigma, wanted = first.sigma, np.ones(len(size), bool)
     for attempt in range(ATTEMPTS):
         level, ending = ecnoise(points, size)
-        found = (ending == Ending.FOUND) | ((ending == Ending.WIDE_FLAT) & (attempt > 0))
+        found, again = ending == Ending.FOUND, (ending == Ending.CONSTANT) & moved
+        if attempt:
+            found |= ending == Ending.WIDE_FLAT
+        elif not (found | again).all():
+            again |= (ending >= Ending.WIDE) & np.isfinite(points).all(0)
         sigma = np.where(wanted & found, level, sigma)
-        wide = (ending >= Ending.WIDE) & (attempt == 0) & np.isfinite(points).all(0)
-        wanted = wanted & (((ending == Ending.CONSTANT) & moved) | wide)
-        if np.sum(wanted) <= FEW_OUTPUTS * len(wanted) or attempt == ATTEMPTS - 1:
+        wanted = wanted & again
+        if np.count_nonzero(wanted) <= FEW_OUTPUTS * len(wanted) or attempt == ATTEMPTS - 1:
             break
         mostly_wide = float(np.mean(ending[wanted] >= Ending.WIDE)) > 0.5
         spacing = np.maximum(spacing * (FINER if mostly_wide else COARSER), FEWEST_ULPS * ray.ulp)
@@ -154,7 +169,7 @@ def gradient_noise(ray: Ray, size: Array) -> tuple[Array, float]:
 def repeat_noise(evaluate: Callable[[], Array], f0: Array, repeats: int = 5) -> Array:
     """Standard deviation [m] over identical calls: one call where it agrees bitwise with f0, else `repeats` of them."""
     again = evaluate()
-    if np.array_equal(f0, again, equal_nan=True):
+    if np.array_equal(f0, again) or np.array_equal(f0, again, equal_nan=True):
         return np.zeros(len(f0))
     calls = [f0, again] + [evaluate() for _ in range(repeats - 1)]
     return np.asarray(np.nan_to_num(np.std(calls, axis=0, ddof=1)))
@@ -167,9 +182,11 @@ def pooled(sigma: Array, size: Array, outputs: Sequence[slice], modulus: Array |
     """
     result, whole = sigma.copy(), size if modulus is None else modulus
     for part in outputs:
-        relative = np.where(whole[part] > 0, sigma[part] / nonzero(whole[part]), 0.0)
-        typical = float(np.median(relative[relative > 0])) if (relative > 0).any() else 0.0
-        result[part] = np.maximum(sigma[part], min(typical, POOL_CAP) * size[part])
+        relative = np.divide(sigma[part], whole[part], out=np.zeros(part.stop - part.start), where=whole[part] > 0)
+        noisy = relative > 0
+        seen = relative if noisy.all() else relative[noisy]
+        if seen.size:
+            result[part] = np.maximum(sigma[part], min(float(np.median(seen)), POOL_CAP) * size[part])
     return result
 
 

@@ -44,7 +44,13 @@ class Pattern:
     @cached_property
     def widths(self) -> tuple[int, ...]:
         """The widest window of each axis, at least 1."""
-        return tuple(int(np.max(np.where(self.nothing, 0, high - low) + 1, initial=1)) for low, high in zip(self.low, self.high, strict=True))
+        return tuple(self._widest(low, high) for low, high in zip(self.low, self.high, strict=True))
+
+    def _widest(self, low: Index, high: Index) -> int:
+        if low is high:
+            return 1
+        wide = high - low
+        return int(np.max(np.where(self.nothing, 0, wide) if self.nothing.any() else wide, initial=0)) + 1
 
     @cached_property
     def single(self) -> tuple[int, ...]:
@@ -66,14 +72,15 @@ class Pattern:
         block = np.zeros(len(self), np.intp)
         for k in self.single:
             block = block * self.shape[k] + self.low[k]
-        return np.where(self.nothing, NOBODY, block)
+        return np.where(self.nothing, NOBODY, block) if self.nothing.any() else block
 
     def block_of_inputs(self) -> Index:
         """The independent block [N] of each input coordinate, numbered as those of the outputs."""
-        block, place = np.zeros(self.size, np.intp), np.arange(self.size)
+        block = np.zeros(self.shape, np.intp)
         for k in self.single:
-            block = block * self.shape[k] + place // self.strides[k] % self.shape[k]
-        return block
+            along = np.arange(self.shape[k]).reshape([-1 if axis == k else 1 for axis in range(len(self.shape))])
+            block = block * self.shape[k] + along
+        return block.reshape(-1)
 
     @property
     def blocks(self) -> int:
@@ -109,15 +116,18 @@ class ColumnGroups:
     def owner(self, group: int) -> Index:
         """The coordinate within the tensor that owns each output [M] of all output tensors; NOBODY where no member can move it."""
         residues = np.unravel_index(group, self.widths) if self.widths else ()
-        return np.concatenate([self._owner(pattern, residues) for pattern in self.patterns])
+        owners = [self._owner(pattern, residues) for pattern in self.patterns]
+        return owners[0] if len(owners) == 1 else np.concatenate(owners)
 
     def _owner(self, pattern: Pattern, residues: Sequence[np.intp]) -> Index:
         place, owned = np.zeros(len(pattern), np.intp), ~pattern.nothing
         for k, (residue, width) in enumerate(zip(residues, self.widths, strict=True)):
-            at = pattern.low[k] + (residue - pattern.low[k]) % width
-            owned = owned & (at <= pattern.high[k])
+            at = pattern.low[k]
+            if width > 1:
+                at = at + (residue - at) % width
+                owned = owned & (at <= pattern.high[k])
             place = place + at * pattern.strides[k]
-        return np.where(owned, place, NOBODY)
+        return place if owned.all() else np.where(owned, place, NOBODY)
 
 
 def column_groups(patterns: Sequence[Pattern]) -> ColumnGroups:
@@ -153,7 +163,8 @@ class RowGroups:
             return np.full((len(groups), self.pattern.size), NOBODY)
         order, starts = self._sorted
         pattern, rows = self.pattern, order[starts[groups.start] : starts[groups.stop]]
-        rows = rows[~pattern.nothing[rows]]
+        nothing = pattern.nothing[rows]
+        rows = rows[~nothing] if nothing.any() else rows
         place, inside = ((self.group[rows] - groups.start) * pattern.size)[:, None], np.ones((len(rows), 1), bool)
         for k, width in enumerate(pattern.widths):
             at, every = pattern.low[k][rows][:, None], (len(rows), place.shape[1] * width)
@@ -165,8 +176,11 @@ class RowGroups:
             place = (place[:, :, None] + (at * pattern.strides[k])[:, None, :]).reshape(every)
             inside = (inside[:, :, None] & held[:, None, :]).reshape(every)
         owner = np.full(len(groups) * pattern.size, NOBODY)
-        inside = np.broadcast_to(inside, place.shape)
-        owner[place[inside]] = np.broadcast_to(rows[:, None], place.shape)[inside]
+        if inside.all():
+            owner[place] = rows[:, None]
+        else:
+            inside = np.broadcast_to(inside, place.shape)
+            owner[place[inside]] = np.broadcast_to(rows[:, None], place.shape)[inside]
         return owner.reshape(len(groups), pattern.size)
 
     def spans(self, limit: int) -> Iterator[range]:
@@ -182,18 +196,22 @@ def row_groups(pattern: Pattern) -> RowGroups:
 
 
 def _row_groups(pattern: Pattern) -> RowGroups:
-    live = np.flatnonzero(~pattern.nothing)
-    kind, colours = np.zeros(len(live), np.intp), np.zeros(len(live), np.intp)
+    live = slice(None) if not pattern.nothing.any() else np.flatnonzero(~pattern.nothing)
+    count = len(pattern.nothing[live])
+    kind, colours = np.zeros(count, np.intp), np.zeros(count, np.intp)
     for k, width in enumerate(pattern.widths):
         low, high = pattern.low[k][live], pattern.high[k][live]
+        if count and (low == low[0]).all() and (high == high[0]).all():
+            continue  # one window
         position, apart = (low, 1) if width == 1 else _windows(low, high)
         kind = _numbered(kind * (int(position.max(initial=0)) + 1) + position)
-        colours = _numbered(colours * apart + position % apart)
-    group = np.full(len(pattern), 0, np.intp)
-    group[live] = _numbered(colours * (len(live) + 1) + rank_among(kind))
-    count = int(group[live].max(initial=-1)) + 1
-    group[pattern.nothing] = count
-    return RowGroups(pattern, group, count + bool(pattern.nothing.any()))
+        if apart > 1:
+            colours = _numbered(colours * apart + position % apart)
+    group, alone = np.zeros(len(pattern), np.intp), int(kind.max(initial=-1)) + 1 == count  # each of its own kind
+    group[live] = _numbered(colours if alone else colours * (count + 1) + rank_among(kind))
+    last = int(group[live].max(initial=-1)) + 1
+    group[pattern.nothing] = last
+    return RowGroups(pattern, group, last + bool(pattern.nothing.any()))
 
 
 def _windows(low: Index, high: Index) -> tuple[Index, int]:
@@ -209,9 +227,10 @@ def rank_among(kind: Index) -> Index:
     """The place [m] of each element among those of its kind."""
     order = np.argsort(kind, kind="stable")
     ordered = kind[order]
-    first = np.searchsorted(ordered, ordered, side="left")
+    place, begins = np.arange(len(kind)), np.ones(len(kind), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
     rank = np.empty(len(kind), np.intp)
-    rank[order] = np.arange(len(kind)) - first
+    rank[order] = place - np.maximum.accumulate(np.where(begins, place, 0))
     return rank
 
 
@@ -219,6 +238,8 @@ def _numbered(label: Index) -> Index:
     """Labels from 0 on as 0, 1, 2, … in their order."""
     if int(label.max(initial=0)) <= DENSE_LABELS * len(label):
         present = np.bincount(label) > 0
+        if present.all():
+            return label
         return np.asarray((np.cumsum(present) - 1)[label])
     return np.asarray(np.unique(label, return_inverse=True)[1])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from gradverify.numerics.point import Point
@@ -23,33 +25,42 @@ class PointProbe:
         shape = point.function.inputs[tensor].shape
         self.shape = (*shape, 2) if point.function.inputs[tensor].is_complex() else tuple(shape)
         self._columns = point.columns.of(tensor)
-        self._sign = generator.choice([-1.0, 1.0], len(self._columns))
+        self._sign = 2.0 * generator.integers(0, 2, len(self._columns)) - 1.0
+        self._finite = np.isfinite(point.columns.x[self._columns])
+        self._all_finite, self._defined = bool(self._finite.all()), bool(np.isfinite(point.f0).all())
 
     def moved(self, axis: int, slices: Mask) -> Mask:
         """Which outputs [M] changed when the slices of an axis were perturbed; those that became NaN, or all if the call raised, did."""
         self.calls += 1
-        places = np.flatnonzero(self._chosen(axis, slices))
-        columns = self._columns[places]
-        x = self._perturbed(columns, self._sign[places])
-        self._sign[places] *= -1
+        places = self._chosen(axis, np.flatnonzero(slices))
+        columns, sign = self._columns[places], self._sign[places]
+        x = self._perturbed(columns, sign)
+        self._sign[places] = -sign
         return self._differs(self.point.moved_all(columns, x))
 
-    def _chosen(self, axis: int, slices: Mask) -> Mask:
-        """The elements [N] of the slices."""
-        along = [-1 if k == axis else 1 for k in range(len(self.shape) or 1)]
-        chosen = np.broadcast_to(slices.reshape(along), self.shape or (1,)).reshape(-1)
-        return np.asarray(chosen & np.isfinite(self.point.columns.x[self._columns]))
+    def _chosen(self, axis: int, slices: Index) -> Index:
+        """The elements [k] of the slices, ascending."""
+        shape = self.shape or (1,)
+        stride, block = math.prod(shape[axis + 1 :]), math.prod(shape[axis:])
+        within = (slices[:, None] * stride + np.arange(stride)).reshape(-1)
+        places = (np.arange(0, len(self._columns), block)[:, None] + within).reshape(-1)
+        return places if self._all_finite else places[self._finite[places]]
 
     def _perturbed(self, columns: Index, sign: Array) -> Array:
         """x [k] of the columns after a random step: the other way at the border of a domain, none where neither way is inside."""
         c = self.point.columns
         x, step = c.x[columns], STEP * self.generator.uniform(*WEIGHTS, len(columns)) * sign * c.scale[columns]
-        ways = [c.cast(x + step, columns), c.cast(x - step, columns)]
+        up = c.cast(x + step, columns)
+        if c.free:
+            return up
+        ways = [up, c.cast(x - step, columns)]
         inside = [(c.low[columns] <= to) & (to <= c.high[columns]) for to in ways]
         return np.where(inside[0], ways[0], np.where(inside[1], ways[1], x))
 
     def _differs(self, f: Array) -> Mask:
         f0 = self.point.f0
+        if self._defined and self.threshold is None:
+            return f != f0
         ended = np.isfinite(f) != np.isfinite(f0)
         with np.errstate(invalid="ignore"):
             changed = (f != f0) & ~(np.isnan(f) & np.isnan(f0)) if self.threshold is None else np.abs(f - f0) > self.threshold

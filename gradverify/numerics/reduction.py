@@ -34,6 +34,8 @@ def moves(point: Point, columns: Index, probe: Array, widest: int = 0) -> Array:
     """Probe × scale for columns [k]: 0 where x is not finite, and shorter where the rung `widest` would leave the domain."""
     c = point.columns
     x, move = c.x[columns], probe * c.scale[columns]
+    if c.free:
+        return np.where(np.isfinite(x), move, 0.0)
     room = INSIDE * np.minimum(x - c.low[columns], c.high[columns] - x) / (BASE * RATIO**-widest)
     return np.where(np.isfinite(x), np.sign(move) * np.minimum(np.abs(move), np.maximum(np.nan_to_num(room, posinf=np.inf), 0.0)), 0.0)
 
@@ -41,8 +43,8 @@ def moves(point: Point, columns: Index, probe: Array, widest: int = 0) -> Array:
 def pull_back(point: Point, output: int, weights: Array) -> Sequence[Tensor]:
     """One backward with a cotangent [outputs of the tensor]: the gradient of each input."""
     shape, dtype, device = point.shapes[output]
-    real = torch.from_numpy(np.ascontiguousarray(weights))
-    value = torch.view_as_complex(real.reshape(*shape, 2)) if dtype.is_complex else real.reshape(shape)
+    real = torch.from_numpy(np.ascontiguousarray(weights).reshape((*shape, 2) if dtype.is_complex else tuple(shape)))
+    value = torch.view_as_complex(real) if dtype.is_complex else real
     cotangents: list[Tensor | None] = [None] * len(point.parts)
     cotangents[output] = value.to(device=device, dtype=dtype)
     point.backward += 1
@@ -95,13 +97,14 @@ class Gather:
 def gather(point: Point, tensor: int) -> Gather:
     """For the columns of one input tensor."""
     c, start, own = point.columns, int(point.starts[tensor]), point.columns.of(tensor)
-    mirror = c.mirror[own]
-    return Gather(own, c.coordinate[own] - start, np.where(mirror >= 0, mirror - start, -1), c.sign[own])
+    row = slice(int(own[0]), int(own[-1]) + 1) if len(own) else slice(0)  # columns are numbered through
+    mirror = c.mirror[row]
+    return Gather(own, c.coordinate[row] - start, np.where(mirror >= 0, mirror - start, -1) if c.paired else mirror, c.sign[row])
 
 
 def paired(point: Point, tensor: int, patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
     """Patterns of a tensor; where its columns are pairs (p, q), (q, p), with windows as wide as the matrix: both have one owner then."""
-    if not (point.columns.mirror[point.columns.of(tensor)] >= 0).any():
+    if not (point.columns.paired and (point.columns.mirror[point.columns.of(tensor)] >= 0).any()):
         return tuple(patterns)
     last = 3 if point.function.inputs[tensor].is_complex() else 2
     return tuple(_widened(pattern, range(len(pattern.shape) - last, len(pattern.shape))) for pattern in patterns)

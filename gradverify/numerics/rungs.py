@@ -40,6 +40,12 @@ def nonzero(a: Array) -> Array:
     return np.where(a > 0, a, 1.0)
 
 
+def finite_size(a: Array) -> Array:
+    """|a|, 0 where it is not finite."""
+    size, finite = np.abs(a), np.isfinite(a)
+    return size if finite.all() else np.where(finite, size, 0.0)
+
+
 def nanmedian(a: Array) -> Array:
     """Median over rungs [n, m] -> [m], NaN left out; NaN where nothing is left (and no warning)."""
     count, ordered = np.sum(~np.isnan(a), 0), np.sort(a, 0)

@@ -98,15 +98,19 @@ class Reading:
 
 def reading(s: Samples) -> Reading:
     """The derivative of every element from three rungs; 0 ± 0 where f is bitwise unchanged."""
-    parts = [_solved(s.take(np.arange(a, min(a + PIECE, len(s.f0))))) for a in range(0, max(len(s.f0), 1), PIECE)]
+    if len(s.f0) <= PIECE:
+        return _solved(s)
+    parts = [_solved(s.take(np.arange(a, min(a + PIECE, len(s.f0))))) for a in range(0, len(s.f0), PIECE)]
     return Reading(*(np.concatenate(column) for column in zip(*(vars(p).values() for p in parts), strict=True)))
 
 
 def _solved(s: Samples) -> Reading:
     d = solve(s, False)
-    bar = np.where(d.unchanged, 0.0, d.bar)
-    noisy = np.isfinite(d.bar) & d.smooth & (d.noise_bar > DROWNS * d.bar)
-    return Reading(d.value, bar, d.smooth & ~d.unclear & np.isfinite(bar), noisy)
+    smooth, finite = d.smooth, np.isfinite(d.bar)
+    noisy = finite & smooth & (d.noise_bar > DROWNS * d.bar)
+    if d.unchanged.any():
+        return Reading(d.value, np.where(d.unchanged, 0.0, d.bar), smooth & ~d.unclear & (finite | d.unchanged), noisy)
+    return Reading(d.value, d.bar, smooth & ~d.unclear & finite, noisy)
 
 
 def linear_reading(s: Samples) -> Reading:
@@ -181,11 +185,11 @@ class Known:
 
     def unit_of_x(self, tensor: int) -> float:
         """How far, of |x|, a step may be off: x ± h d is rounded to the input's precision."""
-        own = self.point.columns.of(tensor)
-        return U32 if self.point.columns.single[own].any() else U64
+        c = self.point.columns
+        return U32 if c.rounded and c.single[c.of(tensor)].any() else U64
 
     def rounds_x(self) -> bool:
-        return not bool(self.point.columns.single.any())
+        return not self.point.columns.rounded
 
     def part_unit(self, output: int) -> float:
         return float(self.point.unit[self.point.parts[output]].max(initial=U64))
@@ -248,6 +252,8 @@ Again = Callable[[Index, Stage], Reading]
 def judged(analytic: Array, first: Reading, allowed: Allowed, plan: Plan, again: Again) -> Judged:
     """PASS where |a − D| + U ≤ tol; what is open after the first rungs, and not surely off, is measured on coarser or finer ones."""
     got, verdict = first, _verdict(analytic, first, allowed)
+    if (verdict == Verdict.PASS).all():
+        return Judged(np.ones(len(verdict), bool), allowed, got.bar)
     if not plan.sure:
         verdict[verdict == Verdict.MISMATCH] = Verdict.UNDECIDED
     within = _within(analytic, first, allowed) & (verdict == Verdict.UNDECIDED)
@@ -277,14 +283,17 @@ def passes(a: Array, d: Reading, allowed: Allowed) -> Mask:
 
 
 def _verdict(a: Array, d: Reading, allowed: Allowed) -> Codes:
-    verdict = guarded(np.abs(a - d.value), d.bar, allowed.tolerance)
-    verdict[~d.clear] = Verdict.UNDECIDED
-    verdict[~np.isfinite(a)] = Verdict.MISMATCH
+    verdict, finite = guarded(np.abs(a - d.value), d.bar, allowed.tolerance), np.isfinite(a)
+    if not d.clear.all():
+        verdict[~d.clear] = Verdict.UNDECIDED
+    if not finite.all():
+        verdict[~finite] = Verdict.MISMATCH
     return verdict
 
 
 def sharpness(j: Judged, dust: Array, unit: Array | float = 1.0) -> tuple[float, float]:
     """The largest tol + U of what passed, in units of each line [m], and of it over the norm where that stands out of `dust` [m]."""
     seen, stands = j.allowed.tolerance + j.bar, j.passed & (j.allowed.norm * SCREEN > dust)
-    visible, relative = (seen / unit)[j.passed], seen[stands] / j.allowed.norm[stands]
-    return float(visible.max(initial=0.0)), float(relative.max(initial=0.0))
+    visible = seen / unit if isinstance(unit, np.ndarray) else seen
+    relative = np.divide(seen, j.allowed.norm, out=np.zeros(len(seen)), where=stands)
+    return float(visible.max(initial=0.0, where=j.passed)), float(relative.max(initial=0.0))

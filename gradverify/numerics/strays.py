@@ -19,6 +19,8 @@ class Strays:
         self._room, self.count = KEPT, 0
 
     def add(self, group: int, lines: Index, sizes: Array | None = None) -> None:
+        if not len(lines):
+            return
         kept = lines[: self._room]
         self._kept.append(np.stack([np.full(len(kept), group), kept], 1))
         self._sizes.append(np.full(len(kept), np.inf) if sizes is None else sizes[: self._room])

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -53,17 +54,26 @@ def detect(probe: Probe, shape: Sequence[int], outputs: Sequence[Sequence[int]],
         return tuple(_pattern(shape, [], np.zeros(total, bool), part) for part in parts)
     axes = [Axis(probe, k, n, math.prod(lengths[k + 1 :]), tuple(map(tuple, outputs)), parts) for k, n in enumerate(lengths)]
     windows = [_windows(axis, generator, guess) for axis in axes]
-    live = np.logical_or.reduce([w.moved for w in windows])
+    live = _any([w.moved for w in windows])
     if not live.all():
         live = live | probe.moved(0, np.ones(lengths[0], bool))
     return tuple(_pattern(shape, windows, live, part) for part in parts)
 
 
 def _pattern(shape: Sequence[int], windows: Sequence[Windows], live: Mask, part: slice) -> Pattern:
-    alive, none = live[part], np.zeros(part.stop - part.start, np.intp)
+    alive = live[part]
+    if windows and alive.all():
+        own = windows[: len(shape)]
+        return Pattern(tuple(shape), tuple(w.low[part] for w in own), tuple(w.high[part] for w in own), ~alive)
+    none = np.zeros(part.stop - part.start, np.intp)
     low = [np.where(alive, w.low[part], 0) for w in windows] or [none] * len(shape)
     high = [np.where(alive, w.high[part], -1) for w in windows] or [none - 1] * len(shape)
     return Pattern(tuple(shape), tuple(low[: len(shape)]), tuple(high[: len(shape)]), ~alive)
+
+
+def _any(masks: Sequence[Mask]) -> Mask:
+    """In any of some masks [M]."""
+    return np.asarray(reduce(np.logical_or, masks))
 
 
 def _windows(axis: Axis, generator: np.random.Generator, guess: bool) -> Windows:
@@ -76,15 +86,18 @@ def _windows(axis: Axis, generator: np.random.Generator, guess: bool) -> Windows
     left = ~_dense(axis, heard, generator)
     if left.any():
         heard += axis.listen(code, range(len(heard), code.calls))
-    place = np.where(left, _guessed(axis, code, heard), NOBODY)
-    left = left & (place == NOBODY) & np.logical_or.reduce(heard)
+    place, moved = _guessed(axis, code, heard, left), _any(heard)
+    known = place != NOBODY
+    if known.all():
+        return Windows(place, place, moved)
+    left = left & ~known & moved
     code, heard = _worth_telling_apart(axis, code, heard, left)
     if code.exact and left.any():
         place = np.where(left, code.decode(_bits(heard)), place)
         left = left & (place == NOBODY)
     low, high = _several(axis, code, heard, left)
     known = place != NOBODY
-    return Windows(np.where(known, place, low), np.where(known, place, high), np.logical_or.reduce(heard))
+    return Windows(np.where(known, place, low), np.where(known, place, high), _any(heard))
 
 
 def _first_code(n: int, generator: np.random.Generator, guess: bool) -> Code:
@@ -95,9 +108,9 @@ def _first_code(n: int, generator: np.random.Generator, guess: bool) -> Code:
 
 def _bits(heard: Sequence[Mask]) -> Index:
     """The word [M] that each output has heard."""
-    bits = np.zeros(len(heard[0]), np.intp)
-    for call, moved in enumerate(heard):
-        bits |= moved.astype(np.intp) << call
+    bits = heard[0].astype(np.intp)
+    for call, moved in enumerate(heard[1:], 1):
+        bits |= np.left_shift(moved, call, dtype=np.intp)
     return bits
 
 
@@ -120,16 +133,16 @@ def _all_meet(moved: Mask) -> bool:
     return len(moved) > 1 and bool((moved @ moved.T > 0).all())
 
 
-def _guessed(axis: Axis, code: Code, heard: Sequence[Mask]) -> Index:
-    """The slice [M] of each output of a tensor whose outputs run through the axis in order; NOBODY for other tensors."""
-    bits, place = _bits(heard), np.full(axis.outputs, NOBODY)
+def _guessed(axis: Axis, code: Code, heard: Sequence[Mask], left: Mask) -> Index:
+    """The slice [M] of each output that is left of a tensor whose outputs run through the axis in order; NOBODY for other tensors."""
+    bits, place, every = _bits(heard), np.full(axis.outputs, NOBODY), np.arange(axis.length)[:, None]
     for shape, part in zip(axis.shapes, axis.parts, strict=True):
-        for stride in _strides(axis, shape):
-            order = np.arange(part.stop - part.start) // stride % axis.length
-            if _is_in_order(code.words[order], bits[part], order, min(EVIDENCE, axis.length // 2 + 1)):
-                place[part] = order
+        for stride in _strides(axis, shape) if left[part].any() else ():
+            in_order = (-1, axis.length, stride)  # each slice's outputs are those of one place of the middle axis
+            if _is_in_order(code.words[:, None], bits[part].reshape(in_order), min(EVIDENCE, axis.length // 2 + 1)):
+                place[part].reshape(in_order)[...] = every
                 break
-    return place
+    return place if left.all() else np.where(left, place, NOBODY)
 
 
 def _strides(axis: Axis, shape: Sequence[int]) -> list[int]:
@@ -138,15 +151,17 @@ def _strides(axis: Axis, shape: Sequence[int]) -> list[int]:
     return [stride for stride in dict.fromkeys([axis.stride, *own]) if total and stride and total % (stride * axis.length) == 0]
 
 
-def _is_in_order(words: Index, bits: Index, order: Index, evidence: int) -> bool:
-    """No output [m] moved in a call that leaves its slice alone, and enough slices were heard in full (a tie can leave an output unmoved)."""
-    return not (bits & ~words).any() and len(np.flatnonzero(np.bincount(order[bits == words]))) >= evidence
+def _is_in_order(words: Index, bits: Index, evidence: int) -> bool:
+    """Bits [..., n, ...] against words [n, 1]: no output moved in a call that leaves its slice alone, and enough slices were heard in full.
+
+    (A tie can leave an output unmoved.)
+    """
+    return not (bits & ~words).any() and int((bits == words).any((0, 2)).sum()) >= evidence
 
 
 def _worth_telling_apart(axis: Axis, code: Code, heard: list[Mask], left: Mask) -> tuple[Code, list[Mask]]:
     """The code made exact, where most outputs that are left depend on slices of one word."""
-    one_word = np.sum(heard, 0)[left] == code.weight
-    if code.exact or not left.any() or np.mean(one_word) <= 0.5:
+    if not left.any() or code.exact or np.mean(np.sum(heard, 0)[left] == code.weight) <= 0.5:
         return code, heard
     longer = code.extended()
     return longer, heard + axis.listen(longer, range(code.calls, longer.calls))

@@ -73,8 +73,8 @@ def arrange(point: Point, survey: Survey, detect: Detect, generator: torch.Gener
 def signed(n: int, generator: torch.Generator) -> Array:
     """±[0.7, 1.4] [n], exact in float32, so that weights cost no rounding there."""
     size = LOW + (HIGH - LOW) * torch.rand(n, generator=generator, dtype=torch.float64).numpy()
-    sign = np.where(torch.rand(n, generator=generator, dtype=torch.float64).numpy() < 0.5, -1.0, 1.0)
-    return np.asarray((sign * size).astype(np.float32).astype(float))
+    negative = torch.rand(n, generator=generator, dtype=torch.float64).numpy() < 0.5
+    return np.where(negative, -size, size).astype(np.float32).astype(float)
 
 
 def _eligible(point: Point, tensor: int) -> bool:
@@ -113,9 +113,10 @@ def detected(generator: torch.Generator) -> Detect:
             return tuple(filled(pattern, shape) for pattern, shape in zip(patterns, outputs, strict=True))
 
         patterns = ask(None)
-        worth = column_groups(patterns).count <= SAVES * len(point.columns.of(tensor))
+        if column_groups(patterns).count <= SAVES * len(point.columns.of(tensor)):
+            return patterns
         noisy = bool((survey.sigma > NOISY * point.unit * survey.size).any())
-        return patterns if worth or not noisy else ask(THRESHOLD * np.maximum(survey.sigma, point.unit * survey.size))
+        return ask(THRESHOLD * np.maximum(survey.sigma, point.unit * survey.size)) if noisy else patterns
 
     return find
 

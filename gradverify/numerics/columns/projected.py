@@ -92,13 +92,16 @@ class _Tensor:
         self.known, self.point, self.tensor, self.w = known, known.point, tensor, w
         self.columns = self.point.columns.of(tensor)
         self.still, self.noise = known.still, known.noise
+        self.noisiness = w**2 * self.noise**2
         n, m, outputs = len(self.columns), len(self.point.f0), len(self.point.parts)
         self.move = moves(self.point, self.columns, signed(n, generator))
         self.analytic = np.where(self.move == 0, 0.0, analytic * self.move)
         self.groups = column_groups(patterns)
-        self.place, self.size = gather(self.point, tensor).place, patterns[0].size
-        self.colour = np.asarray(self.groups.colour()[self.place])
+        own = gather(self.point, tensor)
+        self.place, self.size = own.place, patterns[0].size
+        self.colour = self.groups.colour() if own.plain else self.groups.colour()[own.place]
         self.missing = np.isnan(self.point.f0)
+        self.some_missing = bool(self.missing.any())
         self.reach, self.alive, self.unknown = np.zeros(m), np.zeros(m, bool), np.zeros((outputs, n), bool)
         self.square, self.variance = np.zeros((outputs, n)), np.zeros((len(w), outputs, n))
         self.strays = [Strays() for _ in self.point.parts]
@@ -158,9 +161,10 @@ class _Tensor:
     def _groups(self, columns: Index) -> Iterator[_Group]:
         """The groups that these columns lie in, with no other members."""
         ordered = columns[np.argsort(self.colour[columns], kind="stable")]
-        numbers, first = np.unique(self.colour[ordered], return_index=True)
-        for number, members in zip(numbers, np.split(ordered, first[1:]), strict=False):
-            yield self._group(int(number), members)
+        colour = self.colour[ordered]
+        ends = [*(np.flatnonzero(colour[1:] != colour[:-1]) + 1).tolist(), len(ordered)] if len(ordered) else []
+        for first, end in pairwise([0, *ends]):
+            yield self._group(int(colour[first]), ordered[first:end])
 
     def _group(self, number: int, members: Index) -> _Group:
         owner = self.groups.owner(number)
@@ -177,8 +181,8 @@ class _Tensor:
     def _take(self, group: _Group, rungs: Stage, samples: Array, first: bool) -> None:
         """The samples of one group, 2 calls a rung."""
         if first:
-            self._sums(group, self.noise**2, self.variance)
-        stray = np.zeros(0 if group.unowned is None else len(self.point.f0), bool)
+            self._sums(group, self.noisiness, self.variance)
+        stray = np.zeros(len(self.point.f0), bool)
         for r, k in enumerate(rungs):
             for side, sign in enumerate((1.0, -1.0)):
                 taken = self._moved(group, sign * step(1.0, k))
@@ -190,7 +194,8 @@ class _Tensor:
                     stray |= self._leaves(group.unowned, change)
                 if first and (r, side) == (0, 0):
                     self._learn(group, change, step(1.0, k))
-        self._add_strays(group.number, self._lasting(group, np.flatnonzero(stray), rungs[0]))
+        if stray.any():
+            self._add_strays(group.number, self._lasting(group, np.flatnonzero(stray), rungs[0]))
 
     def _reduced(self, group: _Group, change: Array) -> Array:
         """Σ w·change of what each member owns [m, outputs, K]."""
@@ -214,11 +219,10 @@ class _Tensor:
         return self.known.changes(self.point.moved_all(group.columns, to)), np.where(realised != 0, move / realised, np.nan)
 
     def _sums(self, group: _Group, squares: Array, into: Array) -> None:
-        """Adds Σ w²·squares of what each member owns to `into` [probes, outputs, n]."""
+        """Adds the sum of squares [probes, M] of what each member owns to `into` [probes, outputs, n]."""
         for o, own in enumerate(group.parts):
-            for probe, w in enumerate(group.w):
-                total = np.bincount(group.place[own], w[own] ** 2 * squares[group.outputs][own], len(group.members))
-                into[probe, o, group.members] += total
+            for probe, mine in enumerate(squares[:, group.outputs]):
+                into[probe, o, group.members] += np.bincount(group.place[own], mine[own], len(group.members))
 
     # ---- what a first pass learns
     def _learn(self, group: _Group, change: Array, h: float) -> None:
@@ -228,7 +232,7 @@ class _Tensor:
         self.alive[group.outputs] |= size * h > ALIVE * self.noise[group.outputs]
         for o, own in enumerate(group.parts):
             self.square[o, group.members] = np.bincount(group.place[own], (group.w[0][own] * size[own]) ** 2, len(group.members))
-            if self.missing.any():
+            if self.some_missing:
                 missing = np.bincount(group.place[own], self.missing[group.outputs][own], len(group.members))
                 self.unknown[o, group.members] = missing > 0
 
@@ -239,8 +243,6 @@ class _Tensor:
 
     def _lasting(self, group: _Group, found: Index, first: int) -> Index:
         """Those of the outputs that moved on the `first` rung which do so near x: at most four calls."""
-        if not found.size:
-            return found
         near, still = self._off(group, first + NEARER)[found], self.still[found]
         if not (near <= still).any():
             return found
@@ -262,6 +264,6 @@ class _Tensor:
         squares = self.known.floors(self.reach, self.alive) ** 2
         total = np.zeros((len(self.w), len(self.point.parts), len(self.columns)))
         for group in self._groups(columns):
-            self._sums(group, squares, total)
+            self._sums(group, self.w**2 * squares, total)
         floors = np.array([nobodys(np.sqrt(own), np.sqrt(squares[part])) for own, part in zip(total.max(0), self.point.parts, strict=True)])
         return np.asarray(floors * np.abs(self.move) / self.point.columns.size[self.columns])

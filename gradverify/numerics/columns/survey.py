@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ import torch
 from gradverify.numerics.lines import Rung, rung
 from gradverify.numerics.noise import Ray, gradient_noise, noise_along, pooled, repeat_noise
 from gradverify.numerics.point import DirectionLine, Point
-from gradverify.numerics.rungs import BASE, QUICK, Array, Index, Mask, Z, step
+from gradverify.numerics.rungs import BASE, QUICK, Array, Index, Mask, Z, finite_size, step
 
 SURE = 3 * Z * np.sqrt(2)  # standard deviations of noise: a change that is no noise
 FEW = 10  # columns: three calls to find f linear would not be earned back
@@ -65,14 +66,14 @@ class Survey:
 def survey(point: Point, generator: torch.Generator) -> Survey:
     """About ten forward calls per input tensor, one repeat for all (five where it differs)."""
     before, tensors = point.forward, range(len(point.buffers))
-    sigma, size = repeat_noise(point.values, point.f0), np.where(np.isfinite(point.f0), np.abs(point.f0), 0.0)
+    sigma, size = repeat_noise(point.values, point.f0), finite_size(point.f0)
     columns = [_finite(point, t) for t in tensors]
     directions = [_weights(len(c), generator) * point.columns.scale[c] for c in columns]
     looks = [_look(point, c, d) for c, d in zip(columns, directions, strict=True)]
     both = [(look.taken.up, look.taken.down) if look else _both_sides(point, c, step(1.0, QUICK[0]) * d)
             for look, c, d in zip(looks, columns, directions, strict=True)]
-    for up, down in both:
-        size = np.fmax(size, np.fmax(*(np.where(np.isfinite(f), np.abs(f), 0.0) for f in (up, down))))
+    for f in chain(*both):
+        size = np.fmax(size, finite_size(f))
     secants = []
     for c, (up, down) in zip(columns, both, strict=True):
         if len(c):
@@ -92,10 +93,10 @@ def linear_tensors(point: Point, survey: Survey, generator: torch.Generator) -> 
 
 
 def _linear(point: Point, survey: Survey, tensor: int, generator: torch.Generator) -> bool:
-    c = point.columns.of(tensor)
-    x, move = point.columns.x[c], BASE * _weights(len(c), generator) * point.columns.scale[c]
+    c, drawn = point.columns.of(tensor), _uniform(len(point.columns.of(tensor)), generator)
     if len(_finite(point, tensor)) < len(c) or _bent(point, survey, survey.looks[tensor]):
         return False
+    x, move = point.columns.x[c], BASE * _weighted(*drawn) * point.columns.scale[c]
     ends = [point.moved_all(c, point.columns.cast(x + t * move, c)) for t in (1.0, -1.0)]
     largest = np.maximum(np.abs(point.f0), np.abs(ends).max(0))
     allowed = STRAIGHT * np.maximum(survey.sigma, point.unit * largest)
@@ -124,17 +125,29 @@ def _look(point: Point, columns: Index, direction: Array) -> Look | None:
 
 def _finite(point: Point, tensor: int) -> Index:
     columns = point.columns.of(tensor)
-    return columns[np.isfinite(point.columns.x[columns])]
+    finite = np.isfinite(point.columns.x[columns])
+    return columns if finite.all() else columns[finite]
 
 
 def _signs(n: int, generator: torch.Generator) -> Array:
     return np.where(torch.rand(n, generator=generator, dtype=torch.float64).numpy() < 0.5, -1.0, 1.0)
 
 
+def _uniform(n: int, generator: torch.Generator) -> tuple[Array, Array]:
+    """Two draws of n numbers from 0 to 1."""
+    first, second = (torch.rand(n, generator=generator, dtype=torch.float64).numpy() for _ in range(2))
+    return first, second
+
+
 def _weights(n: int, generator: torch.Generator) -> Array:
+    return _weighted(*_uniform(n, generator))
+
+
+def _weighted(place: Array, side: Array) -> Array:
+    """±[0.7, 1.4] from two draws."""
     low, high = WEIGHTS
-    size = low + (high - low) * torch.rand(n, generator=generator, dtype=torch.float64).numpy()
-    return _signs(n, generator) * size
+    size = low + (high - low) * place
+    return np.where(side < 0.5, -size, size)
 
 
 def _both_sides(point: Point, columns: Index, move: Array) -> tuple[Array, Array]:
@@ -150,17 +163,18 @@ def _ray(point: Point, columns: Index, generator: torch.Generator) -> Ray:
     """Signed, and turned inwards where the domain ends nearby."""
     c, sign = point.columns, _signs(len(columns), generator)
     x, scale = c.x[columns], c.scale[columns]
-    reach = step(1.0, QUICK[-1]) * scale
-    sign = np.where(x + reach > c.high[columns], -1.0, np.where(x - reach < c.low[columns], 1.0, sign))
+    if not c.free:
+        reach = step(1.0, QUICK[-1]) * scale
+        sign = np.where(x + reach > c.high[columns], -1.0, np.where(x - reach < c.low[columns], 1.0, sign))
     return Ray(x, scale, sign, c.ulp(columns), lambda at: c.cast(at, columns), lambda at: point.moved_all(columns, at))
 
 
 def _asleep(point: Point, columns: Index, direction: Array, near: tuple[Array, Array], noise: Array) -> tuple[Mask, Mask]:
     """Outputs [M] that need a coarse step to move, and those that need one beyond the columns' scale."""
-    nothing = np.zeros(len(noise), bool)
+    nothing, moved = np.zeros(len(noise), bool), _surely(near, point.f0, noise)
     drowsy = nothing.copy()
     for part in point.parts:
-        drowsy[part] = not _surely(near, point.f0, noise)[part].any()
+        drowsy[part] = not moved[part].any()
     if not drowsy.any():
         return nothing, nothing
     asleep = drowsy & _surely(_both_sides(point, columns, BASE * direction), point.f0, noise)
@@ -174,7 +188,9 @@ def _asleep(point: Point, columns: Index, direction: Array, near: tuple[Array, A
 def _surely(sides: tuple[Array, Array], f0: Array, noise: Array) -> Mask:
     """The odd part of f moved beyond its noise (an even function has no derivative to find); one side, where that is all there is."""
     up, down = sides
-    change = np.where(np.isfinite(up) & np.isfinite(down), up - down, np.fmax(np.abs(up - f0), np.abs(down - f0)))
+    change, finite = up - down, np.isfinite(up) & np.isfinite(down)
+    if not finite.all():
+        change = np.where(finite, change, np.fmax(np.abs(up - f0), np.abs(down - f0)))
     return np.asarray(np.isfinite(change) & (np.abs(change) > SURE * noise))
 
 
