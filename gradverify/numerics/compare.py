@@ -106,10 +106,12 @@ def _one_reading(a: Array, d: Derivative, bounds: Bounds, at_border: Mask, extra
     """The verdict on the main reading alone."""
     tol, off, bar = bounds.tolerance(a, d.value), np.abs(a - d.value), d.bar + extra
     verdict = guarded(off, bar, tol)
-    verdict[~np.isfinite(bar) | ~d.smooth] = Verdict.UNDECIDED
-    kink, finite = d.outcome == Smoothness.KINK, np.isfinite(a)
-    if kink.any():
-        verdict = np.where(kink, _subgradient(a, d, tol + extra), verdict)
+    verdict[~np.isfinite(bar)] = Verdict.UNDECIDED
+    if d.outcome.any():  # SMOOTH is 0
+        verdict[~d.smooth] = Verdict.UNDECIDED
+        kink = d.outcome == Smoothness.KINK
+        verdict = np.where(kink, _subgradient(a, d, tol + extra), verdict) if kink.any() else verdict
+    finite = np.isfinite(a)
     if finite.all():
         return verdict
     two_sided = (d.outcome != Smoothness.NON_FINITE) & ~at_border & ~d.at_border

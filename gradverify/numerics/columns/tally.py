@@ -88,7 +88,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Judged:
-    """Elements of a chunk with their verdicts [E]; `column` counts through all inputs, `out` through all outputs."""
+    """Elements of a chunk with their verdicts [E]; `column` counts through all inputs, `out` through all outputs; `lines` as in `Cells`."""
 
     column: Index
     out: Index
@@ -97,6 +97,7 @@ class Judged:
     bounds: Bounds
     verdict: Codes
     limit: AnyArray
+    lines: int = 0
 
     def take(self, i: AnyArray) -> Judged:
         """Elements i (ascending indices)."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from gradverify.numerics.climb import at_once
 from gradverify.numerics.columns.bundle import Bundle
+from gradverify.numerics.columns.cells import added
 from gradverify.numerics.columns.compressed import Plan, cotangent
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.columns.survey import Look
@@ -49,27 +50,28 @@ class Sums:
 
     def add(self, judged: Judged) -> None:
         """The solved elements of a chunk; what is not solved is 0 in f."""
-        off = judged.column - self.plan.first
-        wrong = (judged.verdict != Verdict.PASS) | (judged.derivative.outcome != Smoothness.SMOOTH)
-        self.usable[off[wrong]] = False
-        use = self.usable[off] & np.isfinite(judged.derivative.bar)
-        out, value, bar = judged.out, judged.derivative.value, judged.derivative.bar
+        off, bar = judged.column - self.plan.first, judged.derivative.bar
+        if judged.verdict.any() or judged.derivative.outcome.any():  # PASS and SMOOTH are 0
+            wrong = (judged.verdict != Verdict.PASS) | (judged.derivative.outcome != Smoothness.SMOOTH)
+            self.usable[off[wrong]] = False
+        use = np.isfinite(bar) if self.usable.all() else self.usable[off] & np.isfinite(bar)
+        out, value, lines = judged.out, judged.derivative.value, judged.lines
         if not use.all():
-            off, out, value, bar = off[use], out[use], value[use], bar[use]
-        m, v = len(self.run.point.f0), self.direction[off]
+            off, out, value, bar, lines = off[use], out[use], value[use], bar[use], 0
+        m, v = len(self.run.point.f0), self.direction.take(off)
         part = value * v
-        self.forward += np.bincount(out, part, m)
-        self.forward_size += np.bincount(out, np.abs(part), m)
-        self.bar += np.bincount(out, bar * np.abs(v), m)
+        self.forward += added(out, part, m, lines)
+        self.forward_size += added(out, np.abs(part), m, lines)
+        self.bar += added(out, bar * np.abs(v), m, lines)
 
     def add_back(self, bundle: Bundle, a: Array) -> None:
-        """The analytic values [n, M] of a chunk."""
-        a = np.nan_to_num(a, posinf=0.0, neginf=0.0)
-        for n in range(len(a)):
-            own = np.flatnonzero(bundle.owned[n] & (a[n] != 0))
-            column, part = bundle.owner[n][own] - self.plan.first, a[n][own] * self.cotangent[own]
-            self.back += np.bincount(column, part, self.plan.size)
-            self.back_size += np.bincount(column, np.abs(part), self.plan.size)
+        """The analytic values [n, M] of a chunk; each column is in one of its lines."""
+        own = slice(None) if bundle.owned.all() else bundle.owned
+        column, part = bundle.owner[own].ravel() - self.plan.first, (a * self.cotangent)[own].ravel()
+        if not np.isfinite(part).all():
+            part = (np.nan_to_num(a, posinf=0.0, neginf=0.0) * self.cotangent)[own].ravel()
+        self.back += np.bincount(column, part, self.plan.size)
+        self.back_size += np.bincount(column, np.abs(part), self.plan.size)
 
     def check(self, gradient: Array) -> Disagreement:
         """Against the uncompressed function, and the `gradient` [C] of its cotangent."""
