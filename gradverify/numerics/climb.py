@@ -198,12 +198,20 @@ def at_once(line: Line, outputs: Outputs, known: Mapping[int, Rung]) -> Derivati
     m, unit = len(outputs.f0), outputs.unit()
     taken = [known.get(k) or rung(line, k) or Rung(np.full(m, np.nan), np.full(m, np.nan), step(line.scale, k), step(line.scale, k)) for k in QUICK]
     size, magnitude = (np.broadcast_to(np.asarray(x), m) for x in (line.size, line.magnitude))
+    up, down, step_up, step_down = (_stacked([t[n] for t in taken], m) for n in range(4))
 
     def part(i: slice) -> Derivative:
-        up, down, step_up, step_down = (np.array([np.broadcast_to(t[n], m)[i] for t in taken]) for n in range(4))
-        return solve(Samples(up, down, step_up, step_down, outputs.f0[i], outputs.sigma[i], unit[i], magnitude[i], size[i], outputs.rounds_x), False)
+        return solve(Samples(up[:, i], down[:, i], step_up[:, i], step_down[:, i], outputs.f0[i], outputs.sigma[i], unit[i], magnitude[i], size[i],
+                             outputs.rounds_x), False)
 
     return concatenated([part(slice(start, start + PART)) for start in range(0, m, PART) or [0]])
+
+
+def _stacked(rows: Sequence[float | Array], m: int) -> Array:
+    """One row a rung [n, m], which may be one number for all elements."""
+    if all(isinstance(row, float) for row in rows):
+        return np.broadcast_to(np.array(rows)[:, None], (len(rows), m))
+    return np.array([np.broadcast_to(row, m) for row in rows])
 
 
 def _climbed(ladders: Ladders, rest: Index, quick: Derivative, judge: Judge, every_rung: bool) -> Derivative:

@@ -79,7 +79,7 @@ def solve(s: Samples, full: bool) -> Derivative:
     """The derivative of every element. `full`: the rungs reach down to the finest, so that kinks, jumps and second readings can be told."""
     if full or len(s.up) != RUNGS:
         return _solve(s, full)
-    easy = plain(s.up, s.down, s.step_up + s.step_down, s.f0, s.sigma, s.unit)
+    easy = plain(s.up, s.down, s.width, s.f0, s.sigma, s.unit)
     told = easy.told & ~(s.unit > LOW_UNIT) if s.rounds_x else easy.told
     rest = np.flatnonzero(~told)
     found = told_plainly(easy)

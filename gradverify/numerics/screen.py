@@ -198,9 +198,8 @@ class Known:
     def floors(self, reach: Array, alive: Mask) -> Array:
         """c·unit [M] from each output's reach (method.md section 1)."""
         x_size = float(self.point.columns.size.max(initial=0.0))
-        rows = Rows(self.point.shared(reach), self.survey.size, self.survey.sigma, alive, self.point.parts, x_size, self.point.unit)
-        rows = replace(rows, alive=alive | (rows.reach > rounding_reach(rows)))
-        return floors(rows)
+        rows = Rows(self.point.shared(reach), self.survey.size, self.survey.sigma, self.point.parts, x_size, self.point.unit)
+        return floors(rows, alive | (rows.reach > rounding_reach(rows)))
 
 
 @dataclass(frozen=True)

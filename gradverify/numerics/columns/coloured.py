@@ -284,7 +284,7 @@ def structural_zeros(run: Run, plan: Plan, tallies: Mapping[tuple[int, int], Tal
         return
     c, point = run.point.columns, run.point
     own = slice(plan.first, plan.first + plan.size)
-    floors, rounding = run.floors(), point.unit * np.abs(np.nan_to_num(point.f0, posinf=0.0, neginf=0.0))
+    floors, rounding = run.floors(), point.unit * np.where(np.isfinite(point.f0), np.abs(point.f0), 0.0)
     for output, part in enumerate(point.parts):
         if missing[output] > 0:
             resolution = run.atol + floors[part].max() / c.size[own].min() + rounding[part].max() / (LEAST_STEP * c.scale[own].min())

@@ -119,17 +119,17 @@ def quick_samples(point: Point, bundle: Bundle, rungs: Sequence[int] = QUICK) ->
 
 def _of_groups(point: Point, bundle: Bundle, rungs: Sequence[int]) -> QuickSamples:
     """Of lines that share no column: steps are kept by column, and a last one for what NOBODY owns."""
-    n, m, c = len(bundle.lines), len(point.f0), len(point.columns)
-    f, change = np.empty((2, len(rungs), n, m)), np.empty((2, len(rungs), c + 1))
-    change[:, :, c] = [[step(1.0, k) for k in rungs], [-step(1.0, k) for k in rungs]]
+    n, m, c, r = len(bundle.lines), len(point.f0), len(point.columns), len(rungs)
+    t = np.array([sign * step(1.0, k) for sign in (1.0, -1.0) for k in rungs])
+    f, change = np.empty((2 * r, n, m)), np.empty((2 * r, c + 1))
+    change[:, c] = t
     for i, line in enumerate(bundle.lines):
         assert isinstance(line, GroupLine)
-        for side, sign in enumerate((1.0, -1.0)):
-            for r, k in enumerate(rungs):
-                f[side, r, i], change[side, r, line.columns], stuck = line.sample(sign * step(1.0, k))
-                if stuck is not None:
-                    f[side, r, i, line.owned & stuck[line.place]] = np.nan
-    return QuickSamples(bundle, f[0], f[1], change[0], -change[1], np.where(bundle.owned, bundle.owner, c), point.f0)
+        to, change[:, line.columns], stuck = line.steps(t)
+        for k in range(2 * r):
+            f[k, i] = line.values(to[k], stuck if stuck is None else stuck[k])
+    place = bundle.owner if bundle.owned.all() else np.where(bundle.owned, bundle.owner, c)
+    return QuickSamples(bundle, f[:r], f[r:], change[:r], -change[r:], place, point.f0)
 
 
 def secants(s: QuickSamples, run: Run, cells: Cells) -> Derivative:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ class Reach:
 
     def add_entries(self, output: Index, column: Index, value: Array) -> None:
         """Analytic values [E] of some elements."""
-        sizes = np.abs(value) * self._point.columns.scale[column]
+        sizes = np.abs(value) * self._point.columns.scale.take(column)
         self._raise(self._analytic, output, np.where(sizes < np.inf, sizes, 0.0))
 
     def add(self, column: Index, out: Index, value: Array, bar: Array, lines: int = 0) -> None:
@@ -52,7 +52,7 @@ class Reach:
         self._raise(self._analytic, sure, sizes[sure])
 
     def _raise(self, reach: Array, output: Index, sizes: Array) -> None:
-        larger = np.flatnonzero(sizes > reach[output])
+        larger = np.flatnonzero(sizes > reach.take(output))
         if larger.size:
             np.maximum.at(reach, output[larger], sizes[larger])
             self._floors = None
@@ -60,15 +60,14 @@ class Reach:
     def floors(self, survey: Survey) -> Array:
         """The floor times S [M] of each output."""
         if self._floors is None:
-            self._floors = floors(self.rows(survey))
+            rows = self.rows(survey)
+            self._floors = floors(rows, (self._numeric > 0) | (self._analytic > rounding_reach(rows)))
         return self._floors
 
     def rows(self, survey: Survey) -> Rows:
         analytic, numeric = self._point.shared(self._analytic), self._point.shared(self._numeric)
         x_size = float(self._point.columns.size.max(initial=0.0))
-        rows = Rows(np.maximum(analytic, numeric), survey.size, survey.sigma, numeric > 0, self._point.parts, x_size, self._point.unit)
-        alive = (self._numeric > 0) | (self._analytic > rounding_reach(rows))
-        return replace(rows, alive=alive)
+        return Rows(np.maximum(analytic, numeric), survey.size, survey.sigma, self._point.parts, x_size, self._point.unit)
 
 
 class AliasSums:
@@ -133,11 +132,11 @@ class Run:
     linear: frozenset[int] = frozenset()
 
     def outputs(self) -> Outputs:
-        return Outputs(self.point.f0, self.survey.sigma, lambda: self.point.unit, rounds_x=not self.point.columns.single.any())
+        return Outputs(self.point.f0, self.survey.sigma, lambda: self.point.unit, rounds_x=not self.point.columns.rounded)
 
     def low_precision(self) -> Mask:
         """Outputs [M] that come in, or were seen to be computed in, less than float64; all where an input is float32."""
-        return np.asarray((self.point.unit > LOW_UNIT) | bool(self.point.columns.single.any()))
+        return np.asarray((self.point.unit > LOW_UNIT) | self.point.columns.rounded)
 
     def rtols(self) -> Array:
         return np.full(len(self.point.f0), self.rtol) if self.rtol is not None else np.where(self.low_precision(), RTOL_LOW, RTOL)

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import IntEnum
 from operator import attrgetter
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -34,11 +34,12 @@ MAP_ROWS, MAP_COLUMNS = 40, 80  # a Jacobian up to this size is also kept as a p
 DEVIATES = 10.0  # bars: a difference larger than this is no chance ...
 SMALLEST_DEVIATION = 1e-9  # ... and above this fraction worth a word
 EVERYTHING = slice(None)
-BLOCK = 64  # elements of which only the largest is looked at, where few are wanted
+OUTCOMES = tuple(Outcome)
+HEAD = 64  # values whose bits mostly tell enough
+BLOCK = 16  # elements of which only the largest is looked at, where few are wanted
 
 
-@dataclass(frozen=True, order=True)
-class Worst:
+class Worst(NamedTuple):
     """One element, ordered by `rank` (worst last; among equals the first element).
 
     Flat indices into the real coordinates (re and im are neighbours) of the output and the input tensor.
@@ -51,10 +52,10 @@ class Worst:
     numeric: float
     bar: float
     tolerance: float
-    outcome: Outcome = field(compare=False)
-    limit: Limit = field(compare=False)
-    left: float = field(default=float("nan"), compare=False)
-    right: float = field(default=float("nan"), compare=False)
+    outcome: Outcome
+    limit: Limit
+    left: float = float("nan")
+    right: float = float("nan")
 
     @property
     def error(self) -> float:
@@ -229,7 +230,8 @@ class Tally:
         self.counts += np.bincount(outcome, minlength=len(Outcome))
         off = np.abs(seen.analytic - seen.numeric)
         self._measure(seen, off, passed)
-        self._bits = self._bits.seen(seen.analytic)
+        head = self._bits.seen(seen.analytic[:HEAD])
+        self._bits = head.seen(seen.analytic) if head.single else head
         if not isinstance(passed, slice):
             self._limits.update(limit for limit in seen.limit[~passed].tolist() if limit is not Limit.NONE)
         self._keep_worst(seen, off)
@@ -262,7 +264,7 @@ class Tally:
         numbers = (seen.outcome, ratio, seen.output, seen.input, seen.analytic, seen.numeric, seen.bar, seen.tolerance, seen.limit, seen.left,
                    seen.right)
         for code, off_by, out, in_, a, value, bar, tolerance, limit, left, right in zip(*(x[i].tolist() for x in numbers), strict=True):
-            self.worst.append(Worst((code, off_by, -in_, -out), out, in_, a, value, bar, tolerance, Outcome(code), limit, left, right))
+            self.worst.append(Worst((code, off_by, -in_, -out), out, in_, a, value, bar, tolerance, OUTCOMES[code], limit, left, right))
         self.worst = sorted(self.worst, key=attrgetter("rank"), reverse=True)[: self._keep]
 
     def result(self, unit: float, low_precision: bool) -> Pair:

@@ -79,20 +79,21 @@ class Sums:
 
     def _forward_off(self) -> Mask:
         columns = self.plan.first + np.flatnonzero(self.usable)
+        direction = self.direction if len(columns) == len(self.usable) else self.direction[self.usable]
         if not len(columns):
             return np.zeros(len(self.run.point.f0), bool)
         slack = np.where(self.run.low_precision(), SLACK_LOW, SLACK)
         floor = self.run.floors() * np.sqrt(len(columns))
-        value, bar, told = self._measured(columns)
+        value, bar, told = self._measured(columns, direction)
         allowed = slack * self.forward_size + self.bar + bar + floor
         return np.asarray(told & (np.abs(value - self.forward) > allowed))
 
-    def _measured(self, columns: Index) -> tuple[Array, Array, Mask]:
+    def _measured(self, columns: Index, direction: Array) -> tuple[Array, Array, Mask]:
         """The derivative along the direction, its bar, and where it is known [M]; of a linear function from the survey's one rung."""
         look = self.look if self.usable.all() else None
         if look and self.plan.tensor in self.run.linear:
             return self._secant(look)
-        line = DirectionLine(self.run.point, columns, self.direction[self.usable])
+        line = DirectionLine(self.run.point, columns, direction)
         d = at_once(line, self.run.outputs(), {QUICK[0]: look.taken} if look else {})
         return d.value, d.bar, d.smooth & ~d.unclear & np.isfinite(d.bar)
 
@@ -107,7 +108,7 @@ class Sums:
         low = bool(self.run.low_precision().any())
         floor = self.run.floors().max(initial=0.0) / self.run.point.columns.size[own]
         allowed = (SLACK_LOW if low else SLACK) * self.back_size + floor
-        off = np.abs(np.nan_to_num(gradient[own]) - self.back) > allowed
+        off = np.abs(gradient[own] - self.back) > allowed
         return self.plan.first + np.flatnonzero(off & np.isfinite(gradient[own]) & self.usable)
 
 
