@@ -196,6 +196,8 @@ def _part(bundle: Bundle, n: int, out: Index) -> _Shared:
     """What is wanted of one line: only the columns that own these outputs, and all that they move."""
     owner, wanted = bundle.owner[n], np.zeros(bundle.owner.shape[1], bool)
     wanted[out] = True
-    columns = np.unique(owner[wanted])
-    moved = wanted if len(columns) == 0 else np.isin(owner, columns)
+    columns = np.unique(owner[out])
+    chosen = np.zeros(int(owner.max(initial=NOBODY)) + 2, bool)  # the last one answers for NOBODY
+    chosen[columns] = True
+    moved = chosen[owner]
     return _Shared(columns, np.where(moved, owner, NOBODY), moved, wanted, int(bundle.tensor[n]))
