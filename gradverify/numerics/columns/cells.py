@@ -61,7 +61,7 @@ def added(out: Index, values: Array, m: int, lines: int) -> Array:
     """Sums [m] of values [E] by output; of a block of so many `lines` (0: of no block) line after line."""
     width = len(out) // lines if lines else 0
     if width < 2:  # NumPy adds up a single column in another order
-        return np.bincount(out, values, m)
+        return np.asarray(np.bincount(out, values, m), float)
     sums = np.zeros(m)
     sums[out[0] : out[0] + width] = values.reshape(lines, width).sum(0)
     return sums

@@ -102,7 +102,8 @@ class Compressed:
         owner, gradient = pulled.owner[:, columns], pulled.gradient[:, columns]
         held = owner != NOBODY
         if held.all():
-            at, own = (places.reshape(-1) for places in np.indices(owner.shape))
+            groups, n = owner.shape
+            at, own = np.repeat(np.arange(groups), n), np.tile(np.arange(n), groups)
             row, entry = owner.reshape(-1), gradient.reshape(-1)
         else:
             at, own = np.nonzero(held)
