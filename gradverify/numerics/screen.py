@@ -7,7 +7,7 @@ and names the lines that are not clearly right. It names no entry and calls noth
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np

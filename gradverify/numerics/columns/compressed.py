@@ -167,7 +167,9 @@ def cotangent(point: Point, output: int, vector: Array) -> Tensor:
     values = torch.from_numpy(np.ascontiguousarray(vector))
     if dtype.is_complex:
         values = torch.view_as_complex(values.reshape(-1, 2))
-    return values.to(device=device, dtype=dtype).reshape(shape)
+    if dtype is not torch.float64 or device.type != "cpu":
+        values = values.to(device=device, dtype=dtype)
+    return values.reshape(shape)
 
 
 def dust(run: Run, stray: Stray, members: Mask, floors: Array, first: int) -> Mask:

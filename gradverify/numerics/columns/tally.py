@@ -264,7 +264,8 @@ class Tally:
         numbers = (seen.outcome, ratio, seen.output, seen.input, seen.analytic, seen.numeric, seen.bar, seen.tolerance, seen.limit, seen.left,
                    seen.right)
         for code, off_by, out, in_, a, value, bar, tolerance, limit, left, right in zip(*(x[i].tolist() for x in numbers), strict=True):
-            self.worst.append(Worst((code, off_by, -in_, -out), out, in_, a, value, bar, tolerance, OUTCOMES[code], limit, left, right))
+            slopes = () if left != left else (left, right)
+            self.worst.append(Worst((code, off_by, -in_, -out), out, in_, a, value, bar, tolerance, OUTCOMES[code], limit, *slopes))
         self.worst = sorted(self.worst, key=attrgetter("rank"), reverse=True)[: self._keep]
 
     def result(self, unit: float, low_precision: bool) -> Pair:
