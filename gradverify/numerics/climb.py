@@ -74,9 +74,10 @@ class Ladders:
 
     def solve(self, i: Index, rungs: Sequence[int], full: bool) -> Derivative:
         """Elements i from these rungs, sampled where they were not yet."""
+        lines = np.unique(self.elements.line[i]).tolist()
         for k in rungs:
-            for n in np.unique(self.elements.line[i]):
-                self._sample(int(n), k)
+            for n in lines:
+                self._sample(n, k)
         up, down, step_up, step_down = np.stack([self._samples[k][:, i] for k in rungs], 1)
         o, out = self.outputs, self.elements.out[i]
         return solve(Samples(up, down, step_up, step_down, o.f0[out], o.sigma[out], o.unit()[out], self._magnitude[i], self._size[i],
@@ -87,7 +88,9 @@ class Ladders:
             return
         self._taken.add((n, k))
         members = self._members[n]
-        row = self._samples.setdefault(k, np.full((4, len(self.elements.line)), np.nan))
+        if k not in self._samples:
+            self._samples[k] = np.full((4, len(self.elements.line)), np.nan)
+        row = self._samples[k]
         taken = rung(self.lines[n], k)
         if taken is None:
             row[2:, members] = step(1.0, k) * self._size[members]
@@ -117,16 +120,19 @@ class Climb:
     def run(self) -> Climbed:
         """Climbs all elements until each is settled or has seen every rung it may."""
         todo = np.arange(len(self._line))
+        sure = self._sure(todo, self._codes(todo))
         for n in range(NOISY_STEPS):
-            live = todo[~self._sure(todo) | (self._suspect[todo] & (n < SUSPECT_STEPS))]
+            live = todo[~sure | (self._suspect[todo] & (n < SUSPECT_STEPS))]
             if n >= CLIMB_STEPS:
                 live = live[self._noisy(live)]
             if not live.size:
                 break
             self._widen(live, first=n == 0)
             self._solve(live)
-            todo = todo[~self._settled(todo)]
-        sure = self._sure(todo)
+            codes = self._codes(todo)
+            left = ~self._settled(todo, codes)
+            todo, codes = todo[left], codes[left]
+            sure = self._sure(todo, codes)
         self.every_rung(todo[~sure])
         unconfirmed, exhausted = np.zeros((2, len(self._line)), bool)
         unconfirmed[todo[sure]], exhausted[todo[~sure]] = True, True
@@ -157,16 +163,20 @@ class Climb:
             self.derivative = self.derivative.replaced(same, self.ladders.solve(same, range(a, b + 1), b >= FINEST))
 
     def _noisy(self, i: Index) -> Mask:
-        d = self.derivative.take(i)
-        return np.asarray(d.noisy & ~d.unclear)
+        d = self.derivative
+        bar, smooth = d.bar[i], d.outcome[i] == Smoothness.SMOOTH
+        return np.asarray(np.isfinite(bar) & (d.noise_bar[i] > 0.5 * bar) & smooth & ~d.unclear[i])
 
-    def _settled(self, i: Index) -> Mask:
-        d = self.derivative.take(i)
-        return settled(d, self.judge(i, d)) & ~(self._asleep[i] & (self._low[self._line[i]] >= QUICK[0]))
+    def _codes(self, i: Index) -> Codes:
+        """The verdicts of elements i as they are known now."""
+        return self.judge(i, self.derivative.take(i))
 
-    def _sure(self, i: Index) -> Mask:
-        d = self.derivative.take(i)
-        return np.asarray((self.judge(i, d) == Verdict.MISMATCH) & d.smooth & ~d.unclear & ~d.at_border)
+    def _settled(self, i: Index, codes: Codes) -> Mask:
+        return settled(self.derivative.take(i), codes) & ~(self._asleep[i] & (self._low[self._line[i]] >= QUICK[0]))
+
+    def _sure(self, i: Index, codes: Codes) -> Mask:
+        d = self.derivative
+        return np.asarray((codes == Verdict.MISMATCH) & (d.outcome[i] == Smoothness.SMOOTH) & ~d.unclear[i] & ~d.at_border[i])
 
 
 def settled(d: Derivative, verdicts: Codes) -> Mask:
@@ -198,12 +208,20 @@ def at_once(line: Line, outputs: Outputs, known: Mapping[int, Rung]) -> Derivati
     m, unit = len(outputs.f0), outputs.unit()
     taken = [known.get(k) or rung(line, k) or Rung(np.full(m, np.nan), np.full(m, np.nan), step(line.scale, k), step(line.scale, k)) for k in QUICK]
     size, magnitude = (np.broadcast_to(np.asarray(x), m) for x in (line.size, line.magnitude))
+    up, down, step_up, step_down = (_stacked([t[n] for t in taken], m) for n in range(4))
 
     def part(i: slice) -> Derivative:
-        up, down, step_up, step_down = (np.array([np.broadcast_to(t[n], m)[i] for t in taken]) for n in range(4))
-        return solve(Samples(up, down, step_up, step_down, outputs.f0[i], outputs.sigma[i], unit[i], magnitude[i], size[i], outputs.rounds_x), False)
+        return solve(Samples(up[:, i], down[:, i], step_up[:, i], step_down[:, i], outputs.f0[i], outputs.sigma[i], unit[i], magnitude[i], size[i],
+                             outputs.rounds_x), False)
 
     return concatenated([part(slice(start, start + PART)) for start in range(0, m, PART) or [0]])
+
+
+def _stacked(rows: Sequence[float | Array], m: int) -> Array:
+    """One row a rung [n, m], which may be one number for all elements."""
+    if all(isinstance(row, float) for row in rows):
+        return np.broadcast_to(np.array(rows)[:, None], (len(rows), m))
+    return np.array([np.broadcast_to(row, m) for row in rows])
 
 
 def _climbed(ladders: Ladders, rest: Index, quick: Derivative, judge: Judge, every_rung: bool) -> Derivative:

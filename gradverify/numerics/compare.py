@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
+from functools import cached_property
 
 import numpy as np
 
@@ -107,10 +108,12 @@ def _one_reading(a: Array, d: Derivative, bounds: Bounds, at_border: Mask, extra
     """The verdict on the main reading alone."""
     tol, off, bar = bounds.tolerance(a, d.value), np.abs(a - d.value), d.bar + extra
     verdict = guarded(off, bar, tol)
-    verdict[~np.isfinite(bar) | ~d.smooth] = Verdict.UNDECIDED
-    kink, finite = d.outcome == Smoothness.KINK, np.isfinite(a)
-    if kink.any():
-        verdict = np.where(kink, _subgradient(a, d, tol + extra), verdict)
+    verdict[~np.isfinite(bar)] = Verdict.UNDECIDED
+    if d.outcome.any():  # SMOOTH is 0
+        verdict[~d.smooth] = Verdict.UNDECIDED
+        kink = d.outcome == Smoothness.KINK
+        verdict = np.where(kink, _subgradient(a, d, tol + extra), verdict) if kink.any() else verdict
+    finite = np.isfinite(a)
     if finite.all():
         return verdict
     two_sided = (d.outcome != Smoothness.NON_FINITE) & ~at_border & ~d.at_border
@@ -129,28 +132,28 @@ def _subgradient(a: Array, d: Derivative, tol: Array) -> Codes:
 class Rows:
     """What sets the floor of each output [M]: reach (its change for a relative change of its inputs), largest |f|, noise of f.
 
-    `alive`: something of the row stands out of bars and rounding. `parts`: output tensors. `unit`: the unit roundoff of each.
+    `parts`: output tensors. `unit`: the unit roundoff of each.
     """
 
     reach: Array
     size: Array
     sigma: Array
-    alive: Mask
     parts: Sequence[slice]
     x_size: float
     unit: Array | float = U64
 
-    @property
+    @cached_property
     def saturated(self) -> Array:
         """What no value of an output moves by where it is as large as its tensor's values, and saturates [M]."""
         size = self.size.copy()
         for part in self.parts:
             size[part] = np.maximum(size[part], rms(size[part]))
-        return np.maximum(FLOOR * U64, np.where(np.asarray(self.unit) > LOW_UNIT, SATURATED * np.asarray(self.unit), 0.0)) * size
+        low = np.asarray(self.unit) > LOW_UNIT
+        return (np.maximum(FLOOR * U64, np.where(low, SATURATED * np.asarray(self.unit), 0.0)) if low.any() else FLOOR * U64) * size
 
 
-def floors(rows: Rows) -> Array:
-    """c·unit of each output [M]; over S_i it is the floor of an entry.
+def floors(rows: Rows, alive: Mask) -> Array:
+    """c·unit of each output [M]; over S_i it is the floor of an entry. `alive` [M]: something of the row stands out of bars and rounding.
 
     The unit is the reach, not |f|: with |f|, x + 1e10 would hide any error. A dead row is measured against its tensor's values.
     """
@@ -161,7 +164,7 @@ def floors(rows: Rows) -> Array:
     relative = np.clip(np.where(rows.size > 0, rows.sigma / nonzero(rows.size), U64), U64, NOISE_CAP)
     noise_only = (rows.size <= NOISE_ONLY * rows.sigma) & (rows.sigma <= NOISE_OF_X * rows.x_size)
     dead = np.maximum(rows.saturated, np.where(noise_only, FLOOR * rows.sigma, 0.0))
-    return np.where(rows.alive, FLOOR * relative * unit, dead)
+    return np.where(alive, FLOOR * relative * unit, dead)
 
 
 def rounding_reach(rows: Rows) -> Array:

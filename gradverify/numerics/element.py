@@ -166,7 +166,7 @@ class _Alone:
         verdict = self._verdict(d, border)
         limit = np.array(limits(self.a, d) if verdict[0] == Verdict.UNDECIDED else [Limit.NONE], object)
         judged = Judged(self.column, self.out, self.a, d, self.run.bounds(self.column, self.out), verdict, limit)
-        return second_opinions(self.run, judged, border.astype(bool), lambda column, out: float(self.run.point.row(out)[column]))[0]
+        return second_opinions(self.run, judged, lambda _: border.astype(bool), lambda column, out: float(self.run.point.row(out)[column]))[0]
 
     def _samples(self, ladders: Ladders, line: Line) -> Samples:
         up, down, step_up, step_down = np.stack([known for k in range(HIGHEST, RUNGS) if (known := _known(ladders, k)) is not None], 1)

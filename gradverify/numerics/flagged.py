@@ -119,7 +119,8 @@ class Flagged:
         if found is None:
             self._leave_open(mode, pair, lines, line)
             return
-        found, _ = second_opinions(self.run, found, found.derivative.at_border, lambda column, output: float(self.run.point.row(output)[column]))
+        found, _ = second_opinions(self.run, found, lambda own: own.derivative.at_border,
+                                   lambda column, output: float(self.run.point.row(output)[column]))
         found = self._known_well_enough(mode, pair.output, found)
         wrong = np.flatnonzero(found.verdict == Verdict.MISMATCH)
         undecided = bool((found.verdict == Verdict.UNDECIDED).any())

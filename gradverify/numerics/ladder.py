@@ -45,18 +45,13 @@ class Derivative:
     at_border: Mask
 
     def take(self, elements: AnyArray) -> Derivative:
-        return Derivative(*(getattr(self, f.name)[elements] for f in fields(self)))
+        return Derivative(*(getattr(self, name)[elements] for name in COLUMNS))
 
     def replaced(self, elements: AnyArray, new: Derivative) -> Derivative:
         """With these elements (indices) exchanged."""
         if not len(elements):
             return self
-        columns = []
-        for f in fields(self):
-            column = getattr(self, f.name).copy()
-            column[elements] = getattr(new, f.name)
-            columns.append(column)
-        return Derivative(*columns)
+        return Derivative(*(_exchanged(getattr(self, name), elements, getattr(new, name)) for name in COLUMNS))
 
     @property
     def smooth(self) -> Mask:
@@ -68,18 +63,30 @@ class Derivative:
         return np.isfinite(self.bar) & (self.noise_bar > 0.5 * self.bar) & self.smooth
 
 
+COLUMNS = tuple(f.name for f in fields(Derivative))
+
+
+def _exchanged(column: AnyArray, elements: AnyArray, new: AnyArray) -> AnyArray:
+    """A column with these elements exchanged; itself where it is one number for all elements, and theirs are that number too."""
+    if column.strides == (0,) and len(column) and ((new == column[0]) | ((new != new) & (column[0] != column[0]))).all():
+        return column
+    column = column.copy()
+    column[elements] = new
+    return column
+
+
 def concatenated(parts: Iterable[Derivative]) -> Derivative:
     parts = list(parts)
     if len(parts) == 1:
         return parts[0]
-    return Derivative(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Derivative)))
+    return Derivative(*(np.concatenate([getattr(p, name) for p in parts]) for name in COLUMNS))
 
 
 def solve(s: Samples, full: bool) -> Derivative:
     """The derivative of every element. `full`: the rungs reach down to the finest, so that kinks, jumps and second readings can be told."""
     if full or len(s.up) != RUNGS:
         return _solve(s, full)
-    easy = plain(s.up, s.down, s.step_up + s.step_down, s.f0, s.sigma, s.unit)
+    easy = plain(s.up, s.down, s.width, s.f0, s.sigma, s.unit)
     told = easy.told & ~(s.unit > LOW_UNIT) if s.rounds_x else easy.told
     rest = np.flatnonzero(~told)
     found = told_plainly(easy)
@@ -89,9 +96,9 @@ def solve(s: Samples, full: bool) -> Derivative:
 def told_plainly(easy: Plain) -> Derivative:
     """What is plain as derivatives [m]; what is not told is void."""
     m = easy.value.size
-    nan, inf, no = np.full(m, np.nan), np.full(m, np.inf), np.zeros(m, bool)
-    smooth = np.full(m, Smoothness.SMOOTH, np.int8)
-    return Derivative(easy.value.ravel(), easy.bar.ravel(), smooth, easy.noise.ravel(), nan, nan, inf, inf, nan, inf, no, no, no.copy(), no, no)
+    nan, inf, no, smooth = (np.broadcast_to(each, m) for each in (np.nan, np.inf, False, np.int8(Smoothness.SMOOTH)))
+    unclear = np.zeros(m, bool)
+    return Derivative(easy.value.ravel(), easy.bar.ravel(), smooth, easy.noise.ravel(), nan, nan, inf, inf, nan, inf, no, no, unclear, no, no)
 
 
 def _solve(s: Samples, full: bool) -> Derivative:

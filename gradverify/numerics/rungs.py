@@ -36,8 +36,8 @@ def step(scale: float, rung: int) -> float:
 
 
 def nonzero(a: Array) -> Array:
-    """`a` with 1 where it is 0, to divide by."""
-    return np.where(a > 0, a, 1.0)
+    """`a` with 1 where it is 0, to divide by; itself where it is 0 nowhere."""
+    return a if a.min(initial=1.0) > 0 else np.where(a > 0, a, 1.0)
 
 
 def finite_size(a: Array) -> Array:

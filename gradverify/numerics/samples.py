@@ -48,6 +48,12 @@ class Samples:
     def h(self) -> Array:
         return 0.5 * (self.step_up + self.step_down)
 
+    @property
+    def width(self) -> Array:
+        """From x − step_down to x + step_up [n, m]; or [n, 1] where all elements have the same steps."""
+        one = slice(1) if self.step_up.strides[1] == self.step_down.strides[1] == 0 else slice(None)
+        return self.step_up[:, one] + self.step_down[:, one]
+
     @cached_property
     def far(self) -> Mask:
         """Rungs beyond the element's own scale: f may be another function there."""

@@ -7,7 +7,7 @@ and names the lines that are not clearly right. It names no entry and calls noth
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -202,9 +202,8 @@ class Known:
     def floors(self, reach: Array, alive: Mask) -> Array:
         """c·unit [M] from each output's reach (method.md section 1)."""
         x_size = float(self.point.columns.size.max(initial=0.0))
-        rows = Rows(self.point.shared(reach), self.survey.size, self.survey.sigma, alive, self.point.parts, x_size, self.point.unit)
-        rows = replace(rows, alive=alive | (rows.reach > rounding_reach(rows)))
-        return floors(rows)
+        rows = Rows(self.point.shared(reach), self.survey.size, self.survey.sigma, self.point.parts, x_size, self.point.unit)
+        return floors(rows, alive | (rows.reach > rounding_reach(rows)))
 
 
 @dataclass(frozen=True)

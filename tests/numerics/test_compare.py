@@ -75,22 +75,26 @@ def test_a_bitwise_zero_passes_below_the_floor_but_proves_nothing_of_an_unmeasur
     assert judge(0.0, still, unproven=True) == Verdict.UNDECIDED
 
 
-def rows(reach, size, sigma=0.0, alive=True, parts=(slice(0, 1),)):
-    return Rows(np.array([reach]), np.array([size]), np.array([sigma]), np.array([alive]), parts, 1.0)
+def rows(reach, size, sigma=0.0, parts=(slice(0, 1),)):
+    return Rows(np.array([reach]), np.array([size]), np.array([sigma]), parts, 1.0)
+
+
+def floor(reach, size, sigma=0.0, alive=True):
+    return floors(rows(reach, size, sigma), np.array([alive]))[0]
 
 
 def test_the_floor_is_a_fraction_of_the_reach_not_of_an_offset():
-    assert floors(rows(1.0, 1e10))[0] == pytest.approx(1e4 * U64 * 1e3)
-    assert floors(rows(1.0, 0.5))[0] == pytest.approx(1e4 * U64)
+    assert floor(1.0, 1e10) == pytest.approx(1e4 * U64 * 1e3)
+    assert floor(1.0, 0.5) == pytest.approx(1e4 * U64)
 
 
 def test_the_floor_follows_a_noisy_forward_only_so_far():
-    assert floors(rows(1.0, 1.0, sigma=1e-3))[0] == pytest.approx(1e4 * 16 * U64)
+    assert floor(1.0, 1.0, sigma=1e-3) == pytest.approx(1e4 * 16 * U64)
 
 
 def test_a_dead_row_is_measured_against_its_values():
-    assert floors(rows(0.0, 2.0, alive=False))[0] == pytest.approx(1e4 * U64 * 2.0)
-    assert floors(rows(0.0, 1e-16, sigma=1e-16, alive=False))[0] == pytest.approx(1e-12)
+    assert floor(0.0, 2.0, alive=False) == pytest.approx(1e4 * U64 * 2.0)
+    assert floor(0.0, 1e-16, sigma=1e-16, alive=False) == pytest.approx(1e-12)
     assert rounding_reach(rows(0.0, 2.0))[0] == pytest.approx(1e4 * U64 * 2.0)
 
 

@@ -50,24 +50,27 @@ class GroupLine:
         """x and move of the columns."""
         return self.point.columns.x[self.columns], self.move[self.columns]
 
-    def sample(self, t: float) -> tuple[Array, Array, Mask | None]:
-        """f [M], the realised change of each column [k], nominal for those that are stuck: these (None: none is)."""
+    def steps(self, t: Array) -> tuple[Array, Array, Mask | None]:
+        """x of the columns after steps t [r], its realised change, nominal for those that are stuck, and which are (None: none) [r, k] each."""
         c, (x, move) = self.point.columns, self._own
-        to = c.cast(x + t * move, self.columns)
+        by = t[:, None] * move
+        to = c.cast(x + by, self.columns)
         change = to - x
         free = np.isfinite(change) & (change != 0)
         if not c.free:
             free &= (to >= c.low[self.columns]) & (to <= c.high[self.columns])
         if free.all():
-            return self.point.moved_all(self.columns, to), change, None
-        to = np.where(free, to, x)
-        return self.point.moved_all(self.columns, to), np.where(free, change, t * move), ~free
+            return to, change, None
+        return np.where(free, to, x), np.where(free, change, by), ~free
+
+    def values(self, to: Array, stuck: Mask | None) -> Array:
+        """f [M] with the columns there [k]; NaN for the outputs of those that are `stuck` [k]."""
+        f = self.point.moved_all(self.columns, to)
+        return f if stuck is None else np.where(self.owned & stuck[self.place], np.nan, f)
 
     def at(self, t: float) -> tuple[Array, Array]:
-        f, change, stuck = self.sample(t)
-        if stuck is not None:
-            f = np.where(self.owned & stuck[self.place], np.nan, f)
-        return f, np.where(self.owned, change[self.place], t)
+        to, change, stuck = self.steps(np.array([t]))
+        return self.values(to[0], stuck if stuck is None else stuck[0]), np.where(self.owned, change[0][self.place], t)
 
 
 @dataclass(frozen=True)
@@ -193,6 +196,8 @@ def _part(bundle: Bundle, n: int, out: Index) -> _Shared:
     """What is wanted of one line: only the columns that own these outputs, and all that they move."""
     owner, wanted = bundle.owner[n], np.zeros(bundle.owner.shape[1], bool)
     wanted[out] = True
-    columns = np.unique(owner[wanted])
-    moved = wanted if len(columns) == 0 else np.isin(owner, columns)
+    columns = np.unique(owner[out])
+    chosen = np.zeros(int(owner.max(initial=NOBODY)) + 2, bool)  # the last one answers for NOBODY
+    chosen[columns] = True
+    moved = chosen[owner]
     return _Shared(columns, np.where(moved, owner, NOBODY), moved, wanted, int(bundle.tensor[n]))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from gradverify.numerics.climb import Climb, Elements, Judge, Ladders, settled
 from gradverify.numerics.columns.bundle import Bundle, regrouped, widened
+from gradverify.numerics.columns.cells import Cells, chosen
 from gradverify.numerics.columns.quick import PIECE, WIDE, quick_samples, secants, told_at_once
 from gradverify.numerics.columns.run import AliasSums, Run
 from gradverify.numerics.columns.tally import Judged, Tally
-from gradverify.numerics.compare import Bounds, Limit, Verdict, limits, verdicts
+from gradverify.numerics.compare import Limit, Verdict, limits, verdicts
 from gradverify.numerics.kinks import Smoothness
 from gradverify.numerics.ladder import Derivative, concatenated
 from gradverify.numerics.rungs import QUICK, Array, Codes, Index, Mask
@@ -42,6 +44,8 @@ class ChunkResult:
 
     def add_zeros(self, tally: Tally, a: Array, rows: slice, part: slice) -> None:
         """What needed no solver, of lines `rows` and the outputs of `part`; a [n, M]."""
+        if not (self.zeros.any() or self.masked.any()):
+            return
         first, last = max(part.start, self.outs.start), min(part.stop, self.outs.stop)
         if first < last:
             here = rows, slice(first - self.outs.start, last - self.outs.start)
@@ -56,9 +60,19 @@ class Chunk:
         self.run, self.bundle, self.a = run, bundle, a
         self.linear = bool(len(bundle.tensor)) and run.linear.issuperset(bundle.tensor.tolist())
         self.samples = quick_samples(run.point, bundle, WIDE if self.linear else QUICK)
-        self.still, self.masked = self.samples.still, self.samples.masked & np.isfinite(a) & bundle.owned
+        self.still, self.masked = self.samples.still, self.samples.masked
+        if self.masked.any():
+            self.masked = self.masked & np.isfinite(a) & bundle.owned
         self.border = self.samples.at_border
-        self.asleep, self.wide = run.survey.asleep[bundle.tensor], run.survey.wide[bundle.tensor]
+        self.drowsy = run.survey.drowsy
+
+    @cached_property
+    def asleep(self) -> Mask:
+        return self.run.survey.asleep[self.bundle.tensor]
+
+    @cached_property
+    def wide(self) -> Mask:
+        return self.run.survey.wide[self.bundle.tensor]
 
     def judge(self, sums: AliasSums, suspects: Mask) -> Iterator[ChunkResult]:
         """Everything about the chunk, some outputs at a time; `suspects` [M]: outputs whose quick rungs are known to alias."""
@@ -70,26 +84,27 @@ class Chunk:
 
     def _part(self, outs: slice, sums: AliasSums, suspects: Mask, finished: Index) -> ChunkResult:
         zeros, masked = self._zeros(outs), self.masked[:, outs]
-        local, out = np.nonzero(~(zeros | masked) & self.bundle.owned[:, outs])
-        out += outs.start
-        quick = self._quick(local, out)
-        missed = sums.add(finished, self.bundle.owner[local, out], out, quick.value, quick.bar)
-        done = settled(quick, self._verdicts(local, out, quick)) & ~(suspects | missed)[out]
-        derivative, unconfirmed = quick, np.zeros(len(out), bool)
+        cells = chosen(self.bundle, ~(zeros | masked) & self.bundle.owned[:, outs], outs)
+        quick = self._quick(cells)
+        missed = sums.add(finished, cells, quick.value, quick.bar)
+        judged = self._verdicts(cells, quick)
+        done, doubted = settled(quick, judged.verdict), suspects | missed
+        if doubted.any():
+            done &= ~doubted[cells.out]
+        derivative, unconfirmed = quick, np.zeros(len(cells), bool)
         if not done.all():
-            derivative, unconfirmed = self._climb(local, out, quick, ~done, (suspects | missed)[out])
-        if not self.bundle.grouped:
-            derivative, unconfirmed = self._confirm(local, out, derivative, unconfirmed), np.zeros(len(out), bool)
-        late_local, late_out = np.nonzero(zeros & ~self._zeros(outs))  # floors moved meanwhile
-        zeros[late_local, late_out] = False
-        late_out += outs.start
-        if late_out.size:
-            derivative = concatenated([derivative, self._quick(late_local, late_out)])
-            local, out = np.concatenate([local, late_local]), np.concatenate([out, late_out])
-        late = np.zeros(len(late_out), bool)
-        judged = self._judged(local, out, derivative)
+            derivative, unconfirmed = self._climb(cells, quick, ~done, doubted[cells.out])
+        if not self.bundle.grouped and unconfirmed.any():
+            derivative, unconfirmed = self._confirm(cells, derivative, unconfirmed), np.zeros(len(cells), bool)
+        late = self._late(zeros, outs)
+        if len(late):
+            derivative = concatenated([derivative, self._quick(late)])
+            cells = Cells(self.bundle, np.concatenate([cells.local, late.local]), np.concatenate([cells.out, late.out]))
+        if derivative is not quick or not done.all():
+            judged = self._judged(cells, derivative)
+        nothing = np.zeros(len(late), bool)
         resolution = self._zero_resolution(outs) if zeros.any() else np.zeros(zeros.shape)
-        return ChunkResult(outs, judged, np.concatenate([done, late]), np.concatenate([unconfirmed, late]), zeros, masked, resolution, missed,
+        return ChunkResult(outs, judged, np.concatenate([done, nothing]), np.concatenate([unconfirmed, nothing]), zeros, masked, resolution, missed,
                            self.samples.strays(outs, self.run.survey.sigma))
 
     def _zeros(self, outs: slice) -> Mask:
@@ -97,8 +112,14 @@ class Chunk:
         still = self.still[:, outs] & self.bundle.owned[:, outs]
         if not still.any():
             return still
-        within = np.abs(self.a[:, outs]) <= self.run.zero_tolerance(self.bundle.owner[:, outs], outs)
-        return np.asarray(still & within & ~(self.asleep | self.wide)[:, outs])
+        zeros = still & (np.abs(self.a[:, outs]) <= self.run.zero_tolerance(self.bundle.owner[:, outs], outs))
+        return zeros & ~(self.asleep | self.wide)[:, outs] if self.drowsy else zeros
+
+    def _late(self, zeros: Mask, outs: slice) -> Cells:
+        """What is no zero any more because floors moved meanwhile; taken off `zeros`."""
+        late = chosen(self.bundle, zeros & ~self._zeros(outs) if zeros.any() else zeros, outs)
+        zeros[late.local, late.out - outs.start] = False
+        return late
 
     def _zero_resolution(self, outs: slice) -> Array:
         f0 = np.nan_to_num(self.samples.f0[outs], posinf=0.0, neginf=0.0)
@@ -106,119 +127,122 @@ class Chunk:
         return np.asarray(self.run.zero_tolerance(self.bundle.owner[:, outs], outs) + rounding)
 
     # ---- elements
-    def _ladders(self, local: Index, out: Index) -> Ladders:
-        """On the lines of the bundle; elements ascend by line."""
-        return self._with_quick(Ladders(self.bundle.lines, self.run.outputs(), Elements(local, out)), local, out)
-
-    def _with_quick(self, ladders: Ladders, local: Index, out: Index) -> Ladders:
+    def _with_quick(self, ladders: Ladders, cells: Cells) -> Ladders:
+        """With the samples that are there."""
         for n, k in enumerate(QUICK):
-            ladders.put(k, self.samples.at(n, local, out))
+            ladders.put(k, self.samples.at(n, cells.local, cells.out))
         return ladders
 
-    def _quick(self, local: Index, out: Index) -> Derivative:
-        result = secants(self.samples, self.run, local, out) if self.linear else self._solved(local, out)
-        if self.run.survey.drowsy:
-            result = replace(result, unclear=result.unclear | (self.asleep | self.wide)[local, out])
-        self._learn(local, out, result)
+    def _quick(self, cells: Cells) -> Derivative:
+        result = secants(self.samples, self.run, cells) if self.linear else self._solved(cells)
+        if self.drowsy:
+            result = replace(result, unclear=result.unclear | cells.of(self.asleep | self.wide))
+        self._learn(cells, result)
         return result
 
-    def _solved(self, local: Index, out: Index) -> Derivative:
+    def _solved(self, cells: Cells) -> Derivative:
         """From the quick rungs [E]."""
-        result, hard = told_at_once(self.samples, self.run, local, out)
+        result, hard = told_at_once(self.samples, self.run, cells)
         if not hard.size:
             return result
-        i, j = local[hard], out[hard]
-        return result.replaced(hard, concatenated(self._ladders(i[p], j[p]).solve(np.arange(len(p)), QUICK, False) for p in pieces(i)))
+        rest = cells.take(hard)
+        return result.replaced(hard, concatenated(self._on_lines(rest.take(p)).solve(np.arange(len(p)), QUICK, False) for p in pieces(rest.local)))
 
-    def _learn(self, local: Index, out: Index, d: Derivative) -> None:
-        self.run.reach.add(self.bundle.owner[local, out], out, d.value, d.bar)
+    def _on_lines(self, cells: Cells) -> Ladders:
+        return self._with_quick(Ladders(self.bundle.lines, self.run.outputs(), Elements(cells.local, cells.out)), cells)
 
-    def _bounds(self, local: Index, out: Index) -> Bounds:
-        return self.run.bounds(self.bundle.owner[local, out], out)
+    def _learn(self, cells: Cells, d: Derivative) -> None:
+        self.run.reach.add(cells.column, cells.out, d.value, d.bar, cells.lines)
 
-    def _verdicts(self, local: Index, out: Index, d: Derivative) -> Codes:
-        return verdicts(self.a[local, out], d, self._bounds(local, out), self.border[self.bundle.owner[local, out]])
+    def _verdicts(self, cells: Cells, d: Derivative) -> Judged:
+        """By what is known now; what limits the undecided ones is left out."""
+        a, bounds = cells.of(self.a), self.run.bounds(cells.column, cells.out)
+        border = self.border.take(cells.column) if self.border.any() else np.zeros(len(cells), bool)
+        no_limit = np.broadcast_to(np.array(Limit.NONE, object), len(cells))
+        return Judged(cells.column, cells.out, a, d, bounds, verdicts(a, d, bounds, border), no_limit, cells.lines)
 
-    def _judge(self, local: Index, out: Index) -> Judge:
+    def _judge(self, cells: Cells) -> Judge:
         def judge(i: Index, d: Derivative) -> Codes:
-            self._learn(local[i], out[i], d)  # a row that was taken for dead may turn out to be alive
-            return self._verdicts(local[i], out[i], d)
+            own = cells.take(i)
+            self._learn(own, d)  # a row that was taken for dead may turn out to be alive
+            return self._verdicts(own, d).verdict
 
         return judge
 
     # ---- climbing
-    def _climb(self, local: Index, out: Index, d: Derivative, rest: Mask, suspect: Mask) -> tuple[Derivative, Mask]:
+    def _climb(self, cells: Cells, d: Derivative, rest: Mask, suspect: Mask) -> tuple[Derivative, Mask]:
         """Elements `rest` [E] until each is settled; and the mismatches that have not seen every rung [E].
 
         Twice, because what is learnt of a row can unsettle its other elements.
         """
-        unconfirmed, exhausted = np.zeros((2, len(local)), bool)
+        unconfirmed, exhausted = np.zeros((2, len(cells)), bool)
         for _ in range(2):
             floors, climbed = self.run.floors(), list[tuple[Index, Derivative]]()
-            for i in self._groups(local, out, np.flatnonzero(rest)):
-                i, climber = self._climber(i, local, out, d, suspect)
+            for i in self._groups(cells, np.flatnonzero(rest)):
+                i, climber = self._climber(i, cells, d, suspect)
                 found = climber.run()
                 climbed.append((i, found.derivative))
                 unconfirmed[i], exhausted[i] = found.unconfirmed, found.exhausted
             d = _with(d, climbed)
             if self.run.floors() is floors:
                 break  # nothing was learnt
-            rest = ~settled(d, self._verdicts(local, out, d)) & ~unconfirmed & ~exhausted
+            rest = ~settled(d, self._verdicts(cells, d).verdict) & ~unconfirmed & ~exhausted
         return d, unconfirmed
 
-    def _groups(self, local: Index, out: Index, i: Index) -> Iterator[Index]:
+    def _groups(self, cells: Cells, i: Index) -> Iterator[Index]:
         """Elements i in pieces that climb together: those on their own scale, then those that only move beyond it."""
-        wide = self.wide[local[i], out[i]]
+        wide = cells.take(i).of(self.wide)
         for group in (i[~wide], i[wide]):
-            yield from (group[p] for p in pieces(local[group]) if len(p))
+            yield from (group[p] for p in pieces(cells.local[group]) if len(p))
 
-    def _climber(self, i: Index, local: Index, out: Index, quick: Derivative, suspect: Mask) -> tuple[Index, Climb]:
+    def _climber(self, i: Index, cells: Cells, quick: Derivative, suspect: Mask) -> tuple[Index, Climb]:
         """A climb of elements i, in the order in which it takes them: lines that can be shared are."""
-        wide = bool(self.wide[local[i], out[i]].any())
+        wide = bool(cells.take(i).of(self.wide).any())
         bundle = widened(self.bundle, self.run.point) if wide else self.bundle
-        lines, home = regrouped(bundle, local[i], out[i])
+        lines, home = regrouped(bundle, cells.local[i], cells.out[i])
         order = np.argsort(home, kind="stable")
         i, home = i[order], home[order]
-        ladders = Ladders(lines, self.run.outputs(), Elements(home, out[i]))
-        judge = self._judge(local[i], out[i])
+        own = Cells(self.bundle, cells.local[i], cells.out[i])
+        ladders = Ladders(lines, self.run.outputs(), Elements(home, own.out))
+        judge = self._judge(own)
         if wide or self.linear:
             nothing = np.zeros(len(i), bool)
             return i, Climb(ladders, ladders.solve(np.arange(len(i)), QUICK, False), judge, nothing, suspect[i])
-        ladders = self._with_quick(ladders, local[i], out[i])
-        return i, Climb(ladders, quick.take(i), judge, self.asleep[local[i], out[i]], suspect[i])
+        return i, Climb(self._with_quick(ladders, own), quick.take(i), judge, own.of(self.asleep), suspect[i])
 
-    def _confirm(self, local: Index, out: Index, d: Derivative, unconfirmed: Mask) -> Derivative:
+    def _confirm(self, cells: Cells, d: Derivative, unconfirmed: Mask) -> Derivative:
         """No mismatch stands on quick rungs alone: the worst columns of each pair climb the whole ladder, until one stands."""
         point = self.run.point
-        tensor = self.bundle.tensor[local]
-        output = np.searchsorted([p.stop for p in point.parts], out, side="right")
+        tensor = self.bundle.tensor[cells.local]
+        output = np.searchsorted([p.stop for p in point.parts], cells.out, side="right")
         for pair in sorted(set(zip(tensor[unconfirmed].tolist(), output[unconfirmed].tolist(), strict=True))):
-            d = self._confirm_pair(local, out, d, np.flatnonzero(unconfirmed & (tensor == pair[0]) & (output == pair[1])))
+            d = self._confirm_pair(cells, d, np.flatnonzero(unconfirmed & (tensor == pair[0]) & (output == pair[1])))
         return d
 
-    def _confirm_pair(self, local: Index, out: Index, d: Derivative, i: Index) -> Derivative:
-        misses = np.abs(self.a[local[i], out[i]] - d.value[i]) / (d.bar[i] + 1e-300)
+    def _confirm_pair(self, cells: Cells, d: Derivative, i: Index) -> Derivative:
+        misses = np.abs(cells.of(self.a)[i] - d.value[i]) / (d.bar[i] + 1e-300)
         order = np.argsort(-np.nan_to_num(misses, nan=np.inf), kind="stable")
-        worst_first = list(dict.fromkeys(local[i[order]].tolist()))
+        worst_first = list(dict.fromkeys(cells.local[i[order]].tolist()))
         for n in range(0, len(worst_first), CONFIRM_COLUMNS):
-            batch = i[np.isin(local[i], worst_first[n : n + CONFIRM_COLUMNS])]
-            for e in self._groups(local, out, batch):
-                e, climb = self._climber(e, local, out, d, np.zeros(len(local), bool))
+            batch = i[np.isin(cells.local[i], worst_first[n : n + CONFIRM_COLUMNS])]
+            for e in self._groups(cells, batch):
+                e, climb = self._climber(e, cells, d, np.zeros(len(cells), bool))
                 climb.every_rung(np.arange(len(e)))
                 d = d.replaced(e, climb.derivative)
-            if (self._verdicts(local[batch], out[batch], d.take(batch)) == Verdict.MISMATCH).any():
+            if (self._verdicts(cells.take(batch), d.take(batch)).verdict == Verdict.MISMATCH).any():
                 break
         return d
 
-    def _judged(self, local: Index, out: Index, d: Derivative) -> Judged:
-        column = self.bundle.owner[local, out]
+    def _judged(self, cells: Cells, d: Derivative) -> Judged:
         # a backward may well be non-finite all along such a column
-        self.border[column[(d.outcome == Smoothness.NON_FINITE) & np.isfinite(self.samples.f0[out])]] = True
-        a, bounds, verdict = self.a[local, out], self._bounds(local, out), self._verdicts(local, out, d)
-        limit = np.full(len(out), Limit.NONE, object)
-        open_ = np.flatnonzero(verdict == Verdict.UNDECIDED)
-        limit[open_] = limits(a[open_], d.take(open_))
-        return Judged(column, out, a, d, bounds, verdict, limit)
+        self.border[cells.column[(d.outcome == Smoothness.NON_FINITE) & np.isfinite(self.samples.f0.take(cells.out))]] = True
+        judged = self._verdicts(cells, d)
+        open_ = np.flatnonzero(judged.verdict == Verdict.UNDECIDED)
+        if not open_.size:
+            return judged
+        limit = judged.limit.copy()
+        limit[open_] = limits(judged.a[open_], d.take(open_))
+        return replace(judged, limit=limit)
 
 
 def _with(d: Derivative, parts: Sequence[tuple[Index, Derivative]]) -> Derivative:

@@ -108,14 +108,13 @@ class Coloured:
         judged = self._confirm(plan, result)
         if judged is None:
             return False
-        border = np.append(chunk.border, np.zeros(len(self.run.point.columns), bool))
-        judged, at_fault = second_opinions(self.run, judged, border[judged.column], self._entry)
+        judged, at_fault = second_opinions(self.run, judged, lambda own: chunk.border[own.column], self._entry)
         sums.add(judged)
         for output, part in enumerate(self.run.point.parts):
             tally = self.tallies[plan.tensor, output]
             result.add_zeros(tally, chunk.a, slice(None), part)
-            own = np.flatnonzero((judged.out >= part.start) & (judged.out < part.stop))
-            tally.add(judged.take(own).compared(part.start, judged.column[own] - plan.first), int(result.quick[own].sum()))
+            own, quick = _of_output(judged, result.quick, part, len(self.run.point.f0))
+            tally.add(own.compared(part.start, own.column - plan.first), int(quick.sum()))
             tally.backward_unit = max([tally.backward_unit, *(x for j, x in at_fault.items() if part.start <= j < part.stop)])
         return True
 
@@ -126,6 +125,8 @@ class Coloured:
     def _confirm(self, plan: Plan, result: ChunkResult) -> Judged | None:
         """The elements after the worst mismatches were measured alone; None where the forward's groups are wrong."""
         judged: Judged | None = result.judged
+        if not result.unconfirmed.any():
+            return judged
         for output, part in enumerate(self.run.point.parts):
             asked = 0
             state = self._confirmed[plan.tensor, output]
@@ -184,6 +185,8 @@ class Coloured:
 
     def _moved(self, plan: Plan, bundle: Bundle, result: ChunkResult) -> bool:
         """Outputs that moved though nobody owns them: False where one truly depends on a column, rightly, or where they are many."""
+        if not result.strays.any():
+            return True
         local, out = np.nonzero(result.strays)
         local, out = self._lasting(bundle, local, out + result.outs.start)
         for n, j in zip(local[: STRAYS + 1].tolist(), out[: STRAYS + 1].tolist(), strict=True):
@@ -216,7 +219,7 @@ class Coloured:
 
     def _count(self, plan: Plan, output: int, found: Judged) -> None:
         """An element that no group has: it is added as it was measured alone."""
-        found, _ = second_opinions(self.run, found, found.derivative.at_border, self._entry)
+        found, _ = second_opinions(self.run, found, lambda own: own.derivative.at_border, self._entry)
         self._confirmed[plan.tensor, output].stood += int(np.sum(found.verdict == Verdict.MISMATCH))
         self.tallies[plan.tensor, output].add(found.compared(self.run.point.parts[output].start, found.column - plan.first))
 
@@ -243,6 +246,14 @@ class Coloured:
         return len(open_) <= STRAYS or state.stood > 0
 
 
+def _of_output(judged: Judged, quick: Mask, part: slice, m: int) -> tuple[Judged, Mask]:
+    """The elements of one output tensor, and which of them the quick rungs settled."""
+    if part == slice(0, m):
+        return judged, quick
+    own = np.flatnonzero((judged.out >= part.start) & (judged.out < part.stop))
+    return judged.take(own), quick[own]
+
+
 def _off(line: Line, rung: int, f0: Array) -> Array:
     """How far the outputs [M] move, on either side."""
     h = step(line.scale, rung)
@@ -265,15 +276,16 @@ def _left_open(judged: Judged, i: Index, why: Limit) -> Judged:
 
 def structural_zeros(run: Run, plan: Plan, tallies: Mapping[tuple[int, int], Tally]) -> None:
     """What no group has: f does not depend on it, and its gradient is 0."""
+    missing = {output: plan.size * (part.stop - part.start) - tallies[plan.tensor, output].elements for output, part in enumerate(run.point.parts)}
+    if not any(count > 0 for count in missing.values()):
+        return
     c, point = run.point.columns, run.point
     own = slice(plan.first, plan.first + plan.size)
-    floors, rounding = run.floors(), point.unit * np.abs(np.nan_to_num(point.f0, posinf=0.0, neginf=0.0))
+    floors, rounding = run.floors(), point.unit * np.where(np.isfinite(point.f0), np.abs(point.f0), 0.0)
     for output, part in enumerate(point.parts):
-        tally = tallies[plan.tensor, output]
-        missing = plan.size * (part.stop - part.start) - tally.elements
-        if missing > 0:
+        if missing[output] > 0:
             resolution = run.atol + floors[part].max() / c.size[own].min() + rounding[part].max() / (LEAST_STEP * c.scale[own].min())
-            tally.add_structural(missing, float(resolution))
+            tallies[plan.tensor, output].add_structural(missing[output], float(resolution))
 
 
 LEAST_STEP = 0.7 * 0.23 * 3.6**-4  # of the scale: what a group's columns were moved by at least

@@ -78,11 +78,13 @@ class Compressed:
         strays = list[Stray]()
         for pulled in self._pass([plan for plan in self.plans if plan.tensor in spans]):
             tensor = pulled.plan.tensor
-            _, own, row, entry = self._entries(pulled, slice(None))
+            own, row, entry = self._entries(pulled, slice(None))
             self.run.reach.add_entries(row, pulled.plan.first + own, entry)
-            group = pulled.plan.grouping.colour[own] - spans[tensor].start
+            group = pulled.plan.grouping.colour.take(own) - spans[tensor].start
             inside = (group >= 0) & (group < len(spans[tensor]))
-            values[tensor][group[inside], row[inside]] = entry[inside]
+            if not inside.all():
+                group, row, entry = group[inside], row[inside], entry[inside]
+            values[tensor].reshape(-1)[group * m + row] = entry
             strays += _strays(pulled)
         return values, strays
 
@@ -90,18 +92,25 @@ class Compressed:
         """The analytic values [n, M] of some columns of one tensor, by a whole pass."""
         values = np.zeros((len(columns), len(self.run.point.f0)))
         for pulled in self._pass([plan]):
-            _, own, row, entry = self._entries(pulled, columns - plan.first)
+            own, row, entry = self._entries(pulled, columns - plan.first)
             values[own, row] = entry
             self.run.reach.add_entries(row, columns[own], entry)
         return values
 
-    def _entries(self, pulled: Pulled, columns: Index | slice) -> tuple[Index, Index, Index, Array]:
-        """What belongs to somebody of these columns: the group, the place among the columns, the row and the analytic value [E]."""
-        owner = pulled.owner[:, columns]
-        at, own = np.nonzero(owner != NOBODY)
-        row = self.run.point.parts[pulled.output].start + owner[at, own]
-        weight = np.where(pulled.alone[at], 1.0, self.weights[row])
-        return at, own, row, pulled.gradient[:, columns][at, own] / weight
+    def _entries(self, pulled: Pulled, columns: Index | slice) -> tuple[Index, Index, Array]:
+        """What belongs to somebody of these columns: the place among the columns, the row and the analytic value [E]."""
+        owner, gradient = pulled.owner[:, columns], pulled.gradient[:, columns]
+        held = owner != NOBODY
+        if held.all():
+            groups, n = owner.shape
+            at, own = np.repeat(np.arange(groups), n), np.tile(np.arange(n), groups)
+            row, entry = owner.reshape(-1), gradient.reshape(-1)
+        else:
+            at, own = np.nonzero(held)
+            row, entry = owner[at, own], gradient[at, own]
+        row = self.run.point.parts[pulled.output].start + row
+        weight = self.weights.take(row)
+        return own, row, entry / (np.where(pulled.alone[at], 1.0, weight) if pulled.alone.any() else weight)
 
     def _pass(self, plans: Sequence[Plan]) -> Iterator[Pulled]:
         for output, rows, sharing in self._shared(plans):
@@ -133,7 +142,10 @@ class Compressed:
 
 def _strays(pulled: Pulled) -> Iterator[Stray]:
     """What belongs to nobody, by group."""
-    lost = (pulled.owner == NOBODY) & (pulled.gradient != 0)
+    nobody = pulled.owner == NOBODY
+    if not nobody.any():
+        return
+    lost = nobody & (pulled.gradient != 0)
     for n in np.flatnonzero(lost.any(1)).tolist():
         where = np.flatnonzero(lost[n])
         yield Stray(pulled.plan.tensor, pulled.output, pulled.groups[n], where, pulled.gradient[n][where])
@@ -155,7 +167,9 @@ def cotangent(point: Point, output: int, vector: Array) -> Tensor:
     values = torch.from_numpy(np.ascontiguousarray(vector))
     if dtype.is_complex:
         values = torch.view_as_complex(values.reshape(-1, 2))
-    return values.to(device=device, dtype=dtype).reshape(shape)
+    if dtype is not torch.float64 or device.type != "cpu":
+        values = values.to(device=device, dtype=dtype)
+    return values.reshape(shape)
 
 
 def dust(run: Run, stray: Stray, members: Mask, floors: Array, first: int) -> Mask:

@@ -124,8 +124,9 @@ class _Comparison:
         size = max(len(run.point.f0), 1)
         self.tile = max(1, limit // 2 // (8 * size))
         self.chunk = max(1, limit // 2 // (CHUNK_BYTES * size))
-        planned = [plan.tensor for plan in arrangement.plans]
-        self.columns = np.flatnonzero(~np.isin(run.point.columns.tensor, planned))
+        planned = {plan.tensor for plan in arrangement.plans}
+        alone = [run.point.columns.of(tensor) for tensor in range(len(run.point.buffers)) if tensor not in planned]
+        self.columns = np.concatenate([*alone, np.zeros(0, np.intp)])
 
     def pairs(self) -> tuple[list[Pair], frozenset[int]]:
         """One sweep; a second where columns that were streamed apart turn out, in sum, to have met an alias. And tensors with other groups."""
@@ -194,7 +195,7 @@ class _Comparison:
             return float(a[place, output] if inside else self.point.row(output)[column])
 
         judged = result.judged
-        judged, at_fault = second_opinions(self.run, judged, chunk.border[judged.column], entry)
+        judged, at_fault = second_opinions(self.run, judged, lambda own: chunk.border[own.column], entry)
         c = self.point.columns
         for (tensor, output), tally in tallies.items():
             part = self.point.parts[output]

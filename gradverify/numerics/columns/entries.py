@@ -32,6 +32,9 @@ class Entries:
     ratio: tuple[float, float] = (-np.inf, np.inf)
 
     def take(self, i: Index) -> Entries:
+        """Elements i (ascending indices)."""
+        if len(i) == len(self.output):
+            return self
         return replace(self, output=self.output[i], input=self.input[i], analytic=self.analytic[i], numeric=self.numeric[i], bar=self.bar[i],
                        outcome=self.outcome[i])
 

@@ -29,14 +29,18 @@ DUST_CAP = 16  # ... or floors, for what cancels to dust: more noise than either
 Entry = Callable[[int, int], float]
 """The analytic value of (column, output)."""
 
+Border = Callable[[Judged], Mask]
+"""Which elements [E] have no finite f on both sides of their columns, as for `verdicts`."""
 
-def second_opinions(run: Run, judged: Judged, border: Mask, entry: Entry) -> tuple[Judged, dict[int, float]]:
+
+def second_opinions(run: Run, judged: Judged, border: Border, entry: Entry) -> tuple[Judged, dict[int, float]]:
     """The verdicts after all second opinions, and per output the relative noise of a backward that is itself at fault."""
-    judged = along_kinks(run, judged)
+    if judged.derivative.outcome.any():  # SMOOTH is 0
+        judged = along_kinks(run, judged)
     if not (judged.verdict == Verdict.MISMATCH).any():
         return judged, {}
     judged = excuse_symmetric(run, excuse_ties(run, judged), entry)
-    return excuse_analytic_noise(run, judged, border)
+    return excuse_analytic_noise(run, judged, border(judged))
 
 
 def along_kinks(run: Run, judged: Judged) -> Judged:

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from gradverify.numerics.columns.bundle import Bundle, GroupLine
+from gradverify.numerics.columns.cells import Cells
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.kinks import Smoothness
 from gradverify.numerics.ladder import Derivative, told_plainly
@@ -42,7 +43,7 @@ class QuickSamples:
     @cached_property
     def width(self) -> Array:
         """From x − step_down to x + step_up [rungs, n, M or 1]."""
-        return np.asarray((self.step_up + self.step_down)[:, self.place])
+        return (self.step_up + self.step_down).take(self.place, 1)
 
     def at(self, n: int, local: Index, out: Index) -> Array:
         """Samples [4, E] of the n-th rung for elements, each with its column's own way up."""
@@ -59,14 +60,16 @@ class QuickSamples:
     @cached_property
     def bad(self) -> Mask | None:
         """Rungs without a value on both sides [rungs, n, M]; None where there are none."""
-        bad = ~(np.isfinite(self.up) & np.isfinite(self.down))
-        return bad if bad.any() else None
+        if np.isfinite(self.up).all() and np.isfinite(self.down).all():
+            return None
+        return ~(np.isfinite(self.up) & np.isfinite(self.down))
 
     @property
     def still(self) -> Mask:
         """Elements [n, M] whose output is bitwise f(x) at every rung that has a value, two or more."""
         if self.bad is None:
-            return np.asarray((self.up == self.f0).all(0) & (self.down == self.f0).all(0))
+            still = self.up[0] == self.f0
+            return np.asarray((self.up == self.f0).all(0) & (self.down == self.f0).all(0)) if still.any() else still
         same = (self.up == self.f0) & (self.down == self.f0)
         return np.asarray((same | self.bad).all(0) & (np.sum(~self.bad, 0) >= min(2, len(self.up))))
 
@@ -116,54 +119,58 @@ def quick_samples(point: Point, bundle: Bundle, rungs: Sequence[int] = QUICK) ->
 
 def _of_groups(point: Point, bundle: Bundle, rungs: Sequence[int]) -> QuickSamples:
     """Of lines that share no column: steps are kept by column, and a last one for what NOBODY owns."""
-    n, m, c = len(bundle.lines), len(point.f0), len(point.columns)
-    f, change = np.empty((2, len(rungs), n, m)), np.empty((2, len(rungs), c + 1))
-    change[:, :, c] = [[step(1.0, k) for k in rungs], [-step(1.0, k) for k in rungs]]
+    n, m, c, r = len(bundle.lines), len(point.f0), len(point.columns), len(rungs)
+    t = np.array([sign * step(1.0, k) for sign in (1.0, -1.0) for k in rungs])
+    f, change = np.empty((2 * r, n, m)), np.empty((2 * r, c + 1))
+    change[:, c] = t
     for i, line in enumerate(bundle.lines):
         assert isinstance(line, GroupLine)
-        for side, sign in enumerate((1.0, -1.0)):
-            for r, k in enumerate(rungs):
-                f[side, r, i], change[side, r, line.columns], stuck = line.sample(sign * step(1.0, k))
-                if stuck is not None:
-                    f[side, r, i, line.owned & stuck[line.place]] = np.nan
-    return QuickSamples(bundle, f[0], f[1], change[0], -change[1], np.where(bundle.owned, bundle.owner, c), point.f0)
+        to, change[:, line.columns], stuck = line.steps(t)
+        for k in range(2 * r):
+            f[k, i] = line.values(to[k], stuck if stuck is None else stuck[k])
+    place = bundle.owner if bundle.owned.all() else np.where(bundle.owned, bundle.owner, c)
+    return QuickSamples(bundle, f[:r], f[r:], change[:r], -change[r:], place, point.f0)
 
 
-def secants(s: QuickSamples, run: Run, local: Index, out: Index) -> Derivative:
+def secants(s: QuickSamples, run: Run, cells: Cells) -> Derivative:
     """Derivatives [E] where f is linear: the wider the step, the better."""
-    up, down, step_up, step_down = s.at(0, local, out)
-    f0, h, unit = s.f0[out], step_up + step_down, run.point.unit[out]
-    noise = np.maximum(run.survey.sigma[out], unit * np.maximum(np.abs(f0), np.maximum(np.abs(up), np.abs(down))))
+    up, down, step_up, step_down = s.at(0, cells.local, cells.out)
+    f0, h, unit = cells.of_outputs(s.f0), step_up + step_down, cells.of_outputs(run.point.unit)
+    noise = np.maximum(cells.of_outputs(run.survey.sigma), unit * np.maximum(np.abs(f0), np.maximum(np.abs(up), np.abs(down))))
     value = (up - down) / h
-    rounded_x = np.where(unit > LOW_UNIT, unit * np.abs(value * run.point.columns.x[s.bundle.owner[local, out]]), 0.0)
+    rounded_x = np.where(unit > LOW_UNIT, unit * np.abs(value * run.point.columns.x[cells.column]), 0.0)
     noise_bar = Z * np.sqrt(2.0) * np.maximum(noise, rounded_x) / h
-    bad, nothing, nan = ~(np.isfinite(up) & np.isfinite(down)), np.zeros(len(out), bool), np.full(len(out), np.nan)
+    bad, nothing, nan = ~(np.isfinite(up) & np.isfinite(down)), np.zeros(len(cells), bool), np.full(len(cells), np.nan)
     bar = np.where(bad, np.inf, noise_bar + ARITHMETIC * np.abs(value))
-    outcome = np.full(len(out), Smoothness.SMOOTH, np.int8)
-    infinite = np.full(len(out), np.inf)
+    outcome = np.full(len(cells), Smoothness.SMOOTH, np.int8)
+    infinite = np.full(len(cells), np.inf)
     return Derivative(np.where(bad, 0.0, value), bar, outcome, noise_bar, nan, nan.copy(), infinite, infinite.copy(), nan.copy(), infinite.copy(),
                       nothing, nothing.copy(), bad, (up == f0) & (down == f0), nothing.copy())
 
 
-def told_at_once(s: QuickSamples, run: Run, local: Index, out: Index) -> tuple[Derivative, Index]:
+def told_at_once(s: QuickSamples, run: Run, cells: Cells) -> tuple[Derivative, Index]:
     """Derivatives [E] where nothing is hard, and which of the elements are: theirs are void."""
     sigma, unit = run.survey.sigma, run.point.unit
-    parts = list(_pieces(s, sigma, unit, local, out))
-    easy = Plain(*(np.concatenate([getattr(p, name).ravel() for p in parts]) for name in ("value", "bar", "noise", "told")))
-    low = unit > LOW_UNIT
-    hard = ~easy.told | low[out] if low.any() and not run.point.columns.rounded else ~easy.told
+    parts = list(_pieces(s, sigma, unit, cells))
+    easy = parts[0]
+    if len(parts) > 1:
+        easy = Plain(*(np.concatenate([getattr(p, name).ravel() for p in parts]) for name in ("value", "bar", "noise", "told")))
+    hard, low = ~easy.told.ravel(), unit > LOW_UNIT
+    if low.any() and not run.point.columns.rounded:
+        hard |= low[cells.out]
     return told_plainly(easy), np.flatnonzero(hard)
 
 
-def _pieces(s: QuickSamples, sigma: Array, unit: Array, local: Index, out: Index) -> Iterator[Plain]:
-    """What is plain, some elements at a time: by whole lines where all outputs are asked for, so that nothing is copied."""
-    n, m = s.up.shape[1:]
-    if len(out) == n * m:
-        count = max(1, PIECE // max(m, 1))
-        for lines in (slice(first, first + count) for first in range(0, n, count) or [0]):
-            yield plain(s.up[:, lines], s.down[:, lines], s.width[:, lines], s.f0, sigma, unit)
+def _pieces(s: QuickSamples, sigma: Array, unit: Array, cells: Cells) -> Iterator[Plain]:
+    """What is plain, some elements at a time: by whole lines where they are a block, so that nothing is copied."""
+    if cells.block is not None:
+        outs = cells.block
+        width = s.width[:, :, outs] if s.bundle.grouped else s.width
+        count = max(1, PIECE // max(outs.stop - outs.start, 1))
+        for lines in (slice(first, first + count) for first in range(0, cells.lines, count)):
+            yield plain(s.up[:, lines, outs], s.down[:, lines, outs], width[:, lines], s.f0[outs], sigma[outs], unit[outs])
         return
-    for part in (slice(first, first + PIECE) for first in range(0, len(out), PIECE) or [0]):
-        i, j = local[part], out[part]
+    for part in (slice(first, first + PIECE) for first in range(0, len(cells), PIECE) or [0]):
+        i, j = cells.local[part], cells.out[part]
         width = s.width[:, i, j if s.bundle.grouped else 0]
         yield plain(s.up[:, i, j], s.down[:, i, j], width, s.f0[j], sigma[j], unit[j])

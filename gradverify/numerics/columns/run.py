@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from gradverify.numerics.climb import Outputs
+from gradverify.numerics.columns.cells import Cells
 from gradverify.numerics.columns.survey import Survey
 from gradverify.numerics.compare import RESOLVED, RTOL, RTOL_LOW, Bounds, Rows, floors, rounding_reach
 from gradverify.numerics.point import Point
@@ -31,13 +32,17 @@ class Reach:
 
     def add_entries(self, output: Index, column: Index, value: Array) -> None:
         """Analytic values [E] of some elements."""
-        sizes = np.abs(value) * self._point.columns.scale[column]
+        sizes = np.abs(value) * self._point.columns.scale.take(column)
         self._raise(self._analytic, output, np.where(sizes < np.inf, sizes, 0.0))
 
-    def add(self, column: Index, out: Index, value: Array, bar: Array) -> None:
+    def add(self, column: Index, out: Index, value: Array, bar: Array, lines: int = 0) -> None:
+        """Derivatives of elements [E]; `lines`: as in `Cells`, 0 where they are no block."""
         size = np.abs(value)
         resolved = (size > RESOLVED * bar) & (size < np.inf)
-        self._raise(self._numeric, out, np.where(resolved, size * self._point.columns.scale[column], 0.0))
+        sizes = np.where(resolved, size * self._point.columns.scale.take(column), 0.0)
+        if lines > 1:
+            sizes = sizes.reshape(lines, -1).max(0)
+        self._raise(self._numeric, out[: len(sizes)], sizes)
 
     def add_secant(self, columns: Index, moved_by: Array, change: Array, noise: Array) -> None:
         """What outputs are surely changed by [M] when all these columns move: at least a typical entry of their rows."""
@@ -47,7 +52,7 @@ class Reach:
         self._raise(self._analytic, sure, sizes[sure])
 
     def _raise(self, reach: Array, output: Index, sizes: Array) -> None:
-        larger = np.flatnonzero(sizes > reach[output])
+        larger = np.flatnonzero(sizes > reach.take(output))
         if larger.size:
             np.maximum.at(reach, output[larger], sizes[larger])
             self._floors = None
@@ -55,15 +60,14 @@ class Reach:
     def floors(self, survey: Survey) -> Array:
         """The floor times S [M] of each output."""
         if self._floors is None:
-            self._floors = floors(self.rows(survey))
+            rows = self.rows(survey)
+            self._floors = floors(rows, (self._numeric > 0) | (self._analytic > rounding_reach(rows)))
         return self._floors
 
     def rows(self, survey: Survey) -> Rows:
         analytic, numeric = self._point.shared(self._analytic), self._point.shared(self._numeric)
         x_size = float(self._point.columns.size.max(initial=0.0))
-        rows = Rows(np.maximum(analytic, numeric), survey.size, survey.sigma, numeric > 0, self._point.parts, x_size, self._point.unit)
-        alive = (self._numeric > 0) | (self._analytic > rounding_reach(rows))
-        return replace(rows, alive=alive)
+        return Rows(np.maximum(analytic, numeric), survey.size, survey.sigma, self._point.parts, x_size, self._point.unit)
 
 
 class AliasSums:
@@ -75,20 +79,26 @@ class AliasSums:
         self._sum, self._bar, self._known = np.zeros((n, m)), np.zeros((n, m)), np.ones((n, m), bool)
         self._seen = np.zeros(n, int)
 
-    def add(self, done: Index, column: Index, out: Index, value: Array, bar: Array) -> Mask:
+    def add(self, done: Index, cells: Cells, value: Array, bar: Array) -> Mask:
         """Adds all elements of the columns `done`; outputs [M] that miss a secant which is now complete."""
-        suspect = np.zeros(len(self._point.f0), bool)
+        suspect, tensors, c = np.zeros(len(self._point.f0), bool), set(cells.bundle.tensor.tolist()), self._point.columns
+        known = np.isfinite(bar)
+        lost = None if known.all() else ~known
+        if lost is not None:
+            value, bar = np.where(known, value, 0.0), np.where(known, bar, 0.0)
         for n, secant in enumerate(self._survey.secants):
-            moved_by = np.zeros(len(self._point.columns))
+            if int(c.tensor[secant.columns[0]]) not in tensors:
+                continue
+            moved_by = np.zeros(len(c))
             moved_by[secant.columns] = secant.moved_by
-            dx, m = moved_by[column], len(self._point.f0)
+            dx, m = moved_by.take(cells.column), len(self._point.f0)
             if not dx.any():
                 continue
-            known = np.isfinite(bar)
-            self._sum[n] += np.bincount(out, np.where(known, value, 0.0) * dx, m)
-            self._bar[n] += np.bincount(out, np.where(known, bar, 0.0) * np.abs(dx), m)
-            self._known[n, out[~known & (dx != 0)]] = False
-            self._seen[n] += int(np.sum(np.isin(done, secant.columns)))
+            self._sum[n] += cells.sums(value * dx, m)
+            self._bar[n] += cells.sums(bar * np.abs(dx), m)
+            if lost is not None:
+                self._known[n, cells.out[lost & (dx != 0)]] = False
+            self._seen[n] += _shared(done, secant.columns, len(c))
             if self._seen[n] == len(secant.columns):
                 suspect |= self._misses(n, secant.change)
         return suspect
@@ -97,6 +107,13 @@ class AliasSums:
         noise = 2 * Z * np.maximum(self._survey.sigma, self._point.unit * np.abs(self._point.f0))
         slack = self._bar[n] + noise + ALIAS_SLACK * np.abs(self._sum[n])
         return np.asarray(np.isfinite(change) & self._known[n] & (np.abs(self._sum[n] - change) > slack))
+
+
+def _shared(done: Index, columns: Index, c: int) -> int:
+    """How many of these are among the columns; all are below c."""
+    among = np.zeros(c, bool)
+    among[columns] = True
+    return int(np.count_nonzero(among[done]))
 
 
 @dataclass(frozen=True)
@@ -115,20 +132,29 @@ class Run:
     linear: frozenset[int] = frozenset()
 
     def outputs(self) -> Outputs:
-        return Outputs(self.point.f0, self.survey.sigma, lambda: self.point.unit, rounds_x=not self.point.columns.single.any())
+        return Outputs(self.point.f0, self.survey.sigma, lambda: self.point.unit, rounds_x=not self.point.columns.rounded)
 
     def low_precision(self) -> Mask:
         """Outputs [M] that come in, or were seen to be computed in, less than float64; all where an input is float32."""
-        return np.asarray((self.point.unit > LOW_UNIT) | bool(self.point.columns.single.any()))
+        return np.asarray((self.point.unit > LOW_UNIT) | self.point.columns.rounded)
 
     def rtols(self) -> Array:
         return np.full(len(self.point.f0), self.rtol) if self.rtol is not None else np.where(self.low_precision(), RTOL_LOW, RTOL)
 
     def bounds(self, column: Index, out: Index) -> Bounds:
         """Tolerances of elements, by what is known now."""
-        woken = (self.survey.asleep | self.survey.wide)[self.point.columns.tensor[column], out] if self.survey.drowsy else np.zeros(len(out), bool)
-        unproven = woken & (self.reach.rows(self.survey).reach[out] <= 0) if woken.any() else woken
-        return Bounds(self.atol, self.rtols()[out], self.floors()[out] / self.point.columns.size[column], unproven)
+        unproven = np.zeros(len(out), bool)
+        if self.survey.drowsy:
+            woken = (self.survey.asleep | self.survey.wide)[self.point.columns.tensor[column], out]
+            unproven = woken & (self.reach.rows(self.survey).reach[out] <= 0) if woken.any() else woken
+        floor = self.floors().take(out) / self.point.columns.size.take(column)
+        return Bounds(self.atol, self._rtols(out), floor, unproven)
+
+    def _rtols(self, out: Index) -> Array:
+        """The relative tolerance [E] of elements, one number where it is the same for all outputs."""
+        if self.rtol is None and self.low_precision().any():
+            return self.rtols()[out]
+        return np.broadcast_to(RTOL if self.rtol is None else self.rtol, len(out))
 
     def floors(self) -> Array:
         """The floor times S [M] of each output."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Literal
+from operator import attrgetter
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -33,10 +33,13 @@ class Outcome(IntEnum):
 MAP_ROWS, MAP_COLUMNS = 40, 80  # a Jacobian up to this size is also kept as a picture
 DEVIATES = 10.0  # bars: a difference larger than this is no chance ...
 SMALLEST_DEVIATION = 1e-9  # ... and above this fraction worth a word
+EVERYTHING = slice(None)
+OUTCOMES = tuple(Outcome)
+HEAD = 64  # values whose bits mostly tell enough
+BLOCK = 16  # elements of which only the largest is looked at, where few are wanted
 
 
-@dataclass(frozen=True, order=True)
-class Worst:
+class Worst(NamedTuple):
     """One element, ordered by `rank` (worst last; among equals the first element).
 
     Flat indices into the real coordinates (re and im are neighbours) of the output and the input tensor.
@@ -49,10 +52,10 @@ class Worst:
     numeric: float
     bar: float
     tolerance: float
-    outcome: Outcome = field(compare=False)
-    limit: Limit = field(compare=False)
-    left: float = field(default=float("nan"), compare=False)
-    right: float = field(default=float("nan"), compare=False)
+    outcome: Outcome
+    limit: Limit
+    left: float = float("nan")
+    right: float = float("nan")
 
     @property
     def error(self) -> float:
@@ -86,7 +89,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Judged:
-    """Elements of a chunk with their verdicts [E]; `column` counts through all inputs, `out` through all outputs."""
+    """Elements of a chunk with their verdicts [E]; `column` counts through all inputs, `out` through all outputs; `lines` as in `Cells`."""
 
     column: Index
     out: Index
@@ -95,6 +98,7 @@ class Judged:
     bounds: Bounds
     verdict: Codes
     limit: AnyArray
+    lines: int = 0
 
     def take(self, i: AnyArray) -> Judged:
         """Elements i (ascending indices)."""
@@ -111,9 +115,11 @@ class Judged:
     def compared(self, top: int, coordinate: Index) -> Compared:
         """These elements, all of one pair; `top` is the first row of its output, `coordinate` [E] their place within the input."""
         d, kink = self.derivative, self.derivative.outcome == Smoothness.KINK
-        return Compared(
-            self.out - top, coordinate, self.a, d.value, d.bar, self.bounds.tolerance(self.a, d.value), self.bounds.floor, self.outcome, self.limit,
-            np.where(kink, d.left, np.nan), np.where(kink, d.right, np.nan))
+        left = right = np.broadcast_to(np.nan, len(kink))
+        if kink.any():
+            left, right = np.where(kink, d.left, np.nan), np.where(kink, d.right, np.nan)
+        tolerance = self.bounds.tolerance(self.a, d.value)
+        return Compared(self.out - top, coordinate, self.a, d.value, d.bar, tolerance, self.bounds.floor, self.outcome, self.limit, left, right)
 
     @property
     def outcome(self) -> Codes:
@@ -223,36 +229,50 @@ class Tally:
 
     def add(self, seen: Compared, quick: int = 0) -> None:
         """Elements of this pair, `quick` of them settled by the quick rungs."""
-        outcome, a = seen.outcome, seen.analytic
+        outcome = seen.outcome
+        passed = outcome == Outcome.PASS if outcome.any() else EVERYTHING
         self.elements += len(outcome)
         self.quick += quick
         self.counts += np.bincount(outcome, minlength=len(Outcome))
-        off, passed = np.abs(a - seen.numeric), outcome == Outcome.PASS
-        self.resolution = max(self.resolution, _largest((seen.tolerance + seen.bar)[passed]))
-        known = passed | (outcome == Outcome.MISMATCH) | (outcome == Outcome.UNDECIDED)
-        relative = _relative(a, seen.numeric, seen.floor)
-        self.max_abs, self.max_rel = max(self.max_abs, _largest(off[known])), max(self.max_rel, _largest(relative[known]))
-        deviates = passed & (off > DEVIATES * seen.bar) & (relative > SMALLEST_DEVIATION)
-        self.deviation = max(self.deviation, _largest(relative[deviates]))
-        size = np.maximum(np.abs(a), np.where(np.isfinite(seen.numeric), np.abs(seen.numeric), 0.0))
-        self.largest = max(self.largest, _largest((size / nonzero(seen.tolerance))[size > 0]))
-        self._bits = self._bits.seen(a)
-        self._limits.update(limit for limit in seen.limit[outcome != Outcome.PASS].tolist() if limit is not Limit.NONE)
+        off = np.abs(seen.analytic - seen.numeric)
+        self._measure(seen, off, passed)
+        head = self._bits.seen(seen.analytic[:HEAD])
+        self._bits = head.seen(seen.analytic) if head.single else head
+        if not isinstance(passed, slice):
+            self._limits.update(limit for limit in seen.limit[~passed].tolist() if limit is not Limit.NONE)
         self._keep_worst(seen, off)
-        self._entries.add(Entries(seen.output, seen.input, a, seen.numeric, seen.bar, outcome))
+        self._entries.add(Entries(seen.output, seen.input, seen.analytic, seen.numeric, seen.bar, outcome))
+
+    def _measure(self, seen: Compared, off: Array, passed: Mask | slice) -> None:
+        """The extremes of elements that are `off` by so much."""
+        a, value = np.abs(seen.analytic), np.abs(seen.numeric)
+        size, known = np.maximum(a, value), passed
+        if not isinstance(passed, slice):
+            known = passed | (seen.outcome == Outcome.MISMATCH) | (seen.outcome == Outcome.UNDECIDED)
+        relative = np.where(size > seen.floor, off / nonzero(size), 0.0)
+        self.resolution = max(self.resolution, _largest((seen.tolerance + seen.bar)[passed]))
+        self.max_abs, self.max_rel = max(self.max_abs, _largest(off[known])), max(self.max_rel, _largest(relative[known]))
+        deviates = (off > DEVIATES * seen.bar)[passed] & (relative > SMALLEST_DEVIATION)[passed]
+        if deviates.any():
+            self.deviation = max(self.deviation, _largest(relative[passed][deviates]))
+        if not np.isfinite(size).all():
+            size = np.maximum(a, np.where(np.isfinite(value), value, 0.0))
+            size = np.where(size > 0, size, 0.0)  # no NaN
+        self.largest = max(self.largest, _largest(size / nonzero(seen.tolerance)))
 
     def _keep_worst(self, seen: Compared, off: Array) -> None:
-        ratio = np.nan_to_num(off / np.where(seen.tolerance > 0, seen.tolerance, 1e-300), nan=np.inf, posinf=np.inf)
-        ratio[off == 0] = 0.0
+        ratio = off / np.where(seen.tolerance > 0, seen.tolerance, 1e-300)
+        if not np.isfinite(ratio).all():
+            ratio = np.nan_to_num(ratio, nan=np.inf, posinf=np.inf)
         if self._ratios is not None:
             self._ratios[seen.output, seen.input] = ratio
-        for n in _first(ratio, seen.outcome, self._keep):
-            self.worst.append(Worst(
-                (int(seen.outcome[n]), float(ratio[n]), -int(seen.input[n]), -int(seen.output[n])),
-                int(seen.output[n]), int(seen.input[n]), float(seen.analytic[n]),
-                float(seen.numeric[n]), float(seen.bar[n]), float(seen.tolerance[n]), Outcome(int(seen.outcome[n])), seen.limit[n],
-                float(seen.left[n]), float(seen.right[n])))
-        self.worst = heapq.nlargest(self._keep, self.worst)
+        i = _first(ratio, seen.outcome, self._keep)
+        numbers = (seen.outcome, ratio, seen.output, seen.input, seen.analytic, seen.numeric, seen.bar, seen.tolerance, seen.limit, seen.left,
+                   seen.right)
+        for code, off_by, out, in_, a, value, bar, tolerance, limit, left, right in zip(*(x[i].tolist() for x in numbers), strict=True):
+            slopes = () if left != left else (left, right)
+            self.worst.append(Worst((code, off_by, -in_, -out), out, in_, a, value, bar, tolerance, OUTCOMES[code], limit, *slopes))
+        self.worst = sorted(self.worst, key=attrgetter("rank"), reverse=True)[: self._keep]
 
     def result(self, unit: float, low_precision: bool) -> Pair:
         backward_unit = self.backward_unit
@@ -266,20 +286,22 @@ class Tally:
 
 def _first(ratio: Array, outcome: Codes, keep: int) -> Index:
     """The worst elements, by outcome and then by ratio; among equals the first ones."""
+    if not outcome.any():
+        return _top(ratio, keep)
     open_, passed = np.flatnonzero(outcome != Outcome.PASS), np.flatnonzero(outcome == Outcome.PASS)
-    if 0 < keep < len(passed):
-        least = np.partition(ratio[passed], len(passed) - keep)[len(passed) - keep]
-        passed = passed[ratio[passed] >= least]
-    some = np.sort(np.concatenate([open_, passed]))
+    some = np.sort(np.concatenate([open_, passed[_top(ratio[passed], keep)]]))
     return np.asarray(some[np.lexsort((-ratio[some], -outcome[some].astype(int)))[:keep]])
 
 
+def _top(ratio: Array, keep: int) -> Index:
+    """The largest elements, largest first; among equals the first ones."""
+    some, blocks = np.arange(len(ratio)), len(ratio) // BLOCK
+    if 0 < keep < blocks:  # as many blocks reach the least of these, and so does what is looked for
+        largest = ratio[: blocks * BLOCK].reshape(blocks, BLOCK).max(1)
+        some = np.flatnonzero(ratio >= np.partition(largest, blocks - keep)[blocks - keep])
+    return np.asarray(some[np.argsort(-ratio[some], kind="stable")[:keep]])
+
+
 def _largest(a: Array) -> float:
-    largest = float(np.max(a, initial=0.0))
-    return np.inf if np.isnan(largest) else largest
-
-
-def _relative(a: Array, value: Array, floor: Array) -> Array:
-    """|a − D| over the larger of both; 0 where both are below the floor."""
-    largest = np.maximum(np.abs(a), np.abs(value))
-    return np.where(largest > floor, np.abs(a - value) / np.where(largest > 0, largest, 1.0), 0.0)
+    largest = float(a.max(initial=0.0))
+    return np.inf if largest != largest else largest

@@ -11,6 +11,7 @@ import numpy as np
 
 from gradverify.numerics.climb import at_once
 from gradverify.numerics.columns.bundle import Bundle
+from gradverify.numerics.columns.cells import added
 from gradverify.numerics.columns.compressed import Plan, cotangent
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.columns.survey import Look
@@ -49,27 +50,28 @@ class Sums:
 
     def add(self, judged: Judged) -> None:
         """The solved elements of a chunk; what is not solved is 0 in f."""
-        off = judged.column - self.plan.first
-        wrong = (judged.verdict != Verdict.PASS) | (judged.derivative.outcome != Smoothness.SMOOTH)
-        self.usable[off[wrong]] = False
-        use = self.usable[off] & np.isfinite(judged.derivative.bar)
-        out, value, bar = judged.out, judged.derivative.value, judged.derivative.bar
+        off, bar = judged.column - self.plan.first, judged.derivative.bar
+        if judged.verdict.any() or judged.derivative.outcome.any():  # PASS and SMOOTH are 0
+            wrong = (judged.verdict != Verdict.PASS) | (judged.derivative.outcome != Smoothness.SMOOTH)
+            self.usable[off[wrong]] = False
+        use = np.isfinite(bar) if self.usable.all() else self.usable[off] & np.isfinite(bar)
+        out, value, lines = judged.out, judged.derivative.value, judged.lines
         if not use.all():
-            off, out, value, bar = off[use], out[use], value[use], bar[use]
-        m, v = len(self.run.point.f0), self.direction[off]
+            off, out, value, bar, lines = off[use], out[use], value[use], bar[use], 0
+        m, v = len(self.run.point.f0), self.direction.take(off)
         part = value * v
-        self.forward += np.bincount(out, part, m)
-        self.forward_size += np.bincount(out, np.abs(part), m)
-        self.bar += np.bincount(out, bar * np.abs(v), m)
+        self.forward += added(out, part, m, lines)
+        self.forward_size += added(out, np.abs(part), m, lines)
+        self.bar += added(out, bar * np.abs(v), m, lines)
 
     def add_back(self, bundle: Bundle, a: Array) -> None:
-        """The analytic values [n, M] of a chunk."""
-        a = np.nan_to_num(a, posinf=0.0, neginf=0.0)
-        for n in range(len(a)):
-            own = np.flatnonzero(bundle.owned[n] & (a[n] != 0))
-            column, part = bundle.owner[n][own] - self.plan.first, a[n][own] * self.cotangent[own]
-            self.back += np.bincount(column, part, self.plan.size)
-            self.back_size += np.bincount(column, np.abs(part), self.plan.size)
+        """The analytic values [n, M] of a chunk; each column is in one of its lines."""
+        own = slice(None) if bundle.owned.all() else bundle.owned
+        column, part = bundle.owner[own].ravel() - self.plan.first, (a * self.cotangent)[own].ravel()
+        if not np.isfinite(part).all():
+            part = (np.nan_to_num(a, posinf=0.0, neginf=0.0) * self.cotangent)[own].ravel()
+        self.back += np.bincount(column, part, self.plan.size)
+        self.back_size += np.bincount(column, np.abs(part), self.plan.size)
 
     def check(self, gradient: Array) -> Disagreement:
         """Against the uncompressed function, and the `gradient` [C] of its cotangent."""
@@ -77,20 +79,21 @@ class Sums:
 
     def _forward_off(self) -> Mask:
         columns = self.plan.first + np.flatnonzero(self.usable)
+        direction = self.direction if len(columns) == len(self.usable) else self.direction[self.usable]
         if not len(columns):
             return np.zeros(len(self.run.point.f0), bool)
         slack = np.where(self.run.low_precision(), SLACK_LOW, SLACK)
         floor = self.run.floors() * np.sqrt(len(columns))
-        value, bar, told = self._measured(columns)
+        value, bar, told = self._measured(columns, direction)
         allowed = slack * self.forward_size + self.bar + bar + floor
         return np.asarray(told & (np.abs(value - self.forward) > allowed))
 
-    def _measured(self, columns: Index) -> tuple[Array, Array, Mask]:
+    def _measured(self, columns: Index, direction: Array) -> tuple[Array, Array, Mask]:
         """The derivative along the direction, its bar, and where it is known [M]; of a linear function from the survey's one rung."""
         look = self.look if self.usable.all() else None
         if look and self.plan.tensor in self.run.linear:
             return self._secant(look)
-        line = DirectionLine(self.run.point, columns, self.direction[self.usable])
+        line = DirectionLine(self.run.point, columns, direction)
         d = at_once(line, self.run.outputs(), {QUICK[0]: look.taken} if look else {})
         return d.value, d.bar, d.smooth & ~d.unclear & np.isfinite(d.bar)
 
@@ -105,7 +108,7 @@ class Sums:
         low = bool(self.run.low_precision().any())
         floor = self.run.floors().max(initial=0.0) / self.run.point.columns.size[own]
         allowed = (SLACK_LOW if low else SLACK) * self.back_size + floor
-        off = np.abs(np.nan_to_num(gradient[own]) - self.back) > allowed
+        off = np.abs(gradient[own] - self.back) > allowed
         return self.plan.first + np.flatnonzero(off & np.isfinite(gradient[own]) & self.usable)
 
 
