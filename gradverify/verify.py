@@ -123,9 +123,7 @@ def settings_shown(settings: Settings) -> dict[str, object]:
 def _examine_all(evidence: Evidence, infos: dict[str, RuleInfo], briefly: bool) -> Iterator[Examined]:
     found: frozenset[str] = frozenset()
     stopped: str | None = None
-    for info in sorted(infos.values(), key=lambda info: ORDER.index(info.code) if info.code in ORDER else -1):
-        if info.code not in ORDER:
-            continue
+    for info in (infos[code] for code in ORDER):
         if not evidence.settings.looks_for(info.code):
             yield Examined(RuleRun(info.code, "ignored"))
         elif stopped:

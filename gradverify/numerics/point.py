@@ -161,7 +161,9 @@ class Point:
         ends = np.cumsum([0] + [len(v) for v in values])
         self.parts = [slice(int(a), int(b)) for a, b in pairwise(ends)]
         self.f0 = np.concatenate([*values, np.zeros(0)]).copy()
+        self._lengths = [len(v) for v in values]
         self._bits = [Bits().seen(v[:SAMPLED]) for v in values]
+        self._unsure = any(bits.single for bits in self._bits)
 
     @property
     def unit(self) -> Array:
@@ -191,11 +193,11 @@ class Point:
             parts = [numbers(o) for o in outputs]
         except Exception:
             return np.full(len(self.f0), np.nan)
-        if [len(p) for p in parts] != [s.stop - s.start for s in self.parts]:
+        if [len(p) for p in parts] != self._lengths:
             return np.full(len(self.f0), np.nan)
-        if any(bits.single for bits in self._bits):
+        if self._unsure:
             self._bits = [b.seen(p[:: 1 + len(p) // SAMPLED]) if b.single else b for b, p in zip(self._bits, parts, strict=True)]
-            self._unit = None
+            self._unit, self._unsure = None, any(bits.single for bits in self._bits)
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def moved(self, columns: Iterable[int], x: Iterable[float]) -> Array:

@@ -153,8 +153,8 @@ class Differentiable:
 
     def _picked(self, outputs: Sequence[Any]) -> list[Tensor]:
         """The checked ones. Raises UserCodeError (GV002) where they are not there (their number may depend on the inputs)."""
-        picked = [outputs[place] for place in self._checked if place < len(outputs)]
-        if len(picked) < len(self._checked) or not all(isinstance(output, Tensor) for output in picked):
+        picked = [outputs[place] for place in self._checked if place < len(outputs) and isinstance(outputs[place], Tensor)]
+        if len(picked) < len(self._checked):
             raise UserCodeError("GV002", f"forward returns {len(outputs)} outputs here, not y{max(self._checked, default=0)} as at the first point")
         return picked
 

@@ -21,7 +21,6 @@ from gradverify.subject.outputs import names
 from gradverify.subject.target import Target
 from gradverify.subject.variants import copied, relaid
 
-FORWARD, BACKWARD = Calls(forward=1), Calls(backward=1)
 LEAF_WRITTEN = "a leaf Variable that requires grad"     # torch's refusal of an in-place write into an input
 
 
@@ -66,7 +65,7 @@ class Subject:
         self.case, self.target = case, target
         self.arguments, self.kwargs = tuple(arguments), dict(kwargs)
         self.positions = _positions(self.arguments)
-        self.calls = Calls()
+        self._forward = self._backward = self._batched = 0
         self.writes = False
         self.output_names: tuple[str, ...] = ()
         self.around: Callable[[], AbstractContextManager[Any]] = nullcontext
@@ -98,11 +97,18 @@ class Subject:
         other.writes, other._original = self.writes, self
         return other
 
-    def count(self, calls: Calls) -> None:
+    @property
+    def calls(self) -> Calls:
+        """All calls so far."""
+        return Calls(self._forward, self._backward, self._batched)
+
+    def count(self, forward: int = 0, backward: int = 0, batched: int = 0) -> None:
         """Adds calls that were made, or that one call stood for."""
-        self.calls = self.calls + calls
+        self._forward += forward
+        self._backward += backward
+        self._batched += batched
         if self._original is not None:
-            self._original.count(calls)
+            self._original.count(forward, backward, batched)
 
     def forward(self, inputs: Sequence[Tensor]) -> list[Any]:
         """The flattened outputs (pytree leaves) with gradients on, the inputs laid out as the spec says. Raises UserCodeError (GV002)."""
@@ -110,7 +116,7 @@ class Subject:
 
     def called(self, inputs: Sequence[Tensor], mode: Callable[[], AbstractContextManager[Any]] = torch.enable_grad) -> Called:
         """One forward under a grad mode, with everything that was handed to it. Raises UserCodeError (GV002)."""
-        self.count(FORWARD)
+        self.count(forward=1)
         with mode():
             values = inputs if self._bare and not self.writes else self._arguments(inputs)
             buffers = self._buffers()
@@ -141,7 +147,7 @@ class Subject:
 
     def counted_backward(self) -> None:
         """Called before every backward."""
-        self.count(BACKWARD)
+        self.count(backward=1)
         self.reseed(1)
 
     def reseed(self, offset: int = 0) -> None:

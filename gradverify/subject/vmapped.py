@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.model.result import Calls
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.subject import Subject
 
@@ -54,11 +53,11 @@ class Batcher:
         leaves = [x for x, wanted in zip(wide, self.differentiable, strict=True) if wanted]
         size = len(points)
         with blamed(CODE, "the vmapped call"):
-            self._moving.count(Calls(forward=size - 1, batched=size))
+            self._moving.count(forward=size - 1, batched=size)
             outputs = _plain(self._outputs, dims, wide)
         with blamed(CODE, "backward of the vmapped call"):
             self._moving.counted_backward()
-            self._moving.count(Calls(backward=size - 1, batched=size))
+            self._moving.count(backward=size - 1, batched=size)
             given = [torch.stack([cotangent[k] for cotangent in cotangents]) for k in range(len(self._checked))]
             fitting = [v if v.shape == y.shape else torch.zeros_like(y) for v, y in zip(given, outputs, strict=True)]
             gradients = _plain(torch.autograd.grad, outputs, leaves, fitting, allow_unused=True)
