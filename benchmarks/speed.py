@@ -59,9 +59,13 @@ def _time(t: Timed, name: str, case: Case) -> str:
 def _ours(t: Timed, slow: Timed, mode: str) -> str:
     if not t.seconds:
         return "–"
-    ratio = f" ({slow.median / t.median:.2g}×)" if slow.seconds else ""
+    ratio = f" ({_ratio(slow.median / t.median)}×)" if slow.seconds else ""
     made = f"{t.mode}, " if mode == "auto" else ""
     return f"{made}{_seconds(t.median)}{ratio}{'' if t.verdict == 'pass' else f' {t.verdict}'}"
+
+
+def _ratio(ratio: float) -> str:
+    return f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.2g}"
 
 
 def _seconds(seconds: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -120,7 +120,8 @@ def _shared(done: Index, columns: Index, c: int) -> int:
 class Run:
     """One comparison: the point, its survey, tolerances as given (`rtol` None: by precision) and what is learnt.
 
-    `linear`: the tensors in which f is linear.
+    `linear`: the tensors in which f is linear. `together`: by tensor and number, how often the columns that hold it were moved together, and
+    by how much the outputs [M] did not add up then.
     """
 
     point: Point
@@ -130,6 +131,7 @@ class Run:
     reach: Reach
     generator: torch.Generator
     linear: frozenset[int] = frozenset()
+    together: dict[tuple[int, float], tuple[int, Array]] = field(default_factory=dict)
 
     def outputs(self) -> Outputs:
         return Outputs(self.point.f0, self.survey.sigma, lambda: self.point.unit, rounds_x=not self.point.columns.rounded)

@@ -13,7 +13,7 @@ from gradverify.numerics.columns.arrange import signed
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.columns.tally import Judged
 from gradverify.numerics.compare import Limit, Verdict
-from gradverify.numerics.rungs import Array, Index, step
+from gradverify.numerics.rungs import Array, Index, Mask, step
 
 RUNGS = (8, 10)     # 8e-6 and 6e-7 of s: below the quick rungs, well above the roundings
 TRIALS = 12         # at most: one shows a tie of three with a chance of a half
@@ -25,7 +25,7 @@ SHARE = 1e-3        # of |a|·s: less is another matter than the gradient in que
 def excuse_ties(run: Run, judged: Judged) -> Judged:
     """Mismatches of zero differences are undecided where the output does not add up when columns that hold the same number move together.
 
-    At most 144 forward calls a number that several columns hold.
+    At most 144 forward calls in all for a number that several columns hold.
     """
     zeros = np.flatnonzero((judged.verdict == Verdict.MISMATCH) & (judged.derivative.value == 0))
     if not zeros.size:
@@ -33,13 +33,20 @@ def excuse_ties(run: Run, judged: Judged) -> Judged:
     column, c = judged.column[zeros], run.point.columns
     said, found = SHARE * np.abs(judged.a[zeros]) * c.scale[column], np.zeros(len(zeros), bool)
     for tensor, x in sorted(set(zip(c.tensor[column].tolist(), c.x[column].tolist(), strict=True))):
-        equal, mine = c.of(tensor), np.flatnonzero((c.tensor[column] == tensor) & (c.x[column] == x))
-        equal = equal[c.x[equal] == x]
-        for _ in range(TRIALS if len(equal) > 1 else 0):
-            found[mine] |= _missing(run, equal)[judged.out[zeros[mine]]] > said[mine]
-            if found[mine].all():
-                break
+        mine = np.flatnonzero((c.tensor[column] == tensor) & (c.x[column] == x))
+        found[mine] = _misses(run, tensor, x, judged.out[zeros[mine]], said[mine])
     return judged.undecided(zeros[found], Limit.TIE)
+
+
+def _misses(run: Run, tensor: int, x: float, out: Index, said: Array) -> Mask:
+    """Which outputs [k] miss more than was said when the columns of this number move together, as far as is known or can be asked."""
+    equal = run.point.columns.of(tensor)
+    equal = equal[run.point.columns.x[equal] == x]
+    asked, most = run.together.get((tensor, x), (0, np.zeros(len(run.point.f0))))
+    while len(equal) > 1 and asked < TRIALS and not (most[out] > said).all():
+        asked, most = asked + 1, np.maximum(most, _missing(run, equal))
+        run.together[tensor, x] = asked, most
+    return np.asarray(most[out] > said)
 
 
 def _missing(run: Run, columns: Index) -> Array:
