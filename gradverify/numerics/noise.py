@@ -13,7 +13,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from gradverify.numerics.rungs import U32, U64, U_BF16, U_FP16, Array, Codes, Index, Mask, nonzero
+from gradverify.numerics.rungs import U32, U64, U_BF16, U_FP16, Array, Codes, Mask, nonzero
 
 POINTS = 9
 PART = 1 << 15  # values at a time: their differences are 36 times as many
