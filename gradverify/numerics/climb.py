@@ -91,13 +91,12 @@ class Ladders:
         if k not in self._samples:
             self._samples[k] = np.full((4, len(self.elements.line)), np.nan)
         row = self._samples[k]
-        taken = rung(self.lines[n], k)
+        taken = rung(self.lines[n], k, out=self.elements.out[members])
         if taken is None:
             row[2:, members] = step(1.0, k) * self._size[members]
         else:
-            out = self.elements.out[members]
             for n_th, values in enumerate(taken):
-                row[n_th, members] = values if isinstance(values, float) else values[out]
+                row[n_th, members] = values
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from gradverify.numerics.rungs import Array, step
+from gradverify.numerics.rungs import Array, Index, step
 
 
 class Line(Protocol):
@@ -40,18 +41,25 @@ class Rung(NamedTuple):
     step_down: float | Array
 
 
-def rung(line: Line, k: int, scale: float | None = None) -> Rung | None:
-    """The samples of one rung, two calls; None where x does not move on both sides."""
+def rung(line: Line, k: int, scale: float | None = None, out: Index | None = None) -> Rung | None:
+    """The samples of one rung, two calls, those of the outputs `out` (None: of all); None where x does not move on both sides."""
     h = step(line.scale if scale is None else scale, k)
-    up = line.at(h) if np.isfinite(h) else None
+    up = line.at(h) if math.isfinite(h) else None
     down = line.at(-h) if up is not None else None
     if up is None or down is None:
         return None
+    if out is not None:
+        up, down = _of_outputs(up, out), _of_outputs(down, out)
     if isinstance(up[1], float) or not (up[1] < 0).any():
         return Rung(up[0], down[0], up[1], -down[1])
     back = up[1] < 0  # columns that this line moves the other way
     return Rung(*(np.where(back, other, one) for one, other in
                   ((up[0], down[0]), (down[0], up[0]), (up[1], down[1]), (-down[1], -up[1]))))
+
+
+def _of_outputs(side: tuple[Array, float | Array], out: Index) -> tuple[Array, float | Array]:
+    f, change = side
+    return f.take(out), change if isinstance(change, float) else change.take(out)
 
 
 @dataclass(frozen=True)

@@ -25,25 +25,24 @@ class PointProbe:
         shape = point.function.inputs[tensor].shape
         self.shape = (*shape, 2) if point.function.inputs[tensor].is_complex() else tuple(shape)
         self._columns = point.columns.of(tensor)
-        self._sign = 2.0 * generator.integers(0, 2, len(self._columns)) - 1.0
+        self._places = np.arange(len(self._columns))
+        self._sign: Array = 2.0 * generator.integers(0, 2, len(self._columns)).astype(float) - 1.0
         self._finite = np.isfinite(point.columns.x[self._columns])
         self._all_finite, self._defined = bool(self._finite.all()), bool(np.isfinite(point.f0).all())
 
     def moved(self, axis: int, slices: Mask) -> Mask:
         """Which outputs [M] changed when the slices of an axis were perturbed; those that became NaN, or all if the call raised, did."""
         self.calls += 1
-        places = self._chosen(axis, np.flatnonzero(slices))
+        places = self._chosen(axis, slices)
         columns, sign = self._columns[places], self._sign[places]
         x = self._perturbed(columns, sign)
         self._sign[places] = -sign
         return self._differs(self.point.moved_all(columns, x))
 
-    def _chosen(self, axis: int, slices: Index) -> Index:
+    def _chosen(self, axis: int, slices: Mask) -> Index:
         """The elements [k] of the slices, ascending."""
-        shape = self.shape or (1,)
-        stride, block = math.prod(shape[axis + 1 :]), math.prod(shape[axis:])
-        within = (slices[:, None] * stride + np.arange(stride)).reshape(-1)
-        places = (np.arange(0, len(self._columns), block)[:, None] + within).reshape(-1)
+        stride = math.prod(self.shape[axis + 1 :])
+        places = self._places.reshape(-1, len(slices), stride).compress(slices, 1).reshape(-1)
         return places if self._all_finite else places[self._finite[places]]
 
     def _perturbed(self, columns: Index, sign: Array) -> Array:
@@ -60,7 +59,7 @@ class PointProbe:
     def _differs(self, f: Array) -> Mask:
         f0 = self.point.f0
         if self._defined and self.threshold is None:
-            return f != f0
+            return np.asarray(f != f0)
         ended = np.isfinite(f) != np.isfinite(f0)
         with np.errstate(invalid="ignore"):
             changed = (f != f0) & ~(np.isnan(f) & np.isnan(f0)) if self.threshold is None else np.abs(f - f0) > self.threshold

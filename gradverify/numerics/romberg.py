@@ -100,9 +100,11 @@ def pick(D: Array, h: Array, noise: Array, full: bool) -> Choice:
 def _least(t: Table, D: Array, confirmed: Mask) -> Choice:
     """`pick` of few elements: all entries against all rungs at once."""
     n, m = D.shape
-    agree = np.abs(t.value[:, :, None] - D) <= t.bar[:, :, None] + t.bar[0]  # entry (j, k) with each rung: [orders, n, n, m]
+    off = t.value[:, :, None] - D  # entry (j, k) from each rung: [orders, n, n, m]
+    agree = np.abs(off, out=off) <= t.bar[:, :, None] + t.bar[0]
     coarser = np.arange(n)[:, None] >= np.arange(n)  # what k need not agree with
-    allowed = (agree | ~np.isfinite(D) | coarser[:, :, None]).all(2) & confirmed & (np.arange(n) > 0)[:, None]
+    agree |= coarser[:, :, None] | ~np.isfinite(D)
+    allowed = agree.all(2) & confirmed & (np.arange(n) > 0)[:, None]
     bars = np.where(allowed, t.bar, np.inf).reshape(ORDERS * n, m)
     first, each = np.argmin(bars, 0), np.arange(m)
     bar = bars[first, each]
