@@ -164,6 +164,8 @@ def pull(point: Point, output: int, rows: Index, weights: Array) -> Array:
 def cotangent(point: Point, output: int, vector: Array) -> Tensor:
     """Real coordinates [M] of one output tensor as a tensor of its shape, dtype and device."""
     shape, dtype, device = point.shapes[output]
+    if dtype is torch.float64 and device.type == "cpu":
+        return torch.from_numpy(vector.reshape(shape))
     values = torch.from_numpy(np.ascontiguousarray(vector))
     if dtype.is_complex:
         values = torch.view_as_complex(values.reshape(-1, 2))
