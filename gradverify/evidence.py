@@ -190,7 +190,9 @@ class Evidence:
     @cached_property
     def jacobian(self) -> Jacobian:
         """Backward against finite differences, of the surrogate where there is one."""
-        return jacobian(self.measured, self.settings, self.wishes, self.watch)
+        def measure() -> Jacobian:
+            return jacobian(self.measured, self.settings, self.wishes, self.watch)
+        return measure() if self.forward.random else self.subject.seldom_seeded(measure)
 
     @cached_property
     def wishes(self) -> Wishes:

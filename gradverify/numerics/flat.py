@@ -14,16 +14,8 @@ from gradverify.numerics.rungs import Array
 Part = Literal["re", "im"]
 
 
-def _plain(tensor: Tensor) -> bool:
-    """Float64 numbers in the CPU's memory as they are."""
-    odd = tensor.is_neg() or tensor._is_zerotensor() or tensor.is_cuda
-    return not odd and tensor.dtype is torch.float64 and tensor.layout is torch.strided
-
-
 def flat_real(tensor: Tensor) -> Tensor:
     """The real coordinates [n] as float64 on the CPU, detached."""
-    if _plain(tensor):
-        return tensor.detach().reshape(-1)
     tensor = tensor.detach().resolve_conj().resolve_neg()
     if tensor._is_zerotensor():     # autograd's zeros without memory, the gradient of torch.sgn say: NumPy refuses them
         tensor = tensor.clone()
@@ -43,9 +35,12 @@ def flat_all(tensors: Sequence[Tensor]) -> Tensor:
 
 def numbers(tensor: Tensor) -> Array:
     """`flat_real` as an array; may share memory with the tensor."""
-    if _plain(tensor):
+    if tensor.dtype is not torch.float64:
+        return np.asarray(flat_real(tensor).numpy())
+    try:
         return np.asarray(tensor.detach().numpy()).reshape(-1)
-    return np.asarray(flat_real(tensor).numpy())
+    except (RuntimeError, TypeError):       # a lazy negative, zeros without memory, another device or layout
+        return np.asarray(flat_real(tensor).numpy())
 
 
 def one_hot(shape: Sequence[int], dtype: torch.dtype, device: torch.device, coordinate: int) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,12 +15,13 @@ from gradverify.model.case import Case, Layout
 from gradverify.model.result import Calls
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.layout import LAID, laid
-from gradverify.subject.machine import seed_all
+from gradverify.subject.machine import random_states, seed_all
 from gradverify.subject.outputs import leaves as flattened
 from gradverify.subject.outputs import names
 from gradverify.subject.target import Target
 from gradverify.subject.variants import copied, relaid
 
+Measured = TypeVar("Measured")
 LEAF_WRITTEN = "a leaf Variable that requires grad"     # torch's refusal of an in-place write into an input
 
 
@@ -70,6 +71,7 @@ class Subject:
         self.output_names: tuple[str, ...] = ()
         self.around: Callable[[], AbstractContextManager[Any]] = nullcontext
         self._original: Subject | None = None
+        self._quiet = False     # nothing is seeded, as nothing is drawn
         self._bare = target.kind != "module" and not self.kwargs and all(map(_as_it_is, self.positions))
         self._on_cuda = any(argument.is_tensor and argument.value.is_cuda for argument in self.arguments)
 
@@ -152,8 +154,21 @@ class Subject:
 
     def reseed(self, offset: int = 0) -> None:
         """Every forward draws the same random numbers (dropout, samplers), from torch, NumPy and Python; every backward others."""
-        if self.case.settings.reseed:
+        if self.case.settings.reseed and not self._quiet:
             seed_all(self.case.settings.seed + offset, self._on_cuda)
+
+    def seldom_seeded(self, measure: Callable[[], Measured]) -> Measured:
+        """What is measured, seeded once: if anything was drawn meanwhile, it is measured again with a seed before every call.
+
+        Three generators that nobody draws from cost as much to seed as a small forward takes.
+        """
+        self.reseed()
+        before, self._quiet = random_states(self._on_cuda), True
+        try:
+            found = measure()
+        finally:
+            self._quiet = False
+        return found if random_states(self._on_cuda) == before else measure()
 
     def _arguments(self, inputs: Sequence[Tensor]) -> Sequence[Any]:
         moved = iter(inputs)

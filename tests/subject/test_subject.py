@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -102,3 +104,27 @@ def test_leaves_keep_the_layout_of_the_arguments():
     twin = live.twin([replace(live.arguments[0], value=sliced(live.arguments[0].value), layout=None)])
     leaf, = twin.leaves()
     assert (leaf.stride(), leaf.storage_offset(), leaf.is_leaf, leaf.requires_grad) == ((7, 2), 1, True, True)
+
+
+@pytest.mark.parametrize("draw", [lambda: float(torch.rand(())), np.random.rand, random.random])
+def test_a_function_that_draws_now_and_then_draws_the_same_in_every_call_of_what_counts(draw):
+    drawn = []
+
+    def sometimes(x):
+        drawn.append(draw() if float(x.sum()) > 1 else None)
+        return x * 2
+
+    live, points = subject(sometimes, torch.zeros(2, dtype=torch.float64)), [torch.full((2,), k, dtype=torch.float64) for k in (0.0, 3.0, 4.0, 5.0)]
+    found = live.seldom_seeded(lambda: [live.forward([x]) and drawn[-1] for x in points])
+    assert found[0] is None
+    assert found[1] == found[2] == found[3]
+
+
+def test_a_function_that_never_draws_is_seeded_once(monkeypatch):
+    seeds = []
+    monkeypatch.setattr("gradverify.subject.subject.seed_all", lambda seed, cuda: seeds.append(seed))
+    live = subject(torch.sin, randn(2))
+    assert live.seldom_seeded(lambda: [live.forward(live.inputs) for _ in range(5)] and live.calls.forward) == 5
+    assert len(seeds) == 1
+    live.forward(live.inputs)
+    assert len(seeds) == 2
