@@ -73,5 +73,4 @@ def _words(n: int) -> tuple[Index, int]:
     """At least n words of the fewest bits, half of them ones; and how many ones."""
     bits = next(bits for bits in range(1, 64) if comb(bits, bits // 2) >= n) if n > 1 else 1
     weight = max(bits // 2, 1)
-    every = np.arange(1 << bits)
-    return every[sum(every >> bit & 1 for bit in range(bits)) == weight], weight
+    return np.array([word for word in range(1 << bits) if word.bit_count() == weight], np.intp), weight

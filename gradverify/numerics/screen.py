@@ -197,7 +197,7 @@ class Known:
     def asleep(self, tensor: int, output: int) -> bool:
         """Nothing of the pair moves on the quick rungs though it moves on wider ones: a screen proves nothing there."""
         part = self.point.parts[output]
-        return bool((self.survey.asleep | self.survey.wide)[tensor, part].any())
+        return self.survey.drowsy and bool((self.survey.asleep | self.survey.wide)[tensor, part].any())
 
     def floors(self, reach: Array, alive: Mask) -> Array:
         """c·unit [M] from each output's reach (method.md section 1)."""

@@ -78,9 +78,9 @@ def signed(n: int, generator: torch.Generator) -> Array:
 
 
 def _eligible(point: Point, tensor: int) -> bool:
-    columns = point.columns.of(tensor)
-    symmetric = bool((point.columns.mirror[columns] >= 0).any()) or len(columns) != point.starts[tensor + 1] - point.starts[tensor]
-    return len(columns) > SMALL and not symmetric and len(point.f0) > 0 and bool(np.isfinite(point.columns.x[columns]).all())
+    c, columns = point.columns, point.columns.of(tensor)
+    symmetric = (c.paired and bool((c.mirror[columns] >= 0).any())) or len(columns) != point.starts[tensor + 1] - point.starts[tensor]
+    return len(columns) > SMALL and not symmetric and len(point.f0) > 0 and bool(np.isfinite(c.x[columns]).all())
 
 
 def _affordable(point: Point, tensor: int) -> bool:
