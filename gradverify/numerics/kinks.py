@@ -66,7 +66,7 @@ def bends(s: Samples, noise: Array) -> Bend:
 def jumps(s: Samples, noise: Array) -> Mask:
     """f(x+h) − f(x−h) is one and the same non-zero number at every fine rung; noise would scatter [m]."""
     gap = (s.up - s.down)[-FINEST:] / s.big
-    steady = np.ptp(gap, axis=0) < 0.1 * np.abs(gap.mean(0))
+    steady = gap.max(0) - gap.min(0) < 0.1 * np.abs(gap.sum(0) / len(gap))
     return np.asarray(np.isfinite(s.f0) & (np.abs(gap) > VISIBLE * noise[-FINEST:]).all(0) & steady)
 
 

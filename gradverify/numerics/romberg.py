@@ -15,7 +15,7 @@ from gradverify.numerics.rungs import RATIO, Array, Index, Mask, Z
 ORDERS = 4  # extrapolation orders 0 to 3: errors h², h⁴, h⁶, h⁸
 CONFIRM = 4  # finest rungs with a value, of a long ladder, that no value is taken from: they must agree with it
 LONG = 8
-AT_ONCE = 1 << 18  # comparisons of entries with rungs, below which none of them is worth a step of its own
+AT_ONCE = 1 << 16  # comparisons of entries with rungs, below which none of them is worth a step of its own
 
 
 @dataclass(frozen=True)
@@ -51,36 +51,27 @@ def table(D: Array, h: Array, noise: Array) -> Table:
 
     Var(k, 0) = σ²/(2h²); Var(k, j) = (R⁴ʲ Var(k, j−1) + Var(k−1, j−1)) / (R²ʲ − 1)².
     """
-    values, variances = [D], [(noise / (np.sqrt(2) * h)) ** 2]
+    shape = (ORDERS, *D.shape)
+    value, variance, trend = np.full(shape, np.nan), np.full(shape, np.inf), np.full(shape, np.inf)
+    value[0], variance[0] = D, (noise / (np.sqrt(2) * h)) ** 2
+    trend[0, 1:] = np.abs(np.diff(D, axis=0))
     for j in range(1, ORDERS):
-        w = RATIO ** (2 * j)
-        value, variance = np.full_like(D, np.nan), np.full_like(D, np.inf)
-        value[j:] = (w * values[-1][j:] - values[-1][j - 1 : -1]) / (w - 1)
-        variance[j:] = (w * w * variances[-1][j:] + variances[-1][j - 1 : -1]) / (w - 1) ** 2
-        values.append(value)
-        variances.append(variance)
-    parts = Z * np.sqrt(variances)
-    bars = np.array([_trend(values, j) for j in range(ORDERS)]) + parts
-    return Table(np.array(values), np.where(np.isfinite(bars), bars, np.inf), parts)
-
-
-def _trend(values: list[Array], j: int) -> Array:
-    """How far an entry moved from its parents. The coarse one matters: the fine one alone takes convergence at order 2j for granted."""
-    trend = np.full_like(values[0], np.inf)
-    if j == 0:
-        trend[1:] = np.abs(np.diff(values[0], axis=0))
-    else:
-        fine, coarse = values[j - 1][j:], values[j - 1][j - 1 : -1]
-        trend[j:] = np.maximum(np.abs(values[j][j:] - fine), np.abs(values[j][j:] - coarse))
-    return trend
+        w, fine, coarse = RATIO ** (2 * j), value[j - 1, j:], value[j - 1, j - 1 : -1]
+        value[j, j:] = (w * fine - coarse) / (w - 1)
+        variance[j, j:] = (w * w * variance[j - 1, j:] + variance[j - 1, j - 1 : -1]) / (w - 1) ** 2
+        # from both parents: the fine one alone takes convergence at order 2j for granted
+        trend[j, j:] = np.maximum(np.abs(value[j, j:] - fine), np.abs(value[j, j:] - coarse))
+    noise_bar = np.sqrt(variance, out=variance)
+    noise_bar *= Z
+    trend += noise_bar
+    return Table(value, np.where(np.isfinite(trend), trend, np.inf), noise_bar)
 
 
 def pick(D: Array, h: Array, noise: Array, full: bool) -> Choice:
     """The entry with the least bar that every finer rung agrees with: kills the plateaus of kinks, jumps and aliases."""
     n, m = D.shape
     t = table(D, h, noise)
-    from_here = np.cumsum(np.isfinite(D)[::-1], 0)[::-1]  # rungs with a value, k and finer
-    confirmed = (from_here > CONFIRM) | (from_here[0] <= LONG) | (not full)
+    confirmed = _confirmed(D) if full else np.ones(D.shape, bool)
     if ORDERS * n * n * m <= AT_ONCE:
         return _least(t, D, confirmed)
     value, bar, part, rung = np.full(m, np.nan), np.full(m, np.inf), np.full(m, np.inf), np.full(m, -1)
@@ -95,6 +86,12 @@ def pick(D: Array, h: Array, noise: Array, full: bool) -> Choice:
             value[better], bar[better] = t.value[j, k][better], t.bar[j, k][better]
             part[better], rung[better] = t.noise[j, k][better], k
     return Choice(value, bar, part, rung)
+
+
+def _confirmed(D: Array) -> Mask:
+    """Rungs that a value may be taken from: enough finer ones have a value, or the ladder is short."""
+    from_here = np.cumsum(np.isfinite(D)[::-1], 0)[::-1]  # rungs with a value, k and finer
+    return np.asarray((from_here > CONFIRM) | (from_here[0] <= LONG))
 
 
 def _least(t: Table, D: Array, confirmed: Mask) -> Choice:
