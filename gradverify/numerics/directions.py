@@ -12,15 +12,15 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from gradverify.numerics.columns.batched import gradients
 from gradverify.numerics.columns.survey import WEIGHTS, Look, Survey
 from gradverify.numerics.compare import RESOLVED
-from gradverify.numerics.flat import numbers, rms
+from gradverify.numerics.flat import rms
 from gradverify.numerics.lines import Rung, rung
 from gradverify.numerics.pattern import Pattern, RowGroups, row_groups
 from gradverify.numerics.point import DirectionLine, Point
-from gradverify.numerics.reduction import gather, gaussian, held, moves, paired, pull_back, signed
+from gradverify.numerics.reduction import gather, gaussian, held, moves, paired, signed
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, finite_size, step
 from gradverify.numerics.samples import Samples
 from gradverify.numerics.screen import Judged, Known, Reading, Screen, Screened, Stage, judged, plan, reachable, reading, sharpness
@@ -173,19 +173,10 @@ def _pull_groups(point: Point, output: int, w: Array, groups: RowGroups, users: 
     """One backward a group; w [m] of the output tensor, 0 where f is infinite: such rows are left out."""
     known = np.where(w == 0, 1.0, w)
     for span in groups.spans(BATCH * groups.pattern.size // max(len(point.x), 1)):
-        gradients = {rows.tensor: np.empty((len(span), own.pattern.size)) for own, rows in users}
-        for n, group in enumerate(span):
-            pulled = _pulled(point, output, w, groups.members(group))
-            for tensor, kept in gradients.items():
-                kept[n] = numbers(pulled[tensor])  # a copy: a backward may use its memory again
+        members = [groups.members(group) for group in span]
+        pulled = gradients(point, output, [(own, w[own]) for own in members])
         for own, rows in users:
-            rows.add(span, own.owners(span), gradients[rows.tensor], known)
-
-
-def _pulled(point: Point, output: int, w: Array, members: Index) -> Sequence[Tensor]:
-    cotangent = np.zeros(len(w))
-    cotangent[members] = w[members]
-    return pull_back(point, output, cotangent)
+            rows.add(span, own.owners(span), pulled[:, point.starts[rows.tensor] : point.starts[rows.tensor + 1]], known)
 
 
 def _screened(known: Known, tensor: int, along: Directions, rows: Sequence[Rows], patterns: Sequence[Pattern]) -> list[Screened]:

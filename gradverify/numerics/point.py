@@ -144,7 +144,7 @@ def _pairs(t: Tensor) -> tuple[Index, Index, Array]:
 class Point:
     """The function around its inputs. Counts `forward` and `backward` calls; perturbs one buffer per input in place and restores it.
 
-    `seconds`: of all forward calls but the first.
+    `seconds`: of all forward calls but the first. `batched`: whether VJPs come in batches; None where nobody has tried.
     """
 
     def __init__(self, function: Function, columns: Columns) -> None:
@@ -152,6 +152,7 @@ class Point:
         self._inputs = Buffers(function.inputs)
         self._last: tuple[Index, Selection] | None = None
         self._unit: Array | None = None
+        self.batched: bool | None = None
         self.buffers, self.starts, self.x = self._inputs.tensors, self._inputs.starts, self._inputs.x
         self.seconds = 0.0
         outputs = list(function.values(self.buffers))
@@ -259,10 +260,14 @@ class Point:
 
     def by_column(self, gradients: Sequence[Tensor]) -> Array:
         """Gradients of the inputs as one number a column [C]."""
-        g, c = np.concatenate([numbers(t) for t in gradients]), self.columns
-        if not c.paired and len(g) == len(c):
+        return self.of_columns(np.concatenate([numbers(t) for t in gradients]))
+
+    def of_columns(self, g: Array) -> Array:
+        """Gradients in all input coordinates […, N] as one number a column […, C]."""
+        c = self.columns
+        if not c.paired and g.shape[-1] == len(c):
             return g
-        return np.where(c.mirror >= 0, g[c.coordinate] + c.sign * g[c.mirror], g[c.coordinate])
+        return np.where(c.mirror >= 0, g[..., c.coordinate] + c.sign * g[..., c.mirror], g[..., c.coordinate])
 
 
 @dataclass(frozen=True)

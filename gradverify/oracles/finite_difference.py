@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -69,6 +69,13 @@ class Gives(Protocol):
     def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> Sequence[Tensor | None]: ...
 
 
+@runtime_checkable
+class GivesMany(Protocol):
+    """A function that may pull many cotangents back at once."""
+
+    def vjps(self, output: int, cotangents: Tensor) -> Sequence[Tensor | None] | None: ...
+
+
 class Filled:
     """A function whose missing gradients are zeros; `given` are the (input, output) pairs for which backward ever gave one."""
 
@@ -89,3 +96,12 @@ class Filled:
         asked = [k for k, cotangent in enumerate(cotangents) if cotangent is not None]
         self.given.update((i, k) for i, gradient in enumerate(gradients) if gradient is not None for k in asked)
         return [torch.zeros_like(x) if gradient is None else gradient for x, gradient in zip(self.inputs, gradients, strict=True)]
+
+    def vjps(self, output: int, cotangents: Tensor) -> list[Tensor] | None:
+        """Many cotangents [n, …] of one output at once: the gradients [n, …] of the inputs; None where the function does not offer it."""
+        found = self._function.vjps(output, cotangents) if isinstance(self._function, GivesMany) else None
+        if found is None:
+            return None
+        self.given.update((i, output) for i, gradient in enumerate(found) if gradient is not None)
+        return [torch.zeros((len(cotangents), *x.shape), dtype=x.dtype, device=x.device) if gradient is None else gradient
+                for x, gradient in zip(self.inputs, found, strict=True)]

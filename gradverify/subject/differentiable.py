@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from gradverify.subject.failure import UserCodeError, blamed
+from gradverify.subject.graph import function_nodes
 from gradverify.subject.subject import Called, Subject
 
 Gradients = tuple[Tensor | None, ...]
@@ -50,6 +52,7 @@ class Differentiable:
     def __init__(self, subject: Subject, checked: Sequence[int]) -> None:
         self._subject, self._checked = subject, tuple(checked)
         self._graph: tuple[list[Tensor], list[Tensor]] | None = None
+        self._batches = True
         self._way: Callable[[Sequence[Tensor | None]], Gradients] = self._reused
 
     @property
@@ -73,6 +76,30 @@ class Differentiable:
                 self._way, self._graph = way, None
                 return result
             raise first from None
+
+    def vjps(self, output: int, cotangents: Tensor) -> Gradients | None:
+        """Gradients [n, …] for cotangents [n, …] of one output in one batched backward, which counts as n; None where there is none to be had.
+
+        Only of graphs that torch's own operators make: the backward of a Function is called as training calls it.
+        """
+        if not self._batches or not self.reusable:
+            return None
+        self._graph = self._graph or self._fresh_graph()
+        leaves, outputs = self._graph
+        self._batches = not function_nodes(outputs)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")     # of operators that are batched by a loop
+            try:
+                found = self._batched(outputs[output], leaves, cotangents) if self._batches else None
+            except Exception:       # there is no batching rule for it
+                found, self._batches = None, False
+        if found is not None:
+            self._subject.count(backward=len(cotangents), batched=len(cotangents))
+        return found
+
+    def _batched(self, output: Tensor, leaves: Sequence[Tensor], cotangents: Tensor) -> Gradients:
+        self._subject.reseed(1)
+        return torch.autograd.grad([output], leaves, [cotangents], retain_graph=True, allow_unused=True, is_grads_batched=True)
 
     def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> Gradients:
         """The gradient at other inputs, on a graph of its own. Raises UserCodeError."""

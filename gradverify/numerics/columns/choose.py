@@ -21,7 +21,8 @@ RUNG_CALLS = 2 * len(QUICK)  # a group's forward calls on the quick rungs
 LINEAR_CALLS = 2  # of a group where f is linear: one wide rung
 LOOKED = 2  # calls of a direction that the survey has taken: its first rung
 CLIMBED = 0.6  # of the groups are moved again for elements that the quick rungs leave open: 0 to 0.6, measured, and counted in seconds only
-CALLED = 5e-5  # seconds that a call costs beside the function's own (measured); gradcheck's are left out, in its favour
+CALLED = 5e-5  # seconds that a call costs beside the function's own (measured)
+THEIRS = (2e-5, 7e-5)  # what gradcheck's forward and backward calls do (measured); that of its whole Jacobians is left out, in its favour
 BACKWARD = 2.0  # forward calls that a backward costs, where it was not timed
 RESIDENT = 48 << 20  # bytes that any comparison was measured to take
 ELEMENT_BYTES = 380  # of an input or output coordinate (measured on 10⁴ to 10⁶ of them: within a third)
@@ -142,7 +143,8 @@ def predicted(n: Counts, timed: Speed) -> Costs:
     grouped = n.column_groups + n.linear_groups
     check = verified.PROBES if grouped < n.inputs or n.row_groups < n.outputs else 0
     along, curved = RUNG_CALLS - LOOKED, n.input_tensors - n.linear_tensors  # of a direction, whose first rung is known
-    gradcheck = _cost(timed, 2 * n.inputs + 1, n.outputs, 0, 2 * FLOAT64 * n.inputs * n.outputs)
+    theirs = replace(timed, forward=timed.forward + THEIRS[0], backward=timed.backward + THEIRS[1])
+    gradcheck = _cost(theirs, 2 * n.inputs + 1, n.outputs, 0, 2 * FLOAT64 * n.inputs * n.outputs)
     timed = replace(timed, forward=timed.forward + CALLED, backward=timed.backward + CALLED)
     climbs, pulled = CLIMBED * RUNG_CALLS * n.column_groups * timed.forward, PULLED * n.row_groups * n.inputs
     held = RESIDENT + ELEMENT_BYTES * (n.inputs + n.outputs)

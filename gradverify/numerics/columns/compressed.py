@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gradverify.numerics.columns.batched import gradients
 from gradverify.numerics.columns.bundle import Grouping
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.pattern import NOBODY, RowGroups
@@ -117,15 +118,12 @@ class Compressed:
             start = self.run.point.parts[output].start
             for groups in rows.spans(BATCH * sum(plan.size for plan in sharing) // max(len(self.run.point.columns), 1)):
                 members = [rows.members(group) for group in groups]
-                gradients = np.array([self.pull(output, start + own) for own in members])
                 alone = np.array([len(own) == 1 for own in members])
+                cotangents = [(own, self.weights[start + own] if len(own) > 1 else np.ones(1)) for own in members]
+                pulled = self.run.point.of_columns(gradients(self.run.point, output, cotangents))
                 for plan in sharing:
-                    gradient = gradients[:, plan.first : plan.first + plan.size]
+                    gradient = pulled[:, plan.first : plan.first + plan.size]
                     yield Pulled(plan, output, groups, gradient, plan.rows[output].owners(groups), alone)
-
-    def pull(self, output: int, rows: Index) -> Array:
-        """The gradient [C] of Σ weight·output over these rows of one output tensor; of the output itself where it is one."""
-        return pull(self.run.point, output, rows, self.weights[rows] if len(rows) > 1 else np.ones(1))
 
     def _shared(self, plans: Iterable[Plan]) -> list[tuple[int, RowGroups, list[Plan]]]:
         """Tensors whose outputs fall into the same groups share their backwards."""

@@ -1,0 +1,84 @@
+"""Many VJPs of one output tensor: in one batched backward where the function offers that, else one by one (method.md 3.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gradverify.numerics.flat import numbers
+from gradverify.numerics.point import Point
+from gradverify.numerics.reduction import pull_back
+from gradverify.numerics.rungs import Array, Index
+
+Cotangent = tuple[Index, Array]
+"""Rows of an output tensor, and the weights there; zeros elsewhere."""
+
+MANY = 8  # VJPs from which a batch, and the plain call it is checked against, are worth it
+CLOSE = 1e-9  # of the largest gradient: other kernels may round otherwise, and nothing more
+NUMBERS = 1 << 20  # of cotangents and gradients in a batch at most: a backward holds several times as many in between
+
+
+@runtime_checkable
+class Batches(Protocol):
+    """A function that may pull many cotangents back at once."""
+
+    def vjps(self, output: int, cotangents: Tensor) -> list[Tensor] | None:
+        """The gradients of every input [n, *shape of x] for cotangents [n, *shape of y] of one output; None where they are to come one by one."""
+        ...
+
+
+def gradients(point: Point, output: int, cotangents: Sequence[Cotangent]) -> Array:
+    """The gradient in all input coordinates [n, N] for each of n cotangents of one output tensor: n backward calls, and one to check the first."""
+    if len(cotangents) < MANY or point.batched is False or not _fits(point, output):
+        return _one_by_one(point, output, cotangents)
+    plain = _one_by_one(point, output, cotangents[:0] if point.batched else cotangents[:1])
+    found = _in_batches(point, output, cotangents)
+    point.batched = found is not None and _agree(found[: len(plain)], plain)
+    if found is not None and point.batched:
+        return found
+    return np.concatenate([plain, _one_by_one(point, output, cotangents[len(plain) :])])
+
+
+def _fits(point: Point, output: int) -> bool:
+    """Is everything in float64? Other types are pulled back as training does, with its roundings."""
+    return point.shapes[output][1] is torch.float64 and all(x.dtype is torch.float64 for x in point.buffers)
+
+
+def _one_by_one(point: Point, output: int, cotangents: Sequence[Cotangent]) -> Array:
+    found = np.empty((len(cotangents), len(point.x)))
+    for n, one in enumerate(cotangents):
+        vector, = _dense(point, output, [one])
+        found[n] = np.concatenate([numbers(gradient) for gradient in pull_back(point, output, vector)])     # a backward may use its memory again
+    return found
+
+
+def _in_batches(point: Point, output: int, cotangents: Sequence[Cotangent]) -> Array | None:
+    if not isinstance(point.function, Batches):
+        return None
+    shape, _, device = point.shapes[output]
+    found, most = np.empty((len(cotangents), len(point.x))), max(1, NUMBERS // (shape.numel() + len(point.x)))
+    for start in range(0, len(cotangents), most):
+        some = _dense(point, output, cotangents[start : start + most])
+        pulled = point.function.vjps(output, torch.from_numpy(some.reshape(len(some), *shape)).to(device))
+        if pulled is None:
+            return None
+        point.backward += len(some)
+        np.concatenate([numbers(gradient).reshape(len(some), -1) for gradient in pulled], 1, out=found[start : start + most])
+    return found
+
+
+def _dense(point: Point, output: int, cotangents: Sequence[Cotangent]) -> Array:
+    """All real coordinates [n, m] of an output tensor."""
+    part = point.parts[output]
+    dense = np.zeros((len(cotangents), part.stop - part.start))
+    for vector, (rows, weights) in zip(dense, cotangents, strict=True):
+        vector[rows] = weights
+    return dense
+
+
+def _agree(found: Array, plain: Array) -> bool:
+    return bool(np.allclose(found, plain, rtol=0.0, atol=CLOSE * np.nan_to_num(np.abs(plain)).max(initial=0.0), equal_nan=True))
