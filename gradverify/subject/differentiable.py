@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 
 from gradverify.subject.failure import UserCodeError, blamed
-from gradverify.subject.graph import function_nodes
+from gradverify.subject.graph import function_nodes, gradient_numbers
 from gradverify.subject.subject import Called, Subject
 
 Gradients = tuple[Tensor | None, ...]
+AT_ONCE = 64            # cotangents in one batched backward
+HELD = 1 << 22          # numbers that the gradients of such a batch have, in all nodes together
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class Differentiable:
             raise first from None
 
     def vjps(self, output: int, cotangents: Tensor) -> Gradients | None:
-        """Gradients [n, …] for cotangents [n, …] of one output in one batched backward, which counts as n; None where there is none to be had.
+        """Gradients [n, …] for cotangents [n, …] of one output in batched backwards, which count as n; None where there are none to be had.
 
         Only of graphs that torch's own operators make: the backward of a Function is called as training calls it.
         """
@@ -86,20 +88,23 @@ class Differentiable:
             return None
         self._graph = self._graph or self._fresh_graph()
         leaves, outputs = self._graph
-        self._batches = not function_nodes(outputs)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")     # of operators that are batched by a loop
-            try:
-                found = self._batched(outputs[output], leaves, cotangents) if self._batches else None
-            except Exception:       # there is no batching rule for it
-                found, self._batches = None, False
-        if found is not None:
-            self._subject.count(backward=len(cotangents), batched=len(cotangents))
-        return found
+        most = min(AT_ONCE, HELD // max(gradient_numbers(outputs), 1))
+        self._batches = most > 1 and not function_nodes(outputs)
+        if not self._batches:
+            return None
+        try:
+            found = [self._batched(outputs[output], leaves, some) for some in torch.split(cotangents, most)]
+        except Exception:       # there is no batching rule for it
+            self._batches = False
+            return None
+        self._subject.count(backward=len(cotangents), batched=len(cotangents))
+        return tuple(None if each[0] is None else torch.cat(each) for each in zip(*found, strict=True))
 
     def _batched(self, output: Tensor, leaves: Sequence[Tensor], cotangents: Tensor) -> Gradients:
         self._subject.reseed(1)
-        return torch.autograd.grad([output], leaves, [cotangents], retain_graph=True, allow_unused=True, is_grads_batched=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")     # of operators that are batched by a loop
+            return torch.autograd.grad([output], leaves, [cotangents], retain_graph=True, allow_unused=True, is_grads_batched=True)
 
     def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> Gradients:
         """The gradient at other inputs, on a graph of its own. Raises UserCodeError."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -62,6 +63,11 @@ def function_classes(outputs: Sequence[Tensor]) -> tuple[type, ...]:
 
 def function_nodes(outputs: Sequence[Tensor]) -> tuple[Any, ...]:
     """The nodes of custom Functions in the graph of the outputs, written in Python (they are their own ctx) or in C++."""
+    return tuple(node for node in every_node(outputs) if hasattr(node, "_forward_cls") or type(node).__name__ == CPP_NODE)
+
+
+def every_node(outputs: Sequence[Tensor]) -> tuple[Any, ...]:
+    """All nodes of the graph of the outputs, once each."""
     seen: dict[Any, None] = {}
     stack = [output.grad_fn for output in outputs if output.grad_fn is not None]
     while stack:
@@ -69,7 +75,12 @@ def function_nodes(outputs: Sequence[Tensor]) -> tuple[Any, ...]:
         if node not in seen:
             seen[node] = None
             stack.extend(following for following, _ in node.next_functions if following is not None)
-    return tuple(node for node in seen if hasattr(node, "_forward_cls") or type(node).__name__ == CPP_NODE)
+    return tuple(seen)
+
+
+def gradient_numbers(outputs: Sequence[Tensor]) -> int:
+    """How many numbers all the gradients that pass through the graph have together."""
+    return sum(math.prod(tensor.shape) for node in every_node(outputs) for tensor in node._input_metadata)
 
 
 def _nothing(ctx: Any) -> Sequence[Named]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.autograd import Function
 
-from gradverify.subject.graph import function_classes, function_nodes, tapped, watched
+from gradverify.subject.graph import function_classes, function_nodes, gradient_numbers, tapped, watched
 
 
 class Scale(Function):
@@ -179,3 +179,10 @@ def test_a_node_whose_c_class_is_not_torchs_own_is_a_custom_functions():
         y = fused(x)
     assert type(y.grad_fn).__name__ == "CppFunction"
     assert function_nodes([y * 2])
+
+
+def test_the_numbers_that_a_backward_carries_are_those_of_every_node():
+    a = torch.ones(5, 3, dtype=torch.float64, requires_grad=True)
+    apart = a[:, None] - a[None]                        # two views, [5, 5, 3] …
+    total = (apart * apart).sum()                       # … again [5, 5, 3], and one number
+    assert gradient_numbers([total]) == 15 + 2 * 15 + 75 + 75 + 1
