@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
-from live import randn, subject
+from live import codes, randn, subject
 
+from gradverify.evidence import Evidence
 from gradverify.subject.damage import TILE, Damaged, damages, done
 from gradverify.subject.differentiable import Differentiable
+from gradverify.verify import verify
 
 G = torch.arange(1.0, 25.0, dtype=torch.float64).reshape(4, 6)
 
@@ -88,3 +92,20 @@ def test_a_stale_backward_answers_for_the_last_forward():
 def test_missing_and_sparse_gradients_are_taken_as_they_are():
     assert done(of("sign", G), [None], ()) == (None,)
     assert torch.equal(done(of("sign", G), [G.to_sparse()], ())[0], -G)
+
+
+def test_damage_is_done_to_gradients_that_would_come_in_batches():
+    x, v = randn(4, 6), torch.eye(24, dtype=torch.float64).reshape(24, 4, 6)
+    right, wrong = functions("sign", lambda x: torch.softmax(x, 1), x)
+    assert right.vjps(0, v) is not None
+    assert wrong.vjps(0, v) is None
+    assert torch.equal(wrong.vjp([v[0]])[0], -right.vjp([v[0]])[0])
+
+
+@pytest.mark.parametrize(("name", "found"), [("×(1 + 1e-4)", {"GV101"}), ("shift by one", {"GV101"}), (None, set())])
+def test_a_check_whose_gradients_come_in_batches_sees_the_damage(name, found):
+    x, weight = randn(16, 12), randn(12, 12, seed=1)
+    live = subject(lambda x: torch.softmax(x @ weight, 1), x, select=("GV101",), mode="entries")
+    how = Differentiable if name is None else partial(Damaged, damage=of(name, x))
+    assert codes(verify(live, evidence=Evidence(live, differentiate=how))) == found
+    assert (live.calls.batched > 0) is (name is None)

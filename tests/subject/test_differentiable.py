@@ -171,3 +171,113 @@ def test_an_output_that_is_gone_at_other_inputs_is_said():
     function = Differentiable(live, (0, 1))
     with pytest.raises(UserCodeError, match="forward returns 1 outputs here, not y1 as at the first point"):
         function.values([-torch.ones(2, dtype=torch.float64)])
+
+
+# ---- many at once
+def basis(*shape):
+    """Every one-hot cotangent of that shape, [n, *shape]."""
+    n = torch.Size(shape).numel()
+    return torch.eye(n, dtype=torch.float64).reshape(n, *shape)
+
+
+def test_many_cotangents_of_torchs_own_operators_come_in_one_batched_backward():
+    x = randn(3, 4)
+    live = subject(lambda x: torch.softmax(x, 1), x)
+    function = Differentiable(live, (0,))
+    found, = function.vjps(0, basis(3, 4))
+    s = torch.softmax(x, 1)
+    wanted = torch.block_diag(*(torch.diag(row) - torch.outer(row, row) for row in s))
+    torch.testing.assert_close(found.reshape(12, 12), wanted, rtol=0, atol=1e-15)
+    assert live.calls == Calls(forward=1, backward=12, batched=12)
+
+
+def test_a_plain_backward_shares_the_graph_with_a_batched_one_and_with_the_next():
+    live = subject(torch.sin, X)
+    function = Differentiable(live, (0,))
+    function.vjp([torch.ones(3, dtype=torch.float64)])
+    for n in (2, 3):
+        found, = function.vjps(0, 2 * basis(3)[:n])
+        torch.testing.assert_close(found, 2 * torch.diag(X.cos())[:n])
+    assert live.calls == Calls(1, 1 + 2 + 3, 2 + 3)
+
+
+def test_the_output_is_counted_among_the_checked_ones_and_an_input_without_influence_has_none():
+    y = randn(2)
+    function = Differentiable(subject(lambda x, y: (x * 2, x.argmax(), y * x[0]), X, y), (0, 2))
+    of_x, of_y = function.vjps(1, basis(2))
+    assert of_x.tolist() == [[y[0].item(), 0, 0], [y[1].item(), 0, 0]]
+    assert of_y.tolist() == [[-1, 0], [0, -1]]
+    of_x, of_y = function.vjps(0, basis(3))
+    assert of_x.tolist() == torch.eye(3).mul(2).tolist()
+    assert of_y is None
+
+
+@pytest.mark.parametrize("around", [lambda f, x: f(x), lambda f, x: f(x.exp()).sin(), lambda f, x: (x + 1, f(x))],
+                         ids=["alone", "inside", "elsewhere"])
+def test_a_function_in_the_graph_is_never_called_with_many(around):
+    seen = []
+
+    class Square(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            seen.append(grad_output)
+            return grad_output * 2 * ctx.saved_tensors[0]
+
+    live = subject(lambda x: around(Square.apply, x), X)
+    places = tuple(range(len(live.forward(live.leaves()))))
+    function = Differentiable(live, places)
+    assert function.vjps(0, basis(3)) is None
+    assert (seen, live.calls.backward, live.calls.batched) == ([], 0, 0)
+    assert Differentiable(subject(lambda x: around(torch.square, x), X), places).vjps(0, basis(3)) is not None
+
+
+@pytest.mark.parametrize("function", [function for function, _ in TRUTH] + [AlwaysRaises], ids=lambda function: function.__name__)
+def test_what_refuses_the_plain_way_has_no_batched_one(function):
+    live = subject(function, X)
+    assert Differentiable(live, (0,)).vjps(0, basis(3)) is None
+    assert live.calls.batched == 0
+
+
+def test_a_graph_that_serves_once_serves_no_batch():
+    live = subject(torch.sin, X)
+    function = Differentiable(live, (0,))
+    function.use_once()
+    assert function.vjps(0, basis(3)) is None
+    assert live.calls == Calls()
+
+
+def test_what_cannot_be_batched_is_tried_once_and_leaves_the_plain_way_as_it_was():
+    met = []
+
+    def hook(grad):
+        met.append(grad.shape)
+        return grad * (2.0 if grad.sum().item() > 0 else 3.0)
+
+    def forward(x):
+        y = x.sin()
+        if y.requires_grad:
+            y.register_hook(hook)
+        return y * 1
+
+    live = subject(forward, X)
+    function = Differentiable(live, (0,))
+    assert [function.vjps(0, basis(3)) for _ in range(2)] == [None, None]
+    assert len(met) == 1
+    assert live.calls == Calls(forward=1)
+    for sign, factor in ((1.0, 2.0), (-1.0, 3.0)):
+        gradient, = function.vjp([sign * torch.ones(3, dtype=torch.float64)])
+        torch.testing.assert_close(gradient, sign * factor * X.cos())
+    assert torch.func.vmap(torch.sin)(X).tolist() == X.sin().tolist()      # nothing is left batched
+
+
+def test_a_dropped_element_is_the_same_in_a_plain_and_in_a_batched_backward():
+    live = subject(lambda x: torch.nn.functional.dropout(x, 0.5), torch.ones(30, dtype=torch.float64))
+    function = Differentiable(live, (0,))
+    kept, = function.vjp([torch.ones(30, dtype=torch.float64)])
+    assert set(kept.tolist()) == {0.0, 2.0}
+    assert torch.equal(function.vjps(0, basis(30))[0], torch.diag(kept))
