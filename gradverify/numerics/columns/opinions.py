@@ -39,7 +39,7 @@ def second_opinions(run: Run, judged: Judged, border: Border, entry: Entry) -> t
         judged = along_kinks(run, judged)
     if not (judged.verdict == Verdict.MISMATCH).any():
         return judged, {}
-    judged = excuse_symmetric(run, excuse_ties(run, judged), entry)
+    judged = excuse_ties(run, excuse_symmetric(run, judged, entry))
     return excuse_analytic_noise(run, judged, border(judged))
 
 
