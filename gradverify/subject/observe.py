@@ -92,11 +92,10 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
     """
     others = [a for a in subject.arguments if a.is_tensor and not a.differentiable]
     leaves = subject.leaves()
-    before, on_cuda = Snapshot([*leaves, *(a.value for a in others)]), any(leaf.is_cuda for leaf in leaves)
-    subject.reseed()
-    state = random_states(on_cuda)
+    before = Snapshot([*leaves, *(a.value for a in others)])
+    state = subject.fresh_states()
     called = _counted(subject, leaves, saved)
-    drew = random_states(on_cuda) != state
+    drew = random_states(subject.on_cuda) != state
     if before.changed() and not subject.writes:
         subject.writes = True
         _restore(others, before, len(leaves))

@@ -72,8 +72,9 @@ class Subject:
         self.around: Callable[[], AbstractContextManager[Any]] = nullcontext
         self._original: Subject | None = None
         self._quiet = False     # nothing is seeded, as nothing is drawn
+        self._fresh: tuple[object, ...] | None = None
         self._bare = target.kind != "module" and not self.kwargs and all(map(_as_it_is, self.positions))
-        self._on_cuda = any(argument.is_tensor and argument.value.is_cuda for argument in self.arguments)
+        self.on_cuda = any(argument.is_tensor and argument.value.is_cuda for argument in self.arguments)
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -155,20 +156,26 @@ class Subject:
     def reseed(self, offset: int = 0) -> None:
         """Every forward draws the same random numbers (dropout, samplers), from torch, NumPy and Python; every backward others."""
         if self.case.settings.reseed and not self._quiet:
-            seed_all(self.case.settings.seed + offset, self._on_cuda)
+            seed_all(self.case.settings.seed + offset, self.on_cuda)
+
+    def fresh_states(self) -> tuple[object, ...]:
+        """Seeds, and says what the generators would draw next: always the same, where the check seeds them at all."""
+        self.reseed()
+        if self._fresh is None or not self.case.settings.reseed:
+            self._fresh = random_states(self.on_cuda)
+        return self._fresh
 
     def seldom_seeded(self, measure: Callable[[], Measured]) -> Measured:
         """What is measured, seeded once: if anything was drawn meanwhile, it is measured again with a seed before every call.
 
         Three generators that nobody draws from cost as much to seed as a small forward takes.
         """
-        self.reseed()
-        before, self._quiet = random_states(self._on_cuda), True
+        before, self._quiet = self.fresh_states(), True
         try:
             found = measure()
         finally:
             self._quiet = False
-        return found if random_states(self._on_cuda) == before else measure()
+        return found if random_states(self.on_cuda) == before else measure()
 
     def _arguments(self, inputs: Sequence[Tensor]) -> Sequence[Any]:
         moved = iter(inputs)
