@@ -92,10 +92,11 @@ def test_members_of_a_group_have_weights_and_an_output_by_itself_has_one():
     nothing = [np.zeros(1, np.intp)] * 2
     made = compress(function, [[elementwise(3, 4), windows((3, 4), nothing, [nothing[0] + 2, nothing[0] + 3])]])
     function.seen = []
-    filled(made)
+    values, _ = filled(made)
     together, alone = function.seen
     assert alone.item() == 1.0
     assert ((together.abs() >= 0.7) & (together.abs() <= 1.4)).all() and together.unique().numel() == 12
+    np.testing.assert_allclose(values[0], np.hstack([np.diag(X.cos().flatten().numpy()), np.ones((12, 1))]), rtol=1e-14)
 
 
 def test_only_the_groups_asked_for_are_filled():
