@@ -9,7 +9,7 @@ import torch
 from gradverify.numerics.columns.bundle import Grouping, GroupLine, lone, regrouped, widened
 from gradverify.numerics.pattern import NOBODY, column_groups
 from numerics.differentiable import DOUBLE, Differentiable, leaf, normal
-from numerics.windows import along_last, elementwise, prepared, windows
+from numerics.windows import along_last, axes, elementwise, prepared, windows
 
 X = leaf(1.0, -2.0, 4.0, 0.5)
 
@@ -117,6 +117,18 @@ def test_columns_that_move_each_others_outputs_have_lines_of_their_own():
     lines, home = regrouped(bundle, np.array([0, 1, 1]), np.array([0, 1, 4]))       # (0, 0) and (0, 1) lie in one row; (1, 1) does not
     assert home.tolist() == [0, 1, 1]
     assert [line.columns.tolist() for line in lines] == [[0], [1, 5]]
+
+
+@pytest.mark.parametrize(("low", "high", "local", "out", "home"), [
+    (0, 1, [0, 1], [0, 2], [0, 1]), (1, 0, [0, 1], [0, 1], [0, 1]),     # the one moves what is wanted of the other, not the other way round
+    (0, 1, [0, 1], [0, 5], [0, 0]), (1, 0, [0, 1], [0, 5], [0, 0])],
+    ids=["sums from the left", "sums from the right", "other rows, from the left", "other rows, from the right"])
+def test_a_line_is_not_shared_where_one_of_two_moves_what_is_wanted_of_the_other(low, high, local, out, home):
+    point = prepared(Differentiable(lambda x: x.cumsum(-1), normal(1, 3, 4)))[0]
+    row, column = axes(3, 4)
+    pattern = windows((3, 4), [row, low * column], [row, np.where(high, column, 3)])
+    found = regrouped(grouping(point, pattern).bundle(point, 0, 4), np.array(local), np.array(out))[1]
+    assert found.tolist() == home
 
 
 def test_shared_lines_measure_what_lone_ones_do():
