@@ -15,7 +15,7 @@ from gradverify.numerics.columns.survey import linear_tensors
 from gradverify.numerics.columns.tally import Outcome, Tally
 from gradverify.numerics.pattern import column_groups, row_groups
 from numerics.differentiable import DOUBLE, Differentiable, normal
-from numerics.windows import along_last, elementwise, prepared, product
+from numerics.windows import along_last, elementwise, prepared, product, windows
 
 B, N = 4, 6
 X, W = normal(1, B, N), normal(2, N, 5)
@@ -158,6 +158,34 @@ def test_a_gradient_that_leaks_where_nothing_depends_is_a_mismatch():
     walk = Walk(Leaks(torch.sin, X), [[elementwise(B, N)]])
     assert walk.mismatches() == [(9, 2)]
     assert walk.walked.broken == set()
+
+
+class Front(Differentiable):
+    """sin of the first five of twelve; the backward adds a share of y₂'s cotangent to the gradient of x₇."""
+
+    def __init__(self, share, truly):
+        mixed = torch.zeros(5, dtype=DOUBLE)
+        mixed[2] = truly
+        super().__init__(lambda x: x[:5].sin() + mixed * x[7], normal(1, 12))
+        self.share = share
+
+    def vjp(self, cotangents, inputs=None):
+        grads = [g.clone() for g in super().vjp(cotangents, inputs)]
+        grads[0][7] += self.share * cotangents[0][2]
+        return grads
+
+
+@pytest.mark.parametrize(("share", "truly", "mismatches", "broken"), [
+    (0.125, 0.0, [(2, 7)], set()),          # f does not depend on it
+    (0.0, 0.0, [], set()),
+    (0.0, 0.125, [], {0}),                  # f does, and the backward knows it: the groups are not those of the function
+])
+def test_a_number_where_no_output_of_any_group_depends_is_followed_to_where_it_comes_from(share, truly, mismatches, broken):
+    places = np.arange(5)
+    walk = Walk(Front(share, truly), [[windows((12,), [places], [places])]])
+    assert (walk.mismatches(), walk.walked.broken) == (mismatches, broken)
+    if not broken:
+        assert walk.pair().count(Outcome.PASS) == 5
 
 
 def test_what_no_group_has_is_counted_as_zeros_of_both_sides():
