@@ -70,3 +70,37 @@ def test_the_inputs_themselves_are_never_written():
     before, buffers = x.clone(), Buffers([x])
     buffers.write(buffers.selected(np.arange(3)), np.zeros(3))
     assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize("x", [
+    torch.complex(normal(6, 2, 3), normal(7, 2, 3)).T, torch.complex(normal(6, 2, 3), normal(7, 2, 3)).conj(), normal(1, 1, 3).expand(4, 3),
+    normal(1, 6).half(), normal(1, 12)[::2], torch.complex(normal(6, 4), normal(7, 4)).imag,
+], ids=["complex transposed", "conjugated", "expanded", "float16", "strided", "imaginary part"])
+def test_however_an_input_lies_one_number_of_it_is_written_and_no_other(x):
+    before, buffers = x.clone(), Buffers([x])
+    wanted = torch.view_as_real(x.resolve_conj()).flatten() if x.is_complex() else x.flatten()
+    assert buffers.x.tolist() == wanted.tolist()
+    selection = buffers.selected(np.array([4 if len(wanted) > 4 else 2]))
+    buffers.write(selection, np.array([-8.0]))
+    changed = np.flatnonzero(state(buffers) != buffers.x)
+    assert changed.tolist() == [4 if len(wanted) > 4 else 2]
+    assert state(buffers)[changed].tolist() == [-8.0]
+    buffers.restore(selection)
+    assert torch.equal(buffers.tensors[0], x) and torch.equal(x, before)
+
+
+def test_inputs_without_elements_take_no_places():
+    buffers = Buffers([normal(1, 2), normal(2, 0), normal(3, 3), normal(4, 0, 2)])
+    assert buffers.starts.tolist() == [0, 2, 2, 5, 5]
+    for places in ([2], [1, 2], [4, 0], [0, 1, 2, 3, 4]):
+        selection = buffers.selected(np.array(places))
+        buffers.write(selection, 10.0 + np.arange(len(places)))
+        assert state(buffers)[places].tolist() == [10.0 + k for k in range(len(places))]
+        buffers.restore(selection)
+        assert np.array_equal(state(buffers), buffers.x)
+
+
+def test_there_may_be_no_inputs():
+    buffers = Buffers([])
+    buffers.write(buffers.selected(np.zeros(0, np.intp)), np.zeros(0))
+    assert (len(buffers.x), buffers.starts.tolist()) == (0, [0])
