@@ -144,7 +144,8 @@ def _pairs(t: Tensor) -> tuple[Index, Index, Array]:
 class Point:
     """The function around its inputs. Counts `forward` and `backward` calls; perturbs one buffer per input in place and restores it.
 
-    `seconds`: of all forward calls but the first. `batched`: whether VJPs come in batches; None where nobody has tried.
+    `seconds`: of all forward calls but the first. `batched`: whether VJPs come in batches; None where nobody has tried. `compared`: the
+    output tensors of which a batch agreed with a plain backward.
     """
 
     def __init__(self, function: Function, columns: Columns) -> None:
@@ -153,6 +154,7 @@ class Point:
         self._last: tuple[Index, Selection] | None = None
         self._unit: Array | None = None
         self.batched: bool | None = None
+        self.compared = set[int]()
         self.buffers, self.starts, self.x = self._inputs.tensors, self._inputs.starts, self._inputs.x
         self.seconds = 0.0
         outputs = list(function.values(self.buffers))

@@ -223,7 +223,38 @@ def test_numbers_that_are_missing_or_are_not_those_of_a_plain_backward_are_throw
     assert (point.batched, function.asked) == (False, [16])
     gradients(point, 0, each(15))
     assert function.asked == [16]       # nobody asks again
-    assert function.backwards == 2 * 16
+    assert function.backwards == 2 * 16 + (name != "none")      # the one that they were held against
+
+
+def twice_from_the_second_on(grads):
+    return [torch.cat([g[:1], 2 * g[1:]]) for g in grads]
+
+
+def test_a_batch_that_is_right_for_its_first_cotangent_only_is_thrown_away():
+    point = point_of(Offers(torch.matmul, X, W, many=twice_from_the_second_on))
+    found = gradients(point, 0, each(15))
+    np.testing.assert_allclose(found, rows(matmul_jacobian(X.numpy(), W.numpy())), rtol=1e-15)
+    assert point.batched is False
+
+
+def test_a_batch_is_checked_for_every_output():
+    class Second(Offers):
+        def vjps(self, output, cotangents):
+            return [(1 + output) * g for g in super().vjps(output, cotangents)]
+
+    point = point_of(Second(lambda x: (x.sin(), x.exp()), X, many=lambda grads: grads))
+    gradients(point, 0, each(12))
+    assert point.batched is True
+    np.testing.assert_allclose(gradients(point, 1, each(12)), rows(np.diag(X.exp().flatten().numpy())), rtol=1e-15)
+    assert point.batched is False
+
+
+def test_an_infinite_gradient_hides_no_wrong_one_beside_it():
+    x = torch.cat([torch.zeros(1, dtype=DOUBLE), normal(1, 11).abs()])
+    point = point_of(Offers(torch.sqrt, x, many=lambda grads: [torch.where(g.isinf() | g.isnan(), g, 2 * g) for g in grads]))
+    found = gradients(point, 0, each(12))
+    np.testing.assert_allclose(found[5, 5], 0.5 / x[5].sqrt(), rtol=1e-15)
+    assert np.isinf(found[0, 0]) and point.batched is False
 
 
 def test_other_roundings_are_no_reason_to_throw_them_away():
