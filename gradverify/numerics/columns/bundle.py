@@ -134,10 +134,9 @@ class Grouping:
 
     def bundle(self, point: Point, first: int, count: int) -> Bundle:
         """The lines of groups first … first + count − 1."""
-        owner = np.empty((count, len(point.f0)), np.intp)
-        for n in range(count):
-            own = self.groups.owner(first + n)
-            owner[n] = np.where(own == NOBODY, NOBODY, own + self.first)
+        owner = self.groups.owners(range(first, first + count))
+        if self.first:
+            owner = np.where(owner == NOBODY, NOBODY, owner + self.first)
         move = self.weights * point.columns.scale
         lines = [GroupLine(point, self.members(first + n), move, owner[n]) for n in range(count)]
         return Bundle(lines, owner, np.full(count, self.tensor))

@@ -20,6 +20,7 @@ from gradverify.numerics.rungs import QUICK, Array, Index, Mask, Z, step
 from gradverify.numerics.samples import LOW_UNIT
 
 PIECE = 1 << 14  # elements that are solved together: their samples stay in the cache
+PLAIN_PIECE = 1 << 13  # of them where all is plain: at 128 KiB an array, twice that, glibc takes new pages for each result
 WIDE = (0,)  # the one rung that a linear function needs
 STRAY = 8.0  # standard deviations of noise: what an output that nobody owns may move by chance
 
@@ -166,11 +167,11 @@ def _pieces(s: QuickSamples, sigma: Array, unit: Array, cells: Cells) -> Iterato
     if cells.block is not None:
         outs = cells.block
         width = s.width[:, :, outs] if s.bundle.grouped else s.width
-        count = max(1, PIECE // max(outs.stop - outs.start, 1))
+        count = max(1, PLAIN_PIECE // max(outs.stop - outs.start, 1))
         for lines in (slice(first, first + count) for first in range(0, cells.lines, count)):
             yield plain(s.up[:, lines, outs], s.down[:, lines, outs], width[:, lines], s.f0[outs], sigma[outs], unit[outs])
         return
-    for part in (slice(first, first + PIECE) for first in range(0, len(cells), PIECE) or [0]):
+    for part in (slice(first, first + PLAIN_PIECE) for first in range(0, len(cells), PLAIN_PIECE) or [0]):
         i, j = cells.local[part], cells.out[part]
         width = s.width[:, i, j if s.bundle.grouped else 0]
         yield plain(s.up[:, i, j], s.down[:, i, j], width, s.f0[j], sigma[j], unit[j])
