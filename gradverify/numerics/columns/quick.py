@@ -14,7 +14,7 @@ from gradverify.numerics.columns.run import Run
 from gradverify.numerics.kinks import Smoothness
 from gradverify.numerics.ladder import Derivative, told_plainly
 from gradverify.numerics.lines import rung
-from gradverify.numerics.plain import ARITHMETIC, Plain, plain
+from gradverify.numerics.plain import ARITHMETIC, Plain, Widths, plain, widths
 from gradverify.numerics.point import Point
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, Z, step
 from gradverify.numerics.samples import LOW_UNIT
@@ -42,10 +42,9 @@ class QuickSamples:
     f0: Array
 
     @cached_property
-    def width(self) -> Array:
-        """From x − step_down to x + step_up [rungs, n, M or 1]."""
-        return (self.step_up + self.step_down).take(self.place, 1)
-
+    def widths(self) -> Widths:
+        """Of the k pairs of steps."""
+        return widths(self.step_up + self.step_down)
     def at(self, n: int, local: Index, out: Index) -> Array:
         """Samples [4, E] of the n-th rung for elements, each with its column's own way up."""
         place = self.place[local, out if self.bundle.grouped else 0]
@@ -163,15 +162,21 @@ def told_at_once(s: QuickSamples, run: Run, cells: Cells) -> tuple[Derivative, I
 
 
 def _pieces(s: QuickSamples, sigma: Array, unit: Array, cells: Cells) -> Iterator[Plain]:
-    """What is plain, some elements at a time: by whole lines where they are a block, so that nothing is copied."""
+    """What is plain, some elements at a time: parts of lines where they are a block, so that nothing is copied."""
     if cells.block is not None:
-        outs = cells.block
-        width = s.width[:, :, outs] if s.bundle.grouped else s.width
-        count = max(1, PLAIN_PIECE // max(outs.stop - outs.start, 1))
-        for lines in (slice(first, first + count) for first in range(0, cells.lines, count)):
-            yield plain(s.up[:, lines, outs], s.down[:, lines, outs], width[:, lines], s.f0[outs], sigma[outs], unit[outs])
+        for i, j in _parts(cells.lines, cells.block):
+            of = s.widths.take(s.place[i, j] if s.bundle.grouped else s.place[i])
+            yield plain(s.up[:, i, j], s.down[:, i, j], of, s.f0[j], sigma[j], unit[j])
         return
     for part in (slice(first, first + PLAIN_PIECE) for first in range(0, len(cells), PLAIN_PIECE) or [0]):
         i, j = cells.local[part], cells.out[part]
-        width = s.width[:, i, j if s.bundle.grouped else 0]
-        yield plain(s.up[:, i, j], s.down[:, i, j], width, s.f0[j], sigma[j], unit[j])
+        of = s.widths.take(s.place[i, j if s.bundle.grouped else 0])
+        yield plain(s.up[:, i, j], s.down[:, i, j], of, s.f0[j], sigma[j], unit[j])
+
+
+def _parts(lines: int, outs: slice) -> Iterator[tuple[slice, slice]]:
+    """A block of some outputs along all lines in parts, in order: several lines, or some outputs of one."""
+    count = max(1, PLAIN_PIECE // max(outs.stop - outs.start, 1))
+    for line in range(0, lines, count):
+        for out in range(outs.start, outs.stop, PLAIN_PIECE):
+            yield slice(line, line + count), slice(out, min(out + PLAIN_PIECE, outs.stop))
