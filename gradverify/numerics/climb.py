@@ -14,7 +14,7 @@ import numpy as np
 from gradverify.numerics.compare import Verdict
 from gradverify.numerics.kinks import Smoothness
 from gradverify.numerics.ladder import Derivative, concatenated, solve
-from gradverify.numerics.lines import Line, Rung, rung
+from gradverify.numerics.lines import Line, Rung, rung, selected
 from gradverify.numerics.rungs import CLIMB, QUICK, RUNGS, AnyArray, Array, Codes, Index, Mask, step
 from gradverify.numerics.samples import Samples
 
@@ -58,10 +58,10 @@ class Ladders:
         self._members = {int(n): group for n, group in zip(lines_used, groups, strict=False)}
         self._taken: set[tuple[int, int]] = set()
         self._samples: dict[int, Array] = {}
+        self._own = {n: selected(lines[n], elements.out[members]) for n, members in self._members.items()}
         self._size, self._magnitude = np.empty((2, len(elements.line)))
         for n, members in self._members.items():
-            for values, of_line in ((self._size, lines[n].size), (self._magnitude, lines[n].magnitude)):
-                values[members] = of_line if isinstance(of_line, float) else of_line[elements.out[members]]
+            self._size[members], self._magnitude[members] = self._own[n].size, self._own[n].magnitude
 
     def put(self, k: int, samples: Array) -> None:
         """Samples [4, E] (up, down, step up, step down) of rung k that are known already."""
@@ -91,7 +91,7 @@ class Ladders:
         if k not in self._samples:
             self._samples[k] = np.full((4, len(self.elements.line)), np.nan)
         row = self._samples[k]
-        taken = rung(self.lines[n], k, out=self.elements.out[members])
+        taken = rung(self._own[n], k)
         if taken is None:
             row[2:, members] = step(1.0, k) * self._size[members]
         else:

@@ -199,7 +199,7 @@ class Point:
         if self._unsure:
             self._bits = [b.seen(p[:: 1 + len(p) // SAMPLED]) if b.single else b for b, p in zip(self._bits, parts, strict=True)]
             self._unit, self._unsure = None, any(bits.single for bits in self._bits)
-        return np.concatenate(parts) if parts else np.zeros(0)
+        return parts[0].copy() if len(parts) == 1 else np.concatenate([*parts, np.zeros(0)])
 
     def moved(self, columns: Iterable[int], x: Iterable[float]) -> Array:
         """f [M] with these columns set to x [..]; all NaN, without a call, where one of them would leave its domain."""

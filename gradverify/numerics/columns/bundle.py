@@ -18,7 +18,8 @@ from gradverify.numerics.rungs import Array, Index, Mask
 class GroupLine:
     """Several columns moved together: t moves column c by t·move[c]. `owner` [M]: the column that each output shows, or NOBODY.
 
-    What leaves its domain or does not move stays where it is, and its outputs have no value (NaN) there.
+    What leaves its domain or does not move stays where it is, and its outputs have no value (NaN) there. `out`: the outputs that the line
+    shows, those of `owner`; None: all.
     """
 
     point: Point
@@ -26,6 +27,7 @@ class GroupLine:
     move: Array
     owner: Index
     scale: float = 1.0
+    out: Index | None = None
 
     @cached_property
     def size(self) -> Array:
@@ -39,6 +41,11 @@ class GroupLine:
     def owned(self) -> Mask:
         """Outputs [M] that somebody owns."""
         return np.asarray(self.owner != NOBODY)
+
+    @cached_property
+    def whole(self) -> bool:
+        """Somebody owns every output."""
+        return bool(self.owned.all())
 
     @cached_property
     def place(self) -> Index:
@@ -66,11 +73,16 @@ class GroupLine:
     def values(self, to: Array, stuck: Mask | None) -> Array:
         """f [M] with the columns there [k]; NaN for the outputs of those that are `stuck` [k]."""
         f = self.point.moved_all(self.columns, to)
+        f = f if self.out is None else f.take(self.out)
         return f if stuck is None else np.where(self.owned & stuck[self.place], np.nan, f)
 
     def at(self, t: float) -> tuple[Array, Array]:
         to, change, stuck = self.steps(np.array([t]))
-        return self.values(to[0], stuck if stuck is None else stuck[0]), np.where(self.owned, change[0][self.place], t)
+        by = change[0].take(self.place)
+        return self.values(to[0], stuck if stuck is None else stuck[0]), by if self.whole else np.where(self.owned, by, t)
+
+    def of(self, out: Index) -> GroupLine:
+        return replace(self, owner=self.owner[out], out=out if self.out is None else self.out[out])
 
 
 @dataclass(frozen=True)
