@@ -99,9 +99,11 @@ def verdicts(a: Array, d: Derivative, bounds: Bounds, at_border: Mask, extra: Ar
 def guarded(off: Array, bar: Array, tol: Array) -> Codes:
     """PASS and MISMATCH only if the whole bar says so; written so that NaN never passes."""
     passed = off + bar <= tol
-    if passed.all():
-        return np.full(passed.shape, Verdict.PASS, np.int8)
-    return np.where(passed, Verdict.PASS, np.where(~(off - bar <= tol), Verdict.MISMATCH, Verdict.UNDECIDED)).astype(np.int8)
+    verdict = np.full(passed.shape, Verdict.PASS, np.int8)
+    if not passed.all():
+        rest = np.nonzero(~passed)
+        verdict[rest] = np.where(off[rest] - bar[rest] <= tol[rest], Verdict.UNDECIDED, Verdict.MISMATCH)
+    return verdict
 
 
 def _one_reading(a: Array, d: Derivative, bounds: Bounds, at_border: Mask, extra: Array | float) -> Codes:

@@ -210,8 +210,12 @@ class Point:
         c = self.columns
         if not (not np.isnan(x).any() if c.free else ((c.low[columns] <= x) & (x <= c.high[columns])).all()):
             return np.full(len(self.f0), np.nan)
+        return self.within(columns, x)
+
+    def within(self, columns: Index, x: Array) -> Array:
+        """f [M] with many columns set to numbers within their domains."""
         place, to = self._place(columns), x
-        if c.paired:
+        if self.columns.paired:
             to = self._changes(columns, x)[1]
         try:
             self._inputs.write(place, to)

@@ -57,32 +57,32 @@ class GroupLine:
         """x and move of the columns."""
         return self.point.columns.x[self.columns], self.move[self.columns]
 
-    def steps(self, t: Array) -> tuple[Array, Array, Mask | None]:
-        """x of the columns after steps t [r], its realised change, nominal for those that are stuck, and which are (None: none) [r, k] each."""
-        c, (x, move) = self.point.columns, self._own
-        by = t[:, None] * move
-        to = c.cast(x + by, self.columns)
-        change = to - x
-        free = np.isfinite(change) & (change != 0)
-        if not c.free:
-            free &= (to >= c.low[self.columns]) & (to <= c.high[self.columns])
-        if free.all():
-            return to, change, None
-        return np.where(free, to, x), np.where(free, change, by), ~free
-
     def values(self, to: Array, stuck: Mask | None) -> Array:
         """f [M] with the columns there [k]; NaN for the outputs of those that are `stuck` [k]."""
-        f = self.point.moved_all(self.columns, to)
+        f = self.point.within(self.columns, to) if stuck is None else self.point.moved_all(self.columns, to)
         f = f if self.out is None else f.take(self.out)
         return f if stuck is None else np.where(self.owned & stuck[self.place], np.nan, f)
 
     def at(self, t: float) -> tuple[Array, Array]:
-        to, change, stuck = self.steps(np.array([t]))
+        to, change, stuck = steps(self.point, self.columns, *self._own, np.array([t]))
         by = change[0].take(self.place)
         return self.values(to[0], stuck if stuck is None else stuck[0]), by if self.whole else np.where(self.owned, by, t)
 
     def of(self, out: Index) -> GroupLine:
         return replace(self, owner=self.owner[out], out=out if self.out is None else self.out[out])
+
+
+def steps(point: Point, columns: Index, x: Array, move: Array, t: Array) -> tuple[Array, Array, Mask | None]:
+    """x of columns [k] after steps t [r], its realised change, nominal for those that are stuck, and which are (None: none) [r, k] each."""
+    c, by = point.columns, t[:, None] * move
+    to = c.cast(x + by, columns)
+    change = to - x
+    free = np.isfinite(change) & (change != 0)
+    if not c.free:
+        free &= (to >= c.low[columns]) & (to <= c.high[columns])
+    if free.all():
+        return to, change, None
+    return np.where(free, to, x), np.where(free, change, by), ~free
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gradverify.numerics.columns.bundle import Bundle, GroupLine
+from gradverify.numerics.columns.bundle import Bundle, GroupLine, steps
 from gradverify.numerics.columns.cells import Cells
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.kinks import Smoothness
@@ -118,16 +118,18 @@ def quick_samples(point: Point, bundle: Bundle, rungs: Sequence[int] = QUICK) ->
 
 
 def _of_groups(point: Point, bundle: Bundle, rungs: Sequence[int]) -> QuickSamples:
-    """Of lines that share no column: steps are kept by column, and a last one for what NOBODY owns."""
+    """Of lines that share no column and move theirs alike: steps are kept by column, and a last one for what NOBODY owns."""
     n, m, c, r = len(bundle.lines), len(point.f0), len(point.columns), len(rungs)
     t = np.array([sign * step(1.0, k) for sign in (1.0, -1.0) for k in rungs])
-    f, change = np.empty((2 * r, n, m)), np.empty((2 * r, c + 1))
+    f, change, first = np.empty((2 * r, n, m)), np.empty((2 * r, c + 1)), 0
     change[:, c] = t
-    for i, line in enumerate(bundle.lines):
-        assert isinstance(line, GroupLine)
-        to, change[:, line.columns], stuck = line.steps(t)
+    columns, lines = bundle.columns, [line for line in bundle.lines if isinstance(line, GroupLine)]
+    to, change[:, columns], stuck = steps(point, columns, point.columns.x[columns], lines[0].move[columns], t)
+    for i, line in enumerate(lines):
+        own = slice(first, first + len(line.columns))
         for k in range(2 * r):
-            f[k, i] = line.values(to[k], stuck if stuck is None else stuck[k])
+            f[k, i] = line.values(to[k, own], stuck if stuck is None else stuck[k, own])
+        first = own.stop
     place = bundle.owner if bundle.owned.all() else np.where(bundle.owned, bundle.owner, c)
     return QuickSamples(bundle, f[:r], f[r:], change[:r], -change[r:], place, point.f0)
 
