@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradverify.numerics.compare import Verdict
-from gradverify.numerics.kinks import Smoothness
+from gradverify.numerics.compare import MISMATCH, PASS, UNDECIDED
+from gradverify.numerics.kinks import JUMP, KINK, SMOOTH
 from gradverify.numerics.ladder import Derivative, concatenated, solve
 from gradverify.numerics.lines import Line, Rung, rung, selected
 from gradverify.numerics.rungs import CLIMB, QUICK, RUNGS, AnyArray, Array, Codes, Index, Mask, step
@@ -151,7 +151,7 @@ class Climb:
         self._low[np.unique(self._line[live[asleep]])] = 0
         self._high[finer] = np.minimum(self._high[finer] + CLIMB, FINEST)
         outcome = self.derivative.outcome[live]
-        rough = (outcome == Smoothness.KINK) | (outcome == Smoothness.JUMP)
+        rough = (outcome == KINK) | (outcome == JUMP)
         self._high[np.unique(self._line[live[rough]])] = FINEST
 
     def _solve(self, i: Index) -> None:
@@ -163,7 +163,7 @@ class Climb:
 
     def _noisy(self, i: Index) -> Mask:
         d = self.derivative
-        bar, smooth = d.bar[i], d.outcome[i] == Smoothness.SMOOTH
+        bar, smooth = d.bar[i], d.outcome[i] == SMOOTH
         return np.asarray(np.isfinite(bar) & (d.noise_bar[i] > 0.5 * bar) & smooth & ~d.unclear[i])
 
     def _codes(self, i: Index) -> Codes:
@@ -175,12 +175,12 @@ class Climb:
 
     def _sure(self, i: Index, codes: Codes) -> Mask:
         d = self.derivative
-        return np.asarray((codes == Verdict.MISMATCH) & (d.outcome[i] == Smoothness.SMOOTH) & ~d.unclear[i] & ~d.at_border[i])
+        return np.asarray((codes == MISMATCH) & (d.outcome[i] == SMOOTH) & ~d.unclear[i] & ~d.at_border[i])
 
 
 def settled(d: Derivative, verdicts: Codes) -> Mask:
     """By the verdict, not by the size of the bar: that saves a quarter of the calls at the same verdicts."""
-    return np.asarray(d.smooth & ~d.unclear & (verdicts == Verdict.PASS))
+    return np.asarray(d.smooth & ~d.unclear & (verdicts == PASS))
 
 
 def derivative(line: Line, outputs: Outputs, *, rtol: float = 1e-6, atol: float | Array = 0.0, every_rung: bool = False) -> Derivative:
@@ -193,7 +193,7 @@ def derivative(line: Line, outputs: Outputs, *, rtol: float = 1e-6, atol: float 
     wanted = np.broadcast_to(atol, everything.shape)
 
     def narrow(i: Index, d: Derivative) -> Codes:
-        return np.where(~(d.bar > wanted[i] + rtol * np.abs(d.value)), Verdict.PASS, Verdict.UNDECIDED).astype(np.int8)
+        return np.where(~(d.bar > wanted[i] + rtol * np.abs(d.value)), PASS, UNDECIDED).astype(np.int8)
 
     with np.errstate(all="ignore"):
         ladders = Ladders([line], outputs, Elements(np.zeros_like(everything), everything))

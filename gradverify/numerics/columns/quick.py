@@ -11,7 +11,7 @@ import numpy as np
 from gradverify.numerics.columns.bundle import Bundle, GroupLine, steps
 from gradverify.numerics.columns.cells import Cells
 from gradverify.numerics.columns.run import Run
-from gradverify.numerics.kinks import Smoothness
+from gradverify.numerics.kinks import SMOOTH
 from gradverify.numerics.ladder import Derivative, told_plainly
 from gradverify.numerics.lines import rung
 from gradverify.numerics.plain import ARITHMETIC, Plain, Widths, plain, widths
@@ -144,7 +144,7 @@ def secants(s: QuickSamples, run: Run, cells: Cells) -> Derivative:
     noise_bar = Z * np.sqrt(2.0) * np.maximum(noise, rounded_x) / h
     bad, nothing, nan = ~(np.isfinite(up) & np.isfinite(down)), np.zeros(len(cells), bool), np.full(len(cells), np.nan)
     bar = np.where(bad, np.inf, noise_bar + ARITHMETIC * np.abs(value))
-    outcome = np.full(len(cells), Smoothness.SMOOTH, np.int8)
+    outcome = np.full(len(cells), SMOOTH, np.int8)
     infinite = np.full(len(cells), np.inf)
     return Derivative(np.where(bad, 0.0, value), bar, outcome, noise_bar, nan, nan.copy(), infinite, infinite.copy(), nan.copy(), infinite.copy(),
                       nothing, nothing.copy(), bad, (up == f0) & (down == f0), nothing.copy())
@@ -166,9 +166,9 @@ def told_at_once(s: QuickSamples, run: Run, cells: Cells) -> tuple[Derivative, I
 def _pieces(s: QuickSamples, sigma: Array, unit: Array, cells: Cells) -> Iterator[Plain]:
     """What is plain, some elements at a time: parts of lines where they are a block, so that nothing is copied."""
     if cells.block is not None:
-        for i, j in _parts(cells.lines, cells.block):
-            of = s.widths.take(s.place[i, j] if s.bundle.grouped else s.place[i])
-            yield plain(s.up[:, i, j], s.down[:, i, j], of, s.f0[j], sigma[j], unit[j])
+        for lines, outs in _parts(cells.lines, cells.block):
+            of = s.widths.take(s.place[lines, outs] if s.bundle.grouped else s.place[lines])
+            yield plain(s.up[:, lines, outs], s.down[:, lines, outs], of, s.f0[outs], sigma[outs], unit[outs])
         return
     for part in (slice(first, first + PLAIN_PIECE) for first in range(0, len(cells), PLAIN_PIECE) or [0]):
         i, j = cells.local[part], cells.out[part]

@@ -12,7 +12,7 @@ import numpy as np
 
 from gradverify.numerics.columns.entries import Collector, Entries
 from gradverify.numerics.compare import Bounds, Limit, Verdict
-from gradverify.numerics.kinks import Smoothness
+from gradverify.numerics.kinks import JUMP, KINK, NON_FINITE
 from gradverify.numerics.ladder import Derivative
 from gradverify.numerics.noise import Bits
 from gradverify.numerics.rungs import AnyArray, Array, Codes, Index, Mask, nonzero
@@ -113,7 +113,7 @@ class Judged:
 
     def compared(self, top: int, coordinate: Index) -> Compared:
         """These elements, all of one pair; `top` is the first row of its output, `coordinate` [E] their place within the input."""
-        d, kink = self.derivative, self.derivative.outcome == Smoothness.KINK
+        d, kink = self.derivative, self.derivative.outcome == KINK
         left = right = np.broadcast_to(np.nan, len(kink))
         if kink.any():
             left, right = np.where(kink, d.left, np.nan), np.where(kink, d.right, np.nan)
@@ -124,11 +124,11 @@ class Judged:
     def outcome(self) -> Codes:
         """`Outcome` codes [E]."""
         d = self.derivative
-        kink = d.outcome == Smoothness.KINK
+        kink = d.outcome == KINK
         if not (self.verdict.any() or kink.any()):
             return np.full(len(kink), Outcome.PASS, np.int8)
         undecided = np.select(
-            [np.isfinite(d.second) & ~d.far, d.outcome == Smoothness.JUMP, (d.outcome == Smoothness.NON_FINITE) | ~np.isfinite(self.a)],
+            [np.isfinite(d.second) & ~d.far, d.outcome == JUMP, (d.outcome == NON_FINITE) | ~np.isfinite(self.a)],
             [Outcome.STAIRCASE, Outcome.JUMP, Outcome.NON_FINITE], Outcome.UNDECIDED)
         passed = np.where(kink, Outcome.KINK, Outcome.PASS)
         return np.select([self.verdict == Verdict.PASS, self.verdict == Verdict.MISMATCH], [passed, Outcome.MISMATCH], undecided).astype(np.int8)
