@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradverify.numerics.compare import Verdict
-from gradverify.numerics.kinks import Smoothness
+from gradverify.numerics.compare import MISMATCH, PASS, UNDECIDED
+from gradverify.numerics.kinks import JUMP, KINK, SMOOTH
 from gradverify.numerics.ladder import Derivative, concatenated, solve
-from gradverify.numerics.lines import Line, Rung, rung
+from gradverify.numerics.lines import Line, Rung, rung, selected
 from gradverify.numerics.rungs import CLIMB, QUICK, RUNGS, AnyArray, Array, Codes, Index, Mask, step
 from gradverify.numerics.samples import Samples
 
@@ -58,10 +58,10 @@ class Ladders:
         self._members = {int(n): group for n, group in zip(lines_used, groups, strict=False)}
         self._taken: set[tuple[int, int]] = set()
         self._samples: dict[int, Array] = {}
+        self._own = {n: selected(lines[n], elements.out[members]) for n, members in self._members.items()}
         self._size, self._magnitude = np.empty((2, len(elements.line)))
         for n, members in self._members.items():
-            for values, of_line in ((self._size, lines[n].size), (self._magnitude, lines[n].magnitude)):
-                values[members] = of_line if isinstance(of_line, float) else of_line[elements.out[members]]
+            self._size[members], self._magnitude[members] = self._own[n].size, self._own[n].magnitude
 
     def put(self, k: int, samples: Array) -> None:
         """Samples [4, E] (up, down, step up, step down) of rung k that are known already."""
@@ -91,7 +91,7 @@ class Ladders:
         if k not in self._samples:
             self._samples[k] = np.full((4, len(self.elements.line)), np.nan)
         row = self._samples[k]
-        taken = rung(self.lines[n], k, out=self.elements.out[members])
+        taken = rung(self._own[n], k)
         if taken is None:
             row[2:, members] = step(1.0, k) * self._size[members]
         else:
@@ -151,7 +151,7 @@ class Climb:
         self._low[np.unique(self._line[live[asleep]])] = 0
         self._high[finer] = np.minimum(self._high[finer] + CLIMB, FINEST)
         outcome = self.derivative.outcome[live]
-        rough = (outcome == Smoothness.KINK) | (outcome == Smoothness.JUMP)
+        rough = (outcome == KINK) | (outcome == JUMP)
         self._high[np.unique(self._line[live[rough]])] = FINEST
 
     def _solve(self, i: Index) -> None:
@@ -163,7 +163,7 @@ class Climb:
 
     def _noisy(self, i: Index) -> Mask:
         d = self.derivative
-        bar, smooth = d.bar[i], d.outcome[i] == Smoothness.SMOOTH
+        bar, smooth = d.bar[i], d.outcome[i] == SMOOTH
         return np.asarray(np.isfinite(bar) & (d.noise_bar[i] > 0.5 * bar) & smooth & ~d.unclear[i])
 
     def _codes(self, i: Index) -> Codes:
@@ -175,12 +175,12 @@ class Climb:
 
     def _sure(self, i: Index, codes: Codes) -> Mask:
         d = self.derivative
-        return np.asarray((codes == Verdict.MISMATCH) & (d.outcome[i] == Smoothness.SMOOTH) & ~d.unclear[i] & ~d.at_border[i])
+        return np.asarray((codes == MISMATCH) & (d.outcome[i] == SMOOTH) & ~d.unclear[i] & ~d.at_border[i])
 
 
 def settled(d: Derivative, verdicts: Codes) -> Mask:
     """By the verdict, not by the size of the bar: that saves a quarter of the calls at the same verdicts."""
-    return np.asarray(d.smooth & ~d.unclear & (verdicts == Verdict.PASS))
+    return np.asarray(d.smooth & ~d.unclear & (verdicts == PASS))
 
 
 def derivative(line: Line, outputs: Outputs, *, rtol: float = 1e-6, atol: float | Array = 0.0, every_rung: bool = False) -> Derivative:
@@ -193,7 +193,7 @@ def derivative(line: Line, outputs: Outputs, *, rtol: float = 1e-6, atol: float 
     wanted = np.broadcast_to(atol, everything.shape)
 
     def narrow(i: Index, d: Derivative) -> Codes:
-        return np.where(~(d.bar > wanted[i] + rtol * np.abs(d.value)), Verdict.PASS, Verdict.UNDECIDED).astype(np.int8)
+        return np.where(~(d.bar > wanted[i] + rtol * np.abs(d.value)), PASS, UNDECIDED).astype(np.int8)
 
     with np.errstate(all="ignore"):
         ladders = Ladders([line], outputs, Elements(np.zeros_like(everything), everything))

@@ -32,6 +32,10 @@ class Smoothness(IntEnum):
     NON_FINITE = 4
 
 
+SMOOTH, KINK, JUMP, INCONSISTENT, NON_FINITE = (np.int8(each) for each in Smoothness)
+"""The same as NumPy's numbers: codes [m] are compared with them in a quarter of the time."""
+
+
 @dataclass(frozen=True)
 class Bend:
     """What the second differences tell [m]: `looks` like a kink or jump, it is one `at_x`, and the exponent p."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from gradverify.numerics.kinks import Smoothness, bends, borders, infinite, jumps, sides
-from gradverify.numerics.plain import ARITHMETIC, RUNGS, Plain, plain
+from gradverify.numerics.kinks import INCONSISTENT, JUMP, KINK, NON_FINITE, SMOOTH, bends, borders, infinite, jumps, sides
+from gradverify.numerics.plain import ARITHMETIC, RUNGS, Plain, plain, widths
 from gradverify.numerics.readings import readings, with_tail_noise
 from gradverify.numerics.romberg import Choice, pick
 from gradverify.numerics.rungs import AnyArray, Array, Codes, Mask, Z
@@ -55,7 +55,7 @@ class Derivative:
 
     @property
     def smooth(self) -> Mask:
-        return np.asarray(self.outcome == Smoothness.SMOOTH)
+        return np.asarray(self.outcome == SMOOTH)
 
     @property
     def noisy(self) -> Mask:
@@ -86,7 +86,7 @@ def solve(s: Samples, full: bool) -> Derivative:
     """The derivative of every element. `full`: the rungs reach down to the finest, so that kinks, jumps and second readings can be told."""
     if full or len(s.up) != RUNGS:
         return _solve(s, full)
-    easy = plain(s.up, s.down, s.width, s.f0, s.sigma, s.unit)
+    easy = plain(s.up, s.down, widths(s.width), s.f0, s.sigma, s.unit)
     told = easy.told & ~(s.unit > LOW_UNIT) if s.rounds_x else easy.told
     rest = np.flatnonzero(~told)
     found = told_plainly(easy)
@@ -96,7 +96,7 @@ def solve(s: Samples, full: bool) -> Derivative:
 def told_plainly(easy: Plain) -> Derivative:
     """What is plain as derivatives [m]; what is not told is void."""
     m = easy.value.size
-    nan, inf, no, smooth = (np.broadcast_to(each, m) for each in (np.nan, np.inf, False, np.int8(Smoothness.SMOOTH)))
+    nan, inf, no, smooth = (np.broadcast_to(each, m) for each in (np.nan, np.inf, False, SMOOTH))
     unclear = np.zeros(m, bool)
     return Derivative(easy.value.ravel(), easy.bar.ravel(), smooth, easy.noise.ravel(), nan, nan, inf, inf, nan, inf, no, no, unclear, no, no)
 
@@ -118,12 +118,12 @@ def _solve(s: Samples, full: bool) -> Derivative:
         best, noise, grows = pick(s.quotient, s.h, s.noise, False), s.noise, np.zeros(m, bool)
         second = np.full(m, np.nan), np.full(m, np.inf), np.zeros(m, bool), np.zeros(m, bool)
     outcome, looks_rough = _outcome(s, noise, jumping, full)
-    slopes = sides(s, noise, outcome == Smoothness.KINK)
-    outcome[(outcome == Smoothness.KINK) & ~slopes.differ] = Smoothness.INCONSISTENT
-    outcome[(outcome == Smoothness.SMOOTH) & (best.rung < 0)] = Smoothness.INCONSISTENT
-    outcome[~s.enough | (grows & ~jumping)] = Smoothness.NON_FINITE
-    second[0][outcome == Smoothness.NON_FINITE] = np.nan
-    told = (best.rung >= 0) & (outcome == Smoothness.SMOOTH)
+    slopes = sides(s, noise, outcome == KINK)
+    outcome[(outcome == KINK) & ~slopes.differ] = INCONSISTENT
+    outcome[(outcome == SMOOTH) & (best.rung < 0)] = INCONSISTENT
+    outcome[~s.enough | (grows & ~jumping)] = NON_FINITE
+    second[0][outcome == NON_FINITE] = np.nan
+    told = (best.rung >= 0) & (outcome == SMOOTH)
     bar = np.where(told, (best.bar + ARITHMETIC * np.abs(best.value)) * s.big, np.inf)
     unclear = np.zeros(len(bar), bool) if full else _unsteady(s) | looks_rough
     result = Derivative(
@@ -146,11 +146,11 @@ def _nearer(s: Samples, noise: Array, best: Choice) -> tuple[Mask, Choice]:
 
 def _outcome(s: Samples, noise: Array, jumping: Mask, full: bool) -> tuple[Codes, Mask]:
     """Smooth, kink or jump [m], and what a quick look cannot tell from one [m]."""
-    outcome = np.where(jumping, Smoothness.JUMP, Smoothness.SMOOTH).astype(np.int8)
+    outcome = np.where(jumping, JUMP, SMOOTH).astype(np.int8)
     bend = bends(s, noise)
-    hit = bend.at_x & (outcome == Smoothness.SMOOTH) & (full | (bend.p < -0.4))
-    outcome[hit] = np.where(bend.p < -0.5, Smoothness.JUMP, Smoothness.KINK)[hit]
-    return outcome, bend.looks | (outcome != Smoothness.SMOOTH)
+    hit = bend.at_x & (outcome == SMOOTH) & (full | (bend.p < -0.4))
+    outcome[hit] = np.where(bend.p < -0.5, JUMP, KINK)[hit]
+    return outcome, bend.looks | (outcome != SMOOTH)
 
 
 def _unsteady(s: Samples) -> Mask:
@@ -167,7 +167,7 @@ def _at_borders(s: Samples, result: Derivative) -> Derivative:
     for border in borders(s):
         c = border.elements
         value[c], bar[c], part[c] = border.choice.value, border.choice.bar, border.choice.noise
-        outcome[c], at_border[c] = Smoothness.SMOOTH, True
+        outcome[c], at_border[c] = SMOOTH, True
     return replace(result, value=value, bar=bar, outcome=outcome, noise_bar=part, at_border=at_border)
 
 
@@ -180,5 +180,5 @@ def _unchanged(s: Samples, result: Derivative) -> Derivative:
     rounding = np.where(near > 0, s.unit * np.abs(s.f0) / near, np.inf)
     bar = np.where(same, rounding, result.bar)
     part = np.where(same, rounding, result.noise_bar)  # as noise: coarser rungs narrow it
-    outcome = np.where(same, Smoothness.SMOOTH, result.outcome).astype(np.int8)
+    outcome = np.where(same, SMOOTH, result.outcome).astype(np.int8)
     return replace(result, value=np.where(same, 0.0, result.value), bar=bar, outcome=outcome, noise_bar=part)

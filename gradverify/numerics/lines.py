@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -32,6 +32,47 @@ class Line(Protocol):
         ...
 
 
+@runtime_checkable
+class Selective(Protocol):
+    """A line that has less to do where only some outputs are asked for."""
+
+    def of(self, out: Index) -> Line:
+        """The same line with these outputs alone."""
+        ...
+
+
+@dataclass(frozen=True)
+class Selected:
+    """Some outputs of any other line."""
+
+    line: Line
+    out: Index
+
+    @property
+    def scale(self) -> float:
+        return self.line.scale
+
+    @property
+    def size(self) -> float | Array:
+        return self._own(self.line.size)
+
+    @property
+    def magnitude(self) -> float | Array:
+        return self._own(self.line.magnitude)
+
+    def at(self, t: float) -> tuple[Array, float | Array] | None:
+        side = self.line.at(t)
+        return side if side is None else (side[0].take(self.out), self._own(side[1]))
+
+    def _own(self, values: float | Array) -> float | Array:
+        return values if isinstance(values, float) else values.take(self.out)
+
+
+def selected(line: Line, out: Index) -> Line:
+    """The line with these outputs alone."""
+    return line.of(out) if isinstance(line, Selective) else Selected(line, out)
+
+
 class Rung(NamedTuple):
     """f [M] above and below x, and the realised steps: one number, or one per output."""
 
@@ -41,25 +82,18 @@ class Rung(NamedTuple):
     step_down: float | Array
 
 
-def rung(line: Line, k: int, scale: float | None = None, out: Index | None = None) -> Rung | None:
-    """The samples of one rung, two calls, those of the outputs `out` (None: of all); None where x does not move on both sides."""
+def rung(line: Line, k: int, scale: float | None = None) -> Rung | None:
+    """The samples of one rung, two calls; None where x does not move on both sides."""
     h = step(line.scale if scale is None else scale, k)
     up = line.at(h) if math.isfinite(h) else None
     down = line.at(-h) if up is not None else None
     if up is None or down is None:
         return None
-    if out is not None:
-        up, down = _of_outputs(up, out), _of_outputs(down, out)
     if isinstance(up[1], float) or not (up[1] < 0).any():
         return Rung(up[0], down[0], up[1], -down[1])
     back = up[1] < 0  # columns that this line moves the other way
     return Rung(*(np.where(back, other, one) for one, other in
                   ((up[0], down[0]), (down[0], up[0]), (up[1], down[1]), (-down[1], -up[1]))))
-
-
-def _of_outputs(side: tuple[Array, float | Array], out: Index) -> tuple[Array, float | Array]:
-    f, change = side
-    return f.take(out), change if isinstance(change, float) else change.take(out)
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,9 @@ class Ending(IntEnum):
     WIDE_FLAT = 4
 
 
+FOUND, CONSTANT, WIDE, WIDE_FLAT = (np.int8(each) for each in Ending)
+
+
 def ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
     """Standard deviation of the noise [m] of f at equally spaced points [9, m], and how each estimate ended [m].
 
@@ -59,8 +62,8 @@ def _ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
     hit = finite & ~constant & ~linear & flat
     wide = highest - lowest > FIRST_DIGIT * np.maximum(largest, size)
     found = (hit & ~wide) | (finite & linear)
-    ending = np.where(hit, np.int8(Ending.WIDE_FLAT), np.int8(Ending.WIDE))
-    ending = np.where(constant, np.int8(Ending.CONSTANT), np.where(found, np.int8(Ending.FOUND), ending))
+    ending = np.where(hit, WIDE_FLAT, WIDE)
+    ending = np.where(constant, CONSTANT, np.where(found, FOUND, ending))
     return np.where(hit, level * largest, 0.0), ending
 
 
@@ -139,16 +142,16 @@ def noise_along(ray: Ray, size: Array, moved: Mask) -> RayNoise:
     sigma, wanted = first.sigma, np.ones(len(size), bool)
     for attempt in range(ATTEMPTS):
         level, ending = ecnoise(points, size)
-        found, again = ending == Ending.FOUND, (ending == Ending.CONSTANT) & moved
+        found, again = ending == FOUND, (ending == CONSTANT) & moved
         if attempt:
-            found |= ending == Ending.WIDE_FLAT
+            found |= ending == WIDE_FLAT
         elif not (found | again).all():
-            again |= (ending >= Ending.WIDE) & np.isfinite(points).all(0)
+            again |= (ending >= WIDE) & np.isfinite(points).all(0)
         sigma = np.where(wanted & found, level, sigma)
         wanted = wanted & again
         if np.count_nonzero(wanted) <= FEW_OUTPUTS * len(wanted) or attempt == ATTEMPTS - 1:
             break
-        mostly_wide = float(np.mean(ending[wanted] >= Ending.WIDE)) > 0.5
+        mostly_wide = float(np.mean(ending[wanted] >= WIDE)) > 0.5
         spacing = np.maximum(spacing * (FINER if mostly_wide else COARSER), FEWEST_ULPS * ray.ulp)
         if (spacing > WIDEST * ray.scale).all():
             break
@@ -162,7 +165,7 @@ def gradient_noise(ray: Ray, size: Array) -> tuple[Array, float]:
     level, ending = ecnoise(points, size)
     spread = NORMAL_MAD * np.median(np.abs(points - np.median(points, 0)), 0)
     unit = Bits().seen(points).unit
-    sigma = np.where(ending == Ending.FOUND, level, np.where(ending >= Ending.WIDE, spread, 0.0))
+    sigma = np.where(ending == FOUND, level, np.where(ending >= WIDE, spread, 0.0))
     return np.nan_to_num(np.maximum(sigma, unit * size if unit > U64 else 0.0)), unit
 
 

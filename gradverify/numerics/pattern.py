@@ -110,24 +110,38 @@ class ColumnGroups:
         first = self.patterns[0]
         place, colour = np.arange(first.size), np.zeros(first.size, np.intp)
         for n, width, stride in zip(first.shape, self.widths, first.strides, strict=True):
-            colour = colour * width + place // stride % n % width
+            if width > 1:
+                colour = colour * width + place // stride % n % width
         return colour
 
     def owner(self, group: int) -> Index:
         """The coordinate within the tensor that owns each output [M] of all output tensors; NOBODY where no member can move it."""
-        residues = np.unravel_index(group, self.widths) if self.widths else ()
-        owners = [self._owner(pattern, residues) for pattern in self.patterns]
-        return owners[0] if len(owners) == 1 else np.concatenate(owners)
+        return np.asarray(self.owners(range(group, group + 1))[0])
 
-    def _owner(self, pattern: Pattern, residues: Sequence[np.intp]) -> Index:
+    def owners(self, groups: range) -> Index:
+        """`owner` of groups in a row [groups, M]."""
+        residues = np.unravel_index(np.asarray(groups), self.widths) if self.widths else ()
+        owners = [self._owners(pattern, residues, len(groups)) for pattern in self.patterns]
+        return owners[0] if len(owners) == 1 else np.concatenate(owners, 1)
+
+    def _owners(self, pattern: Pattern, residues: Sequence[Index], count: int) -> Index:
         place, owned = np.zeros(len(pattern), np.intp), ~pattern.nothing
         for k, (residue, width) in enumerate(zip(residues, self.widths, strict=True)):
             at = pattern.low[k]
             if width > 1:
-                at = at + (residue - at) % width
-                owned = owned & (at <= pattern.high[k])
+                at = _one_of(at)
+                onward = residue[:, None] - at % width
+                at = at + np.where(onward < 0, onward + width, onward)
+                inside = at <= _one_of(pattern.high[k])
+                owned = owned if inside.all() else owned & inside
             place = place + at * pattern.strides[k]
-        return place if owned.all() else np.where(owned, place, NOBODY)
+        owners = place if owned.all() else np.where(owned, place, NOBODY)
+        return np.broadcast_to(owners, (count, len(pattern)))
+
+
+def _one_of(places: Index) -> Index:
+    """Places [M], or [1] where they are all the same: a window that is a whole axis, say."""
+    return places[:1] if (places == places[:1]).all() else places
 
 
 def column_groups(patterns: Sequence[Pattern]) -> ColumnGroups:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradverify.numerics.rungs import RATIO, U64, VISIBLE, Array, Mask, Z
+from gradverify.numerics.rungs import RATIO, U64, VISIBLE, Array, Index, Mask, Z
 
 RUNGS = 3
 ARITHMETIC = 4 * U64  # of the value: the extrapolation's own rounding
@@ -30,45 +30,83 @@ class Plain:
     told: Mask
 
 
-def plain(up: Array, down: Array, width: Array, f0: Array, sigma: Array, unit: Array) -> Plain:
-    """From f above and below x and the widths step_up + step_down at three rungs, [3, …] each; f(x), its noise and unit roundoff […].
+@dataclass(frozen=True)
+class Widths:
+    """What follows from the widths step_up + step_down alone, at three rungs [3, …]: the noise of T(1, 0), T(2, 0) and T(2, 2) per unit of f's
+    noise, and how much narrower the last rung is than the first. `told` [7, …] holds all of it in one array, so that it is gathered at once.
 
-    `width` may have ones where it is the same for all elements, and be negative where up is below; f0, sigma and unit may lack leading axes.
+    Widths are negative where up is below.
     """
-    big = np.maximum(np.maximum(np.abs(up), np.abs(down)).max(0), np.abs(f0))
+
+    told: Array
+
+    @property
+    def width(self) -> Array:
+        return self.told[:3]
+
+    @property
+    def factor(self) -> Array:
+        return self.told[3:6]
+
+    @property
+    def narrowed(self) -> Array:
+        return np.asarray(self.told[6])
+
+    def take(self, place: Index) -> Widths:
+        """From widths [3, k]: those of elements at these places, of any shape."""
+        return Widths(self.told.take(place, 1))
+
+
+def widths(width: Array) -> Widths:
+    """Of widths [3, …]."""
+    told = np.empty((7, *width.shape[1:]))
+    told[:3], variance = width, 0.5 * (2.0 / width) ** 2
+    once = [(W1 * W1 * variance[k] + variance[k - 1]) / (W1 - 1) ** 2 for k in (1, 2)]
+    told[3:5], told[5] = variance[1:], (W2 * W2 * once[1] + once[0]) / (W2 - 1) ** 2
+    np.sqrt(told[3:6], out=told[3:6])
+    told[6] = width[2] / width[0]
+    return Widths(told)
+
+
+def plain(up: Array, down: Array, of: Widths, f0: Array, sigma: Array, unit: Array) -> Plain:
+    """From f above and below x at three rungs, [3, …] each, and their widths; f(x), its noise and unit roundoff […].
+
+    Widths may have ones where they are the same for all elements; f0, sigma and unit may lack leading axes.
+    """
+    big = np.abs(up)
+    big = np.maximum(np.maximum(big, np.abs(down), out=big).max(0), np.abs(f0))
     noise = np.maximum(sigma, unit * big)
     change = up - down
-    quotient = change / width
-    value, trend, factor = _extrapolated(quotient, 2.0 / width)
-    parts = [Z * noise * each for each in factor]
-    bars = [t + p for t, p in zip(trend, parts, strict=True)]
+    value, trend = _extrapolated(change / of.width)
+    parts = Z * noise * of.factor
+    bars = trend + parts
     agrees = trend[1] <= bars[0] + bars[1]  # with the finer rung, as every entry must
-    best, bar, part = (np.where(agrees & (bars[0] <= bars[1]), a[0], a[1]) for a in (value, bars, parts))
+    agrees &= bars[0] <= bars[1]
+    best, bar, part = (np.where(agrees, a[0], a[1]) for a in (value, bars, parts))
     further = bars[2] < bar
     best, bar, part = (np.where(further, a[2], b) for a, b in ((value, best), (bars, bar), (parts, part)))
-    told = _told(up, down, change, f0, noise, width) & ~((trend[1] > 0.5 * trend[0]) & (trend[1] > parts[1] * np.sqrt(2.0)))
+    told = _told(up, down, change, f0, noise, of.narrowed)
+    told &= ~((trend[1] > 0.5 * trend[0]) & (trend[1] > parts[1] * np.sqrt(2.0)))
     told &= (big < TAME) & (big > 1 / TAME) & (bar < np.inf)
     return Plain(best, bar + ARITHMETIC * np.abs(best), part, told)
 
 
-def _extrapolated(quotient: Array, inverse: Array) -> tuple[list[Array], list[Array], list[Array]]:
-    """Of T(1, 0), T(2, 0) and T(2, 2), the only entries that can have the least bar: values, distances to parents, noise per unit of it."""
-    variance = 0.5 * inverse**2
-    first = [quotient[k] + (quotient[k] - quotient[k - 1]) / (W1 - 1) for k in (1, 2)]
-    once = [(W1 * W1 * variance[k] + variance[k - 1]) / (W1 - 1) ** 2 for k in (1, 2)]
+def _extrapolated(quotient: Array) -> tuple[list[Array], Array]:
+    """T(1, 0), T(2, 0) and T(2, 2) of three quotients, the only entries that can have the least bar, and their distances to parents [3, …]."""
+    apart, trend = quotient[1:] - quotient[:-1], np.empty_like(quotient)
+    np.abs(apart, out=trend[:2])
+    first = np.add(quotient[1:], np.divide(apart, W1 - 1, out=apart), out=apart)
     step = first[1] - first[0]
-    last = first[1] + step / (W2 - 1)
-    trend = [np.abs(quotient[1] - quotient[0]), np.abs(quotient[2] - quotient[1]), np.abs(step) * (W2 / (W2 - 1))]
-    factor = [np.sqrt(variance[1]), np.sqrt(variance[2]), np.sqrt((W2 * W2 * once[1] + once[0]) / (W2 - 1) ** 2)]
-    return [quotient[1], quotient[2], last], trend, factor
+    np.multiply(np.abs(step, out=trend[2]), W2 / (W2 - 1), out=trend[2])
+    return [quotient[1], quotient[2], first[1] + np.divide(step, W2 - 1, out=step)], trend
 
 
-def _told(up: Array, down: Array, change: Array, f0: Array, noise: Array, width: Array) -> Mask:
+def _told(up: Array, down: Array, change: Array, f0: Array, noise: Array, narrowed: Array) -> Mask:
     """Elements that move at the coarsest rung and show neither a jump nor a bend."""
     moves = (up[0] != f0) | (down[0] != f0)
     coarse, fine = np.abs(change[0]), np.abs(change[2])
     jumps = (np.abs(change[0] - change[2]) < JUMPS * coarse) & (fine > VISIBLE * noise)
     twice = 2 * f0
     bend, sharp = np.abs(up[0] + down[0] - twice), np.abs(up[2] + down[2] - twice)
-    bends = (sharp > FINEST * noise) & (bend * (width[2] / width[0]) < BENDS * sharp)
+    bends = (sharp > FINEST * noise) & (bend * narrowed < BENDS * sharp)
     return np.asarray(moves & ~jumps & ~bends)

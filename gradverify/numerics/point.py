@@ -201,7 +201,7 @@ class Point:
         if self._unsure:
             self._bits = [b.seen(p[:: 1 + len(p) // SAMPLED]) if b.single else b for b, p in zip(self._bits, parts, strict=True)]
             self._unit, self._unsure = None, any(bits.single for bits in self._bits)
-        return np.concatenate(parts) if parts else np.zeros(0)
+        return parts[0].copy() if len(parts) == 1 else np.concatenate([*parts, np.zeros(0)])
 
     def moved(self, columns: Iterable[int], x: Iterable[float]) -> Array:
         """f [M] with these columns set to x [..]; all NaN, without a call, where one of them would leave its domain."""
@@ -212,8 +212,12 @@ class Point:
         c = self.columns
         if not (not np.isnan(x).any() if c.free else ((c.low[columns] <= x) & (x <= c.high[columns])).all()):
             return np.full(len(self.f0), np.nan)
+        return self.within(columns, x)
+
+    def within(self, columns: Index, x: Array) -> Array:
+        """f [M] with many columns set to numbers within their domains."""
         place, to = self._place(columns), x
-        if c.paired:
+        if self.columns.paired:
             to = self._changes(columns, x)[1]
         try:
             self._inputs.write(place, to)

@@ -18,7 +18,8 @@ from gradverify.numerics.rungs import Array, Index, Mask
 class GroupLine:
     """Several columns moved together: t moves column c by t·move[c]. `owner` [M]: the column that each output shows, or NOBODY.
 
-    What leaves its domain or does not move stays where it is, and its outputs have no value (NaN) there.
+    What leaves its domain or does not move stays where it is, and its outputs have no value (NaN) there. `out`: the outputs that the line
+    shows, those of `owner`; None: all.
     """
 
     point: Point
@@ -26,6 +27,7 @@ class GroupLine:
     move: Array
     owner: Index
     scale: float = 1.0
+    out: Index | None = None
 
     @cached_property
     def size(self) -> Array:
@@ -41,6 +43,11 @@ class GroupLine:
         return np.asarray(self.owner != NOBODY)
 
     @cached_property
+    def whole(self) -> bool:
+        """Somebody owns every output."""
+        return bool(self.owned.all())
+
+    @cached_property
     def place(self) -> Index:
         """Where in `columns` each output's owner is [M]; any place for what nobody owns."""
         return np.minimum(np.searchsorted(self.columns, self.owner), len(self.columns) - 1)
@@ -50,27 +57,32 @@ class GroupLine:
         """x and move of the columns."""
         return self.point.columns.x[self.columns], self.move[self.columns]
 
-    def steps(self, t: Array) -> tuple[Array, Array, Mask | None]:
-        """x of the columns after steps t [r], its realised change, nominal for those that are stuck, and which are (None: none) [r, k] each."""
-        c, (x, move) = self.point.columns, self._own
-        by = t[:, None] * move
-        to = c.cast(x + by, self.columns)
-        change = to - x
-        free = np.isfinite(change) & (change != 0)
-        if not c.free:
-            free &= (to >= c.low[self.columns]) & (to <= c.high[self.columns])
-        if free.all():
-            return to, change, None
-        return np.where(free, to, x), np.where(free, change, by), ~free
-
     def values(self, to: Array, stuck: Mask | None) -> Array:
         """f [M] with the columns there [k]; NaN for the outputs of those that are `stuck` [k]."""
-        f = self.point.moved_all(self.columns, to)
+        f = self.point.within(self.columns, to) if stuck is None else self.point.moved_all(self.columns, to)
+        f = f if self.out is None else f.take(self.out)
         return f if stuck is None else np.where(self.owned & stuck[self.place], np.nan, f)
 
     def at(self, t: float) -> tuple[Array, Array]:
-        to, change, stuck = self.steps(np.array([t]))
-        return self.values(to[0], stuck if stuck is None else stuck[0]), np.where(self.owned, change[0][self.place], t)
+        to, change, stuck = steps(self.point, self.columns, *self._own, np.array([t]))
+        by = change[0].take(self.place)
+        return self.values(to[0], stuck if stuck is None else stuck[0]), by if self.whole else np.where(self.owned, by, t)
+
+    def of(self, out: Index) -> GroupLine:
+        return replace(self, owner=self.owner[out], out=out if self.out is None else self.out[out])
+
+
+def steps(point: Point, columns: Index, x: Array, move: Array, t: Array) -> tuple[Array, Array, Mask | None]:
+    """x of columns [k] after steps t [r], its realised change, nominal for those that are stuck, and which are (None: none) [r, k] each."""
+    c, by = point.columns, t[:, None] * move
+    to = c.cast(x + by, columns)
+    change = to - x
+    free = np.isfinite(change) & (change != 0)
+    if not c.free:
+        free &= (to >= c.low[columns]) & (to <= c.high[columns])
+    if free.all():
+        return to, change, None
+    return np.where(free, to, x), np.where(free, change, by), ~free
 
 
 @dataclass(frozen=True)
@@ -134,10 +146,9 @@ class Grouping:
 
     def bundle(self, point: Point, first: int, count: int) -> Bundle:
         """The lines of groups first … first + count − 1."""
-        owner = np.empty((count, len(point.f0)), np.intp)
-        for n in range(count):
-            own = self.groups.owner(first + n)
-            owner[n] = np.where(own == NOBODY, NOBODY, own + self.first)
+        owner = self.groups.owners(range(first, first + count))
+        if self.first:
+            owner = np.where(owner == NOBODY, NOBODY, owner + self.first)
         move = self.weights * point.columns.scale
         lines = [GroupLine(point, self.members(first + n), move, owner[n]) for n in range(count)]
         return Bundle(lines, owner, np.full(count, self.tensor))

@@ -14,8 +14,8 @@ from gradverify.numerics.columns.cells import Cells, chosen
 from gradverify.numerics.columns.quick import PIECE, WIDE, quick_samples, secants, told_at_once
 from gradverify.numerics.columns.run import AliasSums, Run
 from gradverify.numerics.columns.tally import Judged, Tally
-from gradverify.numerics.compare import Limit, Verdict, limits, verdicts
-from gradverify.numerics.kinks import Smoothness
+from gradverify.numerics.compare import MISMATCH, UNDECIDED, Limit, limits, verdicts
+from gradverify.numerics.kinks import NON_FINITE
 from gradverify.numerics.ladder import Derivative, concatenated
 from gradverify.numerics.rungs import QUICK, Array, Codes, Index, Mask
 
@@ -229,15 +229,15 @@ class Chunk:
                 e, climb = self._climber(e, cells, d, np.zeros(len(cells), bool))
                 climb.every_rung(np.arange(len(e)))
                 d = d.replaced(e, climb.derivative)
-            if (self._verdicts(cells.take(batch), d.take(batch)).verdict == Verdict.MISMATCH).any():
+            if (self._verdicts(cells.take(batch), d.take(batch)).verdict == MISMATCH).any():
                 break
         return d
 
     def _judged(self, cells: Cells, d: Derivative) -> Judged:
         # a backward may well be non-finite all along such a column
-        self.border[cells.column[(d.outcome == Smoothness.NON_FINITE) & np.isfinite(self.samples.f0.take(cells.out))]] = True
+        self.border[cells.column[(d.outcome == NON_FINITE) & np.isfinite(self.samples.f0.take(cells.out))]] = True
         judged = self._verdicts(cells, d)
-        open_ = np.flatnonzero(judged.verdict == Verdict.UNDECIDED)
+        open_ = np.flatnonzero(judged.verdict == UNDECIDED)
         if not open_.size:
             return judged
         limit = judged.limit.copy()

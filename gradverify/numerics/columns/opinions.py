@@ -13,8 +13,8 @@ from gradverify.numerics.columns.run import Run
 from gradverify.numerics.columns.survey import analytic_noise
 from gradverify.numerics.columns.tally import Judged
 from gradverify.numerics.columns.ties import excuse_ties
-from gradverify.numerics.compare import Limit, Verdict, verdicts
-from gradverify.numerics.kinks import Smoothness
+from gradverify.numerics.compare import MISMATCH, PASS, Limit, verdicts
+from gradverify.numerics.kinks import KINK
 from gradverify.numerics.point import DirectionLine, mirror_of
 from gradverify.numerics.romberg import Choice, one_sided
 from gradverify.numerics.rungs import BASE, RATIO, U32, VISIBLE, Array, Index, Mask, Z
@@ -37,7 +37,7 @@ def second_opinions(run: Run, judged: Judged, border: Border, entry: Entry) -> t
     """The verdicts after all second opinions, and per output the relative noise of a backward that is itself at fault."""
     if judged.derivative.outcome.any():  # SMOOTH is 0
         judged = along_kinks(run, judged)
-    if not (judged.verdict == Verdict.MISMATCH).any():
+    if not (judged.verdict == MISMATCH).any():
         return judged, {}
     judged = excuse_ties(run, excuse_symmetric(run, judged, entry))
     return excuse_analytic_noise(run, judged, border(judged))
@@ -48,7 +48,7 @@ def along_kinks(run: Run, judged: Judged) -> Judged:
 
     Outside is undecided, not a mismatch: torch's own `clamp(x).sum()` with both bounds hit looks like that.
     """
-    kinked = np.flatnonzero((judged.derivative.outcome == Smoothness.KINK) & (judged.verdict == Verdict.PASS))
+    kinked = np.flatnonzero((judged.derivative.outcome == KINK) & (judged.verdict == PASS))
     members: dict[int, list[int]] = defaultdict(list)
     for i in kinked.tolist():
         members[int(judged.out[i])].append(i)
@@ -81,7 +81,7 @@ def excuse_symmetric(run: Run, judged: Judged, entry: Entry) -> Judged:
 
     Undecided where the gradient is itself symmetric, and right along the symmetric direction.
     """
-    c, bad = run.point.columns, np.flatnonzero(judged.verdict == Verdict.MISMATCH)
+    c, bad = run.point.columns, np.flatnonzero(judged.verdict == MISMATCH)
     for t, x in enumerate(run.point.buffers):
         if x.dim() < 2 or x.shape[-1] != x.shape[-2] or (c.mirror[c.of(t)] >= 0).any() or not _symmetric(x):
             continue
@@ -120,8 +120,8 @@ def excuse_analytic_noise(run: Run, judged: Judged, border: Mask) -> tuple[Judge
 
     `border` [E]: as for `verdicts`.
     """
-    bad, at_fault = np.flatnonzero(judged.verdict == Verdict.MISMATCH), {}
-    bad = bad[judged.derivative.outcome[bad] != Smoothness.KINK]
+    bad, at_fault = np.flatnonzero(judged.verdict == MISMATCH), {}
+    bad = bad[judged.derivative.outcome[bad] != KINK]
     rows = list(dict.fromkeys(judged.out[bad[_worst_first(judged.take(bad))]].tolist()))
     for n in range(0, len(rows), NOISE_ROWS):
         for row in rows[n : n + NOISE_ROWS]:
@@ -129,7 +129,7 @@ def excuse_analytic_noise(run: Run, judged: Judged, border: Mask) -> tuple[Judge
             judged, excess = _excuse_row(run, judged, border, i, row)
             if excess > 0:
                 at_fault[row] = excess
-        if (judged.verdict[bad[np.isin(judged.out[bad], rows[n : n + NOISE_ROWS])]] == Verdict.MISMATCH).any():
+        if (judged.verdict[bad[np.isin(judged.out[bad], rows[n : n + NOISE_ROWS])]] == MISMATCH).any():
             break
     return judged, at_fault
 
@@ -145,11 +145,11 @@ def _excuse_row(run: Run, judged: Judged, border: Mask, i: Index, row: int) -> t
     sigma, _ = analytic_noise(run.point, row, _row_of(run, judged, i), run.generator)
     part = judged.take(i)
     noise, cap = Z * sigma[part.column], _cap(run, part.a, part.bounds.floor, row)
-    excused = i[verdicts(part.a, part.derivative, part.bounds, border[i], np.minimum(noise, cap)) != Verdict.MISMATCH]
+    excused = i[verdicts(part.a, part.derivative, part.bounds, border[i], np.minimum(noise, cap)) != MISMATCH]
     excess = np.where(noise > cap, noise / Z / np.abs(part.a), 0.0)
     judged = judged.undecided(excused, Limit.ANALYTIC_NOISE)
     if run.f_unit[row] == U32:
-        judged.verdict[excused], judged.limit[excused] = Verdict.PASS, Limit.NONE
+        judged.verdict[excused], judged.limit[excused] = PASS, Limit.NONE
     return judged, float(np.nan_to_num(excess).max(initial=0.0))
 
 

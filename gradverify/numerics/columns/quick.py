@@ -8,18 +8,19 @@ from functools import cached_property
 
 import numpy as np
 
-from gradverify.numerics.columns.bundle import Bundle, GroupLine
+from gradverify.numerics.columns.bundle import Bundle, GroupLine, steps
 from gradverify.numerics.columns.cells import Cells
 from gradverify.numerics.columns.run import Run
-from gradverify.numerics.kinks import Smoothness
+from gradverify.numerics.kinks import SMOOTH
 from gradverify.numerics.ladder import Derivative, told_plainly
 from gradverify.numerics.lines import rung
-from gradverify.numerics.plain import ARITHMETIC, Plain, plain
+from gradverify.numerics.plain import ARITHMETIC, Plain, Widths, plain, widths
 from gradverify.numerics.point import Point
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, Z, step
 from gradverify.numerics.samples import LOW_UNIT
 
 PIECE = 1 << 14  # elements that are solved together: their samples stay in the cache
+PLAIN_PIECE = 1 << 13  # of them where all is plain: arrays of 64 KiB take a fifth less time an element than those of 128 KiB
 WIDE = (0,)  # the one rung that a linear function needs
 STRAY = 8.0  # standard deviations of noise: what an output that nobody owns may move by chance
 
@@ -41,10 +42,9 @@ class QuickSamples:
     f0: Array
 
     @cached_property
-    def width(self) -> Array:
-        """From x − step_down to x + step_up [rungs, n, M or 1]."""
-        return (self.step_up + self.step_down).take(self.place, 1)
-
+    def widths(self) -> Widths:
+        """Of the k pairs of steps."""
+        return widths(self.step_up + self.step_down)
     def at(self, n: int, local: Index, out: Index) -> Array:
         """Samples [4, E] of the n-th rung for elements, each with its column's own way up."""
         place = self.place[local, out if self.bundle.grouped else 0]
@@ -118,16 +118,18 @@ def quick_samples(point: Point, bundle: Bundle, rungs: Sequence[int] = QUICK) ->
 
 
 def _of_groups(point: Point, bundle: Bundle, rungs: Sequence[int]) -> QuickSamples:
-    """Of lines that share no column: steps are kept by column, and a last one for what NOBODY owns."""
+    """Of lines that share no column and move theirs alike: steps are kept by column, and a last one for what NOBODY owns."""
     n, m, c, r = len(bundle.lines), len(point.f0), len(point.columns), len(rungs)
     t = np.array([sign * step(1.0, k) for sign in (1.0, -1.0) for k in rungs])
-    f, change = np.empty((2 * r, n, m)), np.empty((2 * r, c + 1))
+    f, change, first = np.empty((2 * r, n, m)), np.empty((2 * r, c + 1)), 0
     change[:, c] = t
-    for i, line in enumerate(bundle.lines):
-        assert isinstance(line, GroupLine)
-        to, change[:, line.columns], stuck = line.steps(t)
+    columns, lines = bundle.columns, [line for line in bundle.lines if isinstance(line, GroupLine)]
+    to, change[:, columns], stuck = steps(point, columns, point.columns.x[columns], lines[0].move[columns], t)
+    for i, line in enumerate(lines):
+        own = slice(first, first + len(line.columns))
         for k in range(2 * r):
-            f[k, i] = line.values(to[k], stuck if stuck is None else stuck[k])
+            f[k, i] = line.values(to[k, own], stuck if stuck is None else stuck[k, own])
+        first = own.stop
     place = bundle.owner if bundle.owned.all() else np.where(bundle.owned, bundle.owner, c)
     return QuickSamples(bundle, f[:r], f[r:], change[:r], -change[r:], place, point.f0)
 
@@ -142,7 +144,7 @@ def secants(s: QuickSamples, run: Run, cells: Cells) -> Derivative:
     noise_bar = Z * np.sqrt(2.0) * np.maximum(noise, rounded_x) / h
     bad, nothing, nan = ~(np.isfinite(up) & np.isfinite(down)), np.zeros(len(cells), bool), np.full(len(cells), np.nan)
     bar = np.where(bad, np.inf, noise_bar + ARITHMETIC * np.abs(value))
-    outcome = np.full(len(cells), Smoothness.SMOOTH, np.int8)
+    outcome = np.full(len(cells), SMOOTH, np.int8)
     infinite = np.full(len(cells), np.inf)
     return Derivative(np.where(bad, 0.0, value), bar, outcome, noise_bar, nan, nan.copy(), infinite, infinite.copy(), nan.copy(), infinite.copy(),
                       nothing, nothing.copy(), bad, (up == f0) & (down == f0), nothing.copy())
@@ -162,15 +164,21 @@ def told_at_once(s: QuickSamples, run: Run, cells: Cells) -> tuple[Derivative, I
 
 
 def _pieces(s: QuickSamples, sigma: Array, unit: Array, cells: Cells) -> Iterator[Plain]:
-    """What is plain, some elements at a time: by whole lines where they are a block, so that nothing is copied."""
+    """What is plain, some elements at a time: parts of lines where they are a block, so that nothing is copied."""
     if cells.block is not None:
-        outs = cells.block
-        width = s.width[:, :, outs] if s.bundle.grouped else s.width
-        count = max(1, PIECE // max(outs.stop - outs.start, 1))
-        for lines in (slice(first, first + count) for first in range(0, cells.lines, count)):
-            yield plain(s.up[:, lines, outs], s.down[:, lines, outs], width[:, lines], s.f0[outs], sigma[outs], unit[outs])
+        for lines, outs in _parts(cells.lines, cells.block):
+            of = s.widths.take(s.place[lines, outs] if s.bundle.grouped else s.place[lines])
+            yield plain(s.up[:, lines, outs], s.down[:, lines, outs], of, s.f0[outs], sigma[outs], unit[outs])
         return
-    for part in (slice(first, first + PIECE) for first in range(0, len(cells), PIECE) or [0]):
+    for part in (slice(first, first + PLAIN_PIECE) for first in range(0, len(cells), PLAIN_PIECE) or [0]):
         i, j = cells.local[part], cells.out[part]
-        width = s.width[:, i, j if s.bundle.grouped else 0]
-        yield plain(s.up[:, i, j], s.down[:, i, j], width, s.f0[j], sigma[j], unit[j])
+        of = s.widths.take(s.place[i, j if s.bundle.grouped else 0])
+        yield plain(s.up[:, i, j], s.down[:, i, j], of, s.f0[j], sigma[j], unit[j])
+
+
+def _parts(lines: int, outs: slice) -> Iterator[tuple[slice, slice]]:
+    """A block of some outputs along all lines in parts, in order: several lines, or some outputs of one."""
+    count = max(1, PLAIN_PIECE // max(outs.stop - outs.start, 1))
+    for line in range(0, lines, count):
+        for out in range(outs.start, outs.stop, PLAIN_PIECE):
+            yield slice(line, line + count), slice(out, min(out + PLAIN_PIECE, outs.stop))

@@ -12,7 +12,7 @@ import numpy as np
 
 from gradverify.numerics.columns.entries import Collector, Entries
 from gradverify.numerics.compare import Bounds, Limit, Verdict
-from gradverify.numerics.kinks import Smoothness
+from gradverify.numerics.kinks import JUMP, KINK, NON_FINITE
 from gradverify.numerics.ladder import Derivative
 from gradverify.numerics.noise import Bits
 from gradverify.numerics.rungs import AnyArray, Array, Codes, Index, Mask, nonzero
@@ -36,7 +36,6 @@ SMALLEST_DEVIATION = 1e-9  # ... and above this fraction worth a word
 EVERYTHING = slice(None)
 OUTCOMES = tuple(Outcome)
 HEAD = 64  # values whose bits mostly tell enough
-BLOCK = 16  # elements of which only the largest is looked at, where few are wanted
 
 
 class Worst(NamedTuple):
@@ -114,7 +113,7 @@ class Judged:
 
     def compared(self, top: int, coordinate: Index) -> Compared:
         """These elements, all of one pair; `top` is the first row of its output, `coordinate` [E] their place within the input."""
-        d, kink = self.derivative, self.derivative.outcome == Smoothness.KINK
+        d, kink = self.derivative, self.derivative.outcome == KINK
         left = right = np.broadcast_to(np.nan, len(kink))
         if kink.any():
             left, right = np.where(kink, d.left, np.nan), np.where(kink, d.right, np.nan)
@@ -125,11 +124,11 @@ class Judged:
     def outcome(self) -> Codes:
         """`Outcome` codes [E]."""
         d = self.derivative
-        kink = d.outcome == Smoothness.KINK
+        kink = d.outcome == KINK
         if not (self.verdict.any() or kink.any()):
             return np.full(len(kink), Outcome.PASS, np.int8)
         undecided = np.select(
-            [np.isfinite(d.second) & ~d.far, d.outcome == Smoothness.JUMP, (d.outcome == Smoothness.NON_FINITE) | ~np.isfinite(self.a)],
+            [np.isfinite(d.second) & ~d.far, d.outcome == JUMP, (d.outcome == NON_FINITE) | ~np.isfinite(self.a)],
             [Outcome.STAIRCASE, Outcome.JUMP, Outcome.NON_FINITE], Outcome.UNDECIDED)
         passed = np.where(kink, Outcome.KINK, Outcome.PASS)
         return np.select([self.verdict == Verdict.PASS, self.verdict == Verdict.MISMATCH], [passed, Outcome.MISMATCH], undecided).astype(np.int8)
@@ -146,6 +145,7 @@ class Pair:
     quick: elements settled by the quick rungs. unit: the unit roundoff the forward was seen to compute in; backward_unit: of a pair with
     mismatches, the relative noise or the unit roundoff of its backward, where that is coarser than the forward's (0: not seen).
     groups, row_groups: how many groups of columns were moved, and of outputs pulled back (columns and outputs, where nothing was grouped).
+    worst: the worst elements that do not simply pass, or else the worst that does.
     lines: "columns", "rows" or "blocks" where those were compared, and are counted, instead of elements; `worst` are elements all the same.
     entries: the elements themselves, unless they are too many to keep.
     """
@@ -266,13 +266,14 @@ class Tally:
             ratio = np.nan_to_num(ratio, nan=np.inf, posinf=np.inf)
         if self._ratios is not None:
             self._ratios[seen.output, seen.input] = ratio
-        i = _first(ratio, seen.outcome, self._keep)
+        i = _worst(ratio, seen, self._keep)
         numbers = (seen.outcome, ratio, seen.output, seen.input, seen.analytic, seen.numeric, seen.bar, seen.tolerance, seen.limit, seen.left,
                    seen.right)
         for code, off_by, out, in_, a, value, bar, tolerance, limit, left, right in zip(*(x[i].tolist() for x in numbers), strict=True):
             slopes = () if left != left else (left, right)
             self.worst.append(Worst((code, off_by, -in_, -out), out, in_, a, value, bar, tolerance, OUTCOMES[code], limit, *slopes))
-        self.worst = sorted(self.worst, key=attrgetter("rank"), reverse=True)[: self._keep]
+        worst = sorted(self.worst, key=attrgetter("rank"), reverse=True)[: self._keep]
+        self.worst = [each for each in worst if each.outcome] or worst[:1]  # PASS is 0
 
     def result(self, unit: float, low_precision: bool) -> Pair:
         backward_unit = self.backward_unit
@@ -284,22 +285,13 @@ class Tally:
             ratios=self._ratios, entries=self._entries.entries(self.elements == self._all and not self._doubted))
 
 
-def _first(ratio: Array, outcome: Codes, keep: int) -> Index:
-    """The worst elements, by outcome and then by ratio; among equals the first ones."""
-    if not outcome.any():
-        return _top(ratio, keep)
-    open_, passed = np.flatnonzero(outcome != Outcome.PASS), np.flatnonzero(outcome == Outcome.PASS)
-    some = np.sort(np.concatenate([open_, passed[_top(ratio[passed], keep)]]))
-    return np.asarray(some[np.lexsort((-ratio[some], -outcome[some].astype(int)))[:keep]])
-
-
-def _top(ratio: Array, keep: int) -> Index:
-    """The largest elements, largest first; among equals the first ones."""
-    some, blocks = np.arange(len(ratio)), len(ratio) // BLOCK
-    if 0 < keep < blocks:  # as many blocks reach the least of these, and so does what is looked for
-        largest = ratio[: blocks * BLOCK].reshape(blocks, BLOCK).max(1)
-        some = np.flatnonzero(ratio >= np.partition(largest, blocks - keep)[blocks - keep])
-    return np.asarray(some[np.argsort(-ratio[some], kind="stable")[:keep]])
+def _worst(ratio: Array, seen: Compared, keep: int) -> Index:
+    """The worst elements that do not pass, by outcome and then by ratio, among equals the first ones; or else the worst that passes."""
+    open_ = np.flatnonzero(seen.outcome)  # PASS is 0
+    if open_.size:
+        return np.asarray(open_[np.lexsort((-ratio[open_], -seen.outcome[open_].astype(int)))[:keep]])
+    best = np.flatnonzero(ratio == ratio.max(initial=0.0))[:keep]
+    return best if len(best) < 2 else best[np.lexsort((seen.output[best], seen.input[best]))[:1]]
 
 
 def _largest(a: Array) -> float:

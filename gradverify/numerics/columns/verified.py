@@ -16,8 +16,8 @@ from gradverify.numerics.columns.compressed import Plan, cotangent
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.columns.survey import Look
 from gradverify.numerics.columns.tally import Judged
-from gradverify.numerics.compare import Verdict
-from gradverify.numerics.kinks import Smoothness
+from gradverify.numerics.compare import PASS
+from gradverify.numerics.kinks import SMOOTH
 from gradverify.numerics.point import DirectionLine
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, Z
 
@@ -52,7 +52,7 @@ class Sums:
         """The solved elements of a chunk; what is not solved is 0 in f."""
         off, bar = judged.column - self.plan.first, judged.derivative.bar
         if judged.verdict.any() or judged.derivative.outcome.any():  # PASS and SMOOTH are 0
-            wrong = (judged.verdict != Verdict.PASS) | (judged.derivative.outcome != Smoothness.SMOOTH)
+            wrong = (judged.verdict != PASS) | (judged.derivative.outcome != SMOOTH)
             self.usable[off[wrong]] = False
         use = np.isfinite(bar) if self.usable.all() else self.usable[off] & np.isfinite(bar)
         out, value, lines = judged.out, judged.derivative.value, judged.lines

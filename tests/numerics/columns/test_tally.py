@@ -46,9 +46,15 @@ def test_counts_extremes_and_limits():
 
 
 def test_the_worst_come_by_outcome_then_by_miss_and_no_more_than_asked_for():
-    assert [w.outcome for w in tally(seen(*ROWS)).result(1e-16, False).worst] == [MISMATCH, UNDECIDED, KINK, PASS, PASS]
+    assert [w.outcome for w in tally(seen(*ROWS)).result(1e-16, False).worst] == [MISMATCH, UNDECIDED, KINK]
     worst = tally(*(seen(row) for row in ROWS), keep=2).result(1e-16, False).worst
     assert [(w.output_index, w.input_index, w.error) for w in worst] == [(1, 0, 1.0), (2, 1, 0.5)]
+
+
+def test_of_what_passes_the_worst_one_is_kept():
+    passing = [row for row in ROWS if row[-1] == PASS]
+    whole, parts = (tally(*given).result(1e-16, False).worst for given in ((seen(*passing),), (seen(row) for row in passing)))
+    assert len(passing) > 1 and whole == parts and [w.error for w in whole] == [max(abs(row[2] - row[3]) for row in passing)]
 
 
 def test_a_small_pair_keeps_its_map_and_a_large_one_does_not():
