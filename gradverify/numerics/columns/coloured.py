@@ -55,6 +55,7 @@ class Coloured:
         self.compressed = Compressed(run, plans, weights)
         self._cotangent = signed(len(run.point.f0), run.generator)
         self._confirmed = {pair: _Confirmed() for pair in tallies}
+        self._counted = set[tuple[int, int]]()
 
     def walk(self, suspects: Mask, aliases: AliasSums) -> Walked:
         """All tensors, and then whether it all adds up."""
@@ -218,7 +219,11 @@ class Coloured:
         return bool(d.unchanged[0]) or float(abs(d.value[0])) <= float(found.bounds.tolerance(np.zeros(1), np.zeros(1))[0] + d.bar[0])
 
     def _count(self, plan: Plan, output: int, found: Judged) -> None:
-        """An element that no group has: it is added as it was measured alone."""
+        """An element that no group has, and that may be met in several ways: it is added once, as it was measured alone."""
+        place = int(found.column[0]), int(found.out[0])
+        if place in self._counted:
+            return
+        self._counted.add(place)
         found, _ = second_opinions(self.run, found, lambda own: own.derivative.at_border, self._entry)
         self._confirmed[plan.tensor, output].stood += int(np.sum(found.verdict == Verdict.MISMATCH))
         self.tallies[plan.tensor, output].add(found.compared(self.run.point.parts[output].start, found.column - plan.first))

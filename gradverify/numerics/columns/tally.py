@@ -265,7 +265,8 @@ class Tally:
         if not np.isfinite(ratio).all():
             ratio = np.nan_to_num(ratio, nan=np.inf, posinf=np.inf)
         if self._ratios is not None:
-            self._ratios[seen.output, seen.input] = ratio
+            shown = np.where(seen.outcome == np.int8(Outcome.KINK), 0.0, ratio) if seen.outcome.any() else ratio   # a subgradient is right
+            self._ratios[seen.output, seen.input] = shown
         i = _worst(ratio, seen, self._keep)
         numbers = (seen.outcome, ratio, seen.output, seen.input, seen.analytic, seen.numeric, seen.bar, seen.tolerance, seen.limit, seen.left,
                    seen.right)

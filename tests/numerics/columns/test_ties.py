@@ -1,9 +1,11 @@
 """Equal inputs: what has no derivative there is not called wrong, and what has one still is."""
 
+import numpy as np
 import pytest
 import torch
 
 from gradverify.numerics.columns.choose import Mode
+from gradverify.numerics.columns.tally import Outcome
 from gradverify.numerics.compare import Limit, Verdict
 from gradverify.numerics.comparison import compare
 from numerics.differentiable import DOUBLE, Differentiable, check, leaf, normal, verdict, with_backward
@@ -62,3 +64,16 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_gradient_at_the_wrong_place_is_called_wrong_though_others_hold_the_same_number(name):
     assert verdict(check(*WRONG[name])) == Verdict.MISMATCH
+
+
+def test_wrong_elements_at_ties_are_counted_once_and_right_ones_beside_them_look_right():
+    def twice(x, g):
+        return torch.zeros_like(x).scatter(-1, x.topk(2, -1).indices, g[..., None].expand(*x.shape[:-1], 2))
+
+    pair = check(with_backward(lambda x: x.topk(2, -1).values.mean(-1), twice), ONES).pairs[0]
+    wrong = [(w.output_index, w.input_index) for w in pair.worst if w.outcome == Outcome.MISMATCH]
+    chosen = {(row, 6 * row + int(k)) for row, two in enumerate(ONES.topk(2, -1).indices) for k in two}
+    assert pair.elements == 4 * 24
+    assert pair.count(Outcome.MISMATCH) == len(wrong) == 8
+    assert set(wrong) == chosen
+    assert {(int(j), int(i)) for j, i in zip(*np.nonzero(pair.ratios), strict=True)} == chosen
