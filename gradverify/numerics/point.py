@@ -210,7 +210,7 @@ class Point:
     def moved_all(self, columns: Index, x: Array) -> Array:
         """f [M] with many columns set at once; all NaN, without a call, where one of them would leave its domain."""
         c = self.columns
-        if not (not np.isnan(x).any() if c.free else ((c.low[columns] <= x) & (x <= c.high[columns])).all()):
+        if np.isnan(x).any() if c.free else not ((c.low[columns] <= x) & (x <= c.high[columns])).all():
             return np.full(len(self.f0), np.nan)
         return self.within(columns, x)
 

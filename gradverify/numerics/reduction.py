@@ -42,13 +42,18 @@ def moves(point: Point, columns: Index, probe: Array, widest: int = 0) -> Array:
 
 def pull_back(point: Point, output: int, weights: Array) -> Sequence[Tensor]:
     """One backward with a cotangent [outputs of the tensor]: the gradient of each input."""
-    shape, dtype, device = point.shapes[output]
-    real = torch.from_numpy(np.ascontiguousarray(weights).reshape((*shape, 2) if dtype.is_complex else tuple(shape)))
-    value = torch.view_as_complex(real) if dtype.is_complex else real
     cotangents: list[Tensor | None] = [None] * len(point.parts)
-    cotangents[output] = value.to(device=device, dtype=dtype)
+    cotangents[output] = cotangent(point, output, weights)
     point.backward += 1
     return point.function.vjp(cotangents)
+
+
+def cotangent(point: Point, output: int, vector: Array) -> Tensor:
+    """Real coordinates [M] of one output tensor as a tensor of its shape, dtype and device."""
+    shape, dtype, device = point.shapes[output]
+    real = torch.from_numpy(np.ascontiguousarray(vector).reshape((*shape, 2) if dtype.is_complex else tuple(shape)))
+    value = torch.view_as_complex(real) if dtype.is_complex else real
+    return value.to(device=device, dtype=dtype)
 
 
 def kept(gradients: Sequence[Tensor]) -> list[Tensor]:

@@ -54,7 +54,7 @@ class Differentiable:
     def __init__(self, subject: Subject, checked: Sequence[int]) -> None:
         self._subject, self._checked = subject, tuple(checked)
         self._graph: tuple[list[Tensor], list[Tensor]] | None = None
-        self._batches = True
+        self._at_once: int | None = None    # cotangents of a batch, 0 where they come one by one; None where the graph was not looked at
         self._way: Callable[[Sequence[Tensor | None]], Gradients] = self._reused
 
     @property
@@ -84,18 +84,18 @@ class Differentiable:
 
         Only of graphs that torch's own operators make: the backward of a Function is called as training calls it.
         """
-        if not self._batches or not self.reusable:
+        if self._at_once == 0 or not self.reusable:
             return None
         self._graph = self._graph or self._fresh_graph()
         leaves, outputs = self._graph
-        most = min(AT_ONCE, HELD // max(gradient_numbers(outputs), 1))
-        self._batches = most > 1 and not function_nodes(outputs)
-        if not self._batches:
+        if self._at_once is None:
+            self._at_once = 0 if function_nodes(outputs) else min(AT_ONCE, HELD // max(gradient_numbers(outputs), 1))
+        if self._at_once < 2:
             return None
         try:
-            found = [self._batched(outputs[output], leaves, some) for some in torch.split(cotangents, most)]
+            found = [self._batched(outputs[output], leaves, some) for some in torch.split(cotangents, self._at_once)]
         except Exception:       # there is no batching rule for it
-            self._batches = False
+            self._at_once = 0
             return None
         self._subject.count(backward=len(cotangents), batched=len(cotangents))
         return tuple(None if each[0] is None else torch.cat(each) for each in zip(*found, strict=True))

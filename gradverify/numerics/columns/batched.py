@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.numerics.columns.survey import WEIGHTS
 from gradverify.numerics.flat import numbers
 from gradverify.numerics.point import Point
-from gradverify.numerics.reduction import pull_back
+from gradverify.numerics.reduction import pull_back, signed
 from gradverify.numerics.rungs import Array, Index
 
 Cotangent = tuple[Index, Array]
@@ -53,9 +52,13 @@ def _fits(point: Point, output: int) -> bool:
 def _one_by_one(point: Point, output: int, cotangents: Sequence[Cotangent]) -> Array:
     found = np.empty((len(cotangents), len(point.x)))
     for n, one in enumerate(cotangents):
-        vector, = _dense(point, output, [one])
-        found[n] = np.concatenate([numbers(gradient) for gradient in pull_back(point, output, vector)])     # a backward may use its memory again
+        found[n] = _plain(point, output, _dense(point, output, [one])[0])
     return found
+
+
+def _plain(point: Point, output: int, vector: Array) -> Array:
+    """The gradient [N] of one backward, in memory of its own: a backward may use that of the returned ones again."""
+    return np.concatenate([numbers(gradient) for gradient in pull_back(point, output, vector)])
 
 
 def _in_batches(point: Point, output: int, cotangents: Sequence[Cotangent]) -> Array | None:
@@ -84,12 +87,10 @@ def _dense(point: Point, output: int, cotangents: Sequence[Cotangent]) -> Array:
 
 def _agree(point: Point, output: int, cotangents: Sequence[Cotangent], found: Array) -> bool:
     """Do all of them add up, with random weights, to what one plain backward makes of the sum of the cotangents?"""
-    random, part = np.random.default_rng(0), point.parts[output]
-    weights = random.uniform(*WEIGHTS, len(found)) * random.choice([-1.0, 1.0], len(found))
-    together = np.zeros(part.stop - part.start)
+    weights, together = signed(len(found), torch.Generator().manual_seed(0)), np.zeros(point.shapes[output][0].numel())
     for weight, (rows, own) in zip(weights, cotangents, strict=True):
         together[rows] += weight * own
-    plain = np.concatenate([numbers(gradient) for gradient in pull_back(point, output, together)])
+    plain = _plain(point, output, together)
     off, size = np.abs(plain - weights @ found), np.abs(weights) @ np.abs(found)
     finite, close = np.isfinite(size), ~np.isfinite(plain)
     for one in (slice(a, b) for a, b in pairwise(point.starts)):

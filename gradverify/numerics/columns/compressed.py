@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from gradverify.numerics.columns.batched import gradients
 from gradverify.numerics.columns.bundle import Grouping
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.pattern import NOBODY, RowGroups
 from gradverify.numerics.point import Point
+from gradverify.numerics.reduction import pull_back
 from gradverify.numerics.rungs import Array, Index, Mask
 
 
@@ -153,23 +152,7 @@ def pull(point: Point, output: int, rows: Index, weights: Array) -> Array:
     """The gradient [C] for a cotangent that is `weights` at these rows (counted through all outputs) of one output tensor, one backward."""
     vector = np.zeros(point.parts[output].stop - point.parts[output].start)
     vector[rows - point.parts[output].start] = weights
-    cotangents: list[Tensor | None] = [None] * len(point.parts)
-    cotangents[output] = cotangent(point, output, vector)
-    point.backward += 1
-    return point.by_column(point.function.vjp(cotangents))
-
-
-def cotangent(point: Point, output: int, vector: Array) -> Tensor:
-    """Real coordinates [M] of one output tensor as a tensor of its shape, dtype and device."""
-    shape, dtype, device = point.shapes[output]
-    if dtype is torch.float64 and device.type == "cpu":
-        return torch.from_numpy(vector.reshape(shape))
-    values = torch.from_numpy(np.ascontiguousarray(vector))
-    if dtype.is_complex:
-        values = torch.view_as_complex(values.reshape(-1, 2))
-    if dtype is not torch.float64 or device.type != "cpu":
-        values = values.to(device=device, dtype=dtype)
-    return values.reshape(shape)
+    return point.by_column(pull_back(point, output, vector))
 
 
 def dust(run: Run, stray: Stray, members: Mask, floors: Array, first: int) -> Mask:

@@ -12,13 +12,14 @@ import numpy as np
 from gradverify.numerics.climb import at_once
 from gradverify.numerics.columns.bundle import Bundle
 from gradverify.numerics.columns.cells import added
-from gradverify.numerics.columns.compressed import Plan, cotangent
+from gradverify.numerics.columns.compressed import Plan
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.columns.survey import Look
 from gradverify.numerics.columns.tally import Judged
 from gradverify.numerics.compare import PASS
 from gradverify.numerics.kinks import SMOOTH
 from gradverify.numerics.point import DirectionLine
+from gradverify.numerics.reduction import cotangent
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, Z
 
 PROBES = 1  # directions and cotangents: signed weights that stay away from 0, so that no leak hides from them by chance

@@ -9,9 +9,10 @@ import torch
 from gradverify.numerics.columns import compressed
 from gradverify.numerics.columns.arrange import signed
 from gradverify.numerics.columns.bundle import Grouping
-from gradverify.numerics.columns.compressed import Compressed, Plan, Stray, cotangent, dust, pull
+from gradverify.numerics.columns.compressed import Compressed, Plan, Stray, dust, pull
 from gradverify.numerics.columns.run import Reach, Run
 from gradverify.numerics.pattern import column_groups, row_groups
+from gradverify.numerics.reduction import cotangent
 from numerics.differentiable import DOUBLE, Differentiable, normal
 from numerics.windows import along_last, elementwise, prepared, product, windows
 
