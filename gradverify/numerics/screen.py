@@ -6,7 +6,7 @@ and names the lines that are not clearly right. It names no entry and calls noth
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -73,6 +73,12 @@ class Screen:
 
     def pair(self, input_: int, output: int) -> Screened:
         return next(pair for pair in self.pairs if (pair.input, pair.output) == (input_, output))
+
+
+def joined(screens: Sequence[Screen]) -> Screen:
+    """Of different inputs, as one; pairs in the order of the inputs."""
+    pairs = sorted((pair for screen in screens for pair in screen.pairs), key=lambda pair: (pair.input, pair.output))
+    return Screen(tuple(pairs), sum(screen.forward for screen in screens), sum(screen.backward for screen in screens))
 
 
 # ---- derivatives

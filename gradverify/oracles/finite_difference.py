@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from gradverify.model.case import Settings
-from gradverify.numerics.columns.choose import Choice, Limits, Mode
+from gradverify.numerics.columns.choose import Choice, Limits
+from gradverify.numerics.columns.costs import Mode
 from gradverify.numerics.columns.fixed import check_fixed
 from gradverify.numerics.columns.tally import Pair
 from gradverify.numerics.comparison import Watch, compare
