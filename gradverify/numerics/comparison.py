@@ -95,11 +95,13 @@ def _distinct(backwards: Iterable[tuple[tuple[int, int], ...]]) -> int:
 
 def _alike(prepared: Prepared, groups: Mapping[int, int], backwards: Mapping[int, tuple[tuple[int, int], ...]]) -> Iterator[Alike]:
     """Input tensors that share all their backwards."""
-    sizes, linear = np.diff(prepared.point.starts), prepared.linear
+    sizes = np.diff(prepared.point.starts)
     for own in dict.fromkeys(backwards.values()):
         tensors = tuple(t for t in groups if backwards[t] == own)
-        straight = sum(groups[t] for t in tensors if t in linear)
-        yield Alike(tensors, int(sizes[list(tensors)].sum()), sum(groups[t] for t in tensors) - straight, straight, _distinct([own]))
+        straight = [t for t in tensors if t in prepared.linear]
+        linear_groups = sum(groups[t] for t in straight)
+        column_groups = sum(groups[t] for t in tensors) - linear_groups
+        yield Alike(tensors, int(sizes[list(tensors)].sum()), column_groups, linear_groups, _distinct([own]), len(straight))
 
 
 # ---- screens
@@ -123,14 +125,15 @@ def _screens(prepared: Prepared, choice: Choice) -> tuple[Screen, Screen | None]
     """The comparison asked for, and the blocks that verify it: along one direction, which rows have sampled already."""
     point, survey, generator = prepared.point, prepared.survey, prepared.generator
     tensors = range(len(point.buffers))
-    patterns = [prepared.arrangement.patterns[t] for t in tensors]
+    patterns, linear = [prepared.arrangement.patterns[t] for t in tensors], prepared.linear
     if choice.mode is Mode.BLOCKS:
-        return check_blocks(point, survey, patterns, generator), None
+        return check_blocks(point, survey, patterns, generator, linear=linear), None
     rows, columns = ([t for t in tensors if choice.of(t) is mode] for mode in (Mode.ROWS, Mode.COLUMNS))
-    along = [directions(point, t, ROWS if t in rows else PROBES, generator, survey.looks[t]) for t in tensors]
+    along = [directions(point, t, ROWS if t in rows else PROBES, generator, linear.get(t) or survey.looks[t]) for t in tensors]
     screens = []
     if rows:
-        screens.append(check_rows(point, survey, patterns, generator, only=rows, along=[along[t] for t in rows]))
+        screens.append(check_rows(point, survey, patterns, generator, only=rows, along=[along[t] for t in rows], linear=linear))
     if columns:
-        screens.append(check_columns(point, survey, patterns, generator, only=columns, linear=[t in prepared.linear for t in tensors]))
-    return joined(screens), check_blocks(point, survey, patterns, generator, probes=PROBES, along=[own.first() for own in along])
+        screens.append(check_columns(point, survey, patterns, generator, only=columns, linear=[t in linear for t in tensors]))
+    check = check_blocks(point, survey, patterns, generator, probes=PROBES, along=[own.first() for own in along], linear=linear)
+    return joined(screens), check

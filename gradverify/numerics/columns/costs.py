@@ -69,13 +69,21 @@ class Counts:
 
 @dataclass(frozen=True)
 class Alike:
-    """Input tensors whose outputs fall into the same row groups, so that they share their backwards; their counts as in `Counts`."""
+    """Input tensors whose outputs fall into the same row groups, so that they share their backwards; their counts as in `Counts`.
+
+    `straight`: tensors among them in which f is linear.
+    """
 
     tensors: tuple[int, ...]
     inputs: int
     column_groups: int
     linear_groups: int
     row_groups: int
+    straight: int
+
+    @property
+    def curved(self) -> int:
+        return len(self.tensors) - self.straight
 
 
 @dataclass(frozen=True)
@@ -141,23 +149,28 @@ def predicted(n: Counts, timed: Speed) -> Costs:
     groups = RUNG_CALLS * n.column_groups + LINEAR_CALLS * n.linear_groups
     grouped = n.column_groups + n.linear_groups
     check = verified.PROBES if grouped < n.inputs or n.row_groups < n.outputs else 0
-    along, curved = RUNG_CALLS - LOOKED, n.input_tensors - n.linear_tensors  # of a direction, whose first rung is known
+    curved, straight = n.input_tensors - n.linear_tensors, n.linear_tensors
     theirs = replace(timed, forward=timed.forward + THEIRS[0], backward=timed.backward + THEIRS[1])
     gradcheck = _cost(theirs, 2 * n.inputs + 1, n.outputs, 0, 2 * FLOAT64 * n.inputs * n.outputs)
     timed = replace(timed, forward=timed.forward + CALLED, backward=timed.backward + CALLED)
     climbs, pulled = CLIMBED * RUNG_CALLS * n.column_groups * timed.forward, PULLED * n.row_groups * n.inputs
     held = RESIDENT + ELEMENT_BYTES * (n.inputs + n.outputs)
     of = {
-        Mode.ENTRIES: _cost(timed, groups + along * check * curved, n.row_groups + check, grouped * n.outputs,
+        Mode.ENTRIES: _cost(timed, groups + _along(check, curved), n.row_groups + check, grouped * n.outputs,
                             held + min(TILES, TILE_BYTES * grouped * n.outputs), climbs + pulled),
-        Mode.COLUMNS: _cost(timed, groups + along * n.input_tensors, (projected.PROBES + verified.PROBES) * n.output_tensors,
+        Mode.COLUMNS: _cost(timed, groups + _along(1, curved), (projected.PROBES + verified.PROBES) * n.output_tensors,
                             grouped * n.outputs, held),
-        Mode.ROWS: _cost(timed, (RUNG_CALLS * directions.PROBES - LOOKED) * n.input_tensors, n.row_groups + verified.PROBES * n.output_tensors,
+        Mode.ROWS: _cost(timed, _along(directions.PROBES, curved, straight), n.row_groups + verified.PROBES * n.output_tensors,
                          directions.PROBES * n.outputs * n.input_tensors, held, pulled),
-        Mode.BLOCKS: _cost(timed, (RUNG_CALLS * blocks.PROBES - LOOKED) * n.input_tensors, blocks.PROBES * n.output_tensors,
+        Mode.BLOCKS: _cost(timed, _along(blocks.PROBES, curved, straight), blocks.PROBES * n.output_tensors,
                            blocks.PROBES * n.blocks, held),
     }
     return Costs(of, gradcheck, _split(n, timed, min(of[Mode.COLUMNS].seconds, of[Mode.ROWS].seconds)))
+
+
+def _along(probes: int, curved: int, straight: int = 0) -> int:
+    """Forward calls of `probes` directions of each tensor, the first of which has been looked at; straight: tensors in which f is linear."""
+    return max(0, RUNG_CALLS * probes - LOOKED) * curved + max(0, LINEAR_CALLS * probes - LOOKED) * straight
 
 
 def _split(n: Counts, timed: Speed, whole: float) -> Split | None:
@@ -177,13 +190,13 @@ def _split(n: Counts, timed: Speed, whole: float) -> Split | None:
 
 def _by_columns(own: Alike, n: Counts, timed: Speed) -> Cost:
     """Of some tensors, without the cotangents that all share."""
-    forward = RUNG_CALLS * own.column_groups + LINEAR_CALLS * own.linear_groups + (RUNG_CALLS - LOOKED) * len(own.tensors)
+    forward = RUNG_CALLS * own.column_groups + LINEAR_CALLS * own.linear_groups + _along(1, own.curved)
     return _cost(timed, forward, 0, (own.column_groups + own.linear_groups) * n.outputs, 0)
 
 
 def _by_rows(own: Alike, n: Counts, timed: Speed) -> Cost:
     """Of some tensors that share their backwards."""
-    forward = (RUNG_CALLS * directions.PROBES - LOOKED) * len(own.tensors)
+    forward = _along(directions.PROBES, own.curved, own.straight)
     return _cost(timed, forward, own.row_groups, directions.PROBES * n.outputs * len(own.tensors), 0, PULLED * own.row_groups * n.inputs)
 
 
