@@ -56,30 +56,30 @@ def choose(mode: Mode | None, budget: Limits, costs: Costs, relative: float = SC
     if mode is not None:
         return _choice(mode, costs, f"`mode: {mode.value}` was asked for: {costs.of[mode]}.", relative)
     passed_over: list[str] = []
-    for candidate in _candidates(costs, relative):
+    for name, candidate in _candidates(costs, relative):
         against = _against(budget, candidate.cost, costs.gradcheck)
         if against is None:
-            return replace(candidate, reason=_reason(candidate, passed_over))
-        passed_over.append(f"{candidate.reason} would take {candidate.cost.timed}, {against}")
+            return replace(candidate, reason=_reason(name, candidate.cost, passed_over))
+        passed_over.append(f"{name} would take {candidate.cost.timed}, {against}")
     last = f"Nothing fits: {'; '.join(passed_over)}. The cheapest comparison is made all the same."
     return _choice(Mode.BLOCKS, costs, last, relative)
 
 
-def _candidates(costs: Costs, relative: float) -> Iterator[Choice]:
-    """Strongest first, and of columns, rows and both of them the cheapest first; each with its name for a reason."""
-    yield _choice(Mode.ENTRIES, costs, Mode.ENTRIES.value, relative)
+def _candidates(costs: Costs, relative: float) -> Iterator[tuple[str, Choice]]:
+    """By name, the strongest first, and of columns, rows and both of them the cheapest first; no reason is given yet."""
+    yield Mode.ENTRIES.value, _choice(Mode.ENTRIES, costs, "", relative)
     if costs.split:
         yield _both(costs.split, relative)
     for mode in (*sorted((Mode.COLUMNS, Mode.ROWS), key=lambda m: costs.of[m].seconds), Mode.BLOCKS):
-        yield _choice(mode, costs, mode.value, relative)
+        yield mode.value, _choice(mode, costs, "", relative)
 
 
-def _both(split: Split, relative: float) -> Choice:
+def _both(split: Split, relative: float) -> tuple[str, Choice]:
     """Columns for some tensors, rows for the others."""
     some = f"{sum(mode is split.other for mode in split.by.values())} of {len(split.by)} inputs"
     (line, probes, what), (other, others, rest) = STAND_INS[split.mode], STAND_INS[split.other]
     missed = f"{_below(relative)} {line}, or {other} for {some}: {probes} stand for all {what}, or {others} for all {rest}."
-    return Choice(split.mode, f"{split.mode.value}, and {split.other.value} for {some}", missed, split.cost, split.by)
+    return f"{split.mode.value}, and {split.other.value} for {some}", Choice(split.mode, "", missed, split.cost, split.by)
 
 
 def _against(budget: Limits, cost: Cost, gradcheck: Cost) -> str | None:
@@ -94,11 +94,11 @@ def _choice(mode: Mode, costs: Costs, reason: str, relative: float) -> Choice:
     return Choice(mode, reason, could_miss(mode, relative), costs.of[mode])
 
 
-def _reason(chosen: Choice, passed_over: list[str]) -> str:
+def _reason(name: str, cost: Cost, passed_over: list[str]) -> str:
     if not passed_over:
-        return f"Every element is affordable: {chosen.cost}."
+        return f"Every element is affordable: {cost}."
     before = "; ".join(passed_over)
-    return f"{before[:1].upper()}{before[1:]}. The strongest that fits is {chosen.reason}: {chosen.cost}."
+    return f"{before[:1].upper()}{before[1:]}. The strongest that fits is {name}: {cost}."
 
 
 def could_miss(mode: Mode, relative: float = SCREEN) -> str:
