@@ -17,6 +17,7 @@ from gradverify.numerics.rungs import U32, U64, U_BF16, U_FP16, Array, Codes, Ma
 
 POINTS = 9
 PART = 1 << 15  # values at a time: their differences are 36 times as many
+EARLY = 4  # orders of differences that show the noise of nearly all values
 FLAT = 4.0  # three successive levels within this factor are the noise (Moré & Wild, section 5)
 FIRST_DIGIT = 0.1  # points that differ by more than this fraction of f are too far apart
 FINE = 1.1715 * 2.0**-30  # of the scale, between points; a power of two repeats the same rounding error
@@ -53,26 +54,40 @@ def ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
 def _ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
     highest, lowest = points.max(0), points.min(0)
     largest = np.maximum(np.abs(highest), np.abs(lowest))
-    finite = np.isfinite(largest)
-    differences = _differences(points / nonzero(largest))
-    unmoved = np.add.reduce(differences[0] == 0, 0, dtype=np.int8)
-    constant = finite & (unmoved >= POINTS / 2)
-    linear = differences[-1][0] == 0  # an order that vanishes leaves nothing of those above
-    level, flat = _flat_level(differences)
-    hit = finite & ~constant & ~linear & flat
+    finite, relative = np.isfinite(largest), points / nonzero(largest)
+    early = _differences(relative, EARLY)
+    constant = finite & _hardly_moves(early[0])
+    linear = finite & (_differences(early[-1], POINTS - 1 - EARLY)[-1][0] == 0)  # an order that vanishes leaves nothing of those above
+    level, hit = _levels(relative, early, finite & ~constant & ~linear)
     wide = highest - lowest > FIRST_DIGIT * np.maximum(largest, size)
-    found = (hit & ~wide) | (finite & linear)
-    ending = np.where(hit, WIDE_FLAT, WIDE)
-    ending = np.where(constant, CONSTANT, np.where(found, FOUND, ending))
+    ending = np.where(hit, np.where(wide, WIDE_FLAT, FOUND), np.where(linear, FOUND, WIDE))
+    np.putmask(ending, constant, CONSTANT)
     return np.where(hit, level * largest, 0.0), ending
 
 
-def _differences(f: Array) -> list[Array]:
-    """Of the orders 1 to 8 [9 − order, m]."""
+def _differences(f: Array, orders: int) -> list[Array]:
+    """Of the orders 1, 2, … of values [n, m]: [n − order, m] each."""
     table = [f[1:] - f[:-1]]
-    for _ in range(POINTS - 2):
+    for _ in range(orders - 1):
         table.append(table[-1][1:] - table[-1][:-1])
     return table
+
+
+def _hardly_moves(first: Array) -> Mask:
+    """Where at least half of the steps [m] between points change nothing, by the first differences."""
+    still = first == 0
+    return np.asarray(np.add.reduce(still, 0, dtype=np.int8) >= POINTS / 2) if still.any() else still[0]
+
+
+def _levels(f: Array, early: Sequence[Array], wanted: Mask) -> tuple[Array, Mask]:
+    """The noise level [m] of the wanted values, and which have one [m]: nearly all show it in `early` differences, the others in those of all orders."""
+    if not wanted.any():
+        return np.zeros(len(wanted)), wanted
+    level, flat = _flat_level(early)
+    rest = np.flatnonzero(wanted & ~flat)
+    if rest.size:
+        level[rest], flat[rest] = _flat_level(_differences(f.take(rest, 1), POINTS - 1))
+    return level, flat & wanted
 
 
 def _flat_level(differences: Sequence[Array]) -> tuple[Array, Mask]:
@@ -87,9 +102,11 @@ def _flat_level(differences: Sequence[Array]) -> tuple[Array, Mask]:
     flat = highest <= FLAT * lowest
     first, found = np.zeros(level.shape[1]), np.zeros(level.shape[1], bool)
     for k in range(len(flat) - 1, -1, -1):
-        opens = flat[k] & (differences[k].min(0) * differences[k].max(0) < 0)  # a level of noise changes sign
-        np.putmask(first, opens, level[k])
-        found |= opens
+        opens = flat[k]
+        if opens.any():
+            opens &= differences[k].min(0) * differences[k].max(0) < 0  # a level of noise changes sign
+            np.putmask(first, opens, level[k])
+            found |= opens
     return first, found
 
 
@@ -185,7 +202,8 @@ def pooled(sigma: Array, size: Array, outputs: Sequence[slice], modulus: Array |
     """
     result, whole = sigma.copy(), size if modulus is None else modulus
     for part in outputs:
-        relative = np.divide(sigma[part], whole[part], out=np.zeros(part.stop - part.start), where=whole[part] > 0)
+        sized = whole[part] > 0
+        relative = sigma[part] / whole[part] if sized.all() else np.divide(sigma[part], whole[part], out=np.zeros(len(sized)), where=sized)
         noisy = relative > 0
         seen = relative if noisy.all() else relative[noisy]
         if seen.size:
@@ -213,6 +231,8 @@ class Bits:
         """With more values; non-finite ones and zeros tell nothing."""
         if not self.single:
             return self
+        if len(values) > HEAD and not self.seen(values[:HEAD]).single:     # as nearly always
+            return replace(self, single=False)
         values = values[np.isfinite(values) & (values != 0)]
         if not values.size:
             return self
@@ -240,6 +260,7 @@ class Bits:
         return U_FP16 if half else self.unit
 
 
+HEAD = 64  # values that mostly tell already that they are float64
 ENOUGH = 3  # distinct values; one or two round numbers prove nothing
 SINGLE_BITS, FP16_BITS, BF16_BITS = 20, 11, (6, 8)  # significant bits that numbers of a format really use
 

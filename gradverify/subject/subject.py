@@ -15,7 +15,7 @@ from gradverify.model.case import Case, Layout
 from gradverify.model.result import Calls
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.layout import LAID, laid
-from gradverify.subject.machine import random_states, seed_all
+from gradverify.subject.machine import next_draws, random_states, seed_all
 from gradverify.subject.outputs import leaves as flattened
 from gradverify.subject.outputs import names
 from gradverify.subject.target import Target
@@ -162,8 +162,13 @@ class Subject:
         """Seeds, and says what the generators would draw next: always the same, where the check seeds them at all."""
         self.reseed()
         if self._fresh is None or not self.case.settings.reseed:
-            self._fresh = random_states(self.on_cuda)
+            self._fresh = self.states()
+            self.reseed()
         return self._fresh
+
+    def states(self) -> tuple[object, ...]:
+        """What the generators would draw next: equal before and after code that drew nothing. Draws it, where every call seeds them anew."""
+        return next_draws(self.on_cuda) if self.case.settings.reseed else random_states(self.on_cuda)
 
     def seldom_seeded(self, measure: Callable[[], Measured]) -> Measured:
         """What is measured, seeded once: if anything was drawn meanwhile, it is measured again with a seed before every call.
@@ -175,7 +180,7 @@ class Subject:
             found = measure()
         finally:
             self._quiet = False
-        return found if random_states(self.on_cuda) == before else measure()
+        return found if self.states() == before else measure()
 
     def _arguments(self, inputs: Sequence[Tensor]) -> Sequence[Any]:
         moved = iter(inputs)

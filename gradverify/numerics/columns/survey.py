@@ -125,8 +125,7 @@ def _look(point: Point, columns: Index, direction: Array) -> Look | None:
 
 def _finite(point: Point, tensor: int) -> Index:
     columns = point.columns.of(tensor)
-    finite = np.isfinite(point.columns.x[columns])
-    return columns if finite.all() else columns[finite]
+    return columns if point.columns.finite else columns[np.isfinite(point.columns.x[columns])]
 
 
 def _signs(n: int, generator: torch.Generator) -> Array:
@@ -162,11 +161,11 @@ def _both_sides(point: Point, columns: Index, move: Array) -> tuple[Array, Array
 def _ray(point: Point, columns: Index, generator: torch.Generator) -> Ray:
     """Signed, and turned inwards where the domain ends nearby."""
     c, sign = point.columns, _signs(len(columns), generator)
-    x, scale = c.x[columns], c.scale[columns]
+    x, scale, move = c.x[columns], c.scale[columns], point.within if c.free else point.moved_all
     if not c.free:
         reach = step(1.0, QUICK[-1]) * scale
         sign = np.where(x + reach > c.high[columns], -1.0, np.where(x - reach < c.low[columns], 1.0, sign))
-    return Ray(x, scale, sign, c.ulp(columns), lambda at: c.cast(at, columns), lambda at: point.moved_all(columns, at))
+    return Ray(x, scale, sign, c.ulp(columns), lambda at: c.cast(at, columns), lambda at: move(columns, at))
 
 
 def _asleep(point: Point, columns: Index, direction: Array, near: tuple[Array, Array], noise: Array) -> tuple[Mask, Mask]:
