@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from itertools import accumulate
+from operator import mul
 
 import numpy as np
 
@@ -17,7 +19,8 @@ from gradverify.numerics.rungs import U32, U64, U_BF16, U_FP16, Array, Codes, Ma
 
 POINTS = 9
 PART = 1 << 15  # values at a time: their differences are 36 times as many
-EARLY = 4  # orders of differences that show the noise of nearly all values
+GAMMA = tuple(accumulate((0.5 * k / (2 * k - 1) for k in range(1, POINTS)), mul, initial=1.0))
+EARLY, RUN = 4, 3  # orders of differences that show the noise of nearly all values; levels that are to be flat
 FLAT = 4.0  # three successive levels within this factor are the noise (Moré & Wild, section 5)
 FIRST_DIGIT = 0.1  # points that differ by more than this fraction of f are too far apart
 FINE = 1.1715 * 2.0**-30  # of the scale, between points; a power of two repeats the same rounding error
@@ -80,23 +83,25 @@ def _hardly_moves(first: Array) -> Mask:
 
 
 def _levels(f: Array, early: Sequence[Array], wanted: Mask) -> tuple[Array, Mask]:
-    """The noise level [m] of the wanted values, and which have one [m]: nearly all show it in `early` differences, the others in those of all orders."""
+    """The noise level [m] of the wanted values, and which have one [m]: nearly all show it in the early differences."""
     if not wanted.any():
         return np.zeros(len(wanted)), wanted
     level, flat = _flat_level(early)
     rest = np.flatnonzero(wanted & ~flat)
     if rest.size:
-        level[rest], flat[rest] = _flat_level(_differences(f.take(rest, 1), POINTS - 1))
+        last = early[-RUN].take(rest, 1)    # the last order that opens no run
+        level[rest], flat[rest] = _flat_level(_differences(last, len(last) - 1))
     return level, flat & wanted
 
 
 def _flat_level(differences: Sequence[Array]) -> tuple[Array, Mask]:
     """The first level [m] that opens a flat run, and whether there is one [m]. Levels: σ_k² = γ_k mean(Δᵏf²), γ_k = (k!)²/(2k)!."""
-    gamma, level = 1.0, np.empty((len(differences), differences[0].shape[1]))
-    for k, d in enumerate(differences, 1):
-        gamma *= 0.5 * k / (2 * k - 1)
-        np.add.reduce(d * d, 0, out=level[k - 1])
-        level[k - 1] = np.sqrt(gamma * (level[k - 1] / len(d)))
+    level = np.empty((len(differences), differences[0].shape[1]))
+    for own, d in zip(level, differences, strict=True):
+        np.add.reduce(d * d, 0, out=own)
+        own /= len(d)
+        own *= GAMMA[POINTS - len(d)]
+    np.sqrt(level, out=level)
     highest = np.maximum(np.maximum(level[:-2], level[1:-1]), level[2:])
     lowest = np.minimum(np.minimum(level[:-2], level[1:-1]), level[2:])
     flat = highest <= FLAT * lowest

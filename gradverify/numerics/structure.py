@@ -112,7 +112,7 @@ def _bits(heard: Sequence[Mask]) -> Index:
     kind = np.uint8 if len(heard) <= BYTE else np.intp
     bits: Index = heard[0].astype(kind)
     for call, moved in enumerate(heard[1:], 1):
-        bits |= moved.view(np.uint8).astype(kind, copy=False) << call
+        bits |= np.left_shift(moved.view(np.uint8), call, dtype=kind)
     return bits
 
 
