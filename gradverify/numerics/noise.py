@@ -50,7 +50,9 @@ def ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
 
     `size` [m] is the magnitude of f along the ladder.
     """
-    parts = [_ecnoise(points[:, i : i + PART], size[i : i + PART]) for i in range(0, len(size), PART) or [0]]
+    if len(size) <= PART:
+        return _ecnoise(points, size)
+    parts = [_ecnoise(points[:, i : i + PART], size[i : i + PART]) for i in range(0, len(size), PART)]
     return np.concatenate([sigma for sigma, _ in parts]), np.concatenate([ending for _, ending in parts])
 
 
@@ -168,7 +170,8 @@ def noise_along(ray: Ray, size: Array, moved: Mask) -> RayNoise:
         if attempt:
             found |= ending == WIDE_FLAT
         elif not (found | again).all():
-            again |= (ending >= WIDE) & np.isfinite(points).all(0)
+            wide = np.flatnonzero(ending >= WIDE)
+            again[wide] = np.isfinite(points.take(wide, 1)).all(0)
         sigma = np.where(wanted & found, level, sigma)
         wanted = wanted & again
         if np.count_nonzero(wanted) <= FEW_OUTPUTS * len(wanted) or attempt == ATTEMPTS - 1:

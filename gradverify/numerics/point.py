@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Protocol
 
 import numpy as np
@@ -175,10 +175,9 @@ class Point:
         self.forward += 1
         self.shapes = [(o.shape, o.dtype, o.device) for o in outputs]
         values = [numbers(o) for o in outputs]
-        ends = np.cumsum([0] + [len(v) for v in values])
-        self.parts = [slice(int(a), int(b)) for a, b in pairwise(ends)]
-        self.f0 = np.concatenate([*values, np.zeros(0)])
         self._lengths = [len(v) for v in values]
+        self.parts = [slice(a, b) for a, b in pairwise(accumulate(self._lengths, initial=0))]
+        self.f0 = np.concatenate([*values, np.zeros(0)])
         self._bits = [Bits().seen(v[:SAMPLED]) for v in values]
         self._unsure = any(bits.single for bits in self._bits)
 

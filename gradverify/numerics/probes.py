@@ -28,8 +28,8 @@ class PointProbe:
         self._places = np.arange(len(self._columns))
         sign: Array = 2.0 * generator.integers(0, 2, len(self._columns)).astype(float) - 1.0
         self._x, self._step = point.columns.x[self._columns], sign * point.columns.scale[self._columns]
-        self._finite = np.isfinite(self._x)
-        self._all_finite, self._defined = bool(self._finite.all()), bool(np.isfinite(point.f0).all())
+        self._finite = None if point.columns.finite else np.isfinite(self._x)
+        self._defined = bool(np.isfinite(point.f0).all())
 
     def moved(self, axis: int, slices: Mask) -> Mask:
         """Which outputs [M] changed when the slices of an axis were perturbed; those that became NaN, or all if the call raised, did."""
@@ -52,7 +52,7 @@ class PointProbe:
         """The elements [k] of the slices, ascending."""
         stride = math.prod(self.shape[axis + 1 :])
         places = self._places.reshape(-1, len(slices), stride).compress(slices, 1).reshape(-1)
-        return places if self._all_finite else places[self._finite[places]]
+        return places if self._finite is None else places[self._finite[places]]
 
     def _perturbed(self, places: Index, step: Array) -> Array:
         """x [k] of elements after a step: the other way at the border of a domain, none where neither way is inside."""

@@ -115,19 +115,16 @@ class Subject:
 
     def forward(self, inputs: Sequence[Tensor]) -> list[Any]:
         """The flattened outputs (pytree leaves) with gradients on, the inputs laid out as the spec says. Raises UserCodeError (GV002)."""
-        return list(self.called(inputs).outputs)
+        self.count(forward=1)
+        with torch.enable_grad():
+            return self._outputs(self._given(inputs), self._buffers())
 
     def called(self, inputs: Sequence[Tensor], mode: Callable[[], AbstractContextManager[Any]] = torch.enable_grad) -> Called:
         """One forward under a grad mode, with everything that was handed to it. Raises UserCodeError (GV002)."""
         self.count(forward=1)
         with mode():
-            values = inputs if self._bare and not self.writes else self._arguments(inputs)
-            buffers = self._buffers()
-            self.reseed()
-            with blamed("GV002", "forward"), self.around():
-                returned = self._call(values, buffers)
-                self.output_names = self.output_names or names(returned)
-                outputs = flattened(returned)
+            values, buffers = self._given(inputs), self._buffers()
+            outputs = self._outputs(values, buffers)
         return Called(tuple(values), buffers, tuple(outputs))
 
     def probe(self, inputs: Sequence[Tensor]) -> list[Any]:
@@ -182,6 +179,10 @@ class Subject:
             self._quiet = False
         return found if self.states() == before else measure()
 
+    def _given(self, inputs: Sequence[Tensor]) -> Sequence[Any]:
+        """All arguments, as the function is to get them."""
+        return inputs if self._bare and not self.writes else self._arguments(inputs)
+
     def _arguments(self, inputs: Sequence[Tensor]) -> Sequence[Any]:
         moved = iter(inputs)
         values = [next(moved) if argument.differentiable else _own(argument.value) for argument in self.arguments]
@@ -192,6 +193,14 @@ class Subject:
     def _buffers(self) -> dict[str, Tensor]:
         """Fresh clones of a module's buffers."""
         return {name: buffer.clone() for name, buffer in self.target.subject.named_buffers()} if self.target.kind == "module" else {}
+
+    def _outputs(self, values: Sequence[Any], buffers: Mapping[str, Tensor]) -> list[Any]:
+        """The flattened outputs. Raises UserCodeError (GV002)."""
+        self.reseed()
+        with blamed("GV002", "forward"), self.around():
+            returned = self._call(values, buffers)
+            self.output_names = self.output_names or names(returned)
+            return flattened(returned)
 
     def _call(self, values: Sequence[Any], buffers: Mapping[str, Tensor]) -> Any:
         if self._bare:
