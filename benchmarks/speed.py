@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from cases import CASES, Case, layer_norm, softmax
 from plot import Panel, Series, svg
-from timing import OURS, PATIENCE, THEIRS, Timed, possible, timed
+from timing import OURS, PATIENCE, SAMPLE, THEIRS, TIGHT, Timed, possible, timed
 from torch import Tensor
 
 SLOW = "gradcheck slow"
@@ -60,7 +60,7 @@ def _ours(t: Timed, slow: Timed, mode: str) -> str:
     if not t.seconds:
         return "–"
     ratio = f" ({_ratio(slow.median / t.median)}×)" if slow.seconds else ""
-    made = f"{t.mode}, " if mode == "auto" else ""
+    made = f"{t.mode}, " if mode in ("auto", TIGHT) else ""
     return f"{made}{_seconds(t.median)}{ratio}{'' if t.verdict == 'pass' else f' {t.verdict}'}"
 
 
@@ -104,7 +104,8 @@ def page(table: Table, modes: Sequence[str], repeats: int, limits: Sequence[coun
     return "\n\n".join([
         "# Speed, measured",
         f"CPU time with torch {torch.__version__.partition('+')[0]} and Python {platform.python_version()}, one thread of a machine of two cores; "
-        f"medians of {repeats} runs, the checkers of a row in turn (one that has taken {PATIENCE:.0f} seconds on a row is not asked again). In "
+        f"medians of {repeats} samples, each the mean of as many runs in a row as take {SAMPLE} s, the checkers of a row in turn (one that has taken "
+        f"{PATIENCE:.0f} seconds on a row is not asked again). `tight` is `auto` with a budget of half the calls that entries take. In "
         "parentheses: how many times as fast as gradcheck slow, the one of the two that compares every element. gradverify's time is that of a whole "
         "check with the rule GV101 alone; “–” was not run, for the time it would take.",
         times, f"{verdict_of(table)} What gradcheck's fast mode misses is counted in [verdicts.md](verdicts.md).",

@@ -17,7 +17,8 @@ from gradverify.model.case import Case, Settings
 from gradverify.model.codec import to_json
 from gradverify.model.event import Plan, Planned
 from gradverify.model.result import CaseResult, Comparison, Finding, FunctionInfo, InputInfo, OutputInfo, RuleRun, Verdict
-from gradverify.numerics.columns.choose import Choice, Mode
+from gradverify.numerics.columns.choose import Choice
+from gradverify.numerics.columns.costs import Mode
 from gradverify.rules.catalogue import RuleInfo, rules
 from gradverify.rules.protocol import NotApplicable
 from gradverify.subject.failure import UserCodeError

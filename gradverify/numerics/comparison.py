@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,8 @@ import torch
 
 from gradverify.numerics.blocks import check_blocks
 from gradverify.numerics.columns.arrange import Arrangement
-from gradverify.numerics.columns.choose import Choice, Costs, Counts, Limits, Mode, choose, predicted, speed
+from gradverify.numerics.columns.choose import Choice, Limits, choose
+from gradverify.numerics.columns.costs import Alike, Costs, Counts, Mode, predicted, speed
 from gradverify.numerics.columns.dense import Prepared, compare_entries, prepare
 from gradverify.numerics.columns.projected import check_columns
 from gradverify.numerics.columns.tally import Pair
@@ -19,7 +20,8 @@ from gradverify.numerics.directions import PROBES as ROWS
 from gradverify.numerics.directions import check_rows, directions
 from gradverify.numerics.flagged import Flagged
 from gradverify.numerics.point import Function
-from gradverify.numerics.screen import Screen
+from gradverify.numerics.rungs import Index
+from gradverify.numerics.screen import Screen, joined
 
 Watch = Callable[[Choice], None]
 """Told what was chosen, and what it is predicted to cost, before it begins."""
@@ -54,7 +56,7 @@ def compare(
     if choice.mode is Mode.ENTRIES:
         pairs, arrangement = compare_entries(prepared, keep)
     else:
-        pairs, arrangement = _screened(prepared, choice.mode, keep)
+        pairs, arrangement = _screened(prepared, choice, keep)
     return Compared(tuple(pairs), choice, arrangement, point.forward, prepared.survey.forward, point.backward)
 
 
@@ -65,32 +67,50 @@ def _costs(prepared: Prepared, seconds: float) -> Costs:
     groups = {t: planned.get(t, len(point.columns.of(t))) for t in arrangement.patterns}
     linear = sum(count for t, count in groups.items() if t in prepared.linear)
     patterns = [pattern for own in arrangement.patterns.values() for pattern in own]
+    backwards = _backwards(prepared)
     counts = Counts(len(point.x), len(point.f0), len(point.buffers), len(point.parts), sum(groups.values()) - linear, linear,
-                    _row_groups(prepared), sum(pattern.blocks for pattern in patterns), len(prepared.linear))
+                    _distinct(backwards.values()), sum(pattern.blocks for pattern in patterns), len(prepared.linear),
+                    tuple(_alike(prepared, groups, backwards)))
     return predicted(counts, speed(seconds))
 
 
-def _row_groups(prepared: Prepared) -> int:
-    """Backwards that tell every row: tensors with the same groups share them, and one-hot rows tell all tensors without."""
-    count, alone = 0, False
-    seen: list[tuple[int, np.ndarray[tuple[int, ...], np.dtype[np.intp]]]] = []
-    planned = {plan.tensor: plan for plan in prepared.arrangement.plans}
-    for tensor in prepared.arrangement.patterns:
-        alone = alone or tensor not in planned
-        for output, rows in enumerate(planned[tensor].rows if tensor in planned else ()):
-            if not any(o == output and np.array_equal(group, rows.group) for o, group in seen):
-                seen.append((output, rows.group))
-                count += rows.count
-    return count + alone * len(prepared.point.f0)
+def _backwards(prepared: Prepared) -> dict[int, tuple[tuple[int, int], ...]]:
+    """Per input tensor, for each output tensor, which row groups it needs (tensors with the same number share them) and how many they are."""
+    planned, seen = {plan.tensor: plan for plan in prepared.arrangement.plans}, list[tuple[int, Index]]()
+
+    def number(output: int, group: Index) -> int:
+        same = next((n for n, (o, g) in enumerate(seen) if o == output and np.array_equal(g, group)), None)
+        if same is None:
+            seen.append((output, group))
+        return len(seen) - 1 if same is None else same
+
+    alone = ((-1, len(prepared.point.f0)),)  # one-hot rows, which tell all tensors without structure
+    return {t: tuple((number(o, rows.group), rows.count) for o, rows in enumerate(planned[t].rows)) if t in planned else alone
+            for t in prepared.arrangement.patterns}
+
+
+def _distinct(backwards: Iterable[tuple[tuple[int, int], ...]]) -> int:
+    return sum(dict(each for own in backwards for each in own).values())
+
+
+def _alike(prepared: Prepared, groups: Mapping[int, int], backwards: Mapping[int, tuple[tuple[int, int], ...]]) -> Iterator[Alike]:
+    """Input tensors that share all their backwards."""
+    sizes = np.diff(prepared.point.starts)
+    for own in dict.fromkeys(backwards.values()):
+        tensors = tuple(t for t in groups if backwards[t] == own)
+        straight = [t for t in tensors if t in prepared.linear]
+        linear_groups = sum(groups[t] for t in straight)
+        column_groups = sum(groups[t] for t in tensors) - linear_groups
+        yield Alike(tensors, int(sizes[list(tensors)].sum()), column_groups, linear_groups, _distinct([own]), len(straight))
 
 
 # ---- screens
-def _screened(prepared: Prepared, mode: Mode, keep: int) -> tuple[list[Pair], Arrangement]:
+def _screened(prepared: Prepared, choice: Choice, keep: int) -> tuple[list[Pair], Arrangement]:
     """Screened, verified by blocks, and what is flagged judged by entries; once more with complete detection where lines stay open."""
     while True:
         with np.errstate(all="ignore"):
-            screen, check = _screens(prepared, mode)
-            pairs, open_ = Flagged(prepared.run(), prepared.arrangement, keep).pairs(mode, screen, check)
+            screen, check = _screens(prepared, choice)
+            pairs, open_ = Flagged(prepared.run(), prepared.arrangement, keep).pairs(choice.of, screen, check)
         again = frozenset(t for t in open_ if prepared.arrangement.level.get(t) == 0 and _planned(prepared, t))
         if not again:
             return pairs, prepared.arrangement
@@ -101,16 +121,19 @@ def _planned(prepared: Prepared, tensor: int) -> bool:
     return any(plan.tensor == tensor for plan in prepared.arrangement.plans)
 
 
-def _screens(prepared: Prepared, mode: Mode) -> tuple[Screen, Screen | None]:
+def _screens(prepared: Prepared, choice: Choice) -> tuple[Screen, Screen | None]:
     """The comparison asked for, and the blocks that verify it: along one direction, which rows have sampled already."""
     point, survey, generator = prepared.point, prepared.survey, prepared.generator
     tensors = range(len(point.buffers))
-    patterns = [prepared.arrangement.patterns[t] for t in tensors]
-    if mode is Mode.BLOCKS:
-        return check_blocks(point, survey, patterns, generator), None
-    along = [directions(point, t, ROWS if mode is Mode.ROWS else PROBES, generator, survey.looks[t]) for t in tensors]
-    if mode is Mode.ROWS:
-        screen = check_rows(point, survey, patterns, generator, along=along)
-    else:
-        screen = check_columns(point, survey, patterns, generator, linear=[t in prepared.linear for t in tensors])
-    return screen, check_blocks(point, survey, patterns, generator, probes=PROBES, along=[own.first() for own in along])
+    patterns, linear = [prepared.arrangement.patterns[t] for t in tensors], prepared.linear
+    if choice.mode is Mode.BLOCKS:
+        return check_blocks(point, survey, patterns, generator, linear=linear), None
+    rows, columns = ([t for t in tensors if choice.of(t) is mode] for mode in (Mode.ROWS, Mode.COLUMNS))
+    along = [directions(point, t, ROWS if t in rows else PROBES, generator, linear.get(t) or survey.looks[t]) for t in tensors]
+    screens = []
+    if rows:
+        screens.append(check_rows(point, survey, patterns, generator, only=rows, along=[along[t] for t in rows], linear=linear))
+    if columns:
+        screens.append(check_columns(point, survey, patterns, generator, only=columns, linear=[t in linear for t in tensors]))
+    check = check_blocks(point, survey, patterns, generator, probes=PROBES, along=[own.first() for own in along], linear=linear)
+    return joined(screens), check

@@ -6,9 +6,10 @@ one backward a group. Each input tensor has its own directions, so that a pair i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -21,13 +22,16 @@ from gradverify.numerics.lines import Rung, rung
 from gradverify.numerics.pattern import Pattern, RowGroups, row_groups
 from gradverify.numerics.point import DirectionLine, Point
 from gradverify.numerics.reduction import WEIGHTS, gather, gaussian, held, moves, paired, signed
-from gradverify.numerics.rungs import QUICK, Array, Index, Mask, finite_size, step
+from gradverify.numerics.rungs import Array, Index, Mask, finite_size, step
 from gradverify.numerics.samples import Samples
-from gradverify.numerics.screen import Judged, Known, Reading, Screen, Screened, Stage, judged, plan, reachable, reading, sharpness
+from gradverify.numerics.screen import Judged, Known, Reading, Screen, Screened, Stage, judged, linear_reading, plan, reachable, reading, sharpness
 from gradverify.numerics.strays import Strays
 
 BATCH = 1 << 18  # numbers of gradients that are taken apart together
 PROBES = 2  # directions: what hides from one by chance does not hide from both
+Straight = Mapping[int, Look | None]
+"""The input tensors in which f is linear, each with the samples that showed it, if they are good for a direction."""
+NOWHERE: Straight = MappingProxyType({})
 SQRT3 = 3.0**0.5  # a rounding error is uniform: its standard deviation is its largest value over this
 
 
@@ -85,22 +89,23 @@ def directions(point: Point, tensor: int, probes: int, generator: torch.Generato
         return Directions(point, columns, np.array(drawn))
     first = np.zeros(len(columns))
     first[np.searchsorted(columns, look.columns)] = look.direction
-    return Directions(point, columns, np.array([first, *drawn]), {QUICK[0]: look.taken})
+    return Directions(point, columns, np.array([first, *drawn]), {look.rung: look.taken})
 
 
 def check_rows(
     point: Point, survey: Survey, patterns: Sequence[Sequence[Pattern]], generator: torch.Generator, *, relative: float | None = None,
-    probes: int = PROBES, only: Sequence[int] | None = None, along: Sequence[Directions] | None = None,
+    probes: int = PROBES, only: Sequence[int] | None = None, along: Sequence[Directions] | None = None, linear: Straight = NOWHERE,
 ) -> Screen:
     """Screens every output of every (input, output) pair. `patterns`: by input tensor, then output tensor; `only` these inputs.
 
-    One backward a row group (inputs with the same groups share it), 6·`probes` forward calls an input tensor; more only along directions
-    that the first rungs left open. `along`: directions of all tensors that are there already. Raises what the backward raises.
+    One backward a row group (inputs with the same groups share it), 6·`probes` forward calls an input tensor, 2·`probes` where f is `linear`
+    in it; more only along directions that the first rungs left open. `along`: directions of these tensors that are there already. Raises what
+    the backward raises.
     """
     before, known = (point.forward, point.backward), Known(point, survey, relative)
     tensors = list(range(len(point.buffers))) if only is None else list(only)
     with np.errstate(all="ignore"):
-        along = along or [directions(point, t, probes, generator, survey.looks[t]) for t in tensors]
+        along = along or [directions(point, t, probes, generator, linear.get(t) or survey.looks[t]) for t in tensors]
         shapes = [paired(point, t, patterns[t]) for t in tensors]
         rows = [[Rows(point, t, part, d.moves) for part in point.parts] for t, d in zip(tensors, along, strict=True)]
         each = range(len(tensors))
@@ -109,7 +114,7 @@ def check_rows(
             grouped = [row_groups(shape[o]) for shape in shapes]
             for groups, sharing in _shared(grouped):
                 _pull_groups(point, o, w, groups, [(grouped[n], rows[n][o]) for n in sharing])
-        pairs = [pair for n in each for pair in _screened(known, tensors[n], along[n], rows[n], shapes[n])]
+        pairs = [pair for n in each for pair in _screened(known, tensors[n], along[n], rows[n], shapes[n], tensors[n] in linear)]
     return Screen(tuple(pairs), point.forward - before[0], point.backward - before[1])
 
 
@@ -174,14 +179,16 @@ def _pull_groups(point: Point, output: int, w: Array, groups: RowGroups, users: 
     known = np.where(w == 0, 1.0, w)
     for span in groups.spans(BATCH * groups.pattern.size // max(len(point.x), 1)):
         members = [groups.members(group) for group in span]
-        pulled = gradients(point, output, [(own, w[own]) for own in members])
+        pulled = gradients(point, output, [(own, w[own]) for own in members], [rows.tensor for _, rows in users])
         for own, rows in users:
             rows.add(span, own.owners(span), pulled[:, point.starts[rows.tensor] : point.starts[rows.tensor + 1]], known)
 
 
-def _screened(known: Known, tensor: int, along: Directions, rows: Sequence[Rows], patterns: Sequence[Pattern]) -> list[Screened]:
+def _screened(
+    known: Known, tensor: int, along: Directions, rows: Sequence[Rows], patterns: Sequence[Pattern], linear: bool,
+) -> list[Screened]:
     """The pairs of one input tensor: its directions move all output tensors at once."""
-    point, probes, stages = known.point, range(len(along.moves)), plan(known, tensor)
+    point, probes, stages = known.point, range(len(along.moves)), plan(known, tensor, linear)
     norm = np.concatenate([own.norm for own in rows])
     first, moved = [], np.zeros(len(point.f0), bool)
     for k in probes:
@@ -211,7 +218,8 @@ def _read(known: Known, tensor: int, taken: tuple[Array, Array, Array], norm: Ar
     one = np.ones(len(norm[out]))
     wide = np.broadcast_to(steps[:, :, None], (*steps.shape, len(one)))
     sigma = np.hypot(known.noise[out], known.unit_of_x(tensor) / SQRT3 * norm[out])
-    return reading(Samples(up[:, out], down[:, out], wide[:, 0], wide[:, 1], point.f0[out], sigma, point.unit[out], one, one, known.rounds_x()))
+    s = Samples(up[:, out], down[:, out], wide[:, 0], wide[:, 1], point.f0[out], sigma, point.unit[out], one, one, known.rounds_x())
+    return reading(s) if len(up) > 1 else linear_reading(s)
 
 
 def moved_at(known: Known, values: Sequence[Array]) -> Mask:

@@ -6,16 +6,17 @@ for the size of it stays open.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from gradverify.numerics.columns.arrange import Arrangement
 from gradverify.numerics.columns.bundle import GroupLine, lone
-from gradverify.numerics.columns.choose import Mode
 from gradverify.numerics.columns.chunk import Chunk
 from gradverify.numerics.columns.compressed import Compressed, Plan, pull
 from gradverify.numerics.columns.confirm import resolve
+from gradverify.numerics.columns.costs import Mode
 from gradverify.numerics.columns.leaks import mover
 from gradverify.numerics.columns.opinions import second_opinions
 from gradverify.numerics.columns.run import AliasSums, Run
@@ -66,10 +67,11 @@ class Flagged:
         for secant in run.survey.secants:  # a line's entries are judged by how far all outputs of the tensor go, not by its own alone
             run.reach.add_secant(secant.columns, secant.moved_by, secant.change, noise)
 
-    def pairs(self, mode: Mode, screen: Screen, check: Screen | None) -> tuple[list[Pair], frozenset[int]]:
-        """The pairs of `screen`, verified by the blocks of `check`; and the tensors in which lines stayed open."""
+    def pairs(self, of: Callable[[int], Mode], screen: Screen, check: Screen | None) -> tuple[list[Pair], frozenset[int]]:
+        """The pairs of `screen`, verified by the blocks of `check`; and the tensors in which lines stayed open. `of`: how a tensor was screened."""
         result, suspects = [], set()
         for pair in screen.pairs:
+            mode = of(pair.input)
             tally = Tally(pair.input, pair.output, (MAP_ROWS + 1, 1), self.keep)
             lines = _Lines()
             self._follow(mode, pair, tally, lines)

@@ -168,7 +168,7 @@ class Point:
         self._last: tuple[Index, Selection] | None = None
         self._unit: Array | None = None
         self.batched: bool | None = None
-        self.compared = set[int]()
+        self.compared = set[tuple[int, int]]()
         self.buffers, self.starts, self.x = self._inputs.tensors, self._inputs.starts, self._inputs.x
         self.seconds = 0.0
         outputs = list(function.values(self.buffers))

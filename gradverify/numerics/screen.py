@@ -6,7 +6,7 @@ and names the lines that are not clearly right. It names no entry and calls noth
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,13 +17,14 @@ from gradverify.numerics.compare import Rows, Verdict, floors, guarded, rounding
 from gradverify.numerics.ladder import solve
 from gradverify.numerics.point import Point
 from gradverify.numerics.reduction import WEIGHTS
-from gradverify.numerics.rungs import QUICK, RATIO, U32, U64, Array, Codes, Index, Mask, Z
+from gradverify.numerics.rungs import QUICK, RATIO, U32, U64, WIDE, Array, Codes, Index, Mask, Z
 from gradverify.numerics.samples import LOW_UNIT, Samples
 
 SCREEN, SCREEN_LOW = 1e-8, 1e-3  # of a line's norm; bars are 1e-11, and 1e-4 where something computes in float32
 SLACK, SLACK_LOW = 1e-6, 1e-2  # ... and this much of it for what agrees within a bar that no rung makes smaller
 FINER = ((7, 8, 9), (9, 10, 11))  # rungs that open lines see next: kinks and curvature are smaller there ...
 COARSER = ((0, 1, 2, 3), (-2, -1, 0), (-5, -4, -3), (-8, -7, -6))  # ... and noise is here; those above the scale up to 1
+LINEAR = (WIDE,)  # of a linear function
 LOW_START, LOW_FINER = (2, 3, 4), (QUICK, FINER[0])  # rounding to float32 drowns the usual ones
 DROWNS = RATIO**-2  # of a bar: noise larger than this makes it wider on finer rungs
 RARE = 0.01  # of the lines: fewer that agree within a wide bar are not worth more calls
@@ -74,6 +75,12 @@ class Screen:
 
     def pair(self, input_: int, output: int) -> Screened:
         return next(pair for pair in self.pairs if (pair.input, pair.output) == (input_, output))
+
+
+def joined(screens: Sequence[Screen]) -> Screen:
+    """Of different inputs, as one; pairs in the order of the inputs."""
+    pairs = sorted((pair for screen in screens for pair in screen.pairs), key=lambda pair: (pair.input, pair.output))
+    return Screen(tuple(pairs), sum(screen.forward for screen in screens), sum(screen.backward for screen in screens))
 
 
 # ---- derivatives
@@ -224,10 +231,11 @@ class Plan:
         return Plan(start, self.coarser, (self.start, *self.finer), sure=False)
 
 
-def plan(known: Known, tensor: int) -> Plan:
-    """By precision: with coarser rungs as far as they reach."""
+def plan(known: Known, tensor: int, linear: bool = False) -> Plan:
+    """By precision: with coarser rungs as far as they reach; `linear`: f seems to be that in the tensor."""
     low = known.unit_of_x(tensor) > LOW_UNIT or any(known.part_unit(o) > LOW_UNIT for o in range(len(known.point.parts)))
-    return Plan(LOW_START, COARSER, LOW_FINER) if low else Plan(QUICK, COARSER, FINER)
+    usual = Plan(LOW_START, COARSER, LOW_FINER) if low else Plan(QUICK, COARSER, FINER)
+    return usual.assuming(LINEAR) if linear else usual
 
 
 def reachable(scale: Array, size: Array, rungs: Stage) -> Mask:

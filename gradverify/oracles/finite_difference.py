@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from gradverify.model.case import Settings
-from gradverify.numerics.columns.choose import Choice, Limits, Mode
+from gradverify.numerics.columns.choose import Choice, Limits
+from gradverify.numerics.columns.costs import Mode
 from gradverify.numerics.columns.fixed import check_fixed
 from gradverify.numerics.columns.tally import Pair
 from gradverify.numerics.comparison import Watch, compare
@@ -73,7 +74,7 @@ class Gives(Protocol):
 class GivesMany(Protocol):
     """A function that may pull many cotangents back at once."""
 
-    def vjps(self, output: int, cotangents: Tensor) -> Sequence[Tensor | None] | None: ...
+    def vjps(self, output: int, cotangents: Tensor, wanted: Sequence[int] | None = None) -> Sequence[Tensor | None] | None: ...
 
 
 class Filled:
@@ -97,11 +98,12 @@ class Filled:
         self.given.update((i, k) for i, gradient in enumerate(gradients) if gradient is not None for k in asked)
         return [torch.zeros_like(x) if gradient is None else gradient for x, gradient in zip(self.inputs, gradients, strict=True)]
 
-    def vjps(self, output: int, cotangents: Tensor) -> list[Tensor] | None:
-        """Many cotangents [n, …] of one output at once: the gradients [n, …] of the inputs; None where the function does not offer it."""
-        found = self._function.vjps(output, cotangents) if isinstance(self._function, GivesMany) else None
+    def vjps(self, output: int, cotangents: Tensor, wanted: Sequence[int]) -> list[Tensor] | None:
+        """Many cotangents [n, …] of one output at once: the gradients [n, …] of the wanted inputs; None where the function does not offer it."""
+        found = self._function.vjps(output, cotangents, wanted) if isinstance(self._function, GivesMany) else None
         if found is None:
             return None
-        self.given.update((i, output) for i, gradient in enumerate(found) if gradient is not None)
+        self.given.update((i, output) for i, gradient in zip(wanted, found, strict=True) if gradient is not None)
+        asked = [self.inputs[i] for i in wanted]
         return [torch.zeros((len(cotangents), *x.shape), dtype=x.dtype, device=x.device) if gradient is None else gradient
-                for x, gradient in zip(self.inputs, found, strict=True)]
+                for x, gradient in zip(asked, found, strict=True)]

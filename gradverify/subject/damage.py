@@ -70,7 +70,7 @@ class Damaged(Differentiable):
             return super().vjp_at(self._last, cotangents)
         return done(self._damage, super().vjp(self._heard(cotangents)), cotangents)
 
-    def vjps(self, output: int, cotangents: Tensor) -> None:
+    def vjps(self, output: int, cotangents: Tensor, wanted: Sequence[int] | None = None) -> None:
         """What is damaged is what comes one by one."""
 
     def vjp_at(self, inputs: Sequence[Tensor], cotangents: Cotangents) -> Gradients:

@@ -79,8 +79,9 @@ class Differentiable:
                 return result
             raise first from None
 
-    def vjps(self, output: int, cotangents: Tensor) -> Gradients | None:
-        """Gradients [n, …] for cotangents [n, …] of one output in batched backwards, which count as n; None where there are none to be had.
+    def vjps(self, output: int, cotangents: Tensor, wanted: Sequence[int] | None = None) -> Gradients | None:
+        """Gradients [n, …] of the `wanted` inputs (None: of all) for cotangents [n, …] of one output in batched backwards, which count as n; None
+        where there are none to be had.
 
         Only of graphs that torch's own operators make: the backward of a Function is called as training calls it.
         """
@@ -92,8 +93,9 @@ class Differentiable:
             self._at_once = 0 if function_nodes(outputs) else min(AT_ONCE, HELD // max(gradient_numbers(outputs), 1))
         if self._at_once < 2:
             return None
+        asked = leaves if wanted is None else [leaves[place] for place in wanted]
         try:
-            found = [self._batched(outputs[output], leaves, some) for some in torch.split(cotangents, self._at_once)]
+            found = [self._batched(outputs[output], asked, some) for some in torch.split(cotangents, self._at_once)]
         except Exception:       # there is no batching rule for it
             self._at_once = 0
             return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from gradverify.numerics.columns.choose import Mode
+from gradverify.numerics.columns.costs import Mode
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.numerics.comparison import Compared, compare
 from numerics.differentiable import Differentiable

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gradverify.numerics.columns.choose import Mode
+from gradverify.numerics.columns.costs import Mode
 from gradverify.numerics.comparison import compare
 from numerics.differentiable import DOUBLE, Differentiable, normal
 
@@ -87,6 +87,12 @@ def test_a_linear_function_is_verified_by_what_the_survey_took():
     compared = compare(function, mode=ENTRIES)
     assert compared.forward == 1 + compared.noise + DETECTED + 3 + 2  # three tell that it is linear, and it needs one wide rung
     assert compared.backward == 2
+
+
+@pytest.mark.parametrize(("mode", "further"), [(ROWS, 2), (BLOCKS, 2 + 2), (COLUMNS, 2)])
+def test_the_calls_that_showed_a_function_linear_are_those_of_its_first_direction(mode, further):
+    compared = compare(Differentiable(lambda x: 3 * x, normal(1, 30, 40)), mode=mode)
+    assert compared.forward == 1 + compared.noise + DETECTED + 3 + further
 
 
 def test_a_million_elements_take_as_many_calls_as_a_thousand():

@@ -5,7 +5,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gradverify.numerics.columns.choose import Limits, Mode
+from gradverify.numerics.columns.choose import Limits
+from gradverify.numerics.columns.costs import Mode
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.numerics.compare import Verdict
 from gradverify.numerics.comparison import compare
@@ -159,3 +160,49 @@ def test_the_same_seed_finds_the_same():
 def test_a_function_without_inputs_has_nothing_to_compare():
     result = compare(Differentiable(lambda: torch.ones(2, dtype=DOUBLE)))
     assert (result.pairs, result.choice, result.forward) == ((), None, 0)
+
+
+# ---- columns for some inputs, rows for the others
+NORM = [normal(0, 64, 32), 1 + 0.1 * normal(1, 32), normal(2, 32)]
+TIGHT = Limits(calls=200)  # entries take 297
+
+
+def layer_norm(x, weight, bias):
+    return F.layer_norm(x, (32,), weight, bias)
+
+
+def off_by(tensor, place):
+    """Gradients of which one number is off by 1 %."""
+    def damage(grads):
+        grads = [g.clone() for g in grads]
+        grads[tensor].view(-1)[place] *= 1.01
+        return grads
+
+    return damage
+
+
+def test_a_tight_budget_compares_each_input_by_what_costs_it_less():
+    both = compare(Differentiable(layer_norm, *NORM), limits=TIGHT)
+    assert [pair.lines for pair in both.pairs] == ["rows", "columns", "columns"]
+    assert [(pair.verdict, pair.elements) for pair in both.pairs] == [(Verdict.PASS, 2048), (Verdict.PASS, 32), (Verdict.PASS, 32)]
+    assert both.choice.mode is Mode.ROWS
+    rows, columns = (compared(layer_norm, *NORM, mode=mode) for mode in (Mode.ROWS, Mode.COLUMNS))
+    assert both.backward < 0.5 * rows.backward and both.forward < 0.5 * columns.forward
+
+
+@pytest.mark.parametrize(("tensor", "place"), [(0, 33), (1, 5), (2, 31)])
+def test_a_fault_in_any_input_is_named_where_two_comparisons_are_made(tensor, place):
+    found = compare(Differentiable(layer_norm, *NORM, damage=off_by(tensor, place)), limits=TIGHT)
+    assert [pair.verdict for pair in found.pairs] == [Verdict.MISMATCH if t == tensor else Verdict.PASS for t in range(3)]
+    worst = [w for w in found.pairs[tensor].worst if w.outcome is Outcome.MISMATCH]
+    assert worst and {w.input_index for w in worst} == {place}
+
+
+def test_a_leak_into_another_output_is_found_where_two_comparisons_are_made():
+    def damage(grads):
+        grads = [g.clone() for g in grads]
+        grads[0][3] += 0.01 * grads[0][40]
+        return grads
+
+    found = compare(Differentiable(layer_norm, *NORM, damage=damage), limits=TIGHT)
+    assert [pair.verdict for pair in found.pairs] == [Verdict.MISMATCH, Verdict.PASS, Verdict.PASS]

@@ -4,7 +4,9 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from gradverify.numerics.directions import directions
+from gradverify.numerics.columns.survey import linear_tensors
+from gradverify.numerics.directions import check_rows, directions
+from gradverify.numerics.pattern import dense
 from numerics.differentiable import DOUBLE, Differentiable, normal
 from numerics.windows import along_last, axes, elementwise, prepared, product, screen, windows
 
@@ -75,3 +77,27 @@ def test_a_weight_of_a_group_is_divided_out_again():
     assert screen("rows", torch.exp, normal(1, 200), elementwise(200)).clean
     lost = screen("rows", torch.exp, normal(1, 200), elementwise(200), damage=lambda grads: [grads[0].abs()])
     assert 50 < len(lost.pairs[0].flagged) < 150  # those of a negative weight
+
+
+def test_a_linear_input_takes_two_calls_a_direction():
+    inputs, patterns, linear = [normal(1, 5, 7), normal(2, 7, 3)], product(5, 7, 3), {0: None, 1: None}
+    result = screen("rows", torch.matmul, inputs, patterns, linear=linear)
+    assert result.clean and result.forward == 2 * 2 * 2
+    off = screen("rows", torch.matmul, inputs, patterns, linear=linear, damage=lambda grads: [grads[0], grads[1] * (1 + 1e-7)])
+    assert [len(pair.flagged) for pair in off.pairs] == [0, 15]
+
+
+def test_what_showed_that_an_input_is_linear_is_its_first_direction():
+    x, w = normal(1, 40), normal(2, 8, 40)
+    point, known = prepared(Differentiable(lambda x: w @ x, x))
+    straight = linear_tensors(point, known, torch.Generator().manual_seed(0))
+    before = point.forward
+    result = check_rows(point, known, [[dense((40,), 8)]], torch.Generator().manual_seed(1), linear=straight)
+    assert result.clean and point.forward - before == 2
+
+
+def test_what_is_wrongly_called_linear_is_measured_again_not_flagged():
+    for mode in ("rows", "blocks"):
+        result = screen(mode, torch.sin, normal(3, 6, 10), elementwise(6, 10), linear={0: None})
+        assert result.clean
+        assert result.forward > 6

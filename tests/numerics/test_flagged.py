@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gradverify.numerics.columns.choose import Mode
+from gradverify.numerics.columns.costs import Mode
 from gradverify.numerics.columns.dense import prepare
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.numerics.compare import Verdict
@@ -27,7 +27,8 @@ def judged(forward, x, mode, flagged=(), strays=(), check=None, damage=None):
         return Screen((Screened(0, 0, x.numel(), np.array(lines, np.intp), pairs, len(pairs), nothing, 1e-8, 1e-8),), 0, 0)
 
     with np.errstate(all="ignore"):
-        pairs, open_ = Flagged(prepared.run(), prepared.arrangement, 50).pairs(mode, screen(flagged, strays), screen(check, ()) if check else None)
+        flags = Flagged(prepared.run(), prepared.arrangement, 50)
+        pairs, open_ = flags.pairs(lambda _: mode, screen(flagged, strays), screen(check, ()) if check else None)
     return pairs[0], open_
 
 

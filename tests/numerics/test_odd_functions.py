@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gradverify.numerics.columns.choose import Mode
+from gradverify.numerics.columns.costs import Mode
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.numerics.compare import Verdict
 from gradverify.numerics.comparison import compare

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from gradverify.numerics.columns import dense
-from gradverify.numerics.columns.choose import Mode
+from gradverify.numerics.columns.costs import Mode
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.numerics.compare import Verdict
 from numerics.differentiable import DOUBLE, normal

@@ -210,6 +210,8 @@ def test_the_output_is_counted_among_the_checked_ones_and_an_input_without_influ
     of_x, of_y = function.vjps(0, basis(3))
     assert of_x.tolist() == torch.eye(3).mul(2).tolist()
     assert of_y is None
+    of_y, = function.vjps(1, basis(2), [1])
+    assert of_y.tolist() == [[X[0].item(), 0], [0, X[0].item()]]
 
 
 @pytest.mark.parametrize("around", [lambda f, x: f(x), lambda f, x: f(x.exp()).sin(), lambda f, x: (x + 1, f(x))],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -27,20 +26,24 @@ NUMBERS = 1 << 20  # of cotangents and gradients in a batch at most: a backward 
 class Batches(Protocol):
     """A function that may pull many cotangents back at once."""
 
-    def vjps(self, output: int, cotangents: Tensor) -> list[Tensor] | None:
-        """The gradients of every input [n, *shape of x] for cotangents [n, *shape of y] of one output; None where they are to come one by one."""
+    def vjps(self, output: int, cotangents: Tensor, wanted: Sequence[int]) -> list[Tensor] | None:
+        """The gradients of these inputs [n, *shape of x] for cotangents [n, *shape of y] of one output; None where they are to come one by one."""
         ...
 
 
-def gradients(point: Point, output: int, cotangents: Sequence[Cotangent]) -> Array:
-    """The gradient in all input coordinates [n, N] for each of n cotangents of one output tensor: n backward calls, and one to check the first."""
+def gradients(point: Point, output: int, cotangents: Sequence[Cotangent], wanted: Sequence[int] | None = None) -> Array:
+    """The gradient in all input coordinates [n, N] for each of n cotangents of one output tensor: n backward calls, and one to check the first.
+
+    `wanted`: the inputs that are asked for, None for all; what stands at the others is void.
+    """
+    asked = range(len(point.buffers)) if wanted is None else wanted
     if len(cotangents) < MANY or point.batched is False or not _fits(point, output):
         return _one_by_one(point, output, cotangents)
-    found = _in_batches(point, output, cotangents)
-    point.batched = found is not None and (output in point.compared or _agree(point, output, cotangents, found))
+    found, fresh = _in_batches(point, output, cotangents, asked), [t for t in asked if (output, t) not in point.compared]
+    point.batched = found is not None and (not fresh or _agree(point, output, cotangents, found, fresh))
     if found is None or not point.batched:
         return _one_by_one(point, output, cotangents)
-    point.compared.add(output)
+    point.compared.update((output, t) for t in fresh)
     return found
 
 
@@ -61,18 +64,19 @@ def _plain(point: Point, output: int, vector: Array) -> Array:
     return np.concatenate([numbers(gradient) for gradient in pull_back(point, output, vector)])
 
 
-def _in_batches(point: Point, output: int, cotangents: Sequence[Cotangent]) -> Array | None:
+def _in_batches(point: Point, output: int, cotangents: Sequence[Cotangent], asked: Sequence[int]) -> Array | None:
     if not isinstance(point.function, Batches):
         return None
     shape, _, device = point.shapes[output]
     found, most = np.empty((len(cotangents), len(point.x))), max(1, NUMBERS // (shape.numel() + len(point.x)))
     for start in range(0, len(cotangents), most):
         some = _dense(point, output, cotangents[start : start + most])
-        pulled = point.function.vjps(output, torch.from_numpy(some.reshape(len(some), *shape)).to(device))
+        pulled = point.function.vjps(output, torch.from_numpy(some.reshape(len(some), *shape)).to(device), asked)
         if pulled is None:
             return None
         point.backward += len(some)
-        np.concatenate([numbers(gradient).reshape(len(some), -1) for gradient in pulled], 1, out=found[start : start + most])
+        for t, gradient in zip(asked, pulled, strict=True):
+            found[start : start + most, point.starts[t] : point.starts[t + 1]] = numbers(gradient).reshape(len(some), -1)
     return found
 
 
@@ -85,14 +89,16 @@ def _dense(point: Point, output: int, cotangents: Sequence[Cotangent]) -> Array:
     return dense
 
 
-def _agree(point: Point, output: int, cotangents: Sequence[Cotangent], found: Array) -> bool:
-    """Do all of them add up, with random weights, to what one plain backward makes of the sum of the cotangents?"""
+def _agree(point: Point, output: int, cotangents: Sequence[Cotangent], found: Array, asked: Sequence[int]) -> bool:
+    """Do all gradients of these inputs add up, with random weights, to what one plain backward makes of the sum of the cotangents?"""
     weights, together = signed(len(found), torch.Generator().manual_seed(0)), np.zeros(point.shapes[output][0].numel())
     for weight, (rows, own) in zip(weights, cotangents, strict=True):
         together[rows] += weight * own
     plain = _plain(point, output, together)
-    off, size = np.abs(plain - weights @ found), np.abs(weights) @ np.abs(found)
-    finite, close = np.isfinite(size), ~np.isfinite(plain)
-    for one in (slice(a, b) for a, b in pairwise(point.starts)):
-        close[one] = np.where(finite[one], off[one] <= CLOSE * size[one][finite[one]].max(initial=0.0), close[one])
-    return bool(close.all())
+    for part in (slice(point.starts[t], point.starts[t + 1]) for t in asked):
+        off, size = np.abs(plain[part] - weights @ found[:, part]), np.abs(weights) @ np.abs(found[:, part])
+        finite = np.isfinite(size)
+        close = np.where(finite, off <= CLOSE * size[finite].max(initial=0.0), ~np.isfinite(plain[part]))
+        if not close.all():
+            return False
+    return True

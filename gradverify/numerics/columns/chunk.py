@@ -11,13 +11,13 @@ import numpy as np
 from gradverify.numerics.climb import Climb, Elements, Judge, Ladders, settled
 from gradverify.numerics.columns.bundle import Bundle, regrouped, widened
 from gradverify.numerics.columns.cells import Cells, chosen
-from gradverify.numerics.columns.quick import PIECE, WIDE, quick_samples, secants, told_at_once
+from gradverify.numerics.columns.quick import PIECE, quick_samples, secants, told_at_once
 from gradverify.numerics.columns.run import AliasSums, Run
 from gradverify.numerics.columns.tally import Judged, Tally
 from gradverify.numerics.compare import MISMATCH, UNDECIDED, Limit, limits, verdicts
 from gradverify.numerics.kinks import NON_FINITE
 from gradverify.numerics.ladder import Derivative, concatenated
-from gradverify.numerics.rungs import QUICK, Array, Codes, Index, Mask
+from gradverify.numerics.rungs import QUICK, WIDE, Array, Codes, Index, Mask
 
 SPAN = 1 << 17  # elements of a chunk that are judged at a time: what is known of each takes some 500 bytes
 NO_COLUMNS = np.zeros(0, np.intp)
@@ -59,7 +59,7 @@ class Chunk:
     def __init__(self, run: Run, bundle: Bundle, a: Array) -> None:
         self.run, self.bundle, self.a = run, bundle, a
         self.linear = bool(len(bundle.tensor)) and run.linear.issuperset(bundle.tensor.tolist())
-        self.samples = quick_samples(run.point, bundle, WIDE if self.linear else QUICK)
+        self.samples = quick_samples(run.point, bundle, (WIDE,) if self.linear else QUICK)
         self.still, self.masked = self.samples.still, self.samples.masked
         if self.masked.any():
             self.masked = self.masked & np.isfinite(a) & bundle.owned

@@ -119,7 +119,7 @@ class Compressed:
                 members = [rows.members(group) for group in groups]
                 alone = np.array([len(own) == 1 for own in members])
                 cotangents = [(own, self.weights[start + own] if len(own) > 1 else np.ones(1)) for own in members]
-                pulled = self.run.point.of_columns(gradients(self.run.point, output, cotangents))
+                pulled = self.run.point.of_columns(gradients(self.run.point, output, cotangents, [plan.tensor for plan in sharing]))
                 for plan in sharing:
                     gradient = pulled[:, plan.first : plan.first + plan.size]
                     yield Pulled(plan, output, groups, gradient, plan.rows[output].owners(groups), alone)

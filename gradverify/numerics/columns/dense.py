@@ -6,7 +6,7 @@ than a tile, its rows are computed anew for each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,7 +18,7 @@ from gradverify.numerics.columns.chunk import Chunk, ChunkResult
 from gradverify.numerics.columns.coloured import Coloured, structural_zeros
 from gradverify.numerics.columns.opinions import second_opinions
 from gradverify.numerics.columns.run import AliasSums, Reach, Run
-from gradverify.numerics.columns.survey import Survey, linear_tensors, survey
+from gradverify.numerics.columns.survey import Look, Survey, linear_tensors, survey
 from gradverify.numerics.columns.tally import Pair, Tally
 from gradverify.numerics.point import Function, Point, columns_of
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask
@@ -29,11 +29,12 @@ CHUNK_BYTES = 16 * len(QUICK) + 24  # an element: both sides of the quick rungs,
 
 @dataclass(frozen=True)
 class Prepared:
-    """A function at its point, with what was measured before anything is compared. `linear`: the tensors in which f is linear."""
+    """A function at its point, with what was measured before anything is compared. `linear`: the tensors in which f is linear, and what
+    showed it."""
 
     point: Point
     survey: Survey
-    linear: frozenset[int]
+    linear: Mapping[int, Look | None]
     arrangement: Arrangement
     atol: float
     rtol: float | None
@@ -41,7 +42,7 @@ class Prepared:
 
     def run(self) -> Run:
         """A fresh start: nothing learnt yet of how far the outputs go."""
-        return Run(self.point, self.survey, self.atol, self.rtol, Reach(self.point), self.generator, self.linear)
+        return Run(self.point, self.survey, self.atol, self.rtol, Reach(self.point), self.generator, frozenset(self.linear))
 
     def again(self, broken: frozenset[int]) -> Prepared:
         """With other groups for these tensors."""

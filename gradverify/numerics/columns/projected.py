@@ -21,7 +21,7 @@ from gradverify.numerics.point import Point
 from gradverify.numerics.reduction import gather, held, kept, moves, paired, pull_back, signed
 from gradverify.numerics.rungs import Array, Index, Mask, Z, nonzero, step
 from gradverify.numerics.screen import (
-    COARSER,
+    LINEAR,
     Judged,
     Known,
     Reading,
@@ -40,7 +40,6 @@ from gradverify.numerics.screen import (
 from gradverify.numerics.strays import Strays, nobodys
 
 PROBES = 2  # cotangents: what hides from one by chance does not hide from both
-LINEAR = COARSER[0][:1]  # the one wide rung of a linear function
 ALIVE = 3 * Z  # standard deviations of noise: an entry that moves its output
 
 
@@ -105,7 +104,7 @@ class _Tensor:
         self.reach, self.alive, self.unknown = np.zeros(m), np.zeros(m, bool), np.zeros((outputs, n), bool)
         self.square, self.variance = np.zeros((outputs, n)), np.zeros((len(w), outputs, n))
         self.strays = [Strays() for _ in self.point.parts]
-        self.plan = plan(known, tensor).assuming(LINEAR) if linear else plan(known, tensor)
+        self.plan = plan(known, tensor, linear)
 
     def screened(self) -> list[Screened]:
         """One pair an output tensor. Floors take a pass over the groups: they are asked for where a column needs one."""

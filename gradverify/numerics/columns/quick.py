@@ -21,7 +21,6 @@ from gradverify.numerics.samples import LOW_UNIT
 
 PIECE = 1 << 14  # elements that are solved together: their samples stay in the cache
 PLAIN_PIECE = 1 << 13  # of them where all is plain: arrays of 64 KiB take a fifth less time an element than those of 128 KiB
-WIDE = (0,)  # the one rung that a linear function needs
 STRAY = 8.0  # standard deviations of noise: what an output that nobody owns may move by chance
 
 

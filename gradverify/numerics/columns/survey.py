@@ -16,7 +16,7 @@ from gradverify.numerics.lines import Rung, rung
 from gradverify.numerics.noise import Ray, gradient_noise, noise_along, pooled, repeat_noise
 from gradverify.numerics.point import DirectionLine, Point
 from gradverify.numerics.reduction import signed, uniform, weighted
-from gradverify.numerics.rungs import BASE, QUICK, Array, Index, Mask, Z, finite_size, step
+from gradverify.numerics.rungs import BASE, QUICK, WIDE, Array, Index, Mask, Z, finite_size, step
 
 SURE = 3 * Z * np.sqrt(2)  # standard deviations of noise: a change that is no noise
 FEW = 10  # columns: three calls to find f linear would not be earned back
@@ -34,11 +34,12 @@ class Secant:
 
 @dataclass(frozen=True)
 class Look:
-    """f on the first quick rung along one dense direction [k] (weights × scale) of the columns [k] of a tensor."""
+    """f on one rung, the first quick one or a wide one, along a dense direction [k] (weights × scale) of the columns [k] of a tensor."""
 
     columns: Index
     direction: Array
     taken: Rung
+    rung: int = QUICK[0]
 
 
 @dataclass(frozen=True)
@@ -87,23 +88,29 @@ def survey(point: Point, generator: torch.Generator) -> Survey:
     return Survey(sigma, size, tuple(secants), asleep, wide, point.forward - before, tuple(looks))
 
 
-def linear_tensors(point: Point, survey: Survey, generator: torch.Generator) -> frozenset[int]:
-    """The input tensors in which f is linear, by three calls along one dense direction of a wide rung's length; none where a look shows a bend."""
-    return frozenset(t for t in range(len(point.buffers)) if len(point.columns.of(t)) > FEW and _linear(point, survey, t, generator))
+def linear_tensors(point: Point, survey: Survey, generator: torch.Generator) -> dict[int, Look | None]:
+    """The input tensors in which f is linear, by three calls along one dense direction; none where a look shows a bend.
+
+    With what two of the calls saw on the wide rung; None where a domain is declared, so that other directions may have no room for it.
+    """
+    found = {t: _straight(point, survey, t, generator) for t in range(len(point.buffers)) if len(point.columns.of(t)) > FEW}
+    return {t: look if point.columns.free else None for t, look in found.items() if look}
 
 
-def _linear(point: Point, survey: Survey, tensor: int, generator: torch.Generator) -> bool:
+def _straight(point: Point, survey: Survey, tensor: int, generator: torch.Generator) -> Look | None:
     c, drawn = point.columns.of(tensor), uniform(2, len(point.columns.of(tensor)), generator)
     if len(_finite(point, tensor)) < len(c) or _bent(point, survey, survey.looks[tensor]):
-        return False
-    x, move = point.columns.x[c], BASE * weighted(drawn) * point.columns.scale[c]
-    ends = [point.moved_all(c, point.columns.cast(x + t * move, c)) for t in (1.0, -1.0)]
-    largest = np.maximum(np.abs(point.f0), np.abs(ends).max(0))
+        return None
+    direction = weighted(drawn) * point.columns.scale[c]
+    taken = rung(DirectionLine(point, c, direction), WIDE)
+    if taken is None:
+        return None
+    largest = np.maximum(np.abs(point.f0), np.maximum(np.abs(taken.up), np.abs(taken.down)))
     allowed = STRAIGHT * np.maximum(survey.sigma, point.unit * largest)
-    if not (np.abs(ends[0] + ends[1] - 2 * point.f0) <= allowed).all():
-        return False
-    half = point.moved_all(c, point.columns.cast(x + 0.5 * move, c))
-    return bool((np.abs(ends[0] + point.f0 - 2 * half) <= allowed).all())
+    if not (np.abs(taken.up + taken.down - 2 * point.f0) <= allowed).all():
+        return None
+    half = point.moved_all(c, point.columns.cast(point.columns.x[c] + 0.5 * step(1.0, WIDE) * direction, c))
+    return Look(c, direction, taken, WIDE) if (np.abs(taken.up + point.f0 - 2 * half) <= allowed).all() else None
 
 
 def _bent(point: Point, survey: Survey, look: Look | None) -> bool:

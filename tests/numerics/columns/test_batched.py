@@ -186,12 +186,14 @@ class Offers(Plain):
 
     def __init__(self, forward, *inputs, many):
         super().__init__(forward, *inputs)
-        self.many, self.asked = many, []
+        self.many, self.asked, self.wanted = many, [], []
 
-    def vjps(self, output, cotangents):
+    def vjps(self, output, cotangents, wanted):
         self.asked.append(len(cotangents))
+        self.wanted.append(list(wanted))
         found = [Plain(self.forward, *self.inputs).vjp([v if k == output else None for k in range(self.outputs)]) for v in cotangents]
-        return self.many([torch.stack(own) for own in zip(*found, strict=True)])
+        many = self.many([torch.stack(own) for own in zip(*found, strict=True)])
+        return None if many is None else [many[i] for i in wanted]
 
     @property
     def outputs(self):
@@ -239,13 +241,33 @@ def test_a_batch_that_is_right_for_its_first_cotangent_only_is_thrown_away():
 
 def test_a_batch_is_checked_for_every_output():
     class Second(Offers):
-        def vjps(self, output, cotangents):
-            return [(1 + output) * g for g in super().vjps(output, cotangents)]
+        def vjps(self, output, cotangents, wanted):
+            return [(1 + output) * g for g in super().vjps(output, cotangents, wanted)]
 
     point = point_of(Second(lambda x: (x.sin(), x.exp()), X, many=lambda grads: grads))
     gradients(point, 0, each(12))
     assert point.batched is True
     np.testing.assert_allclose(gradients(point, 1, each(12)), rows(np.diag(X.exp().flatten().numpy())), rtol=1e-15)
+    assert point.batched is False
+
+
+@pytest.mark.parametrize("wanted", [[0], [1], [1, 0]])
+def test_only_the_inputs_that_are_wanted_are_pulled_back(wanted):
+    function = Offers(torch.matmul, X, W, many=lambda grads: grads)
+    point = point_of(function)
+    found, truth = gradients(point, 0, each(15), wanted), rows(matmul_jacobian(X.numpy(), W.numpy()))
+    for t in wanted:
+        own = slice(point.starts[t], point.starts[t + 1])
+        np.testing.assert_allclose(found[:, own], truth[:, own], rtol=0, atol=1e-13)
+    assert function.wanted == [wanted] and point.batched is True
+
+
+def test_a_batch_is_checked_for_every_input():
+    point = point_of(Offers(torch.matmul, X, W, many=lambda grads: [grads[0], 2 * grads[1]]))
+    gradients(point, 0, each(15), [0])
+    assert point.batched is True
+    own = slice(point.starts[1], point.starts[2])
+    np.testing.assert_allclose(gradients(point, 0, each(15), [1])[:, own], rows(matmul_jacobian(X.numpy(), W.numpy()))[:, own], rtol=1e-15)
     assert point.batched is False
 
 

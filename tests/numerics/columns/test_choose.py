@@ -1,63 +1,12 @@
-"""Predicted calls are those of method.md's table, and `auto` takes the strongest comparison that fits."""
+"""`auto` takes the strongest comparison that fits, and says why."""
 
 from dataclasses import replace
 
 import pytest
 
-from gradverify.numerics.columns.choose import (
-    CALLED,
-    CLIMBED,
-    PULLED,
-    THEIRS,
-    Cost,
-    Costs,
-    Counts,
-    Limits,
-    Mode,
-    Speed,
-    choose,
-    could_miss,
-    predicted,
-    speed,
-)
-
-R, C = 128, 16
-GELU = Counts(4096, 4096, 1, 1, 1, 0, 1, 4096)
-SOFTMAX = Counts(R * C, R * C, 1, 1, C, 0, C, R)
-LINEAR = Counts(32 * 128 + 128 * 10, 320, 2, 1, 0, 128 + 128, 10 + 32, 320 + 10, 2)
-DENSE = Counts(400, 50, 1, 1, 400, 0, 50, 1)
-WIDE = Counts(50, 400, 1, 1, 50, 0, 400, 1)
-FAST = speed(2e-5)
-
-
-def calls(counts, mode):
-    cost = predicted(counts, FAST).of[mode]
-    return cost.forward, cost.backward
-
-
-@pytest.mark.parametrize(("counts", "entries", "columns", "rows", "blocks"), [
-    (GELU, (6 + 4, 1 + 1), (6 + 4, 2 + 1), (12 - 2, 1 + 1), (18 - 2, 3)),
-    (SOFTMAX, (6 * C + 4, C + 1), (6 * C + 4, 2 + 1), (12 - 2, C + 1), (18 - 2, 3)),
-    (LINEAR, (2 * 256, 42 + 1), (2 * 256 + 2 * 4, 2 + 1), (2 * (12 - 2), 42 + 1), (2 * (18 - 2), 3)),
-    (DENSE, (2400, 50), (2400 + 4, 2 + 1), (12 - 2, 50 + 1), (18 - 2, 3)),
-])
-def test_calls_are_those_of_the_groups_and_of_one_direction_and_one_cotangent_that_verify_them(counts, entries, columns, rows, blocks):
-    assert [calls(counts, mode) for mode in Mode] == [entries, columns, rows, blocks]
-
-
-def test_gradcheck_takes_two_calls_an_input_and_a_backward_an_output():
-    cost = predicted(SOFTMAX, Speed(1e-3, 3e-3)).gradcheck
-    assert (cost.forward, cost.backward) == (2 * R * C + 1, R * C)
-    assert cost.seconds == pytest.approx((1e-3 + THEIRS[0]) * (2 * R * C + 1) + (3e-3 + THEIRS[1]) * R * C)
-
-
-def test_seconds_are_those_of_calls_of_solving_and_of_climbing():
-    cost = predicted(GELU, Speed(1e-3, 4e-3, 1e-6)).of[Mode.ROWS]
-    assert cost.seconds == pytest.approx(10e-3 + 2 * 4e-3 + 12 * CALLED + 2 * 4096 * 1e-6 + 4096 * PULLED)
-    cost = predicted(SOFTMAX, Speed(1e-3, 4e-3, 1e-6)).of[Mode.ENTRIES]
-    climbing = CLIMBED * 6 * C * (1e-3 + CALLED)
-    calls = (6 * C + 4) * (1e-3 + CALLED) + (C + 1) * (4e-3 + CALLED)
-    assert cost.seconds == pytest.approx(calls + R * C * C * 1e-6 + climbing + C * R * C * PULLED)
+from gradverify.numerics.columns.choose import Limits, choose, could_miss
+from gradverify.numerics.columns.costs import Cost, Costs, Counts, Mode, predicted, speed
+from numerics.columns.test_costs import DENSE, FAST, GELU, LAYER_NORM, LINEAR, PARAMETERS_BY_COLUMNS, SOFTMAX, WIDE, X_BY_ROWS
 
 
 @pytest.mark.parametrize("counts", [GELU, SOFTMAX, LINEAR])
@@ -134,3 +83,28 @@ def test_the_cheaper_of_columns_and_rows_is_so_by_seconds():
     columns_cheap = replace(costs.of[Mode.COLUMNS], seconds=1e-9)
     swapped = Costs({**costs.of, Mode.COLUMNS: columns_cheap, Mode.ENTRIES: Cost(10**6, 0, 1e3)}, Cost(10**6, 0, 1e3))
     assert choose(None, Limits(seconds=10), swapped).mode is Mode.COLUMNS
+
+
+def test_a_tight_budget_takes_for_each_input_the_cheaper_of_columns_and_rows():
+    chosen = choose(None, Limits(calls=200), predicted(LAYER_NORM, FAST))
+    assert [chosen.of(tensor) for tensor in range(3)] == [Mode.ROWS, Mode.COLUMNS, Mode.COLUMNS]
+    assert chosen.mode is Mode.ROWS     # that of most coordinates
+    assert (chosen.cost.forward, chosen.cost.backward) == ((12 - 2) + 2 * 2, 32 + 2 + 1)
+    assert "The strongest that fits is rows, and columns for 2 of 3 inputs: 14 forward and 35 backward calls" in chosen.reason
+    assert chosen.could_miss == ("Could miss an entry wrong by less than about 1e-08 of the norm of its row, or column for 2 of 3 inputs: 2 random "
+                                 "directions stand for all inputs, or 2 random cotangents for all outputs.")
+
+
+def test_the_mode_is_that_of_most_coordinates():
+    few = replace(LAYER_NORM, alike=(replace(X_BY_ROWS, inputs=8), PARAMETERS_BY_COLUMNS))
+    assert choose(None, Limits(calls=200), predicted(few, FAST)).mode is Mode.COLUMNS
+
+
+@pytest.mark.parametrize("mode", [Mode.COLUMNS, Mode.ROWS])
+def test_what_is_asked_for_is_made_for_all_inputs(mode):
+    chosen = choose(mode, Limits(), predicted(LAYER_NORM, FAST))
+    assert [chosen.of(tensor) for tensor in range(3)] == [mode] * 3
+
+
+def test_entries_that_fit_come_before_columns_and_rows():
+    assert choose(None, Limits(seconds=10), predicted(LAYER_NORM, FAST)).mode is Mode.ENTRIES

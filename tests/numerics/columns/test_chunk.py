@@ -28,7 +28,7 @@ class Judge:
     def __init__(self, forward, x, jacobian, suspects=()):
         self.point, known = prepared(Differentiable(forward, x))
         point, generator = self.point, torch.Generator().manual_seed(0)
-        run = Run(point, known, 0.0, None, Reach(point), generator, linear_tensors(point, known, generator))
+        run = Run(point, known, 0.0, None, Reach(point), generator, frozenset(linear_tensors(point, known, generator)))
         jacobian = np.asarray(jacobian, float)
         run.reach.add_entries(*(place.ravel() for place in np.indices(jacobian.shape)), jacobian.ravel())
         self.chunk = Chunk(run, lone(point, np.arange(len(point.columns))), jacobian.T.copy())

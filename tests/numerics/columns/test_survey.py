@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from gradverify.numerics.columns.survey import analytic_noise, linear_tensors
+from gradverify.numerics.rungs import WIDE, step
 from numerics.differentiable import DOUBLE, Differentiable, leaf, normal, with_backward
 from numerics.windows import prepared
 
@@ -59,13 +60,28 @@ def test_outputs_that_only_coarse_steps_move_are_told(forward, x, asleep, wide):
     (F.layer_norm, [normal(1, 8, 6)], set()), (lambda x: x.abs(), [normal(1, 40)], {0}), (lambda x: x * 3 + 1, [normal(1, 40)], {0})])
 def test_linear_inputs_are_told(forward, inputs, expected):
     bound = (lambda x: F.layer_norm(x, (6,))) if forward is F.layer_norm else forward
-    assert linear(bound, *inputs) == expected
+    assert set(linear(bound, *inputs)) == expected
 
 
 def test_a_kink_between_the_points_is_not_linear():
     x = normal(1, 40)
     bend = 1.1 * x
-    assert linear(lambda x: (x - bend).abs(), x) == frozenset()
+    assert linear(lambda x: (x - bend).abs(), x) == {}
+
+
+def test_what_showed_that_f_is_linear_is_kept():
+    w, x = normal(2, 8, 20), normal(1, 20)
+    look = linear(lambda x: w @ x, x)[0]
+    assert look.rung == WIDE
+    assert (look.taken.step_up, look.taken.step_down) == pytest.approx((step(1.0, WIDE),) * 2)
+    slope = (look.taken.up - look.taken.down) / (look.taken.step_up + look.taken.step_down)
+    assert slope == pytest.approx(w.numpy() @ look.direction, rel=1e-12, abs=1e-13)
+
+
+def test_where_a_domain_is_declared_nothing_is_kept_as_other_directions_may_have_less_room():
+    x = normal(1, 20)
+    point, known = prepared(Differentiable(lambda x: 2 * x, x), [(-5.0, 5.0)])
+    assert linear_tensors(point, known, torch.Generator().manual_seed(0)) == {0: None}
 
 
 def test_the_noise_of_a_backward_is_measured_where_it_is():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.numerics.columns.choose import Mode
+from gradverify.numerics.columns.costs import Mode
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.numerics.compare import Limit, Verdict
 from gradverify.numerics.comparison import compare
