@@ -68,7 +68,9 @@ class Columns:
 
     @cached_property
     def _own(self) -> dict[int, Index]:
-        return {tensor: np.flatnonzero(self.tensor == tensor) for tensor in range(int(self.tensor.max(initial=-1)) + 1)}
+        tensors = int(self.tensor[-1]) + 1 if len(self.tensor) else 0
+        ends = np.searchsorted(self.tensor, np.arange(tensors + 1)).tolist()     # they are numbered through
+        return {tensor: np.arange(start, end) for tensor, (start, end) in enumerate(pairwise(ends))}
 
     def of(self, tensor: int) -> Index:
         return self._own.get(tensor, np.zeros(0, np.intp))
@@ -86,7 +88,7 @@ class Columns:
     @cached_property
     def whole(self) -> bool:
         """Every coordinate is a column, in order."""
-        return np.array_equal(self.coordinate, np.arange(len(self.coordinate)))
+        return not len(self.coordinate) or int(self.coordinate[-1]) == len(self.coordinate) - 1
 
     @cached_property
     def rounded(self) -> bool:
