@@ -124,13 +124,14 @@ def settings_shown(settings: Settings) -> dict[str, object]:
 def _examine_all(evidence: Evidence, infos: dict[str, RuleInfo], briefly: bool) -> Iterator[Examined]:
     found: frozenset[str] = frozenset()
     stopped: str | None = None
-    for info in (infos[code] for code in ORDER):
-        if not evidence.settings.looks_for(info.code):
-            yield Examined(RuleRun(info.code, "ignored"))
+    settings = evidence.settings
+    for code in ORDER:
+        if not settings.looks_for(code):
+            yield Examined(RuleRun(code, "ignored"))
         elif stopped:
-            yield Examined(RuleRun(info.code, "not_applicable", f"the check stopped at {stopped}"))
+            yield Examined(RuleRun(code, "not_applicable", f"the check stopped at {stopped}"))
         else:
-            examined = _examine(info, evidence, found)
+            examined = _examine(infos[code], evidence, found)
             found |= {finding.code for finding in examined.findings if _with_severity(finding, infos).severity == "error"}
             stopped = next((finding.code for finding in examined.findings if finding.code in STOPPING), None) or _broken(evidence, found)
             yield examined

@@ -15,16 +15,16 @@ T = TypeVar("T")
 
 def to_json(value: object) -> Json:
     """Dataclasses become objects in field order, tuples become lists."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): to_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [to_json(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     raise TypeError(f"{type(value).__name__} is no plain data: {value!r}")
 
 

@@ -220,7 +220,7 @@ def _stacked(rows: Sequence[float | Array], m: int) -> Array:
     """One row a rung [n, m], which may be one number for all elements."""
     if all(isinstance(row, float) for row in rows):
         return np.broadcast_to(np.array(rows)[:, None], (len(rows), m))
-    return np.array([np.broadcast_to(row, m) for row in rows])
+    return np.array([row if isinstance(row, np.ndarray) else np.broadcast_to(row, m) for row in rows])
 
 
 def _climbed(ladders: Ladders, rest: Index, quick: Derivative, judge: Judge, every_rung: bool) -> Derivative:

@@ -15,13 +15,13 @@ import numpy as np
 import torch
 
 from gradverify.numerics.columns.batched import gradients
-from gradverify.numerics.columns.survey import WEIGHTS, Look, Survey
+from gradverify.numerics.columns.survey import Look, Survey
 from gradverify.numerics.compare import RESOLVED
 from gradverify.numerics.flat import rms
 from gradverify.numerics.lines import Rung, rung
 from gradverify.numerics.pattern import Pattern, RowGroups, row_groups
 from gradverify.numerics.point import DirectionLine, Point
-from gradverify.numerics.reduction import gather, gaussian, held, moves, paired, signed
+from gradverify.numerics.reduction import WEIGHTS, gather, gaussian, held, moves, paired, signed
 from gradverify.numerics.rungs import Array, Index, Mask, finite_size, step
 from gradverify.numerics.samples import Samples
 from gradverify.numerics.screen import Judged, Known, Reading, Screen, Screened, Stage, judged, linear_reading, plan, reachable, reading, sharpness

@@ -52,9 +52,10 @@ def one_hot(shape: Sequence[int], dtype: torch.dtype, device: torch.device, coor
 
 def rms(magnitude: Array) -> float:
     """The root mean square of the finite magnitudes, 0 where there are none; squares neither overflow nor vanish."""
-    finite = magnitude[np.isfinite(magnitude)]
-    largest = float(finite.max(initial=0.0))
-    return largest * float(np.sqrt(np.mean((finite / largest) ** 2))) if largest else 0.0
+    finite = np.isfinite(magnitude)
+    magnitude = magnitude if finite.all() else magnitude[finite]
+    largest = float(magnitude.max(initial=0.0))
+    return largest * float(np.sqrt(np.mean((magnitude / largest) ** 2))) if largest else 0.0
 
 
 def place(shape: Sequence[int], is_complex: bool, coordinate: int) -> tuple[tuple[int, ...], Part | None]:

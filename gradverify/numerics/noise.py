@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from itertools import accumulate
+from operator import mul
 
 import numpy as np
 
@@ -17,6 +19,8 @@ from gradverify.numerics.rungs import U32, U64, U_BF16, U_FP16, Array, Codes, Ma
 
 POINTS = 9
 PART = 1 << 15  # values at a time: their differences are 36 times as many
+GAMMA = tuple(accumulate((0.5 * k / (2 * k - 1) for k in range(1, POINTS)), mul, initial=1.0))
+EARLY, RUN = 4, 3  # orders of differences that show the noise of nearly all values; levels that are to be flat
 FLAT = 4.0  # three successive levels within this factor are the noise (Moré & Wild, section 5)
 FIRST_DIGIT = 0.1  # points that differ by more than this fraction of f are too far apart
 FINE = 1.1715 * 2.0**-30  # of the scale, between points; a power of two repeats the same rounding error
@@ -46,50 +50,70 @@ def ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
 
     `size` [m] is the magnitude of f along the ladder.
     """
-    parts = [_ecnoise(points[:, i : i + PART], size[i : i + PART]) for i in range(0, len(size), PART) or [0]]
+    if len(size) <= PART:
+        return _ecnoise(points, size)
+    parts = [_ecnoise(points[:, i : i + PART], size[i : i + PART]) for i in range(0, len(size), PART)]
     return np.concatenate([sigma for sigma, _ in parts]), np.concatenate([ending for _, ending in parts])
 
 
 def _ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
     highest, lowest = points.max(0), points.min(0)
     largest = np.maximum(np.abs(highest), np.abs(lowest))
-    finite = np.isfinite(largest)
-    differences = _differences(points / nonzero(largest))
-    unmoved = np.add.reduce(differences[0] == 0, 0, dtype=np.int8)
-    constant = finite & (unmoved >= POINTS / 2)
-    linear = differences[-1][0] == 0  # an order that vanishes leaves nothing of those above
-    level, flat = _flat_level(differences)
-    hit = finite & ~constant & ~linear & flat
+    finite, relative = np.isfinite(largest), points / nonzero(largest)
+    early = _differences(relative, EARLY)
+    constant = finite & _hardly_moves(early[0])
+    linear = finite & (_differences(early[-1], POINTS - 1 - EARLY)[-1][0] == 0)  # an order that vanishes leaves nothing of those above
+    level, hit = _levels(relative, early, finite & ~constant & ~linear)
     wide = highest - lowest > FIRST_DIGIT * np.maximum(largest, size)
-    found = (hit & ~wide) | (finite & linear)
-    ending = np.where(hit, WIDE_FLAT, WIDE)
-    ending = np.where(constant, CONSTANT, np.where(found, FOUND, ending))
+    ending = np.where(hit, np.where(wide, WIDE_FLAT, FOUND), np.where(linear, FOUND, WIDE))
+    np.putmask(ending, constant, CONSTANT)
     return np.where(hit, level * largest, 0.0), ending
 
 
-def _differences(f: Array) -> list[Array]:
-    """Of the orders 1 to 8 [9 − order, m]."""
+def _differences(f: Array, orders: int) -> list[Array]:
+    """Of the orders 1, 2, … of values [n, m]: [n − order, m] each."""
     table = [f[1:] - f[:-1]]
-    for _ in range(POINTS - 2):
+    for _ in range(orders - 1):
         table.append(table[-1][1:] - table[-1][:-1])
     return table
 
 
+def _hardly_moves(first: Array) -> Mask:
+    """Where at least half of the steps [m] between points change nothing, by the first differences."""
+    still = first == 0
+    return np.asarray(np.add.reduce(still, 0, dtype=np.int8) >= POINTS / 2) if still.any() else still[0]
+
+
+def _levels(f: Array, early: Sequence[Array], wanted: Mask) -> tuple[Array, Mask]:
+    """The noise level [m] of the wanted values, and which have one [m]: nearly all show it in the early differences."""
+    if not wanted.any():
+        return np.zeros(len(wanted)), wanted
+    level, flat = _flat_level(early)
+    rest = np.flatnonzero(wanted & ~flat)
+    if rest.size:
+        last = early[-RUN].take(rest, 1)    # the last order that opens no run
+        level[rest], flat[rest] = _flat_level(_differences(last, len(last) - 1))
+    return level, flat & wanted
+
+
 def _flat_level(differences: Sequence[Array]) -> tuple[Array, Mask]:
     """The first level [m] that opens a flat run, and whether there is one [m]. Levels: σ_k² = γ_k mean(Δᵏf²), γ_k = (k!)²/(2k)!."""
-    gamma, level = 1.0, np.empty((len(differences), differences[0].shape[1]))
-    for k, d in enumerate(differences, 1):
-        gamma *= 0.5 * k / (2 * k - 1)
-        np.add.reduce(d * d, 0, out=level[k - 1])
-        level[k - 1] = np.sqrt(gamma * (level[k - 1] / len(d)))
+    level = np.empty((len(differences), differences[0].shape[1]))
+    for own, d in zip(level, differences, strict=True):
+        np.add.reduce(d * d, 0, out=own)
+        own /= len(d)
+        own *= GAMMA[POINTS - len(d)]
+    np.sqrt(level, out=level)
     highest = np.maximum(np.maximum(level[:-2], level[1:-1]), level[2:])
     lowest = np.minimum(np.minimum(level[:-2], level[1:-1]), level[2:])
     flat = highest <= FLAT * lowest
     first, found = np.zeros(level.shape[1]), np.zeros(level.shape[1], bool)
     for k in range(len(flat) - 1, -1, -1):
-        opens = flat[k] & (differences[k].min(0) * differences[k].max(0) < 0)  # a level of noise changes sign
-        np.putmask(first, opens, level[k])
-        found |= opens
+        opens = flat[k]
+        if opens.any():
+            opens &= differences[k].min(0) * differences[k].max(0) < 0  # a level of noise changes sign
+            np.putmask(first, opens, level[k])
+            found |= opens
     return first, found
 
 
@@ -146,7 +170,8 @@ def noise_along(ray: Ray, size: Array, moved: Mask) -> RayNoise:
         if attempt:
             found |= ending == WIDE_FLAT
         elif not (found | again).all():
-            again |= (ending >= WIDE) & np.isfinite(points).all(0)
+            wide = np.flatnonzero(ending >= WIDE)
+            again[wide] = np.isfinite(points.take(wide, 1)).all(0)
         sigma = np.where(wanted & found, level, sigma)
         wanted = wanted & again
         if np.count_nonzero(wanted) <= FEW_OUTPUTS * len(wanted) or attempt == ATTEMPTS - 1:
@@ -185,7 +210,8 @@ def pooled(sigma: Array, size: Array, outputs: Sequence[slice], modulus: Array |
     """
     result, whole = sigma.copy(), size if modulus is None else modulus
     for part in outputs:
-        relative = np.divide(sigma[part], whole[part], out=np.zeros(part.stop - part.start), where=whole[part] > 0)
+        sized = whole[part] > 0
+        relative = sigma[part] / whole[part] if sized.all() else np.divide(sigma[part], whole[part], out=np.zeros(len(sized)), where=sized)
         noisy = relative > 0
         seen = relative if noisy.all() else relative[noisy]
         if seen.size:
@@ -213,6 +239,8 @@ class Bits:
         """With more values; non-finite ones and zeros tell nothing."""
         if not self.single:
             return self
+        if len(values) > HEAD and not self.seen(values[:HEAD]).single:     # as nearly always
+            return replace(self, single=False)
         values = values[np.isfinite(values) & (values != 0)]
         if not values.size:
             return self
@@ -240,6 +268,7 @@ class Bits:
         return U_FP16 if half else self.unit
 
 
+HEAD = 64  # values that mostly tell already that they are float64
 ENOUGH = 3  # distinct values; one or two round numbers prove nothing
 SINGLE_BITS, FP16_BITS, BF16_BITS = 20, 11, (6, 8)  # significant bits that numbers of a format really use
 

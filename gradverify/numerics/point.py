@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Protocol
 
 import numpy as np
@@ -68,7 +68,9 @@ class Columns:
 
     @cached_property
     def _own(self) -> dict[int, Index]:
-        return {tensor: np.flatnonzero(self.tensor == tensor) for tensor in range(int(self.tensor.max(initial=-1)) + 1)}
+        tensors = int(self.tensor[-1]) + 1 if len(self.tensor) else 0
+        ends = np.searchsorted(self.tensor, np.arange(tensors + 1)).tolist()     # they are numbered through
+        return {tensor: np.arange(start, end) for tensor, (start, end) in enumerate(pairwise(ends))}
 
     def of(self, tensor: int) -> Index:
         return self._own.get(tensor, np.zeros(0, np.intp))
@@ -86,7 +88,7 @@ class Columns:
     @cached_property
     def whole(self) -> bool:
         """Every coordinate is a column, in order."""
-        return np.array_equal(self.coordinate, np.arange(len(self.coordinate)))
+        return not len(self.coordinate) or int(self.coordinate[-1]) == len(self.coordinate) - 1
 
     @cached_property
     def rounded(self) -> bool:
@@ -99,8 +101,16 @@ class Columns:
             return x
         return np.where(self.single[columns], x.astype(np.float32).astype(float), x)
 
+    @cached_property
+    def finite(self) -> bool:
+        """Every x is finite."""
+        return bool(np.isfinite(self.x).all())
+
     def ulp(self, columns: Index) -> Array:
-        at = np.where(self.x[columns] != 0, np.abs(self.x[columns]), self.scale[columns])
+        x = np.abs(self.x[columns])
+        at = x if x.all() else np.where(x != 0, x, self.scale[columns])
+        if not self.rounded:
+            return np.asarray(np.spacing(at))
         return np.where(self.single[columns], np.spacing(at.astype(np.float32)).astype(float), np.spacing(at))
 
 
@@ -109,20 +119,26 @@ def columns_of(inputs: Sequence[Tensor], domains: Sequence[tuple[float, float] |
     parts, start = [], 0
     for n, (t, domain, pairs) in enumerate(zip(inputs, domains, symmetric, strict=True)):
         x = numbers(t).copy()
-        scale, typical = _scales(t)
-        keep, mirror, sign = _pairs(t) if pairs else (np.arange(len(x)), np.full(len(x), -1), np.ones(len(x)))
+        (scale, typical), end = _scales(t, x), start + len(x)
+        own, mirror, sign = np.arange(start, end), np.full(len(x), -1), np.ones(len(x))
+        if pairs:
+            keep, mirror, sign = _pairs(t)
+            own, mirror, x, scale = own[keep], np.where(mirror >= 0, mirror + start, -1), x[keep], scale[keep]
         low, high = domain or (-np.inf, np.inf)
-        parts.append((keep + start, np.where(mirror >= 0, mirror + start, -1), sign, np.full(len(keep), n), x[keep], scale[keep],
-                      np.maximum(scale[keep], typical), np.full(len(keep), low), np.full(len(keep), high), np.full(len(keep), t.dtype in SINGLE)))
-        start += len(x)
+        parts.append((own, mirror, sign, np.full(len(own), n), x, scale, np.maximum(scale, typical),
+                      np.full(len(own), low), np.full(len(own), high), np.full(len(own), t.dtype in SINGLE)))
+        start = end
     return Columns(*parts[0]) if len(parts) == 1 else Columns(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def _scales(t: Tensor) -> tuple[Array, float]:
-    magnitude = np.abs(t.detach().resolve_conj().resolve_neg().cpu().numpy()).reshape(-1).astype(float)
-    magnitude = np.repeat(magnitude, 2) if t.is_complex() else magnitude
-    typical = rms(magnitude) or 1.0
-    return np.where((magnitude > 0) & np.isfinite(magnitude), magnitude, typical), typical
+def _scales(t: Tensor, x: Array) -> tuple[Array, float]:
+    """The scale [n] of each real coordinate x of a tensor, and what is typical of them."""
+    magnitude = np.abs(x)
+    if t.is_complex():
+        moduli = np.abs(t.detach().resolve_conj().resolve_neg().cpu().numpy()).reshape(-1).astype(float)
+        magnitude = np.repeat(moduli, 2)
+    typical, usual = rms(magnitude) or 1.0, (magnitude > 0) & (magnitude < np.inf)
+    return magnitude if usual.all() else np.where(usual, magnitude, typical), typical
 
 
 def mirror_of(t: Tensor) -> tuple[Index, Array]:
@@ -161,10 +177,9 @@ class Point:
         self.forward += 1
         self.shapes = [(o.shape, o.dtype, o.device) for o in outputs]
         values = [numbers(o) for o in outputs]
-        ends = np.cumsum([0] + [len(v) for v in values])
-        self.parts = [slice(int(a), int(b)) for a, b in pairwise(ends)]
-        self.f0 = np.concatenate([*values, np.zeros(0)]).copy()
         self._lengths = [len(v) for v in values]
+        self.parts = [slice(a, b) for a, b in pairwise(accumulate(self._lengths, initial=0))]
+        self.f0 = np.concatenate([*values, np.zeros(0)])
         self._bits = [Bits().seen(v[:SAMPLED]) for v in values]
         self._unsure = any(bits.single for bits in self._bits)
 
@@ -336,4 +351,5 @@ class DirectionLine:
         change = to - x
         if not change.any() or not np.isfinite(to).all():
             return None
-        return self.point.moved_all(self.columns, to), float(change @ weight / whole)
+        move = self.point.within if self.point.columns.free else self.point.moved_all
+        return move(self.columns, to), float(change @ weight / whole)

@@ -26,29 +26,37 @@ class PointProbe:
         self.shape = (*shape, 2) if point.function.inputs[tensor].is_complex() else tuple(shape)
         self._columns = point.columns.of(tensor)
         self._places = np.arange(len(self._columns))
-        self._sign: Array = 2.0 * generator.integers(0, 2, len(self._columns)).astype(float) - 1.0
-        self._finite = np.isfinite(point.columns.x[self._columns])
-        self._all_finite, self._defined = bool(self._finite.all()), bool(np.isfinite(point.f0).all())
+        sign: Array = 2.0 * generator.integers(0, 2, len(self._columns)).astype(float) - 1.0
+        self._x, self._step = point.columns.x[self._columns], sign * point.columns.scale[self._columns]
+        self._finite = None if point.columns.finite else np.isfinite(self._x)
+        self._defined = bool(np.isfinite(point.f0).all())
 
     def moved(self, axis: int, slices: Mask) -> Mask:
         """Which outputs [M] changed when the slices of an axis were perturbed; those that became NaN, or all if the call raised, did."""
         self.calls += 1
         places = self._chosen(axis, slices)
-        columns, sign = self._columns[places], self._sign[places]
-        x = self._perturbed(columns, sign)
-        self._sign[places] = -sign
-        return self._differs(self.point.moved_all(columns, x))
+        step = self._step.take(places)
+        to = self._perturbed(places, STEP * self.generator.uniform(*WEIGHTS, len(places)) * step)
+        self._step[places] = -step
+        return self._differs(self._at(places, to))
+
+    def _at(self, places: Index, to: Array) -> Array:
+        """f [M] with these elements [k] moved; where no domain forbids it all are written, which takes less time than to gather a half of them."""
+        if not self.point.columns.free:
+            return self.point.moved_all(self._columns[places], to)
+        x = self._x.copy()
+        x[places] = to
+        return self.point.within(self._columns, x)
 
     def _chosen(self, axis: int, slices: Mask) -> Index:
         """The elements [k] of the slices, ascending."""
         stride = math.prod(self.shape[axis + 1 :])
         places = self._places.reshape(-1, len(slices), stride).compress(slices, 1).reshape(-1)
-        return places if self._all_finite else places[self._finite[places]]
+        return places if self._finite is None else places[self._finite[places]]
 
-    def _perturbed(self, columns: Index, sign: Array) -> Array:
-        """x [k] of the columns after a random step: the other way at the border of a domain, none where neither way is inside."""
-        c = self.point.columns
-        x, step = c.x[columns], STEP * self.generator.uniform(*WEIGHTS, len(columns)) * sign * c.scale[columns]
+    def _perturbed(self, places: Index, step: Array) -> Array:
+        """x [k] of elements after a step: the other way at the border of a domain, none where neither way is inside."""
+        c, x, columns = self.point.columns, self._x.take(places), self._columns.take(places)
         up = c.cast(x + step, columns)
         if c.free:
             return up

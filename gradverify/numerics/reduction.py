@@ -10,20 +10,29 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.numerics.columns.survey import WEIGHTS
 from gradverify.numerics.flat import numbers
 from gradverify.numerics.pattern import Pattern
 from gradverify.numerics.point import Point
 from gradverify.numerics.rungs import BASE, RATIO, Array, Index, Mask
 
+WEIGHTS = (0.7, 1.4)  # of the members of a group or direction: ±1 lets pairs cancel
 INSIDE = 0.5  # of the way to the end of the domain: the widest step of a probe
+
+
+def uniform(times: int, n: int, generator: torch.Generator) -> Array:
+    """Draws of n numbers from 0 to 1 [times, n]."""
+    return np.asarray(torch.rand((times, n), generator=generator, dtype=torch.float64).numpy())
 
 
 def signed(n: int, generator: torch.Generator) -> Array:
     """Continuous signed weights [n], ±[0.7, 1.4]: with ±1 half of the stray pairs cancel, with ones all of them."""
+    return weighted(uniform(2, n, generator))
+
+
+def weighted(drawn: Array) -> Array:
+    """Signed weights [n] from two draws: their sizes, and their sides."""
     low, high = WEIGHTS
-    size = low + (high - low) * torch.rand(n, generator=generator, dtype=torch.float64).numpy()
-    return np.where(torch.rand(n, generator=generator, dtype=torch.float64).numpy() < 0.5, -size, size)
+    return np.asarray(np.copysign(low + (high - low) * drawn[0], drawn[1] - 0.5))
 
 
 def gaussian(n: int, generator: torch.Generator) -> Array:

@@ -12,10 +12,11 @@ from functools import cached_property
 
 import numpy as np
 
-from gradverify.numerics.columns.survey import WEIGHTS, Survey
+from gradverify.numerics.columns.survey import Survey
 from gradverify.numerics.compare import Rows, Verdict, floors, guarded, rounding_reach
 from gradverify.numerics.ladder import solve
 from gradverify.numerics.point import Point
+from gradverify.numerics.reduction import WEIGHTS
 from gradverify.numerics.rungs import QUICK, RATIO, U32, U64, WIDE, Array, Codes, Index, Mask, Z
 from gradverify.numerics.samples import LOW_UNIT, Samples
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradverify.numerics.columns.survey import WEIGHTS
+from gradverify.numerics.reduction import WEIGHTS
 from gradverify.numerics.rungs import Array, Index
 
 KEPT = 4096  # strays that are kept; they are all counted

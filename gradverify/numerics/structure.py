@@ -28,6 +28,7 @@ from gradverify.numerics.codes import Code
 from gradverify.numerics.pattern import NOBODY, Pattern
 from gradverify.numerics.rungs import Index, Mask
 
+BYTE = 8  # calls whose bits take an eighth of the memory
 FEW = 5  # slices of an axis up to which each is perturbed alone at once
 ALONE = 16  # up to which each is, where outputs depend on several
 OPENING = 2  # calls after which an axis may look dense
@@ -108,9 +109,10 @@ def _first_code(n: int, generator: np.random.Generator, guess: bool) -> Code:
 
 def _bits(heard: Sequence[Mask]) -> Index:
     """The word [M] that each output has heard."""
-    bits = heard[0].astype(np.intp)
+    kind = np.uint8 if len(heard) <= BYTE else np.intp
+    bits: Index = heard[0].astype(kind)
     for call, moved in enumerate(heard[1:], 1):
-        bits |= np.left_shift(moved, call, dtype=np.intp)
+        bits |= np.left_shift(moved.view(np.uint8), call, dtype=kind)
     return bits
 
 
@@ -136,10 +138,11 @@ def _all_meet(moved: Mask) -> bool:
 def _guessed(axis: Axis, code: Code, heard: Sequence[Mask], left: Mask) -> Index:
     """The slice [M] of each output that is left of a tensor whose outputs run through the axis in order; NOBODY for other tensors."""
     bits, place, every = _bits(heard), np.full(axis.outputs, NOBODY), np.arange(axis.length)[:, None]
+    words = code.words[:, None].astype(bits.dtype)
     for shape, part in zip(axis.shapes, axis.parts, strict=True):
         for stride in _strides(axis, shape) if left[part].any() else ():
             in_order = (-1, axis.length, stride)  # each slice's outputs are those of one place of the middle axis
-            if _is_in_order(code.words[:, None], bits[part].reshape(in_order), min(EVIDENCE, axis.length // 2 + 1)):
+            if _is_in_order(words, bits[part].reshape(in_order), min(EVIDENCE, axis.length // 2 + 1)):
                 place[part].reshape(in_order)[...] = every
                 break
     return place if left.all() else np.where(left, place, NOBODY)

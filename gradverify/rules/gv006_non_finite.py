@@ -19,11 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.flat import flat_all, flat_real
+from gradverify.numerics.flat import flat_all, flat_real, numbers
 from gradverify.rules.shown import element_name
 
 STEP = 1e-3     # of each element: an infinity that such a step does not change is a mask
@@ -36,6 +37,8 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 def check(evidence: Evidence) -> Iterator[Finding]:
     moved = None
     for place, output in zip(evidence.forward.checked, evidence.outputs, strict=True):
+        if np.isfinite(numbers(output)).all():
+            continue
         values = flat_real(output)
         bad = values.isnan()
         if values.isinf().any():

@@ -63,7 +63,7 @@ class Differentiable:
 
     def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """The checked outputs at other inputs. Raises UserCodeError (GV002)."""
-        return self._picked(self._subject.called(inputs).outputs)
+        return self._picked(self._subject.forward(inputs))
 
     def vjp(self, cotangents: Sequence[Tensor | None]) -> Gradients:
         """The gradient per input, None where backward gives none. Raises UserCodeError (GV003) where every way is refused."""

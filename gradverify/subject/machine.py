@@ -87,6 +87,12 @@ def random_states(cuda: bool) -> tuple[object, ...]:
     return (torch.default_generator.get_state().numpy().tobytes(), name, np.asarray(keys).tobytes(), *rest, random.getstate(), *devices)
 
 
+def next_draws(cuda: bool) -> tuple[object, ...]:
+    """`random_states` in a tenth of the time: the next numbers of NumPy's and Python's generators are drawn, which are to be seeded anew."""
+    devices = [state.numpy().tobytes() for state in torch.cuda.get_rng_state_all()] if cuda else []
+    return (torch.default_generator.get_state().numpy().tobytes(), np.random.random_sample(), random.random(), *devices)
+
+
 def _current_folder() -> str | None:
     """None where it was deleted."""
     with contextlib.suppress(OSError):

@@ -14,7 +14,6 @@ from gradverify.subject.custody import Custody, Saves, Written, arguments, held,
 from gradverify.subject.differentiable import Differentiable, Gradients, copied
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.graph import Kept, RawReturn, function_classes, function_nodes, tapped
-from gradverify.subject.machine import random_states
 from gradverify.subject.native import called_again
 from gradverify.subject.snapshot import Change, Snapshot
 from gradverify.subject.subject import Argument, Called, Subject
@@ -95,7 +94,7 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
     before = Snapshot([*leaves, *(a.value for a in others)])
     state = subject.fresh_states()
     called = _counted(subject, leaves, saved)
-    drew = random_states(subject.on_cuda) != state
+    drew = subject.states() != state
     if before.changed() and not subject.writes:
         subject.writes = True
         _restore(others, before, len(leaves))

@@ -15,7 +15,7 @@ from gradverify.model.case import Case, Layout
 from gradverify.model.result import Calls
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.layout import LAID, laid
-from gradverify.subject.machine import random_states, seed_all
+from gradverify.subject.machine import next_draws, random_states, seed_all
 from gradverify.subject.outputs import leaves as flattened
 from gradverify.subject.outputs import names
 from gradverify.subject.target import Target
@@ -115,19 +115,16 @@ class Subject:
 
     def forward(self, inputs: Sequence[Tensor]) -> list[Any]:
         """The flattened outputs (pytree leaves) with gradients on, the inputs laid out as the spec says. Raises UserCodeError (GV002)."""
-        return list(self.called(inputs).outputs)
+        self.count(forward=1)
+        with torch.enable_grad():
+            return self._outputs(self._given(inputs), self._buffers())
 
     def called(self, inputs: Sequence[Tensor], mode: Callable[[], AbstractContextManager[Any]] = torch.enable_grad) -> Called:
         """One forward under a grad mode, with everything that was handed to it. Raises UserCodeError (GV002)."""
         self.count(forward=1)
         with mode():
-            values = inputs if self._bare and not self.writes else self._arguments(inputs)
-            buffers = self._buffers()
-            self.reseed()
-            with blamed("GV002", "forward"), self.around():
-                returned = self._call(values, buffers)
-                self.output_names = self.output_names or names(returned)
-                outputs = flattened(returned)
+            values, buffers = self._given(inputs), self._buffers()
+            outputs = self._outputs(values, buffers)
         return Called(tuple(values), buffers, tuple(outputs))
 
     def probe(self, inputs: Sequence[Tensor]) -> list[Any]:
@@ -162,8 +159,13 @@ class Subject:
         """Seeds, and says what the generators would draw next: always the same, where the check seeds them at all."""
         self.reseed()
         if self._fresh is None or not self.case.settings.reseed:
-            self._fresh = random_states(self.on_cuda)
+            self._fresh = self.states()
+            self.reseed()
         return self._fresh
+
+    def states(self) -> tuple[object, ...]:
+        """What the generators would draw next: equal before and after code that drew nothing. Draws it, where every call seeds them anew."""
+        return next_draws(self.on_cuda) if self.case.settings.reseed else random_states(self.on_cuda)
 
     def seldom_seeded(self, measure: Callable[[], Measured]) -> Measured:
         """What is measured, seeded once: if anything was drawn meanwhile, it is measured again with a seed before every call.
@@ -175,7 +177,11 @@ class Subject:
             found = measure()
         finally:
             self._quiet = False
-        return found if random_states(self.on_cuda) == before else measure()
+        return found if self.states() == before else measure()
+
+    def _given(self, inputs: Sequence[Tensor]) -> Sequence[Any]:
+        """All arguments, as the function is to get them."""
+        return inputs if self._bare and not self.writes else self._arguments(inputs)
 
     def _arguments(self, inputs: Sequence[Tensor]) -> Sequence[Any]:
         moved = iter(inputs)
@@ -187,6 +193,14 @@ class Subject:
     def _buffers(self) -> dict[str, Tensor]:
         """Fresh clones of a module's buffers."""
         return {name: buffer.clone() for name, buffer in self.target.subject.named_buffers()} if self.target.kind == "module" else {}
+
+    def _outputs(self, values: Sequence[Any], buffers: Mapping[str, Tensor]) -> list[Any]:
+        """The flattened outputs. Raises UserCodeError (GV002)."""
+        self.reseed()
+        with blamed("GV002", "forward"), self.around():
+            returned = self._call(values, buffers)
+            self.output_names = self.output_names or names(returned)
+            return flattened(returned)
 
     def _call(self, values: Sequence[Any], buffers: Mapping[str, Tensor]) -> Any:
         if self._bare:

@@ -23,6 +23,19 @@ def test_ecnoise_finds_injected_noise_within_a_factor(level):
     assert level / 2 < np.median(found) < 2 * level
 
 
+def test_noise_under_a_polynomial_shows_in_the_last_orders_only():
+    """Of degree 4: the first four orders of differences are the polynomial's own. Beside values that show theirs at once."""
+    t, random = np.arange(1.0, 10.0)[:, None], np.random.default_rng(2)
+    noise = 1e-12 * random.normal(size=(9, 300))
+    plain, steep = 1.0 + noise, 1.0 + 1e-5 * t**4 + noise
+    sigma, ending = ecnoise(np.concatenate([plain, steep], 1), np.ones(600))
+    assert (ending[:300] == Ending.FOUND).mean() > 0.9
+    assert (ending[300:] == Ending.FOUND).mean() > 0.3
+    assert np.median(sigma[300:][ending[300:] == Ending.FOUND]) == pytest.approx(1e-12, rel=0.5)
+    one = ecnoise(steep[:, :1], np.ones(1)), ecnoise(steep[:, 1:2], np.ones(1))
+    assert [float(each[0][0]) for each in one] == sigma[300:302].tolist()
+
+
 def test_exactly_linear_points_have_no_noise_and_constant_ones_say_so():
     points = np.stack([np.arange(9.0), np.full(9, 2.5)], 1)
     sigma, ending = ecnoise(points, np.full(2, 100.0))

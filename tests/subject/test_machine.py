@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.subject.machine import cuda_devices, random_states, seeded, threads, undisturbed
+from gradverify.subject.machine import cuda_devices, next_draws, random_states, seed_all, seeded, threads, undisturbed
 
 
 def disturb(folder):
@@ -54,6 +54,18 @@ def test_whoever_draws_from_a_global_generator_changes_its_state(draw):
         assert random_states(cuda=False) == before
         draw()
         assert random_states(cuda=False) != before
+
+
+@pytest.mark.parametrize("draw", [lambda: torch.rand(1), lambda: np.random.rand(), random.random, lambda: torch.nn.functional.dropout(torch.ones(2))])
+def test_whoever_draws_after_a_seed_changes_what_is_drawn_next(draw):
+    def after(measured):
+        seed_all(3)
+        measured()
+        return next_draws(cuda=False)
+
+    with undisturbed():
+        assert after(lambda: torch.ones(3).sin()) == after(lambda: None)
+        assert after(draw) != after(lambda: None)
 
 
 def test_what_is_drawn_under_a_seed_depends_on_it_alone_and_leaves_no_trace():

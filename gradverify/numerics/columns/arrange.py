@@ -15,12 +15,12 @@ from gradverify.numerics.columns.survey import Survey
 from gradverify.numerics.pattern import Pattern, column_groups, dense, row_groups
 from gradverify.numerics.point import Point
 from gradverify.numerics.probes import PointProbe
+from gradverify.numerics.reduction import signed as continuous
 from gradverify.numerics.rungs import Array, Index, Mask
 from gradverify.numerics.structure import detect
 
 SMALL = 10  # columns: finding structure costs more than it saves
 SAVES = 0.7  # of the columns or of the rows: more groups than that are not worth their verification
-LOW, HIGH = 0.7, 1.4  # weights of a group's members
 AFFORDABLE = 30_000  # calls of a comparison without groups, where groups were found wrong
 
 NOISY = 4  # times its roundings: f moves everywhere with noise, and only what is larger tells structure
@@ -72,9 +72,7 @@ def arrange(point: Point, survey: Survey, detect: Detect, generator: torch.Gener
 
 def signed(n: int, generator: torch.Generator) -> Array:
     """±[0.7, 1.4] [n], exact in float32, so that weights cost no rounding there."""
-    size = LOW + (HIGH - LOW) * torch.rand(n, generator=generator, dtype=torch.float64).numpy()
-    negative = torch.rand(n, generator=generator, dtype=torch.float64).numpy() < 0.5
-    return np.where(negative, -size, size).astype(np.float32).astype(float)
+    return continuous(n, generator).astype(np.float32).astype(float)
 
 
 def _eligible(point: Point, tensor: int) -> bool:

@@ -15,12 +15,12 @@ import torch
 from gradverify.numerics.lines import Rung, rung
 from gradverify.numerics.noise import Ray, gradient_noise, noise_along, pooled, repeat_noise
 from gradverify.numerics.point import DirectionLine, Point
+from gradverify.numerics.reduction import signed, uniform, weighted
 from gradverify.numerics.rungs import BASE, QUICK, WIDE, Array, Index, Mask, Z, finite_size, step
 
 SURE = 3 * Z * np.sqrt(2)  # standard deviations of noise: a change that is no noise
 FEW = 10  # columns: three calls to find f linear would not be earned back
 STRAIGHT = 30.0  # roundings or standard deviations: how far a straight line may seem bent
-WEIGHTS = (0.7, 1.4)  # of a direction's members: ±1 lets pairs cancel
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def survey(point: Point, generator: torch.Generator) -> Survey:
     before, tensors = point.forward, range(len(point.buffers))
     sigma, size = repeat_noise(point.values, point.f0), finite_size(point.f0)
     columns = [_finite(point, t) for t in tensors]
-    directions = [_weights(len(c), generator) * point.columns.scale[c] for c in columns]
+    directions = [signed(len(c), generator) * point.columns.scale[c] for c in columns]
     looks = [_look(point, c, d) for c, d in zip(columns, directions, strict=True)]
     both = [(look.taken.up, look.taken.down) if look else _both_sides(point, c, step(1.0, QUICK[0]) * d)
             for look, c, d in zip(looks, columns, directions, strict=True)]
@@ -98,10 +98,10 @@ def linear_tensors(point: Point, survey: Survey, generator: torch.Generator) -> 
 
 
 def _straight(point: Point, survey: Survey, tensor: int, generator: torch.Generator) -> Look | None:
-    c, drawn = point.columns.of(tensor), _uniform(len(point.columns.of(tensor)), generator)
+    c, drawn = point.columns.of(tensor), uniform(2, len(point.columns.of(tensor)), generator)
     if len(_finite(point, tensor)) < len(c) or _bent(point, survey, survey.looks[tensor]):
         return None
-    direction = _weighted(*drawn) * point.columns.scale[c]
+    direction = weighted(drawn) * point.columns.scale[c]
     taken = rung(DirectionLine(point, c, direction), WIDE)
     if taken is None:
         return None
@@ -132,29 +132,7 @@ def _look(point: Point, columns: Index, direction: Array) -> Look | None:
 
 def _finite(point: Point, tensor: int) -> Index:
     columns = point.columns.of(tensor)
-    finite = np.isfinite(point.columns.x[columns])
-    return columns if finite.all() else columns[finite]
-
-
-def _signs(n: int, generator: torch.Generator) -> Array:
-    return np.where(torch.rand(n, generator=generator, dtype=torch.float64).numpy() < 0.5, -1.0, 1.0)
-
-
-def _uniform(n: int, generator: torch.Generator) -> tuple[Array, Array]:
-    """Two draws of n numbers from 0 to 1."""
-    first, second = (torch.rand(n, generator=generator, dtype=torch.float64).numpy() for _ in range(2))
-    return first, second
-
-
-def _weights(n: int, generator: torch.Generator) -> Array:
-    return _weighted(*_uniform(n, generator))
-
-
-def _weighted(place: Array, side: Array) -> Array:
-    """±[0.7, 1.4] from two draws."""
-    low, high = WEIGHTS
-    size = low + (high - low) * place
-    return np.where(side < 0.5, -size, size)
+    return columns if point.columns.finite else columns[np.isfinite(point.columns.x[columns])]
 
 
 def _both_sides(point: Point, columns: Index, move: Array) -> tuple[Array, Array]:
@@ -168,12 +146,12 @@ def _both_sides(point: Point, columns: Index, move: Array) -> tuple[Array, Array
 
 def _ray(point: Point, columns: Index, generator: torch.Generator) -> Ray:
     """Signed, and turned inwards where the domain ends nearby."""
-    c, sign = point.columns, _signs(len(columns), generator)
-    x, scale = c.x[columns], c.scale[columns]
+    c, sign = point.columns, np.copysign(1.0, uniform(1, len(columns), generator)[0] - 0.5)
+    x, scale, move = c.x[columns], c.scale[columns], point.within if c.free else point.moved_all
     if not c.free:
         reach = step(1.0, QUICK[-1]) * scale
         sign = np.where(x + reach > c.high[columns], -1.0, np.where(x - reach < c.low[columns], 1.0, sign))
-    return Ray(x, scale, sign, c.ulp(columns), lambda at: c.cast(at, columns), lambda at: point.moved_all(columns, at))
+    return Ray(x, scale, sign, c.ulp(columns), lambda at: c.cast(at, columns), lambda at: move(columns, at))
 
 
 def _asleep(point: Point, columns: Index, direction: Array, near: tuple[Array, Array], noise: Array) -> tuple[Mask, Mask]:

@@ -79,11 +79,13 @@ class Sums:
         return Disagreement(np.flatnonzero(self._forward_off()), self._backward_off(gradient))
 
     def _forward_off(self) -> Mask:
-        columns = self.plan.first + np.flatnonzero(self.usable)
-        direction = self.direction if len(columns) == len(self.usable) else self.direction[self.usable]
+        columns, direction = self.run.point.columns.of(self.plan.tensor), self.direction
+        if not self.usable.all():
+            columns, direction = columns[self.usable], direction[self.usable]
         if not len(columns):
             return np.zeros(len(self.run.point.f0), bool)
-        slack = np.where(self.run.low_precision(), SLACK_LOW, SLACK)
+        low = self.run.low_precision()
+        slack = np.where(low, SLACK_LOW, SLACK) if low.any() else SLACK
         floor = self.run.floors() * np.sqrt(len(columns))
         value, bar, told = self._measured(columns, direction)
         allowed = slack * self.forward_size + self.bar + bar + floor
