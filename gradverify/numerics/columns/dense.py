@@ -20,6 +20,7 @@ from gradverify.numerics.columns.opinions import second_opinions
 from gradverify.numerics.columns.run import AliasSums, Reach, Run
 from gradverify.numerics.columns.survey import Survey, linear_tensors, survey
 from gradverify.numerics.columns.tally import Pair, Tally
+from gradverify.numerics.memory import keep_freed
 from gradverify.numerics.point import Function, Point, columns_of
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask
 
@@ -59,6 +60,7 @@ def prepare(
     n = len(function.inputs)
     if not n:
         return None
+    keep_freed()
     columns = columns_of(function.inputs, domains or [None] * n, symmetric or [False] * n)
     generator = generator or torch.Generator().manual_seed(0)
     with np.errstate(all="ignore"):
