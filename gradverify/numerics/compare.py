@@ -89,11 +89,11 @@ def verdicts(a: Array, d: Derivative, bounds: Bounds, at_border: Mask, extra: Ar
     A mismatch must miss the second reading too; that one saves only where it is the finer. `extra` [m] widens the bars.
     """
     first = _one_reading(a, d, bounds, at_border, extra)
-    if d.unchanged.any():
+    if d.resting:
         first[d.unchanged & ~bounds.unproven & (np.abs(a) <= bounds.tolerance(a, np.zeros_like(a)))] = PASS
-    two = np.isfinite(d.second)
-    if not two.any():
+    if not d.ambiguous:
         return first
+    two = np.isfinite(d.second)
     other = replace(d, value=d.second, bar=d.second_bar, outcome=np.where(two, SMOOTH, d.outcome).astype(np.int8))
     second = _one_reading(a, other, bounds, at_border, extra)
     saved = np.where((second == PASS) & d.second_is_finer, PASS, UNDECIDED)
@@ -115,7 +115,7 @@ def _one_reading(a: Array, d: Derivative, bounds: Bounds, at_border: Mask, extra
     tol, off, bar = bounds.tolerance(a, d.value), np.abs(a - d.value), d.bar + extra
     verdict = guarded(off, bar, tol)
     verdict[~np.isfinite(bar)] = UNDECIDED
-    if d.outcome.any():  # SMOOTH is 0
+    if d.rough:
         verdict[~d.smooth] = UNDECIDED
         kink = d.outcome == KINK
         verdict = np.where(kink, _subgradient(a, d, tol + extra), verdict) if kink.any() else verdict

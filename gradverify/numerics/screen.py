@@ -106,11 +106,13 @@ def reading(s: Samples) -> Reading:
 
 def _solved(s: Samples) -> Reading:
     d = solve(s, False)
-    smooth, finite = d.smooth, np.isfinite(d.bar)
-    noisy = finite & smooth & (d.noise_bar > DROWNS * d.bar)
-    if d.unchanged.any():
-        return Reading(d.value, np.where(d.unchanged, 0.0, d.bar), smooth & ~d.unclear & (finite | d.unchanged), noisy)
-    return Reading(d.value, d.bar, smooth & ~d.unclear & finite, noisy)
+    finite, clear = np.isfinite(d.bar), ~d.unclear
+    noisy = finite & (d.noise_bar > DROWNS * d.bar)
+    if d.rough:
+        clear, noisy = clear & d.smooth, noisy & d.smooth
+    if d.resting:
+        return Reading(d.value, np.where(d.unchanged, 0.0, d.bar), clear & (finite | d.unchanged), noisy)
+    return Reading(d.value, d.bar, clear & finite, noisy)
 
 
 def linear_reading(s: Samples) -> Reading:

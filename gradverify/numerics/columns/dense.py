@@ -207,5 +207,5 @@ class _Comparison:
             result.add_zeros(tally, chunk.a, slice(int(rows[0]), int(rows[-1]) + 1), part)
             own = np.flatnonzero((c.tensor[judged.column] == tensor) & (judged.out >= part.start) & (judged.out < part.stop))
             coordinate = c.coordinate[judged.column[own]] - self.point.starts[tensor]
-            tally.add(judged.take(own).compared(part.start, coordinate), int(result.quick[own].sum()))
+            tally.add(judged.take(own).compared(part.start, coordinate), int(np.count_nonzero(result.quick[own])))
             tally.backward_unit = max([tally.backward_unit, *(x for j, x in at_fault.items() if part.start <= j < part.stop)])
