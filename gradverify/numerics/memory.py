@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
+import torch
 
 KEPT = 1 << 24  # bytes: more than the arrays of one tile that are freed together
 
@@ -13,4 +13,4 @@ def keep_freed() -> None:
     It gives back what is more than twice the largest block that it ever saw freed, and gets it again page by page for the next array: a
     tenth of the time of a comparison of some 10⁵ elements. Nothing is written here, so that no page is taken; other C libraries do not mind.
     """
-    np.empty(KEPT, np.int8)
+    torch.empty(KEPT, dtype=torch.uint8)
