@@ -167,10 +167,19 @@ def floors(rows: Rows, alive: Mask) -> Array:
     for part in rows.parts:
         lift[part] = rows.reach[part].max(initial=0.0)
     unit = np.maximum(rows.reach, np.minimum(rows.size, np.maximum(LIFT * rows.reach, lift)))
-    relative = np.clip(np.where(rows.size > 0, rows.sigma / nonzero(rows.size), U64), U64, NOISE_CAP)
+    size = nonzero(rows.size)
+    noise = rows.sigma / size if size is rows.size else np.where(rows.size > 0, rows.sigma / size, U64)
+    living = FLOOR * np.minimum(np.maximum(noise, U64), NOISE_CAP) * unit
+    if alive.all():
+        return living
     noise_only = (rows.size <= NOISE_ONLY * rows.sigma) & (rows.sigma <= NOISE_OF_X * rows.x_size)
     dead = np.maximum(rows.saturated, np.where(noise_only, FLOOR * rows.sigma, 0.0))
-    return np.where(alive, FLOOR * relative * unit, dead)
+    return np.where(alive, living, dead)
+
+
+def stands_out(rows: Rows, resolved: Mask, reach: Array) -> Mask:
+    """Outputs [M] of which a derivative is resolved, or whose `reach` is more than rounding."""
+    return resolved if resolved.all() else resolved | (reach > rounding_reach(rows))
 
 
 def rounding_reach(rows: Rows) -> Array:

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from gradverify.numerics.columns.survey import WEIGHTS, Survey
-from gradverify.numerics.compare import Rows, Verdict, floors, guarded, rounding_reach
+from gradverify.numerics.compare import Rows, Verdict, floors, guarded, stands_out
 from gradverify.numerics.ladder import solve
 from gradverify.numerics.point import Point
 from gradverify.numerics.rungs import QUICK, RATIO, U32, U64, Array, Codes, Index, Mask, Z
@@ -205,7 +205,7 @@ class Known:
         """c·unit [M] from each output's reach (method.md section 1)."""
         x_size = float(self.point.columns.size.max(initial=0.0))
         rows = Rows(self.point.shared(reach), self.survey.size, self.survey.sigma, self.point.parts, x_size, self.point.unit)
-        return floors(rows, alive | (rows.reach > rounding_reach(rows)))
+        return floors(rows, stands_out(rows, alive, rows.reach))
 
 
 @dataclass(frozen=True)

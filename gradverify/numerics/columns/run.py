@@ -10,7 +10,7 @@ import torch
 from gradverify.numerics.climb import Outputs
 from gradverify.numerics.columns.cells import Cells
 from gradverify.numerics.columns.survey import Survey
-from gradverify.numerics.compare import RESOLVED, RTOL, RTOL_LOW, Bounds, Rows, floors, rounding_reach
+from gradverify.numerics.compare import RESOLVED, RTOL, RTOL_LOW, Bounds, Rows, floors, stands_out
 from gradverify.numerics.point import Point
 from gradverify.numerics.rungs import U64, VISIBLE, Array, Index, Mask, Z
 from gradverify.numerics.samples import LOW_UNIT
@@ -68,7 +68,7 @@ class Reach:
         """The floor times S [M] of each output."""
         if self._floors is None:
             rows = self.rows(survey)
-            self._floors = floors(rows, (self._numeric > 0) | (self._analytic > rounding_reach(rows)))
+            self._floors = floors(rows, stands_out(rows, self._numeric > 0, self._analytic))
         return self._floors
 
     def rows(self, survey: Survey) -> Rows:
