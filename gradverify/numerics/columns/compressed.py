@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -59,6 +60,11 @@ class Pulled:
     owner: Index
     alone: Mask
 
+    @cached_property
+    def held(self) -> Mask:
+        """What belongs to somebody [groups, N]."""
+        return np.asarray(self.owner != NOBODY)
+
 
 class Compressed:
     """Compressed VJPs of the planned tensors. `weights` [M]: the cotangents of group members, continuous and signed."""
@@ -104,7 +110,7 @@ class Compressed:
         Where everything does, [n], [groups, n] and [groups, n].
         """
         row, entry, alone = pulled.owner[:, columns], pulled.gradient[:, columns], pulled.alone[:, None]
-        held, own = row != NOBODY, np.arange(row.shape[1])
+        held, own = pulled.held[:, columns], np.arange(row.shape[1])
         if not held.all():
             at, own = np.nonzero(held)
             row, entry, alone = row[at, own], entry[at, own], pulled.alone[at]
@@ -139,10 +145,9 @@ class Compressed:
 
 def _strays(pulled: Pulled) -> Iterator[Stray]:
     """What belongs to nobody, by group."""
-    nobody = pulled.owner == NOBODY
-    if not nobody.any():
+    if pulled.held.all():
         return
-    lost = nobody & (pulled.gradient != 0)
+    lost = ~pulled.held & (pulled.gradient != 0)
     for n in np.flatnonzero(lost.any(1)).tolist():
         where = np.flatnonzero(lost[n])
         yield Stray(pulled.plan.tensor, pulled.output, pulled.groups[n], where, pulled.gradient[n][where])
