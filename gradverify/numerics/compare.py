@@ -89,11 +89,11 @@ def verdicts(a: Array, d: Derivative, bounds: Bounds, at_border: Mask, extra: Ar
     A mismatch must miss the second reading too; that one saves only where it is the finer. `extra` [m] widens the bars.
     """
     first = _one_reading(a, d, bounds, at_border, extra)
-    if d.unchanged.any():
+    if d.resting:
         first[d.unchanged & ~bounds.unproven & (np.abs(a) <= bounds.tolerance(a, np.zeros_like(a)))] = PASS
-    two = np.isfinite(d.second)
-    if not two.any():
+    if not d.ambiguous:
         return first
+    two = np.isfinite(d.second)
     other = replace(d, value=d.second, bar=d.second_bar, outcome=np.where(two, SMOOTH, d.outcome).astype(np.int8))
     second = _one_reading(a, other, bounds, at_border, extra)
     saved = np.where((second == PASS) & d.second_is_finer, PASS, UNDECIDED)
@@ -115,7 +115,7 @@ def _one_reading(a: Array, d: Derivative, bounds: Bounds, at_border: Mask, extra
     tol, off, bar = bounds.tolerance(a, d.value), np.abs(a - d.value), d.bar + extra
     verdict = guarded(off, bar, tol)
     verdict[~np.isfinite(bar)] = UNDECIDED
-    if d.outcome.any():  # SMOOTH is 0
+    if d.rough:
         verdict[~d.smooth] = UNDECIDED
         kink = d.outcome == KINK
         verdict = np.where(kink, _subgradient(a, d, tol + extra), verdict) if kink.any() else verdict
@@ -167,10 +167,19 @@ def floors(rows: Rows, alive: Mask) -> Array:
     for part in rows.parts:
         lift[part] = rows.reach[part].max(initial=0.0)
     unit = np.maximum(rows.reach, np.minimum(rows.size, np.maximum(LIFT * rows.reach, lift)))
-    relative = np.clip(np.where(rows.size > 0, rows.sigma / nonzero(rows.size), U64), U64, NOISE_CAP)
+    size = nonzero(rows.size)
+    noise = rows.sigma / size if size is rows.size else np.where(rows.size > 0, rows.sigma / size, U64)
+    living = FLOOR * np.minimum(np.maximum(noise, U64), NOISE_CAP) * unit
+    if alive.all():
+        return living
     noise_only = (rows.size <= NOISE_ONLY * rows.sigma) & (rows.sigma <= NOISE_OF_X * rows.x_size)
     dead = np.maximum(rows.saturated, np.where(noise_only, FLOOR * rows.sigma, 0.0))
-    return np.where(alive, FLOOR * relative * unit, dead)
+    return np.where(alive, living, dead)
+
+
+def stands_out(rows: Rows, resolved: Mask, reach: Array) -> Mask:
+    """Outputs [M] of which a derivative is resolved, or whose `reach` is more than rounding."""
+    return resolved if resolved.all() else resolved | (reach > rounding_reach(rows))
 
 
 def rounding_reach(rows: Rows) -> Array:

@@ -193,7 +193,8 @@ def _screened(
     first, moved = [], np.zeros(len(point.f0), bool)
     for k in probes:
         up, down, steps = along.samples(k, stages.start)
-        moved |= moved_at(known, [*up, *down])
+        if not moved.all():
+            moved |= moved_at(known, [*up, *down])
         first.append(_read(known, tensor, (up, down, steps), norm))
     floor = known.floors(norm, np.any([np.abs(d.value) > RESOLVED * d.bar for d in first], 0))
 

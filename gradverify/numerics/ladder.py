@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -57,6 +58,21 @@ class Derivative:
     def smooth(self) -> Mask:
         return np.asarray(self.outcome == SMOOTH)
 
+    @cached_property
+    def rough(self) -> bool:
+        """Some element is not smooth."""
+        return bool(_distinct(self.outcome).any())  # SMOOTH is 0
+
+    @cached_property
+    def resting(self) -> bool:
+        """Some element is unchanged."""
+        return bool(_distinct(self.unchanged).any())
+
+    @cached_property
+    def ambiguous(self) -> bool:
+        """Some element has a second reading."""
+        return bool(np.isfinite(_distinct(self.second)).any())
+
     @property
     def noisy(self) -> Mask:
         """Noise is more than half of the bar: coarser rungs would narrow it."""
@@ -64,6 +80,11 @@ class Derivative:
 
 
 COLUMNS = tuple(f.name for f in fields(Derivative))
+
+
+def _distinct(column: AnyArray) -> AnyArray:
+    """A column, or the one number that it is for all elements."""
+    return column[:1] if column.strides == (0,) else column
 
 
 def _exchanged(column: AnyArray, elements: AnyArray, new: AnyArray) -> AnyArray:
@@ -155,7 +176,7 @@ def _outcome(s: Samples, noise: Array, jumping: Mask, full: bool) -> tuple[Codes
 
 def _unsteady(s: Samples) -> Mask:
     """Quick rungs whose differences do not shrink beyond the noise, or that are not all there [m]."""
-    d = np.abs(np.diff(s.quotient, axis=0))
+    d = np.abs(s.quotient[1:] - s.quotient[:-1])
     growing = (d[1:] > 0.5 * d[:-1]) & (d[1:] > Z * s.noise[2:] / s.h[2:])
     return np.asarray(growing.any(0) | (np.sum(~s.bad, 0) < 3))
 

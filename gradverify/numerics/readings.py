@@ -91,7 +91,7 @@ def _slanted(s: Samples) -> Stairs:
     """
     n, each = len(s.up), np.arange(len(s.f0))
     q, slack = s.quotient, TREAD * s.rounding / s.h
-    apart = ~(np.abs(np.diff(q, axis=0)) <= slack[:-1] + slack[1:]) & ~s.bad[1:] & ~s.bad[:-1]  # rungs k and k + 1
+    apart = ~(np.abs(q[1:] - q[:-1]) <= slack[:-1] + slack[1:]) & ~s.bad[1:] & ~s.bad[:-1]  # rungs k and k + 1
     k = n - 2 - np.argmax(apart[::-1], 0)  # the finest rung that took a step; the slope is that of rung k + 1
     long = apart.any(0) & (np.where(np.arange(n)[:, None] > k, ~s.bad, False).sum(0) >= STEPS_BELOW)
     up, down = _off_line(s, q[k + 1, each])
@@ -138,7 +138,7 @@ def _quiet(s: Samples, noise: Array) -> Mask:
 
 def _hump(s: Samples, quotient: Array, noise: Array) -> Array:
     """Amplitude [m] of structure on which the differences grow, beyond the noise, as h shrinks, on three rungs or more; else 0."""
-    h, d = s.h, np.abs(np.diff(quotient, axis=0))
+    h, d = s.h, np.abs(quotient[1:] - quotient[:-1])
     beyond = d[1:] > Z * (noise[1:-1] / h[1:-1] + noise[2:] / h[2:])
     grow = (h[:-2] < NEAR * s.scale) & (d[1:] > d[:-1]) & beyond
     height = np.max(np.where(grow, d[1:] * h[2:], 0.0), 0)

@@ -54,7 +54,7 @@ def table(D: Array, h: Array, noise: Array) -> Table:
     shape = (ORDERS, *D.shape)
     value, variance, trend = np.full(shape, np.nan), np.full(shape, np.inf), np.full(shape, np.inf)
     value[0], variance[0] = D, (noise / (np.sqrt(2) * h)) ** 2
-    trend[0, 1:] = np.abs(np.diff(D, axis=0))
+    trend[0, 1:] = np.abs(D[1:] - D[:-1])
     for j in range(1, ORDERS):
         w, fine, coarse = RATIO ** (2 * j), value[j - 1, j:], value[j - 1, j - 1 : -1]
         value[j, j:] = (w * fine - coarse) / (w - 1)

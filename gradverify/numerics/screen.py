@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from gradverify.numerics.columns.survey import Survey
-from gradverify.numerics.compare import Rows, Verdict, floors, guarded, rounding_reach
+from gradverify.numerics.compare import Rows, Verdict, floors, guarded, stands_out
 from gradverify.numerics.ladder import solve
 from gradverify.numerics.point import Point
 from gradverify.numerics.reduction import WEIGHTS
@@ -114,11 +114,13 @@ def reading(s: Samples) -> Reading:
 
 def _solved(s: Samples) -> Reading:
     d = solve(s, False)
-    smooth, finite = d.smooth, np.isfinite(d.bar)
-    noisy = finite & smooth & (d.noise_bar > DROWNS * d.bar)
-    if d.unchanged.any():
-        return Reading(d.value, np.where(d.unchanged, 0.0, d.bar), smooth & ~d.unclear & (finite | d.unchanged), noisy)
-    return Reading(d.value, d.bar, smooth & ~d.unclear & finite, noisy)
+    finite, clear = np.isfinite(d.bar), ~d.unclear
+    noisy = finite & (d.noise_bar > DROWNS * d.bar)
+    if d.rough:
+        clear, noisy = clear & d.smooth, noisy & d.smooth
+    if d.resting:
+        return Reading(d.value, np.where(d.unchanged, 0.0, d.bar), clear & (finite | d.unchanged), noisy)
+    return Reading(d.value, d.bar, clear & finite, noisy)
 
 
 def linear_reading(s: Samples) -> Reading:
@@ -211,7 +213,7 @@ class Known:
         """c·unit [M] from each output's reach (method.md section 1)."""
         x_size = float(self.point.columns.size.max(initial=0.0))
         rows = Rows(self.point.shared(reach), self.survey.size, self.survey.sigma, self.point.parts, x_size, self.point.unit)
-        return floors(rows, alive | (rows.reach > rounding_reach(rows)))
+        return floors(rows, stands_out(rows, alive, rows.reach))
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def chosen(bundle: Bundle, mask: Mask, outs: slice) -> Cells:
     if mask.size and mask.all():
         n, width = mask.shape
         return Cells(bundle, np.repeat(np.arange(n), width), np.tile(np.arange(outs.start, outs.stop), n), outs)
-    local, out = np.nonzero(mask)
+    local, out = np.nonzero(mask) if mask.any() else np.zeros((2, 0), np.intp)  # to find nothing takes NumPy as long as to find much
     return Cells(bundle, local, out + outs.start)
 
 

@@ -87,7 +87,7 @@ class Chunk:
         cells = chosen(self.bundle, ~(zeros | masked) & self.bundle.owned[:, outs], outs)
         quick = self._quick(cells)
         missed = sums.add(finished, cells, quick.value, quick.bar)
-        judged = self._verdicts(cells, quick)
+        judged, floors, unit = self._verdicts(cells, quick), self.run.floors(), self.run.point.unit
         done, doubted = settled(quick, judged.verdict), suspects | missed
         if doubted.any():
             done &= ~doubted[cells.out]
@@ -100,8 +100,10 @@ class Chunk:
         if len(late):
             derivative = concatenated([derivative, self._quick(late)])
             cells = Cells(self.bundle, np.concatenate([cells.local, late.local]), np.concatenate([cells.out, late.out]))
-        if derivative is not quick or not done.all():
+        if len(late) or self.run.floors() is not floors or self.run.point.unit is not unit:
             judged = self._judged(cells, derivative)
+        elif not done.all():
+            judged = self._judged_again(judged, cells, derivative, np.flatnonzero(~done))
         nothing = np.zeros(len(late), bool)
         resolution = self._zero_resolution(outs) if zeros.any() else np.zeros(zeros.shape)
         return ChunkResult(outs, judged, np.concatenate([done, nothing]), np.concatenate([unconfirmed, nothing]), zeros, masked, resolution, missed,
@@ -233,9 +235,18 @@ class Chunk:
                 break
         return d
 
+    def _judged_again(self, judged: Judged, cells: Cells, d: Derivative, i: Index) -> Judged:
+        """With other derivatives `d` of elements i, where nothing that tolerances rest on was learnt meanwhile."""
+        new, verdict, limit = self._judged(cells.take(i), d.take(i)), judged.verdict.copy(), judged.limit
+        verdict[i] = new.verdict
+        if (new.verdict == UNDECIDED).any():
+            limit = limit.copy()
+            limit[i] = new.limit
+        return replace(judged, derivative=d, verdict=verdict, limit=limit)
+
     def _judged(self, cells: Cells, d: Derivative) -> Judged:
-        # a backward may well be non-finite all along such a column
-        self.border[cells.column[(d.outcome == NON_FINITE) & np.isfinite(self.samples.f0.take(cells.out))]] = True
+        lost = np.flatnonzero(d.outcome == NON_FINITE)  # a backward may well be non-finite all along such a column
+        self.border[cells.column[lost[np.isfinite(self.samples.f0.take(cells.out[lost]))]]] = True
         judged = self._verdicts(cells, d)
         open_ = np.flatnonzero(judged.verdict == UNDECIDED)
         if not open_.size:

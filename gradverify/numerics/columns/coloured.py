@@ -115,7 +115,7 @@ class Coloured:
             tally = self.tallies[plan.tensor, output]
             result.add_zeros(tally, chunk.a, slice(None), part)
             own, quick = _of_output(judged, result.quick, part, len(self.run.point.f0))
-            tally.add(own.compared(part.start, own.column - plan.first), int(quick.sum()))
+            tally.add(own.compared(part.start, own.column - plan.first), int(np.count_nonzero(quick)))
             tally.backward_unit = max([tally.backward_unit, *(x for j, x in at_fault.items() if part.start <= j < part.stop)])
         return True
 

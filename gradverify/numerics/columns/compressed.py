@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -59,6 +60,11 @@ class Pulled:
     owner: Index
     alone: Mask
 
+    @cached_property
+    def held(self) -> Mask:
+        """What belongs to somebody [groups, N]."""
+        return np.asarray(self.owner != NOBODY)
+
 
 class Compressed:
     """Compressed VJPs of the planned tensors. `weights` [M]: the cotangents of group members, continuous and signed."""
@@ -83,7 +89,8 @@ class Compressed:
             group = pulled.plan.grouping.colour.take(own) - spans[tensor].start
             inside = (group >= 0) & (group < len(spans[tensor]))
             if not inside.all():
-                group, row, entry = group[inside], row[inside], entry[inside]
+                inside = np.broadcast_to(inside, row.shape)
+                group, row, entry = np.broadcast_to(group, row.shape)[inside], row[inside], entry[inside]
             values[tensor].reshape(-1)[group * m + row] = entry
             strays += _strays(pulled)
         return values, strays
@@ -98,19 +105,18 @@ class Compressed:
         return values
 
     def _entries(self, pulled: Pulled, columns: Index | slice) -> tuple[Index, Index, Array]:
-        """What belongs to somebody of these columns: the place among the columns, the row and the analytic value [E]."""
-        owner, gradient = pulled.owner[:, columns], pulled.gradient[:, columns]
-        held = owner != NOBODY
-        if held.all():
-            groups, n = owner.shape
-            at, own = np.repeat(np.arange(groups), n), np.tile(np.arange(n), groups)
-            row, entry = owner.reshape(-1), gradient.reshape(-1)
-        else:
+        """What belongs to somebody of these columns: the place among the columns, the row and the analytic value, [E] each.
+
+        Where everything does, [n], [groups, n] and [groups, n].
+        """
+        row, entry, alone = pulled.owner[:, columns], pulled.gradient[:, columns], pulled.alone[:, None]
+        held, own = pulled.held[:, columns], np.arange(row.shape[1])
+        if not held.all():
             at, own = np.nonzero(held)
-            row, entry = owner[at, own], gradient[at, own]
-        row = self.run.point.parts[pulled.output].start + row
+            row, entry, alone = row[at, own], entry[at, own], pulled.alone[at]
+        row = row + self.run.point.parts[pulled.output].start
         weight = self.weights.take(row)
-        return own, row, entry / (np.where(pulled.alone[at], 1.0, weight) if pulled.alone.any() else weight)
+        return own, row, entry / (np.where(alone, 1.0, weight) if pulled.alone.any() else weight)
 
     def _pass(self, plans: Sequence[Plan]) -> Iterator[Pulled]:
         for output, rows, sharing in self._shared(plans):
@@ -139,10 +145,9 @@ class Compressed:
 
 def _strays(pulled: Pulled) -> Iterator[Stray]:
     """What belongs to nobody, by group."""
-    nobody = pulled.owner == NOBODY
-    if not nobody.any():
+    if pulled.held.all():
         return
-    lost = nobody & (pulled.gradient != 0)
+    lost = ~pulled.held & (pulled.gradient != 0)
     for n in np.flatnonzero(lost.any(1)).tolist():
         where = np.flatnonzero(lost[n])
         yield Stray(pulled.plan.tensor, pulled.output, pulled.groups[n], where, pulled.gradient[n][where])

@@ -20,6 +20,7 @@ from gradverify.numerics.columns.opinions import second_opinions
 from gradverify.numerics.columns.run import AliasSums, Reach, Run
 from gradverify.numerics.columns.survey import Look, Survey, linear_tensors, survey
 from gradverify.numerics.columns.tally import Pair, Tally
+from gradverify.numerics.memory import keep_freed
 from gradverify.numerics.point import Function, Point, columns_of
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask
 
@@ -60,6 +61,7 @@ def prepare(
     n = len(function.inputs)
     if not n:
         return None
+    keep_freed()
     columns = columns_of(function.inputs, domains or [None] * n, symmetric or [False] * n)
     generator = generator or torch.Generator().manual_seed(0)
     with np.errstate(all="ignore"):
@@ -206,5 +208,5 @@ class _Comparison:
             result.add_zeros(tally, chunk.a, slice(int(rows[0]), int(rows[-1]) + 1), part)
             own = np.flatnonzero((c.tensor[judged.column] == tensor) & (judged.out >= part.start) & (judged.out < part.stop))
             coordinate = c.coordinate[judged.column[own]] - self.point.starts[tensor]
-            tally.add(judged.take(own).compared(part.start, coordinate), int(result.quick[own].sum()))
+            tally.add(judged.take(own).compared(part.start, coordinate), int(np.count_nonzero(result.quick[own])))
             tally.backward_unit = max([tally.backward_unit, *(x for j, x in at_fault.items() if part.start <= j < part.stop)])

@@ -35,7 +35,7 @@ Border = Callable[[Judged], Mask]
 
 def second_opinions(run: Run, judged: Judged, border: Border, entry: Entry) -> tuple[Judged, dict[int, float]]:
     """The verdicts after all second opinions, and per output the relative noise of a backward that is itself at fault."""
-    if judged.derivative.outcome.any():  # SMOOTH is 0
+    if judged.derivative.rough:
         judged = along_kinks(run, judged)
     if not (judged.verdict == MISMATCH).any():
         return judged, {}

@@ -10,7 +10,7 @@ import torch
 from gradverify.numerics.climb import Outputs
 from gradverify.numerics.columns.cells import Cells
 from gradverify.numerics.columns.survey import Survey
-from gradverify.numerics.compare import RESOLVED, RTOL, RTOL_LOW, Bounds, Rows, floors, rounding_reach
+from gradverify.numerics.compare import RESOLVED, RTOL, RTOL_LOW, Bounds, Rows, floors, stands_out
 from gradverify.numerics.point import Point
 from gradverify.numerics.rungs import U64, VISIBLE, Array, Index, Mask, Z
 from gradverify.numerics.samples import LOW_UNIT
@@ -31,9 +31,11 @@ class Reach:
         self._raise(self._analytic, np.array([output]), sizes.max(initial=0.0, keepdims=True))
 
     def add_entries(self, output: Index, column: Index, value: Array) -> None:
-        """Analytic values [E] of some elements."""
+        """Analytic values of some elements; `column` may lack leading axes."""
         sizes = np.abs(value) * self._point.columns.scale.take(column)
-        self._raise(self._analytic, output, np.where(sizes < np.inf, sizes, 0.0))
+        if not sizes.max(initial=0.0) < np.inf:
+            sizes = np.where(sizes < np.inf, sizes, 0.0)
+        self._raise(self._analytic, output, sizes)
 
     def add(self, column: Index, out: Index, value: Array, bar: Array, lines: int = 0) -> None:
         """Derivatives of elements [E]; `lines`: as in `Cells`, 0 where they are no block."""
@@ -52,16 +54,21 @@ class Reach:
         self._raise(self._analytic, sure, sizes[sure])
 
     def _raise(self, reach: Array, output: Index, sizes: Array) -> None:
-        larger = np.flatnonzero(sizes > reach.take(output))
-        if larger.size:
-            np.maximum.at(reach, output[larger], sizes[larger])
-            self._floors = None
+        larger = sizes > reach.take(output)
+        count = np.count_nonzero(larger)
+        if not count:
+            return
+        if count < larger.size:
+            some = np.flatnonzero(larger)
+            output, sizes = output.reshape(-1)[some], sizes.reshape(-1)[some]
+        np.maximum.at(reach, output.reshape(-1), sizes.reshape(-1))  # of one axis: ten times as fast as of two
+        self._floors = None
 
     def floors(self, survey: Survey) -> Array:
         """The floor times S [M] of each output."""
         if self._floors is None:
             rows = self.rows(survey)
-            self._floors = floors(rows, (self._numeric > 0) | (self._analytic > rounding_reach(rows)))
+            self._floors = floors(rows, stands_out(rows, self._numeric > 0, self._analytic))
         return self._floors
 
     def rows(self, survey: Survey) -> Rows:

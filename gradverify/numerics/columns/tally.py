@@ -113,9 +113,10 @@ class Judged:
 
     def compared(self, top: int, coordinate: Index) -> Compared:
         """These elements, all of one pair; `top` is the first row of its output, `coordinate` [E] their place within the input."""
-        d, kink = self.derivative, self.derivative.outcome == KINK
-        left = right = np.broadcast_to(np.nan, len(kink))
-        if kink.any():
+        d = self.derivative
+        left = right = np.broadcast_to(np.nan, len(self.a))
+        if d.rough:
+            kink = d.outcome == KINK
             left, right = np.where(kink, d.left, np.nan), np.where(kink, d.right, np.nan)
         tolerance = self.bounds.tolerance(self.a, d.value)
         return Compared(self.out - top, coordinate, self.a, d.value, d.bar, tolerance, self.bounds.floor, self.outcome, self.limit, left, right)
@@ -124,9 +125,9 @@ class Judged:
     def outcome(self) -> Codes:
         """`Outcome` codes [E]."""
         d = self.derivative
+        if not (self.verdict.any() or d.rough):
+            return np.full(len(self.a), Outcome.PASS, np.int8)
         kink = d.outcome == KINK
-        if not (self.verdict.any() or kink.any()):
-            return np.full(len(kink), Outcome.PASS, np.int8)
         undecided = np.select(
             [np.isfinite(d.second) & ~d.far, d.outcome == JUMP, (d.outcome == NON_FINITE) | ~np.isfinite(self.a)],
             [Outcome.STAIRCASE, Outcome.JUMP, Outcome.NON_FINITE], Outcome.UNDECIDED)
@@ -233,7 +234,10 @@ class Tally:
         passed = outcome == Outcome.PASS if outcome.any() else EVERYTHING
         self.elements += len(outcome)
         self.quick += quick
-        self.counts += np.bincount(outcome, minlength=len(Outcome))
+        if isinstance(passed, slice):
+            self.counts[Outcome.PASS] += len(outcome)
+        else:
+            self.counts += np.bincount(outcome, minlength=len(Outcome))
         off = np.abs(seen.analytic - seen.numeric)
         self._measure(seen, off, passed)
         head = self._bits.seen(seen.analytic[:HEAD])

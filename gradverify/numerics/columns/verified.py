@@ -52,7 +52,7 @@ class Sums:
     def add(self, judged: Judged) -> None:
         """The solved elements of a chunk; what is not solved is 0 in f."""
         off, bar = judged.column - self.plan.first, judged.derivative.bar
-        if judged.verdict.any() or judged.derivative.outcome.any():  # PASS and SMOOTH are 0
+        if judged.verdict.any() or judged.derivative.rough:  # PASS is 0
             wrong = (judged.verdict != PASS) | (judged.derivative.outcome != SMOOTH)
             self.usable[off[wrong]] = False
         use = np.isfinite(bar) if self.usable.all() else self.usable[off] & np.isfinite(bar)
