@@ -19,12 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 import torch
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.flat import flat_all, flat_real, numbers
+from gradverify.numerics.flat import flat_all, flat_real
 from gradverify.rules.shown import element_name
 
 STEP = 1e-3     # of each element: an infinity that such a step does not change is a mask
@@ -37,9 +36,9 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 def check(evidence: Evidence) -> Iterator[Finding]:
     moved = None
     for place, output in zip(evidence.forward.checked, evidence.outputs, strict=True):
-        if np.isfinite(numbers(output)).all():
-            continue
         values = flat_real(output)
+        if values.isfinite().all():     # not by NumPy: torch's first `abs` makes it load MKL, and its `gelu` is then five times as fast
+            continue
         bad = values.isnan()
         if values.isinf().any():
             moved = evidence.function.values([(x * (1 + STEP)).requires_grad_() for x in evidence.subject.inputs]) if moved is None else moved
