@@ -15,7 +15,7 @@ from gradverify.numerics.compare import MISMATCH, PASS, UNDECIDED
 from gradverify.numerics.kinks import JUMP, KINK, SMOOTH
 from gradverify.numerics.ladder import Derivative, concatenated, solve
 from gradverify.numerics.lines import Line, Rung, rung, selected
-from gradverify.numerics.rungs import CLIMB, QUICK, RUNGS, AnyArray, Array, Codes, Index, Mask, step
+from gradverify.numerics.rungs import CLIMB, QUICK, RUNGS, AnyArray, Array, Codes, Index, Mask, repeated, step
 from gradverify.numerics.samples import Samples
 
 CLIMB_STEPS, NOISY_STEPS = 3, 7  # then every rung; where noise limits, coarser rungs go on: half as many undecided
@@ -207,7 +207,7 @@ def at_once(line: Line, outputs: Outputs, known: Mapping[int, Rung]) -> Derivati
     """Derivatives [M] of all outputs from the quick rungs alone, six calls less the `known` ones: `unclear` where those cannot tell."""
     m, unit = len(outputs.f0), outputs.unit()
     taken = [known.get(k) or rung(line, k) or Rung(np.full(m, np.nan), np.full(m, np.nan), step(line.scale, k), step(line.scale, k)) for k in QUICK]
-    size, magnitude = (np.broadcast_to(np.asarray(x), m) for x in (line.size, line.magnitude))
+    size, magnitude = (x if isinstance(x, np.ndarray) else repeated(x, m) for x in (line.size, line.magnitude))
     up, down, step_up, step_down = (_stacked([t[n] for t in taken], m) for n in range(4))
 
     def part(i: slice) -> Derivative:

@@ -15,7 +15,7 @@ from gradverify.numerics.kinks import INCONSISTENT, JUMP, KINK, NON_FINITE, SMOO
 from gradverify.numerics.plain import ARITHMETIC, RUNGS, Plain, plain, widths
 from gradverify.numerics.readings import readings, with_tail_noise
 from gradverify.numerics.romberg import Choice, pick
-from gradverify.numerics.rungs import AnyArray, Array, Codes, Mask, Z
+from gradverify.numerics.rungs import AnyArray, Array, Codes, Mask, Z, repeated
 from gradverify.numerics.samples import LOW_UNIT, Samples
 
 
@@ -117,7 +117,7 @@ def solve(s: Samples, full: bool) -> Derivative:
 def told_plainly(easy: Plain) -> Derivative:
     """What is plain as derivatives [m]; what is not told is void."""
     m = easy.value.size
-    nan, inf, no, smooth = (np.broadcast_to(each, m) for each in (np.nan, np.inf, False, SMOOTH))
+    nan, inf, no, smooth = (repeated(each, m) for each in (np.nan, np.inf, np.False_, SMOOTH))
     unclear = np.zeros(m, bool)
     return Derivative(easy.value.ravel(), easy.bar.ravel(), smooth, easy.noise.ravel(), nan, nan, inf, inf, nan, inf, no, no, unclear, no, no)
 

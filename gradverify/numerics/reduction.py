@@ -19,20 +19,16 @@ WEIGHTS = (0.7, 1.4)  # of the members of a group or direction: ±1 lets pairs c
 INSIDE = 0.5  # of the way to the end of the domain: the widest step of a probe
 
 
-def uniform(times: int, n: int, generator: torch.Generator) -> Array:
-    """Draws of n numbers from 0 to 1 [times, n]."""
-    return np.asarray(torch.rand((times, n), generator=generator, dtype=torch.float64).numpy())
+def uniform(n: int, generator: torch.Generator) -> Array:
+    """n numbers from −1 to 1."""
+    return np.asarray(torch.rand(n, generator=generator, dtype=torch.float64).numpy()) * 2 - 1
 
 
 def signed(n: int, generator: torch.Generator) -> Array:
     """Continuous signed weights [n], ±[0.7, 1.4]: with ±1 half of the stray pairs cancel, with ones all of them."""
-    return weighted(uniform(2, n, generator))
-
-
-def weighted(drawn: Array) -> Array:
-    """Signed weights [n] from two draws: their sizes, and their sides."""
     low, high = WEIGHTS
-    return np.asarray(np.copysign(low + (high - low) * drawn[0], drawn[1] - 0.5))
+    drawn = uniform(n, generator)
+    return np.asarray(np.copysign(low + (high - low) * np.abs(drawn), drawn))
 
 
 def gaussian(n: int, generator: torch.Generator) -> Array:

@@ -36,6 +36,12 @@ def step(scale: float, rung: int) -> float:
     return float(BASE * scale * RATIO ** float(-rung))
 
 
+def repeated(value: float | np.generic, m: int) -> AnyArray:
+    """m times one number, in the memory of one and read-only, as `np.broadcast_to` gives it in five times as long."""
+    one = np.asarray(value)
+    return np.ndarray((m,), one.dtype, one.tobytes(), 0, (0,))
+
+
 def nonzero(a: Array) -> Array:
     """`a` with 1 where it is 0, to divide by; itself where it is 0 nowhere."""
     return a if a.min(initial=1.0) > 0 else np.where(a > 0, a, 1.0)

@@ -101,8 +101,9 @@ def _plan(point: Point, tensor: int, patterns: tuple[Pattern, ...], weights: Arr
 
 def detected(generator: torch.Generator) -> Detect:
     """Detection with random slices from this generator."""
+    random = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
+
     def find(point: Point, survey: Survey, tensor: int, exact: bool) -> tuple[Pattern, ...]:
-        random = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
         outputs = [(*shape, 2) if dtype.is_complex else tuple(shape) for shape, dtype, _ in point.shapes]
 
         def ask(threshold: Array | None) -> tuple[Pattern, ...]:

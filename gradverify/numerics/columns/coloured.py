@@ -61,7 +61,7 @@ class Coloured:
         """All tensors, and then whether it all adds up."""
         walked = Walked(np.zeros_like(suspects))
         m = max(len(self.run.point.f0), 1)
-        sums = self._sums()
+        sums = {plan.tensor: Sums(self.run, plan, self._cotangent) for plan in self.plans}
         whole = sum(plan.grouping.groups.count for plan in self.plans) * m * 8 <= self.limit // 2
         values, strays = self.compressed.fill({p.tensor: range(p.grouping.groups.count if whole else 0) for p in self.plans})
         for plan in self.plans:
@@ -77,11 +77,6 @@ class Coloured:
         if not walked.broken:
             self._verify(sums, walked)
         return walked
-
-    def _sums(self) -> dict[int, Sums]:
-        point, generator = self.run.point, self.run.generator
-        move = signed(len(point.columns), generator) * point.columns.scale
-        return {p.tensor: Sums(self.run, p, move[p.first : p.first + p.size], self._cotangent) for p in self.plans}
 
     def _verify(self, sums: Mapping[int, Sums], walked: Walked) -> None:
         gradient = pulled_back(self.run, self._cotangent)

@@ -12,7 +12,7 @@ from gradverify.numerics.columns.cells import Cells
 from gradverify.numerics.columns.survey import Survey
 from gradverify.numerics.compare import RESOLVED, RTOL, RTOL_LOW, Bounds, Rows, floors, stands_out
 from gradverify.numerics.point import Point
-from gradverify.numerics.rungs import U64, VISIBLE, Array, Index, Mask, Z
+from gradverify.numerics.rungs import U64, VISIBLE, Array, Index, Mask, Z, repeated
 from gradverify.numerics.samples import LOW_UNIT
 
 ALIAS_SLACK = 1e-3  # of the sum: the secant's own curvature
@@ -163,7 +163,7 @@ class Run:
         """The relative tolerance [E] of elements, one number where it is the same for all outputs."""
         if self.rtol is None and self.low_precision().any():
             return self.rtols()[out]
-        return np.broadcast_to(RTOL if self.rtol is None else self.rtol, len(out))
+        return repeated(RTOL if self.rtol is None else self.rtol, len(out))
 
     def floors(self) -> Array:
         """The floor times S [M] of each output."""

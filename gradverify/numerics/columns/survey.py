@@ -15,7 +15,7 @@ import torch
 from gradverify.numerics.lines import Rung, rung
 from gradverify.numerics.noise import Ray, gradient_noise, noise_along, pooled, repeat_noise
 from gradverify.numerics.point import DirectionLine, Point
-from gradverify.numerics.reduction import signed, uniform, weighted
+from gradverify.numerics.reduction import signed, uniform
 from gradverify.numerics.rungs import BASE, QUICK, WIDE, Array, Index, Mask, Z, finite_size, step
 
 SURE = 3 * Z * np.sqrt(2)  # standard deviations of noise: a change that is no noise
@@ -98,10 +98,10 @@ def linear_tensors(point: Point, survey: Survey, generator: torch.Generator) -> 
 
 
 def _straight(point: Point, survey: Survey, tensor: int, generator: torch.Generator) -> Look | None:
-    c, drawn = point.columns.of(tensor), uniform(2, len(point.columns.of(tensor)), generator)
+    c = point.columns.of(tensor)
     if len(_finite(point, tensor)) < len(c) or _bent(point, survey, survey.looks[tensor]):
         return None
-    direction = weighted(drawn) * point.columns.scale[c]
+    direction = signed(len(c), generator) * point.columns.scale[c]
     taken = rung(DirectionLine(point, c, direction), WIDE)
     if taken is None:
         return None
@@ -146,7 +146,7 @@ def _both_sides(point: Point, columns: Index, move: Array) -> tuple[Array, Array
 
 def _ray(point: Point, columns: Index, generator: torch.Generator) -> Ray:
     """Signed, and turned inwards where the domain ends nearby."""
-    c, sign = point.columns, np.copysign(1.0, uniform(1, len(columns), generator)[0] - 0.5)
+    c, sign = point.columns, np.copysign(1.0, uniform(len(columns), generator))
     x, scale, move = c.x[columns], c.scale[columns], point.within if c.free else point.moved_all
     if not c.free:
         reach = step(1.0, QUICK[-1]) * scale

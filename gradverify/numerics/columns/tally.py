@@ -15,7 +15,7 @@ from gradverify.numerics.compare import Bounds, Limit, Verdict
 from gradverify.numerics.kinks import JUMP, KINK, NON_FINITE
 from gradverify.numerics.ladder import Derivative
 from gradverify.numerics.noise import Bits
-from gradverify.numerics.rungs import AnyArray, Array, Codes, Index, Mask, nonzero
+from gradverify.numerics.rungs import AnyArray, Array, Codes, Index, Mask, nonzero, repeated
 
 
 class Outcome(IntEnum):
@@ -114,7 +114,7 @@ class Judged:
     def compared(self, top: int, coordinate: Index) -> Compared:
         """These elements, all of one pair; `top` is the first row of its output, `coordinate` [E] their place within the input."""
         d = self.derivative
-        left = right = np.broadcast_to(np.nan, len(self.a))
+        left = right = repeated(np.nan, len(self.a))
         if d.rough:
             kink = d.outcome == KINK
             left, right = np.where(kink, d.left, np.nan), np.where(kink, d.right, np.nan)

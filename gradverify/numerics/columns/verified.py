@@ -19,7 +19,7 @@ from gradverify.numerics.columns.tally import Judged
 from gradverify.numerics.compare import PASS
 from gradverify.numerics.kinks import SMOOTH
 from gradverify.numerics.point import DirectionLine
-from gradverify.numerics.reduction import cotangent
+from gradverify.numerics.reduction import cotangent, signed
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, Z
 
 PROBES = 1  # directions and cotangents: signed weights that stay away from 0, so that no leak hides from them by chance
@@ -36,18 +36,17 @@ class Disagreement:
 
 
 class Sums:
-    """What the entries of one tensor add up to along one `direction` [N], per output, and for one `cotangent` [M], per column."""
+    """What the entries of one tensor add up to along one direction [N], per output, and for one `cotangent` [M], per column."""
 
-    def __init__(self, run: Run, plan: Plan, direction: Array, cotangent: Array) -> None:
-        self.run, self.plan, self.direction, self.cotangent = run, plan, direction, cotangent
+    def __init__(self, run: Run, plan: Plan, cotangent: Array) -> None:
+        self.run, self.plan, self.cotangent = run, plan, cotangent
         look = run.survey.looks[plan.tensor]
         self.look = look if look and len(look.columns) == plan.size else None
-        if self.look:
-            self.direction = self.look.direction
-        n, m = plan.size, len(run.point.f0)
+        n, m, own = plan.size, len(run.point.f0), slice(plan.first, plan.first + plan.size)
+        self.direction = self.look.direction if self.look else signed(n, run.generator) * run.point.columns.scale[own]
         self.forward, self.forward_size, self.bar = np.zeros((3, m))
         self.back, self.back_size = np.zeros((2, n))
-        self.usable = np.isfinite(run.point.columns.x[plan.first : plan.first + n])
+        self.usable = np.isfinite(run.point.columns.x[own])
 
     def add(self, judged: Judged) -> None:
         """The solved elements of a chunk; what is not solved is 0 in f."""

@@ -53,8 +53,7 @@ def made(forward, x=X):
     run = Run(point, known, 0.0, None, Reach(point), generator, frozenset(linear_tensors(point, known, generator)))
     pattern = along_last(B, N)
     plan = Plan(Grouping(0, 0, column_groups([pattern]), signed(B * N, generator)), (row_groups(pattern),))
-    direction = signed(B * N, generator) * point.columns.scale
-    return run, plan, Sums(run, plan, direction, signed(B * N, generator))
+    return run, plan, Sums(run, plan, signed(B * N, generator))
 
 
 def judged(run, numeric, bar=0.0, open_=()):
