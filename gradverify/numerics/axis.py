@@ -16,7 +16,10 @@ class Probe(Protocol):
     """An input tensor of a function. A number has one axis of one slice."""
 
     def moved(self, axis: int, slices: Mask) -> Mask:
-        """Which outputs [M] of all output tensors changed when all elements of these slices [n] of one axis were perturbed. A call each."""
+        """Which outputs [M] of all output tensors changed when all elements of these slices [n] of one axis were perturbed. A call each.
+
+        Where n is more than the axis has, it is one with the axes before it: of the last axis, the elements of the tensor.
+        """
         ...
 
 

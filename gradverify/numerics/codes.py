@@ -69,6 +69,12 @@ def halves(n: int, generator: np.random.Generator) -> Code:
     return Code(generator.permuted(rows, axis=1).reshape(-1)[:n], HALVES, weight)
 
 
+def mixed(n: int, generator: np.random.Generator) -> Code:
+    """The words of `halves`, each slice's drawn by itself."""
+    words, weight = _words(comb(HALVES, HALVES // 2))
+    return Code(words[generator.integers(0, len(words), n)], HALVES, weight)
+
+
 def _words(n: int) -> tuple[Index, int]:
     """At least n words of the fewest bits, half of them ones; and how many ones."""
     bits = next(bits for bits in range(1, 64) if comb(bits, bits // 2) >= n) if n > 1 else 1

@@ -1,6 +1,7 @@
 """Which outputs depend on which slices of an input tensor, found by perturbing slices of a black box and seeing what moved.
 
-Per axis of the input, until every output has its window of slices:
+Where every output tensor has as many elements as the input, of two long axes at least, random halves of the elements first: an elementwise
+function is told by four calls, any other mostly by the first. Else per axis of the input, until every output has its window of slices:
 1. Four random halves of the slices (`codes.halves`). Outputs that depend on one slice each, in the order of one of the output's own axes, are
    recognised: most axes of most functions. A stray dependence of a few outputs on one slice more goes unseen with a chance of 1/6.
 2. Where all outputs moved in the first two, four slices by themselves: if no two of them move disjoint outputs, the axis is dense.
@@ -53,12 +54,44 @@ def detect(probe: Probe, shape: Sequence[int], outputs: Sequence[Sequence[int]],
     total, lengths = sum(math.prod(o) for o in outputs), tuple(shape) or (1,)
     if not total or not math.prod(lengths):
         return tuple(_pattern(shape, [], np.zeros(total, bool), part) for part in parts)
+    elementwise = _elementwise(probe, lengths, parts, generator) if guess and _may_be_elementwise(lengths, parts) else None
+    if elementwise:
+        return elementwise
     axes = [Axis(probe, k, n, math.prod(lengths[k + 1 :]), tuple(map(tuple, outputs)), parts) for k, n in enumerate(lengths)]
     windows = [_windows(axis, generator, guess) for axis in axes]
     live = _any([w.moved for w in windows])
     if not live.all():
         live = live | probe.moved(0, np.ones(lengths[0], bool))
     return tuple(_pattern(shape, windows, live, part) for part in parts)
+
+
+def _may_be_elementwise(lengths: Sequence[int], parts: Sequence[slice]) -> bool:
+    """As many outputs as inputs, and axes that would be guessed one by one."""
+    n = math.prod(lengths)
+    return sum(length > codes.SHORT for length in lengths) > 1 and all(part.stop - part.start == n for part in parts)
+
+
+def _elementwise(probe: Probe, lengths: Sequence[int], parts: Sequence[slice], generator: np.random.Generator) -> tuple[Pattern, ...] | None:
+    """The patterns of outputs that each depend on the input in their own place alone; None where they do not.
+
+    (Outputs that have not moved are looked at once more, with everything perturbed.)
+    """
+    n = math.prod(lengths)
+    code, flat = codes.mixed(n, generator), Axis(probe, len(lengths) - 1, n, 1, (), tuple(parts))
+    heard: list[Mask] = []
+    for call in range(code.calls):
+        chosen = code.slices(call)
+        heard += [flat.moved(chosen)]
+        if (heard[-1].reshape(-1, n) & ~chosen).any():
+            return None
+    bits = _bits(heard).reshape(-1, n)
+    if (np.sum(bits == code.words.astype(bits.dtype), 1) < EVIDENCE).any():
+        return None
+    live = _any(heard)
+    if not live.all():
+        live = live | probe.moved(0, np.ones(lengths[0], bool))
+    places = [np.tile(place, len(parts)) for place in np.unravel_index(np.arange(n), tuple(lengths))]
+    return tuple(_pattern(lengths, [Windows(place, place, live) for place in places], live, part) for part in parts)
 
 
 def _pattern(shape: Sequence[int], windows: Sequence[Windows], live: Mask, part: slice) -> Pattern:

@@ -47,6 +47,13 @@ def test_halves_are_balanced_and_neighbours_in_six_differ(n, seed):
     assert all(len(set(code.words[k : k + 6].tolist())) == len(code.words[k : k + 6]) for k in range(0, n, 6))
 
 
+@given(st.integers(100, 400), st.integers(0, 9))
+def test_mixed_words_are_those_of_halves_and_each_is_drawn(n, seed):
+    code = codes.mixed(n, np.random.default_rng(seed))
+    assert (code.calls, code.weight, len(code.words)) == (4, 2, n)
+    assert set(code.words.tolist()) == set(codes.halves(6, np.random.default_rng(0)).words.tolist())
+
+
 @given(st.integers(1, 400), st.integers(0, 9))
 def test_an_extended_code_is_exact_and_begins_as_before(n, seed):
     before = codes.halves(n, np.random.default_rng(seed))
