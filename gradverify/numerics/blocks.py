@@ -15,26 +15,12 @@ from torch import Tensor
 
 from gradverify.numerics.columns.survey import Survey
 from gradverify.numerics.compare import RESOLVED
-from gradverify.numerics.directions import NOWHERE, SQRT3, Directions, Straight, directions, moved_at
+from gradverify.numerics.directions import SQRT3, Directions, directions, moved_at
 from gradverify.numerics.pattern import NOBODY, Pattern
 from gradverify.numerics.point import Point
 from gradverify.numerics.reduction import gather, held, kept, paired, pull_back, signed
 from gradverify.numerics.rungs import Array, Index, Mask, finite_size
-from gradverify.numerics.screen import (
-    Judged,
-    Known,
-    Plan,
-    Reading,
-    Screen,
-    Screened,
-    Stage,
-    judged,
-    linear_reading,
-    plan,
-    reading,
-    reduced,
-    sharpness,
-)
+from gradverify.numerics.screen import Judged, Known, Plan, Reading, Screen, Screened, Stage, judged, plan, reading, reduced, sharpness
 from gradverify.numerics.strays import Strays, nobodys
 
 PROBES = 3  # see an error of 100·tol of a block's norm with probability 1 − 5e-5
@@ -42,13 +28,13 @@ PROBES = 3  # see an error of 100·tol of a block's norm with probability 1 − 
 
 def check_blocks(
     point: Point, survey: Survey, patterns: Sequence[Sequence[Pattern]], generator: torch.Generator, *, relative: float | None = None,
-    probes: int = PROBES, only: Sequence[int] | None = None, along: Sequence[Directions] | None = None, linear: Straight = NOWHERE,
+    probes: int = PROBES, only: Sequence[int] | None = None, along: Sequence[Directions] | None = None,
 ) -> Screen:
     """Screens every independent block of every (input, output) pair. `patterns`: by input tensor, then output tensor; `only` these inputs.
 
-    6·`probes` forward calls an input tensor (2 a probe in which f is `linear`), `probes` backward calls an output tensor, one more where outputs
-    depend on nothing; more only along directions that the first rungs left open. `along`: directions of all tensors, `probes` each, that are
-    there already. Raises what the backward raises.
+    6·`probes` forward calls an input tensor, `probes` backward calls an output tensor, one more where outputs depend on nothing; more only
+    along directions that the first rungs left open. `along`: directions of all tensors, `probes` each, that are there already. Raises what the
+    backward raises.
     """
     before, known = (point.forward, point.backward), Known(point, survey, relative)
     with np.errstate(all="ignore"):
@@ -60,8 +46,8 @@ def check_blocks(
         for t in range(len(shapes)) if only is None else only:
             per_column = gather(point, t)
             analytic = [np.array([per_column(g[o][t]) for g in gradients]) for o in range(len(point.parts))]
-            own = along[t] if along else directions(point, t, probes, generator, linear.get(t) or survey.looks[t])
-            lines = _Tensor(known, own, t, [np.array([w[o] for w in weights]) for o in range(len(point.parts))], shapes[t], t in linear)
+            own = along[t] if along else directions(point, t, probes, generator, survey.looks[t])
+            lines = _Tensor(known, own, t, [np.array([w[o] for w in weights]) for o in range(len(point.parts))], shapes[t])
             pairs += lines.screened(analytic, [strays[t] for strays in dead])
     return Screen(tuple(pairs), point.forward - before[0], point.backward - before[1])
 
@@ -95,9 +81,9 @@ class _Sums:
 class _Tensor:
     """The blocks of one input tensor with every output tensor; its directions move all output tensors at once."""
 
-    def __init__(self, known: Known, along: Directions, tensor: int, w: Sequence[Array], patterns: Sequence[Pattern], linear: bool) -> None:
+    def __init__(self, known: Known, along: Directions, tensor: int, w: Sequence[Array], patterns: Sequence[Pattern]) -> None:
         self.known, self.point, self.tensor, self.along, self.w, self.patterns = known, known.point, tensor, along, w, patterns
-        self.plan: Plan = plan(known, tensor, linear)
+        self.plan: Plan = plan(known, tensor)
         own = gather(self.point, tensor)
         self.of_outputs = [pattern.block_of_outputs() for pattern in patterns]
         self.of_columns = [block if own.plain else block[own.place] for block in (pattern.block_of_inputs() for pattern in patterns)]
@@ -143,9 +129,8 @@ class _Tensor:
         blocks = slice(None) if i is None else i
         up, down = (np.array([self._outputs(o, w * self.known.changes(f)[part])[blocks] for f in side]) for side in taken[:2])
         h = 0.5 * steps.sum(1)
-        s = reduced(up * (h / steps[:, 0])[:, None], down * (h / steps[:, 1])[:, None], h, sigma[blocks], self.known.part_unit(o),
-                    self.known.rounds_x())
-        return reading(s) if len(h) > 1 else linear_reading(s)
+        return reading(reduced(up * (h / steps[:, 0])[:, None], down * (h / steps[:, 1])[:, None], h, sigma[blocks], self.known.part_unit(o),
+                               self.known.rounds_x()))
 
     def _judged(self, o: int, k: int, first: Reading, sums: _Sums, floor: Array) -> Judged:
         def again(i: Index, rungs: Stage) -> Reading:

@@ -122,18 +122,21 @@ def _planned(prepared: Prepared, tensor: int) -> bool:
 
 
 def _screens(prepared: Prepared, choice: Choice) -> tuple[Screen, Screen | None]:
-    """The comparison asked for, and the blocks that verify it: along one direction, which rows have sampled already."""
+    """The comparison asked for, and the blocks that verify it: along one direction, which rows may have sampled already.
+
+    That is the direction of the survey, on the quick rungs, also where f is linear: whoever takes one wide step leaps over what f does near x.
+    """
     point, survey, generator = prepared.point, prepared.survey, prepared.generator
     tensors = range(len(point.buffers))
     patterns, linear = [prepared.arrangement.patterns[t] for t in tensors], prepared.linear
     if choice.mode is Mode.BLOCKS:
-        return check_blocks(point, survey, patterns, generator, linear=linear), None
+        return check_blocks(point, survey, patterns, generator), None
     rows, columns = ([t for t in tensors if choice.of(t) is mode] for mode in (Mode.ROWS, Mode.COLUMNS))
-    along = [directions(point, t, ROWS if t in rows else PROBES, generator, linear.get(t) or survey.looks[t]) for t in tensors]
+    near = [directions(point, t, ROWS if t in rows and t not in linear else PROBES, generator, survey.looks[t]) for t in tensors]
     screens = []
     if rows:
-        screens.append(check_rows(point, survey, patterns, generator, only=rows, along=[along[t] for t in rows], linear=linear))
+        along = [directions(point, t, ROWS, generator, linear[t]) if t in linear else near[t] for t in rows]
+        screens.append(check_rows(point, survey, patterns, generator, only=rows, along=along, linear=linear))
     if columns:
         screens.append(check_columns(point, survey, patterns, generator, only=columns, linear=[t in linear for t in tensors]))
-    check = check_blocks(point, survey, patterns, generator, probes=PROBES, along=[own.first() for own in along], linear=linear)
-    return joined(screens), check
+    return joined(screens), check_blocks(point, survey, patterns, generator, probes=PROBES, along=[own.first() for own in near])

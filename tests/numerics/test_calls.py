@@ -89,8 +89,9 @@ def test_a_linear_function_is_verified_by_what_the_survey_took():
     assert compared.backward == 2
 
 
-@pytest.mark.parametrize(("mode", "further"), [(ROWS, 2), (BLOCKS, 2 + 2), (COLUMNS, 2)])
-def test_the_calls_that_showed_a_function_linear_are_those_of_its_first_direction(mode, further):
+@pytest.mark.parametrize(("mode", "further"), [(ROWS, 2 + 4), (COLUMNS, 2 + 4), (BLOCKS, 18 - 2)])
+def test_rows_and_columns_of_a_linear_function_take_a_wide_step_and_are_verified_near_x(mode, further):
+    """The first direction of rows is the one that showed it; the other two rungs near x are those that the survey has not taken."""
     compared = compare(Differentiable(lambda x: 3 * x, normal(1, 30, 40)), mode=mode)
     assert compared.forward == 1 + compared.noise + DETECTED + 3 + further
 

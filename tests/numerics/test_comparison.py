@@ -10,7 +10,7 @@ from gradverify.numerics.columns.costs import Mode
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.numerics.compare import Verdict
 from gradverify.numerics.comparison import compare
-from numerics.differentiable import DOUBLE, Differentiable, normal
+from numerics.differentiable import DOUBLE, Differentiable, normal, with_backward
 
 SHARE = 1e-4  # of the lines may stay open in a check that passes, and one may always
 
@@ -206,3 +206,16 @@ def test_a_leak_into_another_output_is_found_where_two_comparisons_are_made():
 
     found = compare(Differentiable(layer_norm, *NORM, damage=damage), limits=TIGHT)
     assert [pair.verdict for pair in found.pairs] == [Verdict.MISMATCH, Verdict.PASS, Verdict.PASS]
+
+
+NEAR = {"a dead zone": lambda x: F.hardshrink(x, 0.05), "a narrow one": lambda x: F.hardshrink(x, 0.002),
+        "steeper": lambda x: torch.where(x.abs() < 0.01, 3 * x, x)}
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("name", NEAR)
+def test_what_f_does_near_x_is_not_leapt_over_where_wide_steps_look_linear(name, mode):
+    """Odd around a zero, whose steps are as wide as other elements: three of them lie on a straight line."""
+    x = normal(0, 12, 25)
+    wrong = compared(with_backward(NEAR[name], lambda x, g: g), torch.where(x.abs() < 0.5, 0.0, x), mode=mode)
+    assert wrong.pairs[0].verdict is not Verdict.PASS

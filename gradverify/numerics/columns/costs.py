@@ -158,19 +158,24 @@ def predicted(n: Counts, timed: Speed) -> Costs:
     of = {
         Mode.ENTRIES: _cost(timed, groups + _along(check, curved), n.row_groups + check, grouped * n.outputs,
                             held + min(TILES, TILE_BYTES * grouped * n.outputs), climbs + pulled),
-        Mode.COLUMNS: _cost(timed, groups + _along(1, curved), (projected.PROBES + verified.PROBES) * n.output_tensors,
+        Mode.COLUMNS: _cost(timed, groups + _along(1, n.input_tensors), (projected.PROBES + verified.PROBES) * n.output_tensors,
                             grouped * n.outputs, held),
-        Mode.ROWS: _cost(timed, _along(directions.PROBES, curved, straight), n.row_groups + verified.PROBES * n.output_tensors,
+        Mode.ROWS: _cost(timed, _rows_forward(curved, straight), n.row_groups + verified.PROBES * n.output_tensors,
                          directions.PROBES * n.outputs * n.input_tensors, held, pulled),
-        Mode.BLOCKS: _cost(timed, _along(blocks.PROBES, curved, straight), blocks.PROBES * n.output_tensors,
+        Mode.BLOCKS: _cost(timed, _along(blocks.PROBES, n.input_tensors), blocks.PROBES * n.output_tensors,
                            blocks.PROBES * n.blocks, held),
     }
     return Costs(of, gradcheck, _split(n, timed, min(of[Mode.COLUMNS].seconds, of[Mode.ROWS].seconds)))
 
 
-def _along(probes: int, curved: int, straight: int = 0) -> int:
-    """Forward calls of `probes` directions of each tensor, the first of which has been looked at; straight: tensors in which f is linear."""
-    return max(0, RUNG_CALLS * probes - LOOKED) * curved + max(0, LINEAR_CALLS * probes - LOOKED) * straight
+def _along(probes: int, tensors: int) -> int:
+    """Forward calls of `probes` directions of each tensor, the first of which has been looked at."""
+    return max(0, RUNG_CALLS * probes - LOOKED) * tensors
+
+
+def _rows_forward(curved: int, straight: int) -> int:
+    """Forward calls of rows; those of `straight` tensors, in which f is linear, take one wide rung, and are verified near x."""
+    return _along(directions.PROBES, curved) + (LINEAR_CALLS * directions.PROBES - LOOKED) * straight + _along(verified.PROBES, straight)
 
 
 def _split(n: Counts, timed: Speed, whole: float) -> Split | None:
@@ -190,13 +195,13 @@ def _split(n: Counts, timed: Speed, whole: float) -> Split | None:
 
 def _by_columns(own: Alike, n: Counts, timed: Speed) -> Cost:
     """Of some tensors, without the cotangents that all share."""
-    forward = RUNG_CALLS * own.column_groups + LINEAR_CALLS * own.linear_groups + _along(1, own.curved)
+    forward = RUNG_CALLS * own.column_groups + LINEAR_CALLS * own.linear_groups + _along(1, len(own.tensors))
     return _cost(timed, forward, 0, (own.column_groups + own.linear_groups) * n.outputs, 0)
 
 
 def _by_rows(own: Alike, n: Counts, timed: Speed) -> Cost:
     """Of some tensors that share their backwards."""
-    forward = _along(directions.PROBES, own.curved, own.straight)
+    forward = _rows_forward(own.curved, own.straight)
     return _cost(timed, forward, own.row_groups, directions.PROBES * n.outputs * len(own.tensors), 0, PULLED * own.row_groups * n.inputs)
 
 

@@ -26,7 +26,7 @@ def calls(counts, mode):
 @pytest.mark.parametrize(("counts", "entries", "columns", "rows", "blocks"), [
     (GELU, (6 + 4, 1 + 1), (6 + 4, 2 + 1), (12 - 2, 1 + 1), (18 - 2, 3)),
     (SOFTMAX, (6 * C + 4, C + 1), (6 * C + 4, 2 + 1), (12 - 2, C + 1), (18 - 2, 3)),
-    (LINEAR, (2 * 256, 42 + 1), (2 * 256, 2 + 1), (2 * (4 - 2), 42 + 1), (2 * (6 - 2), 3)),
+    (LINEAR, (2 * 256, 42 + 1), (2 * 256 + 2 * 4, 2 + 1), (2 * (4 - 2 + 4), 42 + 1), (2 * (18 - 2), 3)),
     (DENSE, (2400, 50), (2400 + 4, 2 + 1), (12 - 2, 50 + 1), (18 - 2, 3)),
 ])
 def test_calls_are_those_of_the_groups_and_of_one_direction_and_one_cotangent_that_verify_them(counts, entries, columns, rows, blocks):
