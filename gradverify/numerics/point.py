@@ -229,6 +229,10 @@ class Point:
             return np.full(len(self.f0), np.nan)
         return self.within(columns, x)
 
+    def moved_finite(self, columns: Index, x: Array) -> Array:
+        """`moved_all` of finite numbers: without a domain there is nothing that they could leave."""
+        return self.within(columns, x) if self.columns.free else self.moved_all(columns, x)
+
     def within(self, columns: Index, x: Array) -> Array:
         """f [M] with many columns set to numbers within their domains."""
         place, to = self._place(columns), x
@@ -351,5 +355,4 @@ class DirectionLine:
         change = to - x
         if not change.any() or not np.isfinite(to).all():
             return None
-        move = self.point.within if self.point.columns.free else self.point.moved_all
-        return move(self.columns, to), float(change @ weight / whole)
+        return self.point.moved_finite(self.columns, to), float(change @ weight / whole)

@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from gradverify.numerics.point import Point
+from gradverify.numerics.reduction import WEIGHTS
 from gradverify.numerics.rungs import Array, Index, Mask
 
 STEP = 1.4e-3  # of the scale: finer steps hide small terms behind the rounding of large ones
-WEIGHTS = (0.7, 1.4)  # times the step: continuous and signed, so that nothing cancels
 
 
 class PointProbe:

@@ -13,7 +13,7 @@ from gradverify.numerics.columns.bundle import Grouping
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.pattern import NOBODY, RowGroups
 from gradverify.numerics.point import Point
-from gradverify.numerics.reduction import pull_back
+from gradverify.numerics.reduction import WEIGHTS, pull_back
 from gradverify.numerics.rungs import Array, Index, Mask
 
 
@@ -163,8 +163,7 @@ def pull(point: Point, output: int, rows: Index, weights: Array) -> Array:
 def dust(run: Run, stray: Stray, members: Mask, floors: Array, first: int) -> Mask:
     """Which of the values [k] are rounding for whichever member of the group they come from: `members` [M]."""
     least = floors[members].min(initial=np.inf)
-    return np.asarray(np.abs(stray.values) <= LEAST_WEIGHT * (run.atol + least / run.point.columns.size[first + stray.coordinates]))
+    return np.asarray(np.abs(stray.values) <= WEIGHTS[0] * (run.atol + least / run.point.columns.size[first + stray.coordinates]))
 
 
-LEAST_WEIGHT = 0.7
 BATCH = 1 << 18  # numbers of gradients that are taken apart together

@@ -147,11 +147,11 @@ def _both_sides(point: Point, columns: Index, move: Array) -> tuple[Array, Array
 def _ray(point: Point, columns: Index, generator: torch.Generator) -> Ray:
     """Signed, and turned inwards where the domain ends nearby."""
     c, sign = point.columns, np.copysign(1.0, uniform(len(columns), generator))
-    x, scale, move = c.x[columns], c.scale[columns], point.within if c.free else point.moved_all
+    x, scale = c.x[columns], c.scale[columns]
     if not c.free:
         reach = step(1.0, QUICK[-1]) * scale
         sign = np.where(x + reach > c.high[columns], -1.0, np.where(x - reach < c.low[columns], 1.0, sign))
-    return Ray(x, scale, sign, c.ulp(columns), lambda at: c.cast(at, columns), lambda at: move(columns, at))
+    return Ray(x, scale, sign, c.ulp(columns), lambda at: c.cast(at, columns), lambda at: point.moved_finite(columns, at))
 
 
 def _asleep(point: Point, columns: Index, direction: Array, near: tuple[Array, Array], noise: Array) -> tuple[Mask, Mask]:

@@ -35,7 +35,6 @@ DEVIATES = 10.0  # bars: a difference larger than this is no chance ...
 SMALLEST_DEVIATION = 1e-9  # ... and above this fraction worth a word
 EVERYTHING = slice(None)
 OUTCOMES = tuple(Outcome)
-HEAD = 64  # values whose bits mostly tell enough
 
 
 class Worst(NamedTuple):
@@ -240,8 +239,7 @@ class Tally:
             self.counts += np.bincount(outcome, minlength=len(Outcome))
         off = np.abs(seen.analytic - seen.numeric)
         self._measure(seen, off, passed)
-        head = self._bits.seen(seen.analytic[:HEAD])
-        self._bits = head.seen(seen.analytic) if head.single else head
+        self._bits = self._bits.seen(seen.analytic)
         if not isinstance(passed, slice):
             self._limits.update(limit for limit in seen.limit[~passed].tolist() if limit is not Limit.NONE)
         self._keep_worst(seen, off)
