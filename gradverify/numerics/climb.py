@@ -19,6 +19,7 @@ from gradverify.numerics.rungs import CLIMB, QUICK, RUNGS, AnyArray, Array, Code
 from gradverify.numerics.samples import Samples
 
 CLIMB_STEPS, NOISY_STEPS = 3, 7  # then every rung; where noise limits, coarser rungs go on: half as many undecided
+NOISY = 0.25  # of the bar is noise: a finer rung has 3.6 times as much, which is no less than the whole bar however well it converges
 SUSPECT_STEPS = 2  # that outputs take whatever their verdict when the quick rungs may have aliased
 FINEST = RUNGS - 1
 PART = 1 << 14  # outputs that are solved at a time: more would not stay in the cache
@@ -164,7 +165,7 @@ class Climb:
     def _noisy(self, i: Index) -> Mask:
         d = self.derivative
         bar, smooth = d.bar[i], d.outcome[i] == SMOOTH
-        return np.asarray(np.isfinite(bar) & (d.noise_bar[i] > 0.5 * bar) & smooth & ~d.unclear[i])
+        return np.asarray(np.isfinite(bar) & (d.noise_bar[i] > NOISY * bar) & smooth & ~d.unclear[i])
 
     def _codes(self, i: Index) -> Codes:
         """The verdicts of elements i as they are known now."""

@@ -18,6 +18,8 @@ from gradverify.numerics.romberg import Choice, pick
 from gradverify.numerics.rungs import AnyArray, Array, Codes, Mask, Z, repeated
 from gradverify.numerics.samples import LOW_UNIT, Samples
 
+NEGLIGIBLE = 1e-7  # of a quotient: differences that grow by less than a tenth of float64's tolerance are noise that was underestimated
+
 
 @dataclass(frozen=True)
 class Derivative:
@@ -146,7 +148,10 @@ def _solve(s: Samples, full: bool) -> Derivative:
     second[0][outcome == NON_FINITE] = np.nan
     told = (best.rung >= 0) & (outcome == SMOOTH)
     bar = np.where(told, (best.bar + ARITHMETIC * np.abs(best.value)) * s.big, np.inf)
-    unclear = np.zeros(len(bar), bool) if full else _unsteady(s) | looks_rough
+    unclear = np.zeros(len(bar), bool)
+    if not full:
+        unsteady, growth = _unsteady(s)
+        unclear, bar = unsteady | looks_rough, bar + growth * s.big
     result = Derivative(
         best.value * s.big, bar, outcome, best.noise * s.big, slopes.left, slopes.right, slopes.left_bar, slopes.right_bar, *second,
         unclear & ~s.unchanged, s.unchanged, np.zeros(len(bar), bool))
@@ -174,11 +179,13 @@ def _outcome(s: Samples, noise: Array, jumping: Mask, full: bool) -> tuple[Codes
     return outcome, bend.looks | (outcome != SMOOTH)
 
 
-def _unsteady(s: Samples) -> Mask:
-    """Quick rungs whose differences do not shrink beyond the noise, or that are not all there [m]."""
+def _unsteady(s: Samples) -> tuple[Mask, Array]:
+    """Quick rungs whose differences do not shrink beyond the noise, or that are not all there [m]; and by how much those grow that are
+    negligible [m], which count as an error of the value."""
     d = np.abs(s.quotient[1:] - s.quotient[:-1])
     growing = (d[1:] > 0.5 * d[:-1]) & (d[1:] > Z * s.noise[2:] / s.h[2:])
-    return np.asarray(growing.any(0) | (np.sum(~s.bad, 0) < 3))
+    small = growing & (d[1:] <= NEGLIGIBLE * np.abs(s.quotient[2:]))
+    return np.asarray((growing & ~small).any(0) | (np.sum(~s.bad, 0) < 3)), np.where(small, d[1:], 0.0).max(0, initial=0.0)
 
 
 def _at_borders(s: Samples, result: Derivative) -> Derivative:

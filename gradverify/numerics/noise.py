@@ -140,6 +140,13 @@ class Ray:
             points[i] = self.evaluate(at)
         return at - first, points
 
+    def ends(self) -> tuple[Array, Array]:
+        """How far the last of the nine finest points lies from the first [n], and f's change [m]: two calls."""
+        apart = self.finest() * self.sign
+        first, last = self.cast(self.x + apart), self.cast(self.x + POINTS * apart)
+        f = self.evaluate(first)
+        return last - first, self.evaluate(last) - f
+
     def odd(self, spacing: Array) -> Array:
         """The spacing as an odd number of ulps: exactly realised, and the low bits take part."""
         return np.asarray((2 * np.floor(spacing / (2 * self.ulp)) + 1) * self.ulp)

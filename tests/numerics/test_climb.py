@@ -101,6 +101,31 @@ def test_noise_widens_the_bar_and_coarser_rungs_narrow_it():
     assert calls > 2 * len(QUICK)
 
 
+def test_differences_that_grow_by_less_than_any_verdict_asks_for_are_settled_and_widen_the_bar():
+    amplitude, pitch = 1e-12, 1e5     # of f's slope: 5e-8 at most
+    d, calls = found(lambda x: x * x + amplitude * math.sin(pitch * x))
+    truth = 2 + amplitude * pitch * math.cos(pitch)
+    assert calls == 2 * len(QUICK)
+    assert abs(d.value[0] - truth) <= amplitude * pitch + d.bar[0] and 1e-9 < d.bar[0] < 2e-7
+
+
+def test_differences_that_grow_by_more_are_climbed_for():
+    assert found(lambda x: x * x + 1e-9 * math.sin(1e5 * x))[1] > 2 * len(QUICK)
+
+
+def test_where_a_third_of_the_bar_is_noise_coarser_rungs_are_asked_first():
+    """Finer ones have 3.6 times the noise each."""
+    counted, steps = Counted(SMOOTH["steep"][0]), []
+    line = CallableLine(lambda t: (steps.append(abs(t)), counted(t))[1], 1.0, X, lambda t: (X + t) - X)
+    outputs = counted.outputs(1e-13)
+    quick = at_once(line, outputs, {})
+    assert 0.25 < quick.noise_bar[0] / quick.bar[0] < 0.5
+    steps.clear()
+    derivative(line, outputs, rtol=0.9 * quick.bar[0] / abs(quick.value[0]))
+    first, next_ = np.array(steps[: 2 * len(QUICK)]), np.array(steps[2 * len(QUICK) :][:6])
+    assert len(next_) == 6 and next_.min() > first.max()
+
+
 # ---- all at once
 @np.errstate(all="ignore")
 def test_at_once_is_what_the_quick_rungs_tell():

@@ -5,6 +5,7 @@ All of it rides on dense directions, so it does not depend on how the columns ar
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -65,7 +66,7 @@ class Survey:
 
 
 def survey(point: Point, generator: torch.Generator) -> Survey:
-    """About ten forward calls per input tensor, one repeat for all (five where it differs)."""
+    """About ten forward calls and four more per input tensor, one repeat (five where it differs)."""
     before, tensors = point.forward, range(len(point.buffers))
     sigma, size = repeat_noise(point.values, point.f0), finite_size(point.f0)
     columns = [_finite(point, t) for t in tensors]
@@ -75,17 +76,33 @@ def survey(point: Point, generator: torch.Generator) -> Survey:
             for look, c, d in zip(looks, columns, directions, strict=True)]
     for f in chain(*both):
         size = np.fmax(size, finite_size(f))
-    secants = []
-    for c, (up, down) in zip(columns, both, strict=True):
-        if len(c):
-            noise = noise_along(_ray(point, c, generator), size, (up != point.f0) | (down != point.f0))
-            sigma = np.maximum(sigma, pooled(noise.sigma, size, point.parts, point.shared(size)))
-            secants.append(Secant(c, noise.moved_by, noise.change))
+    secants = list[Secant]()
+    used = [t for t, c in enumerate(columns) if len(c)]
+    if used:
+        moved = [(both[t][0] != point.f0) | (both[t][1] != point.f0) for t in used]
+        level, secants = _noise(point, [columns[t] for t in used], moved, size, generator)
+        sigma = np.maximum(sigma, pooled(level, size, point.parts, point.shared(size)))
     asleep, wide = np.zeros((2, len(columns), len(size)), bool)
     for t, (c, d) in enumerate(zip(columns, directions, strict=True)):
         if len(c):
             asleep[t], wide[t] = _asleep(point, c, d, both[t], np.maximum(sigma, point.unit * size))
     return Survey(sigma, size, tuple(secants), asleep, wide, point.forward - before, tuple(looks))
+
+
+def _noise(point: Point, columns: Sequence[Index], moved: Sequence[Mask], size: Array, generator: torch.Generator) -> tuple[Array, list[Secant]]:
+    """Noise [M] along one ray through all tensors, and a secant per tensor; along one ray each where together they leave what f is defined on."""
+    together = np.concatenate(columns)
+    sign = _signs(point, together, generator)
+    along = noise_along(_ray(point, together, sign), size, np.logical_or.reduce(moved))
+    if len(columns) == 1:
+        return along.sigma, [Secant(together, along.moved_by, along.change)]
+    signs = np.split(sign, np.cumsum([len(c) for c in columns[:-1]]))
+    rays = [_ray(point, c, own) for c, own in zip(columns, signs, strict=True)]
+    if (np.isfinite(along.change) | ~np.isfinite(point.f0)).all():
+        return along.sigma, [Secant(c, *ray.ends()) for c, ray in zip(columns, rays, strict=True)]
+    each = [noise_along(ray, size, own) for ray, own in zip(rays, moved, strict=True)]
+    secants = [Secant(c, noise.moved_by, noise.change) for c, noise in zip(columns, each, strict=True)]
+    return np.max([noise.sigma for noise in each], 0), secants
 
 
 def linear_tensors(point: Point, survey: Survey, generator: torch.Generator) -> dict[int, Look | None]:
@@ -144,14 +161,18 @@ def _both_sides(point: Point, columns: Index, move: Array) -> tuple[Array, Array
     return up, down
 
 
-def _ray(point: Point, columns: Index, generator: torch.Generator) -> Ray:
-    """Signed, and turned inwards where the domain ends nearby."""
+def _signs(point: Point, columns: Index, generator: torch.Generator) -> Array:
+    """Random, and turned inwards where the domain ends nearby."""
     c, sign = point.columns, np.copysign(1.0, uniform(len(columns), generator))
-    x, scale = c.x[columns], c.scale[columns]
-    if not c.free:
-        reach = step(1.0, QUICK[-1]) * scale
-        sign = np.where(x + reach > c.high[columns], -1.0, np.where(x - reach < c.low[columns], 1.0, sign))
-    return Ray(x, scale, sign, c.ulp(columns), lambda at: c.cast(at, columns), lambda at: point.moved_finite(columns, at))
+    if c.free:
+        return sign
+    x, reach = c.x[columns], step(1.0, QUICK[-1]) * c.scale[columns]
+    return np.where(x + reach > c.high[columns], -1.0, np.where(x - reach < c.low[columns], 1.0, sign))
+
+
+def _ray(point: Point, columns: Index, sign: Array) -> Ray:
+    c = point.columns
+    return Ray(c.x[columns], c.scale[columns], sign, c.ulp(columns), lambda at: c.cast(at, columns), lambda at: point.moved_finite(columns, at))
 
 
 def _asleep(point: Point, columns: Index, direction: Array, near: tuple[Array, Array], noise: Array) -> tuple[Mask, Mask]:
@@ -182,7 +203,7 @@ def _surely(sides: tuple[Array, Array], f0: Array, noise: Array) -> Mask:
 def analytic_noise(point: Point, output: int, row: Array, generator: torch.Generator) -> tuple[Array, float]:
     """Noise [C] of one row of the analytic Jacobian, from nine backwards, and the unit roundoff that its bits show."""
     columns = np.concatenate([_finite(point, t) for t in range(len(point.buffers))])
-    ray = _ray(point, columns, generator)
+    ray = _ray(point, columns, _signs(point, columns, generator))
 
     try:
         return gradient_noise(replace(ray, evaluate=lambda at: point.row(output, point.coordinates(columns, at))), np.abs(row))

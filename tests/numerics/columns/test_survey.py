@@ -48,6 +48,29 @@ def test_a_secant_is_the_jacobian_along_its_own_steps():
     assert secant.change == pytest.approx(w.numpy() @ secant.moved_by, rel=1e-4, abs=1e-14)
 
 
+def test_each_of_several_inputs_has_a_secant_of_its_own_and_four_calls_more():
+    x, w, b = normal(1, 6, 20), normal(2, 20, 5), normal(3, 5)
+    point, known = prepared(Differentiable(lambda x, w, b: x @ w + b, x, w, b))
+    assert known.forward == 1 + 9 + 3 * 4
+    for secant, jacobian in zip(known.secants, torch.autograd.functional.jacobian(lambda x, w, b: x @ w + b, (x, w, b)), strict=True):
+        matrix = jacobian.reshape(len(point.f0), -1).numpy()
+        assert len(secant.columns) == matrix.shape[1]
+        assert secant.change == pytest.approx(matrix @ secant.moved_by, rel=1e-3, abs=1e-14)
+
+
+def test_noise_that_any_of_the_inputs_shows_is_found():
+    _, known = prepared(Differentiable(lambda x, y: x + y.exp() + 1e-9 * (1e13 * y).sin(), normal(1, 50), normal(2, 50)))
+    assert 0.3e-9 < np.median(known.sigma) < 4e-9
+
+
+def test_where_one_input_leaves_what_f_is_defined_on_each_is_asked_by_itself():
+    x, y = torch.zeros(40, dtype=DOUBLE), normal(2, 40)
+    _, known = prepared(Differentiable(lambda x, y: x.sqrt() + y + 1e-9 * (1e13 * y).sin(), x, y))
+    assert known.forward > 2 * (9 + 2)
+    assert (known.sigma > 1e-10).all()
+    assert np.isfinite(known.secants[1].change).all() and not np.isfinite(known.secants[0].change).all()
+
+
 @pytest.mark.parametrize(("forward", "x", "asleep", "wide"), [
     (torch.exp, leaf(1e-30, 2e-30), False, True), (torch.exp, leaf(0.5, 1.0), False, False), (lambda x: 3e13 + x, leaf(1.0, 2.0), True, False)])
 def test_outputs_that_only_coarse_steps_move_are_told(forward, x, asleep, wide):
