@@ -20,7 +20,8 @@ from gradverify.numerics.compare import RESOLVED
 from gradverify.numerics.flat import rms
 from gradverify.numerics.lines import Rung, rung
 from gradverify.numerics.pattern import Pattern, RowGroups, row_groups
-from gradverify.numerics.point import DirectionLine, Point
+from gradverify.numerics.point import Point
+from gradverify.numerics.point_lines import DirectionLine
 from gradverify.numerics.reduction import WEIGHTS, gather, gaussian, held, moves, paired, signed
 from gradverify.numerics.rungs import Array, Index, Mask, finite_size, step
 from gradverify.numerics.samples import Samples

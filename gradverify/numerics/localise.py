@@ -17,7 +17,8 @@ from gradverify.numerics.compare import Verdict, guarded
 from gradverify.numerics.directions import SQRT3, Directions
 from gradverify.numerics.lines import rung
 from gradverify.numerics.pattern import Pattern
-from gradverify.numerics.point import Point, element_line
+from gradverify.numerics.point import Point
+from gradverify.numerics.point_lines import element_line
 from gradverify.numerics.reduction import gather, held, moves, paired, pull_back, signed
 from gradverify.numerics.rungs import Array, Index, Mask, step
 from gradverify.numerics.samples import Samples

@@ -6,7 +6,6 @@ together with its mirror image. Columns of all inputs are numbered through, and 
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -293,66 +292,3 @@ class Point:
         if not c.paired and g.shape[-1] == len(c):
             return g
         return np.where(c.mirror >= 0, g[..., c.coordinate] + c.sign * g[..., c.mirror], g[..., c.coordinate])
-
-
-@dataclass(frozen=True)
-class ElementLine:
-    """The line of one column: t is the change of x, `scale` may be raised above |x|."""
-
-    point: Point
-    column: int
-    scale: float
-    magnitude: float
-
-    @property
-    def size(self) -> float:
-        return self.scale
-
-    @cached_property
-    def _own(self) -> tuple[Index, float, bool]:
-        """The column, its x, and whether it holds less than float64."""
-        c = self.point.columns
-        return np.array([self.column]), float(c.x[self.column]), bool(c.single[self.column])
-
-    def at(self, t: float) -> tuple[Array, float] | None:
-        columns, x, single = self._own
-        to = float(np.float32(x + t)) if single else x + t
-        return None if to == x or not math.isfinite(to) else (self.point.moved_all(columns, np.array([to])), to - x)
-
-
-def element_line(point: Point, column: int, wide: bool = False) -> ElementLine:
-    """The line of one column; `wide`: at least unit scale, for what does not move nearer."""
-    x, scale = float(point.columns.x[column]), float(point.columns.scale[column])
-    return ElementLine(point, column, max(scale, 1.0) if wide else scale, abs(x))
-
-
-@dataclass(frozen=True)
-class DirectionLine:
-    """Several columns moved together: x + t·direction. The realised t is the projection of the realised change on the direction.
-
-    `direction` [k] should have the columns' own scales in it, so that t = 1 is their natural size.
-    """
-
-    point: Point
-    columns: Index
-    direction: Array
-    scale: float = 1.0
-    magnitude: float = 1.0
-
-    @property
-    def size(self) -> float:
-        return self.scale
-
-    @cached_property
-    def _own(self) -> tuple[Array, Array, float]:
-        """x and weight [k] of the columns in the projection, and what the direction projects to."""
-        weight = self.direction / self.point.columns.scale[self.columns] ** 2
-        return self.point.columns.x[self.columns], weight, float(self.direction @ weight)
-
-    def at(self, t: float) -> tuple[Array, float] | None:
-        x, weight, whole = self._own
-        to = self.point.columns.cast(x + t * self.direction, self.columns)
-        change = to - x
-        if not change.any() or not np.isfinite(to).all():
-            return None
-        return self.point.moved_finite(self.columns, to), float(change @ weight / whole)

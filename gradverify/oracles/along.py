@@ -12,7 +12,8 @@ from gradverify.numerics.climb import Elements, Ladders, Outputs, derivative
 from gradverify.numerics.flat import flat_all, numbers, rms
 from gradverify.numerics.ladder import Derivative
 from gradverify.numerics.noise import Ray, noise_along, pooled, repeat_noise
-from gradverify.numerics.point import Columns, DirectionLine, Function, Point
+from gradverify.numerics.point import Columns, Function, Point
+from gradverify.numerics.point_lines import DirectionLine
 from gradverify.numerics.rungs import QUICK, Array, Index
 
 LOW, HIGH = 0.7, 1.4    # magnitudes of a direction's members, in their own scales: ±1 lets pairs cancel

@@ -16,7 +16,8 @@ from torch import Tensor
 from gradverify.numerics.climb import Elements, Ladders, Outputs, derivative
 from gradverify.numerics.ladder import Derivative
 from gradverify.numerics.noise import Ray, noise_along, pooled, repeat_noise
-from gradverify.numerics.point import Columns, DirectionLine, Point, columns_of
+from gradverify.numerics.point import Columns, Point, columns_of
+from gradverify.numerics.point_lines import DirectionLine
 from gradverify.numerics.rungs import QUICK, Array, Mask
 from gradverify.oracles.finite_difference import Filled, Gives, Wishes
 from gradverify.subject.draw import HIGH, LOW

@@ -1,11 +1,11 @@
-"""Columns and lines of a function of tensors: realised steps, pairs, domains, precision."""
+"""Columns of a function of tensors: pairs, domains, precision, rows."""
 
 import numpy as np
 import pytest
 import torch
 
-from gradverify.numerics.climb import Outputs, derivative
-from gradverify.numerics.point import DirectionLine, Point, columns_of, element_line
+from gradverify.numerics.point import Point, columns_of
+from gradverify.numerics.point_lines import element_line
 from gradverify.numerics.rungs import U32, U64
 from numerics.differentiable import Differentiable, leaf, normal, spd
 
@@ -14,10 +14,6 @@ def point(forward, *inputs, domains=None, symmetric=None):
     f = Differentiable(forward, *inputs)
     n = len(inputs)
     return Point(f, columns_of(f.inputs, domains or [None] * n, symmetric or [False] * n))
-
-
-def outputs(p):
-    return Outputs(p.f0, np.zeros(len(p.f0)), lambda: p.unit, rounds_x=False)
 
 
 def test_a_complex_input_has_two_columns_an_element_with_the_scale_of_its_modulus():
@@ -30,14 +26,6 @@ def test_a_complex_input_has_two_columns_an_element_with_the_scale_of_its_modulu
 def test_scales_fall_back_to_the_rms_and_ignore_infinities():
     c = point(torch.sin, leaf(3.0, 0.0, torch.inf)).columns
     assert c.scale == pytest.approx([3, np.sqrt(4.5), np.sqrt(4.5)])
-
-
-def test_the_step_is_the_realised_one_in_float32():
-    p = point(lambda x: x.double() * 1.0, leaf(1.0, dtype=torch.float32))
-    f, t = element_line(p, 0).at(1e-3)
-    assert t != 1e-3
-    assert f[0] - p.f0[0] == t
-    assert element_line(p, 0).at(1e-9) is None
 
 
 def test_symmetric_columns_move_with_their_mirror_image():
@@ -58,14 +46,6 @@ def test_hermitian_pairs_move_conjugately_and_the_diagonal_stays_real():
     f, t = element_line(p, imaginary[0]).at(0.25)
     assert f[3] - p.f0[3] == pytest.approx(t)
     assert f[5] - p.f0[5] == pytest.approx(-t)
-
-
-def test_outside_the_domain_f_is_not_called():
-    p = point(torch.log, leaf(0.5), domains=[(0.4, 0.6)])
-    before = p.forward
-    assert np.isnan(element_line(p, 0).at(0.2)[0]).all()
-    assert p.forward == before
-    assert np.isfinite(element_line(p, 0).at(0.05)[0]).all()
 
 
 def test_a_forward_that_raises_or_changes_shape_has_no_value_there():
@@ -91,26 +71,6 @@ def test_rows_are_those_of_the_jacobian():
     p = point(lambda x: x @ w, normal(1, 3, 4))
     full = np.array([p.row(j) for j in range(6)])
     assert full == pytest.approx(np.kron(np.eye(3), w.T.numpy()))
-
-
-@pytest.mark.parametrize("scales", [1.0, 1e-6])
-def test_a_dense_direction_has_the_derivative_of_the_whole(scales):
-    x = normal(1, 7, k=scales)
-    p = point(lambda x: (x / scales).sin().cumsum(0), x)
-    direction = normal(2, 7).numpy() * p.columns.scale
-    d = derivative(DirectionLine(p, np.arange(7), direction), outputs(p), rtol=1e-9)
-    truth = np.cumsum(np.cos(x.numpy() / scales) * direction / scales)
-    assert (np.abs(d.value - truth) <= d.bar + 1e-12).all()
-    assert (d.bar < 1e-8).all()
-
-
-def test_a_group_of_elements_moves_only_its_outputs():
-    p = point(torch.exp, normal(1, 6))
-    d = derivative(DirectionLine(p, np.array([1, 4]), np.array([1.0, -2.0])), outputs(p), rtol=1e-9)
-    truth = np.zeros(6)
-    truth[[1, 4]] = np.exp(p.x[[1, 4]]) * [1.0, -2.0]
-    assert d.value == pytest.approx(truth, abs=1e-8)
-    assert d.unchanged.tolist() == [True, False, True, True, False, True]
 
 
 def test_the_layout_of_an_input_is_kept():

@@ -10,7 +10,8 @@ import numpy as np
 
 from gradverify.numerics.lines import Line
 from gradverify.numerics.pattern import NOBODY, ColumnGroups
-from gradverify.numerics.point import Point, element_line
+from gradverify.numerics.point import Point
+from gradverify.numerics.point_lines import element_line
 from gradverify.numerics.rungs import Array, Index, Mask
 
 

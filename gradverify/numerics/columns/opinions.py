@@ -15,7 +15,8 @@ from gradverify.numerics.columns.tally import Judged
 from gradverify.numerics.columns.ties import excuse_ties
 from gradverify.numerics.compare import MISMATCH, PASS, Limit, verdicts
 from gradverify.numerics.kinks import KINK
-from gradverify.numerics.point import DirectionLine, mirror_of
+from gradverify.numerics.point import mirror_of
+from gradverify.numerics.point_lines import DirectionLine
 from gradverify.numerics.romberg import Choice, one_sided
 from gradverify.numerics.rungs import BASE, RATIO, U32, VISIBLE, Array, Index, Mask, Z
 

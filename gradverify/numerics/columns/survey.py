@@ -15,7 +15,8 @@ import torch
 
 from gradverify.numerics.lines import Rung, rung
 from gradverify.numerics.noise import Ray, gradient_noise, noise_along, pooled, repeat_noise
-from gradverify.numerics.point import DirectionLine, Point
+from gradverify.numerics.point import Point
+from gradverify.numerics.point_lines import DirectionLine
 from gradverify.numerics.reduction import signed, uniform
 from gradverify.numerics.rungs import BASE, QUICK, WIDE, Array, Index, Mask, Z, finite_size, step
 

@@ -18,7 +18,7 @@ from gradverify.numerics.columns.survey import Look
 from gradverify.numerics.columns.tally import Judged
 from gradverify.numerics.compare import PASS
 from gradverify.numerics.kinks import SMOOTH
-from gradverify.numerics.point import DirectionLine
+from gradverify.numerics.point_lines import DirectionLine
 from gradverify.numerics.reduction import cotangent, signed
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, Z
 

@@ -12,7 +12,7 @@ from gradverify.numerics.columns.run import Reach, Run
 from gradverify.numerics.columns.tally import Judged
 from gradverify.numerics.compare import Limit, Verdict, verdicts
 from gradverify.numerics.ladder import concatenated
-from gradverify.numerics.point import element_line
+from gradverify.numerics.point_lines import element_line
 from numerics.differentiable import DOUBLE, Differentiable, leaf, normal
 from numerics.windows import prepared
 
