@@ -4,16 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.numerics.point import Point, columns_of
 from gradverify.numerics.point_lines import element_line
 from gradverify.numerics.rungs import U32, U64
 from numerics.differentiable import Differentiable, leaf, normal, spd
+from numerics.windows import point_of
 
 
-def point(forward, *inputs, domains=None, symmetric=None):
-    f = Differentiable(forward, *inputs)
-    n = len(inputs)
-    return Point(f, columns_of(f.inputs, domains or [None] * n, symmetric or [False] * n))
+def point(forward, *inputs, **options):
+    return point_of(Differentiable(forward, *inputs), **options)
 
 
 def test_a_complex_input_has_two_columns_an_element_with_the_scale_of_its_modulus():

@@ -6,8 +6,12 @@ import torch
 
 from gradverify.numerics.climb import Outputs, derivative
 from gradverify.numerics.point_lines import DirectionLine, element_line
-from numerics.differentiable import leaf, normal
-from numerics.test_point import point
+from numerics.differentiable import Differentiable, leaf, normal
+from numerics.windows import point_of
+
+
+def point(forward, *inputs, **options):
+    return point_of(Differentiable(forward, *inputs), **options)
 
 
 def outputs(p):

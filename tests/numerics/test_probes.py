@@ -4,16 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.numerics.point import Point, columns_of
 from gradverify.numerics.probes import STEP, PointProbe
 from numerics.differentiable import Differentiable, leaf, normal
+from numerics.windows import point_of
 
 
 def probe(forward, *inputs, tensor=0, domain=None, threshold=None):
     f, domains = Differentiable(forward, *inputs), [None] * len(inputs)
     domains[tensor] = domain
-    point = Point(f, columns_of(f.inputs, domains, [False] * len(inputs)))
-    return PointProbe(point, tensor, np.random.default_rng(0), threshold)
+    return PointProbe(point_of(f, domains), tensor, np.random.default_rng(0), threshold)
 
 
 def seen(inputs):

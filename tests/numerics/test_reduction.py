@@ -4,15 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.numerics.point import Point, columns_of
 from gradverify.numerics.reduction import gather, gaussian, held, moves, pull_back, signed
 from gradverify.numerics.rungs import step
 from numerics.differentiable import Differentiable, leaf, normal
+from numerics.windows import point_of
 
 
-def point(forward, *inputs, domains=None, symmetric=None):
-    function = Differentiable(forward, *inputs)
-    return Point(function, columns_of(function.inputs, domains or [None] * len(inputs), symmetric or [False] * len(inputs)))
+def point(forward, *inputs, **options):
+    return point_of(Differentiable(forward, *inputs), **options)
 
 
 def test_signed_weights_are_never_small_and_of_both_signs():

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradverify.numerics.pattern import column_groups, row_groups
-from gradverify.numerics.point import Point, columns_of
 from gradverify.numerics.probes import PointProbe
 from gradverify.numerics.structure import detect
 from numerics.dependencies import full, pattern_of
 from numerics.differentiable import Differentiable, leaf, normal
+from numerics.windows import point_of
 
 
 class MatrixProbe:
@@ -204,9 +204,8 @@ def test_what_moved_an_output_in_the_first_calls_is_in_its_window(n):
     assert wide == 0    # a second look, both ways, sees the loser
 
 
-def point_of(forward, *inputs):
-    f = Differentiable(forward, *inputs)
-    return Point(f, columns_of(f.inputs, [None] * len(inputs), [False] * len(inputs)))
+def at(forward, *inputs):
+    return point_of(Differentiable(forward, *inputs))
 
 
 def structure(point, tensor, seed=0, threshold=None):
@@ -276,7 +275,7 @@ ELEMENTWISE = {"gelu": F.gelu, "relu": torch.relu, "reshape": lambda x: x.reshap
 
 @pytest.mark.parametrize("name", ELEMENTWISE)
 def test_an_elementwise_function_is_told_as_axis_by_axis(name):
-    point = point_of(ELEMENTWISE[name], normal(0, 30, 40))
+    point = at(ELEMENTWISE[name], normal(0, 30, 40))
     probe = PointProbe(point, 0, np.random.default_rng(0))
     shapes = [tuple(shape) for shape, *_ in point.shapes]
     at_once, slowly = (detect(probe, probe.shape, shapes, np.random.default_rng(0), guess=guess) for guess in (True, False))
@@ -299,7 +298,7 @@ def test_what_is_not_elementwise_is_not_taken_for_it(name):
 @pytest.mark.parametrize("name", OPS)
 def test_known_ops_show_their_groups_in_few_calls(name):
     (forward, inputs), tensor, most, columns, rows = OPS[name]
-    patterns, calls = structure(point_of(forward, *inputs), tensor)
+    patterns, calls = structure(at(forward, *inputs), tensor)
     assert all((column_groups([pattern]).count, row_groups(pattern).count) == (columns, rows) for pattern in patterns)
     assert calls <= most
 
@@ -308,20 +307,20 @@ def test_known_ops_show_their_groups_in_few_calls(name):
 @pytest.mark.parametrize("name", ["gelu", "softmax of rows", "permuted rows", "conv1d by x", "attention by v", "embedding with repeats"])
 def test_what_is_found_does_not_hang_on_the_draw(name, seed):
     (forward, inputs), tensor, most, columns, rows = OPS[name]
-    (pattern,), calls = structure(point_of(forward, *inputs), tensor, seed)
+    (pattern,), calls = structure(at(forward, *inputs), tensor, seed)
     assert (column_groups([pattern]).count, row_groups(pattern).count) == (columns, rows)
     assert calls <= most + 6
 
 
 def test_outputs_of_different_structure_share_the_calls():
-    patterns, calls = structure(point_of(lambda x: (F.softmax(x, -1), x.sin(), x.sum(0)), normal(0, 40, 30)), 0)
+    patterns, calls = structure(at(lambda x: (F.softmax(x, -1), x.sin(), x.sum(0)), normal(0, 40, 30)), 0)
     assert [p.widths for p in patterns] == [(1, 30), (1, 1), (40, 1)]
     assert calls <= 16
 
 
 def test_noise_below_the_threshold_leaves_the_structure():
     generator = torch.Generator().manual_seed(0)
-    noisy = point_of(lambda x: F.softmax(x, -1) + 1e-12 * torch.randn(x.shape, generator=generator, dtype=x.dtype), normal(0, 128, 16))
+    noisy = at(lambda x: F.softmax(x, -1) + 1e-12 * torch.randn(x.shape, generator=generator, dtype=x.dtype), normal(0, 128, 16))
     (pattern,), _ = structure(noisy, 0, threshold=np.full(2048, 8e-12))
     assert column_groups([pattern]).count == 16
     assert row_groups(pattern).count == 16
@@ -329,7 +328,7 @@ def test_noise_below_the_threshold_leaves_the_structure():
 
 def test_noise_without_a_threshold_is_dense():
     generator = torch.Generator().manual_seed(0)
-    noisy = point_of(lambda x: x + 1e-12 * torch.randn(x.shape, generator=generator, dtype=x.dtype), normal(0, 24, 6))
+    noisy = at(lambda x: x + 1e-12 * torch.randn(x.shape, generator=generator, dtype=x.dtype), normal(0, 24, 6))
     (pattern,), calls = structure(noisy, 0)
     assert column_groups([pattern]).count == 144
     assert calls <= 12
@@ -340,7 +339,7 @@ def test_a_loser_within_the_step_is_in_the_window_when_it_was_heard_and_never_wi
     x, windows = torch.arange(1.0, 65, dtype=torch.float64), []
     x[40] = x[41] * (1 - 1e-4)
     for seed in range(12):
-        (pattern,), _ = structure(point_of(lambda x: F.max_pool1d(x[None], 2)[0], x), 0, seed)
+        (pattern,), _ = structure(at(lambda x: F.max_pool1d(x[None], 2)[0], x), 0, seed)
         windows.append((int(pattern.low[0][20]), int(pattern.high[0][20])))
         assert np.array_equal(np.delete(pattern.low[0], 20), np.delete(np.arange(1, 65, 2), 20))
     assert set(windows) == {(40, 41), (41, 41)}
@@ -353,23 +352,23 @@ def test_a_forward_that_raises_when_perturbed_is_dense():
         if not torch.equal(v, x):
             raise ValueError("only at the point")
         return v * 1
-    (pattern,), _ = structure(point_of(raising, x), 0)
+    (pattern,), _ = structure(at(raising, x), 0)
     assert pattern.widths == (30,)
     assert not pattern.nothing.any()
 
 
 def test_a_term_that_rounding_hides_is_not_seen():
     """The known limit."""
-    (pattern,), _ = structure(point_of(lambda x: (1e10 * x[0] + 1e-5 * x[1])[None], leaf(1.0, 1.0)), 0)
+    (pattern,), _ = structure(at(lambda x: (1e10 * x[0] + 1e-5 * x[1])[None], leaf(1.0, 1.0)), 0)
     assert pattern.high[0].tolist() == [0]
-    (pattern,), _ = structure(point_of(lambda x: (1e10 * x[0] + 1e-2 * x[1])[None], leaf(1.0, 1.0)), 0)
+    (pattern,), _ = structure(at(lambda x: (1e10 * x[0] + 1e-2 * x[1])[None], leaf(1.0, 1.0)), 0)
     assert pattern.high[0].tolist() == [1]
 
 
 @pytest.mark.parametrize("forward, columns", [(torch.sin, 1), (lambda x: x.T * 2, 1), (lambda x: F.softmax(x, -1), 1000),
                                               (lambda x: x.reshape(-1).flip(0), 1)])
 def test_a_million_elements_take_at_most_forty_calls(forward, columns):
-    point = point_of(forward, normal(0, 1000, 1000))
+    point = at(forward, normal(0, 1000, 1000))
     before = point.forward
     (pattern,), calls = structure(point, 0)
     assert column_groups([pattern]).count == columns

@@ -63,10 +63,14 @@ def table(index: Sequence[int], rows: int, width: int) -> Pattern:
     return windows((rows, width), [row, column], [row, column])
 
 
+def point_of(function: Function, domains: Sequence[tuple[float, float] | None] | None = None, symmetric: Sequence[bool] | None = None) -> Point:
+    n = len(function.inputs)
+    return Point(function, columns_of(function.inputs, domains or [None] * n, symmetric or [False] * n))
+
+
 def prepared(function: Function, domains: Sequence[tuple[float, float] | None] | None = None,
              symmetric: Sequence[bool] | None = None) -> tuple[Point, Survey]:
-    n = len(function.inputs)
-    point = Point(function, columns_of(function.inputs, domains or [None] * n, symmetric or [False] * n))
+    point = point_of(function, domains, symmetric)
     with np.errstate(all="ignore"):
         return point, survey(point, torch.Generator().manual_seed(0))
 

@@ -13,20 +13,15 @@ from torch.utils.checkpoint import checkpoint
 from gradverify.model.result import Calls
 from gradverify.numerics.columns import batched
 from gradverify.numerics.columns.batched import MANY, gradients
-from gradverify.numerics.point import Point, columns_of
 from gradverify.oracles.finite_difference import Filled
 from gradverify.subject.damage import Damaged, damages
 from gradverify.subject.differentiable import Differentiable
 from numerics.differentiable import DOUBLE, normal
 from numerics.differentiable import Differentiable as Plain
+from numerics.windows import point_of
 
 ROWS, WIDTH = 3, 4
 X, W = normal(1, ROWS, WIDTH), normal(2, WIDTH, 5)
-
-
-def point_of(function):
-    n = len(function.inputs)
-    return Point(function, columns_of(function.inputs, [None] * n, [False] * n))
 
 
 def live(function, *inputs, checked=(0,), damage=None):

@@ -12,17 +12,15 @@ from gradverify.numerics.columns.quick import quick_samples, secants, told_at_on
 from gradverify.numerics.columns.run import Reach, Run
 from gradverify.numerics.columns.survey import survey
 from gradverify.numerics.pattern import NOBODY, Pattern, column_groups
-from gradverify.numerics.point import Point, columns_of
 from gradverify.numerics.rungs import QUICK
 from numerics.differentiable import Differentiable, normal
-from numerics.windows import along_last, elementwise
+from numerics.windows import along_last, elementwise, point_of
 
 R, C = 5, 4
 
 
 def run_of(forward, x, domain=None):
-    function = Differentiable(forward, x)
-    point = Point(function, columns_of(function.inputs, [domain], [False]))
+    point = point_of(Differentiable(forward, x), [domain])
     return Run(point, survey(point, torch.Generator().manual_seed(0)), 0.0, None, Reach(point), torch.Generator().manual_seed(1))
 
 
