@@ -102,11 +102,12 @@ class Flagged:
 
     # ---- lines
     def _follow(self, mode: Mode, pair: Screened, tally: Tally, lines: _Lines) -> None:
-        for n, line in enumerate(pair.flagged.tolist()):
+        told = np.setdiff1d(pair.flagged, pair.lost)  # a sum that is not finite tells of no fault: such lines come last
+        for n, line in enumerate([*told.tolist(), *pair.lost.tolist()]):
             if n == LINES or (lines.wrong >= STOOD and not lines.cleared):
-                left = len(pair.flagged) - n
-                believed = lines.wrong >= STOOD and not lines.cleared
-                lines.believed, lines.open = lines.believed + left * believed, lines.open + left * (not believed)
+                alike = pair.flagged if np.isin(pair.lost, list(lines.named)).any() else told
+                believed = max(len(alike) - n, 0) if lines.wrong >= STOOD and not lines.cleared else 0
+                lines.believed, lines.open = lines.believed + believed, lines.open + len(pair.flagged) - n - believed
                 break
             if mode is not Mode.BLOCKS or line not in lines.bent:
                 self._count(self._line(mode, pair, line), mode, pair, tally, lines, line)
@@ -158,14 +159,14 @@ class Flagged:
 
     def _known_well_enough(self, mode: Mode, output: int, found: Judged) -> Judged:
         """Undecided entries that are known to what a screen asks of their line are right: a zero's bar may be wider than its floor."""
-        open_ = np.flatnonzero((found.verdict == Verdict.UNDECIDED) & found.derivative.smooth)
+        open_ = np.flatnonzero((found.verdict == Verdict.UNDECIDED) & found.derivative.smooth & np.isfinite(found.a))
         if not open_.size:
             return found
         d, low = found.derivative.take(open_), bool(self.run.low_precision()[self.run.point.parts[output]].any())
         norm = self._row_norms(found.column[open_], found.out[open_])
         if mode is Mode.COLUMNS:  # a column of zeros has no size to compare with
             norm = np.where((found.a[open_] == 0) & (d.value == 0), norm, self._column_norms(output)[found.column[open_]])
-        known = open_[np.abs(found.a[open_] - d.value) + d.bar <= (SCREEN_LOW if low else SCREEN) * norm]
+        known = open_[np.isfinite(norm) & (np.abs(found.a[open_] - d.value) + d.bar <= (SCREEN_LOW if low else SCREEN) * norm)]
         verdict, limit = found.verdict.copy(), found.limit.copy()
         verdict[known], limit[known] = Verdict.PASS, Limit.NONE
         return replace(found, verdict=verdict, limit=limit)
@@ -180,7 +181,7 @@ class Flagged:
     def _row_norms(self, columns: Index, outputs: Index) -> Array:
         """The norm of each entry's row [E], in units of its column."""
         c = self.run.point.columns
-        norm = {j: float(np.linalg.norm(np.nan_to_num(self.run.point.row(j)) * c.scale)) for j in np.unique(outputs).tolist()}
+        norm = {j: float(np.linalg.norm(np.nan_to_num(self.run.point.row(j), posinf=0.0, neginf=0.0) * c.scale)) for j in np.unique(outputs).tolist()}
         return np.array([norm[j] for j in outputs.tolist()]) / c.scale[columns]
 
     def _line_of(self, mode: Mode, pair: Screened, wrong: Judged, line: int | None) -> int:
