@@ -20,7 +20,7 @@ from gradverify.numerics.pattern import NOBODY, Pattern
 from gradverify.numerics.point import Point
 from gradverify.numerics.reduction import gather, held, kept, paired, pull_back, signed
 from gradverify.numerics.rungs import Array, Index, Mask, finite_size
-from gradverify.numerics.screen import Judged, Known, Plan, Reading, Screen, Screened, Stage, judged, plan, reading, reduced, sharpness
+from gradverify.numerics.screen import Judged, Known, Plan, Reading, Screen, Screened, Stage, judged, lost, plan, reading, reduced, sharpness
 from gradverify.numerics.strays import Strays, nobodys
 
 PROBES = 3  # see an error of 100·tol of a block's norm with probability 1 − 5e-5
@@ -105,7 +105,7 @@ class _Tensor:
         squares = self.known.floors(reach, alive) ** 2
         floors = [nobodys(np.sqrt(self._outputs(o, squares[part])), np.sqrt(squares[part])) for o, part in enumerate(self.point.parts)]
         results = [[self._judged(o, k, first[o][k], sums[o][k], floors[o]) for k in probes] for o in outputs]
-        return [self._pair(o, results[o], floors[o], moved, dead[o]) for o in outputs]
+        return [self._pair(o, results[o], floors[o], moved, dead[o], np.array([own.analytic for own in sums[o]])) for o in outputs]
 
     def _sums(self, o: int, k: int, gradient: Array) -> _Sums:
         pattern, move, w, part = self.patterns[o], self.along.moves[k], self.w[o][k], self.point.parts[o]
@@ -139,7 +139,7 @@ class _Tensor:
         norm = np.maximum(sums.norm, np.where(first.clear, np.abs(first.value), 0.0))
         return judged(sums.analytic, first, self.known.allowed_in(self.tensor, o, norm, floor), self.plan, again)
 
-    def _pair(self, o: int, results: Sequence[Judged], floor: Array, moved: Mask, dead: Strays) -> Screened:
+    def _pair(self, o: int, results: Sequence[Judged], floor: Array, moved: Mask, dead: Strays, analytic: Array) -> Screened:
         bad = ~np.all([r.passed for r in results], 0) | self.known.asleep(self.tensor, o)
         part = self.point.parts[o]
         leaks = np.flatnonzero(self.patterns[o].nothing & moved[part]) + part.start
@@ -148,5 +148,6 @@ class _Tensor:
         found = [sharpness(r, floor) for r in results]
         unknown = np.isnan(self.point.f0[part]) & (self.of_outputs[o] != NOBODY)
         bad[self.of_outputs[o][unknown]] = True
-        return Screened(self.tensor, o, self.patterns[o].blocks, np.flatnonzero(bad), np.concatenate([dead.pairs(), strays.pairs()]),
-                        dead.count + strays.count, self.along.left_out, max(f[0] for f in found), max(f[1] for f in found))
+        flagged = np.flatnonzero(bad)
+        return Screened(self.tensor, o, self.patterns[o].blocks, flagged, np.concatenate([dead.pairs(), strays.pairs()]),
+                        dead.count + strays.count, self.along.left_out, max(f[0] for f in found), max(f[1] for f in found), lost(analytic, flagged))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -13,9 +13,11 @@ from gradverify.numerics.columns.arrange import Arrangement
 from gradverify.numerics.columns.choose import Choice, Limits, choose
 from gradverify.numerics.columns.costs import Alike, Costs, Counts, Mode, predicted, speed
 from gradverify.numerics.columns.dense import Prepared, compare_entries, prepare
+from gradverify.numerics.columns.ends import ending_columns
 from gradverify.numerics.columns.projected import check_columns
-from gradverify.numerics.columns.tally import Pair
+from gradverify.numerics.columns.tally import Outcome, Pair
 from gradverify.numerics.columns.verified import PROBES
+from gradverify.numerics.compare import Verdict
 from gradverify.numerics.directions import PROBES as ROWS
 from gradverify.numerics.directions import check_rows, directions
 from gradverify.numerics.flagged import Flagged
@@ -113,8 +115,34 @@ def _screened(prepared: Prepared, choice: Choice, keep: int) -> tuple[list[Pair]
             pairs, open_ = Flagged(prepared.run(), prepared.arrangement, keep).pairs(choice.of, screen, check)
         again = frozenset(t for t in open_ if prepared.arrangement.level.get(t) == 0 and _planned(prepared, t))
         if not again:
-            return pairs, prepared.arrangement
+            return _beside_ends(prepared, choice, keep, [screen, check], pairs), prepared.arrangement
         prepared = prepared.again(again)
+
+
+def _beside_ends(prepared: Prepared, choice: Choice, keep: int, screens: Sequence[Screen | None], pairs: list[Pair]) -> list[Pair]:
+    """Screened once more without the columns along which f ends, where sums are lost to them: they tell nothing of what else is wrong."""
+    undecided = {(pair.input, pair.output) for pair in pairs if pair.verdict is Verdict.UNDECIDED}
+    lost = undecided & {(own.input, own.output) for screen in screens if screen for own in screen.pairs if len(own.lost)}
+    if not lost:
+        return pairs
+    with np.errstate(all="ignore"):
+        ends = ending_columns(prepared.run(), prepared.arrangement, lost)
+        if not len(ends):
+            return pairs
+        held = prepared.holding(ends)
+        beside, _ = Flagged(held.run(), held.arrangement, keep).pairs(choice.of, *_screens(held, choice))
+    return [_wrong_beside(old, new) if (old.input, old.output) in lost else old for old, new in zip(pairs, beside, strict=True)]
+
+
+def _wrong_beside(old: Pair, new: Pair) -> Pair:
+    """The pair with the lines that are wrong beside those that stay open, if any."""
+    wrong = new.count(Outcome.MISMATCH)
+    if not wrong:
+        return old
+    counts = [0] * len(Outcome)
+    counts[Outcome.MISMATCH], counts[Outcome.UNDECIDED] = wrong, min(old.count(Outcome.UNDECIDED), old.elements - wrong)
+    counts[Outcome.PASS] = old.elements - sum(counts)
+    return replace(new, elements=old.elements, counts=tuple(counts), quick=old.quick, limits=old.limits)
 
 
 def _planned(prepared: Prepared, tensor: int) -> bool:

@@ -25,7 +25,7 @@ from gradverify.numerics.point_lines import DirectionLine
 from gradverify.numerics.reduction import WEIGHTS, gather, gaussian, held, moves, paired, signed
 from gradverify.numerics.rungs import Array, Index, Mask, finite_size, step
 from gradverify.numerics.samples import Samples
-from gradverify.numerics.screen import Judged, Known, Reading, Screen, Screened, Stage, judged, linear_reading, plan, reachable, reading, sharpness
+from gradverify.numerics.screen import Judged, Known, Reading, Screen, Screened, Stage, judged, linear_reading, lost, plan, reachable, reading, sharpness
 from gradverify.numerics.strays import Strays
 
 BATCH = 1 << 18  # numbers of gradients that are taken apart together
@@ -244,5 +244,6 @@ def _pair(known: Known, tensor: int, o: int, results: Sequence[Judged], floor: A
     bad = ~np.all([r.passed for r in own], 0) | known.asleep(tensor, o) | (pattern.nothing & moved[part])
     found = [sharpness(r, floor[part]) for r in own]
     bad &= ~masked & bool(len(rows.gather.columns))
-    return Screened(tensor, o, int((~masked).sum()), np.flatnonzero(bad) + part.start, rows.strays.pairs(), rows.strays.count, left_out,
-                    max(f[0] for f in found), max(f[1] for f in found))
+    flagged = np.flatnonzero(bad)
+    return Screened(tensor, o, int((~masked).sum()), flagged + part.start, rows.strays.pairs(), rows.strays.count, left_out,
+                    max(f[0] for f in found), max(f[1] for f in found), lost(rows.value, flagged) + part.start)

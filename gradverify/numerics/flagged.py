@@ -7,7 +7,7 @@ for the size of it stays open.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from gradverify.numerics.columns.opinions import second_opinions
 from gradverify.numerics.columns.run import AliasSums, Run
 from gradverify.numerics.columns.tally import MAP_ROWS, Judged, Outcome, Pair, Tally
 from gradverify.numerics.compare import Limit, Verdict
+from gradverify.numerics.followed import Lines
 from gradverify.numerics.kinks import Smoothness
 from gradverify.numerics.localise import Suspects, localise, localise_column
 from gradverify.numerics.pattern import NOBODY, Pattern, column_groups, row_groups
@@ -35,24 +36,6 @@ ROWS = 1024  # backwards that the entries of flagged columns may take
 FEW = 4  # entries of a line that are resolved though its structure is a guess
 SMALL = 64  # entries of a line that are resolved one by one
 STANDS = 2.0  # of the tolerance: some gradient is far above it, so that the comparison could have failed
-
-
-@dataclass
-class _Lines:
-    """What became of the flagged lines of one pair; `named`: those found wrong, each once, `believed`: those said wrong unasked;
-    `doubted`: the blocks of those that stay open; `bent`: blocks of one entry that is right at a kink.
-    """
-
-    named: set[int] = field(default_factory=set)
-    believed: int = 0
-    cleared: int = 0
-    open: int = 0
-    doubted: set[int] = field(default_factory=set)
-    bent: set[int] = field(default_factory=set)
-
-    @property
-    def wrong(self) -> int:
-        return len(self.named) + self.believed
 
 
 class Flagged:
@@ -73,7 +56,7 @@ class Flagged:
         for pair in screen.pairs:
             mode = of(pair.input)
             tally = Tally(pair.input, pair.output, (MAP_ROWS + 1, 1), self.keep)
-            lines = _Lines()
+            lines = Lines()
             self._follow(mode, pair, tally, lines)
             other = check.pair(pair.input, pair.output) if check else None
             if other is not None and not lines.wrong:
@@ -83,15 +66,15 @@ class Flagged:
             result.append(self._pair(mode, pair, tally, lines))
         return result, frozenset(suspects)
 
-    def _pair(self, mode: Mode, pair: Screened, tally: Tally, lines: _Lines) -> Pair:
+    def _pair(self, mode: Mode, pair: Screened, tally: Tally, lines: Lines) -> Pair:
         part = self.run.point.parts[pair.output]
         unit = float(self.run.point.unit[part].max(initial=0.0))
         seen = tally.result(unit, bool(self.run.low_precision()[part].any()))
-        total = max(pair.lines, lines.wrong + lines.open)
+        total = max(pair.lines, lines.wrong, min(lines.open, 1))
         counts = [0] * len(Outcome)
-        counts[Outcome.MISMATCH], counts[Outcome.UNDECIDED] = lines.wrong, lines.open
-        counts[Outcome.PASS] = total - lines.wrong - lines.open
-        limits = ((Limit.LINE, lines.open),) if lines.open else ()
+        counts[Outcome.MISMATCH], counts[Outcome.UNDECIDED] = lines.wrong, min(lines.open, total - lines.wrong)  # strays may be more than lines
+        counts[Outcome.PASS] = total - sum(counts)
+        limits = ((Limit.LINE, counts[Outcome.UNDECIDED]),) if counts[Outcome.UNDECIDED] else ()
         pattern = self.arrangement.patterns[pair.input][pair.output]
         groups, rows = _groups(mode, pattern)
         return replace(
@@ -101,22 +84,30 @@ class Flagged:
             entries=None)  # a few lines were followed: no cause is told from them
 
     # ---- lines
-    def _follow(self, mode: Mode, pair: Screened, tally: Tally, lines: _Lines) -> None:
-        for n, line in enumerate(pair.flagged.tolist()):
-            if n == LINES or (lines.wrong >= STOOD and not lines.cleared):
-                left = len(pair.flagged) - n
-                believed = lines.wrong >= STOOD and not lines.cleared
-                lines.believed, lines.open = lines.believed + left * believed, lines.open + left * (not believed)
-                break
-            if mode is not Mode.BLOCKS or line not in lines.bent:
-                self._count(self._line(mode, pair, line), mode, pair, tally, lines, line)
+    def _follow(self, mode: Mode, pair: Screened, tally: Tally, lines: Lines) -> None:
+        self._follow_flagged(mode, pair, tally, lines)
         for n, (group, line) in enumerate(pair.strays.tolist()):
             if n == LINES or lines.wrong >= STOOD:
                 lines.open += 0 if lines.wrong else pair.stray_count - n
                 break
             self._count(self._stray(mode, pair, group, line), mode, pair, tally, lines)
 
-    def _count(self, found: Judged | None, mode: Mode, pair: Screened, tally: Tally, lines: _Lines, line: int | None = None) -> None:
+    def _follow_flagged(self, mode: Mode, pair: Screened, tally: Tally, lines: Lines) -> None:
+        """The first LINES; a sum that is not finite tells of no fault: such lines come last."""
+        told = np.setdiff1d(pair.flagged, list(lines.bent) if mode is Mode.BLOCKS else [])
+        told = np.concatenate([np.setdiff1d(told, pair.lost), np.intersect1d(told, pair.lost)]).astype(np.intp)
+        for n, line in enumerate(told.tolist()):
+            stood = lines.wrong >= STOOD and not lines.cleared
+            if n == LINES or stood:
+                lost = np.isin(told[n:], pair.lost) & (not np.isin(pair.lost, list(lines.named)).any())
+                believed = ~lost if stood else np.zeros(len(lost), bool)
+                lines.believed += int(believed.sum())
+                rest = told[n:][~believed]
+                lines.leave_open(mode, rest, self._blocks(mode, pair, rest))
+                break
+            self._count(self._line(mode, pair, line), mode, pair, tally, lines, line)
+
+    def _count(self, found: Judged | None, mode: Mode, pair: Screened, tally: Tally, lines: Lines, line: int | None = None) -> None:
         """`found`: the entries that were judged for the flagged `line`, or for a stray (None); None where that was out of reach."""
         if found is None:
             self._leave_open(mode, pair, lines, line)
@@ -135,21 +126,24 @@ class Flagged:
         coordinate = self.run.point.columns.coordinate[found.column] - self.run.point.starts[pair.input]
         tally.add(found.compared(self.run.point.parts[pair.output].start, coordinate))
 
-    def _leave_open(self, mode: Mode, pair: Screened, lines: _Lines, line: int | None) -> None:
-        """Counts a line once: the block that verifies it is not another one."""
-        if line is None or (mode is Mode.BLOCKS and line not in lines.doubted):
+    def _leave_open(self, mode: Mode, pair: Screened, lines: Lines, line: int | None) -> None:
+        if line is None:
             lines.open += 1
-        elif mode is not Mode.BLOCKS:
-            lines.open, lines.doubted = lines.open + 1, lines.doubted | {self._block(mode, pair, line)}
+        else:
+            lines.leave_open(mode, np.array([line]), np.array([self._block(mode, pair, line)]))
 
     def _block(self, mode: Mode, pair: Screened, line: int) -> int:
         """The independent block that a line lies in."""
+        return int(self._blocks(mode, pair, np.array([line]))[0])
+
+    def _blocks(self, mode: Mode, pair: Screened, lines: Index) -> Index:
+        """The independent blocks that lines lie in."""
         pattern, point = self.arrangement.patterns[pair.input][pair.output], self.run.point
         if mode is Mode.BLOCKS:
-            return line
+            return lines
         if mode is Mode.ROWS:
-            return int(pattern.block_of_outputs()[line - point.parts[pair.output].start])
-        return int(pattern.block_of_inputs()[point.columns.coordinate[line] - point.starts[pair.input]])
+            return pattern.block_of_outputs()[lines - point.parts[pair.output].start]
+        return np.asarray(pattern.block_of_inputs()[point.columns.coordinate[lines] - point.starts[pair.input]])
 
     def _single(self, mode: Mode, pair: Screened, line: int) -> bool:
         """Is the line's block a single entry?"""
@@ -158,14 +152,14 @@ class Flagged:
 
     def _known_well_enough(self, mode: Mode, output: int, found: Judged) -> Judged:
         """Undecided entries that are known to what a screen asks of their line are right: a zero's bar may be wider than its floor."""
-        open_ = np.flatnonzero((found.verdict == Verdict.UNDECIDED) & found.derivative.smooth)
+        open_ = np.flatnonzero((found.verdict == Verdict.UNDECIDED) & found.derivative.smooth & np.isfinite(found.a))
         if not open_.size:
             return found
         d, low = found.derivative.take(open_), bool(self.run.low_precision()[self.run.point.parts[output]].any())
         norm = self._row_norms(found.column[open_], found.out[open_])
         if mode is Mode.COLUMNS:  # a column of zeros has no size to compare with
             norm = np.where((found.a[open_] == 0) & (d.value == 0), norm, self._column_norms(output)[found.column[open_]])
-        known = open_[np.abs(found.a[open_] - d.value) + d.bar <= (SCREEN_LOW if low else SCREEN) * norm]
+        known = open_[np.isfinite(norm) & (np.abs(found.a[open_] - d.value) + d.bar <= (SCREEN_LOW if low else SCREEN) * norm)]
         verdict, limit = found.verdict.copy(), found.limit.copy()
         verdict[known], limit[known] = Verdict.PASS, Limit.NONE
         return replace(found, verdict=verdict, limit=limit)
@@ -180,7 +174,7 @@ class Flagged:
     def _row_norms(self, columns: Index, outputs: Index) -> Array:
         """The norm of each entry's row [E], in units of its column."""
         c = self.run.point.columns
-        norm = {j: float(np.linalg.norm(np.nan_to_num(self.run.point.row(j)) * c.scale)) for j in np.unique(outputs).tolist()}
+        norm = {j: float(np.linalg.norm(np.nan_to_num(self.run.point.row(j), posinf=0.0, neginf=0.0) * c.scale)) for j in np.unique(outputs).tolist()}
         return np.array([norm[j] for j in outputs.tolist()]) / c.scale[columns]
 
     def _line_of(self, mode: Mode, pair: Screened, wrong: Judged, line: int | None) -> int:

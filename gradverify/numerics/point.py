@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Protocol
@@ -191,6 +191,13 @@ class Point:
                 self._unit[part] = max(UNITS.get(dtype, U64), bits.unit)
             self._unit.flags.writeable = False      # everybody reads the same one
         return self._unit
+
+    def hold(self, columns: Index) -> None:
+        """From now on these columns stay where they are: their domain is their x."""
+        c, ends = self.columns, [self.columns.low.copy(), self.columns.high.copy()]
+        for end in ends:
+            end[columns] = c.x[columns]
+        self.columns = replace(c, low=ends[0], high=ends[1])
 
     def shared(self, sizes: Array) -> Array:
         """Sizes of outputs [M]; re and im of one number share the larger of theirs."""

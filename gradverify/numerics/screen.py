@@ -7,7 +7,7 @@ and names the lines that are not clearly right. It names no entry and calls noth
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -43,7 +43,8 @@ class Screened:
     [s, 2] are violations of "unowned is zero", of which few are kept, `stray_count` of them in all: (column group, output) that moved; (row group,
     column) that was pulled back; of blocks, both for outputs that depend on nothing: (−1, output) and (0, column).
     `left_out`: columns that no probe moved (not finite, at the end of their domain). `resolution`: the largest tol + U of the lines that
-    passed, as a derivative along the probe; `relative`: the same over the line's norm, for lines that stand out of dust.
+    passed, as a derivative along the probe; `relative`: the same over the line's norm, for lines that stand out of dust. `lost`: those of the
+    flagged whose analytic sum is not finite.
     """
 
     input: int
@@ -55,6 +56,7 @@ class Screened:
     left_out: Index
     resolution: float
     relative: float
+    lost: Index = field(default_factory=lambda: np.zeros(0, np.intp))
 
     @property
     def clean(self) -> bool:
@@ -81,6 +83,11 @@ def joined(screens: Sequence[Screen]) -> Screen:
     """Of different inputs, as one; pairs in the order of the inputs."""
     pairs = sorted((pair for screen in screens for pair in screen.pairs), key=lambda pair: (pair.input, pair.output))
     return Screen(tuple(pairs), sum(screen.forward for screen in screens), sum(screen.backward for screen in screens))
+
+
+def lost(analytic: Array, flagged: Index) -> Index:
+    """Those of the flagged lines whose sums [probes, m] are not all finite."""
+    return flagged[~np.isfinite(analytic[:, flagged]).all(0)] if len(flagged) else flagged
 
 
 # ---- derivatives

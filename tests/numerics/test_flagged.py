@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from gradverify.numerics.columns.costs import Mode
 from gradverify.numerics.columns.dense import prepare
 from gradverify.numerics.columns.tally import Outcome
-from gradverify.numerics.compare import Verdict
+from gradverify.numerics.compare import Limit, Verdict
 from gradverify.numerics.flagged import Flagged
 from gradverify.numerics.screen import Screen, Screened
 from numerics.differentiable import DOUBLE, Differentiable, normal
@@ -17,14 +17,14 @@ SCREENS = [Mode.COLUMNS, Mode.ROWS, Mode.BLOCKS]
 N = 60
 
 
-def judged(forward, x, mode, flagged=(), strays=(), check=None, damage=None):
+def judged(forward, x, mode, flagged=(), strays=(), check=None, damage=None, count=None):
     """The only pair, and the tensors that stay open, where a screen had flagged these lines."""
     prepared = prepare(Differentiable(forward, x, damage=damage))
 
     def screen(lines, numbers):
         pairs = np.array(numbers, np.intp).reshape(-1, 2)
         nothing = np.zeros(0, np.intp)
-        return Screen((Screened(0, 0, x.numel(), np.array(lines, np.intp), pairs, len(pairs), nothing, 1e-8, 1e-8),), 0, 0)
+        return Screen((Screened(0, 0, x.numel() if count is None else count, np.array(lines, np.intp), pairs, len(pairs), nothing, 1e-8, 1e-8),), 0, 0)
 
     with np.errstate(all="ignore"):
         flags = Flagged(prepared.run(), prepared.arrangement, 50)
@@ -88,6 +88,30 @@ def test_the_block_that_verifies_an_open_column_is_not_another_line():
     pair, _ = judged(F.gelu, x, Mode.COLUMNS, flagged=[21], check=[21])
     assert pair.count(Outcome.UNDECIDED, Outcome.MISMATCH) <= 1
     assert pair.elements == 400
+
+
+@pytest.mark.parametrize("mode", [Mode.COLUMNS, Mode.ROWS])
+def test_lines_beyond_those_that_are_followed_are_counted_once_together_with_their_blocks(mode):
+    def forward(x):
+        return x.amax(-1)
+
+    x = torch.ones(30, 2, dtype=DOUBLE)
+    lines = 60 if mode is Mode.COLUMNS else 30
+    pair, _ = judged(forward, x, mode, flagged=range(lines), check=range(30), count=lines)
+    assert sum(pair.counts) == pair.elements
+    assert pair.count(Outcome.UNDECIDED) == lines - 12  # the right ones of a dozen are cleared
+    assert pair.limits == ((Limit.LINE, lines - 12),)
+
+
+def test_a_block_of_which_no_line_was_flagged_is_counted_beside_those_that_were():
+    pair, _ = judged(F.gelu, normal(1, N), Mode.ROWS, flagged=[3, 5], check=[5, 7])
+    assert pair.count(Outcome.UNDECIDED) == 3
+
+
+@pytest.mark.parametrize("mode", SCREENS)
+def test_more_strays_than_lines_leave_no_more_than_all_lines_open(mode):
+    pair, _ = judged(F.gelu, normal(1, 8), mode, strays=[(0, n % 8) for n in range(40)])
+    assert (pair.verdict, pair.count(Outcome.UNDECIDED), pair.elements) == (Verdict.UNDECIDED, 8, 8)
 
 
 def test_a_block_flagged_by_the_verification_alone_names_the_leak():

@@ -6,6 +6,7 @@ import numpy as np
 
 from gradverify.numerics.climb import Climb, Elements, Ladders
 from gradverify.numerics.columns.bundle import lone
+from gradverify.numerics.columns.ends import ending_among
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.columns.tally import Judged
 from gradverify.numerics.columns.ties import excuse_ties
@@ -25,6 +26,8 @@ def resolve(run: Run, column: Index, out: Index) -> Judged:
     d = concatenated(parts)
     bounds = run.bounds(column, out)
     verdict = verdicts(a, d, bounds, d.at_border)
+    lost = np.flatnonzero((verdict == Verdict.MISMATCH) & ~np.isfinite(a))
+    verdict[lost[ending_among(run, column[lost])]] = Verdict.UNDECIDED
     limit = np.full(len(out), Limit.NONE, object)
     open_ = np.flatnonzero(verdict == Verdict.UNDECIDED)
     limit[open_] = limits(a[open_], d.take(open_))

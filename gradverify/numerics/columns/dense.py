@@ -50,6 +50,13 @@ class Prepared:
         detect = detected(self.generator)
         return replace(self, arrangement=arrange(self.point, self.survey, detect, self.generator, self.arrangement, broken))
 
+    def holding(self, columns: Index) -> Prepared:
+        """With these columns held where they are, now and in the `point` itself; what was sampled along directions that move them is forgotten."""
+        self.point.hold(columns)
+        moved = set(self.point.columns.tensor[columns].tolist())
+        looks = tuple(None if t in moved else look for t, look in enumerate(self.survey.looks))
+        return replace(self, survey=replace(self.survey, looks=looks), linear={t: look for t, look in self.linear.items() if t not in moved})
+
 
 def prepare(
     function: Function, *, atol: float = 0.0, rtol: float | None = None, domains: Sequence[tuple[float, float] | None] | None = None,

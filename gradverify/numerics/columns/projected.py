@@ -30,6 +30,7 @@ from gradverify.numerics.screen import (
     Stage,
     judged,
     linear_reading,
+    lost,
     passes,
     plan,
     reachable,
@@ -128,8 +129,9 @@ class _Tensor:
         bad = ~result.passed.reshape(probes, n).all(0) | self.unknown[o] | self.known.asleep(self.tensor, o)
         seen = Judged(result.passed & ~np.tile(left_out, probes), allowed, result.bar)
         sharp = sharpness(seen, floor, np.tile(nonzero(np.abs(self.move)), probes))
-        return Screened(self.tensor, o, n - int(left_out.sum()), self.columns[bad & ~left_out], self.strays[o].pairs(), self.strays[o].count,
-                        self.columns[left_out], *sharp)
+        flagged = np.flatnonzero(bad & ~left_out)
+        return Screened(self.tensor, o, n - int(left_out.sum()), self.columns[flagged], self.strays[o].pairs(), self.strays[o].count,
+                        self.columns[left_out], *sharp, self.columns[lost(self.analytic[:, o], flagged)])
 
     # ---- samples
     def _again(self, o: int, i: Index, rungs: Stage) -> Reading:

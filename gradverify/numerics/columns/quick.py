@@ -11,7 +11,7 @@ import numpy as np
 from gradverify.numerics.columns.bundle import Bundle, GroupLine, steps
 from gradverify.numerics.columns.cells import Cells
 from gradverify.numerics.columns.run import Run
-from gradverify.numerics.kinks import SMOOTH
+from gradverify.numerics.kinks import GROWTH, SMOOTH
 from gradverify.numerics.ladder import Derivative, told_plainly
 from gradverify.numerics.lines import rung
 from gradverify.numerics.plain import ARITHMETIC, Plain, Widths, plain, widths
@@ -88,6 +88,12 @@ class QuickSamples:
             lost = (self.bad & ~self.masked) | one_side
             border[self.bundle.owner[lost.any(0) & self.bundle.owned]] = True
         return border
+
+    def growing(self, n: int) -> Index:
+        """The outputs whose slopes along line n, on a side, grow from rung to rung: finer ones tell whether they end."""
+        sides = (self.up[:, n], self.step_up[:, self.place[n]]), (self.down[:, n], self.step_down[:, self.place[n]])
+        slopes = [np.abs((f - self.f0) / h) for f, h in sides]
+        return np.flatnonzero(np.any([(s[1:] > GROWTH * s[:-1]).all(0) for s in slopes], 0) & np.isfinite(self.f0))
 
     def strays(self, outs: slice, sigma: Array) -> Mask:
         """Elements [n, outs] that nobody owns and that move all the same, beyond the noise of f: the structure is wrong."""

@@ -1,0 +1,83 @@
+"""Columns along which f ends at x, or climbs without bound: asin at 1, sqrt at 0.
+
+A right backward is infinite there, and NaN all along such a column (0 · inf), so that nothing of it can be called wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from gradverify.numerics.climb import Climb, Elements, Ladders
+from gradverify.numerics.columns.arrange import Arrangement
+from gradverify.numerics.columns.bundle import Bundle, lone
+from gradverify.numerics.columns.quick import quick_samples
+from gradverify.numerics.columns.run import Run
+from gradverify.numerics.kinks import NON_FINITE
+from gradverify.numerics.ladder import Derivative
+from gradverify.numerics.pattern import NOBODY
+from gradverify.numerics.reduction import gather, held, pull_back, signed
+from gradverify.numerics.rungs import QUICK, Codes, Index, Mask
+
+ASKED = 64  # columns of a tensor, or groups of them, that are moved at most
+
+
+def ending(run: Run, bundle: Bundle) -> Index:
+    """The columns of a bundle's lines along which an output that they own ends or climbs without bound: six forward calls a line, 48 for a climb."""
+    quick, found = quick_samples(run.point, bundle), np.zeros(len(run.point.columns) + 1, bool)  # the last one answers for NOBODY
+    border = quick.at_border
+    found[: len(border)] = border
+    for n, owner in enumerate(bundle.owner):
+        steep = quick.growing(n)
+        steep = steep[(owner[steep] != NOBODY) & ~found[owner[steep]]]
+        if steep.size:
+            found[owner[steep[_every_rung(run, bundle, n, steep).outcome == NON_FINITE]]] = True
+    return np.flatnonzero(found[:-1])
+
+
+def _every_rung(run: Run, bundle: Bundle, n: int, out: Index) -> Derivative:
+    """Derivatives of some outputs along the n-th line, whatever the backward says."""
+    everything, nothing = np.arange(len(out)), np.zeros(len(out), bool)
+    ladders = Ladders([bundle.lines[n]], run.outputs(), Elements(np.zeros_like(out), out))
+    climb = Climb(ladders, ladders.solve(everything, QUICK, False), _unjudged, nothing, nothing)
+    climb.every_rung(everything)
+    return climb.derivative
+
+
+def _unjudged(i: Index, _: Derivative) -> Codes:
+    return np.zeros(len(i), np.int8)
+
+
+def ending_among(run: Run, column: Index) -> Mask:
+    """Which of these columns [E] f ends along."""
+    return np.isin(column, ending(run, lone(run.point, np.unique(column)))) if len(column) else np.zeros(0, bool)
+
+
+def ending_columns(run: Run, arrangement: Arrangement, pairs: Iterable[tuple[int, int]]) -> Index:
+    """The columns that f ends along, among those asked: of these (input, output) pairs, the ones with a non-finite gradient before others.
+
+    One backward an output, and the calls of `ending`.
+    """
+    wild = np.zeros(len(run.point.columns), bool)
+    asked = sorted(set(pairs))
+    for output in sorted({o for _, o in asked}):
+        part = run.point.parts[output]
+        gradients = pull_back(run.point, output, held(run.point, output, signed(part.stop - part.start, run.generator)))
+        for own, gradient in ((gather(run.point, t), gradients[t]) for t, o in asked if o == output):
+            wild[own.columns[~np.isfinite(own(gradient))]] = True
+    found = [ending(run, bundle) for t in sorted({t for t, _ in asked}) for bundle in _bundles(run, arrangement, t, wild)]
+    return np.unique(np.concatenate([*found, np.zeros(0, np.intp)]))
+
+
+def _bundles(run: Run, arrangement: Arrangement, tensor: int, wild: Mask) -> Iterable[Bundle]:
+    """Lines that move the columns of a tensor, the `wild` ones [C] first; none where there is no such."""
+    own = run.point.columns.of(tensor)
+    if not wild[own].any():
+        return []
+    plan = next((p for p in arrangement.plans if p.tensor == tensor), None)
+    first = np.argsort(~wild[own], kind="stable")
+    if plan:
+        groups = list(dict.fromkeys(plan.grouping.colour[first].tolist()))
+        return [plan.grouping.bundle(run.point, group, 1) for group in groups[:ASKED]]
+    return [lone(run.point, own[first][:ASKED])]
