@@ -25,7 +25,21 @@ from gradverify.numerics.point_lines import DirectionLine
 from gradverify.numerics.reduction import WEIGHTS, gather, gaussian, held, moves, paired, signed
 from gradverify.numerics.rungs import Array, Index, Mask, finite_size, step
 from gradverify.numerics.samples import Samples
-from gradverify.numerics.screen import Judged, Known, Reading, Screen, Screened, Stage, judged, linear_reading, lost, plan, reachable, reading, sharpness
+from gradverify.numerics.screen import (
+    Judged,
+    Known,
+    Reading,
+    Screen,
+    Screened,
+    Stage,
+    judged,
+    linear_reading,
+    lost,
+    plan,
+    reachable,
+    reading,
+    sharpness,
+)
 from gradverify.numerics.strays import Strays
 
 BATCH = 1 << 18  # numbers of gradients that are taken apart together

@@ -22,9 +22,8 @@ def judged(forward, x, mode, flagged=(), strays=(), check=None, damage=None, cou
     prepared = prepare(Differentiable(forward, x, damage=damage))
 
     def screen(lines, numbers):
-        pairs = np.array(numbers, np.intp).reshape(-1, 2)
-        nothing = np.zeros(0, np.intp)
-        return Screen((Screened(0, 0, x.numel() if count is None else count, np.array(lines, np.intp), pairs, len(pairs), nothing, 1e-8, 1e-8),), 0, 0)
+        pairs, nothing, all_ = np.array(numbers, np.intp).reshape(-1, 2), np.zeros(0, np.intp), x.numel() if count is None else count
+        return Screen((Screened(0, 0, all_, np.array(lines, np.intp), pairs, len(pairs), nothing, 1e-8, 1e-8),), 0, 0)
 
     with np.errstate(all="ignore"):
         flags = Flagged(prepared.run(), prepared.arrangement, 50)
