@@ -1,7 +1,7 @@
 """GV007 undecided: the error bar is wider than the tolerance
 
 What. For more elements than max(1, 0.01 %), neither "right" nor "wrong" can be said: the finite difference is known to less than the
-tolerance, or does not exist.
+tolerance, or does not exist. Where columns, rows or blocks are compared, each stands for many elements: more than 0.01 % of them.
 
 Why it matters. A check that cannot decide must not be green by accident: the verdict is `undecided`. It fails the run under
 `--undecided fail`, which is the default where `CI` is set.
@@ -58,7 +58,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     pairs = evidence.jacobian.pairs
     total = sum(pair.compared for pair in pairs.values())
     undecided = sum(pair.count(*_OPEN) for pair in pairs.values())
-    if not undecided or (undecided <= max(1.0, SHARE * total) and undecided < total):
+    least = 0.0 if any(pair.lines for pair in pairs.values()) else 1.0      # a single line may be all that was compared
+    if not undecided or (undecided <= max(least, SHARE * total) and undecided < total):
         return
     (index, output), worst = max(pairs.items(), key=lambda item: item[1].count(*_OPEN))
     yield Finding("GV007", f"{undecided:,} of {total:,} {worst.lines or 'elements'} could not be decided: {_why(evidence, index, output, worst)}",

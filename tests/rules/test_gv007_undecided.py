@@ -26,6 +26,15 @@ def test_a_single_element_that_is_open_is_not_a_pass():
     assert check(torch.sin, torch.tensor(1e12, dtype=torch.float64), eps=1e-6).verdict == "undecided"
 
 
+def test_a_single_line_that_is_open_is_not_a_pass_as_it_stands_for_many_elements():
+    edge = lambda x, y: x.asin() * y      # noqa: E731
+    x = torch.tensor([-1.0, -0.5, 0.25, 1.0], dtype=torch.float64)
+    blocks = check(edge, x, randn(4), mode="blocks", select=("GV101",))
+    assert sum(each.undecided for each in blocks.comparisons) == 1
+    assert (blocks.verdict, codes(blocks)) == ("undecided", {"GV007"})
+    assert "1 of 2 blocks" in message(blocks, "GV007")
+
+
 def test_a_wrong_element_outweighs_open_ones():
     wrong = square(lambda x, g: x * g)
     result = check(wrong, torch.tensor([1.0, 1e12, 1e12], dtype=torch.float64), eps=1e-6)

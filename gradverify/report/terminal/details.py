@@ -17,6 +17,7 @@ from gradverify.report.terminal.canvas import indented
 KINK = "at a kink the slopes on both sides differ: backward passes with either of them, or with one between"
 OPEN = "undecided elements could not be judged: the error bar is wider than the tolerance, or the function steps or is not finite there"
 FEW = "; a check passes with at most one in 10,000 of them (or a single one)"
+FEW_LINES = "; a check passes with at most one in 10,000 of them"
 
 STATUS = {"ran": "ran", "not_applicable": "not applicable", "ignored": "ignored"}
 
@@ -96,4 +97,5 @@ def _open(check: CaseResult) -> Iterator[str]:
     if any(comparison.kinks for comparison in check.comparisons):
         yield KINK
     if any(comparison.undecided + comparison.non_finite for comparison in check.comparisons):
-        yield OPEN + (FEW if check.verdict == "pass" else "")
+        few = FEW_LINES if any(comparison.lines for comparison in check.comparisons) else FEW
+        yield OPEN + (few if check.verdict == "pass" else "")
