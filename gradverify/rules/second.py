@@ -123,8 +123,12 @@ class Inputs:
         return True
 
     def _smooth(self, moved: Array) -> Array:
-        """The direction without the inputs whose own gradient has no derivative."""
-        return np.where(self.w[self.evidence.modes.columns.coordinate] != 0, moved, 0.0)
+        """The direction without the inputs whose own gradient has no derivative, and without those of which an infinite one leaves 0 · inf."""
+        columns = self.evidence.modes.columns
+        moved = np.where(self.w[columns.coordinate] != 0, moved, 0.0)
+        if np.isfinite(self.along.value).all():
+            return moved
+        return np.where(np.isfinite(by_column(columns, coordinates(self._double.inputs, self.evidence.subject.inputs))), moved, 0.0)
 
     def _wanted(self, found: Derivative) -> Array:
         """The bars [N] with which the sum can be judged."""
@@ -176,7 +180,8 @@ class Inputs:
 
     def _along(self, moved: Array, seen: Second) -> float:
         moves = change(self.evidence.modes.columns, moved, self.evidence.subject.inputs)
-        return float(np.sum((coordinates(seen.inputs, self.evidence.subject.inputs) * moves)[moves != 0]))
+        own = moves != 0
+        return float(np.sum(coordinates(seen.inputs, self.evidence.subject.inputs)[own] * moves[own]))
 
     def _floor(self, size: Array) -> float:
         """Second derivatives below this are rounding of gradients of that size."""

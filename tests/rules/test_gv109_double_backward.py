@@ -357,3 +357,17 @@ class BentAndDetached(Bent):
 def test_beside_a_kink_the_other_elements_are_judged():
     assert codes(check(Bent, KINKS)) == set()
     assert "d grad_x[2] / d x[2] is 0 by double backward" in message(check(BentAndDetached, KINKS), "GV109")
+
+
+ENDS = torch.tensor([-1.0, -0.5, 0.25, 1.0], dtype=torch.float64)
+
+
+def test_what_an_infinite_gradient_leaves_nothing_to_say_of_is_no_fault():
+    """asin ends at ±1: 0 · inf is NaN in torch's own double backward."""
+    assert "GV109" not in codes(check(lambda x, y: x.asin() * y, ENDS, randn(4)))
+
+
+def test_what_is_wrong_beside_an_infinite_gradient_is_found():
+    wrong = cubic(WRONG["detach of an input"])
+    result = check(lambda x, y, z: wrong.apply(x, y) + z.asin(), randn(4), randn(4, seed=1), ENDS)
+    assert "GV109" in codes(result)
