@@ -17,6 +17,7 @@ from gradverify.numerics.columns.chunk import Chunk
 from gradverify.numerics.columns.compressed import Compressed, Plan, pull
 from gradverify.numerics.columns.confirm import resolve
 from gradverify.numerics.columns.costs import Mode
+from gradverify.numerics.columns.hidden import hidden_ties
 from gradverify.numerics.columns.leaks import mover
 from gradverify.numerics.columns.opinions import second_opinions
 from gradverify.numerics.columns.run import AliasSums, Run
@@ -94,8 +95,7 @@ class Flagged:
 
     def _follow_flagged(self, mode: Mode, pair: Screened, tally: Tally, lines: Lines) -> None:
         """The first LINES; a sum that is not finite tells of no fault: such lines come last."""
-        told = np.setdiff1d(pair.flagged, list(lines.bent) if mode is Mode.BLOCKS else [])
-        told = np.concatenate([np.setdiff1d(told, pair.lost), np.intersect1d(told, pair.lost)]).astype(np.intp)
+        told = np.concatenate([np.setdiff1d(pair.flagged, pair.lost), pair.lost])
         for n, line in enumerate(told.tolist()):
             stood = lines.wrong >= STOOD and not lines.cleared
             if n == LINES or stood:
@@ -105,7 +105,8 @@ class Flagged:
                 rest = told[n:][~believed]
                 lines.leave_open(mode, rest, self._blocks(mode, pair, rest))
                 break
-            self._count(self._line(mode, pair, line), mode, pair, tally, lines, line)
+            if mode is not Mode.BLOCKS or line not in lines.bent:
+                self._count(self._line(mode, pair, line), mode, pair, tally, lines, line)
 
     def _count(self, found: Judged | None, mode: Mode, pair: Screened, tally: Tally, lines: Lines, line: int | None = None) -> None:
         """`found`: the entries that were judged for the flagged `line`, or for a stray (None); None where that was out of reach."""
@@ -116,7 +117,7 @@ class Flagged:
                                    lambda column, output: float(self.run.point.row(output)[column]))
         found = self._known_well_enough(mode, pair.output, found)
         wrong = np.flatnonzero(found.verdict == Verdict.MISMATCH)
-        undecided = bool((found.verdict == Verdict.UNDECIDED).any())
+        undecided = bool((found.verdict == Verdict.UNDECIDED).any()) or (not wrong.size and self._hides_ties(pair, found))
         lines.named |= {self._line_of(mode, pair, found.take(wrong), line)} if wrong.size else set()
         if undecided and not wrong.size:
             self._leave_open(mode, pair, lines, line)
@@ -125,6 +126,10 @@ class Flagged:
             lines.bent |= {self._block(mode, pair, line)} if line is not None and _bent(found) and self._single(mode, pair, line) else set()
         coordinate = self.run.point.columns.coordinate[found.column] - self.run.point.starts[pair.input]
         tally.add(found.compared(self.run.point.parts[pair.output].start, coordinate))
+
+    def _hides_ties(self, pair: Screened, found: Judged) -> bool:
+        pattern, top = self.arrangement.patterns[pair.input][pair.output], self.run.point.parts[pair.output].start
+        return _bent(found) and hidden_ties(self.run, pair.input, pattern, top, found)
 
     def _leave_open(self, mode: Mode, pair: Screened, lines: Lines, line: int | None) -> None:
         if line is None:

@@ -29,5 +29,5 @@ class Lines:
 
     def leave_open(self, mode: Mode, lines: Index, blocks: Index) -> None:
         """Counts each of these lines once, of which the `blocks` are known: the block that verifies a line is not another one."""
-        self.open += len(lines) if mode is not Mode.BLOCKS else int((~np.isin(blocks, list(self.doubted))).sum())
+        self.open += len(lines) if mode is not Mode.BLOCKS else int((~np.isin(blocks, list(self.doubted | self.bent))).sum())
         self.doubted |= set(blocks.tolist())

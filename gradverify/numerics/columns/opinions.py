@@ -58,14 +58,18 @@ def along_kinks(run: Run, judged: Judged) -> Judged:
         if len(elements) > 1:
             together[tuple(judged.column[elements].tolist())].append(out)
     for columns, outs in together.items():
-        left, right = (_joint_side(run, np.array(columns), np.array(outs), sign) for sign in (-1.0, 1.0))
-        for n, out in enumerate(outs):
-            a = judged.a[members[out]]
-            pad = max(left.bar[n], right.bar[n]) + SUM_SLACK * np.abs(a).sum()
-            low, high = sorted((left.value[n], right.value[n]))
-            if a.sum() < low - pad or a.sum() > high + pad:
-                judged = judged.undecided(np.array(members[out]), Limit.KINK_SUM)
+        beyond = beyond_slopes(run, np.array(columns), np.array(outs), np.array([judged.a[members[out]] for out in outs]))
+        for out in np.array(outs)[beyond].tolist():
+            judged = judged.undecided(np.array(members[out]), Limit.KINK_SUM)
     return judged
+
+
+def beyond_slopes(run: Run, columns: Index, outs: Index, a: Array) -> Mask:
+    """Of which outputs [k] the sum of their analytic values a [k, columns] lies outside the slopes along all columns together: 12 forward calls."""
+    left, right = (_joint_side(run, columns, outs, sign) for sign in (-1.0, 1.0))
+    pad, total = np.maximum(left.bar, right.bar) + SUM_SLACK * np.abs(a).sum(1), a.sum(1)
+    low, high = np.minimum(left.value, right.value), np.maximum(left.value, right.value)
+    return np.asarray((total < low - pad) | (total > high + pad))
 
 
 def _joint_side(run: Run, columns: Index, outs: Index, sign: float) -> Choice:

@@ -13,11 +13,14 @@ from gradverify.numerics.climb import at_once
 from gradverify.numerics.columns.bundle import Bundle
 from gradverify.numerics.columns.cells import added
 from gradverify.numerics.columns.compressed import Plan
+from gradverify.numerics.columns.leaks import NEARER
+from gradverify.numerics.columns.quick import STRAY
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.columns.survey import Look
 from gradverify.numerics.columns.tally import Judged
 from gradverify.numerics.compare import PASS
 from gradverify.numerics.kinks import SMOOTH
+from gradverify.numerics.lines import rung
 from gradverify.numerics.point_lines import DirectionLine
 from gradverify.numerics.reduction import cotangent, signed
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, Z
@@ -88,7 +91,23 @@ class Sums:
         floor = self.run.floors() * np.sqrt(len(columns))
         value, bar, told = self._measured(columns, direction)
         allowed = slack * self.forward_size + self.bar + bar + floor
-        return np.asarray(told & (np.abs(value - self.forward) > allowed))
+        off = np.asarray(told & (np.abs(value - self.forward) > allowed))
+        return off if told.all() or self.usable.all() else off | self._moved_by_others(~told, columns, direction)
+
+    def _moved_by_others(self, untold: Mask, columns: Index, direction: Array) -> Mask:
+        """Outputs [M], of those that are rough along the direction, that own none of its columns: a tie that hid from the structure moves them.
+
+        Two calls, near x; none where there is no such output.
+        """
+        own, groups = ~untold, self.plan.grouping.groups
+        usable = np.append(self.usable, False)  # the last one answers for NOBODY
+        for group in range(groups.count if untold.any() else 0):
+            own |= usable[groups.owner(group)]
+        if own.all():
+            return ~own
+        taken = rung(DirectionLine(self.run.point, columns, direction), QUICK[0] + NEARER)
+        off = np.fmax(np.abs(taken.up - self.run.point.f0), np.abs(taken.down - self.run.point.f0)) if taken else np.zeros(len(own))
+        return np.asarray(~own & (off > STRAY * self.run.survey.sigma))
 
     def _measured(self, columns: Index, direction: Array) -> tuple[Array, Array, Mask]:
         """The derivative along the direction, its bar, and where it is known [M]; of a linear function from the survey's one rung."""

@@ -1,0 +1,81 @@
+"""Ties that hide from the structure: of equal numbers of which a maximum takes any, one that was moved down by itself moved nothing.
+
+What is right of the members that were seen, such as a zero gradient at each kink, may be wrong of all of them together.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gradverify.numerics.columns.leaks import NEARER
+from gradverify.numerics.columns.opinions import beyond_slopes
+from gradverify.numerics.columns.quick import STRAY
+from gradverify.numerics.columns.run import Run
+from gradverify.numerics.columns.tally import Judged
+from gradverify.numerics.kinks import KINK
+from gradverify.numerics.lines import rung
+from gradverify.numerics.pattern import Pattern
+from gradverify.numerics.point_lines import DirectionLine
+from gradverify.numerics.rungs import QUICK, Array, Index, Mask
+
+AGREES = 0.5  # of a kinked element's own change along a look: more is not the curvature of anything within the step
+
+
+def hidden_ties(run: Run, tensor: int, pattern: Pattern, top: int, found: Judged) -> bool:
+    """Is the gradient of an output with a kink among these elements wrong along all numbers that are equal there, inside its window or not?
+
+    Two forward calls an output, twelve more and a backward where it moves with those outside; none where nothing outside is equal, or where an
+    output of a single element goes as that element says when everything is moved. `top`: the first output of the pattern.
+    """
+    kinked = np.flatnonzero(found.derivative.outcome == KINK)
+    for out in np.unique(found.out[kinked]).tolist():
+        own = kinked[found.out[kinked] == out]
+        outside = _equal_outside(run, tensor, pattern, out - top, found.column[own])
+        if len(outside) and not _alone(run, tensor, pattern, out - top, found, own) and _moves(run, outside, out):
+            together = np.union1d(found.column[own], outside)
+            if beyond_slopes(run, together, np.array([out]), run.point.row(out)[None, together])[0]:
+                return True
+    return False
+
+
+def _equal_outside(run: Run, tensor: int, pattern: Pattern, local: int, columns: Index) -> Index:
+    """The columns that hold the number of any of these, and that the output does not depend on, as far as was seen."""
+    c = run.point.columns
+    equal = c.of(tensor)
+    equal = equal[np.isin(c.x[equal], c.x[columns])]
+    return equal[~inside(pattern, local, c.coordinate[equal] - int(run.point.starts[tensor]))]
+
+
+def inside(pattern: Pattern, local: int, coordinates: Index) -> Mask:
+    """Which coordinates of the input lie in the window of an output."""
+    places = np.unravel_index(coordinates, pattern.shape) if pattern.shape else ()
+    seen = np.full(len(coordinates), not pattern.nothing[local])
+    for place, low, high in zip(places, pattern.low, pattern.high, strict=True):
+        seen &= (low[local] <= place) & (place <= high[local])
+    return seen
+
+
+def _alone(run: Run, tensor: int, pattern: Pattern, local: int, found: Judged, own: Index) -> bool:
+    """Is the output's window a single element, whose slopes explain how it moved along the survey's look? That takes no calls."""
+    look = run.survey.looks[tensor]
+    if look is None or len(own) > 1 or any(high[local] > low[local] for low, high in zip(pattern.low, pattern.high, strict=True)):
+        return False
+    n, d = int(own[0]), found.derivative
+    move = look.direction[np.searchsorted(look.columns, found.column[n])]
+    right, left = (float(d.right[n]), float(d.left[n])) if move > 0 else (float(d.left[n]), float(d.right[n]))
+    taken, out = look.taken, found.out[n]
+    ways = ((_of(taken.up, out), right * _of(taken.step_up, out)), (_of(taken.down, out), -left * _of(taken.step_down, out)))
+    size = max(abs(right), abs(left)) * abs(move)
+    return all(abs(f - run.point.f0[out] - slope * move) <= AGREES * size * _of(taken.step_up, out) for f, slope in ways)
+
+
+def _of(values: float | Array, out: int) -> float:
+    return float(values[out]) if isinstance(values, np.ndarray) else values
+
+
+def _moves(run: Run, columns: Index, out: int) -> bool:
+    """Does the output move with all of these columns, near x?"""
+    point = run.point
+    taken = rung(DirectionLine(point, columns, point.columns.scale[columns]), QUICK[0] + NEARER)
+    off = np.fmax(abs(taken.up[out] - point.f0[out]), abs(taken.down[out] - point.f0[out])) if taken else 0.0
+    return bool(off > STRAY * run.survey.sigma[out])
