@@ -7,7 +7,8 @@ Noise-limited elements get coarser rungs, also above the scale; the others finer
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -72,6 +73,12 @@ class Ladders:
     def known(self, k: int) -> Array:
         """The samples [4, E] of rung k."""
         return self._samples[k]
+
+    def under(self, noise: Array) -> Ladders:
+        """The same samples where f is known to have at least this noise [M]."""
+        other = copy(self)
+        other.outputs = replace(self.outputs, sigma=np.maximum(self.outputs.sigma, noise))
+        return other
 
     def solve(self, i: Index, rungs: Sequence[int], full: bool) -> Derivative:
         """Elements i from these rungs, sampled where they were not yet."""

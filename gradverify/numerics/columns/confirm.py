@@ -6,6 +6,7 @@ import numpy as np
 
 from gradverify.numerics.climb import Climb, Elements, Ladders
 from gradverify.numerics.columns.bundle import lone
+from gradverify.numerics.columns.cancelling import excuse_measured
 from gradverify.numerics.columns.ends import ending_among
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.columns.tally import Judged
@@ -23,7 +24,7 @@ def resolve(run: Run, column: Index, out: Index) -> Judged:
     a = _analytic(run, column, out)
     near = int(np.sum(~wide))
     parts = [_measure(run, column[i], out[i], a[i], beyond) for i, beyond in ((slice(near), False), (slice(near, None), True)) if len(column[i])]
-    d = concatenated(parts)
+    d = concatenated(derivative for derivative, _ in parts)
     bounds = run.bounds(column, out)
     verdict = verdicts(a, d, bounds, d.at_border)
     lost = np.flatnonzero((verdict == Verdict.MISMATCH) & ~np.isfinite(a))
@@ -31,7 +32,8 @@ def resolve(run: Run, column: Index, out: Index) -> Judged:
     limit = np.full(len(out), Limit.NONE, object)
     open_ = np.flatnonzero(verdict == Verdict.UNDECIDED)
     limit[open_] = limits(a[open_], d.take(open_))
-    return excuse_ties(run, Judged(column, out, a, d, bounds, verdict, limit))
+    judged = excuse_ties(run, Judged(column, out, a, d, bounds, verdict, limit))
+    return excuse_measured(run, judged, (ladders for _, ladders in parts))
 
 
 def _analytic(run: Run, column: Index, out: Index) -> Array:
@@ -43,7 +45,7 @@ def _analytic(run: Run, column: Index, out: Index) -> Array:
     return a
 
 
-def _measure(run: Run, column: Index, out: Index, a: Array, wide: bool) -> Derivative:
+def _measure(run: Run, column: Index, out: Index, a: Array, wide: bool) -> tuple[Derivative, Ladders]:
     columns, home = np.unique(column, return_inverse=True)
     ladders = Ladders(lone(run.point, columns, wide).lines, run.outputs(), Elements(home, out))
     everything, nothing = np.arange(len(out)), np.zeros(len(out), bool)
@@ -55,4 +57,4 @@ def _measure(run: Run, column: Index, out: Index, a: Array, wide: bool) -> Deriv
     climb = Climb(ladders, ladders.solve(everything, QUICK, False), judge, nothing, nothing)
     climb.every_rung(everything)
     judge(everything, climb.derivative)
-    return climb.derivative
+    return climb.derivative, ladders

@@ -9,6 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from gradverify.numerics.climb import derivative
+from gradverify.numerics.columns.cancelling import excuse_cancelled
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.columns.survey import analytic_noise
 from gradverify.numerics.columns.tally import Judged
@@ -41,7 +42,8 @@ def second_opinions(run: Run, judged: Judged, border: Border, entry: Entry) -> t
     if not (judged.verdict == MISMATCH).any():
         return judged, {}
     judged = excuse_ties(run, excuse_symmetric(run, judged, entry))
-    return excuse_analytic_noise(run, judged, border(judged))
+    judged, at_fault = excuse_analytic_noise(run, judged, border(judged))
+    return excuse_cancelled(run, judged), at_fault
 
 
 def along_kinks(run: Run, judged: Judged) -> Judged:

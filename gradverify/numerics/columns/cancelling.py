@@ -1,0 +1,119 @@
+"""Outputs of low precision in which larger numbers cancel: 1 + erf(x) near −1 moves in steps of the rounding of 1, however small f is.
+
+Such a step can hold the whole ladder: f is constant there, or a slope of its own, as exactly as a smooth function. Points further apart, along
+a direction that moves every input, show the steps as noise. A mismatch must stand against that noise too. None of this costs a call before
+something of low precision is about to be called wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from gradverify.numerics.climb import Elements, Ladders
+from gradverify.numerics.columns.bundle import lone
+from gradverify.numerics.columns.run import Run
+from gradverify.numerics.columns.tally import Judged
+from gradverify.numerics.compare import MISMATCH, Limit, verdicts
+from gradverify.numerics.ladder import Derivative, concatenated
+from gradverify.numerics.noise import FLAT
+from gradverify.numerics.rungs import BASE, RUNGS, Array, Index, Mask, Z
+
+AT_ONCE, ASKED = 3, 24  # columns of a pair that climb every rung against the wider noise; of them all
+STOOD = 3  # elements that stand, after which no other is asked, and the rest believed if none did not
+
+
+def excuse_cancelled(run: Run, judged: Judged) -> Judged:
+    """Mismatches that the rounding of cancelling numbers may explain are undecided.
+
+    At most 45 forward calls for all, and 48 a column of those that its noise at the steps of their differences would hide.
+    """
+    for own in _pairs(run, judged, _suspects(run, judged)):
+        i = own[_hidden(run, judged.take(own))]
+        judged = _left_open(run, judged, i[~_standing(run, judged, i)])
+    return judged
+
+
+def excuse_measured(run: Run, judged: Judged, ladders: Iterable[Ladders]) -> Judged:
+    """As `excuse_cancelled`, of elements that have every rung on these ladders, in this order: at most 45 forward calls."""
+    i = _suspects(run, judged)
+    if not i.size:
+        return judged
+    d = concatenated(own.under(run.coarse_noise).solve(np.arange(len(own.elements.out)), range(RUNGS), True) for own in ladders)
+    return _left_open(run, judged, i[_explained(run, judged.take(i), d.take(i))])
+
+
+def _suspects(run: Run, judged: Judged) -> Index:
+    """Mismatches of outputs of low precision in which numbers cancel, or that have not moved at all."""
+    bad = np.flatnonzero(judged.verdict == MISMATCH)
+    bad = bad[np.isfinite(judged.a[bad]) & run.low_unit[judged.out[bad]]]
+    if not bad.size:
+        return bad
+    rounding = run.point.unit * np.abs(run.point.f0)
+    return np.asarray(bad[(run.coarse_noise > FLAT * rounding)[judged.out[bad]] | judged.derivative.unchanged[bad]])
+
+
+def _pairs(run: Run, judged: Judged, i: Index) -> Iterator[Index]:
+    """Elements i by input and output tensor."""
+    tensor = run.point.columns.tensor[judged.column[i]]
+    output = np.searchsorted([part.stop for part in run.point.parts], judged.out[i], side="right")
+    for t, o in sorted(set(zip(tensor.tolist(), output.tolist(), strict=True))):
+        yield i[(tensor == t) & (output == o)]
+
+
+def _left_open(run: Run, judged: Judged, i: Index) -> Judged:
+    """With elements i undecided, and bars that are no narrower than what the widest steps can tell."""
+    d, part = judged.derivative, judged.take(i)
+    bar = d.bar.copy()
+    bar[i] = np.maximum(bar[i], _still(run, part))
+    return replace(judged.undecided(i, Limit.CANCELS), derivative=replace(d, bar=bar))
+
+
+def _hidden(run: Run, judged: Judged) -> Mask:
+    """Which elements [E] the wider noise may hide, at the very steps that their differences were taken from; all that have not moved yet."""
+    out, d = judged.out, judged.derivative
+    used = np.maximum(run.survey.sigma, run.point.unit * np.abs(run.point.f0))[out]
+    return _excused(judged, d, np.where(d.unchanged, np.inf, d.noise_bar * run.coarse_noise[out] / used))
+
+
+def _explained(run: Run, judged: Judged, d: Derivative) -> Mask:
+    """Which elements [E] are no mismatch by these derivatives, of which every rung was measured under the wider noise."""
+    return _excused(judged, d, np.where(d.unchanged, _still(run, judged), 0.0))
+
+
+def _excused(judged: Judged, d: Derivative, extra: Array) -> Mask:
+    return np.asarray(verdicts(judged.a, d, judged.bounds, d.at_border, extra) != MISMATCH)
+
+
+def _still(run: Run, judged: Judged) -> Array:
+    """How large a derivative [E] may be of which no rung shows anything."""
+    return np.asarray(Z * run.coarse_noise[judged.out] / (BASE * run.point.columns.scale[judged.column]))
+
+
+def _standing(run: Run, judged: Judged, i: Index) -> Mask:
+    """Which of elements i [E] stand when their columns climb every rung under the wider noise: the likeliest first, a few columns."""
+    stands, part = np.zeros(len(i), bool), judged.take(i)
+    wide = run.survey.wide[run.point.columns.tensor[part.column], part.out]
+    likeliest = np.argsort(-np.abs(part.a - part.derivative.value) / _still(run, part), kind="stable")
+    columns, asked = list(dict.fromkeys(part.column[likeliest].tolist())), np.zeros(len(i), bool)
+    for n in range(0, min(len(columns), ASKED), AT_ONCE):
+        batch = np.isin(part.column, columns[n : n + AT_ONCE])
+        for own in (np.flatnonzero(batch & ~wide), np.flatnonzero(batch & wide)):
+            if own.size:
+                some = part.take(own)
+                stands[own] = ~_explained(run, some, _again(run, some, bool(wide[own[0]])))
+        asked |= batch
+        if stands.sum() >= STOOD:
+            return stands | (~asked if stands[asked].all() else False)
+    return stands
+
+
+def _again(run: Run, judged: Judged, wide: bool) -> Derivative:
+    """The derivatives [E] of elements, from every rung."""
+    columns, home = np.unique(judged.column, return_inverse=True)
+    order = np.argsort(home, kind="stable")
+    ladders = Ladders(lone(run.point, columns, wide).lines, run.outputs(), Elements(home[order], judged.out[order]))
+    found = ladders.under(run.coarse_noise).solve(np.arange(len(order)), range(RUNGS), True)
+    return found.take(np.argsort(order))
