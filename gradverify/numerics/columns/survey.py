@@ -243,8 +243,6 @@ def coarse_noise(point: Point, survey: Survey, generator: torch.Generator) -> Ar
 
 
 def _level(points: Array, size: Array) -> Array:
-    """Noise [m] of points [9, m]; where most of them agree, that of the least step between the others."""
+    """Noise [m] of points [9, m]; where most of them agree, that of the largest step between the others."""
     level, ending = ecnoise(points, size)
-    rise = np.abs(np.diff(points, axis=0))
-    least = np.where(rise > 0, rise, np.inf).min(0)
-    return np.where((ending == CONSTANT) & (least < np.inf), UNIFORM * least, level)
+    return np.where(ending == CONSTANT, UNIFORM * np.nan_to_num(np.abs(np.diff(points, axis=0)).max(0)), level)
