@@ -96,7 +96,9 @@ def _standing(run: Run, judged: Judged, i: Index) -> Mask:
     """Which of elements i [E] stand when their columns climb every rung under the wider noise: the likeliest first, a few columns."""
     stands, part = np.zeros(len(i), bool), judged.take(i)
     wide = run.survey.wide[run.point.columns.tensor[part.column], part.out]
-    likeliest = np.argsort(-np.abs(part.a - part.derivative.value) / _still(run, part), kind="stable")
+    noise = run.coarse_noise[part.out]
+    change = np.abs(part.a - part.derivative.value) * run.point.columns.scale[part.column]
+    likeliest = np.argsort(-change / np.maximum(noise, np.median(noise)), kind="stable")  # little noise may be that of points within one step
     columns, asked = list(dict.fromkeys(part.column[likeliest].tolist())), np.zeros(len(i), bool)
     for n in range(0, min(len(columns), ASKED), AT_ONCE):
         batch = np.isin(part.column, columns[n : n + AT_ONCE])
