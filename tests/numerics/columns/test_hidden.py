@@ -13,7 +13,6 @@ from numerics.differentiable import DOUBLE, Differentiable, normal, times, zeros
 from numerics.windows import along_last
 
 
-
 def largest(x):
     return x.amax(-1)
 
