@@ -56,7 +56,7 @@ def test_nan_at_the_same_places_is_no_difference():
 def halves(like):
     """A mask of dropout, drawn where the state of the generator is put back."""
     with torch.random.fork_rng(devices=[]):
-        return (torch.rand(like.shape, dtype=like.dtype) < 0.5) * 2.0
+        return (torch.rand_like(like) < 0.5).to(like.dtype) * 2
 
 
 def turned(g):
@@ -81,9 +81,8 @@ def dropout(mask_of):
     return Dropout
 
 
-@pytest.mark.parametrize("shape", [(12,), (6, 5)])
-def test_a_mask_that_backward_draws_again_is_another_one_even_where_all_draws_are_hidden(shape):
-    result = check(dropout(lambda mask, g: g * halves(mask)), randn(*shape))
+def test_a_mask_that_backward_draws_again_is_another_one_even_where_all_draws_are_hidden():
+    result = check(dropout(lambda mask, g: g * halves(g)), randn(12))
     assert result.verdict == "fail"
     assert "GV101" in codes(result)
     assert "GV205" not in codes(result)
