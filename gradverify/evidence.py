@@ -32,7 +32,7 @@ from gradverify.subject.failure import UserCodeError
 from gradverify.subject.graph import RawReturn, Wrote, function_nodes, tapped, watched
 from gradverify.subject.native import called_again
 from gradverify.subject.observe import BackwardSeen, ForwardSeen, Saved, kept, known, observe_backward, observe_forward
-from gradverify.subject.snapshot import same
+from gradverify.subject.snapshot import alike, same
 from gradverify.subject.subject import Argument, Subject
 
 STEP = 1e-3     # of each element's size: a detached output that moves depends on the inputs
@@ -122,6 +122,26 @@ class Evidence:
         """The checked outputs at the point."""
         return tuple(self.forward.outputs[place] for place in self.forward.checked)
 
+    @cached_property
+    def reseeded(self) -> tuple[Tensor, ...]:
+        """The checked outputs of one more forward at the point, whose generators start elsewhere."""
+        return self._seeded_elsewhere()
+
+    def _seeded_elsewhere(self) -> tuple[Tensor, ...]:
+        return tuple(y.detach() for y in self.subject.seeded_elsewhere(lambda: self.function.values(self.subject.leaves())))
+
+    @property
+    def draws(self) -> bool:
+        """Does the forward draw random numbers? Also where it puts back the state of the generator (`fork_rng`), as far as `reseeded` was asked for."""
+        return self.forward.random or ("reseeded" in self.__dict__ and self._draws_in_hiding)
+
+    @cached_property
+    def _draws_in_hiding(self) -> bool:
+        """The outputs are others where the generators start elsewhere, and come again with each of the two starts."""
+        if alike(self.outputs, self.reseeded):
+            return False
+        return alike(self.outputs, self.function.values(self.subject.leaves())) and alike(self.reseeded, self._seeded_elsewhere())
+
     def name_of(self, place: int) -> str:
         """An output by its path: `y0`, or `y.loss` of a dict."""
         names = self.subject.output_names
@@ -192,7 +212,7 @@ class Evidence:
         """Backward against finite differences, of the surrogate where there is one."""
         def measure() -> Jacobian:
             return jacobian(self.measured, self.settings, self.wishes, self.watch)
-        return measure() if self.forward.random else self.subject.seldom_seeded(measure)
+        return measure() if self.draws else self.subject.seldom_seeded(measure)
 
     @cached_property
     def wishes(self) -> Wishes:
@@ -262,7 +282,7 @@ class Evidence:
     @cached_property
     def modes(self) -> Modes:
         """Forward mode, backward of backward, vmap. Raises UserCodeError (GV002)."""
-        return Modes(self.subject, self.forward, self.function, self.cotangents)
+        return Modes(self.subject, self.forward, self.function, self.cotangents, self.draws)
 
     def _against(self, wanted: Gradients, cotangents: tuple[Tensor, ...]) -> dict[int, Pair]:
         ours = self.function.vjp([cotangent.clone() for cotangent in cotangents])

@@ -27,10 +27,10 @@ Cotangents = Callable[[str], tuple[Tensor, ...]]    # by purpose, one per checke
 
 
 class Modes:
-    """Measured lazily, once. `forward` is the base call; `cotangents` draws dense random signed ones."""
+    """Measured lazily, once. `forward` is the base call; `cotangents` draws dense random signed ones; `draws`: the forward draws random numbers."""
 
-    def __init__(self, subject: Subject, forward: ForwardSeen, function: Differentiable, cotangents: Cotangents) -> None:
-        self._subject, self._forward, self._function, self._cotangents = subject, forward, function, cotangents
+    def __init__(self, subject: Subject, forward: ForwardSeen, function: Differentiable, cotangents: Cotangents, draws: bool) -> None:
+        self._subject, self._forward, self._function, self._cotangents, self._draws = subject, forward, function, cotangents, draws
 
     def _source(self, purpose: str) -> torch.Generator:
         return generator(self._subject.case.settings.seed, self._subject.case.check, purpose)
@@ -90,4 +90,4 @@ class Modes:
     def batches(self) -> Batches:
         """The function on batches of points."""
         cotangents = [self._cotangents(f"example {number}") for number in range(SIZE)]
-        return Batches(self._subject, self._forward.checked, cotangents, self._source("second point"), self._forward.random)
+        return Batches(self._subject, self._forward.checked, cotangents, self._source("second point"), self._draws)

@@ -6,7 +6,9 @@ Why it matters. A forward that depends on more than its inputs (a counter, a buf
 compared, and activation checkpointing, which computes it again, trains on another function than it differentiates.
 
 How it is measured. Two further forwards at the same point, compared bit by bit with the first. torch's generators (and NumPy's and Python's
-global ones) are set to the check's seed before every forward, so that dropout and samplers pass. After this finding the Jacobian is not judged.
+global ones) are set to the check's seed before every forward, so that dropout and samplers pass. The generators of the second forward start
+elsewhere where the first was not seen to draw: one that draws and puts their state back (`torch.random.fork_rng`) is then treated as any other
+that draws, so that a backward that draws again meets other numbers, as it does in training. After this finding the Jacobian is not judged.
 
 How to repair. Draw random numbers with torch; keep no state between calls. Where small differences are meant (atomic adds), say
 `nondeterminism: 1e-12`.
@@ -18,7 +20,7 @@ Example.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -30,7 +32,6 @@ from gradverify.rules.shown import element_name
 from gradverify.subject.snapshot import same
 
 CATCHES = "draws_from_its_own_generator"
-REPEATS = 2
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -39,14 +40,24 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     before = torch.default_generator.get_state()
-    for _ in range(REPEATS):
-        again = evidence.function.values(evidence.subject.leaves())
+    for again in _repeats(evidence):
         for place, first, second in zip(evidence.forward.checked, evidence.outputs, again, strict=True):
             difference = _difference(first, second, evidence.settings.nondeterminism, evidence.name_of(place))
             if difference is not None:
                 drawn = not evidence.settings.reseed and not torch.equal(before, torch.default_generator.get_state())
                 yield Finding("GV205", f"the forward is not deterministic: {difference}", output=place, hint=_hint(drawn))
                 return
+
+
+def _repeats(evidence: Evidence) -> Iterator[Sequence[Tensor]]:
+    """Two further outputs; the second with generators that start elsewhere, unless that alone makes the difference."""
+    yield evidence.function.values(evidence.subject.leaves())
+    if evidence.forward.random:
+        yield evidence.function.values(evidence.subject.leaves())
+        return
+    again = evidence.reseeded
+    if not evidence.draws:
+        yield again
 
 
 def _difference(first: Tensor, second: Tensor, accepted: float, name: str) -> str | None:

@@ -61,7 +61,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
         return "an input or an output is sparse"
     if all(x.numel() < 2 for x in tensors):
         return "no input has two elements"
-    return "it draws random numbers, which fall on other elements in another layout" if evidence.forward.random else unsteady(found)
+    return "it draws random numbers, which fall on other elements in another layout" if evidence.draws else unsteady(found)
 
 
 def check(evidence: Evidence) -> Iterator[Finding | str]:

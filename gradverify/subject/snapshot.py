@@ -51,6 +51,11 @@ def same(a: Tensor, b: Tensor) -> bool:
     return bool(((a == b) | ((a != a) & (b != b))).all())
 
 
+def alike(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
+    """Are these all the same, one by one?"""
+    return len(some) == len(others) and all(same(a, b) for a, b in zip(some, others, strict=True))
+
+
 def _freed(tensor: Tensor) -> bool:
     """Was its storage resized to nothing? (Reversible layers do so; reading it would leave the memory.)"""
     return tensor.layout == torch.strided and tensor.numel() > 0 and tensor.untyped_storage().nbytes() == 0

@@ -22,6 +22,7 @@ from gradverify.subject.target import Target
 from gradverify.subject.variants import copied, relaid
 
 Measured = TypeVar("Measured")
+ELSEWHERE = 2       # added to the seed, beside 0 of forwards and 1 of backwards
 LEAF_WRITTEN = "a leaf Variable that requires grad"     # torch's refusal of an in-place write into an input
 
 
@@ -178,6 +179,16 @@ class Subject:
         finally:
             self._quiet = False
         return found if self.states() == before else measure()
+
+    def seeded_elsewhere(self, measure: Callable[[], Measured]) -> Measured:
+        """What is measured where the generators start elsewhere than for every other forward."""
+        if self.case.settings.reseed:
+            seed_all(self.case.settings.seed + ELSEWHERE, self.on_cuda)
+        self._quiet = True
+        try:
+            return measure()
+        finally:
+            self._quiet = False
 
     def _given(self, inputs: Sequence[Tensor]) -> Sequence[Any]:
         """All arguments, as the function is to get them."""

@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import pytest
 import torch
 from live import check, codes, message, randn
 
@@ -50,3 +51,68 @@ def test_small_differences_can_be_accepted():
 def test_nan_at_the_same_places_is_no_difference():
     result = check(lambda x: torch.stack([x.sum(), (x * torch.nan).sum()]), randn(3))
     assert codes(result) == {"GV006"}
+
+
+def halves(like):
+    """A mask of dropout, drawn where the state of the generator is put back."""
+    with torch.random.fork_rng(devices=[]):
+        return (torch.rand_like(like) < 0.5).to(like.dtype) * 2
+
+
+def turned(g):
+    """There and back by a random rotation that nobody hears of."""
+    with torch.random.fork_rng(devices=[]):
+        q, _ = torch.linalg.qr(torch.randn(g.numel(), g.numel(), dtype=g.dtype))
+    return (q.mT @ (q @ g.reshape(-1))).reshape(g.shape)
+
+
+def dropout(mask_of):
+    class Dropout(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            mask = halves(x)
+            ctx.save_for_backward(mask)
+            return x * mask
+
+        @staticmethod
+        def backward(ctx, g):
+            return mask_of(ctx.saved_tensors[0], g)
+
+    return Dropout
+
+
+def test_a_mask_that_backward_draws_again_is_another_one_even_where_all_draws_are_hidden():
+    result = check(dropout(lambda mask, g: g * halves(g)), randn(12))
+    assert result.verdict == "fail"
+    assert "GV101" in codes(result)
+    assert "GV205" not in codes(result)
+
+
+@pytest.mark.parametrize("shape", [(12,), (6, 5)])
+@pytest.mark.parametrize("mask_of", [lambda mask, g: g * mask, lambda mask, g: turned(g * mask)])
+def test_a_mask_that_is_drawn_in_hiding_and_kept_is_right(mask_of, shape):
+    assert codes(check(dropout(mask_of), randn(*shape))) == set()
+
+
+def test_a_backward_that_draws_what_does_not_matter_is_right():
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return turned(2 * g)
+
+    assert codes(check(Doubled, randn(12))) == set()
+
+
+@pytest.mark.parametrize("period", [2, 3])
+def test_what_is_different_now_and_then_is_no_random_number_in_hiding(period):
+    calls = [0]
+
+    def function(x):
+        calls[0] += 1
+        return x * (2 if calls[0] % period == 0 else 1)
+
+    assert codes(check(function, randn(3))) == {"GV205"}
