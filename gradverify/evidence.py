@@ -132,7 +132,7 @@ class Evidence:
 
     @property
     def draws(self) -> bool:
-        """Does the forward draw random numbers? Also where it puts back the state of the generator (`fork_rng`), as far as `reseeded` was asked for."""
+        """Does the forward draw random numbers? Also where it puts the generator's state back (`fork_rng`), as far as `reseeded` was asked for."""
         return self.forward.random or ("reseeded" in self.__dict__ and self._draws_in_hiding)
 
     @cached_property
