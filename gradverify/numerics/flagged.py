@@ -95,6 +95,8 @@ class Flagged:
 
     def _follow_flagged(self, mode: Mode, pair: Screened, tally: Tally, lines: Lines) -> None:
         """The first LINES; a sum that is not finite tells of no fault: such lines come last."""
+        if not len(pair.flagged):
+            return
         told = np.concatenate([np.setdiff1d(pair.flagged, pair.lost), pair.lost])
         for n, line in enumerate(told.tolist()):
             stood = lines.wrong >= STOOD and not lines.cleared
