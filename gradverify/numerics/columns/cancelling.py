@@ -32,7 +32,8 @@ def excuse_cancelled(run: Run, judged: Judged) -> Judged:
     """
     for own in _pairs(run, judged, _suspects(run, judged)):
         i = own[_hidden(run, judged.take(own))]
-        judged = _left_open(run, judged, i[~_standing(run, judged, i)])
+        if i.size:
+            judged = _left_open(run, judged, i[~_standing(run, judged, i)])
     return judged
 
 

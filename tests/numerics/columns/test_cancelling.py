@@ -161,3 +161,9 @@ def test_nothing_more_is_called_where_nothing_is_wrong_or_nothing_is_of_low_prec
     right = Differentiable(torch.tanh, normal(1, 4, 5, dtype=SINGLE))
     wrong = Differentiable(torch.tanh, normal(1, 4, 5, dtype=DOUBLE), damage=times(1.1))
     assert [pair.verdict for pair in compare(right).pairs + compare(wrong).pairs] == [Verdict.PASS, Verdict.MISMATCH]
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_wrong_gradient_that_nothing_hides_stands_without_a_word_of_numpy():
+    pair, = compare(Differentiable(F.gelu, between(-2.5, -1.0, 3, 15), damage=times(2))).pairs
+    assert pair.count(Outcome.MISMATCH) == 15
