@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradverify.numerics.columns.leaks import NEARER
+from gradverify.numerics.columns.leaks import moved_near
 from gradverify.numerics.columns.opinions import beyond_slopes
-from gradverify.numerics.columns.quick import STRAY
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.columns.tally import Judged
 from gradverify.numerics.kinks import KINK
-from gradverify.numerics.lines import rung
 from gradverify.numerics.pattern import Pattern
-from gradverify.numerics.point_lines import DirectionLine
-from gradverify.numerics.rungs import QUICK, Array, Index, Mask
+from gradverify.numerics.rungs import Array, Index, Mask
 
 AGREES = 0.5  # of a kinked element's own change along a look: more is not the curvature of anything within the step
 
@@ -31,7 +28,8 @@ def hidden_ties(run: Run, tensor: int, pattern: Pattern, top: int, found: Judged
     for out in np.unique(found.out[kinked]).tolist():
         own = kinked[found.out[kinked] == out]
         outside = _equal_outside(run, tensor, pattern, out - top, found.column[own])
-        if len(outside) and not _alone(run, tensor, pattern, out - top, found, own) and _moves(run, outside, out):
+        hides = len(outside) and not _alone(run, tensor, pattern, out - top, found, own)
+        if hides and moved_near(run, outside, run.point.columns.scale[outside])[out]:
             together = np.union1d(found.column[own], outside)
             if beyond_slopes(run, together, np.array([out]), run.point.row(out)[None, together])[0]:
                 return True
@@ -71,11 +69,3 @@ def _alone(run: Run, tensor: int, pattern: Pattern, local: int, found: Judged, o
 
 def _of(values: float | Array, out: int) -> float:
     return float(values[out]) if isinstance(values, np.ndarray) else values
-
-
-def _moves(run: Run, columns: Index, out: int) -> bool:
-    """Does the output move with all of these columns, near x?"""
-    point = run.point
-    taken = rung(DirectionLine(point, columns, point.columns.scale[columns]), QUICK[0] + NEARER)
-    off = np.fmax(abs(taken.up[out] - point.f0[out]), abs(taken.down[out] - point.f0[out])) if taken else 0.0
-    return bool(off > STRAY * run.survey.sigma[out])

@@ -10,6 +10,8 @@ from gradverify.numerics.columns.bundle import GroupLine
 from gradverify.numerics.columns.compressed import pull
 from gradverify.numerics.columns.quick import STRAY
 from gradverify.numerics.columns.run import Run
+from gradverify.numerics.lines import rung
+from gradverify.numerics.point_lines import DirectionLine
 from gradverify.numerics.rungs import QUICK, RATIO, VISIBLE, Array, Index, Mask, step
 
 NEARER = 5  # rungs below, 600 times nearer, a tie must be a tie still
@@ -40,6 +42,15 @@ def lasting(far: Array, near: Array, still: Array, noise: Array) -> Mask:
     """
     hidden = ~(far * RATIO ** float(-NEARER) > VISIBLE * noise)
     return np.asarray(~(near <= still) | hidden)
+
+
+def moved_near(run: Run, columns: Index, direction: Array) -> Mask:
+    """The outputs [M] that move beyond their noise with all of these columns [k] along a direction [k], near x: two calls."""
+    taken = rung(DirectionLine(run.point, columns, direction), QUICK[0] + NEARER)
+    if taken is None:
+        return np.zeros(len(run.point.f0), bool)
+    off = np.fmax(np.abs(taken.up - run.point.f0), np.abs(taken.down - run.point.f0))
+    return np.asarray(off > STRAY * run.survey.sigma)
 
 
 def _moves(run: Run, line: GroupLine, h: float, out: int) -> bool:

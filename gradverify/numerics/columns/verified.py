@@ -13,14 +13,12 @@ from gradverify.numerics.climb import at_once
 from gradverify.numerics.columns.bundle import Bundle
 from gradverify.numerics.columns.cells import added
 from gradverify.numerics.columns.compressed import Plan
-from gradverify.numerics.columns.leaks import NEARER
-from gradverify.numerics.columns.quick import STRAY
+from gradverify.numerics.columns.leaks import moved_near
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.columns.survey import Look
 from gradverify.numerics.columns.tally import Judged
 from gradverify.numerics.compare import PASS
 from gradverify.numerics.kinks import SMOOTH
-from gradverify.numerics.lines import rung
 from gradverify.numerics.point_lines import DirectionLine
 from gradverify.numerics.reduction import cotangent, signed
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, Z
@@ -105,9 +103,7 @@ class Sums:
             own |= usable[groups.owner(group)]
         if own.all():
             return ~own
-        taken = rung(DirectionLine(self.run.point, columns, direction), QUICK[0] + NEARER)
-        off = np.fmax(np.abs(taken.up - self.run.point.f0), np.abs(taken.down - self.run.point.f0)) if taken else np.zeros(len(own))
-        return np.asarray(~own & (off > STRAY * self.run.survey.sigma))
+        return np.asarray(~own & moved_near(self.run, columns, direction))
 
     def _measured(self, columns: Index, direction: Array) -> tuple[Array, Array, Mask]:
         """The derivative along the direction, its bar, and where it is known [M]; of a linear function from the survey's one rung."""
