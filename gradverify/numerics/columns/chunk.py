@@ -26,13 +26,12 @@ CONFIRM_COLUMNS = 3  # mismatching columns of a pair that climb every rung, the 
 
 @dataclass(frozen=True)
 class ChunkResult:
-    """`judged` elements, which of them the quick rungs settled, and mismatches that no lone column has confirmed [E].
+    """`judged` elements, which of them the quick rungs settled, and mismatches of groups, which no lone column has confirmed [E].
 
     `outs`: the outputs of this part. `zeros`, `masked`, `strays` [n, outs]: passed or left out without a solver; `QuickSamples.strays`.
     """
 
     outs: slice
-
     judged: Judged
     quick: Mask
     unconfirmed: Mask
@@ -95,7 +94,7 @@ class Chunk:
         if not done.all():
             derivative, unconfirmed = self._climb(cells, quick, ~done, doubted[cells.out])
         if not self.bundle.grouped and unconfirmed.any():
-            derivative, unconfirmed = self._confirm(cells, derivative, unconfirmed), np.zeros(len(cells), bool)
+            derivative = self._confirm(cells, derivative, unconfirmed)
         late = self._late(zeros, outs)
         if len(late):
             derivative = concatenated([derivative, self._quick(late)])
@@ -104,10 +103,10 @@ class Chunk:
             judged = self._judged(cells, derivative)
         elif not done.all():
             judged = self._judged_again(judged, cells, derivative, np.flatnonzero(~done))
-        nothing = np.zeros(len(late), bool)
+        done = np.concatenate([done, np.zeros(len(late), bool)])
+        unconfirmed = judged.verdict == MISMATCH if self.bundle.grouped else np.zeros(len(done), bool)
         resolution = self._zero_resolution(outs) if zeros.any() else np.zeros(zeros.shape)
-        return ChunkResult(outs, judged, np.concatenate([done, nothing]), np.concatenate([unconfirmed, nothing]), zeros, masked, resolution, missed,
-                           self.samples.strays(outs, self.run.survey.sigma))
+        return ChunkResult(outs, judged, done, unconfirmed, zeros, masked, resolution, missed, self.samples.strays(outs, self.run.survey.sigma))
 
     def _zeros(self, outs: slice) -> Mask:
         """Bitwise zeros with an analytic value of zero or dust: most of a Jacobian, settled without a solver."""

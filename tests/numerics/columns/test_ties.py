@@ -30,6 +30,13 @@ def test_right_gradients_at_ties_of_three_and_more_are_never_called_wrong(name, 
     assert {w.limit for pair in entries.pairs for w in pair.worst} <= {Limit.NONE, Limit.TIE, Limit.KINK_SUM, Limit.KINK, Limit.ALONE}
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_the_groups_of_no_draw_make_a_kink_of_a_tie_wrong(seed):
+    found = compare(Differentiable(RIGHT["sort"], ONES), mode=Mode.ENTRIES, generator=torch.Generator().manual_seed(seed))
+    assert found.pairs[0].verdict == Verdict.UNDECIDED
+    assert found.pairs[0].count(Outcome.MISMATCH) == 0
+
+
 def test_the_middle_of_a_tie_says_why_it_is_undecided():
     entries = check(lambda x: x.sort(-1).values, ONES)
     assert verdict(entries) == Verdict.UNDECIDED
