@@ -1,5 +1,7 @@
 """The inputs' own memory: perturbed in place and restored, so that every call sees the same addresses.
 
+What is written stays until something else is, or until it is sent home: the calls along a line write the same coordinates, each time all of them.
+
 Untouched rows of a batch then stay bitwise the same in torch's CPU operators (method.md section 3).
 """
 
@@ -45,6 +47,7 @@ class Buffers:
         self._memory = [_memory(b) for b in self._real]
         self.starts = np.cumsum([0] + [b.numel() for b in self._real])
         self._starts = self.starts.tolist()
+        self._away: Selection | None = None
 
     def selected(self, coordinates: Index) -> Selection:
         """A selection of coordinates, in their order."""
@@ -63,7 +66,19 @@ class Buffers:
         return Selection(tuple(parts), self.x[coordinates])
 
     def write(self, selection: Selection, x: Array) -> None:
-        """Writes x [k] there; the rest stays as it is."""
+        """Writes x [k] there; the rest is at home."""
+        if self._away is not selection:
+            self.restore()
+            self._away = selection
+        self._put(selection, x)
+
+    def restore(self) -> None:
+        """All of it is at home again."""
+        if self._away is not None:
+            self._put(self._away, self._away.home)
+            self._away = None
+
+    def _put(self, selection: Selection, x: Array) -> None:
         for part in selection.parts:
             memory = self._memory[part.tensor]
             if memory is not None:
@@ -72,9 +87,6 @@ class Buffers:
             whole = numbers(self.tensors[part.tensor]).copy()
             whole[part.places] = x[part.which]
             self._real[part.tensor].copy_(torch.from_numpy(whole).reshape(self._real[part.tensor].shape))
-
-    def restore(self, selection: Selection) -> None:
-        self.write(selection, selection.home)
 
 
 def _run(places: Index) -> Index | slice:

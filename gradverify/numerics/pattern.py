@@ -25,12 +25,14 @@ class Pattern:
 
     low, high: one array [M] per input axis, the first and last slice that each real output coordinate depends on; low > high on every
     axis where an output depends on nothing. 0-dim inputs have no axes: `nothing` [M] says which outputs do not depend on them.
+    `pointwise`: known to be the identity, each output depends on the input in its own place.
     """
 
     shape: tuple[int, ...]
     low: tuple[Index, ...]
     high: tuple[Index, ...]
     nothing: Mask
+    pointwise: bool = False
 
     def __len__(self) -> int:
         """Real output coordinates."""
@@ -125,6 +127,8 @@ class ColumnGroups:
         return owners[0] if len(owners) == 1 else np.concatenate(owners, 1)
 
     def _owners(self, pattern: Pattern, residues: Sequence[Index], count: int) -> Index:
+        if pattern.pointwise and self.count == 1:
+            return np.arange(len(pattern))[None]
         place, owned = np.zeros(len(pattern), np.intp), ~pattern.nothing
         for k, (residue, width) in enumerate(zip(residues, self.widths, strict=True)):
             at = pattern.low[k]
@@ -164,6 +168,8 @@ class RowGroups:
 
     def members(self, group: int) -> Index:
         """The outputs of a group, ascending."""
+        if self.pattern.pointwise:
+            return np.arange(len(self.pattern))
         order, starts = self._sorted
         return order[starts[group] : starts[group + 1]]
 
@@ -175,6 +181,8 @@ class RowGroups:
         """`owner` of groups in a row [groups, N]."""
         if not self.pattern.size:
             return np.full((len(groups), self.pattern.size), NOBODY)
+        if self.pattern.pointwise:
+            return np.arange(self.pattern.size)[None]
         order, starts = self._sorted
         pattern, rows = self.pattern, order[starts[groups.start] : starts[groups.stop]]
         nothing = pattern.nothing[rows]
@@ -210,6 +218,8 @@ def row_groups(pattern: Pattern) -> RowGroups:
 
 
 def _row_groups(pattern: Pattern) -> RowGroups:
+    if pattern.pointwise:
+        return RowGroups(pattern, np.zeros(len(pattern), np.intp), 1)
     live = slice(None) if not pattern.nothing.any() else np.flatnonzero(~pattern.nothing)
     count = len(pattern.nothing[live])
     kind, colours = np.zeros(count, np.intp), np.zeros(count, np.intp)

@@ -20,7 +20,7 @@ from torch import Tensor
 from gradverify.numerics.buffers import Buffers, Selection
 from gradverify.numerics.flat import numbers, one_hot, rms
 from gradverify.numerics.noise import Bits
-from gradverify.numerics.rungs import U32, U64, U_BF16, U_FP16, Array, Index, Mask
+from gradverify.numerics.rungs import U32, U64, U_BF16, U_FP16, Array, Index, Mask, in_a_row
 
 UNITS = {torch.float64: U64, torch.complex128: U64, torch.float32: U32, torch.complex64: U32, torch.bfloat16: U_BF16, torch.float16: U_FP16}
 SINGLE = (torch.float32, torch.complex64)
@@ -106,8 +106,10 @@ class Columns:
         return bool(np.isfinite(self.x).all())
 
     def ulp(self, columns: Index) -> Array:
-        x = np.abs(self.x[columns])
-        at = x if x.all() else np.where(x != 0, x, self.scale[columns])
+        """The distance [k] between the numbers at x, or at the scale where x is 0; of columns in ascending order."""
+        own = in_a_row(columns)
+        x = np.abs(self.x[own])
+        at = x if x.all() else np.where(x != 0, x, self.scale[own])
         if not self.rounded:
             return np.asarray(np.spacing(at))
         return np.where(self.single[columns], np.spacing(at.astype(np.float32)).astype(float), np.spacing(at))
@@ -170,7 +172,7 @@ class Point:
         self._unit: Array | None = None
         self.batched: bool | None = None
         self.compared = set[tuple[int, int]]()
-        self.buffers, self.starts, self.x = self._inputs.tensors, self._inputs.starts, self._inputs.x
+        self.starts, self.x = self._inputs.starts, self._inputs.x
         self.seconds = 0.0
         outputs = list(function.values(self.buffers))
         self.forward += 1
@@ -207,12 +209,23 @@ class Point:
                 result[part] = np.repeat(sizes[part].reshape(-1, 2).max(1), 2)
         return result
 
+    @property
+    def buffers(self) -> list[Tensor]:
+        """The inputs, as they are at the point."""
+        self._inputs.restore()
+        return self._inputs.tensors
+
     def values(self) -> Array:
-        """f [M] at the buffers as they are; NaN where it raises or changes shape."""
+        """f [M] at the point itself; NaN where it raises or changes shape."""
+        self._inputs.restore()
+        return self._evaluated()
+
+    def _evaluated(self) -> Array:
+        """f [M] at the inputs as they have been written."""
         self.forward += 1
         started = time.perf_counter()
         try:
-            outputs = self.function.values(self.buffers)
+            outputs = self.function.values(self._inputs.tensors)
             self.seconds += time.perf_counter() - started
             parts = [numbers(o) for o in outputs]
         except Exception:
@@ -244,11 +257,8 @@ class Point:
         place, to = self._place(columns), x
         if self.columns.paired:
             to = self._changes(columns, x)[1]
-        try:
-            self._inputs.write(place, to)
-            return self.values()
-        finally:
-            self._inputs.restore(place)
+        self._inputs.write(place, to)
+        return self._evaluated()
 
     def _place(self, columns: Index) -> Selection:
         """Where columns lie; a line asks for the same ones again and again."""
@@ -282,12 +292,8 @@ class Point:
         cotangents = [one if i == n else None for i in range(len(self.parts))]
         if x is None:
             return self.by_column(self.function.vjp(cotangents))
-        everything = self._inputs.selected(np.arange(len(self.x)))
-        try:
-            self._inputs.write(everything, x)
-            return self.by_column(self.function.vjp(cotangents, self.buffers))
-        finally:
-            self._inputs.restore(everything)
+        self._inputs.write(self._inputs.selected(np.arange(len(self.x))), x)
+        return self.by_column(self.function.vjp(cotangents, self._inputs.tensors))
 
     def by_column(self, gradients: Sequence[Tensor]) -> Array:
         """Gradients of the inputs as one number a column [C]."""

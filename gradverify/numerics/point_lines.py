@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from gradverify.numerics.point import Point
-from gradverify.numerics.rungs import Array, Index
+from gradverify.numerics.rungs import Array, Index, in_a_row
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,9 @@ class DirectionLine:
     @cached_property
     def _own(self) -> tuple[Array, Array, float]:
         """x and weight [k] of the columns in the projection, and what the direction projects to."""
-        weight = self.direction / self.point.columns.scale[self.columns] ** 2
-        return self.point.columns.x[self.columns], weight, float(self.direction @ weight)
+        own = in_a_row(self.columns)
+        weight = self.direction / self.point.columns.scale[own] ** 2
+        return self.point.columns.x[own], weight, float(self.direction @ weight)
 
     def at(self, t: float) -> tuple[Array, float] | None:
         x, weight, whole = self._own

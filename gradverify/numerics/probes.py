@@ -8,7 +8,7 @@ import numpy as np
 
 from gradverify.numerics.point import Point
 from gradverify.numerics.reduction import WEIGHTS
-from gradverify.numerics.rungs import Array, Index, Mask
+from gradverify.numerics.rungs import Array, Index, Mask, in_a_row
 
 STEP = 1.4e-3  # of the scale: finer steps hide small terms behind the rounding of large ones
 
@@ -27,7 +27,8 @@ class PointProbe:
         self._columns = point.columns.of(tensor)
         self._places = np.arange(len(self._columns))
         sign: Array = 2.0 * generator.integers(0, 2, len(self._columns)).astype(float) - 1.0
-        self._x, self._step = point.columns.x[self._columns], sign * point.columns.scale[self._columns]
+        own = in_a_row(self._columns)
+        self._x, self._step = point.columns.x[own], sign * point.columns.scale[own]
         self._finite = None if point.columns.finite else np.isfinite(self._x)
         self._defined = bool(np.isfinite(point.f0).all())
 

@@ -124,4 +124,4 @@ def _widened(pattern: Pattern, axes: range) -> Pattern:
     def bounds(old: Sequence[Index], end: Callable[[int], int]) -> tuple[Index, ...]:
         return tuple(np.where(pattern.nothing, own, end(pattern.shape[k])) if k in axes else own for k, own in enumerate(old))
 
-    return replace(pattern, low=bounds(pattern.low, lambda n: 0), high=bounds(pattern.high, lambda n: n - 1))
+    return replace(pattern, low=bounds(pattern.low, lambda n: 0), high=bounds(pattern.high, lambda n: n - 1), pointwise=False)

@@ -42,6 +42,14 @@ def repeated(value: float | np.generic, m: int) -> AnyArray:
     return np.ndarray((m,), one.dtype, one.tobytes(), 0, (0,))
 
 
+def in_a_row(ascending: Index) -> Index | slice:
+    """Ascending indices; where they are in a row as a slice, with which NumPy makes a view instead of a copy."""
+    if not len(ascending):
+        return ascending
+    first, last = int(ascending[0]), int(ascending[-1])
+    return slice(first, last + 1) if last - first + 1 == len(ascending) else ascending
+
+
 def nonzero(a: Array) -> Array:
     """`a` with 1 where it is 0, to divide by; itself where it is 0 nowhere."""
     return a if a.min(initial=1.0) > 0 else np.where(a > 0, a, 1.0)

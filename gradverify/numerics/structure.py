@@ -91,7 +91,8 @@ def _elementwise(probe: Probe, lengths: Sequence[int], parts: Sequence[slice], g
     if not live.all():
         live = live | probe.moved(0, np.ones(lengths[0], bool))
     places = [np.tile(place, len(parts)) for place in np.unravel_index(np.arange(n), tuple(lengths))]
-    return tuple(_pattern(lengths, [Windows(place, place, live) for place in places], live, part) for part in parts)
+    found = (_pattern(lengths, [Windows(place, place, live) for place in places], live, part) for part in parts)
+    return tuple(replace(pattern, pointwise=not pattern.nothing.any()) for pattern in found)
 
 
 def _pattern(shape: Sequence[int], windows: Sequence[Windows], live: Mask, part: slice) -> Pattern:

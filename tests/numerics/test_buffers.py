@@ -35,10 +35,18 @@ def test_a_selection_is_written_in_its_order_and_restored(name):
     expected = before.copy()
     expected[places] = [1.5, -2.0, 0.25][: len(places)]
     assert np.array_equal(state(buffers), expected)
-    buffers.restore(selection)
+    buffers.restore()
     assert np.array_equal(state(buffers), before)
     assert buffers.tensors[0].data_ptr() == address
     assert buffers.tensors[0].stride() == INPUTS[name].stride()
+
+
+def test_what_was_written_goes_home_before_something_else_is():
+    buffers = Buffers([INPUTS["contiguous"], INPUTS["transposed"]])
+    buffers.write(buffers.selected(np.array([0, 5, 13])), np.array([1.0, 2.0, 3.0]))
+    buffers.write(buffers.selected(np.array([5, 6])), np.array([4.0, 5.0]))
+    changed = np.flatnonzero(state(buffers) != buffers.x)
+    assert (changed.tolist(), state(buffers)[changed].tolist()) == ([5, 6], [4.0, 5.0])
 
 
 def test_one_selection_may_reach_into_several_inputs():
@@ -85,7 +93,7 @@ def test_however_an_input_lies_one_number_of_it_is_written_and_no_other(x):
     changed = np.flatnonzero(state(buffers) != buffers.x)
     assert changed.tolist() == [4 if len(wanted) > 4 else 2]
     assert state(buffers)[changed].tolist() == [-8.0]
-    buffers.restore(selection)
+    buffers.restore()
     assert torch.equal(buffers.tensors[0], x) and torch.equal(x, before)
 
 
@@ -96,7 +104,7 @@ def test_inputs_without_elements_take_no_places():
         selection = buffers.selected(np.array(places))
         buffers.write(selection, 10.0 + np.arange(len(places)))
         assert state(buffers)[places].tolist() == [10.0 + k for k in range(len(places))]
-        buffers.restore(selection)
+        buffers.restore()
         assert np.array_equal(state(buffers), buffers.x)
 
 

@@ -84,3 +84,22 @@ def test_the_layout_of_an_input_is_kept():
     assert np.flatnonzero(f != p.f0).tolist() == [5]
     assert set(strides) == {x.stride()}
     assert np.array_equal(p.values(), p.f0)
+
+
+@pytest.mark.parametrize("last", ["moved", "raised", "row"])
+def test_the_inputs_are_at_home_whenever_somebody_looks_at_them(last):
+    def forward(x):
+        if float(x[0].detach()) > 2:
+            raise ValueError
+        return x * x
+
+    x = leaf(1.0, 2.0, 1.5)
+    p = point(forward, x)
+    if last == "row":
+        assert p.row(1, np.array([1.0, -3.0, 1.5])).tolist() == [0, -6, 0]
+    else:
+        p.moved([0, 2], [3.0 if last == "raised" else 1.25, 5.0])
+        assert p.moved([1], [-3.0]).tolist() == [1, 9, 2.25]
+    assert p.values().tolist() == [1, 4, 2.25]
+    p.moved([0], [0.5])
+    assert p.buffers[0].tolist() == x.tolist()

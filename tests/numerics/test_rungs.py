@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
-from gradverify.numerics.rungs import BASE, NEAR, QUICK, RATIO, RUNGS, U64, finite_size, nanmedian, nonzero, step
+from gradverify.numerics.rungs import BASE, NEAR, QUICK, RATIO, RUNGS, U64, finite_size, in_a_row, nanmedian, nonzero, step
 
 INF, NAN = math.inf, math.nan
 
@@ -59,3 +59,14 @@ def test_the_median_over_rungs_is_numpys_and_warns_of_nothing(rungs):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         np.testing.assert_array_equal(found, np.nanmedian(a, 0))
+
+
+@pytest.mark.parametrize(("given", "wanted"), [([3, 4, 5], slice(3, 6)), ([7], slice(7, 8))])
+def test_indices_in_a_row_are_a_slice(given, wanted):
+    assert in_a_row(np.array(given)) == wanted
+
+
+@pytest.mark.parametrize("given", [[0, 2, 3], [5, 4], []])
+def test_other_indices_are_themselves(given):
+    indices = np.array(given, int)
+    assert in_a_row(indices) is indices

@@ -1,6 +1,7 @@
 """Detected windows hold every true dependency; known ops show their structure within a counted number of calls."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -283,6 +284,19 @@ def test_an_elementwise_function_is_told_as_axis_by_axis(name):
         assert fast.shape == slow.shape and np.array_equal(fast.nothing, slow.nothing)
         live = ~fast.nothing
         assert all(np.array_equal(f[live], s[live]) for f, s in zip((*fast.low, *fast.high), (*slow.low, *slow.high), strict=True))
+        assert fast.pointwise == bool(live.all()) and not slow.pointwise
+
+
+def test_what_is_known_to_be_pointwise_has_the_groups_of_its_windows():
+    point = at(F.gelu, normal(0, 30, 40))
+    probe = PointProbe(point, 0, np.random.default_rng(0))
+    (known,) = detect(probe, probe.shape, [(30, 40)], np.random.default_rng(0))
+    plain = replace(known, pointwise=False)
+    assert known.pointwise
+    for own, wanted in ((known.rows, plain.rows), (column_groups([known]), column_groups([plain]))):
+        assert own.count == wanted.count == 1
+        assert np.array_equal(own.owners(range(1)), wanted.owners(range(1)))
+    assert np.array_equal(known.rows.group, plain.rows.group) and np.array_equal(known.rows.members(0), plain.rows.members(0))
 
 
 @pytest.mark.parametrize("name", ["one further", "rows turned", "half of it", "the other way round"])

@@ -12,7 +12,7 @@ from gradverify.numerics.lines import Line
 from gradverify.numerics.pattern import NOBODY, ColumnGroups
 from gradverify.numerics.point import Point
 from gradverify.numerics.point_lines import element_line
-from gradverify.numerics.rungs import Array, Index, Mask
+from gradverify.numerics.rungs import Array, Index, Mask, in_a_row
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ class GroupLine:
     @cached_property
     def _own(self) -> tuple[Array, Array]:
         """x and move of the columns."""
-        return self.point.columns.x[self.columns], self.move[self.columns]
+        own = in_a_row(self.columns)
+        return self.point.columns.x[own], self.move[own]
 
     def values(self, to: Array, stuck: Mask | None) -> Array:
         """f [M] with the columns there [k]; NaN for the outputs of those that are `stuck` [k]."""
@@ -107,7 +108,15 @@ class Bundle:
     def columns(self) -> Index:
         """All columns of all lines."""
         own = [line.columns if isinstance(line, GroupLine) else self.owner[n, :1] for n, line in enumerate(self.lines)]
-        return np.concatenate([*own, np.zeros(0, np.intp)])
+        return own[0] if len(own) == 1 else np.concatenate([*own, np.zeros(0, np.intp)])
+
+    @cached_property
+    def shift(self) -> int | None:
+        """Of a single line that shows the derivative of column j + shift at every output j: nothing needs to be looked up there. Else None."""
+        if len(self.owner) != 1 or not self.owner.size or self.owner[0, 0] == NOBODY:
+            return None
+        row = in_a_row(self.owner[0])
+        return row.start if isinstance(row, slice) and bool((self.owner[0, 1:] > self.owner[0, :-1]).all()) else None
 
 
 def lone(point: Point, columns: Index, wide: bool = False) -> Bundle:
@@ -151,7 +160,9 @@ class Grouping:
         if self.first:
             owner = np.where(owner == NOBODY, NOBODY, owner + self.first)
         move = self.weights * point.columns.scale
-        lines = [GroupLine(point, self.members(first + n), move, owner[n]) for n in range(count)]
+        everything = [point.columns.of(self.tensor)] if self.groups.count == 1 else None
+        members = everything or [self.members(first + n) for n in range(count)]
+        lines = [GroupLine(point, own, move, owner[n]) for n, own in enumerate(members)]
         return Bundle(lines, owner, np.full(count, self.tensor))
 
 

@@ -36,8 +36,17 @@ class Cells:
         return values[self.local, self.out] if self.block is None else values[:, self.block].reshape(-1)
 
     def of_outputs(self, values: NDArray[T]) -> NDArray[T]:
-        """What is known by output [M], by element [E]."""
-        return values.take(self.out)
+        """What is known by output [M], by element [E]; a view of it where that will do."""
+        if self.block is None or self.lines != 1:
+            return values.take(self.out)
+        return values[self.block]
+
+    def of_columns(self, values: NDArray[T]) -> NDArray[T]:
+        """What is known by column [C], by element [E]; a view of it where that will do."""
+        shift = None if self.block is None else self.bundle.shift
+        if self.block is None or shift is None:
+            return values.take(self.column)
+        return values[self.block.start + shift : self.block.stop + shift]
 
     def sums(self, values: Array, m: int) -> Array:
         """Sums [m] of values [E] by output."""

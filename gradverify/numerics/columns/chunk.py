@@ -153,11 +153,11 @@ class Chunk:
         return self._with_quick(Ladders(self.bundle.lines, self.run.outputs(), Elements(cells.local, cells.out)), cells)
 
     def _learn(self, cells: Cells, d: Derivative) -> None:
-        self.run.reach.add(cells.column, cells.out, d.value, d.bar, cells.lines)
+        self.run.reach.add_cells(cells, d.value, d.bar)
 
     def _verdicts(self, cells: Cells, d: Derivative) -> Judged:
         """By what is known now; what limits the undecided ones is left out."""
-        a, bounds = cells.of(self.a), self.run.bounds(cells.column, cells.out)
+        a, bounds = cells.of(self.a), self.run.bounds_of(cells)
         border = self.border.take(cells.column) if self.border.any() else np.zeros(len(cells), bool)
         no_limit = np.broadcast_to(np.array(Limit.NONE, object), len(cells))
         return Judged(cells.column, cells.out, a, d, bounds, verdicts(a, d, bounds, border), no_limit, cells.lines)

@@ -36,6 +36,10 @@ class Plan:
     def size(self) -> int:
         return self.rows[0].pattern.size
 
+    def pointwise(self, output: int) -> bool:
+        """Is it one group of columns, of which each output depends on that in its own place?"""
+        return self.grouping.groups.count == 1 and self.rows[output].pattern.pointwise
+
 
 @dataclass(frozen=True)
 class Stray:
@@ -84,6 +88,9 @@ class Compressed:
         strays = list[Stray]()
         for pulled in self._pass([plan for plan in self.plans if plan.tensor in spans]):
             tensor = pulled.plan.tensor
+            if pulled.plan.pointwise(pulled.output):
+                self._add_pointwise(values[tensor], pulled)
+                continue
             own, row, entry = self._entries(pulled, slice(None))
             self.run.reach.add_entries(row, pulled.plan.first + own, entry)
             group = pulled.plan.grouping.colour.take(own) - spans[tensor].start
@@ -94,6 +101,13 @@ class Compressed:
             values[tensor].reshape(-1)[group * m + row] = entry
             strays += _strays(pulled)
         return values, strays
+
+    def _add_pointwise(self, values: Array, pulled: Pulled) -> None:
+        """A gradient of which every number belongs to the output in its own place, to the values [1 or 0, M]."""
+        part, first = self.run.point.parts[pulled.output], pulled.plan.first
+        entry = pulled.gradient[0] / self.weights[part]
+        self.run.reach.add_entries(part, slice(first, first + pulled.plan.size), entry)
+        values[:, part] = entry
 
     def of_columns(self, plan: Plan, columns: Index) -> Array:
         """The analytic values [n, M] of some columns of one tensor, by a whole pass."""

@@ -16,7 +16,7 @@ from gradverify.numerics.ladder import Derivative, told_plainly
 from gradverify.numerics.lines import rung
 from gradverify.numerics.plain import ARITHMETIC, Plain, Widths, plain, widths
 from gradverify.numerics.point import Point
-from gradverify.numerics.rungs import QUICK, Array, Index, Mask, Z, step
+from gradverify.numerics.rungs import QUICK, Array, Index, Mask, Z, in_a_row, step
 from gradverify.numerics.samples import LOW_UNIT
 
 PIECE = 1 << 14  # elements that are solved together: their samples stay in the cache
@@ -44,6 +44,16 @@ class QuickSamples:
     def widths(self) -> Widths:
         """Of the k pairs of steps."""
         return widths(self.step_up + self.step_down)
+
+    def of_block(self, lines: slice, outs: slice) -> Widths:
+        """The widths of some outputs along some lines [.., lines, outs or 1]."""
+        if not self.bundle.grouped:
+            return self.widths.take(self.place[lines])
+        shift = self.bundle.shift
+        if shift is None:
+            return self.widths.take(self.place[lines, outs])
+        return Widths(self.widths.told[:, None, outs.start + shift : outs.stop + shift])
+
     def at(self, n: int, local: Index, out: Index) -> Array:
         """Samples [4, E] of the n-th rung for elements, each with its column's own way up."""
         place = self.place[local, out if self.bundle.grouped else 0]
@@ -129,7 +139,8 @@ def _of_groups(point: Point, bundle: Bundle, rungs: Sequence[int]) -> QuickSampl
     f, change, first = np.empty((2 * r, n, m)), np.empty((2 * r, c + 1)), 0
     change[:, c] = t
     columns, lines = bundle.columns, [line for line in bundle.lines if isinstance(line, GroupLine)]
-    to, change[:, columns], stuck = steps(point, columns, point.columns.x[columns], lines[0].move[columns], t)
+    here = in_a_row(columns) if n == 1 else columns     # those of several lines are not in order
+    to, change[:, here], stuck = steps(point, columns, point.columns.x[here], lines[0].move[here], t)
     for i, line in enumerate(lines):
         own = slice(first, first + len(line.columns))
         for k in range(2 * r):
@@ -172,7 +183,7 @@ def _pieces(s: QuickSamples, sigma: Array, unit: Array, cells: Cells) -> Iterato
     """What is plain, some elements at a time: parts of lines where they are a block, so that nothing is copied."""
     if cells.block is not None:
         for lines, outs in _parts(cells.lines, cells.block):
-            of = s.widths.take(s.place[lines, outs] if s.bundle.grouped else s.place[lines])
+            of = s.of_block(lines, outs)
             yield plain(s.up[:, lines, outs], s.down[:, lines, outs], of, s.f0[outs], sigma[outs], unit[outs])
         return
     for part in (slice(first, first + PLAIN_PIECE) for first in range(0, len(cells), PLAIN_PIECE) or [0]):

@@ -31,21 +31,24 @@ class Reach:
         sizes = np.nan_to_num(np.abs(row) * self._point.columns.scale, posinf=0.0)
         self._raise(self._analytic, np.array([output]), sizes.max(initial=0.0, keepdims=True))
 
-    def add_entries(self, output: Index, column: Index, value: Array) -> None:
+    def add_entries(self, output: Index | slice, column: Index | slice, value: Array) -> None:
         """Analytic values of some elements; `column` may lack leading axes."""
-        sizes = np.abs(value) * self._point.columns.scale.take(column)
+        sizes = np.abs(value) * self._point.columns.scale[column]
         if not sizes.max(initial=0.0) < np.inf:
             sizes = np.where(sizes < np.inf, sizes, 0.0)
         self._raise(self._analytic, output, sizes)
 
-    def add(self, column: Index, out: Index, value: Array, bar: Array, lines: int = 0) -> None:
-        """Derivatives of elements [E]; `lines`: as in `Cells`, 0 where they are no block."""
-        size = np.abs(value)
-        resolved = (size > RESOLVED * bar) & (size < np.inf)
-        sizes = np.where(resolved, size * self._point.columns.scale.take(column), 0.0)
-        if lines > 1:
-            sizes = sizes.reshape(lines, -1).max(0)
-        self._raise(self._numeric, out[: len(sizes)], sizes)
+    def add(self, column: Index, out: Index, value: Array, bar: Array) -> None:
+        """Derivatives of elements [E]."""
+        self._raise(self._numeric, out, _resolved(value, bar, self._point.columns.scale.take(column)))
+
+    def add_cells(self, cells: Cells, value: Array, bar: Array) -> None:
+        """Derivatives of the elements of a chunk."""
+        sizes = _resolved(value, bar, cells.of_columns(self._point.columns.scale))
+        if cells.block is None:
+            self._raise(self._numeric, cells.out, sizes)
+        else:
+            self._raise(self._numeric, cells.block, sizes.reshape(cells.lines, -1).max(0) if cells.lines > 1 else sizes)
 
     def add_secant(self, columns: Index, moved_by: Array, change: Array, noise: Array) -> None:
         """What outputs are surely changed by [M] when all these columns move: at least a typical entry of their rows."""
@@ -54,7 +57,13 @@ class Reach:
         sure = np.flatnonzero(np.isfinite(change) & (np.abs(change) > VISIBLE * noise))
         self._raise(self._analytic, sure, sizes[sure])
 
-    def _raise(self, reach: Array, output: Index, sizes: Array) -> None:
+    def _raise(self, reach: Array, output: Index | slice, sizes: Array) -> None:
+        if isinstance(output, slice):
+            own = reach[output]
+            if (sizes > own).any():
+                np.maximum(own, sizes, out=own)
+                self._floors = None
+            return
         larger = sizes > reach.take(output)
         count = np.count_nonzero(larger)
         if not count:
@@ -78,6 +87,12 @@ class Reach:
         return Rows(np.maximum(analytic, numeric), survey.size, survey.sigma, self._point.parts, x_size, self._point.unit)
 
 
+def _resolved(value: Array, bar: Array, scale: Array) -> Array:
+    """|D|·s [E] of derivatives that stand out of their bars; 0 of others."""
+    size = np.abs(value)
+    return np.where((size > RESOLVED * bar) & (size < np.inf), size * scale, 0.0)
+
+
 class AliasSums:
     """Do the columns of an input tensor add up to the secant of its noise points? If not, the quick rungs met an alias."""
 
@@ -97,9 +112,7 @@ class AliasSums:
         for n, secant in enumerate(self._survey.secants):
             if int(c.tensor[secant.columns[0]]) not in tensors:
                 continue
-            moved_by = np.zeros(len(c))
-            moved_by[secant.columns] = secant.moved_by
-            dx, m = moved_by.take(cells.column), len(self._point.f0)
+            dx, m = cells.of_columns(secant.by_column(len(c))), len(self._point.f0)
             if not dx.any():
                 continue
             self._sum[n] += cells.sums(value * dx, m)
@@ -119,6 +132,8 @@ class AliasSums:
 
 def _shared(done: Index, columns: Index, c: int) -> int:
     """How many of these are among the columns; all are below c."""
+    if done is columns:
+        return len(done)
     among = np.zeros(c, bool)
     among[columns] = True
     return int(np.count_nonzero(among[done]))
@@ -153,12 +168,20 @@ class Run:
 
     def bounds(self, column: Index, out: Index) -> Bounds:
         """Tolerances of elements, by what is known now."""
-        unproven = np.zeros(len(out), bool)
-        if self.survey.drowsy:
-            woken = (self.survey.asleep | self.survey.wide)[self.point.columns.tensor[column], out]
-            unproven = woken & (self.reach.rows(self.survey).reach[out] <= 0) if woken.any() else woken
         floor = self.floors().take(out) / self.point.columns.size.take(column)
-        return Bounds(self.atol, self._rtols(out), floor, unproven)
+        return Bounds(self.atol, self._rtols(out), floor, self._unproven(column, out))
+
+    def bounds_of(self, cells: Cells) -> Bounds:
+        """Tolerances of the elements of a chunk, by what is known now."""
+        floor = cells.of_outputs(self.floors()) / cells.of_columns(self.point.columns.size)
+        return Bounds(self.atol, self._rtols(cells.out), floor, self._unproven(cells.column, cells.out))
+
+    def _unproven(self, column: Index, out: Index) -> Mask:
+        """Elements of rows that move and of which nothing was measured."""
+        if not self.survey.drowsy:
+            return np.zeros(len(out), bool)
+        woken = (self.survey.asleep | self.survey.wide)[self.point.columns.tensor[column], out]
+        return np.asarray(woken & (self.reach.rows(self.survey).reach[out] <= 0)) if woken.any() else woken
 
     def _rtols(self, out: Index) -> Array:
         """The relative tolerance [E] of elements, one number where it is the same for all outputs."""

@@ -19,7 +19,7 @@ from gradverify.numerics.noise import CONSTANT, FLAT, Ray, ecnoise, gradient_noi
 from gradverify.numerics.point import Point
 from gradverify.numerics.point_lines import DirectionLine
 from gradverify.numerics.reduction import signed, uniform
-from gradverify.numerics.rungs import BASE, QUICK, RATIO, WIDE, Array, Index, Mask, Z, finite_size, nanmedian, step
+from gradverify.numerics.rungs import BASE, QUICK, RATIO, WIDE, Array, Index, Mask, Z, finite_size, in_a_row, nanmedian, step
 
 SURE = 3 * Z * np.sqrt(2)  # standard deviations of noise: a change that is no noise
 FEW = 10  # columns: three calls to find f linear would not be earned back
@@ -37,6 +37,14 @@ class Secant:
     columns: Index
     moved_by: Array
     change: Array
+
+    def by_column(self, c: int) -> Array:
+        """`moved_by` of all c columns, 0 of others than its own; itself where these are all."""
+        if len(self.columns) == c:
+            return self.moved_by
+        moved_by = np.zeros(c)
+        moved_by[in_a_row(self.columns)] = self.moved_by
+        return moved_by
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,7 @@ def survey(point: Point, generator: torch.Generator) -> Survey:
     before, tensors = point.forward, range(len(point.buffers))
     sigma, size = repeat_noise(point.values, point.f0), finite_size(point.f0)
     columns = [_finite(point, t) for t in tensors]
-    directions = [signed(len(c), generator) * point.columns.scale[c] for c in columns]
+    directions = [signed(len(c), generator) * point.columns.scale[in_a_row(c)] for c in columns]
     looks = [_look(point, c, d) for c, d in zip(columns, directions, strict=True)]
     both = [(look.taken.up, look.taken.down) if look else _both_sides(point, c, step(1.0, QUICK[0]) * d)
             for look, c, d in zip(looks, columns, directions, strict=True)]
@@ -177,8 +185,8 @@ def _signs(point: Point, columns: Index, generator: torch.Generator) -> Array:
 
 
 def _ray(point: Point, columns: Index, sign: Array) -> Ray:
-    c = point.columns
-    return Ray(c.x[columns], c.scale[columns], sign, c.ulp(columns), lambda at: c.cast(at, columns), lambda at: point.moved_finite(columns, at))
+    c, own = point.columns, in_a_row(columns)
+    return Ray(c.x[own], c.scale[own], sign, c.ulp(columns), lambda at: c.cast(at, columns), lambda at: point.moved_finite(columns, at))
 
 
 def _asleep(point: Point, columns: Index, direction: Array, near: tuple[Array, Array], noise: Array) -> tuple[Mask, Mask]:

@@ -70,3 +70,26 @@ def test_sums_of_scattered_elements_are_by_output():
     cells = Cells(BUNDLE, np.array([0, 1, 2, 2]), np.array([3, 0, 0, 3]))
     assert cells.sums(np.array([1.0, 2.0, 4.0, 8.0]), 4).tolist() == [6, 0, 0, 9]
     assert added(np.zeros(0, int), np.zeros(0), 3, 0).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("outs", [slice(0, 4), slice(1, 3), slice(3, 4)])
+@pytest.mark.parametrize("owner", [[2, 3, 4, 5], [5, 4, 3, 2], [2, 4, 3, 5], [7, 7, 7, 7], [-1, 0, 1, 2]])
+def test_what_is_known_by_column_or_output_is_that_of_each_element_whatever_a_line_shows(owner, outs):
+    bundle = Bundle([None], np.array([owner]), np.zeros(1, int))
+    block = Cells(bundle, np.zeros(outs.stop - outs.start, int), np.arange(outs.start, outs.stop), outs)
+    by_column, by_output = np.arange(10.0) ** 2, np.arange(4.0) + 100
+    assert block.of_columns(by_column).tolist() == by_column[np.array(owner)[outs]].tolist()
+    assert block.of_outputs(by_output).tolist() == by_output[outs].tolist()
+
+
+def test_what_is_known_by_column_or_output_of_several_lines():
+    block = chosen(BUNDLE, np.ones((3, 2), bool), slice(1, 3))
+    assert block.of_columns(np.arange(6.0)).tolist() == [0, 0, 2, 1, 4, 3]
+    assert block.of_outputs(np.arange(4.0)).tolist() == [1, 2] * 3
+
+
+@pytest.mark.parametrize(("owner", "shift"), [([[2, 3, 4]], 2), ([[0]], 0), ([[3, 2, 4]], None), ([[0, 2, 1, 3]], None), ([[1, 1]], None),
+                                              ([[0, 1], [2, 3]], None), ([[]], None)])
+def test_a_line_is_shifted_where_it_shows_neighbouring_columns_in_order(owner, shift):
+    bundle = Bundle([None] * len(owner), np.array(owner, int), np.zeros(len(owner), int))
+    assert bundle.shift == shift
