@@ -104,7 +104,8 @@ def page(table: Table, modes: Sequence[str], repeats: int, limits: Sequence[coun
     return "\n\n".join([
         "# Speed, measured",
         f"CPU time with torch {torch.__version__.partition('+')[0]} and Python {platform.python_version()}, one thread of a machine of two cores; "
-        f"medians of {repeats} samples, each the mean of as many runs in a row as take {SAMPLE} s, the checkers of a row in turn (one that has taken "
+        f"medians of {repeats} samples, each the mean of as many runs in a row as take {SAMPLE} s, the checkers of a row in turn and at the same "
+        "inputs, which are drawn beforehand (one that has taken "
         f"{PATIENCE:.0f} seconds on a row is not asked again). `tight` is `auto` with a budget of half the calls that entries take. In "
         "parentheses: how many times as fast as gradcheck slow, the one of the two that compares every element. gradverify's time is that of a whole "
         "check with the rule GV101 alone; “–” was not run, for the time it would take.",

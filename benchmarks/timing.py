@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import torch
 from cases import Case
+from torch import Tensor
 
 from gradverify.model.case import Budget, Settings, SpecPlace
 from gradverify.model.case import Case as Check
@@ -28,7 +29,7 @@ TIGHT = "tight"  # `auto` with half of the calls that entries take
 OURS = ("auto", TIGHT, "entries", "columns", "rows", "blocks")
 THEIRS = ("gradcheck slow", "gradcheck fast")
 LIMIT_BYTES = 8 << 30  # of the two whole Jacobians that gradcheck holds
-SAMPLE = 0.1  # seconds: a sample is the mean of as many runs in a row as take so long
+SAMPLE = 0.3  # seconds: a sample is the mean of as many runs in a row as take so long
 PATIENCE = 60.0  # seconds: a checker that has taken longer on a case is not asked again
 
 
@@ -53,14 +54,16 @@ def timed(case: Case, repeats: int, modes: Sequence[str], theirs: Sequence[str] 
     calls = _half(case) if TIGHT in modes and possible(TIGHT, case) else None
     taken: dict[str, list[float]] = {name: [] for name in checkers if possible(name, case)}
     last: dict[str, CaseResult] = {}
+    inputs = case.inputs()
     for _ in range(repeats):
         for name, samples in taken.items():
             if sum(samples) > PATIENCE:
                 continue
             if name in THEIRS:
-                samples.append(_sample(partial(gradcheck, case, name == "gradcheck fast"))[0])
+                samples.append(_sample(partial(gradcheck, case, name == "gradcheck fast", inputs))[0])
             else:
-                seconds, last[name] = _sample(partial(gradverify, case, "auto", calls) if name == TIGHT else partial(gradverify, case, name))
+                mode, most = ("auto", calls) if name == TIGHT else (name, None)
+                seconds, last[name] = _sample(partial(gradverify, case, mode, most, inputs))
                 samples.append(seconds)
     return {name: _timed(taken.get(name, []), last.get(name)) for name in checkers}
 
@@ -94,17 +97,17 @@ def possible(name: str, case: Case) -> bool:
     return ("entries" if name == TIGHT else name) not in case.too_long and (name != "gradcheck slow" or 2 * 8 * inputs * outputs <= LIMIT_BYTES)
 
 
-def gradverify(case: Case, mode: str, calls: int | None = None) -> CaseResult:
-    """GV101 alone; `calls`: the budget of `auto`, beside its 10 seconds."""
+def gradverify(case: Case, mode: str, calls: int | None = None, inputs: Sequence[Tensor] | None = None) -> CaseResult:
+    """GV101 alone, at the case's inputs, where none are given; `calls`: the budget of `auto`, beside its 10 seconds."""
     check = Check(id=case.name, name=case.name, check=case.name, spec=SpecPlace("benchmark", 1), target=case.name, inputs=(),
                   settings=Settings(mode=mode, budget=Budget(calls=calls), select=("GV101",)))
     names = list(inspect.signature(case.forward).parameters) if inspect.isfunction(case.forward) else [f"x{n}" for n in range(len(case.shapes))]
-    arguments = [Argument(name, x, differentiable=True) for name, x in zip(names, case.inputs(), strict=False)]
+    arguments = [Argument(name, x, differentiable=True) for name, x in zip(names, inputs or case.inputs(), strict=False)]
     return verify(assemble(check, live(case.name, case.forward, None, torch.float64), arguments))
 
 
-def gradcheck(case: Case, fast: bool) -> None:
-    """With its defaults."""
+def gradcheck(case: Case, fast: bool, inputs: Sequence[Tensor] | None = None) -> None:
+    """With its defaults, at the case's inputs, where none are given."""
     torch.manual_seed(0)
-    leaves = [x.requires_grad_() for x in case.inputs()]
+    leaves = [x.detach().requires_grad_() for x in inputs or case.inputs()]
     torch.autograd.gradcheck(case.forward, leaves, fast_mode=fast)

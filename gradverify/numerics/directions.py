@@ -23,7 +23,7 @@ from gradverify.numerics.pattern import Pattern, RowGroups, row_groups
 from gradverify.numerics.point import Point
 from gradverify.numerics.point_lines import DirectionLine
 from gradverify.numerics.reduction import WEIGHTS, gather, gaussian, held, moves, paired, signed
-from gradverify.numerics.rungs import Array, Index, Mask, finite_size, step
+from gradverify.numerics.rungs import Array, Index, Mask, finite_size, repeated, step
 from gradverify.numerics.samples import Samples
 from gradverify.numerics.screen import (
     Judged,
@@ -146,8 +146,19 @@ class Rows:
         self._size = point.columns.size[self.gather.columns]
         self._finite = bool(np.isfinite(point.f0).all() and np.isfinite(point.x).all())
 
-    def add(self, groups: range, owner: Index, gradients: Array, w: Array) -> None:
-        """A backward for each group, with weights w [m]: gradients [groups, N], and the output of the group that depends on each coordinate."""
+    def add(self, groups: range, of: RowGroups, gradients: Array, w: Array) -> None:
+        """A backward for each of these groups, with weights w [m]: gradients [groups, N]."""
+        runs = of.runs(groups) if self.gather.plain and self._all_move else None
+        if runs is None:
+            self._add_owned(groups, of.owners(groups), gradients, w)
+            return
+        rows, width = runs
+        for k, move in enumerate(self._move):
+            self.value[k, rows] += (gradients * move).reshape(-1, width).sum(1) / w[rows]
+        self.square[rows] += ((gradients * self._scale) ** 2).reshape(-1, width).sum(1) / w[rows] ** 2
+
+    def _add_owned(self, groups: range, owner: Index, gradients: Array, w: Array) -> None:
+        """`owner` [groups, N]: the output of the group that depends on each coordinate."""
         owned = owner >= 0
         if not owned.all():
             self._find_strays(groups, ~owned, gradients)
@@ -156,14 +167,13 @@ class Rows:
             owned = owner >= 0
         column: Index | slice = slice(None)
         if self._all_move and owned.all():
-            rows, entry = owner.reshape(-1), gradients / w[owner]
+            rows = owner.reshape(-1)
         else:
             at, column = np.nonzero(owned & self._moves)
-            rows = owner[at, column]
-            entry = gradients[at, column] / w[rows]
+            rows, gradients = owner[at, column], gradients[at, column]
         for k, move in enumerate(self._move):
-            self.value[k] += np.bincount(rows, (entry * move[column]).reshape(-1), len(w))
-        self.square += np.bincount(rows, ((entry * self._scale[column]) ** 2).reshape(-1), len(w))
+            self.value[k] += np.bincount(rows, (gradients * move[column]).reshape(-1), len(w)) / w
+        self.square += np.bincount(rows, ((gradients * self._scale[column]) ** 2).reshape(-1), len(w)) / w**2
 
     def _find_strays(self, groups: range, unowned: Mask, gradients: Array) -> None:
         """What no output of the group owns must be exactly 0; a NaN is no stray where f is not finite itself."""
@@ -196,7 +206,7 @@ def _pull_groups(point: Point, output: int, w: Array, groups: RowGroups, users: 
         members = [groups.members(group) for group in span]
         pulled = gradients(point, output, [(own, w[own]) for own in members], [rows.tensor for _, rows in users])
         for own, rows in users:
-            rows.add(span, own.owners(span), pulled[:, point.starts[rows.tensor] : point.starts[rows.tensor + 1]], known)
+            rows.add(span, own, pulled[:, point.starts[rows.tensor] : point.starts[rows.tensor + 1]], known)
 
 
 def _screened(
@@ -205,17 +215,18 @@ def _screened(
     """The pairs of one input tensor: its directions move all output tensors at once."""
     point, probes, stages = known.point, range(len(along.moves)), plan(known, tensor, linear)
     norm = np.concatenate([own.norm for own in rows])
+    noise = np.hypot(known.noise, known.unit_of_x(tensor) / SQRT3 * norm)   # the rounding of x ± t·v is carried on by J: about u·‖row‖
     first, moved = [], np.zeros(len(point.f0), bool)
     for k in probes:
         up, down, steps = along.samples(k, stages.start)
         if not moved.all():
             moved |= moved_at(known, [*up, *down])
-        first.append(_read(known, tensor, (up, down, steps), norm))
+        first.append(_read(known, (up, down, steps), noise))
     floor = known.floors(norm, np.any([np.abs(d.value) > RESOLVED * d.bar for d in first], 0))
 
     def judge(k: int) -> Judged:
         def again(i: Index, rungs: Stage) -> Reading:
-            return _read(known, tensor, along.samples(k, rungs), norm, i)
+            return _read(known, along.samples(k, rungs), noise, i)
 
         own = np.maximum(norm, np.where(first[k].clear, np.abs(first[k].value), 0.0))
         return judged(np.concatenate([r.value[k] for r in rows]), first[k], known.allowed(tensor, own, floor), stages, again)
@@ -224,17 +235,13 @@ def _screened(
     return [_pair(known, tensor, o, results, floor, rows[o], patterns[o], moved, along.left_out) for o in range(len(point.parts))]
 
 
-def _read(known: Known, tensor: int, taken: tuple[Array, Array, Array], norm: Array, i: Index | None = None) -> Reading:
-    """Derivatives of outputs i (None: all) along a direction.
-
-    The rounding of every x ± t·v is noise of the step, which J carries on: about u·‖row‖.
-    """
+def _read(known: Known, taken: tuple[Array, Array, Array], noise: Array, i: Index | None = None) -> Reading:
+    """Derivatives of outputs i (None: all) along a direction, with their noise [M]."""
     point, out = known.point, slice(None) if i is None else i
     up, down, steps = taken
-    one = np.ones(len(norm[out]))
+    one = repeated(1.0, len(noise[out]))
     wide = np.broadcast_to(steps[:, :, None], (*steps.shape, len(one)))
-    sigma = np.hypot(known.noise[out], known.unit_of_x(tensor) / SQRT3 * norm[out])
-    s = Samples(up[:, out], down[:, out], wide[:, 0], wide[:, 1], point.f0[out], sigma, point.unit[out], one, one, known.rounds_x())
+    s = Samples(up[:, out], down[:, out], wide[:, 0], wide[:, 1], point.f0[out], noise[out], point.unit[out], one, one, known.rounds_x())
     return reading(s) if len(up) > 1 else linear_reading(s)
 
 

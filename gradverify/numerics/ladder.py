@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from gradverify.numerics.kinks import INCONSISTENT, JUMP, KINK, NON_FINITE, SMOOTH, bends, borders, infinite, jumps, sides
-from gradverify.numerics.plain import ARITHMETIC, RUNGS, Plain, plain, widths
+from gradverify.numerics.plain import ARITHMETIC, RUNGS, Plain, plain
 from gradverify.numerics.readings import readings, with_tail_noise
 from gradverify.numerics.romberg import Choice, pick
 from gradverify.numerics.rungs import AnyArray, Array, Codes, Mask, Z, repeated
@@ -109,7 +109,7 @@ def solve(s: Samples, full: bool) -> Derivative:
     """The derivative of every element. `full`: the rungs reach down to the finest, so that kinks, jumps and second readings can be told."""
     if full or len(s.up) != RUNGS:
         return _solve(s, full)
-    easy = plain(s.up, s.down, widths(s.width), s.f0, s.sigma, s.unit)
+    easy = plain(s.up, s.down, s.width, s.f0, s.sigma, s.unit)
     told = easy.told & ~(s.unit > LOW_UNIT) if s.rounds_x else easy.told
     rest = np.flatnonzero(~told)
     found = told_plainly(easy)

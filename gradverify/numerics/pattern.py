@@ -69,6 +69,19 @@ class Pattern:
         """Its outputs in groups that share no input."""
         return _row_groups(self)
 
+    @cached_property
+    def run(self) -> int:
+        """How many inputs in a row each output depends on, where its window is one slice of the first axes and all of the others; 0 elsewhere."""
+        split = next((k for k, width in enumerate(self.widths) if width > 1), len(self.shape))
+        whole = (bool((self.low[k] == 0).all() and (self.high[k] == self.shape[k] - 1).all()) for k in range(split, len(self.shape)))
+        return 0 if self.nothing.any() or not len(self) or not all(whole) else math.prod(self.shape[split:])
+
+    @cached_property
+    def run_starts(self) -> Index | None:
+        """The first input [M] of each output's run, where they have one."""
+        axes = [k for k in range(len(self.shape)) if self.strides[k] >= self.run] if self.run else []
+        return sum((self.low[k] * self.strides[k] for k in axes), np.zeros(len(self), np.intp)) if self.run else None
+
     def block_of_outputs(self) -> Index:
         """The independent block [M] of each output; NOBODY where it depends on nothing."""
         block = np.zeros(len(self), np.intp)
@@ -177,12 +190,29 @@ class RowGroups:
         """The output [N] of the group that depends on each input coordinate; NOBODY where none does."""
         return np.asarray(self.owners(range(group, group + 1))[0])
 
+    def runs(self, groups: range) -> tuple[Index, int] | None:
+        """The outputs of groups in a row in the order in which their windows lie in the inputs, group after group, and the width of these.
+
+        None where windows are not runs of one width that fill the inputs in order.
+        """
+        width, starts = self.pattern.run, self.pattern.run_starts
+        if not width or starts is None:
+            return None
+        order, begins = self._sorted
+        rows = order[begins[groups.start] : begins[groups.stop]]
+        count = self.pattern.size // width
+        in_order = len(rows) == len(groups) * count and bool((starts[rows].reshape(-1, count) == width * np.arange(count)).all())
+        return (rows, width) if in_order else None
+
     def owners(self, groups: range) -> Index:
         """`owner` of groups in a row [groups, N]."""
         if not self.pattern.size:
             return np.full((len(groups), self.pattern.size), NOBODY)
         if self.pattern.pointwise:
             return np.arange(self.pattern.size)[None]
+        runs = self.runs(groups)
+        if runs:
+            return runs[0].repeat(runs[1]).reshape(len(groups), self.pattern.size)
         order, starts = self._sorted
         pattern, rows = self.pattern, order[starts[groups.start] : starts[groups.stop]]
         nothing = pattern.nothing[rows]

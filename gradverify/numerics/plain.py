@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradverify.numerics.rungs import RATIO, U64, VISIBLE, Array, Index, Mask, Z
+from gradverify.numerics.rungs import RATIO, U64, VISIBLE, Array, Mask, Z
 
 RUNGS = 3
 ARITHMETIC = 4 * U64  # of the value: the extrapolation's own rounding
@@ -18,6 +18,9 @@ JUMPS = 0.2  # of the coarsest change: one that shrinks less is a jump, which is
 BENDS = 3.0  # the least ratio of S = (f⁺ − 2f + f⁻)/h over two rungs of a smooth function, 13; of what looks like a kink it is below 2.8
 FINEST = Z * np.sqrt(6)  # standard deviations: the least second difference that is not noise
 W1, W2 = RATIO**2, RATIO**4
+ONCE = (W1**3 + 1) / (W1 - 1) ** 2  # the variance of T(1, 1) over that of T(0, 0)
+NOISES = np.sqrt([2 / W1, 2, 2 * (W2**2 * W1 + 1) * ONCE / (W2 - 1) ** 2 / W1**2])  # of T(1, 0), T(2, 0), T(2, 2), per f's noise over the last width
+NARROWED = RATIO**-2  # the last rung against the first
 
 
 @dataclass(frozen=True)
@@ -30,62 +33,24 @@ class Plain:
     told: Mask
 
 
-@dataclass(frozen=True)
-class Widths:
-    """What follows from the widths step_up + step_down alone, at three rungs [3, …]: the noise of T(1, 0), T(2, 0) and T(2, 2) per unit of f's
-    noise, and how much narrower the last rung is than the first. `told` [7, …] holds all of it in one array, so that it is gathered at once.
+def plain(up: Array, down: Array, width: Array, f0: Array, sigma: Array, unit: Array) -> Plain:
+    """From f above and below x at three rungs, [3, …] each, and their widths step_up + step_down; f(x), its noise and unit roundoff […].
 
-    Widths are negative where up is below.
-    """
-
-    told: Array
-
-    @property
-    def width(self) -> Array:
-        return self.told[:3]
-
-    @property
-    def factor(self) -> Array:
-        return self.told[3:6]
-
-    @property
-    def narrowed(self) -> Array:
-        return np.asarray(self.told[6])
-
-    def take(self, place: Index) -> Widths:
-        """From widths [3, k]: those of elements at these places, of any shape."""
-        return Widths(self.told.take(place, 1))
-
-
-def widths(width: Array) -> Widths:
-    """Of widths [3, …]."""
-    told = np.empty((7, *width.shape[1:]))
-    told[:3], variance = width, 0.5 * (2.0 / width) ** 2
-    once = [(W1 * W1 * variance[k] + variance[k - 1]) / (W1 - 1) ** 2 for k in (1, 2)]
-    told[3:5], told[5] = variance[1:], (W2 * W2 * once[1] + once[0]) / (W2 - 1) ** 2
-    np.sqrt(told[3:6], out=told[3:6])
-    told[6] = width[2] / width[0]
-    return Widths(told)
-
-
-def plain(up: Array, down: Array, of: Widths, f0: Array, sigma: Array, unit: Array) -> Plain:
-    """From f above and below x at three rungs, [3, …] each, and their widths; f(x), its noise and unit roundoff […].
-
-    Widths may have ones where they are the same for all elements; f0, sigma and unit may lack leading axes.
+    Widths are negative where up is below, and may have ones where they are the same for all elements; f0, sigma and unit may lack leading axes.
     """
     big = np.abs(up)
     big = np.maximum(np.maximum(big, np.abs(down), out=big).max(0), np.abs(f0))
     noise = np.maximum(sigma, unit * big)
     change = up - down
-    value, trend = _extrapolated(change / of.width)
-    parts = Z * noise * of.factor
+    value, trend = _extrapolated(change / width)
+    parts = np.multiply.outer(Z * NOISES, noise / np.abs(width[2]))
     bars = trend + parts
     agrees = trend[1] <= bars[0] + bars[1]  # with the finer rung, as every entry must
     agrees &= bars[0] <= bars[1]
     best, bar, part = (np.where(agrees, a[0], a[1]) for a in (value, bars, parts))
     further = bars[2] < bar
     best, bar, part = (np.where(further, a[2], b) for a, b in ((value, best), (bars, bar), (parts, part)))
-    told = _told(up, down, change, f0, noise, of.narrowed)
+    told = _told(up, down, change, f0, noise)
     told &= ~((trend[1] > 0.5 * trend[0]) & (trend[1] > parts[1] * np.sqrt(2.0)))
     told &= (big < TAME) & (big > 1 / TAME) & (bar < np.inf)
     return Plain(best, bar + ARITHMETIC * np.abs(best), part, told)
@@ -101,12 +66,12 @@ def _extrapolated(quotient: Array) -> tuple[list[Array], Array]:
     return [quotient[1], quotient[2], first[1] + np.divide(step, W2 - 1, out=step)], trend
 
 
-def _told(up: Array, down: Array, change: Array, f0: Array, noise: Array, narrowed: Array) -> Mask:
+def _told(up: Array, down: Array, change: Array, f0: Array, noise: Array) -> Mask:
     """Elements that move at the coarsest rung and show neither a jump nor a bend."""
     moves = (up[0] != f0) | (down[0] != f0)
     coarse, fine = np.abs(change[0]), np.abs(change[2])
     jumps = (np.abs(change[0] - change[2]) < JUMPS * coarse) & (fine > VISIBLE * noise)
     twice = 2 * f0
     bend, sharp = np.abs(up[0] + down[0] - twice), np.abs(up[2] + down[2] - twice)
-    bends = (sharp > FINEST * noise) & (bend * narrowed < BENDS * sharp)
+    bends = (sharp > FINEST * noise) & (bend < BENDS / NARROWED * sharp)
     return np.asarray(moves & ~jumps & ~bends)

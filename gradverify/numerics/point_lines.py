@@ -70,7 +70,7 @@ class DirectionLine:
     def at(self, t: float) -> tuple[Array, float] | None:
         x, weight, whole = self._own
         to = self.point.columns.cast(x + t * self.direction, self.columns)
-        change = to - x
-        if not change.any() or not np.isfinite(to).all():
+        by = float((to - x) @ weight) / whole if whole else 0.0
+        if by == 0 or not math.isfinite(by):    # nothing moves, or not to a finite number
             return None
-        return self.point.moved_finite(self.columns, to), float(change @ weight / whole)
+        return self.point.moved_finite(self.columns, to), by

@@ -15,9 +15,10 @@ import numpy as np
 from gradverify.numerics.columns.survey import Survey
 from gradverify.numerics.compare import Rows, Verdict, floors, guarded, stands_out
 from gradverify.numerics.ladder import solve
+from gradverify.numerics.plain import ARITHMETIC
 from gradverify.numerics.point import Point
 from gradverify.numerics.reduction import WEIGHTS
-from gradverify.numerics.rungs import QUICK, RATIO, U32, U64, WIDE, Array, Codes, Index, Mask, Z
+from gradverify.numerics.rungs import QUICK, RATIO, U32, U64, WIDE, Array, Codes, Index, Mask, Z, finite_size
 from gradverify.numerics.samples import LOW_UNIT, Samples
 
 SCREEN, SCREEN_LOW = 1e-8, 1e-3  # of a line's norm; bars are 1e-11, and 1e-4 where something computes in float32
@@ -132,10 +133,15 @@ def _solved(s: Samples) -> Reading:
 
 def linear_reading(s: Samples) -> Reading:
     """Of a function known to be linear: one wide rung, whose error is noise alone."""
-    value = s.quotient[0] * s.big
-    bar = np.where(s.unchanged | s.still[0], 0.0, Z * s.noise[0] / (np.sqrt(2) * s.h[0]) * s.big + 4 * U64 * np.abs(value))
-    nothing = np.zeros(len(value), bool)
-    return Reading(value, bar, np.isfinite(bar) & np.isfinite(value), nothing)
+    up, down, width, low = s.up[0], s.down[0], s.width[0], s.unit > LOW_UNIT
+    value = (up - down) / width
+    noise = np.maximum(s.sigma, s.unit * np.maximum(np.maximum(np.abs(up), np.abs(down)), finite_size(s.f0)))
+    if s.rounds_x and low.any():
+        noise = np.where(low, np.maximum(noise, s.unit * np.abs(value) * s.magnitude), noise)
+    bar = Z * np.sqrt(2) * noise / width + ARITHMETIC * np.abs(value)
+    clear = np.isfinite(bar) & np.isfinite(value)
+    bar[(up == s.f0) & (down == s.f0)] = 0.0
+    return Reading(value, bar, clear, np.zeros(len(value), bool))
 
 
 def reduced(up: Array, down: Array, h: Array, sigma: Array, unit: float, rounds_x: bool) -> Samples:

@@ -46,12 +46,13 @@ def assert_columns(patterns):
 def assert_rows(pattern):
     groups, held = row_groups(pattern), full(pattern)
     assert sorted(set(groups.group.tolist())) == list(range(groups.count))
+    owners = groups.owners(range(groups.count))
     for group in range(groups.count):
         members = groups.members(group)
         assert members.tolist() == np.flatnonzero(groups.group == group).tolist()
         assert held[members].sum(0).max(initial=0) <= 1
         expected = np.where(held[members].any(0), members[held[members].argmax(0)], NOBODY)
-        assert np.array_equal(groups.owner(group), expected)
+        assert np.array_equal(groups.owner(group), expected) and np.array_equal(owners[group], expected)
         assert not pattern.nothing[members].any() or (group == groups.count - 1 and pattern.nothing[members].all())
 
 
@@ -164,3 +165,32 @@ def test_a_band_has_as_many_groups_as_it_is_wide(n, kernel, stride):
     assert column_groups([band]).count == min(kernel, n)
     assert row_groups(band).count == min(-(-kernel // stride), len(starts))
     assert_rows(band)
+
+
+RUNS = {
+    "softmax of rows": (lambda x: F.softmax(x, -1), (3, 4), 4),
+    "two axes at once": (lambda x: x.flatten(1).softmax(1), (2, 3, 4), 12),
+    "pointwise": (torch.sin, (3, 4), 1),
+    "the sums of rows": (lambda x: x.sum(-1), (3, 4), 4),
+    "one sum": (lambda x: x.sum(), (3, 4), 12),
+    "softmax of columns": (lambda x: F.softmax(x, 0), (3, 4), 0),
+    "transposed": (lambda x: x.T.softmax(0), (3, 4), 4),
+    "a band": (lambda x: x[..., 1:] * x[..., :-1], (3, 4), 0),
+    "half of the rows": (lambda x: x[:2].softmax(-1), (4, 3), 0),
+    "rows turned round": (lambda x: x.flip(0), (3, 4), 0),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_windows_that_are_runs_in_order_are_told_as_such(name):
+    forward, shape, width = RUNS[name]
+    pattern = dependency(forward, normal(1, *shape))
+    groups = row_groups(pattern_of(pattern, shape))
+    runs = groups.runs(range(groups.count))
+    assert (runs[1] if runs else 0) == width
+    assert_rows(groups.pattern)
+    if runs:
+        rows, width = runs
+        held = pattern[rows].reshape(groups.count, -1, pattern.shape[1])
+        for group in held:
+            assert np.array_equal(group, np.repeat(np.eye(len(group), dtype=bool), width, 1))

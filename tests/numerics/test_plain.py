@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradverify.numerics.plain import plain, widths
-from gradverify.numerics.rungs import QUICK, U64, step
+from gradverify.numerics.plain import NOISES, plain
+from gradverify.numerics.rungs import QUICK, RATIO, U64, step
 from gradverify.numerics.samples import Samples
 
 M = 4000
@@ -24,7 +24,7 @@ def sampled(f, x, scale=None, sigma=0.0):
 
 def told(s):
     with np.errstate(all="ignore"):
-        return plain(s.up, s.down, widths(s.step_up + s.step_down), s.f0, s.sigma, s.unit)
+        return plain(s.up, s.down, s.step_up + s.step_down, s.f0, s.sigma, s.unit)
 
 
 def points(seed=0, scale=1.0):
@@ -95,7 +95,7 @@ def test_noise_widens_the_bar():
 
 def test_up_and_down_may_be_exchanged():
     s = sampled(np.sin, points(5))
-    found, turned = told(s), plain(s.down, s.up, widths(-(s.step_up + s.step_down)), s.f0, s.sigma, s.unit)
+    found, turned = told(s), plain(s.down, s.up, -(s.step_up + s.step_down), s.f0, s.sigma, s.unit)
     assert np.array_equal(found.told, turned.told)
     assert np.allclose(found.value, turned.value, rtol=1e-15, atol=0)
     assert np.allclose(found.bar, turned.bar, rtol=1e-12, atol=0)
@@ -105,5 +105,15 @@ def test_one_width_for_all_elements_is_spread():
     x = points(6)
     s = sampled(np.sin, x, scale=np.ones(M))
     width = np.array([2 * step(1.0, k) for k in QUICK])[:, None]
-    found = plain(s.up, s.down, widths(width), s.f0, s.sigma, s.unit)
+    found = plain(s.up, s.down, width, s.f0, s.sigma, s.unit)
     assert np.abs(found.value - np.cos(x))[found.told].max() < 1e-9
+
+
+def test_the_noise_of_a_value_is_that_of_its_extrapolation():
+    """Of T(1, 0), T(2, 0) and T(2, 2) = the combination of quotients with two powers of the width gone, from six values of unit noise."""
+    width = RATIO ** -np.arange(3.0)
+    quotients = np.eye(3)
+    once = [quotients[k] + (quotients[k] - quotients[k - 1]) / (RATIO**2 - 1) for k in (1, 2)]
+    twice = once[1] + (once[1] - once[0]) / (RATIO**4 - 1)
+    wanted = [np.sqrt((weights**2 * 2 / width**2).sum()) * width[2] for weights in (quotients[1], quotients[2], twice)]
+    np.testing.assert_allclose(NOISES, wanted, rtol=1e-4)  # the two of one power are taken as independent

@@ -55,14 +55,21 @@ class Stray:
 @dataclass(frozen=True)
 class Pulled:
     """Compressed VJPs of groups in a row: gradients [groups, N] of one tensor, and the output tensor's coordinate that each number belongs
-    to, or NOBODY; `alone` [groups]: an output by itself, whose cotangent is 1."""
+    to (`owner`), or NOBODY; `alone` [groups]: an output by itself, whose cotangent is 1."""
 
     plan: Plan
     output: int
     groups: range
     gradient: Array
-    owner: Index
     alone: Mask
+
+    @property
+    def rows(self) -> RowGroups:
+        return self.plan.rows[self.output]
+
+    @cached_property
+    def owner(self) -> Index:
+        return self.rows.owners(self.groups)
 
     @cached_property
     def held(self) -> Mask:
@@ -91,16 +98,32 @@ class Compressed:
             if pulled.plan.pointwise(pulled.output):
                 self._add_pointwise(values[tensor], pulled)
                 continue
-            own, row, entry = self._entries(pulled, slice(None))
-            self.run.reach.add_entries(row, pulled.plan.first + own, entry)
-            group = pulled.plan.grouping.colour.take(own) - spans[tensor].start
+            own, row, entry, strays_too = self._taken_apart(pulled)
+            group = pulled.plan.grouping.colour[own] - spans[tensor].start
             inside = (group >= 0) & (group < len(spans[tensor]))
             if not inside.all():
                 inside = np.broadcast_to(inside, row.shape)
                 group, row, entry = np.broadcast_to(group, row.shape)[inside], row[inside], entry[inside]
             values[tensor].reshape(-1)[group * m + row] = entry
-            strays += _strays(pulled)
+            strays += strays_too
         return values, strays
+
+    def _taken_apart(self, pulled: Pulled) -> tuple[Index | slice, Index, Array, list[Stray]]:
+        """As `_entries`, of all columns; and what belongs to nobody."""
+        runs = pulled.rows.runs(pulled.groups)
+        if runs:
+            return slice(None), *self._of_runs(pulled, *runs), []
+        own, row, entry = self._entries(pulled, slice(None))
+        self.run.reach.add_entries(row, pulled.plan.first + own, entry)
+        return own, row, entry, list(_strays(pulled))
+
+    def _of_runs(self, pulled: Pulled, rows: Index, width: int) -> tuple[Index, Array]:
+        """The row and the analytic value [groups, N] of gradients that are a run for each of these rows."""
+        plan, shape, rows = pulled.plan, pulled.gradient.shape, rows + self.run.point.parts[pulled.output].start
+        weight = np.where(pulled.alone.repeat(len(rows) // shape[0]), 1.0, self.weights[rows]) if pulled.alone.any() else self.weights[rows]
+        entry = pulled.gradient.reshape(-1, width) / weight[:, None]
+        self.run.reach.add_runs(rows, slice(plan.first, plan.first + plan.size), entry)
+        return rows.repeat(width).reshape(shape), entry.reshape(shape)
 
     def _add_pointwise(self, values: Array, pulled: Pulled) -> None:
         """A gradient of which every number belongs to the output in its own place, to the values [1 or 0, M]."""
@@ -142,7 +165,7 @@ class Compressed:
                 pulled = self.run.point.of_columns(gradients(self.run.point, output, cotangents, [plan.tensor for plan in sharing]))
                 for plan in sharing:
                     gradient = pulled[:, plan.first : plan.first + plan.size]
-                    yield Pulled(plan, output, groups, gradient, plan.rows[output].owners(groups), alone)
+                    yield Pulled(plan, output, groups, gradient, alone)
 
     def _shared(self, plans: Iterable[Plan]) -> list[tuple[int, RowGroups, list[Plan]]]:
         """Tensors whose outputs fall into the same groups share their backwards."""

@@ -67,6 +67,8 @@ class Collector:
         """`everything`: all elements of the pair were compared, the zeros of both sides among them. None where nothing was added."""
         if not self.parts:
             return None
+        if len(self.parts) == 1:
+            return replace(self.parts[0], complete=everything and not self.dropped, ratio=(self.low, self.high))
         out, in_, a, value, bar = (np.concatenate(list(self._all(name))) for name in ("output", "input", "analytic", "numeric", "bar"))
         outcome = np.concatenate([part.outcome for part in self.parts])
         return Entries(out, in_, a, value, bar, outcome, everything and not self.dropped, (self.low, self.high))

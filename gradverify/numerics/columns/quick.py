@@ -14,7 +14,7 @@ from gradverify.numerics.columns.run import Run
 from gradverify.numerics.kinks import GROWTH, SMOOTH
 from gradverify.numerics.ladder import Derivative, told_plainly
 from gradverify.numerics.lines import rung
-from gradverify.numerics.plain import ARITHMETIC, Plain, Widths, plain, widths
+from gradverify.numerics.plain import ARITHMETIC, Plain, plain
 from gradverify.numerics.point import Point
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, Z, in_a_row, step
 from gradverify.numerics.samples import LOW_UNIT
@@ -41,18 +41,18 @@ class QuickSamples:
     f0: Array
 
     @cached_property
-    def widths(self) -> Widths:
-        """Of the k pairs of steps."""
-        return widths(self.step_up + self.step_down)
+    def width(self) -> Array:
+        """Of the k pairs of steps [rungs, k]."""
+        return self.step_up + self.step_down
 
-    def of_block(self, lines: slice, outs: slice) -> Widths:
-        """The widths of some outputs along some lines [.., lines, outs or 1]."""
+    def widths(self, lines: slice, outs: slice) -> Array:
+        """Of some outputs along some lines [rungs, lines, outs or 1]."""
         if not self.bundle.grouped:
-            return self.widths.take(self.place[lines])
+            return self.width.take(self.place[lines], 1)
         shift = self.bundle.shift
         if shift is None:
-            return self.widths.take(self.place[lines, outs])
-        return Widths(self.widths.told[:, None, outs.start + shift : outs.stop + shift])
+            return self.width.take(self.place[lines, outs], 1)
+        return self.width[:, None, outs.start + shift : outs.stop + shift]
 
     def at(self, n: int, local: Index, out: Index) -> Array:
         """Samples [4, E] of the n-th rung for elements, each with its column's own way up."""
@@ -183,13 +183,12 @@ def _pieces(s: QuickSamples, sigma: Array, unit: Array, cells: Cells) -> Iterato
     """What is plain, some elements at a time: parts of lines where they are a block, so that nothing is copied."""
     if cells.block is not None:
         for lines, outs in _parts(cells.lines, cells.block):
-            of = s.of_block(lines, outs)
-            yield plain(s.up[:, lines, outs], s.down[:, lines, outs], of, s.f0[outs], sigma[outs], unit[outs])
+            yield plain(s.up[:, lines, outs], s.down[:, lines, outs], s.widths(lines, outs), s.f0[outs], sigma[outs], unit[outs])
         return
     for part in (slice(first, first + PLAIN_PIECE) for first in range(0, len(cells), PLAIN_PIECE) or [0]):
         i, j = cells.local[part], cells.out[part]
-        of = s.widths.take(s.place[i, j if s.bundle.grouped else 0])
-        yield plain(s.up[:, i, j], s.down[:, i, j], of, s.f0[j], sigma[j], unit[j])
+        width = s.width.take(s.place[i, j if s.bundle.grouped else 0], 1)
+        yield plain(s.up[:, i, j], s.down[:, i, j], width, s.f0[j], sigma[j], unit[j])
 
 
 def _parts(lines: int, outs: slice) -> Iterator[tuple[slice, slice]]:

@@ -13,7 +13,7 @@ from gradverify.numerics.columns.cells import Cells
 from gradverify.numerics.columns.survey import Survey, coarse_noise
 from gradverify.numerics.compare import RESOLVED, RTOL, RTOL_LOW, Bounds, Rows, floors, stands_out
 from gradverify.numerics.point import Point
-from gradverify.numerics.rungs import U64, VISIBLE, Array, Index, Mask, Z, repeated
+from gradverify.numerics.rungs import U64, VISIBLE, Array, Index, Mask, Z, finite_size, repeated
 from gradverify.numerics.samples import LOW_UNIT
 
 ALIAS_SLACK = 1e-3  # of the sum: the secant's own curvature
@@ -37,6 +37,11 @@ class Reach:
         if not sizes.max(initial=0.0) < np.inf:
             sizes = np.where(sizes < np.inf, sizes, 0.0)
         self._raise(self._analytic, output, sizes)
+
+    def add_runs(self, rows: Index, columns: slice, value: Array) -> None:
+        """Analytic values of different rows [k, width], whose runs follow each other in the columns, again and again."""
+        sizes = finite_size(value).reshape(-1, columns.stop - columns.start) * self._point.columns.scale[columns]
+        self._raise(self._analytic, rows, sizes.reshape(value.shape).max(1))
 
     def add(self, column: Index, out: Index, value: Array, bar: Array) -> None:
         """Derivatives of elements [E]."""
