@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import torch
+import numpy as np
 
 from gradverify.element.places import Found, input_element, output_element, output_name, pair_of
 from gradverify.element.words import conclusion
@@ -50,7 +50,7 @@ def _element(evidence: Evidence, moved: Found, seen: Found) -> Element:
     measured = measure(
         function, moved.at, seen.at, atol=0.0 if fixed else settings.atol or 0.0, rtol=None if fixed else settings.rtol,
         domains=[None if fixed else argument.domain for argument in arguments],
-        symmetric=[not fixed and argument.symmetric for argument in arguments], generator=torch.Generator().manual_seed(settings.seed))
+        symmetric=[not fixed and argument.symmetric for argument in arguments], generator=np.random.default_rng(settings.seed))
     if settings.eps != "auto":
         atol, rtol = settings.tolerances()
         measured = with_fixed_step(measured, function, moved.at, seen.at, settings.eps, atol=atol, rtol=rtol)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from gradverify.numerics.columns.survey import Survey
@@ -27,7 +26,7 @@ PROBES = 3  # see an error of 100·tol of a block's norm with probability 1 − 
 
 
 def check_blocks(
-    point: Point, survey: Survey, patterns: Sequence[Sequence[Pattern]], generator: torch.Generator, *, relative: float | None = None,
+    point: Point, survey: Survey, patterns: Sequence[Sequence[Pattern]], generator: np.random.Generator, *, relative: float | None = None,
     probes: int = PROBES, only: Sequence[int] | None = None, along: Sequence[Directions] | None = None,
 ) -> Screen:
     """Screens every independent block of every (input, output) pair. `patterns`: by input tensor, then output tensor; `only` these inputs.

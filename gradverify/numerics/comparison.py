@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 
 from gradverify.numerics.blocks import check_blocks
 from gradverify.numerics.columns.arrange import Arrangement
@@ -44,7 +43,7 @@ class Compared:
 def compare(
     function: Function, *, mode: Mode | None = None, limits: Limits | None = None, atol: float = 0.0, rtol: float | None = None,
     domains: Sequence[tuple[float, float] | None] | None = None, symmetric: Sequence[bool] | None = None,
-    generator: torch.Generator | None = None, keep: int = 10, watch: Watch | None = None,
+    generator: np.random.Generator | None = None, keep: int = 10, watch: Watch | None = None,
 ) -> Compared:
     """`mode` None: the strongest comparison that `limits` afford. Tolerances, `domains` and `symmetric` as in `prepare`."""
     prepared = prepare(function, atol=atol, rtol=rtol, domains=domains, symmetric=symmetric, generator=generator)

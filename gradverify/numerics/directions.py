@@ -12,7 +12,6 @@ from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
-import torch
 
 from gradverify.numerics.columns.batched import gradients
 from gradverify.numerics.columns.survey import Look, Survey
@@ -96,7 +95,7 @@ class Directions:
         return up, down, steps
 
 
-def directions(point: Point, tensor: int, probes: int, generator: torch.Generator, look: Look | None = None) -> Directions:
+def directions(point: Point, tensor: int, probes: int, generator: np.random.Generator, look: Look | None = None) -> Directions:
     """Gaussian × scale; inside the domain, zero on inputs that are not finite. The first is that of `look`, whose samples are known."""
     columns = point.columns.of(tensor)
     drawn = [moves(point, columns, gaussian(len(columns), generator)) for _ in range(probes - 1 if look else probes)]
@@ -108,7 +107,7 @@ def directions(point: Point, tensor: int, probes: int, generator: torch.Generato
 
 
 def check_rows(
-    point: Point, survey: Survey, patterns: Sequence[Sequence[Pattern]], generator: torch.Generator, *, relative: float | None = None,
+    point: Point, survey: Survey, patterns: Sequence[Sequence[Pattern]], generator: np.random.Generator, *, relative: float | None = None,
     probes: int = PROBES, only: Sequence[int] | None = None, along: Sequence[Directions] | None = None, linear: Straight = NOWHERE,
 ) -> Screen:
     """Screens every output of every (input, output) pair. `patterns`: by input tensor, then output tensor; `only` these inputs.

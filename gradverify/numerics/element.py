@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 
 from gradverify.model.element import Chosen, Decision, FixedStep, Measured, Reading, Rung, Sides, Tolerance, Truncation
 from gradverify.model.result import Outcome
@@ -56,7 +55,8 @@ def column_of(columns: Columns, starts: Index, asked: Coordinate) -> int | None:
 
 def measure(
     function: Function, moved: Coordinate, seen: Coordinate, *, atol: float = 0.0, rtol: float | None = None,
-    domains: Sequence[tuple[float, float] | None] | None = None, symmetric: Sequence[bool] | None = None, generator: torch.Generator | None = None,
+    domains: Sequence[tuple[float, float] | None] | None = None, symmetric: Sequence[bool] | None = None,
+    generator: np.random.Generator | None = None,
 ) -> Measured:
     """One element, by the rules of `check_entries` (which see). Raises ValueError where `moved` has no column of its own (`symmetric`)."""
     n = len(function.inputs)
@@ -66,7 +66,7 @@ def measure(
         column = column_of(columns, point.starts, moved)
         if column is None:
             raise ValueError("this coordinate moves with its mirror image only")
-        generator = generator or torch.Generator().manual_seed(0)
+        generator = generator or np.random.default_rng(0)
         run = Run(point, survey(point, generator), atol, rtol, Reach(point), generator)
         return _Alone(run, column, point.parts[seen.tensor].start + seen.coordinate, point.parts[seen.tensor]).measured()
 

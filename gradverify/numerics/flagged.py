@@ -120,12 +120,18 @@ class Flagged:
         found = self._known_well_enough(mode, pair.output, found)
         wrong = np.flatnonzero(found.verdict == Verdict.MISMATCH)
         undecided = bool((found.verdict == Verdict.UNDECIDED).any()) or (not wrong.size and self._hides_ties(pair, found))
-        lines.named |= {self._line_of(mode, pair, found.take(wrong), line)} if wrong.size else set()
-        if undecided and not wrong.size:
+        at_fault = self._line_of(mode, pair, found.take(wrong), line) if wrong.size else None
+        lines.named |= {at_fault} if at_fault is not None else set()
+        elsewhere = mode is Mode.ROWS and line is not None and at_fault != line and at_fault in pair.flagged    # which is told of on its own
+        if elsewhere or (undecided and not wrong.size):
             self._leave_open(mode, pair, lines, line)
         if not (wrong.size or undecided):
             lines.cleared += 1
             lines.bent |= {self._block(mode, pair, line)} if line is not None and _bent(found) and self._single(mode, pair, line) else set()
+        fresh = lines.fresh(found.column, found.out)
+        if not len(fresh):
+            return
+        found = found.take(fresh)
         coordinate = self.run.point.columns.coordinate[found.column] - self.run.point.starts[pair.input]
         tally.add(found.compared(self.run.point.parts[pair.output].start, coordinate))
 
@@ -185,11 +191,11 @@ class Flagged:
         return np.array([norm[j] for j in outputs.tolist()]) / c.scale[columns]
 
     def _line_of(self, mode: Mode, pair: Screened, wrong: Judged, line: int | None) -> int:
-        """The line at fault: the flagged one, or the entry's own, where that is off the structure or in a row that shared a backward."""
+        """The line at fault: the flagged one, or the entry's own, where it is off the structure; of rows, which share backwards, always its own."""
         own = int(wrong.column[0] if mode is Mode.COLUMNS else wrong.out[0])
         if mode is Mode.BLOCKS:
             own = int(self.arrangement.patterns[pair.input][pair.output].block_of_outputs()[own - self.run.point.parts[pair.output].start])
-        return own if line is None or (mode is Mode.ROWS and own not in pair.flagged) else line
+        return own if line is None or mode is Mode.ROWS else line
 
     def _line(self, mode: Mode, pair: Screened, line: int) -> Judged | None:
         pattern = self.arrangement.patterns[pair.input][pair.output]

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from gradverify.numerics.columns.survey import Survey
 from gradverify.numerics.compare import Verdict, guarded
@@ -38,7 +37,7 @@ class Suspects:
     backward: int
 
 
-def localise(point: Point, survey: Survey, pattern: Pattern, tensor: int, output: int, block: int, generator: torch.Generator, *,
+def localise(point: Point, survey: Survey, pattern: Pattern, tensor: int, output: int, block: int, generator: np.random.Generator, *,
              row: int | None = None, relative: float | None = None) -> Suspects:
     """One suspicious (output, column) of a flagged block, or no more than a few outputs of one column where f is rough along it.
 
@@ -53,7 +52,7 @@ def localise(point: Point, survey: Survey, pattern: Pattern, tensor: int, output
     return Suspects(column, outputs, point.forward - before[0], point.backward - before[1])
 
 
-def localise_column(point: Point, survey: Survey, pattern: Pattern, tensor: int, output: int, column: int, generator: torch.Generator, *,
+def localise_column(point: Point, survey: Survey, pattern: Pattern, tensor: int, output: int, column: int, generator: np.random.Generator, *,
                     relative: float | None = None) -> Suspects:
     """The output, of all those of the tensor, whose cotangent pulls back wrongly to a flagged column; nothing where none does.
 
@@ -81,7 +80,7 @@ class _Probe:
 
 
 class _Search:
-    def __init__(self, known: Known, pattern: Pattern, tensor: int, output: int, block: int, generator: torch.Generator,
+    def __init__(self, known: Known, pattern: Pattern, tensor: int, output: int, block: int, generator: np.random.Generator,
                  row: int | None = None) -> None:
         self.known, self.point, self.tensor, self.output, self.generator = known, known.point, tensor, output, generator
         self.part, self.gather = self.point.parts[output], gather(self.point, tensor)

@@ -19,20 +19,20 @@ WEIGHTS = (0.7, 1.4)  # of the members of a group or direction: ±1 lets pairs c
 INSIDE = 0.5  # of the way to the end of the domain: the widest step of a probe
 
 
-def uniform(n: int, generator: torch.Generator) -> Array:
+def uniform(n: int, generator: np.random.Generator) -> Array:
     """n numbers from −1 to 1."""
-    return np.asarray(torch.rand(n, generator=generator, dtype=torch.float64).numpy()) * 2 - 1
+    return 2 * generator.random(n) - 1
 
 
-def signed(n: int, generator: torch.Generator) -> Array:
+def signed(n: int, generator: np.random.Generator) -> Array:
     """Continuous signed weights [n], ±[0.7, 1.4]: with ±1 half of the stray pairs cancel, with ones all of them."""
     low, high = WEIGHTS
     drawn = uniform(n, generator)
     return np.asarray(np.copysign(low + (high - low) * np.abs(drawn), drawn))
 
 
-def gaussian(n: int, generator: torch.Generator) -> Array:
-    return np.asarray(torch.randn(n, generator=generator, dtype=torch.float64).numpy())
+def gaussian(n: int, generator: np.random.Generator) -> Array:
+    return generator.standard_normal(n)
 
 
 def moves(point: Point, columns: Index, probe: Array, widest: int = 0) -> Array:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -49,7 +50,7 @@ def _compared(function: Filled, settings: Settings, wishes: Wishes, watch: Watch
     if settings.eps != "auto":
         atol, rtol = settings.tolerances()
         return check_fixed(function, settings.eps, atol=atol, rtol=rtol, keep=WORST).pairs, None
-    generator = torch.Generator().manual_seed(settings.seed)
+    generator = np.random.default_rng(settings.seed)
     mode = None if settings.mode == "auto" else Mode(settings.mode)
     limits = Limits(settings.budget.calls, settings.budget.seconds)
     compared = compare(function, mode=mode, limits=limits, atol=settings.atol or 0.0, rtol=settings.rtol, domains=wishes.domains,

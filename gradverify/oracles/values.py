@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from gradverify.model.case import Settings
@@ -52,7 +51,7 @@ def _noise(ours: Function, reference: Function, settings: Settings, wishes: Wish
 def _sigma(function: Function, columns: Columns, settings: Settings) -> tuple[Array, list[slice]]:
     point = Point(function, columns)
     with np.errstate(all="ignore"):
-        return survey(point, torch.Generator().manual_seed(settings.seed)).sigma, point.parts
+        return survey(point, np.random.default_rng(settings.seed)).sigma, point.parts
 
 
 def _values(place: int, mine: Tensor, theirs: Tensor, noise: Array, settings: Settings) -> Pair:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -54,7 +55,7 @@ class Planted:
 
     def compared(self, mode: Mode, seed: int = 0) -> Compared:
         function = Differentiable(spoilt(self.forward, self.spoil, self.taught), self.x)
-        return compare(function, mode=mode, generator=torch.Generator().manual_seed(seed), keep=200)
+        return compare(function, mode=mode, generator=np.random.default_rng(seed), keep=200)
 
     def right(self, mode: Mode) -> Compared:
         """The same without the fault."""

@@ -84,7 +84,7 @@ def test_scales_of_the_inputs_do_not_matter(mode, name, scale):
 def test_float32_is_screened_as_finely_as_it_allows(mode, name):
     forward, inputs, patterns = RIGHT[name]
     single = [x.float() for x in inputs]
-    result = screen(mode, lambda *x: forward(*(t.double() for t in x)).float(), single, patterns)
+    result = screen(mode, lambda *x: forward(*(t.double() for t in x)).float(), single, patterns, seed=2)
     assert result.clean
     assert all(pair.relative >= SCREEN_LOW for pair in result.pairs)
     off = screen(mode, lambda *x: forward(*(t.double() for t in x)).float(), single, patterns, damage=lambda grads: [g * 1.1 for g in grads])
@@ -124,7 +124,7 @@ def test_steps_stay_inside_the_domain_however_near_it_ends(mode):
 
     point, known = prepared(Differentiable(forward, x), [(0.0, 1.0)])
     seen.clear()
-    assert CHECKS[mode](point, known, [[elementwise(4)]], torch.Generator().manual_seed(1)).clean
+    assert CHECKS[mode](point, known, [[elementwise(4)]], np.random.default_rng(1)).clean
     assert min(low for low, _ in seen) > 0
     assert max(high for _, high in seen) < 1
 
@@ -398,7 +398,7 @@ def test_calls_are_those_of_the_table_less_the_two_that_the_survey_took(mode, fo
 @pytest.mark.parametrize("mode", MODES)
 def test_the_point_is_left_as_it_was(mode):
     point, known = prepared(Differentiable(F.gelu, X))
-    CHECKS[mode](point, known, [[elementwise(R, C)]], torch.Generator().manual_seed(1))
+    CHECKS[mode](point, known, [[elementwise(R, C)]], np.random.default_rng(1))
     assert np.array_equal(point.values(), point.f0)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from gradverify.numerics.blocks import check_blocks
@@ -72,7 +71,7 @@ def prepared(function: Function, domains: Sequence[tuple[float, float] | None] |
              symmetric: Sequence[bool] | None = None) -> tuple[Point, Survey]:
     point = point_of(function, domains, symmetric)
     with np.errstate(all="ignore"):
-        return point, survey(point, torch.Generator().manual_seed(0))
+        return point, survey(point, np.random.default_rng(0))
 
 
 def screen(mode: str, forward: Callable[..., object] | Function, inputs: Tensor | Sequence[Tensor], patterns: Sequence[Sequence[Pattern]] | Pattern,
@@ -83,7 +82,7 @@ def screen(mode: str, forward: Callable[..., object] | Function, inputs: Tensor 
     function = Differentiable(forward, *inputs, damage=damage) if callable(forward) else forward
     point, known = prepared(function, domains, symmetric)
     patterns = [[patterns]] if isinstance(patterns, Pattern) else patterns
-    return CHECKS[mode](point, known, patterns, torch.Generator().manual_seed(seed), **options)  # type: ignore[operator]
+    return CHECKS[mode](point, known, patterns, np.random.default_rng(seed), **options)  # type: ignore[operator]
 
 
 def flagged(result: Screen) -> list[int]:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import torch
 
 from gradverify.numerics.columns.bundle import Grouping
 from gradverify.numerics.columns.compressed import Plan
@@ -50,7 +49,7 @@ class Arrangement:
         return None if plan is None else (plan.grouping.groups.count, sum(rows.count for rows in plan.rows))
 
 
-def arrange(point: Point, survey: Survey, detect: Detect, generator: torch.Generator, before: Arrangement | None = None,
+def arrange(point: Point, survey: Survey, detect: Detect, generator: np.random.Generator, before: Arrangement | None = None,
             broken: frozenset[int] = frozenset()) -> Arrangement:
     """The first arrangement; or another one after `broken` tensors were found to have other groups than `before` said."""
     weights = signed(len(point.columns), generator)
@@ -70,7 +69,7 @@ def arrange(point: Point, survey: Survey, detect: Detect, generator: torch.Gener
     return Arrangement(tuple(sorted(kept, key=lambda p: p.tensor)), patterns, level, frozenset(doubtful))
 
 
-def signed(n: int, generator: torch.Generator) -> Array:
+def signed(n: int, generator: np.random.Generator) -> Array:
     """±[0.7, 1.4] [n], exact in float32, so that weights cost no rounding there."""
     return continuous(n, generator).astype(np.float32).astype(float)
 
@@ -99,16 +98,15 @@ def _plan(point: Point, tensor: int, patterns: tuple[Pattern, ...], weights: Arr
     return Plan(Grouping(tensor, int(columns[0]), groups, weights), rows)
 
 
-def detected(generator: torch.Generator) -> Detect:
+def detected(generator: np.random.Generator) -> Detect:
     """Detection with random slices from this generator."""
-    random = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
 
     def find(point: Point, survey: Survey, tensor: int, exact: bool) -> tuple[Pattern, ...]:
         outputs = [(*shape, 2) if dtype.is_complex else tuple(shape) for shape, dtype, _ in point.shapes]
 
         def ask(threshold: Array | None) -> tuple[Pattern, ...]:
-            probe = PointProbe(point, tensor, random, threshold)
-            patterns = detect(probe, probe.shape, outputs, random, guess=not exact)
+            probe = PointProbe(point, tensor, generator, threshold)
+            patterns = detect(probe, probe.shape, outputs, generator, guess=not exact)
             return tuple(filled(pattern, shape) for pattern, shape in zip(patterns, outputs, strict=True))
 
         patterns = ask(None)

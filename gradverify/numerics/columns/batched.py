@@ -91,7 +91,7 @@ def _dense(point: Point, output: int, cotangents: Sequence[Cotangent]) -> Array:
 
 def _agree(point: Point, output: int, cotangents: Sequence[Cotangent], found: Array, asked: Sequence[int]) -> bool:
     """Do all gradients of these inputs add up, with random weights, to what one plain backward makes of the sum of the cotangents?"""
-    weights, together = signed(len(found), torch.Generator().manual_seed(0)), np.zeros(point.shapes[output][0].numel())
+    weights, together = signed(len(found), np.random.default_rng(0)), np.zeros(point.shapes[output][0].numel())
     for weight, (rows, own) in zip(weights, cotangents, strict=True):
         together[rows] += weight * own
     plain = _plain(point, output, together)

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import torch
 
 from gradverify.numerics.columns.arrange import Arrangement, arrange, detected, signed
 from gradverify.numerics.columns.bundle import lone
@@ -39,7 +38,7 @@ class Prepared:
     arrangement: Arrangement
     atol: float
     rtol: float | None
-    generator: torch.Generator
+    generator: np.random.Generator
 
     def run(self) -> Run:
         """A fresh start: nothing learnt yet of how far the outputs go."""
@@ -60,7 +59,7 @@ class Prepared:
 
 def prepare(
     function: Function, *, atol: float = 0.0, rtol: float | None = None, domains: Sequence[tuple[float, float] | None] | None = None,
-    symmetric: Sequence[bool] | None = None, generator: torch.Generator | None = None, grouped: bool = True,
+    symmetric: Sequence[bool] | None = None, generator: np.random.Generator | None = None, grouped: bool = True,
 ) -> Prepared | None:
     """Noise, structure and linearity; None where there is no input. `rtol` None: 1e-6, and 1e-3 where inputs or outputs are float32 or
     the output bits show float32 inside. `domains`, `symmetric`: one entry per input. Raises what the function raises at its own inputs.
@@ -70,7 +69,7 @@ def prepare(
         return None
     keep_freed()
     columns = columns_of(function.inputs, domains or [None] * n, symmetric or [False] * n)
-    generator = generator or torch.Generator().manual_seed(0)
+    generator = generator or np.random.default_rng(0)
     with np.errstate(all="ignore"):
         point = Point(function, columns)
         surveyed = survey(point, generator)
@@ -113,7 +112,7 @@ class Entries:
 
 def check_entries(
     function: Function, *, atol: float = 0.0, rtol: float | None = None, domains: Sequence[tuple[float, float] | None] | None = None,
-    symmetric: Sequence[bool] | None = None, generator: torch.Generator | None = None, keep: int = 10, limit: int = LIMIT,
+    symmetric: Sequence[bool] | None = None, generator: np.random.Generator | None = None, keep: int = 10, limit: int = LIMIT,
     grouped: bool = True,
 ) -> Entries:
     """Compares the VJP's Jacobian with finite differences, element by element (method.md sections 1, 2, 3 and 6); see `prepare`.

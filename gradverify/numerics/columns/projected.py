@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import torch
 
 from gradverify.numerics.columns.leaks import NEARER, lasting
 from gradverify.numerics.columns.survey import Survey
@@ -45,7 +44,7 @@ ALIVE = 3 * Z  # standard deviations of noise: an entry that moves its output
 
 
 def check_columns(
-    point: Point, survey: Survey, patterns: Sequence[Sequence[Pattern]], generator: torch.Generator, *, linear: Sequence[bool] | None = None,
+    point: Point, survey: Survey, patterns: Sequence[Sequence[Pattern]], generator: np.random.Generator, *, linear: Sequence[bool] | None = None,
     relative: float | None = None, probes: int = PROBES, only: Sequence[int] | None = None,
 ) -> Screen:
     """Screens every column of every (input, output) pair. `patterns`: by input tensor, then output tensor; `only` these inputs.
@@ -88,7 +87,7 @@ class _Tensor:
     """The columns of one input tensor, moved group by group. Derivatives are along t, in units of each column's own move."""
 
     def __init__(self, known: Known, tensor: int, patterns: Sequence[Pattern], w: Array, analytic: Array, linear: bool,
-                 generator: torch.Generator) -> None:
+                 generator: np.random.Generator) -> None:
         self.known, self.point, self.tensor, self.w = known, known.point, tensor, w
         self.columns = self.point.columns.of(tensor)
         self.still, self.noise = known.still, known.noise

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-import torch
 
 from gradverify.numerics.climb import Outputs
 from gradverify.numerics.columns.cells import Cells
@@ -157,7 +156,7 @@ class Run:
     atol: float
     rtol: float | None
     reach: Reach
-    generator: torch.Generator
+    generator: np.random.Generator
     linear: frozenset[int] = frozenset()
     together: dict[tuple[int, float], tuple[int, Array]] = field(default_factory=dict)
 

@@ -11,7 +11,6 @@ from functools import cached_property
 from itertools import chain
 
 import numpy as np
-import torch
 
 from gradverify.numerics.flat import rms
 from gradverify.numerics.lines import Rung, rung
@@ -79,7 +78,7 @@ class Survey:
         return bool(self.asleep.any() or self.wide.any())
 
 
-def survey(point: Point, generator: torch.Generator) -> Survey:
+def survey(point: Point, generator: np.random.Generator) -> Survey:
     """About ten forward calls and four more per input tensor, one repeat (five where it differs)."""
     before, tensors = point.forward, range(len(point.buffers))
     sigma, size = repeat_noise(point.values, point.f0), finite_size(point.f0)
@@ -103,7 +102,7 @@ def survey(point: Point, generator: torch.Generator) -> Survey:
     return Survey(sigma, size, tuple(secants), asleep, wide, point.forward - before, tuple(looks))
 
 
-def _noise(point: Point, columns: Sequence[Index], moved: Sequence[Mask], size: Array, generator: torch.Generator) -> tuple[Array, list[Secant]]:
+def _noise(point: Point, columns: Sequence[Index], moved: Sequence[Mask], size: Array, generator: np.random.Generator) -> tuple[Array, list[Secant]]:
     """Noise [M] along one ray through all tensors, and a secant per tensor; along one ray each where together they leave what f is defined on."""
     together = np.concatenate(columns)
     sign = _signs(point, together, generator)
@@ -119,7 +118,7 @@ def _noise(point: Point, columns: Sequence[Index], moved: Sequence[Mask], size: 
     return np.max([noise.sigma for noise in each], 0), secants
 
 
-def linear_tensors(point: Point, survey: Survey, generator: torch.Generator) -> dict[int, Look | None]:
+def linear_tensors(point: Point, survey: Survey, generator: np.random.Generator) -> dict[int, Look | None]:
     """The input tensors in which f is linear, by three calls along one dense direction; none where a look shows a bend.
 
     With what two of the calls saw on the wide rung; None where a domain is declared, so that other directions may have no room for it.
@@ -128,7 +127,7 @@ def linear_tensors(point: Point, survey: Survey, generator: torch.Generator) -> 
     return {t: look if point.columns.free else None for t, look in found.items() if look}
 
 
-def _straight(point: Point, survey: Survey, tensor: int, generator: torch.Generator) -> Look | None:
+def _straight(point: Point, survey: Survey, tensor: int, generator: np.random.Generator) -> Look | None:
     c = point.columns.of(tensor)
     if len(_finite(point, tensor)) < len(c) or _bent(point, survey, survey.looks[tensor]):
         return None
@@ -175,7 +174,7 @@ def _both_sides(point: Point, columns: Index, move: Array) -> tuple[Array, Array
     return up, down
 
 
-def _signs(point: Point, columns: Index, generator: torch.Generator) -> Array:
+def _signs(point: Point, columns: Index, generator: np.random.Generator) -> Array:
     """Random, and turned inwards where the domain ends nearby."""
     c, sign = point.columns, np.copysign(1.0, uniform(len(columns), generator))
     if c.free:
@@ -214,7 +213,7 @@ def _surely(sides: tuple[Array, Array], f0: Array, noise: Array) -> Mask:
     return np.asarray(np.isfinite(change) & (np.abs(change) > SURE * noise))
 
 
-def analytic_noise(point: Point, output: int, row: Array, generator: torch.Generator) -> tuple[Array, float]:
+def analytic_noise(point: Point, output: int, row: Array, generator: np.random.Generator) -> tuple[Array, float]:
     """Noise [C] of one row of the analytic Jacobian, from nine backwards, and the unit roundoff that its bits show."""
     columns = np.concatenate([_finite(point, t) for t in range(len(point.buffers))])
     ray = _ray(point, columns, _signs(point, columns, generator))
@@ -225,7 +224,7 @@ def analytic_noise(point: Point, output: int, row: Array, generator: torch.Gener
         return np.zeros(len(row)), 0.0
 
 
-def coarse_noise(point: Point, survey: Survey, generator: torch.Generator) -> Array:
+def coarse_noise(point: Point, survey: Survey, generator: np.random.Generator) -> Array:
     """Noise [M] of outputs in which larger numbers may cancel, at least the rounding of f: 45 forward calls.
 
     Points far apart along one dense direction show it, where it is at most the rounding of numbers LARGEST times 1, the inputs or the outputs.

@@ -27,7 +27,7 @@ class Judge:
     @np.errstate(all="ignore")
     def __init__(self, forward, x, jacobian, suspects=()):
         self.point, known = prepared(Differentiable(forward, x))
-        point, generator = self.point, torch.Generator().manual_seed(0)
+        point, generator = self.point, np.random.default_rng(0)
         run = Run(point, known, 0.0, None, Reach(point), generator, frozenset(linear_tensors(point, known, generator)))
         jacobian = np.asarray(jacobian, float)
         run.reach.add_entries(*(place.ravel() for place in np.indices(jacobian.shape)), jacobian.ravel())

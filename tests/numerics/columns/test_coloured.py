@@ -28,7 +28,7 @@ class Walk:
     @np.errstate(all="ignore")
     def __init__(self, function, patterns, limit=ROOMY):
         self.point, known = prepared(function)
-        generator, point = torch.Generator().manual_seed(0), self.point
+        generator, point = np.random.default_rng(0), self.point
         self.run = Run(point, known, 0.0, None, Reach(point), generator, frozenset(linear_tensors(point, known, generator)))
         weights = signed(len(point.columns), generator)
         self.plans = [Plan(Grouping(t, int(point.starts[t]), column_groups(own), weights), tuple(row_groups(p) for p in own))

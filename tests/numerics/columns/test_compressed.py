@@ -30,7 +30,7 @@ class Records(Differentiable):
 def compress(function, patterns):
     """By patterns [inputs][outputs] from hand."""
     point, known = prepared(function)
-    generator = torch.Generator().manual_seed(0)
+    generator = np.random.default_rng(0)
     run = Run(point, known, 0.0, None, Reach(point), generator)
     weights = signed(len(point.columns), generator)
     plans = [Plan(Grouping(t, int(point.starts[t]), column_groups(own), weights), tuple(row_groups(p) for p in own))

@@ -134,7 +134,7 @@ TENSOR = {  # forward, inputs, expected
     "cholesky, near singular": (lambda a: torch.linalg.cholesky((a + a.mT) / 2), (spd(eps=1e-6),), "right"),
     "eigvalsh, symmetric": (torch.linalg.eigvalsh, (spd(),), "open"),
     "inverse, condition 1e10": (torch.linalg.inv, (torch.diag(torch.logspace(0, -10, 4, dtype=DOUBLE)) + 1e-12 * W[:4, :4],), "open"),
-    "qr of orthogonal": (lambda a: torch.linalg.qr(a)[1], (torch.linalg.qr(W).Q,), "right"),
+    "qr of orthogonal": (lambda a: torch.linalg.qr(a)[1], (torch.linalg.qr(W).Q,), "open"),
     "integer weights": (lambda x: x @ W.mul(4).round(), (normal(1, 3, 6),), "right"),
     "x = 1": (lambda x: x @ W, (torch.ones(3, 6, dtype=DOUBLE),), "right"),
     "saturated": (lambda x: (x.tanh(), x.sigmoid()), (leaf(25.0, -30.0, 40.0, 12.0, -17.0),), "open"),

@@ -23,7 +23,7 @@ PASS, MISMATCH, UNDECIDED = int(Verdict.PASS), int(Verdict.MISMATCH), int(Verdic
 def measured(function, jacobian):
     """Every element against a Jacobian [M, N] from hand, each column alone on the whole ladder."""
     point, known = prepared(function)
-    run, a = Run(point, known, 0.0, None, Reach(point), torch.Generator().manual_seed(0)), np.asarray(jacobian, float)
+    run, a = Run(point, known, 0.0, None, Reach(point), np.random.default_rng(0)), np.asarray(jacobian, float)
     m, n = a.shape
     column, out = np.repeat(np.arange(n), m), np.tile(np.arange(m), n)
     d = concatenated(derivative(element_line(point, c), run.outputs(), every_rung=True) for c in range(n))

@@ -21,11 +21,11 @@ R, C = 5, 4
 
 def run_of(forward, x, domain=None):
     point = point_of(Differentiable(forward, x), [domain])
-    return Run(point, survey(point, torch.Generator().manual_seed(0)), 0.0, None, Reach(point), torch.Generator().manual_seed(1))
+    return Run(point, survey(point, np.random.default_rng(0)), 0.0, None, Reach(point), np.random.default_rng(1))
 
 
 def grouped(run, pattern, seed=2):
-    weights = signed(len(run.point.columns), torch.Generator().manual_seed(seed))
+    weights = signed(len(run.point.columns), np.random.default_rng(seed))
     grouping = Grouping(0, 0, column_groups([pattern]), weights)
     return grouping.bundle(run.point, 0, grouping.groups.count), weights
 

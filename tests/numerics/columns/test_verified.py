@@ -49,7 +49,7 @@ FUNCTIONS = {"softmax": (softmax, softmax_jacobian()), "linear": (linear, linear
 @np.errstate(all="ignore")
 def made(forward, x=X):
     point, known = prepared(Differentiable(forward, x))
-    generator = torch.Generator().manual_seed(0)
+    generator = np.random.default_rng(0)
     run = Run(point, known, 0.0, None, Reach(point), generator, frozenset(linear_tensors(point, known, generator)))
     pattern = along_last(B, N)
     plan = Plan(Grouping(0, 0, column_groups([pattern]), signed(B * N, generator)), (row_groups(pattern),))
@@ -162,7 +162,7 @@ def test_a_line_of_one_column_and_a_group_add_the_same_analytic_sums():
 def test_one_backward_pulls_a_dense_cotangent_of_all_outputs_back():
     function = Differentiable(lambda x: (softmax(x), x @ W), X)
     point, known = prepared(function)
-    run = Run(point, known, 0.0, None, Reach(point), torch.Generator().manual_seed(0))
+    run = Run(point, known, 0.0, None, Reach(point), np.random.default_rng(0))
     w = normal(5, 2 * B * N).numpy()
     wanted = w[: B * N] @ softmax_jacobian() + w[B * N :] @ linear_jacobian()
     np.testing.assert_allclose(pulled_back(run, w), wanted, atol=1e-14)
