@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from gradverify.numerics.flat import numbers
-from gradverify.numerics.rungs import AnyArray, Array, Index
+from gradverify.numerics.rungs import AnyArray, Array, Index, in_order
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Buffers:
         """A selection of coordinates, in their order."""
         if not len(coordinates):
             return Selection((), np.zeros(0))
-        run = _run(coordinates)
+        run = in_order(coordinates)
         low, high = (run.start, run.stop - 1) if isinstance(run, slice) else (int(coordinates.min()), int(coordinates.max()))
         first = bisect_right(self._starts, low) - 1
         if high < self._starts[first + 1]:
@@ -62,7 +62,7 @@ class Buffers:
         for t, (start, stop) in enumerate(pairwise(self._starts)):
             which = np.flatnonzero((coordinates >= start) & (coordinates < stop))
             if which.size:
-                parts.append(Part(t, _run(coordinates[which] - start), _run(which)))
+                parts.append(Part(t, in_order(coordinates[which] - start), in_order(which)))
         return Selection(tuple(parts), self.x[coordinates])
 
     def write(self, selection: Selection, x: Array) -> None:
@@ -87,13 +87,6 @@ class Buffers:
             whole = numbers(self.tensors[part.tensor]).copy()
             whole[part.places] = x[part.which]
             self._real[part.tensor].copy_(torch.from_numpy(whole).reshape(self._real[part.tensor].shape))
-
-
-def _run(places: Index) -> Index | slice:
-    """Places in a row as a slice, which is read and written several times as fast."""
-    first, last = int(places[0]), int(places[-1])
-    in_a_row = last - first + 1 == len(places) and bool((places[1:] > places[:-1]).all())
-    return slice(first, last + 1) if in_a_row else places
 
 
 def _less(places: Index | slice, start: int) -> Index | slice:

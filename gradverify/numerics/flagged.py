@@ -121,7 +121,8 @@ class Flagged:
         wrong = np.flatnonzero(found.verdict == Verdict.MISMATCH)
         undecided = bool((found.verdict == Verdict.UNDECIDED).any()) or (not wrong.size and self._hides_ties(pair, found))
         at_fault = self._line_of(mode, pair, found.take(wrong), line) if wrong.size else None
-        lines.named |= {at_fault} if at_fault is not None else set()
+        if at_fault is not None:
+            lines.named.add(at_fault)
         elsewhere = mode is Mode.ROWS and line is not None and at_fault != line and at_fault in pair.flagged    # which is told of on its own
         if elsewhere or (undecided and not wrong.size):
             self._leave_open(mode, pair, lines, line)

@@ -79,8 +79,10 @@ class Pattern:
     @cached_property
     def run_starts(self) -> Index | None:
         """The first input [M] of each output's run, where they have one."""
-        axes = [k for k in range(len(self.shape)) if self.strides[k] >= self.run] if self.run else []
-        return sum((self.low[k] * self.strides[k] for k in axes), np.zeros(len(self), np.intp)) if self.run else None
+        if not self.run:
+            return None
+        first = (low * stride for low, stride in zip(self.low, self.strides, strict=True) if stride >= self.run)
+        return sum(first, np.zeros(len(self), np.intp))
 
     def block_of_outputs(self) -> Index:
         """The independent block [M] of each output; NOBODY where it depends on nothing."""
@@ -196,7 +198,7 @@ class RowGroups:
         None where windows are not runs of one width that fill the inputs in order.
         """
         width, starts = self.pattern.run, self.pattern.run_starts
-        if not width or starts is None:
+        if starts is None:
             return None
         order, begins = self._sorted
         rows = order[begins[groups.start] : begins[groups.stop]]

@@ -50,6 +50,12 @@ def in_a_row(ascending: Index) -> Index | slice:
     return slice(first, last + 1) if last - first + 1 == len(ascending) else ascending
 
 
+def in_order(places: Index) -> Index | slice:
+    """`in_a_row` of one index or more in any order: a slice only where they ascend one by one."""
+    row = in_a_row(places)
+    return row if isinstance(row, slice) and bool((places[1:] > places[:-1]).all()) else places
+
+
 def nonzero(a: Array) -> Array:
     """`a` with 1 where it is 0, to divide by; itself where it is 0 nowhere."""
     return a if a.min(initial=1.0) > 0 else np.where(a > 0, a, 1.0)

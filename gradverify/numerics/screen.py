@@ -139,9 +139,8 @@ def linear_reading(s: Samples) -> Reading:
     if s.rounds_x and low.any():
         noise = np.where(low, np.maximum(noise, s.unit * np.abs(value) * s.magnitude), noise)
     bar = Z * np.sqrt(2) * noise / width + ARITHMETIC * np.abs(value)
-    clear = np.isfinite(bar) & np.isfinite(value)
     bar[(up == s.f0) & (down == s.f0)] = 0.0
-    return Reading(value, bar, clear, np.zeros(len(value), bool))
+    return Reading(value, bar, np.isfinite(bar) & np.isfinite(value), np.zeros(len(value), bool))
 
 
 def reduced(up: Array, down: Array, h: Array, sigma: Array, unit: float, rounds_x: bool) -> Samples:

@@ -12,7 +12,7 @@ from gradverify.numerics.lines import Line
 from gradverify.numerics.pattern import NOBODY, ColumnGroups
 from gradverify.numerics.point import Point
 from gradverify.numerics.point_lines import element_line
-from gradverify.numerics.rungs import Array, Index, Mask, in_a_row
+from gradverify.numerics.rungs import Array, Index, Mask, in_a_row, in_order
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,8 @@ class Bundle:
         """Of a single line that shows the derivative of column j + shift at every output j: nothing needs to be looked up there. Else None."""
         if len(self.owner) != 1 or not self.owner.size or self.owner[0, 0] == NOBODY:
             return None
-        row = in_a_row(self.owner[0])
-        return row.start if isinstance(row, slice) and bool((self.owner[0, 1:] > self.owner[0, :-1]).all()) else None
+        row = in_order(self.owner[0])
+        return row.start if isinstance(row, slice) else None
 
 
 def lone(point: Point, columns: Index, wide: bool = False) -> Bundle:
@@ -160,8 +160,8 @@ class Grouping:
         if self.first:
             owner = np.where(owner == NOBODY, NOBODY, owner + self.first)
         move = self.weights * point.columns.scale
-        everything = [point.columns.of(self.tensor)] if self.groups.count == 1 else None
-        members = everything or [self.members(first + n) for n in range(count)]
+        alone = self.groups.count == 1
+        members = [point.columns.of(self.tensor)] if alone else [self.members(first + n) for n in range(count)]
         lines = [GroupLine(point, own, move, owner[n]) for n, own in enumerate(members)]
         return Bundle(lines, owner, np.full(count, self.tensor))
 

@@ -99,11 +99,11 @@ class Chunk:
         if len(late):
             derivative = concatenated([derivative, self._quick(late)])
             cells = Cells(self.bundle, np.concatenate([cells.local, late.local]), np.concatenate([cells.out, late.out]))
+            done = np.concatenate([done, np.zeros(len(late), bool)])
         if len(late) or self.run.floors() is not floors or self.run.point.unit is not unit:
             judged = self._judged(cells, derivative)
         elif not done.all():
             judged = self._judged_again(judged, cells, derivative, np.flatnonzero(~done))
-        done = np.concatenate([done, np.zeros(len(late), bool)])
         unconfirmed = judged.verdict == MISMATCH if self.bundle.grouped else np.zeros(len(done), bool)
         resolution = self._zero_resolution(outs) if zeros.any() else np.zeros(zeros.shape)
         return ChunkResult(outs, judged, done, unconfirmed, zeros, masked, resolution, missed, self.samples.strays(outs, self.run.survey.sigma))
