@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-
 from gradverify.numerics.codes import Code
 from gradverify.numerics.rungs import Mask
 
@@ -43,7 +41,10 @@ class Axis:
         return self.parts[-1].stop if self.parts else 0
 
     def moved(self, slices: Mask) -> Mask:
-        return np.asarray(np.logical_or.reduce([self.probe.moved(self.axis, slices) for _ in range(self.repeats)]))
+        moved = self.probe.moved(self.axis, slices)
+        for _ in range(1, self.repeats):
+            moved = moved | self.probe.moved(self.axis, slices)
+        return moved
 
     def listen(self, code: Code, calls: Iterable[int]) -> list[Mask]:
         """What moved [M] in each of the calls."""

@@ -14,7 +14,7 @@ from math import comb
 import numpy as np
 
 from gradverify.numerics.pattern import NOBODY, rank_among
-from gradverify.numerics.rungs import Index, Mask
+from gradverify.numerics.rungs import AnyArray, Index, Mask
 
 HALVES = 4  # calls of the short code: each perturbs a random half of the slices, each slice in two of them
 SHORT = 20  # slices up to which all are told apart at once: 6 calls
@@ -24,7 +24,7 @@ SHORT = 20  # slices up to which all are told apart at once: 6 calls
 class Code:
     """The word of each slice [n]: bit c says that call c perturbs it. `weight`: the ones of every word."""
 
-    words: Index
+    words: AnyArray
     calls: int
     weight: int
 
@@ -72,7 +72,7 @@ def halves(n: int, generator: np.random.Generator) -> Code:
 def mixed(n: int, generator: np.random.Generator) -> Code:
     """The words of `halves`, each slice's drawn by itself."""
     words, weight = _words(comb(HALVES, HALVES // 2))
-    return Code(words[generator.integers(0, len(words), n)], HALVES, weight)
+    return Code(words.astype(np.uint8).take(generator.integers(0, len(words), n, np.uint8)), HALVES, weight)
 
 
 def _words(n: int) -> tuple[Index, int]:

@@ -38,9 +38,10 @@ def numbers(tensor: Tensor) -> Array:
     if tensor.dtype is not torch.float64:
         return np.asarray(flat_real(tensor).numpy())
     try:
-        return np.asarray(tensor.detach().numpy()).reshape(-1)
+        flat: Array = tensor.detach().numpy().reshape(-1)
     except (RuntimeError, TypeError):       # a lazy negative, zeros without memory, another device or layout
         return np.asarray(flat_real(tensor).numpy())
+    return flat
 
 
 def one_hot(shape: Sequence[int], dtype: torch.dtype, device: torch.device, coordinate: int) -> Tensor:

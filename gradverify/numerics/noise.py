@@ -65,9 +65,13 @@ def _ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
     linear = finite & (_differences(early[-1], POINTS - 1 - EARLY)[-1][0] == 0)  # an order that vanishes leaves nothing of those above
     level, hit = _levels(relative, early, finite & ~constant & ~linear)
     wide = highest - lowest > FIRST_DIGIT * np.maximum(largest, size)
-    ending = np.where(hit, np.where(wide, WIDE_FLAT, FOUND), np.where(linear, FOUND, WIDE))
+    ending = np.full(len(hit), FOUND)
+    np.putmask(ending, hit & wide, WIDE_FLAT)
+    np.putmask(ending, ~(hit | linear), WIDE)
     np.putmask(ending, constant, CONSTANT)
-    return np.where(hit, level * largest, 0.0), ending
+    level *= largest
+    np.putmask(level, ~hit, 0.0)
+    return level, ending
 
 
 def _differences(f: Array, orders: int) -> list[Array]:
@@ -98,23 +102,21 @@ def _levels(f: Array, early: Sequence[Array], wanted: Mask) -> tuple[Array, Mask
 
 def _flat_level(differences: Sequence[Array]) -> tuple[Array, Mask]:
     """The first level [m] that opens a flat run, and whether there is one [m]. Levels: σ_k² = γ_k mean(Δᵏf²), γ_k = (k!)²/(2k)!."""
-    level = np.empty((len(differences), differences[0].shape[1]))
-    for own, d in zip(level, differences, strict=True):
-        np.add.reduce(d * d, 0, out=own)
-        own /= len(d)
-        own *= GAMMA[POINTS - len(d)]
-    np.sqrt(level, out=level)
-    highest = np.maximum(np.maximum(level[:-2], level[1:-1]), level[2:])
-    lowest = np.minimum(np.minimum(level[:-2], level[1:-1]), level[2:])
-    flat = highest <= FLAT * lowest
-    first, found = np.zeros(level.shape[1]), np.zeros(level.shape[1], bool)
+    square = np.empty((len(differences), differences[0].shape[1]))
+    for own, d in zip(square, differences, strict=True):
+        np.einsum("ij,ij->j", d, d, out=own)
+        own *= GAMMA[POINTS - len(d)] / len(d)
+    highest = np.maximum(np.maximum(square[:-2], square[1:-1]), square[2:])
+    lowest = np.minimum(np.minimum(square[:-2], square[1:-1]), square[2:])
+    flat = highest <= np.multiply(FLAT**2, lowest, out=lowest)
+    first, found = np.zeros(square.shape[1]), np.zeros(square.shape[1], bool)
     for k in range(len(flat) - 1, -1, -1):
         opens = flat[k]
-        if opens.any():
-            opens &= differences[k].min(0) * differences[k].max(0) < 0  # a level of noise changes sign
-            np.putmask(first, opens, level[k])
+        if np.count_nonzero(opens):
+            opens &= np.minimum.reduce(differences[k], 0) * np.maximum.reduce(differences[k], 0) < 0  # a level of noise changes sign
+            np.putmask(first, opens, square[k])
             found |= opens
-    return first, found
+    return np.sqrt(first, out=first), found
 
 
 @dataclass(frozen=True)

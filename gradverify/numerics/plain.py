@@ -5,10 +5,12 @@ What shows any sign of a kink, a jump, a border, stillness or bad convergence is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from gradverify.numerics.lines import Rung
 from gradverify.numerics.rungs import RATIO, U64, VISIBLE, Array, Mask, Z
 
 RUNGS = 3
@@ -20,6 +22,7 @@ FINEST = Z * np.sqrt(6)  # standard deviations: the least second difference that
 W1, W2 = RATIO**2, RATIO**4
 ONCE = (W1**3 + 1) / (W1 - 1) ** 2  # the variance of T(1, 1) over that of T(0, 0)
 NOISES = np.sqrt([2 / W1, 2, 2 * (W2**2 * W1 + 1) * ONCE / (W2 - 1) ** 2 / W1**2])  # of T(1, 0), T(2, 0), T(2, 2), per f's noise over the last width
+THIRD = 1 / (W1 - 1) / (W2 - 1), -(W1 + W2) / (W1 - 1) / (W2 - 1), W1 * W2 / (W1 - 1) / (W2 - 1)  # T(2, 2) by the three quotients
 NARROWED = RATIO**-2  # the last rung against the first
 
 
@@ -39,7 +42,8 @@ def plain(up: Array, down: Array, width: Array, f0: Array, sigma: Array, unit: A
     Widths are negative where up is below, and may have ones where they are the same for all elements; f0, sigma and unit may lack leading axes.
     """
     big = np.abs(up)
-    big = np.maximum(np.maximum(big, np.abs(down), out=big).max(0), np.abs(f0))
+    big = np.maximum.reduce(np.maximum(big, np.abs(down), out=big), 0)
+    big = np.maximum(big, np.abs(f0), out=big)
     noise = np.maximum(sigma, unit * big)
     change = up - down
     value, trend = _extrapolated(change / width)
@@ -47,13 +51,30 @@ def plain(up: Array, down: Array, width: Array, f0: Array, sigma: Array, unit: A
     bars = trend + parts
     agrees = trend[1] <= bars[0] + bars[1]  # with the finer rung, as every entry must
     agrees &= bars[0] <= bars[1]
-    best, bar, part = (np.where(agrees, a[0], a[1]) for a in (value, bars, parts))
-    further = bars[2] < bar
-    best, bar, part = (np.where(further, a[2], b) for a, b in ((value, best), (bars, bar), (parts, part)))
-    told = _told(up, down, change, f0, noise)
-    told &= ~((trend[1] > 0.5 * trend[0]) & (trend[1] > parts[1] * np.sqrt(2.0)))
-    told &= (big < TAME) & (big > 1 / TAME) & (bar < np.inf)
+    bar = bars[1].copy()
+    np.putmask(bar, agrees, bars[0])
+    kept = ~(bars[2] < bar)
+    first, best, part = agrees & kept, value[2], parts[2]  # nearly always the furthest
+    for own, each in ((best, value), (part, parts)):
+        np.putmask(own, kept, each[1])
+        np.putmask(own, first, each[0])
+    bar = np.where(kept, bar, bars[2])
+    told = ~_hard(up, down, change, f0, noise)
+    slow = trend[1] > 0.5 * trend[0]
+    if slow.any():
+        told &= ~(slow & (trend[1] > parts[1] * np.sqrt(2.0)))
+    if not (big.min(initial=1.0) > 1 / TAME and big.max(initial=1.0) < TAME):
+        told &= (big < TAME) & (big > 1 / TAME)
+    told &= bar < np.inf
     return Plain(best, bar + ARITHMETIC * np.abs(best), part, told)
+
+
+def furthest(rungs: Sequence[Rung], sigma: Array, unit: Array) -> tuple[Array, Array]:
+    """T(2, 2) alone of three rungs, and the part of its bar that is noise [m]; f's noise and unit roundoff [m]."""
+    finest = rungs[2].step_up + rungs[2].step_down
+    quotients = [weight / (taken.step_up + taken.step_down) * (taken.up - taken.down) for weight, taken in zip(THIRD, rungs, strict=True)]
+    noise = np.maximum(sigma, unit * np.maximum(np.abs(rungs[0].up), np.abs(rungs[0].down)))
+    return sum(quotients[1:], quotients[0]), Z * NOISES[2] / np.abs(finest) * noise
 
 
 def _extrapolated(quotient: Array) -> tuple[list[Array], Array]:
@@ -66,12 +87,18 @@ def _extrapolated(quotient: Array) -> tuple[list[Array], Array]:
     return [quotient[1], quotient[2], first[1] + np.divide(step, W2 - 1, out=step)], trend
 
 
-def _told(up: Array, down: Array, change: Array, f0: Array, noise: Array) -> Mask:
-    """Elements that move at the coarsest rung and show neither a jump nor a bend."""
-    moves = (up[0] != f0) | (down[0] != f0)
+def _hard(up: Array, down: Array, change: Array, f0: Array, noise: Array) -> Mask:
+    """Elements that do not move at the coarsest rung, or that show a jump or a bend."""
     coarse, fine = np.abs(change[0]), np.abs(change[2])
-    jumps = (np.abs(change[0] - change[2]) < JUMPS * coarse) & (fine > VISIBLE * noise)
-    twice = 2 * f0
-    bend, sharp = np.abs(up[0] + down[0] - twice), np.abs(up[2] + down[2] - twice)
-    bends = (sharp > FINEST * noise) & (bend < BENDS / NARROWED * sharp)
-    return np.asarray(moves & ~jumps & ~bends)
+    hard = np.abs(change[0] - change[2]) < JUMPS * coarse
+    if hard.any():
+        hard &= fine > VISIBLE * noise
+    second = up[::2] + down[::2]
+    second -= 2 * f0
+    bend, sharp = np.abs(second, out=second)
+    bends = bend < BENDS / NARROWED * sharp
+    if bends.any():
+        hard |= bends & (sharp > FINEST * noise)
+    if not coarse.all():
+        hard |= (up[0] == f0) & (down[0] == f0)
+    return np.asarray(hard)

@@ -57,7 +57,10 @@ class PointProbe:
 
     def _perturbed(self, places: Index, step: Array) -> Array:
         """x [k] of elements after a step: the other way at the border of a domain, none where neither way is inside."""
-        c, x, columns = self.point.columns, self._x.take(places), self._columns.take(places)
+        c, x = self.point.columns, self._x.take(places)
+        if c.free and not c.rounded:
+            return x + step
+        columns = self._columns.take(places)
         up = c.cast(x + step, columns)
         if c.free:
             return up

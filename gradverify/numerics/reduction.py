@@ -21,14 +21,19 @@ INSIDE = 0.5  # of the way to the end of the domain: the widest step of a probe
 
 def uniform(n: int, generator: np.random.Generator) -> Array:
     """n numbers from −1 to 1."""
-    return 2 * generator.random(n) - 1
+    drawn = generator.random(n)
+    drawn *= 2
+    drawn -= 1
+    return drawn
 
 
 def signed(n: int, generator: np.random.Generator) -> Array:
     """Continuous signed weights [n], ±[0.7, 1.4]: with ±1 half of the stray pairs cancel, with ones all of them."""
     low, high = WEIGHTS
     drawn = uniform(n, generator)
-    return np.asarray(np.copysign(low + (high - low) * np.abs(drawn), drawn))
+    drawn *= high - low
+    drawn += np.copysign(low, drawn)
+    return drawn
 
 
 def gaussian(n: int, generator: np.random.Generator) -> Array:

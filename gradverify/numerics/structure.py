@@ -85,12 +85,14 @@ def _elementwise(probe: Probe, lengths: Sequence[int], parts: Sequence[slice], g
         if (heard[-1].reshape(-1, n) & ~chosen).any():
             return None
     bits = _bits(heard).reshape(-1, n)
-    if (np.sum(bits == code.words.astype(bits.dtype), 1) < EVIDENCE).any():
+    if (np.count_nonzero(bits == code.words.astype(bits.dtype, copy=False), 1) < EVIDENCE).any():
         return None
     live = _any(heard)
     if not live.all():
         live = live | probe.moved(0, np.ones(lengths[0], bool))
-    places = [np.tile(place, len(parts)) for place in np.unravel_index(np.arange(n), tuple(lengths))]
+    places = np.unravel_index(np.arange(n), tuple(lengths))
+    if len(parts) > 1:
+        places = tuple(np.tile(place, len(parts)) for place in places)
     found = (_pattern(lengths, [Windows(place, place, live) for place in places], live, part) for part in parts)
     return tuple(replace(pattern, pointwise=not pattern.nothing.any()) for pattern in found)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ from gradverify.subject.variants import copied, relaid
 
 Measured = TypeVar("Measured")
 ELSEWHERE = 2       # added to the seed, beside 0 of forwards and 1 of backwards
+FORWARD = blamed("GV002", "forward")
 LEAF_WRITTEN = "a leaf Variable that requires grad"     # torch's refusal of an in-place write into an input
 
 
@@ -61,7 +62,7 @@ class Called:
 class Subject:
     """`positions`: the arguments as the function takes them, one each, but the elements of a list together; `output_names`: of the flattened
     outputs, known after the first forward; `writes` is set once the function was seen to write into an input: from then on every call gets
-    fresh, non-leaf clones; `around` makes the context that every forward runs in."""
+    fresh, non-leaf clones; `around` makes the context that every forward runs in, where there is one."""
 
     def __init__(self, case: Case, target: Target, arguments: Sequence[Argument], kwargs: Mapping[str, Any]) -> None:
         self.case, self.target = case, target
@@ -70,7 +71,7 @@ class Subject:
         self._forward = self._backward = self._batched = 0
         self.writes = False
         self.output_names: tuple[str, ...] = ()
-        self.around: Callable[[], AbstractContextManager[Any]] = nullcontext
+        self.around: Callable[[], AbstractContextManager[Any]] | None = None
         self._original: Subject | None = None
         self._quiet = False     # nothing is seeded, as nothing is drawn
         self._fresh: tuple[object, ...] | None = None
@@ -116,15 +117,21 @@ class Subject:
 
     def forward(self, inputs: Sequence[Tensor]) -> list[Any]:
         """The flattened outputs (pytree leaves) with gradients on, the inputs laid out as the spec says. Raises UserCodeError (GV002)."""
+        if not torch.is_grad_enabled():
+            with torch.enable_grad():
+                return self.forward(inputs)
         self.count(forward=1)
-        with torch.enable_grad():
-            return self._outputs(self._given(inputs), self._buffers())
+        try:
+            return self._outputs(*self._lent(inputs))
+        finally:
+            if not torch.is_grad_enabled():     # the function left it so
+                torch.set_grad_enabled(True)
 
     def called(self, inputs: Sequence[Tensor], mode: Callable[[], AbstractContextManager[Any]] = torch.enable_grad) -> Called:
         """One forward under a grad mode, with everything that was handed to it. Raises UserCodeError (GV002)."""
         self.count(forward=1)
         with mode():
-            values, buffers = self._given(inputs), self._buffers()
+            values, buffers = self._lent(inputs)
             outputs = self._outputs(values, buffers)
         return Called(tuple(values), buffers, tuple(outputs))
 
@@ -190,9 +197,11 @@ class Subject:
         finally:
             self._quiet = False
 
-    def _given(self, inputs: Sequence[Tensor]) -> Sequence[Any]:
-        """All arguments, as the function is to get them."""
-        return inputs if self._bare and not self.writes else self._arguments(inputs)
+    def _lent(self, inputs: Sequence[Tensor]) -> tuple[Sequence[Any], Mapping[str, Tensor]]:
+        """All arguments, as the function is to get them, and fresh clones of a module's buffers."""
+        if self._bare:
+            return self._arguments(inputs) if self.writes else inputs, {}
+        return self._arguments(inputs), self._buffers()
 
     def _arguments(self, inputs: Sequence[Tensor]) -> Sequence[Any]:
         moved = iter(inputs)
@@ -207,9 +216,14 @@ class Subject:
 
     def _outputs(self, values: Sequence[Any], buffers: Mapping[str, Tensor]) -> list[Any]:
         """The flattened outputs. Raises UserCodeError (GV002)."""
-        self.reseed()
-        with blamed("GV002", "forward"), self.around():
-            returned = self._call(values, buffers)
+        if not self._quiet:
+            self.reseed()
+        with FORWARD:
+            if self.around is None:
+                returned = self._call(values, buffers)
+            else:
+                with self.around():
+                    returned = self._call(values, buffers)
             self.output_names = self.output_names or names(returned)
             return flattened(returned)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradverify.numerics.plain import NOISES, plain
+from gradverify.numerics.lines import CallableLine, rung
+from gradverify.numerics.plain import NOISES, furthest, plain
 from gradverify.numerics.rungs import QUICK, RATIO, U64, step
 from gradverify.numerics.samples import Samples
 
@@ -117,3 +118,26 @@ def test_the_noise_of_a_value_is_that_of_its_extrapolation():
     twice = once[1] + (once[1] - once[0]) / (RATIO**4 - 1)
     wanted = [np.sqrt((weights**2 * 2 / width**2).sum()) * width[2] for weights in (quotients[1], quotients[2], twice)]
     np.testing.assert_allclose(NOISES, wanted, rtol=1e-4)  # the two of one power are taken as independent
+
+
+def along(f, x, sigma=0.0):
+    """The furthest extrapolation of f(x + t·|x|) at t = 0, and its noise [m]."""
+    line = CallableLine(lambda t: f(x + t * np.abs(x)))
+    return furthest([rung(line, k) for k in QUICK], np.full(len(x), sigma), np.full(len(x), U64))
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_the_furthest_extrapolation_is_the_derivative_along_the_line(name):
+    forward, derivative = SMOOTH[name]
+    x = points(7)
+    value, noise = along(forward, x)
+    right = np.abs(x) * derivative(x)
+    assert (np.abs(value - right) <= noise + 1e-9 * np.abs(right)).mean() > 0.99
+
+
+def test_the_noise_of_the_furthest_extrapolation_covers_that_of_the_function():
+    noise, x = 1e-9, points(8)
+    source = np.random.default_rng(9)
+    value, bar = along(lambda z: np.sin(z) + noise * source.normal(size=z.shape), x, sigma=noise)
+    off = np.abs(value - np.abs(x) * np.cos(x))
+    assert (off <= bar).all() and off.max() > bar.max() / 10     # and is not much wider

@@ -37,6 +37,20 @@ def test_gradients_are_on_although_the_caller_switched_them_off():
         assert live.forward(live.leaves())[0].requires_grad
 
 
+def test_a_forward_that_switches_gradients_off_does_so_for_itself_alone():
+    def forward(x):
+        y = x.sin()
+        torch.set_grad_enabled(False)
+        return y
+
+    live = subject(forward, randn(2))
+    assert [live.forward(live.leaves())[0].requires_grad for _ in range(2)] == [True, True]
+    assert torch.is_grad_enabled()
+    with torch.no_grad():
+        assert live.forward(live.leaves())[0].requires_grad
+        assert not torch.is_grad_enabled()
+
+
 def test_an_exception_of_the_forward_is_blamed_with_the_users_frames_only():
     def broken(x):
         return F.linear(x, torch.ones(7, 7, dtype=x.dtype))
