@@ -152,9 +152,11 @@ class Rows:
             self._add_owned(groups, of.owners(groups), gradients, w)
             return
         rows, width = runs
-        for k, move in enumerate(self._move):
-            self.value[k, rows] += (gradients * move).reshape(-1, width).sum(1) / w[rows]
-        self.square[rows] += ((gradients * self._scale) ** 2).reshape(-1, width).sum(1) / w[rows] ** 2
+        each, weights = gradients.reshape(len(groups), -1, width), w[rows]
+        for value, sums in zip(self.value, np.einsum("grw,krw->kgr", each, self._move.reshape(len(self._move), -1, width)), strict=True):
+            value[rows] += sums.reshape(-1) / weights
+        scaled = each * self._scale.reshape(-1, width)
+        self.square[rows] += np.einsum("grw,grw->gr", scaled, scaled).reshape(-1) / weights**2
 
     def _add_owned(self, groups: range, owner: Index, gradients: Array, w: Array) -> None:
         """`owner` [groups, N]: the output of the group that depends on each coordinate."""

@@ -41,8 +41,7 @@ def plain(up: Array, down: Array, width: Array, f0: Array, sigma: Array, unit: A
 
     Widths are negative where up is below, and may have ones where they are the same for all elements; f0, sigma and unit may lack leading axes.
     """
-    big = np.abs(up)
-    big = np.maximum.reduce(np.maximum(big, np.abs(down), out=big), 0)
+    big = np.maximum(np.abs(up[0]), np.abs(down[0]))  # the finer rungs lie between
     big = np.maximum(big, np.abs(f0), out=big)
     noise = np.maximum(sigma, unit * big)
     change = up - down
@@ -58,7 +57,7 @@ def plain(up: Array, down: Array, width: Array, f0: Array, sigma: Array, unit: A
     for own, each in ((best, value), (part, parts)):
         np.putmask(own, kept, each[1])
         np.putmask(own, first, each[0])
-    bar = np.where(kept, bar, bars[2])
+    bar = np.minimum(bar, bars[2], out=bar)
     told = ~_hard(up, down, change, f0, noise)
     slow = trend[1] > 0.5 * trend[0]
     if slow.any():

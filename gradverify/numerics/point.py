@@ -220,8 +220,8 @@ class Point:
         self._inputs.restore()
         return self._evaluated()
 
-    def _evaluated(self) -> Array:
-        """f [M] at the inputs as they have been written."""
+    def _evaluated(self, lent: bool = False) -> Array:
+        """f [M] at the inputs as they have been written; `lent`: in memory that the next call may use again."""
         self.forward += 1
         started = time.perf_counter()
         try:
@@ -235,7 +235,9 @@ class Point:
         if self._unsure:
             self._bits = [b.seen(p[:: 1 + len(p) // SAMPLED]) if b.single else b for b, p in zip(self._bits, parts, strict=True)]
             self._unit, self._unsure = None, any(bits.single for bits in self._bits)
-        return parts[0].copy() if len(parts) == 1 else np.concatenate([*parts, np.zeros(0)])
+        if len(parts) == 1:
+            return parts[0] if lent else parts[0].copy()
+        return np.concatenate([*parts, np.zeros(0)])
 
     def moved(self, columns: Iterable[int], x: Iterable[float]) -> Array:
         """f [M] with these columns set to x [..]; all NaN, without a call, where one of them would leave its domain."""
@@ -252,13 +254,13 @@ class Point:
         """`moved_all` of finite numbers: without a domain there is nothing that they could leave."""
         return self.within(columns, x) if self.columns.free else self.moved_all(columns, x)
 
-    def within(self, columns: Index, x: Array) -> Array:
-        """f [M] with many columns set to numbers within their domains."""
+    def within(self, columns: Index, x: Array, lent: bool = False) -> Array:
+        """f [M] with many columns set to numbers within their domains; `lent`: in memory that the next call may use again."""
         place, to = self._place(columns), x
         if self.columns.paired:
             to = self._changes(columns, x)[1]
         self._inputs.write(place, to)
-        return self._evaluated()
+        return self._evaluated(lent)
 
     def _place(self, columns: Index) -> Selection:
         """Where columns lie; a line asks for the same ones again and again."""

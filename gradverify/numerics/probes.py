@@ -42,12 +42,12 @@ class PointProbe:
         return self._differs(self._at(places, to))
 
     def _at(self, places: Index, to: Array) -> Array:
-        """f [M] with these elements [k] moved; where no domain forbids it all are written, which takes less time than to gather a half of them."""
+        """f [M], lent, with these elements [k] moved; without a domain all are written, which takes less time than to gather a half of them."""
         if not self.point.columns.free:
             return self.point.moved_all(self._columns[places], to)
         x = self._x.copy()
         x[places] = to
-        return self.point.within(self._columns, x)
+        return self.point.within(self._columns, x, lent=True)
 
     def _chosen(self, axis: int, slices: Mask) -> Index:
         """The elements [k] of the slices, ascending."""

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from gradverify.numerics.columns.survey import Survey
-from gradverify.numerics.compare import Rows, Verdict, floors, guarded, stands_out
+from gradverify.numerics.compare import MISMATCH, PASS, UNDECIDED, Rows, floors, guarded, stands_out
 from gradverify.numerics.ladder import solve
 from gradverify.numerics.plain import ARITHMETIC
 from gradverify.numerics.point import Point
@@ -274,24 +274,24 @@ Again = Callable[[Index, Stage], Reading]
 def judged(analytic: Array, first: Reading, allowed: Allowed, plan: Plan, again: Again) -> Judged:
     """PASS where |a − D| + U ≤ tol; what is open after the first rungs, and not surely off, is measured on coarser or finer ones."""
     got, verdict = first, _verdict(analytic, first, allowed)
-    if (verdict == Verdict.PASS).all():
+    if (verdict == PASS).all():
         return Judged(np.ones(len(verdict), bool), allowed, got.bar)
     if not plan.sure:
-        verdict[verdict == Verdict.MISMATCH] = Verdict.UNDECIDED
-    within = _within(analytic, first, allowed) & (verdict == Verdict.UNDECIDED)
+        verdict[verdict == MISMATCH] = UNDECIDED
+    within = _within(analytic, first, allowed) & (verdict == UNDECIDED)
     if within.sum() <= RARE * len(within):
-        verdict[within] = Verdict.PASS
+        verdict[within] = PASS
     for stages, route in ((plan.coarser, first.noisy), (plan.finer, ~first.noisy)):
         for rungs in stages:
-            i = np.flatnonzero((verdict == Verdict.UNDECIDED) & route & (got.noisy == first.noisy))
+            i = np.flatnonzero((verdict == UNDECIDED) & route & (got.noisy == first.noisy))
             if not i.size:
                 break
             new = again(i, rungs)
             fresh = _verdict(analytic[i], new, allowed.take(i))
-            keep = (fresh == Verdict.PASS) | (new.clear & (new.bar < got.bar[i]))
+            keep = (fresh == PASS) | (new.clear & (new.bar < got.bar[i]))
             got = got.replaced(i[keep], new.take(keep))
             verdict[i[keep]] = fresh[keep]
-    return Judged((verdict == Verdict.PASS) | _within(analytic, got, allowed), allowed, got.bar)
+    return Judged((verdict == PASS) | _within(analytic, got, allowed), allowed, got.bar)
 
 
 def _within(a: Array, d: Reading, allowed: Allowed) -> Mask:
@@ -301,15 +301,15 @@ def _within(a: Array, d: Reading, allowed: Allowed) -> Mask:
 
 def passes(a: Array, d: Reading, allowed: Allowed) -> Mask:
     """Elements [m] that are clearly right."""
-    return np.asarray(_verdict(a, d, allowed) == Verdict.PASS)
+    return np.asarray(_verdict(a, d, allowed) == PASS)
 
 
 def _verdict(a: Array, d: Reading, allowed: Allowed) -> Codes:
     verdict, finite = guarded(np.abs(a - d.value), d.bar, allowed.tolerance), np.isfinite(a)
     if not d.clear.all():
-        verdict[~d.clear] = Verdict.UNDECIDED
+        verdict[~d.clear] = UNDECIDED
     if not finite.all():
-        verdict[~finite] = Verdict.MISMATCH
+        verdict[~finite] = MISMATCH
     return verdict
 
 

@@ -47,10 +47,16 @@ class blamed:  # noqa: N801 - read as a word: `with blamed("GV002", "forward")`
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if error is None or isinstance(error, UserCodeError | KeyboardInterrupt):
-            return
-        text = describe(error)      # `sys.exit()` in the user's code must not end the run: every BaseException is meant
-        raise UserCodeError(self._code, f"{self._what} raised {text}", user_frames(error), _what_to_write(text)) from error
+        if error is not None:
+            blame(error, self._code, self._what)
+
+
+def blame(error: BaseException, code: str, what: str) -> None:
+    """What `blamed` raises for an exception; nothing for one that is to go on as it is."""
+    if isinstance(error, UserCodeError | KeyboardInterrupt):
+        return
+    text = describe(error)      # `sys.exit()` in the user's code must not end the run: every BaseException is meant
+    raise UserCodeError(code, f"{what} raised {text}", user_frames(error), _what_to_write(text)) from error
 
 
 def _what_to_write(text: str) -> str | None:

@@ -84,16 +84,17 @@ def _dense(point: Point, output: int, cotangents: Sequence[Cotangent]) -> Array:
     """All real coordinates [n, m] of an output tensor."""
     part = point.parts[output]
     dense = np.zeros((len(cotangents), part.stop - part.start))
-    for vector, (rows, weights) in zip(dense, cotangents, strict=True):
-        vector[rows] = weights
+    rows, weights = (np.concatenate(each) for each in zip(*cotangents, strict=True))
+    dense[np.repeat(np.arange(len(cotangents)), [len(own) for own, _ in cotangents]), rows] = weights
     return dense
 
 
 def _agree(point: Point, output: int, cotangents: Sequence[Cotangent], found: Array, asked: Sequence[int]) -> bool:
     """Do all gradients of these inputs add up, with random weights, to what one plain backward makes of the sum of the cotangents?"""
-    weights, together = signed(len(found), np.random.default_rng(0)), np.zeros(point.shapes[output][0].numel())
-    for weight, (rows, own) in zip(weights, cotangents, strict=True):
-        together[rows] += weight * own
+    weights = signed(len(found), np.random.default_rng(0))
+    rows, each = (np.concatenate(of) for of in zip(*cotangents, strict=True))
+    spread = np.repeat(weights, [len(own) for own, _ in cotangents])
+    together = np.asarray(np.bincount(rows, spread * each, point.shapes[output][0].numel()), float)
     plain = _plain(point, output, together)
     for part in (slice(point.starts[t], point.starts[t + 1]) for t in asked):
         off, size = np.abs(plain[part] - weights @ found[:, part]), np.abs(weights) @ np.abs(found[:, part])

@@ -59,9 +59,9 @@ class GroupLine:
         own = in_a_row(self.columns)
         return self.point.columns.x[own], self.move[own]
 
-    def values(self, to: Array, stuck: Mask | None) -> Array:
-        """f [M] with the columns there [k]; NaN for the outputs of those that are `stuck` [k]."""
-        f = self.point.within(self.columns, to) if stuck is None else self.point.moved_all(self.columns, to)
+    def values(self, to: Array, stuck: Mask | None, lent: bool = False) -> Array:
+        """f [M] with the columns there [k]; NaN for the outputs of those that are `stuck` [k]. `lent`: as `Point.within` has it."""
+        f = self.point.within(self.columns, to, lent) if stuck is None else self.point.moved_all(self.columns, to)
         f = f if self.out is None else f.take(self.out)
         return f if stuck is None else np.where(self.owned & stuck[self.place], np.nan, f)
 

@@ -144,7 +144,7 @@ def _of_groups(point: Point, bundle: Bundle, rungs: Sequence[int]) -> QuickSampl
     for i, line in enumerate(lines):
         own = slice(first, first + len(line.columns))
         for k in range(2 * r):
-            f[k, i] = line.values(to[k, own], stuck if stuck is None else stuck[k, own])
+            f[k, i] = line.values(to[k, own], stuck if stuck is None else stuck[k, own], lent=True)
         first = own.stop
     place = bundle.owner if bundle.owned.all() else np.where(bundle.owned, bundle.owner, c)
     return QuickSamples(bundle, f[:r], f[r:], change[:r], -change[r:], place, point.f0)
