@@ -204,8 +204,7 @@ def _pull_groups(point: Point, output: int, w: Array, groups: RowGroups, users: 
     """One backward a group; w [m] of the output tensor, 0 where f is infinite: such rows are left out."""
     known = np.where(w == 0, 1.0, w)
     for span in groups.spans(BATCH * groups.pattern.size // max(len(point.x), 1)):
-        members = [groups.members(group) for group in span]
-        pulled = gradients(point, output, [(own, w[own]) for own in members], [rows.tensor for _, rows in users])
+        pulled = gradients(point, output, groups.weighted(span, w), [rows.tensor for _, rows in users])
         for own, rows in users:
             rows.add(span, own, pulled[:, point.starts[rows.tensor] : point.starts[rows.tensor + 1]], known)
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -179,18 +180,26 @@ class RowGroups:
     @cached_property
     def _sorted(self) -> tuple[Index, Index]:
         """The outputs by group, and where each group begins."""
+        if self.pattern.pointwise:
+            return np.arange(len(self.pattern)), np.array([0, len(self.pattern)])
         return np.argsort(self.group, kind="stable"), np.cumsum(np.bincount(self.group + 1, minlength=self.count + 1))
 
     def members(self, group: int) -> Index:
         """The outputs of a group, ascending."""
-        if self.pattern.pointwise:
-            return np.arange(len(self.pattern))
         order, starts = self._sorted
         return order[starts[group] : starts[group + 1]]
 
     def owner(self, group: int) -> Index:
         """The output [N] of the group that depends on each input coordinate; NOBODY where none does."""
         return np.asarray(self.owners(range(group, group + 1))[0])
+
+    def weighted(self, groups: range, weights: Array) -> list[tuple[Index, Array]]:
+        """The outputs of each of these groups in a row, and their `weights` [M]."""
+        order, begins = self._sorted
+        ends = begins[groups.start : groups.stop + 1].tolist()
+        rows = order[ends[0] : ends[-1]]
+        own = weights.take(rows)
+        return [(rows[a - ends[0] : b - ends[0]], own[a - ends[0] : b - ends[0]]) for a, b in pairwise(ends)]
 
     def runs(self, groups: range) -> tuple[Index, int] | None:
         """The outputs of groups in a row in the order in which their windows lie in the inputs, group after group, and the width of these.

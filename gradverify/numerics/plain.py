@@ -5,7 +5,6 @@ What shows any sign of a kink, a jump, a border, stillness or bad convergence is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +21,6 @@ FINEST = Z * np.sqrt(6)  # standard deviations: the least second difference that
 W1, W2 = RATIO**2, RATIO**4
 ONCE = (W1**3 + 1) / (W1 - 1) ** 2  # the variance of T(1, 1) over that of T(0, 0)
 NOISES = np.sqrt([2 / W1, 2, 2 * (W2**2 * W1 + 1) * ONCE / (W2 - 1) ** 2 / W1**2])  # of T(1, 0), T(2, 0), T(2, 2), per f's noise over the last width
-THIRD = 1 / (W1 - 1) / (W2 - 1), -(W1 + W2) / (W1 - 1) / (W2 - 1), W1 * W2 / (W1 - 1) / (W2 - 1)  # T(2, 2) by the three quotients
 NARROWED = RATIO**-2  # the last rung against the first
 
 
@@ -41,7 +39,7 @@ def plain(up: Array, down: Array, width: Array, f0: Array, sigma: Array, unit: A
 
     Widths are negative where up is below, and may have ones where they are the same for all elements; f0, sigma and unit may lack leading axes.
     """
-    big = np.maximum(np.abs(up[0]), np.abs(down[0]))  # the finer rungs lie between
+    big = np.maximum(np.abs(up[0]), np.abs(down[0]))  # of the widest rung: those of the finer ones hardly differ
     big = np.maximum(big, np.abs(f0), out=big)
     noise = np.maximum(sigma, unit * big)
     change = up - down
@@ -68,12 +66,13 @@ def plain(up: Array, down: Array, width: Array, f0: Array, sigma: Array, unit: A
     return Plain(best, bar + ARITHMETIC * np.abs(best), part, told)
 
 
-def furthest(rungs: Sequence[Rung], sigma: Array, unit: Array) -> tuple[Array, Array]:
-    """T(2, 2) alone of three rungs, and the part of its bar that is noise [m]; f's noise and unit roundoff [m]."""
-    finest = rungs[2].step_up + rungs[2].step_down
-    quotients = [weight / (taken.step_up + taken.step_down) * (taken.up - taken.down) for weight, taken in zip(THIRD, rungs, strict=True)]
-    noise = np.maximum(sigma, unit * np.maximum(np.abs(rungs[0].up), np.abs(rungs[0].down)))
-    return sum(quotients[1:], quotients[0]), Z * NOISES[2] / np.abs(finest) * noise
+def once(coarse: Rung, fine: Rung, sigma: Array, unit: Array) -> tuple[Array, Array]:
+    """T(1, 1) of two rungs, and the part of its bar that is noise [m]; f's noise and unit roundoff [m]. Nothing tells how well it converges."""
+    widths = [taken.step_up + taken.step_down for taken in (coarse, fine)]
+    value = W1 / (W1 - 1) / widths[1] * (fine.up - fine.down)
+    value -= 1 / (W1 - 1) / widths[0] * (coarse.up - coarse.down)
+    noise = np.maximum(sigma, unit * np.maximum(np.abs(coarse.up), np.abs(coarse.down)))
+    return value, Z * np.sqrt(2 * ONCE) / np.abs(widths[0]) * noise
 
 
 def _extrapolated(quotient: Array) -> tuple[list[Array], Array]:

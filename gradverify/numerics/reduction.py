@@ -29,11 +29,15 @@ def uniform(n: int, generator: np.random.Generator) -> Array:
 
 def signed(n: int, generator: np.random.Generator) -> Array:
     """Continuous signed weights [n], ±[0.7, 1.4]: with ±1 half of the stray pairs cancel, with ones all of them."""
+    return spread(uniform(n, generator))
+
+
+def spread(numbers: Array) -> Array:
+    """Numbers from −1 to 1 as such weights, in their own memory."""
     low, high = WEIGHTS
-    drawn = uniform(n, generator)
-    drawn *= high - low
-    drawn += np.copysign(low, drawn)
-    return drawn
+    numbers *= high - low
+    numbers += np.copysign(low, numbers)
+    return numbers
 
 
 def gaussian(n: int, generator: np.random.Generator) -> Array:

@@ -159,7 +159,7 @@ class Subject:
 
     def reseed(self, offset: int = 0) -> None:
         """Every forward draws the same random numbers (dropout, samplers), from torch, NumPy and Python; every backward others."""
-        if self.case.settings.reseed and not self._quiet:
+        if not self._quiet and self.case.settings.reseed:
             seed_all(self.case.settings.seed + offset, self.on_cuda)
 
     def fresh_states(self) -> tuple[object, ...]:
@@ -215,8 +215,7 @@ class Subject:
 
     def _outputs(self, values: Sequence[Any], buffers: Mapping[str, Tensor]) -> list[Any]:
         """The flattened outputs. Raises UserCodeError (GV002)."""
-        if not self._quiet:
-            self.reseed()
+        self.reseed()
         try:        # no `with blamed`: that takes a tenth of a small call
             if self.around is None:
                 returned = self._call(values, buffers)

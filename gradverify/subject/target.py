@@ -175,9 +175,10 @@ def _definition(found: Any) -> tuple[str | None, int | None, str | None]:
 def _place(part: Any) -> tuple[str, int, str] | None:
     try:
         part = inspect.unwrap(part)       # what a decorator such as once_differentiable wraps, not the wrapper in torch
-        lines, first = inspect.getsourcelines(part)
+        lines, first = inspect.findsource(part)     # `getsourcelines` looks for the last line too, which takes far longer
         file = inspect.getsourcefile(part)
     except (OSError, TypeError, ValueError):     # no source, or wrappers in a circle
         return None
-    offset = next((i for i, line in enumerate(lines) if line.lstrip().startswith(("def ", "class "))), 0)
-    return (file, first + offset, lines[offset].strip()) if file else None
+    if lines[first].lstrip().startswith("@"):
+        first = next((i for i in range(first, len(lines)) if lines[i].lstrip().startswith(("def ", "class "))), first)
+    return (file, first + 1, lines[first].strip()) if file else None

@@ -76,10 +76,10 @@ def test_what_is_told_at_once_is_not_moved_again():
     assert many - few == 6 * 16
 
 
-def test_verifying_by_one_direction_takes_the_two_rungs_that_the_survey_has_not_taken():
+def test_verifying_by_one_direction_takes_one_rung_beside_the_one_of_the_survey():
     grouped = counted(ENTRIES, F.gelu, normal(1, 40, 30))
     looked = compare(Differentiable(F.gelu, normal(1, 40, 30)), mode=ENTRIES)
-    assert grouped == (1 + looked.noise + DETECTED + 6 + 4, 1 + 1)
+    assert grouped == (1 + looked.noise + DETECTED + 6 + 2, 1 + 1)
 
 
 def test_a_linear_function_is_verified_by_what_the_survey_took():

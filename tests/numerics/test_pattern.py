@@ -47,6 +47,11 @@ def assert_rows(pattern):
     groups, held = row_groups(pattern), full(pattern)
     assert sorted(set(groups.group.tolist())) == list(range(groups.count))
     owners = groups.owners(range(groups.count))
+    weights = np.random.default_rng(0).normal(size=len(pattern))
+    for part in (range(groups.count), range(groups.count // 2, groups.count)):
+        taken = groups.weighted(part, weights)
+        assert [rows.tolist() for rows, _ in taken] == [groups.members(group).tolist() for group in part]
+        assert all(np.array_equal(own, weights[rows]) for rows, own in taken)
     for group in range(groups.count):
         members = groups.members(group)
         assert members.tolist() == np.flatnonzero(groups.group == group).tolist()

@@ -133,3 +133,28 @@ def made_badly(seed: int, dtype: torch.dtype, device: torch.device) -> int:
 
 def made_not_at_all(seed: int, dtype: torch.dtype, device: torch.device) -> None:
     raise OSError("no data")
+
+
+def marked(*_, **__):
+    return lambda found: found
+
+
+@marked(1)
+@marked(
+    key="def",
+)
+def decorated(x):
+    return x.sin()
+
+
+brief = lambda x: x.sin()  # noqa: E731
+
+
+def below(x):
+    return x
+
+
+@marked()
+class Decorated(torch.nn.Module):
+    def forward(self, x):
+        return x.sin()

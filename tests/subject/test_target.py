@@ -39,6 +39,14 @@ def test_the_shown_line_is_that_of_backward(name):
     assert seen.line > next(i for i, line in enumerate(lines, 1) if line.startswith(f"class {name}("))
 
 
+@pytest.mark.parametrize(("name", "source"), [("decorated", "def decorated(x):"), ("brief", "brief = lambda x: x.sin()  # noqa: E731"),
+                                              ("Decorated", "class Decorated(torch.nn.Module):")])
+def test_the_shown_line_is_that_of_the_definition_below_its_decorators(name, source):
+    seen = found(name)
+    assert seen.source == source
+    assert Path(seen.file).read_text(encoding="utf-8").splitlines()[seen.line - 1] == source
+
+
 def test_an_inherited_backward_is_shown_where_it_stands():
     assert found("Inherits").line == found("Old").line
 

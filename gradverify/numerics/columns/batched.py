@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gradverify.numerics.flat import numbers
 from gradverify.numerics.point import Point
-from gradverify.numerics.reduction import pull_back, signed
+from gradverify.numerics.reduction import pull_back, spread
 from gradverify.numerics.rungs import Array, Index
 
 Cotangent = tuple[Index, Array]
@@ -19,6 +19,7 @@ Cotangent = tuple[Index, Array]
 
 MANY = 8  # VJPs from which a batch, and the plain call it is checked against, are worth it
 CLOSE = 1e-9  # of an input's largest gradient: other kernels may round otherwise, and nothing more
+GOLDEN = 0.5 * (5**0.5 - 1)  # its multiples lie far from each other between whole numbers
 NUMBERS = 1 << 20  # of cotangents and gradients in a batch at most: a backward holds several times as many in between
 
 
@@ -54,8 +55,10 @@ def _fits(point: Point, output: int) -> bool:
 
 def _one_by_one(point: Point, output: int, cotangents: Sequence[Cotangent]) -> Array:
     found = np.empty((len(cotangents), len(point.x)))
-    for n, one in enumerate(cotangents):
-        found[n] = _plain(point, output, _dense(point, output, [one])[0])
+    for own, (rows, weights) in zip(found, cotangents, strict=True):
+        vector = np.zeros(point.parts[output].stop - point.parts[output].start)
+        vector[rows] = weights
+        own[:] = _plain(point, output, vector)
     return found
 
 
@@ -90,11 +93,11 @@ def _dense(point: Point, output: int, cotangents: Sequence[Cotangent]) -> Array:
 
 
 def _agree(point: Point, output: int, cotangents: Sequence[Cotangent], found: Array, asked: Sequence[int]) -> bool:
-    """Do all gradients of these inputs add up, with random weights, to what one plain backward makes of the sum of the cotangents?"""
-    weights = signed(len(found), np.random.default_rng(0))
+    """Do all gradients of these inputs add up, with weights of either sign, to what one plain backward makes of the sum of the cotangents?"""
+    weights = spread(2 * np.modf(GOLDEN * np.arange(1, len(found) + 1))[0] - 1)
     rows, each = (np.concatenate(of) for of in zip(*cotangents, strict=True))
-    spread = np.repeat(weights, [len(own) for own, _ in cotangents])
-    together = np.asarray(np.bincount(rows, spread * each, point.shapes[output][0].numel()), float)
+    each *= np.repeat(weights, [len(own) for own, _ in cotangents])
+    together = np.asarray(np.bincount(rows, each, point.shapes[output][0].numel()), float)
     plain = _plain(point, output, together)
     for part in (slice(point.starts[t], point.starts[t + 1]) for t in asked):
         off, size = np.abs(plain[part] - weights @ found[:, part]), np.abs(weights) @ np.abs(found[:, part])

@@ -157,11 +157,10 @@ class Compressed:
 
     def _pass(self, plans: Sequence[Plan]) -> Iterator[Pulled]:
         for output, rows, sharing in self._shared(plans):
-            start = self.run.point.parts[output].start
+            weights = self.weights[self.run.point.parts[output]]
             for groups in rows.spans(BATCH * sum(plan.size for plan in sharing) // max(len(self.run.point.columns), 1)):
-                members = [rows.members(group) for group in groups]
-                alone = np.array([len(own) == 1 for own in members])
-                cotangents = [(own, self.weights[start + own] if len(own) > 1 else np.ones(1)) for own in members]
+                cotangents = [(own, w if len(own) > 1 else np.ones(1)) for own, w in rows.weighted(groups, weights)]
+                alone = np.array([len(own) == 1 for own, _ in cotangents])
                 pulled = self.run.point.of_columns(gradients(self.run.point, output, cotangents, [plan.tensor for plan in sharing]))
                 for plan in sharing:
                     gradient = pulled[:, plan.first : plan.first + plan.size]

@@ -20,7 +20,7 @@ from gradverify.numerics.columns.tally import Judged
 from gradverify.numerics.compare import PASS
 from gradverify.numerics.kinks import SMOOTH
 from gradverify.numerics.lines import rung
-from gradverify.numerics.plain import furthest
+from gradverify.numerics.plain import once
 from gradverify.numerics.point_lines import DirectionLine
 from gradverify.numerics.reduction import cotangent, signed
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, Z, repeated
@@ -110,16 +110,16 @@ class Sums:
     def _measured(self, columns: Index, direction: Array, allowed: Array) -> tuple[Array, Array, Mask]:
         """The derivative along the direction, its bar, and where it is known [M]; of a linear function from the survey's one rung.
 
-        Nearly always the furthest extrapolation shows at once that no output is off by more than is `allowed`; then it is all that is looked at.
+        Nearly always two rungs show that no output is off by more than is `allowed`; then they are all that is looked at.
         """
         look = self.look if self.usable.all() else None
         if look and self.plan.tensor in self.run.linear:
             return self._secant(look)
         line = DirectionLine(self.run.point, columns, direction)
         known = {QUICK[0]: look.taken} if look else {}
-        known |= {k: taken for k in QUICK if k not in known and (taken := rung(line, k))}
-        if self.usable.all() and len(known) == len(QUICK):      # else a tie may hide here
-            value, bar = furthest([known[k] for k in QUICK], self.run.survey.sigma, self.run.point.unit)
+        known |= {k: taken for k in QUICK[:2] if k not in known and (taken := rung(line, k))}
+        if self.usable.all() and len(known) == 2:      # else a tie may hide here
+            value, bar = once(known[QUICK[0]], known[QUICK[1]], self.run.survey.sigma, self.run.point.unit)
             if (np.abs(value - self.forward) + bar <= allowed).all():
                 return value, bar, repeated(np.True_, len(value))
         d = at_once(line, self.run.outputs(), known)
