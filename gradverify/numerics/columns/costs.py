@@ -18,6 +18,7 @@ from gradverify.report.numbers import duration
 
 RUNG_CALLS = 2 * len(QUICK)  # a group's forward calls on the quick rungs
 LINEAR_CALLS = 2  # of a group where f is linear: one wide rung
+VERIFYING = 4  # forward calls a direction that adds up: two rungs
 LOOKED = 2  # calls of a direction that the survey has taken: its first rung
 CLIMBED = 0.6  # of the groups are moved again for elements that the quick rungs leave open: 0 to 0.6, measured, and counted in seconds only
 CALLED = 5e-5  # seconds that a call costs beside the function's own (measured)
@@ -156,7 +157,7 @@ def predicted(n: Counts, timed: Speed) -> Costs:
     climbs, pulled = CLIMBED * RUNG_CALLS * n.column_groups * timed.forward, PULLED * n.row_groups * n.inputs
     held = RESIDENT + ELEMENT_BYTES * (n.inputs + n.outputs)
     of = {
-        Mode.ENTRIES: _cost(timed, groups + _along(check, curved), n.row_groups + check, grouped * n.outputs,
+        Mode.ENTRIES: _cost(timed, groups + _along(check, curved, VERIFYING), n.row_groups + check, grouped * n.outputs,
                             held + min(TILES, TILE_BYTES * grouped * n.outputs), climbs + pulled),
         Mode.COLUMNS: _cost(timed, groups + _along(1, n.input_tensors), (projected.PROBES + verified.PROBES) * n.output_tensors,
                             grouped * n.outputs, held),
@@ -168,9 +169,9 @@ def predicted(n: Counts, timed: Speed) -> Costs:
     return Costs(of, gradcheck, _split(n, timed, min(of[Mode.COLUMNS].seconds, of[Mode.ROWS].seconds)))
 
 
-def _along(probes: int, tensors: int) -> int:
+def _along(probes: int, tensors: int, each: int = RUNG_CALLS) -> int:
     """Forward calls of `probes` directions of each tensor, the first of which has been looked at."""
-    return max(0, RUNG_CALLS * probes - LOOKED) * tensors
+    return max(0, each * probes - LOOKED) * tensors
 
 
 def _rows_forward(curved: int, straight: int) -> int:
