@@ -16,6 +16,7 @@ from gradverify.subject.find import CODE, find
 from gradverify.subject.registered import returning
 
 Kind = Literal["autograd.Function", "callable", "module", "operator"]
+DEFINES = ("def ", "async def ", "class ")     # how the line of a definition starts, below its decorators
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,5 +181,5 @@ def _place(part: Any) -> tuple[str, int, str] | None:
     except (OSError, TypeError, ValueError):     # no source, or wrappers in a circle
         return None
     if lines[first].lstrip().startswith("@"):
-        first = next((i for i in range(first, len(lines)) if lines[i].lstrip().startswith(("def ", "class "))), first)
+        first = next((i for i in range(first, len(lines)) if lines[i].lstrip().startswith(DEFINES)), first)
     return (file, first + 1, lines[first].strip()) if file else None

@@ -150,6 +150,11 @@ def decorated(x):
 brief = lambda x: x.sin()  # noqa: E731
 
 
+@marked()
+async def waiting(x):
+    return x
+
+
 def below(x):
     return x
 

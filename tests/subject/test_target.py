@@ -40,7 +40,7 @@ def test_the_shown_line_is_that_of_backward(name):
 
 
 @pytest.mark.parametrize(("name", "source"), [("decorated", "def decorated(x):"), ("brief", "brief = lambda x: x.sin()  # noqa: E731"),
-                                              ("Decorated", "class Decorated(torch.nn.Module):")])
+                                              ("waiting", "async def waiting(x):"), ("Decorated", "class Decorated(torch.nn.Module):")])
 def test_the_shown_line_is_that_of_the_definition_below_its_decorators(name, source):
     seen = found(name)
     assert seen.source == source
