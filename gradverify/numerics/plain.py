@@ -87,10 +87,10 @@ def _extrapolated(quotient: Array) -> tuple[list[Array], Array]:
 
 def _hard(up: Array, down: Array, change: Array, f0: Array, noise: Array) -> Mask:
     """Elements that do not move at the coarsest rung, or that show a jump or a bend."""
-    coarse, fine = np.abs(change[0]), np.abs(change[2])
+    coarse = np.abs(change[0])
     hard = np.abs(change[0] - change[2]) < JUMPS * coarse
     if hard.any():
-        hard &= fine > VISIBLE * noise
+        hard &= np.abs(change[2]) > VISIBLE * noise
     second = up[::2] + down[::2]
     second -= 2 * f0
     bend, sharp = np.abs(second, out=second)

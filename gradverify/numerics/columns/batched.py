@@ -87,17 +87,22 @@ def _dense(point: Point, output: int, cotangents: Sequence[Cotangent]) -> Array:
     """All real coordinates [n, m] of an output tensor."""
     part = point.parts[output]
     dense = np.zeros((len(cotangents), part.stop - part.start))
-    rows, weights = (np.concatenate(each) for each in zip(*cotangents, strict=True))
-    dense[np.repeat(np.arange(len(cotangents)), [len(own) for own, _ in cotangents]), rows] = weights
+    which, rows, weights = _joined(cotangents)
+    dense[which, rows] = weights
     return dense
+
+
+def _joined(cotangents: Sequence[Cotangent]) -> tuple[Index, Index, Array]:
+    """One after the other [E]: which of them, its rows and the weights there."""
+    rows, weights = (np.concatenate(each) for each in zip(*cotangents, strict=True))
+    return np.repeat(np.arange(len(cotangents)), [len(own) for own, _ in cotangents]), rows, weights
 
 
 def _agree(point: Point, output: int, cotangents: Sequence[Cotangent], found: Array, asked: Sequence[int]) -> bool:
     """Do all gradients of these inputs add up, with weights of either sign, to what one plain backward makes of the sum of the cotangents?"""
     weights = spread(2 * np.modf(GOLDEN * np.arange(1, len(found) + 1))[0] - 1)
-    rows, each = (np.concatenate(of) for of in zip(*cotangents, strict=True))
-    each *= np.repeat(weights, [len(own) for own, _ in cotangents])
-    together = np.asarray(np.bincount(rows, each, point.shapes[output][0].numel()), float)
+    which, rows, each = _joined(cotangents)
+    together = np.asarray(np.bincount(rows, weights[which] * each, point.shapes[output][0].numel()), float)
     plain = _plain(point, output, together)
     for part in (slice(point.starts[t], point.starts[t + 1]) for t in asked):
         off, size = np.abs(plain[part] - weights @ found[:, part]), np.abs(weights) @ np.abs(found[:, part])
