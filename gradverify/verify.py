@@ -35,6 +35,8 @@ EXPLAINING = frozenset({"GV212", "GV217", "GV221"})     # why the engine refused
 SPECIFIC = (("GV002", "GV003", "GV006"), ("GV205", "GV206"), ("GV212",), ("GV102", "GV103"), ("GV201",), ("GV202", "GV203", "GV204"), ("GV213",),
             ("GV207",), ("GV220",), ("GV208",), ("GV218",), ("GV209", "GV210", "GV211"), ("GV104",), ("GV107", "GV106"),
             ("GV101", "GV111", "GV114"))    # from most to least
+DAMAGING = frozenset({"GV202", "GV203", "GV204"})      # what they write into enters the gradients of other inputs too
+DAMAGED = frozenset({"GV101", "GV111", "GV114"})
 EVERY_ELEMENT = "every element of the Jacobian is compared"
 FIXED_STEP = "every element is compared under one fixed step, torch.autograd.gradcheck's own rule, which has no error bar"
 MISSES = "errors below the tolerance, which is printed for every pass; everything that shows at other inputs only"
@@ -188,7 +190,8 @@ def _explains(better: Finding, finding: Finding) -> bool:
     """Do both stand for one pair, and is `better` of a more specific rank? A finding without input or output stands for all of them."""
     if _rank(better) >= _rank(finding) or _rank(finding) == len(SPECIFIC) or better.severity == "warning":
         return False
-    same_input = better.input == finding.input or better.input is None or finding.input is None
+    spread = better.code in DAMAGING and finding.code in DAMAGED
+    same_input = spread or better.input == finding.input or better.input is None or finding.input is None
     return same_input and (better.output == finding.output or better.output is None or finding.output is None)
 
 

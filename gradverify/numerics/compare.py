@@ -46,7 +46,7 @@ class Limit(Enum):
 
     NONE = "nothing"
     NOISE = "the forward's own noise is larger than the tolerance: compute in float64 inside, or give `atol` or `rtol`"
-    TRUNCATION = "f varies too fast around x for any step"
+    TRUNCATION = "estimates from neighbouring steps differ by more than the tolerance allows"
     INCONSISTENT = "no two steps agree on a derivative"
     KINK = "f has a kink at x, and its slopes from left and right are not sharp enough"
     KINK_SUM = "the gradient lies outside the subgradients along the sum of the kinked elements: `avoid` the kink"

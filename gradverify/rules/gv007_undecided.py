@@ -29,7 +29,7 @@ from gradverify.rules.shown import element_name, place_name
 SHARE = 1e-4        # of the elements may stay undecided in a check that passes (command-line.md)
 ADVICE = {
     Limit.NOISE: "compute in float64 inside, choose inputs of moderate size, or give `rtol` if less accuracy will do",
-    Limit.TRUNCATION: "choose inputs where the function varies less, or give `rtol`",
+    Limit.TRUNCATION: "choose inputs of moderate size where the function varies less, or give `rtol`",
     Limit.INCONSISTENT: "is the forward an iteration or a table? give `rtol`, or check it against a `reference`",
     Limit.KINK: "keep the inputs off the kink: `avoid`, with a `margin`",
     Limit.KINK_SUM: "keep the inputs off the kink: `avoid`, with a `margin`",

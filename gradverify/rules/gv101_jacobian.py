@@ -27,10 +27,9 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Finding
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.rules.meant import meant
-from gradverify.rules.shown import comparison, differs, pairs, unjudged
+from gradverify.rules.shown import comparison, differs, pairs, slopes, unjudged
 
 CATCHES = "drops_factor"
-HINT = "the numeric values are the forward's own slopes: look in backward for the term that gives the analytic ones"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -45,5 +44,5 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison]:
     for argument, output, y, pair in pairs(evidence, parameters=False):
         yield comparison("GV101", argument, output, y, pair)
         if pair.count(Outcome.MISMATCH):
-            hint = meant(evidence, output, pair) or HINT
+            hint = meant(evidence, output, pair) or slopes(evidence, argument, output, y, pair.worst[0])
             yield differs("GV101", argument, output, y, pair, evidence.difference, hint, "numeric", evidence.name_of(output))

@@ -35,17 +35,25 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
+    missing: dict[int, list[int]] = {}
     for (index, output), pair in evidence.jacobian.pairs.items():
         if (index, output) in evidence.jacobian.absent and pair.count(Outcome.MISMATCH):
-            argument, worst = evidence.inputs[index], pair.worst[0]
-            place = evidence.forward.checked[output]
-            where, y = place_name(evidence, index, output, worst), evidence.name_of(place)
-            yield Finding("GV102", f"backward returns None for {argument.name}, but {y} depends on it: the finite difference at {where} "
-                          f"is {worst.numeric:.6g}", input=argument.name, output=place,
-                          hint=_hint(evidence, argument))
+            missing.setdefault(index, []).append(output)
+    yield from (_missing(evidence, index, outputs) for index, outputs in missing.items())
     for place in evidence.moving:
         yield Finding("GV102", f"{evidence.name_of(place)} moves with the inputs, but has no graph that leads back to them", output=place,
                       hint="it was detached, or marked with `mark_non_differentiable`: take it out of `outputs` if that is meant")
+
+
+def _missing(evidence: Evidence, index: int, outputs: list[int]) -> Finding:
+    """One finding for an input, whatever the number of outputs that depend on it; it names the output only where there is one."""
+    argument, worst = evidence.inputs[index], evidence.jacobian.pairs[index, outputs[0]].worst[0]
+    names = [evidence.name_of(evidence.forward.checked[output]) for output in outputs]
+    shown = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    message = (f"backward returns None for {argument.name}, but {shown} {'depends' if len(names) == 1 else 'depend'} on it: the finite difference at "
+               f"{place_name(evidence, index, outputs[0], worst)} is {worst.numeric:.6g}")
+    return Finding("GV102", message, input=argument.name, output=evidence.forward.checked[outputs[0]] if len(outputs) == 1 else None,
+                   hint=_hint(evidence, argument))
 
 
 def _hint(evidence: Evidence, argument: Argument) -> str:

@@ -35,8 +35,8 @@ from gradverify.subject.failure import UserCodeError
 
 CATCHES = "keeps_an_intermediate"
 DIRECTIONS = 2
-HINT = ("in backward: torch operations on ctx.saved_tensors, which holds inputs and outputs of forward only; no .detach(), .data, no_grad or NumPy. "
-        "Or mark it @once_differentiable, so that it says so")
+HINT = ("compute backward with torch operations from ctx.saved_tensors (inputs and outputs of forward only; no .detach(), .data, no_grad or NumPy), "
+        "or mark it @once_differentiable, so that it raises")
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

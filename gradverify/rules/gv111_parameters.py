@@ -24,7 +24,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Finding
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.rules.meant import meant
-from gradverify.rules.shown import comparison, differs, pairs, unjudged
+from gradverify.rules.shown import comparison, differs, pairs, slopes, unjudged
 
 CATCHES = "averages_weight_gradient"
 
@@ -39,5 +39,5 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison]:
     for argument, output, y, pair in pairs(evidence, parameters=True):
         yield comparison("GV111", argument, output, y, pair)
         if pair.count(Outcome.MISMATCH):
-            hint = meant(evidence, output, pair) or f"look at what backward returns for {argument.name}"
+            hint = meant(evidence, output, pair) or slopes(evidence, argument, output, y, pair.worst[0])
             yield differs("GV111", argument, output, y, pair, evidence.difference, hint, "numeric", evidence.name_of(output))

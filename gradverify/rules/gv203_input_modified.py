@@ -10,7 +10,7 @@ How it is measured. All arguments are remembered by value around the base forwar
 Functions inside a callable or module their own arguments around one more forward. An argument that is returned was written on purpose
 (`mark_dirty`).
 
-How to repair. Write into a copy. If it is meant to work in place: `ctx.mark_dirty(x)`, and return x itself.
+How to repair. Write into a copy. If forward is meant to work in place: `ctx.mark_dirty(x)`, and return x itself.
 
 Example.
     @staticmethod
@@ -31,7 +31,8 @@ from gradverify.subject.custody import Written
 from gradverify.subject.graph import Wrote
 
 CATCHES = "centres_its_input_in_place"
-HINT = "write into a copy; if it is meant to work in place, ctx.mark_dirty(x) and return x itself"
+HINTS = {"forward": "write into a copy; if it is meant to work in place, ctx.mark_dirty(x) and return x itself",
+         "backward": "backward must leave what forward was given as it is: write into a copy"}
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -52,13 +53,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _of_argument(evidence: Evidence, who: str, each: Written) -> Finding:
     differentiable = any(argument.name == each.held.name for argument in evidence.inputs)
     return Finding("GV203", f"{who} writes into {each.held.name}{changed(each.held.name, each.held.tensor, each.change)}", input=each.held.name,
-                   severity=_severity(differentiable), hint=HINT)
+                   severity=_severity(differentiable), hint=HINTS[who])
 
 
 def _of_inner(each: Wrote) -> Finding:
     before_after = "" if each.change is None else f": an element was {each.change[1]:.6g} before, {each.change[2]:.6g} after"
     return Finding("GV203", f"forward of {each.cls.__name__} writes into its argument {each.place}{before_after}",
-                   severity=_severity(each.differentiable), hint=HINT)
+                   severity=_severity(each.differentiable), hint=HINTS["forward"])
 
 
 def _severity(differentiable: bool) -> Severity:

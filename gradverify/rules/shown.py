@@ -121,6 +121,17 @@ def differs(code: str, argument: Argument, output: int | None, y: Tensor | None,
     return Finding(code, message, input=argument.name, output=output, hint=hint)
 
 
+def slopes(evidence: Evidence, argument: Argument, output: int, y: Tensor, worst: Worst) -> str:
+    """The hint of a wrong number for which nothing better is known: the two slopes, in the words of who wrote the function."""
+    where = f"{element_name(evidence.name_of(output), y, worst.output_index)} / {element_name(argument.name, argument.value, worst.input_index)}"
+    analytic, numeric = apart(worst.analytic, worst.numeric)
+    eps = evidence.settings.eps
+    if eps != "auto":
+        return (f"at {where} the slope of forward over the fixed step {eps:g} is {numeric}, backward returned {analytic}; without `eps` the step is "
+                "chosen for each element, and has an error bar")
+    return f"backward is wrong here: at {where} the slope of forward is {numeric}, backward returned {analytic}"
+
+
 def changed(name: str, tensor: Tensor, change: Change | None) -> str:
     """": x[0,1] was 2 before, 1 after": the first changed element of a tensor; nothing where it is complex."""
     if change is None:

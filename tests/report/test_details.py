@@ -26,7 +26,7 @@ def test_mode_has_its_reason_and_its_blind_spot():
 def test_comparisons_are_counted_one_by_one():
     check = passing(comparisons=(comparison(mismatched=3, kinks=2, undecided=1, groups=4, row_groups=2, max_abs_error=0.5, max_rel_error=0.25),))
     assert ("GV101 x → y0: 96 elements, 3 wrong, 2 at a kink, 1 undecided, largest error 0.5 absolute, 0.25 relative, "
-            "sees errors above 3.1e-10, 4 column groups and 2 row groups") in " ".join(shown(check).split())
+            "catches errors above 3.1e-10, 4 column groups and 2 row groups") in " ".join(shown(check).split())
 
 
 def test_a_pass_says_how_close_it_was():

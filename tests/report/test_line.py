@@ -16,14 +16,14 @@ def shown(check, look=None, gate=None):
 
 
 def test_a_pass_says_what_it_compared_and_what_it_could_have_seen():
-    assert " ".join(shown(passing()).split()) == "PASS linear 62 elements would have seen errors above 3.1e-10 37 calls 0.02 s"
+    assert " ".join(shown(passing()).split()) == "PASS linear 62 elements would catch any absolute error above 3.1e-10 37 calls 0.02 s"
 
 
 def test_elements_are_those_of_the_jacobian_and_the_weakest_resolution_counts():
     check = passing(comparisons=(comparison(elements=4, resolution=1e-9), comparison(input="w", elements=6, resolution=2e-8),
                                  comparison("GV106", elements=10, resolution=1.0), comparison("GV111", input="bias", elements=1, resolution=0.0)))
     text = shown(check)
-    assert "    11 elements  would have seen errors above 2e-08" in text
+    assert "    11 elements  would catch any absolute error above 2e-08" in text
 
 
 def test_where_only_other_oracles_compared_their_elements_count():
@@ -63,6 +63,11 @@ def test_a_failure_counts_what_the_failed_rule_compared():
 
 def test_warnings_stand_below_a_pass():
     assert "warning GV224 saved-unused: `x` is saved for backward and never read" in shown(warned()).splitlines()[1]
+
+
+def test_a_warning_says_its_remedy_on_its_line():
+    text = " ".join(shown(passing(findings=(Finding("GV109", "silently wrong", "double-backward", "warning", hint="mark it"),))).split())
+    assert "warning GV109 double-backward: silently wrong. Remedy: mark it" in text
 
 
 def test_an_expected_warning_is_not_shown_again():
@@ -120,7 +125,7 @@ TYPICAL = "linear at other shapes[rows=5,in=4,out=3]"
     (80, f"PASS  {TYPICAL}      62 elements  sees 3.1e-10"),
     (100, f"PASS  {TYPICAL}      62 elements  sees 3.1e-10     37 calls   0.02 s"),
     (120, f"PASS       {TYPICAL}      62 elements  sees 3.1e-10           37 calls   0.02 s"),
-    (140, f"PASS       {TYPICAL}      62 elements  would have seen errors above 3.1e-10     37 calls   0.02 s")])
+    (140, f"PASS       {TYPICAL}      62 elements  would catch any absolute error above 3.1e-10     37 calls   0.02 s")])
 def test_a_typical_name_leaves_everything_on_one_line(width, expected):
     assert shown(passing(TYPICAL), Look(width)) == expected + "\n"
 
@@ -139,7 +144,7 @@ def test_a_skips_reason_begins_where_the_other_lines_say_what_they_see():
     width = name_width(["linear[device=cpu]", "linear[device=cuda]"])
     passed = check_line(report(passing("linear[device=cpu]")).checks[0], Look(100), width)
     missed = check_line(report(skipped("linear[device=cuda]")).checks[0], Look(100), width)
-    assert missed.index("no CUDA") == passed.index("sees ")
+    assert missed.index("no CUDA") == passed.index("catches ")
 
 
 def test_a_long_reason_begins_further_left():

@@ -58,5 +58,10 @@ def test_each_finding_has_the_table_of_its_own_pair():
 
 def test_a_finding_about_values_without_a_comparison_shows_the_jacobians():
     check = result(verdict="fail", comparisons=(comparison(worst=(entry((1,)),)),),
-                   findings=(Finding("GV102", "m", input="x", output=0), Finding("GV201", "m", input="x", output=0)))
+                   findings=(Finding("GV103", "m", input="x", output=0), Finding("GV201", "m", input="x", output=0)))
     assert [len(comparisons_of(found, check)) for found in check.findings] == [1, 0]
+
+
+def test_a_gradient_that_is_none_has_no_table_of_zeros():
+    check = failing(findings=(Finding("GV102", "backward returns None for x", input="x", output=0, hint="return it"),))
+    assert "analytic" in shown(failing()) and "analytic" not in shown(check) and "hint: return it" in shown(check)

@@ -13,6 +13,22 @@ def test_none_for_an_input_that_moves_the_output_is_found_and_explains_the_jacob
     assert "backward returns None for y, but y0 depends on it" in message(result, "GV102")
 
 
+def test_an_input_is_told_once_whatever_the_number_of_outputs():
+    class Rotates(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, c):
+            ctx.save_for_backward(c)
+            return x * c, x + c
+
+        @staticmethod
+        def backward(ctx, g, h):
+            return g * ctx.saved_tensors[0] + h, None
+
+    result = check(Rotates, X, Y)
+    assert [(finding.code, finding.input, finding.output) for finding in result.findings] == [("GV102", "c", None)]
+    assert "backward returns None for c, but y0 and y1 depend on it: the finite difference at y0[" in message(result, "GV102")
+
+
 def test_none_for_an_input_without_influence_is_right():
     class IgnoresSecond(torch.autograd.Function):
         @staticmethod

@@ -128,3 +128,27 @@ def test_a_function_inside_a_callable_is_watched_around_its_own_arguments(call, 
 def test_a_complex_write_is_seen_without_a_single_number():
     result = check(lambda x: (x.data.mul_(1j), x * 2)[1], randn(2, dtype=torch.complex128), select=("GV203",))
     assert message(result, "GV203") == "forward writes into x"
+
+
+def test_a_write_by_backward_is_not_answered_with_mark_dirty_which_is_for_forward():
+    def backward(x, g):
+        return 2 * x.data.mul_(1) * g + 0 * x.data.add_(1)
+
+    hints = [finding.hint for finding in check(square(backward), X).findings if finding.code == "GV203"]
+    assert len(hints) == 1 and "mark_dirty" not in hints[0]
+    assert "mark_dirty" in next(finding.hint for finding in check(clamps(WRITES[0]), X).findings)
+
+
+def doubles_a(times):
+    """x·y + sin(x), whose backward changes x by `times` before the gradient of y is computed from it, and after that of x."""
+    def backward(ctx, x, y, g):
+        first = g * y
+        x.data.mul_(times)
+        return first, g * x
+    return product(backward)
+
+
+def test_wrong_gradients_of_other_inputs_come_from_the_write():
+    result = check(doubles_a(2), X, Y)
+    assert [(finding.code, finding.input, finding.also) for finding in result.findings] == [("GV203", "x", ("GV101",))]
+    assert codes(check(doubles_a(1), X, Y)) == set()

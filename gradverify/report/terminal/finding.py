@@ -17,6 +17,12 @@ from gradverify.report.terminal.table import table
 VALUES = ("GV1", "GV007")
 """Findings with these codes are about numbers, so a table of their pair belongs to them whichever rule compared it."""
 
+WITHOUT_TABLE = ("GV102",)
+"""Where backward returned nothing: every analytic value of the table would be 0."""
+
+WRITES = ("GV202", "GV203", "GV204")
+"""Findings on tensors that were written into: what they stand for beside themselves may lie at another input."""
+
 
 def finding(found: Finding, check: CaseResult, look: Look) -> Iterator[RenderableType]:
     """Sentence and cause, tables, hint, the line of source, the user's frames."""
@@ -31,9 +37,13 @@ def finding(found: Finding, check: CaseResult, look: Look) -> Iterator[Renderabl
     if found.hint:
         yield Text.assemble(("hint: ", "bold"), clean(found.hint))
     if found.also:
-        yield Text(f"also: {', '.join(found.also)} at the same pair", style="dim")
+        yield Text(f"also: {', '.join(found.also)}{_also_where(found)}", style="dim")
     yield from _source(found, look)
     yield from _frames(found.frames, look)
+
+
+def _also_where(found: Finding) -> str:
+    return ", to be judged once nothing is written there" if found.code in WRITES else " at the same pair"
 
 
 def _heading(found: Finding) -> Text:
@@ -52,6 +62,8 @@ def comparisons_of(found: Finding, check: CaseResult) -> tuple[Comparison, ...]:
     """Those of the finding's own rule at its pair; where it has none and is about values, the Jacobian's at that pair that did not come out clean."""
     at_pair = [c for c in check.comparisons if c.input == (found.input or "") and c.output == found.output]
     own = [comparison for comparison in at_pair if comparison.rule == found.code]
+    if found.code in WITHOUT_TABLE:
+        return ()
     if own or not found.code.startswith(VALUES):
         return tuple(own)
     claimed = {other.code for other in check.findings}

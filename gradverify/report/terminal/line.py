@@ -100,7 +100,9 @@ def _seen(shown: tuple[Comparison, ...]) -> tuple[str, ...]:
     if not sum(comparison.elements for comparison in shown):
         return "nothing to compare", "nothing"
     smallest = max(comparison.resolution for comparison in shown)
-    return (f"would have seen errors above {bar(smallest)}", f"sees {bar(smallest)}") if smallest else ("",)
+    if not smallest:
+        return ("",)
+    return f"would catch any absolute error above {bar(smallest)}", f"catches errors above {bar(smallest)}", f"sees {bar(smallest)}"
 
 
 def _open(shown: tuple[Comparison, ...]) -> str:
@@ -130,4 +132,5 @@ def _notes(check: CaseResult, look: Look, columns: Columns) -> Iterator[Text]:
 
 
 def _warning(finding: Finding) -> Text:
-    return Text.assemble(("warning ", "yellow"), f"{_title(finding)}: {clean(finding.message)}")
+    hint = f". Remedy: {clean(finding.hint)}" if finding.hint else ""
+    return Text.assemble(("warning ", "yellow"), f"{_title(finding)}: {clean(finding.message).removesuffix('.')}{hint}")
