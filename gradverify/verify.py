@@ -135,10 +135,14 @@ def _examine_all(evidence: Evidence, infos: dict[str, RuleInfo], briefly: bool) 
         else:
             examined = _examine(infos[code], evidence, found)
             found |= {finding.code for finding in examined.findings if _with_severity(finding, infos).severity == "error"}
-            stopped = next((finding.code for finding in examined.findings if finding.code in STOPPING), None) or _broken(evidence, found)
+            stopped = next((finding.code for finding in examined.findings if _stops(finding)), None) or _broken(evidence, found)
             yield examined
             if found and briefly:
                 return
+
+
+def _stops(finding: Finding) -> bool:
+    return finding.code in STOPPING and finding.severity == "error"
 
 
 def _broken(evidence: Evidence, found: frozenset[str]) -> str | None:

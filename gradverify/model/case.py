@@ -150,7 +150,7 @@ class SpecPlace:
 class Case:
     """One concrete check. `id` is `path::name`; `name` carries the matrix part, `check` (which draws are seeded by) does not.
 
-    `layout`: of every input tensor that names none and can have it.
+    `kwargs`: plain values by keyword, `keywords`: tensors; `layout`: of every input tensor that names none and can have it.
     """
 
     id: str
@@ -162,6 +162,7 @@ class Case:
     inputs_from: str | None = None
     init: Mapping[str, Json] | None = None
     kwargs: Mapping[str, Json] = field(default_factory=dict)
+    keywords: tuple[InputRecipe, ...] = ()
     settings: Settings = Settings()
     oracles: Oracles = Oracles()
     expect: str | tuple[str, ...] = "pass"

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from gradverify.oracles.implementation import arranged
+from gradverify.subject.arguments import Members
 from gradverify.subject.failure import UserCodeError, blamed
-from gradverify.subject.subject import Argument, Subject
+from gradverify.subject.outputs import step
+from gradverify.subject.subject import Subject
 from gradverify.subject.target import Target, callable_target, live
 
 _LIBRARIES = {"numpy", "torch"}
@@ -44,8 +47,17 @@ def _called(target: Target, name: str, subject: Subject, cotangents: Sequence[Te
     as_numpy = _speaks_numpy(target.call)
     copies = [_copied(argument.value, as_numpy) for argument in subject.arguments]
     last = [_copied(cotangent, as_numpy) for cotangent in cotangents]
-    arguments, keywords = arranged(target, name, subject.positional(copies), subject.parameters(copies), last)
-    return target.call(*arguments, **keywords)
+    given, named = subject.arranged(copies)
+    arguments, keywords = arranged(target, name, given, subject.parameters(copies), last)
+    return target.call(*arguments, **keywords, **_taken(target, named))
+
+
+def _taken(target: Target, named: Mapping[str, Any]) -> dict[str, Any]:
+    """The tensors by keyword that it has parameters for."""
+    parameters = target.parameters or ()
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+        return dict(named)
+    return {name: value for name, value in named.items() if any(parameter.name == name for parameter in parameters)}
 
 
 def _copied(value: Any, as_numpy: bool) -> Any:
@@ -75,25 +87,47 @@ def _library(value: Any) -> str | None:
 
 def _per_input(gradients: Sequence[Any], subject: Subject, name: str) -> list[Any]:
     """One gradient per argument (a list of them for a list of tensors), or one per differentiable input: the differentiable inputs' own."""
-    wanted = subject.differentiable
-    if len(gradients) == len(subject.positions):
-        flat = [each for members, gradient in zip(subject.positions, gradients, strict=True) for each in _of_position(members, gradient, name)]
+    wanted, by_name = subject.differentiable, [members for members in subject.positions if members[0].keyword]
+    given = list(gradients)
+    if len(gradients) == len(subject.positions) - len(by_name) and by_name:     # none for what is passed by keyword
+        given = [None if members[0].keyword else gradients[place] for place, members in _numbered(subject.positions)]
+    if len(given) == len(subject.positions):
+        flat = [each for members, gradient in zip(subject.positions, given, strict=True) for each in _of_position(members, gradient, name)]
         return [gradient for gradient, argument in zip(flat, subject.arguments, strict=True) if argument.differentiable]
     if len(gradients) == len(wanted):
-        return list(gradients)
+        return given
     raise UserCodeError("GV002", f"{name} returned {len(gradients)} gradients for {len(subject.positions)} inputs, {len(wanted)} of them "
                         "differentiable")
 
 
-def _of_position(members: Sequence[Argument], gradient: Any, name: str) -> Sequence[Any]:
-    """The gradients of what stands at one position."""
+def _numbered(positions: Sequence[Members]) -> Iterator[tuple[int, Members]]:
+    """With their places among those that are not passed by keyword."""
+    place = 0
+    for members in positions:
+        yield place, members
+        place += not members[0].keyword
+
+
+def _of_position(members: Members, gradient: Any, name: str) -> Sequence[Any]:
+    """The gradients of what stands at one position: of a list or the like in one of the same form, None where it gives none."""
     if not members[0].of:
         return [gradient]
     if gradient is None:
         return [None] * len(members)
-    if not isinstance(gradient, (list, tuple)) or len(gradient) != len(members):
-        raise UserCodeError("GV002", f"{name} must return a list of {len(members)} gradients for the list {members[0].of}")
-    return gradient
+    if isinstance(gradient, (list, tuple)) and len(gradient) == len(members):
+        return gradient
+    paths = [member.name.removeprefix(member.whole) for member in members]
+    found = _by_path(gradient)
+    if not found or set(found) - set(paths):
+        raise UserCodeError("GV002", f"{name} must return gradients for {members[0].whole} that are held as it is: {', '.join(paths)}")
+    return [found.get(path) for path in paths]
+
+
+def _by_path(gradient: Any) -> dict[str, Any]:
+    if isinstance(gradient, (list, tuple)):
+        return {}
+    keyed, _ = pytree.tree_flatten_with_path(gradient, is_leaf=lambda item: item is None)
+    return {"".join(map(step, path)): item for path, item in keyed}
 
 
 def _as_tensor(gradient: Any, x: Tensor, name: str) -> Tensor:

@@ -38,29 +38,31 @@ class Implementation:
         """Its outputs at the places of the checked ones (by name, where it names them alike). Raises UserCodeError (GV002) that names it."""
         moved = iter(inputs)
         copies = [next(moved).clone() if a.differentiable else a.value.clone() if a.is_tensor else a.value for a in self._subject.arguments]
-        given, parameters = self._subject.positional(copies), self._subject.parameters(copies)
+        (given, named), parameters = self._subject.arranged(copies), self._subject.parameters(copies)
         self._subject.reseed()
         with blamed("GV002", self.name), torch.enable_grad():
-            returned = self._called(given, parameters, copies)
+            returned = self._called(given, {**named, **self._subject.kwargs}, parameters)
         return self._of_checked(leaves(returned), names(returned))
 
-    def _called(self, given: list[Any], parameters: dict[str, Any], copies: Sequence[Any]) -> Any:
+    def _called(self, given: list[Any], named: dict[str, Any], parameters: dict[str, Any]) -> Any:
         if self.target.kind == "module":
-            return self._of_module(given, parameters, copies)
+            return self._of_module(given, named, parameters)
         arguments, keywords = arranged(self.target, self.name, given, parameters)
-        return self.target.call(*arguments, **keywords, **self._subject.kwargs)
+        return self.target.call(*arguments, **keywords, **named)
 
-    def _of_module(self, given: list[Any], parameters: dict[str, Any], copies: Sequence[Any]) -> Any:
+    def _of_module(self, given: list[Any], named: dict[str, Any], parameters: dict[str, Any]) -> Any:
         module = self.target.subject
         own = {name for name, _ in module.named_parameters()}
         if self._subject.target.kind == "module":
             refuse_other_parameters(self.name, own, set(parameters))
         else:
-            inputs = {members[0].name: value for members, value in zip(self._subject.positions, self._subject.positional(copies), strict=True)}
-            parameters = {name: value for name, value in inputs.items() if name in own}
+            names = [members[0].whole for members in self._subject.positions if not members[0].keyword]
+            inputs = dict(zip(names, given, strict=True))
+            parameters = {name: value for name, value in {**inputs, **named}.items() if name in own}
             given = [value for name, value in inputs.items() if name not in own]
+            named = {name: value for name, value in named.items() if name not in own}
         buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
-        return torch.func.functional_call(module, {**parameters, **buffers}, tuple(given), self._subject.kwargs)
+        return torch.func.functional_call(module, {**parameters, **buffers}, tuple(given), named)
 
     def _of_checked(self, outputs: list[Any], named: Sequence[str]) -> list[Tensor]:
         ours = self._subject.output_names

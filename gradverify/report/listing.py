@@ -62,9 +62,8 @@ def _tags(case: Case) -> str:
 
 
 def _inputs(case: Case, names: Mapping[str, str]) -> str:
-    if case.inputs_from:
-        return f"from {names.get(case.inputs_from, case.inputs_from)}"
-    return " ".join(_input(place, recipe) for place, recipe in enumerate(case.inputs))
+    made = [f"from {names.get(case.inputs_from, case.inputs_from)}"] if case.inputs_from else []
+    return " ".join([*made, *(_input(place, recipe) for place, recipe in enumerate((*case.inputs, *case.keywords)))])
 
 
 def _input(place: int, recipe: InputRecipe) -> str:
@@ -94,7 +93,7 @@ def _nesting(values: Json) -> tuple[int, ...]:
 
 def _case_data(case: Case, names: Mapping[str, str]) -> Json:
     return {"id": case.id, "name": case.name, "function": names.get(case.target, case.target), "tags": case.tags, "device": case.settings.device,
-            "dtype": case.settings.dtype, "inputs": [_input_data(recipe) for recipe in case.inputs], "skip": case.skip,
+            "dtype": case.settings.dtype, "inputs": [_input_data(recipe) for recipe in (*case.inputs, *case.keywords)], "skip": case.skip,
             "requires": case.requires, "spec": {"path": case.spec.path, "line": case.spec.line}}
 
 

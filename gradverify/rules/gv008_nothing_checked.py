@@ -1,13 +1,16 @@
 """GV008 nothing-checked: there is nothing to compare
 
 What. No input is differentiable, no output has a graph, or there is not one element to compare although the spec asked for no empty tensor.
+A warning, where other inputs are compared: an argument is an object that holds tensors, which cannot be taken out of it and moved.
 
 Why it matters. A check that compares nothing is green for ever. It is an error (exit code 3), never a pass.
 
 How it is measured. After the base forward: differentiable inputs, outputs with a `grad_fn`, their sizes.
 
-How to repair. Integer tensors and `requires_grad: false` inputs are not differentiable: give at least one floating input. An output
-without a graph was detached (`.detach()`, `.data`, NumPy, `no_grad`) or marked with `mark_non_differentiable`.
+How to repair. `x: [40, 30]` is a list of two numbers, passed as it is; a tensor of that shape is `x: {shape: [40, 30]}`. Integer tensors and
+`requires_grad: false` inputs are not differentiable: give at least one floating input. An output without a graph was detached (`.detach()`,
+`.data`, NumPy, `no_grad`) or marked with `mark_non_differentiable`. Tensors inside a dict, list, tuple, namedtuple or
+dataclass are inputs; for another class, check a function that takes the tensors and builds the object.
 
 Example.
     def scale(x):
@@ -23,6 +26,10 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
+from gradverify.subject.containers import out_of_reach
+from gradverify.subject.subject import Subject
+
+DIMENSIONS = 8      # of a shape that is written by hand; a longer list of whole numbers is data
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -32,7 +39,29 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 def check(evidence: Evidence) -> Iterator[Finding]:
     reason = _reason(evidence)
     if reason is not None:
-        yield Finding("GV008", reason)
+        yield Finding("GV008", reason, hint=None if evidence.inputs else _meant(evidence.subject))
+    for argument in evidence.subject.arguments:
+        if not argument.is_tensor and out_of_reach(argument.value):
+            kind = type(argument.value).__name__
+            message = f"the tensors inside {argument.name} (a {kind}) are not differentiated: they cannot be taken out of it"
+            yield Finding("GV008", message, severity="warning", input=argument.name,
+                          hint="check a function that takes them as arguments, or in a dict, list or dataclass")
+
+
+def _meant(subject: Subject) -> str | None:
+    """What to write where lists of numbers stand in the place of tensors."""
+    plain = {**{a.name: a.value for a in subject.arguments if not a.is_tensor}, **subject.kwargs}
+    tensors = [f"`{name}: {{{'shape' if _is_shape(value) else 'values'}: {value}}}`" for name, value in plain.items() if _is_numbers(value)]
+    return f"did you mean {' and '.join(tensors)}?" if tensors else None
+
+
+def _is_numbers(value: Any) -> bool:
+    """A list of numbers, nested or not."""
+    return type(value) is list and bool(value) and all(_is_numbers(item) or type(item) in (int, float) for item in value)
+
+
+def _is_shape(value: list[Any]) -> bool:
+    return len(value) <= DIMENSIONS and all(type(item) is int and item >= 0 for item in value)
 
 
 def _graphless(outputs: Sequence[Any]) -> str:

@@ -60,5 +60,5 @@ def _hint(evidence: Evidence, argument: Argument) -> str:
     if any(y.grad_fn is not None and UNREGISTERED in y.grad_fn.name() for y in evidence.outputs):
         return "the operator has no autograd: register one for the dispatch key Autograd, or with torch.library.register_autograd"
     if argument.of and evidence.subject.target.kind == "autograd.Function":
-        return f"autograd does not look into lists: let `apply` take the tensors of {argument.of} as arguments of their own"
+        return f"autograd does not look into lists: let `apply` take the tensors of {argument.whole} as arguments of their own"
     return f"return the gradient of {argument.name}, or say `requires_grad: false` if it is meant to have none"

@@ -41,7 +41,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return
     for (argument, *_), gradient in zip(evidence.subject.positions, raw.returned, strict=False):
         if _has_none(argument) and gradient is not None:
-            name = argument.of or argument.name
+            name = argument.whole
             yield Finding("GV217", f"backward returns a gradient for {name}, which is a {_kind(argument)} and has none", input=name,
                           hint=f"return None in the place of {name}")
 

@@ -16,7 +16,7 @@ def input_at(evidence: Evidence, raw: RawReturn, place: int) -> str | None:
     """The argument of the checked function at that place: by its position, or because it is the very leaf. None: something inside the function."""
     positions = evidence.subject.positions
     if raw.cls is evidence.subject.target.subject and place < len(positions) == len(raw.needs):
-        return positions[place][0].of or positions[place][0].name
+        return positions[place][0].whole
     edge = edges_by_place(raw).get(place)
     leaves = zip(evidence.forward.leaves, evidence.inputs, strict=True)
     return next((argument.name for leaf, argument in leaves if edge is not None and edge.leaf == id(leaf)), None)

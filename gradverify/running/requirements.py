@@ -45,7 +45,7 @@ def _device_lack(case: Case, machine: Devices) -> Lack | None:
 def _devices(case: Case) -> Iterator[str]:
     yield case.settings.device
     yield from (requirement for requirement in case.requires if not requirement.startswith(MODULE))
-    yield from (recipe.device for argument in case.inputs for recipe in argument.recipes if recipe.device is not None)
+    yield from (recipe.device for argument in (*case.inputs, *case.keywords) for recipe in argument.recipes if recipe.device is not None)
 
 
 def placed(case: Case, machine: Devices | None) -> Case:
@@ -54,7 +54,8 @@ def placed(case: Case, machine: Devices | None) -> Case:
         return case
     found = "cuda" if machine and machine.cuda else "cpu"
     settings = replace(case.settings, device=found) if case.settings.device == "auto" else case.settings
-    return replace(case, settings=settings, inputs=tuple(_moved(argument, found) for argument in case.inputs))
+    inputs, keywords = (tuple(_moved(argument, found) for argument in some) for some in (case.inputs, case.keywords))
+    return replace(case, settings=settings, inputs=inputs, keywords=keywords)
 
 
 def _moved(argument: InputRecipe, device: str) -> InputRecipe:

@@ -12,7 +12,7 @@ from gradverify.spec.check_sense import Builtins, check_sense, code_faults, tag_
 from gradverify.spec.expand import Variant, expand, placed, variables
 from gradverify.spec.fault import Fault, Path
 from gradverify.spec.names import own_name, resolve
-from gradverify.spec.recipes import inputs_of, oracles_of
+from gradverify.spec.recipes import inputs_of, keywords_of, oracles_of
 from gradverify.spec.schema import Check
 from gradverify.spec.schema_inputs import Tensor
 from gradverify.spec.schema_settings import Settings
@@ -165,9 +165,12 @@ def _case(check: Check, variant: Variant, line: int, layers: tuple[Layer, ...], 
     name = check.name or own_name(target)
     said = world.defaults.said() | check.said()
     expect = said.get("expect", "pass")
+    keywords = keywords_of(check, world.folder)
+    named = {recipe.name for recipe in keywords}
     return Case(
         id=f"{world.file}::{name}{variant.part}", name=f"{name}{variant.part}", check=name, spec=SpecPlace(world.file, line), target=target,
-        inputs=inputs_of(check, world.folder), inputs_from=_from(check, world.folder), init=check.init, kwargs=check.kwargs, settings=settle(*layers),
+        inputs=inputs_of(check, world.folder), inputs_from=_from(check, world.folder), init=check.init,
+        kwargs={name: value for name, value in check.kwargs.items() if name not in named}, keywords=keywords, settings=settle(*layers),
         oracles=oracles_of(check, world.folder), expect=expect if isinstance(expect, str) else tuple(expect), tags=tuple(said.get("tags", ())),
         skip=said.get("skip"), requires=tuple(said.get("requires", ())), search=world.search,
         layout=variant.values.get("layout"))

@@ -47,9 +47,10 @@ def target_faults(check: Check, base: Path, folder: FilePath, builtins: Builtins
 
 
 def tensors(check: Check, base: Path = ()) -> Iterator[tuple[Path, Tensor]]:
-    """Every tensor of the inputs, those in lists too, and where it stands."""
-    for name, value in members(check):
-        path = (*base, "inputs", name)
+    """Every tensor of the inputs, those in lists and those by keyword too, and where it stands."""
+    placed, named = ((("inputs", name), value) for name, value in members(check)), ((("kwargs", name), value) for name, value in check.kwargs.items())
+    for inside, value in (*placed, *named):
+        path = (*base, *inside)
         if isinstance(value, Tensor):
             yield path, value
         elif is_tensors(value):
@@ -72,6 +73,9 @@ def _input_faults(check: Check, base: Path, dtype: str, folder: FilePath) -> Ite
             yield Fault(path, _name_complaint(name, value), key=True)
         if isinstance(name, str) and name in check.kwargs:
             yield Fault((*base, "kwargs", name), f"{name!r} is an input already", key=True)
+    for name in check.kwargs:
+        if not PARAMETER.fullmatch(name):
+            yield Fault((*base, "kwargs", name), f"the keyword {name!r} is no parameter's name (letters, digits and `_`)", key=True)
     for path, tensor in tensors(check, base):
         yield from tensor_faults(tensor, path, dtype, folder)
 
@@ -95,7 +99,7 @@ def _builtin_faults(check: Check, parameters: tuple[str, ...], base: Path) -> It
     strangers = [name for name in names if name not in parameters]
     for name in filter(PARAMETER.fullmatch, strangers):
         yield Fault((*base, "inputs", name), f"{check.function} has no input {name!r}; {allowed(name, parameters, 'its inputs')}", key=True)
-    for name in check.kwargs:
+    for name in filter(PARAMETER.fullmatch, check.kwargs):
         if name not in parameters:
             complaint = f"{check.function} has no parameter {name!r}; {allowed(name, parameters, 'its parameters')}"
             yield Fault((*base, "kwargs", name), complaint, key=True)
@@ -112,11 +116,11 @@ def _differentiable(check: Check, builtins: Builtins) -> tuple[str, ...] | None:
     """The names that `expected` may use, None where only the function itself knows: a module's parameters are inputs too."""
     if check.function not in builtins or not isinstance(check.inputs, dict):
         return None
-    return tuple(check.inputs) + (builtins[check.function] if check.init is not None else ())
+    return tuple(check.inputs) + tuple(check.kwargs) + (builtins[check.function] if check.init is not None else ())
 
 
 def _expected_faults(check: Check, base: Path, dtype: str, names: tuple[str, ...] | None) -> Iterator[Fault]:
-    given = check.inputs if isinstance(check.inputs, dict) else {}
+    given = {**(check.inputs if isinstance(check.inputs, dict) else {}), **check.kwargs}
     for name, numbers in (check.expected or {}).items():
         path = (*base, "expected", name)
         faults = tuple(number_faults(numbers, path, dtype))

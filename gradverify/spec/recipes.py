@@ -18,6 +18,11 @@ def inputs_of(check: Check, folder: Path) -> tuple[InputRecipe, ...]:
     return tuple(_input(name if isinstance(name, str) else None, value, folder) for name, value in members(check))
 
 
+def keywords_of(check: Check, folder: Path) -> tuple[InputRecipe, ...]:
+    """The recipes of the tensors among the keyword arguments; all others are plain values."""
+    return tuple(_input(name, value, folder) for name, value in check.kwargs.items() if isinstance(value, Tensor) or is_tensors(value))
+
+
 def _input(name: str | None, value: Json, folder: Path) -> InputRecipe:
     if is_tensors(value):
         return InputRecipe(name, tensors=tuple(_tensor(item, folder) for item in value))

@@ -58,6 +58,15 @@ may be a built-in too. While the spec runs, modules are looked for in every `pat
 A mapping is a tensor; any other value (`4`, `null`, `true`, `mean`, `[2, 3]`) is passed as it is. Inputs are passed in the order they are
 written. A plain list works too: the names are then read from the signature. A list of tensor mappings is a list of tensors (for `torch.cat`
 and its like), whose elements are named `tensors[0]`, `tensors[1]`.
+
+`kwargs` passes by keyword: `kwargs: {eps: 1e-5, mask: {shape: [2, 3]}}`. What is written there is read as in `inputs`: a mapping is a tensor and
+is differentiated, with all keys of a tensor. An autograd Function has no keywords: its `apply` takes positional arguments.
+
+A function that makes inputs (`inputs_from`, `make`) may put tensors into dicts, lists, tuples, namedtuples and dataclasses, inside one another
+too. Each is an input of its own, named by its path: `state.h`, `xs[0]`, `batch.pair[1]`; the function gets the container with the tensors
+of each call in it. Tensors inside other objects cannot be taken out: they are not differentiated, which a warning (GV008) says. Where any
+tensor that `inputs_from` returns has `requires_grad`, these are the ones differentiated; where none has, all floating and complex ones are.
+What it names in a dict and the function takes by keyword only is passed by keyword.
 """
 
 NUMBERS = """

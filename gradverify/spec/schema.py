@@ -27,7 +27,9 @@ class Check(Settings):
         examples=[{"x": {"shape": [2, 3]}, "n": 4}])
     inputs_from: Text = Field(
         UNSAID, description="A function of `seed, dtype, device` that returns the inputs as a tuple or a dict.", examples=["tests/make.py:inputs"])
-    kwargs: dict[str, Any] = Field({}, description="Keyword-only, non-differentiable arguments.", examples=[{"reduction": "mean"}])
+    kwargs: dict[str, InputValue] = Field(
+        {}, description="Arguments by keyword, plain values or tensors: a mapping is a tensor, as in `inputs`, and is differentiated likewise.",
+        examples=[{"reduction": "mean", "mask": {"shape": [2, 3]}}])
     init: dict[str, Any] = Field(UNSAID, description="Arguments that build a `torch.nn.Module` class.", examples=[{"in_features": 3}])
     reference: Text = Field(
         UNSAID, description="Another implementation, called with the same arguments (a module's parameters by name), or a module; its "

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gradverify.model.case import TensorRecipe, own_dtype
 from gradverify.subject import distinct
+from gradverify.subject.containers import Apart, taken_apart
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.find import CODE
 from gradverify.subject.kinds import structured
@@ -44,49 +45,65 @@ def signed(like: Tensor, source: torch.Generator) -> Tensor:
     return values.to(dtype=like.dtype).to(device=like.device)
 
 
-def draw(recipe: TensorRecipe, default: str, device: torch.device, source: torch.Generator, name: str) -> Tensor:
-    """The tensor of a recipe: made in float64 (complex128, int64) on the CPU, then cast to its dtype and moved."""
+def draw(recipe: TensorRecipe, default: str, device: torch.device, source: torch.Generator, place: str) -> Any:
+    """The tensor of a recipe: made in float64 (complex128, int64) on the CPU, then cast to its dtype and moved. Where `make` gives a container
+    of tensors: that, taken apart. `place`: where it stands in the spec, `inputs.x`."""
     dtype = DTYPES[recipe.dtype or own_dtype(recipe.draw, str(recipe.arguments), default)]
-    with blamed(CODE, f"inputs.{name}: making the tensor"):
-        made = _repeated(recipe, dtype, source, name) if recipe.layout == "expanded" else _made(recipe, dtype, source, name)
-        if recipe.draw in ("file", "make") and recipe.dtype is None and not (made.is_floating_point() or made.is_complex()):
-            dtype = made.dtype
-        if made.is_complex() and not dtype.is_complex:
-            raise UserCodeError(CODE, f"inputs.{name}: the numbers are complex, the input is {str(dtype).removeprefix('torch.')}")
-        return _structured(recipe, made.to(dtype=dtype), name).to(device=device)
+    with blamed(CODE, f"{place}: making the tensor"):
+        made = _repeated(recipe, dtype, source, place) if recipe.layout == "expanded" else _made(recipe, dtype, source, place)
+        if not isinstance(made, Apart):
+            return _finished(recipe, made, dtype, place).to(device=device)
+        return Apart(tuple((path, _finished(recipe, each, dtype, f"{place}{path}").to(device=device) if isinstance(each, Tensor) else each)
+                           for path, each in made.elements), made.built)
 
 
-def _repeated(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, name: str) -> Tensor:
+def _finished(recipe: TensorRecipe, made: Tensor, dtype: torch.dtype, place: str) -> Tensor:
+    """In its dtype, as its structure is said to be."""
+    if recipe.draw in ("file", "make") and recipe.dtype is None and not (made.is_floating_point() or made.is_complex()):
+        dtype = made.dtype
+    if made.is_complex() and not dtype.is_complex:
+        raise UserCodeError(CODE, f"{place}: the numbers are complex, the input is {str(dtype).removeprefix('torch.')}")
+    return _structured(recipe, made.to(dtype=dtype), place)
+
+
+def _repeated(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, place: str) -> Any:
     """One slice along the first dimension, repeated: what an expanded tensor holds."""
     if recipe.shape is None or recipe.draw == "linspace":
-        return _made(recipe, dtype, source, name)
+        return _made(recipe, dtype, source, place)
     if not recipe.shape:
-        raise UserCodeError(CODE, f"inputs.{name}: an expanded tensor has at least one dimension, and the shape is []")
+        raise UserCodeError(CODE, f"{place}: an expanded tensor has at least one dimension, and the shape is []")
     one = replace(recipe, shape=(min(recipe.shape[0], 1), *recipe.shape[1:]))
-    return _made(one, dtype, source, name).expand(recipe.shape).clone()
+    made = _made(one, dtype, source, place)
+    if isinstance(made, Apart):
+        raise UserCodeError(CODE, f"{place}: `layout: expanded` is that of one tensor, and `make` gave several")
+    return made.expand(recipe.shape).clone()
 
 
-def _made(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, name: str) -> Tensor:
+def _made(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, place: str) -> Any:
     if recipe.draw == "values":
         return torch.tensor(numbers(recipe.arguments), dtype=_wide(dtype))
     if recipe.draw == "file":
-        return _load(str(recipe.arguments), name)
+        return _load(str(recipe.arguments), place)
     if recipe.draw == "make":
-        return _drawn_by_user(recipe, dtype, source, name)
+        return _drawn_by_user(recipe, dtype, source, place)
     if recipe.draw == "kind":
         return structured(str(recipe.arguments), recipe.shape or (), _wide(dtype), source)
     if recipe.distinct is not None and recipe.draw in ("normal", "uniform", "integers", "choice"):
-        return _distinct(recipe, dtype, source, name)
-    return _redrawn(recipe, dtype, source, name)
+        return _distinct(recipe, dtype, source, place)
+    return _redrawn(recipe, dtype, source, place)
 
 
-def _drawn_by_user(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, name: str) -> Tensor:
-    """What the spec's own function draws, like every draw in the wide dtype on the CPU, with the global generator seeded and restored."""
-    what = f"inputs.{name}.make: {recipe.arguments}"
-    function = callable_target(str(recipe.arguments), f"inputs.{name}.make")
+def _drawn_by_user(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, place: str) -> Any:
+    """What the spec's own function draws, like every draw in the wide dtype on the CPU, with the global generator seeded and restored; several
+    tensors in a dict, list or the like are taken apart."""
+    what = f"{place}.make: {recipe.arguments}"
+    function = callable_target(str(recipe.arguments), f"{place}.make")
     with blamed(CODE, what), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(source.initial_seed())
         made = function(recipe.shape, _wide(dtype), torch.device("cpu"), source)
+    apart = taken_apart(made)
+    if apart is not None:
+        return Apart(tuple((path, each.detach() if isinstance(each, Tensor) else each) for path, each in apart.elements), apart.built)
     if not isinstance(made, Tensor) or made.layout != torch.strided or made.is_meta:
         kind = f"{made.layout} tensor" if isinstance(made, Tensor) else type(made).__name__
         raise UserCodeError(CODE, f"{what} returned a {kind}, not a dense tensor")
@@ -95,7 +112,7 @@ def _drawn_by_user(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Gener
     return made.detach()
 
 
-def _distinct(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, name: str) -> Tensor:
+def _distinct(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, place: str) -> Tensor:
     """Elements that keep their distance; of complex numbers the real parts do."""
     shape, apart = recipe.shape or (), float(recipe.distinct or 0)
     count, zones, arguments = math.prod(shape), distinct.merged(recipe.avoid, recipe.margin), recipe.arguments
@@ -109,7 +126,7 @@ def _distinct(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator,
     else:
         numbers = _chosen_once(recipe, count, source)
     if numbers is None:
-        raise UserCodeError(CODE, f"inputs.{name}: {count} elements {apart:g} apart do not fit; widen the range, or lower `distinct`")
+        raise UserCodeError(CODE, f"{place}: {count} elements {apart:g} apart do not fit; widen the range, or lower `distinct`")
     real = numbers.reshape(shape)
     return torch.complex(real, _real(replace(recipe, avoid=()), source)) if dtype.is_complex and recipe.draw in ("normal", "uniform") else real
 
@@ -122,7 +139,7 @@ def _chosen_once(recipe: TensorRecipe, count: int, source: torch.Generator) -> T
     return numbers[torch.randperm(len(numbers), generator=source)[:count]] if len(numbers) >= count else None
 
 
-def _redrawn(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, name: str) -> Tensor:
+def _redrawn(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, place: str) -> Tensor:
     """A draw whose elements nearer than `margin` to an avoided value are drawn again."""
     tensor = _sample(recipe, dtype, source)
     for _ in range(REDRAWS if recipe.avoid else 0):
@@ -131,23 +148,23 @@ def _redrawn(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, 
             return tensor
         tensor = torch.where(near, _sample(recipe, dtype, source), tensor)
     if recipe.avoid:
-        raise UserCodeError(CODE, f"inputs.{name}: no draw keeps a margin of {recipe.margin:g} to {list(recipe.avoid)}; widen the range")
+        raise UserCodeError(CODE, f"{place}: no draw keeps a margin of {recipe.margin:g} to {list(recipe.avoid)}; widen the range")
     return tensor
 
 
-def _structured(recipe: TensorRecipe, tensor: Tensor, name: str) -> Tensor:
+def _structured(recipe: TensorRecipe, tensor: Tensor, place: str) -> Tensor:
     """Symmetric where that is asked for (a draw is made so, given numbers must be), inside its domain, its elements apart."""
     if recipe.symmetric:
         if tensor.dim() < 2 or tensor.shape[-1] != tensor.shape[-2]:
-            raise UserCodeError(CODE, f"inputs.{name}: a symmetric matrix is square, and the shape is {list(tensor.shape)}")
+            raise UserCodeError(CODE, f"{place}: a symmetric matrix is square, and the shape is {list(tensor.shape)}")
         if recipe.draw not in GIVEN:
             tensor = (tensor + tensor.mH) / 2
         elif not torch.equal(tensor, tensor.mH):
-            raise UserCodeError(CODE, f"inputs.{name}: the numbers given are not symmetric, as `symmetric: true` says")
+            raise UserCodeError(CODE, f"{place}: the numbers given are not symmetric, as `symmetric: true` says")
     if recipe.domain is not None and not bool(((tensor >= recipe.domain[0]) & (tensor <= recipe.domain[1])).all()):
-        raise UserCodeError(CODE, f"inputs.{name}: not all elements lie in the domain {list(recipe.domain)}", hint="draw them inside: `uniform`")
+        raise UserCodeError(CODE, f"{place}: not all elements lie in the domain {list(recipe.domain)}", hint="draw them inside: `uniform`")
     if recipe.distinct is not None and not distinct.keep_apart(tensor, recipe.distinct * (1 - ROUNDED.get(tensor.dtype, 0.0))):
-        raise UserCodeError(CODE, f"inputs.{name}: two elements are {distinct.smallest_gap(tensor):.2g} apart, `distinct` says {recipe.distinct:g}")
+        raise UserCodeError(CODE, f"{place}: two elements are {distinct.smallest_gap(tensor):.2g} apart, `distinct` says {recipe.distinct:g}")
     return tensor
 
 
@@ -194,19 +211,19 @@ def numbers(data: Any) -> Any:
     return data
 
 
-def _load(path: str, name: str) -> Tensor:
+def _load(path: str, place: str) -> Tensor:
     """`.npy`, `.npz#key` and `.pt` files, without executing anything in them."""
     file, _, key = path.partition("#")
     if Path(file).suffix == ".pt":
         loaded = torch.load(file, weights_only=True, map_location="cpu")
         loaded = loaded[key] if key else loaded
         if not isinstance(loaded, Tensor):
-            raise UserCodeError(CODE, f"inputs.{name}: {path} holds a {type(loaded).__name__}, not a tensor")
+            raise UserCodeError(CODE, f"{place}: {path} holds a {type(loaded).__name__}, not a tensor")
         return loaded.detach()
     stored = np.load(file, allow_pickle=False)
     if isinstance(stored, np.ndarray):
         return torch.from_numpy(stored)
     keys = list(stored)
     if key not in keys and (key or len(keys) != 1):
-        raise UserCodeError(CODE, f"inputs.{name}: {file} holds the arrays {keys}: name one as {Path(file).name}#{keys[0] if keys else 'key'}")
+        raise UserCodeError(CODE, f"{place}: {file} holds the arrays {keys}: name one as {Path(file).name}#{keys[0] if keys else 'key'}")
     return torch.from_numpy(stored[key or keys[0]])

@@ -21,6 +21,8 @@ SINGLE_ONLY = "if it computes in single precision only, say `dtype: float32` (or
 WANTS_WHOLE = re.compile(
     r"used as indices must be|Expected dtype int|scalar types: Long|[Ee]xpected scalar type (Long|Int) |index tensor of type Long|dtype to be Long")
 WHOLE_NUMBERS = "`values` have the check's dtype, whole ones too: for indices say `dtype: int64` in the input, or draw them with `integers`"
+WANTS_TENSOR = re.compile(r"must be Tensor, not list")
+LIST_OF_NUMBERS = "a list is passed as it is: a tensor of that shape is `x: {shape: [40, 30]}`, one of these numbers `x: {values: [40, 30]}`"
 _PACKAGE = Path(__file__).resolve().parent.parent
 _USER_ROOMS = ("functions", "gallery")      # what a spec may name is checked like anybody's code
 _FOREIGN = (f"{_PACKAGE}{os.sep}", f"{Path(torch.__file__).resolve().parent}{os.sep}", f"{Path(importlib.__file__).parent}{os.sep}",
@@ -60,8 +62,10 @@ def blame(error: BaseException, code: str, what: str) -> None:
 
 
 def _what_to_write(text: str) -> str | None:
-    """A hint for the spec, where torch says which dtype it wanted."""
-    return SINGLE_ONLY if REFUSES_DOUBLE.search(text) else WHOLE_NUMBERS if WANTS_WHOLE.search(text) else None
+    """A hint for the spec, where torch says what it wanted."""
+    if REFUSES_DOUBLE.search(text):
+        return SINGLE_ONLY
+    return WHOLE_NUMBERS if WANTS_WHOLE.search(text) else LIST_OF_NUMBERS if WANTS_TENSOR.search(text) else None
 
 
 def describe(error: BaseException) -> str:

@@ -25,11 +25,12 @@ def settled(recipe: TensorRecipe, layout: Layout | None) -> TensorRecipe:
     return recipe if dimension_complaint(layout, recipe.shape) or repeats else replace(recipe, layout=layout)
 
 
-def layout_of(tensor: Tensor, wanted: Layout | None, others: Layout | None, name: str) -> Layout:
-    """The layout of an input: as its own recipe says (UserCodeError where it cannot have that), else as is meant for all that can."""
+def layout_of(tensor: Tensor, wanted: Layout | None, others: Layout | None, place: str) -> Layout:
+    """The layout of an input: as its own recipe says (UserCodeError that names its place, `inputs.x`, where it cannot have that), else as
+    is meant for all that can."""
     complaint = _complaint(tensor, wanted or others or "contiguous")
     if complaint and wanted:
-        raise UserCodeError(CODE, f"inputs.{name}.layout: {complaint}")
+        raise UserCodeError(CODE, f"{place}.layout: {complaint}")
     return "contiguous" if complaint else wanted or others or "contiguous"
 
 

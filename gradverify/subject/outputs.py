@@ -33,17 +33,17 @@ def names(returned: Any) -> tuple[str, ...]:
 def _paths(returned: Any) -> Iterator[tuple[str, ...]]:
     keyed, _ = pytree.tree_flatten_with_path(returned, is_leaf=_is_leaf)
     for path, leaf in keyed:
-        own = tuple(_step(key, depth == 0) for depth, key in enumerate(path))
+        own = tuple(step(key, depth == 0) for depth, key in enumerate(path))
         if _is_dataclass(leaf):
             yield from ((*own, *rest) for rest in _paths(_fields(leaf)))
         else:
             yield own
 
 
-def _step(key: Any, first: bool) -> str:
-    """`.name` of a field or key, `[0]` of a place in a sequence, which is bare where it comes first: `y0`."""
+def step(key: Any, bare: bool = False) -> str:
+    """`.name` of a field or key, `[0]` of a place in a sequence, `bare` for `y0` where it comes first."""
     if isinstance(key, pytree.SequenceKey):
-        return str(key.idx) if first else f"[{key.idx}]"
+        return str(key.idx) if bare else f"[{key.idx}]"
     if isinstance(key, pytree.GetAttrKey):
         return f".{key.name}"
     word = key.key if isinstance(key, pytree.MappingKey) else key

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from gradverify.model.case import Case, Layout
+from gradverify.model.case import Case
 from gradverify.model.result import Calls
+from gradverify.subject.arguments import Argument as Argument
+from gradverify.subject.arguments import as_it_is, together, value_of
 from gradverify.subject.failure import UserCodeError, blame
-from gradverify.subject.layout import LAID, laid
+from gradverify.subject.layout import laid
 from gradverify.subject.machine import next_draws, random_states, seed_all
 from gradverify.subject.outputs import leaves as flattened
 from gradverify.subject.outputs import names
@@ -27,29 +28,6 @@ LEAF_WRITTEN = "a leaf Variable that requires grad"     # torch's refusal of an 
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
-    """One positional argument at the point of the check. Tensors are detached; `parameter`: it is a module's parameter.
-
-    `domain`: where the function is defined in it; `symmetric`: it is read as a symmetric (Hermitian) matrix. `layout`: how it lies in memory in
-    every call (of an expanded one `value` is a contiguous copy, see `expanded`), None: as `value` does. `of`: the argument, a list of tensors,
-    that it is an element of.
-    """
-
-    name: str
-    value: Any
-    differentiable: bool = False
-    parameter: bool = False
-    domain: tuple[float, float] | None = None
-    symmetric: bool = False
-    layout: Layout | None = "contiguous"
-    of: str | None = None
-
-    @property
-    def is_tensor(self) -> bool:
-        return isinstance(self.value, Tensor)
-
-
-@dataclass(frozen=True, slots=True)
 class Called:
     """One forward: the arguments as the function got them, the buffers lent to a module, the flattened outputs (pytree leaves)."""
 
@@ -59,14 +37,15 @@ class Called:
 
 
 class Subject:
-    """`positions`: the arguments as the function takes them, one each, but the elements of a list together; `output_names`: of the flattened
-    outputs, known after the first forward; `writes` is set once the function was seen to write into an input: from then on every call gets
-    fresh, non-leaf clones; `around` makes the context that every forward runs in, where there is one."""
+    """`positions`: the arguments as the function takes them, one each, but the elements of a list or the like together; `kwargs`: the plain
+    ones by name; `output_names`: of the flattened outputs, known after the first forward; `writes` is set once the function was seen to write
+    into an input: from then on every call gets fresh, non-leaf clones; `around` makes the context that every forward runs in, where there is
+    one."""
 
     def __init__(self, case: Case, target: Target, arguments: Sequence[Argument], kwargs: Mapping[str, Any]) -> None:
         self.case, self.target = case, target
         self.arguments, self.kwargs = tuple(arguments), dict(kwargs)
-        self.positions = _positions(self.arguments)
+        self.positions = together(self.arguments)
         self._forward = self._backward = self._batched = 0
         self.writes = False
         self.output_names: tuple[str, ...] = ()
@@ -74,7 +53,7 @@ class Subject:
         self._original: Subject | None = None
         self._quiet = False     # nothing is seeded, as nothing is drawn
         self._fresh: tuple[object, ...] | None = None
-        self._bare = target.kind != "module" and not self.kwargs and all(map(_as_it_is, self.positions))
+        self._bare = target.kind != "module" and not self.kwargs and all(map(as_it_is, self.positions))
         self.on_cuda = any(argument.is_tensor and argument.value.is_cuda for argument in self.arguments)
 
     @property
@@ -231,36 +210,27 @@ class Subject:
     def _call(self, values: Sequence[Any], buffers: Mapping[str, Tensor]) -> Any:
         if self._bare:
             return self.target.call(*values)
-        given = self.positional(values)
+        given, named = self.arranged(values)
+        named = {**_own(self.kwargs), **named}
         if self.target.kind != "module":
-            return self.target.call(*given, **_own(self.kwargs))
-        module = self.target.subject
-        own = self.parameters(values)
-        return torch.func.functional_call(module, {**own, **buffers}, tuple(given), _own(self.kwargs))
+            return self.target.call(*given, **named)
+        return torch.func.functional_call(self.target.subject, {**self.parameters(values), **buffers}, tuple(given), named)
 
-    def positional(self, values: Sequence[Any]) -> list[Any]:
-        """Values of all arguments [one each] as the function takes them: lists as lists, without a module's parameters."""
-        each, given = iter(values), list[Any]()
+    def arranged(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Values of all arguments [one each] as the function takes them, lists as lists: by position, and by name (plain ones are in `kwargs`);
+        without a module's parameters."""
+        each, given, named = iter(values), list[Any](), dict[str, Any]()
         for members in self.positions:
-            taken = [next(each) for _ in members]
-            if not members[0].parameter:
-                given.append(taken if members[0].of else taken[0])
-        return given
+            value = value_of(members, [next(each) for _ in members])
+            if members[0].keyword:
+                named[members[0].whole] = value
+            elif not members[0].parameter:
+                given.append(value)
+        return given, named
 
     def parameters(self, values: Sequence[Any]) -> dict[str, Any]:
         """Those of them that are a module's parameters, by name."""
         return {argument.name: value for argument, value in zip(self.arguments, values, strict=True) if argument.parameter}
-
-
-def _positions(arguments: Sequence[Argument]) -> tuple[tuple[Argument, ...], ...]:
-    grouped = groupby(enumerate(arguments), key=lambda each: each[1].of or each[0])
-    return tuple(tuple(argument for _, argument in members) for _, members in grouped)
-
-
-def _as_it_is(members: Sequence[Argument]) -> bool:
-    """Is it one differentiable input that is handed over as it lies?"""
-    first = members[0]
-    return first.differentiable and not first.parameter and not first.of and first.layout in LAID
 
 
 def _leaf(argument: Argument) -> Tensor:

@@ -13,6 +13,7 @@ import torch
 from gradverify.functions.catalogue import BUILTINS
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.find import CODE, find
+from gradverify.subject.modules import cast
 from gradverify.subject.registered import returning
 
 Kind = Literal["autograd.Function", "callable", "module", "operator"]
@@ -91,7 +92,7 @@ def oracle_target(name: str, key: str, init: Mapping[str, Any] | None, dtype: to
         with blamed(CODE, f"{key}: {name}"):
             found = _build(found, name, init or {}, dtype)
     if isinstance(found, torch.nn.Module):
-        module = _copied(found).to(dtype=dtype, device=device)
+        module = cast(_copied(found), dtype, device)
         return Target(name, "module", module, module, _parameters(module.forward), *_definition(type(module)))
     call = callable_target(name, key)
     if isinstance(found, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):

@@ -19,6 +19,11 @@ def tensor(text: str) -> str:
     return check(TENSOR.format(text))
 
 
+def own(text: str) -> str:
+    """A check of a function that nothing is known of."""
+    return f"gradverify: 1\nchecks:\n  - function: my.ops:f\n    inputs: {{x: {{shape: [2]}}}}\n    {text}\n"
+
+
 FAULTS = [  # the spec, with « where each problem is expected; the words of its first sentence
     # the file
     ("«checks: []", "`gradverify: 1` missing"),
@@ -89,6 +94,10 @@ FAULTS = [  # the spec, with « where each problem is expected; the words of its
     (check("requires: [«mps]"), "cuda module:"),
     (check("kwargs: {«z: 1}"), "mul has no parameter 'z'"),
     (check("kwargs: {«x: 1}"), "'x' is an input already"),
+    (own("kwargs: {y: {«shap: [2]}}"), "unknown key 'shap'; did you mean 'shape'?"),
+    (own("kwargs: {y: «{normal: [0, 1]}}"), "the key 'shape' is missing"),
+    (own("kwargs: {«y-1: {shape: [2]}}"), "is no parameter's name"),
+    (own("kwargs: {y: {shape: [«$n]}}"), "unknown variable $n"),
     (check("«inputs_from: a:b"), "`inputs` and `inputs_from` keep one"),
     # inputs
     (check("inputs: {x: {shape: [2]}, «z: 1}"), "mul has no input 'z'; x, y"),

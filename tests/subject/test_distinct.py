@@ -9,7 +9,7 @@ from gradverify.subject.failure import UserCodeError
 
 
 def made(default="float64", name="x", **recipe):
-    return draw(TensorRecipe(**recipe), default, torch.device("cpu"), generator(0, "c", name), name)
+    return draw(TensorRecipe(**recipe), default, torch.device("cpu"), generator(0, "c", name), f"inputs.{name}")
 
 
 def smallest(x):

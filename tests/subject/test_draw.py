@@ -12,7 +12,7 @@ CPU = torch.device("cpu")
 
 
 def drawn(seed=0, check="check", name="x", default="float64", **recipe):
-    return draw(TensorRecipe(**recipe), default, CPU, generator(seed, check, name), name)
+    return draw(TensorRecipe(**recipe), default, CPU, generator(seed, check, name), f"inputs.{name}")
 
 
 def test_draws_depend_on_seed_check_and_input_and_on_nothing_else():

@@ -11,7 +11,7 @@ EYE = torch.eye(4, dtype=torch.float64)
 
 def made(kind, *shape, dtype="float64", name="x", **recipe):
     recipe = TensorRecipe(shape=shape, draw="kind", arguments=kind, **recipe)
-    return draw(recipe, dtype, torch.device("cpu"), generator(0, "c", name), name)
+    return draw(recipe, dtype, torch.device("cpu"), generator(0, "c", name), f"inputs.{name}")
 
 
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])

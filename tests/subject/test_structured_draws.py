@@ -9,7 +9,7 @@ from gradverify.subject.failure import UserCodeError
 
 
 def made(**recipe):
-    return draw(TensorRecipe(**recipe), "float64", torch.device("cpu"), generator(0, "c", "x"), "x")
+    return draw(TensorRecipe(**recipe), "float64", torch.device("cpu"), generator(0, "c", "x"), "inputs.x")
 
 
 def test_a_symmetric_draw_is_symmetric():
@@ -18,7 +18,7 @@ def test_a_symmetric_draw_is_symmetric():
 
 
 def test_a_complex_symmetric_draw_is_hermitian():
-    z = draw(TensorRecipe(shape=(4, 4), symmetric=True), "complex128", torch.device("cpu"), generator(0, "c", "z"), "z")
+    z = draw(TensorRecipe(shape=(4, 4), symmetric=True), "complex128", torch.device("cpu"), generator(0, "c", "z"), "inputs.z")
     assert torch.equal(z, z.mH) and not torch.equal(z, z.mT)
 
 

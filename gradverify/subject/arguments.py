@@ -1,0 +1,72 @@
+"""What the function of a check is called with: tensors and plain values, those inside lists, dicts and the like one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from torch import Tensor
+
+from gradverify.model.case import Layout
+from gradverify.subject.layout import LAID
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Whole:
+    """An argument that was taken apart: `built` puts its elements together to what the function takes."""
+
+    name: str
+    built: Callable[[Sequence[Any]], Any] = list
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument at the point of the check. Tensors are detached; `parameter`: it is a module's parameter; `keyword`: it is passed by name.
+
+    `domain`: where the function is defined in it; `symmetric`: it is read as a symmetric (Hermitian) matrix. `layout`: how it lies in memory in
+    every call (of an expanded one `value` is a contiguous copy, see `expanded`), None: as `value` does. `of`: the argument, a list of tensors
+    or another container, that it is an element of.
+    """
+
+    name: str
+    value: Any
+    differentiable: bool = False
+    parameter: bool = False
+    domain: tuple[float, float] | None = None
+    symmetric: bool = False
+    layout: Layout | None = "contiguous"
+    of: Whole | None = None
+    keyword: bool = False
+
+    @property
+    def is_tensor(self) -> bool:
+        return isinstance(self.value, Tensor)
+
+    @property
+    def whole(self) -> str:
+        """The name of what the function takes: itself, or what it is an element of."""
+        return self.of.name if self.of else self.name
+
+
+Members = tuple[Argument, ...]
+"""What makes one argument of the function: itself, or its elements."""
+
+
+def together(arguments: Sequence[Argument]) -> tuple[Members, ...]:
+    """The arguments as the function takes them, elements of one beside each other."""
+    grouped = groupby(enumerate(arguments), key=lambda each: each[1].of.name if each[1].of else each[0])
+    return tuple(tuple(argument for _, argument in members) for _, members in grouped)
+
+
+def value_of(members: Members, values: Sequence[Any]) -> Any:
+    """One argument of the function, from the values of its members."""
+    whole = members[0].of
+    return whole.built(values) if whole else values[0]
+
+
+def as_it_is(members: Members) -> bool:
+    """Is it one differentiable input that is handed over by position as it lies?"""
+    first = members[0]
+    return first.differentiable and not first.parameter and not first.keyword and not first.of and first.layout in LAID

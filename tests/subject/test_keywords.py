@@ -1,0 +1,243 @@
+"""Tensors by keyword: made by the keys of `inputs`, differentiated, named by their keyword, and part of every rule.
+
+The class: an argument that reaches the function by name must be judged as one that reaches it by position is.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from live import Oracles, case, codes, given, tensor
+from torch.autograd import Function
+
+from gradverify.element.explain import Asked, explain
+from gradverify.model.case import InputRecipe, TensorRecipe
+from gradverify.mutation.mutate import mutate
+from gradverify.subject.failure import UserCodeError
+from gradverify.subject.prepare import prepare
+from gradverify.verify import verify
+
+HERE = "subject.test_keywords"
+
+
+class Times(Function):
+    factor = 1.0
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, y = ctx.saved_tensors
+        return grad_output * y, Times.factor * grad_output * x
+
+
+def masked(x, *, mask, scale=1.0):
+    return scale * Times.apply(x, mask)
+
+
+def either(x, a=1.0, b=2.0):
+    return x * a + b
+
+
+def anything(x, **options):
+    return x * options["mask"]
+
+
+def of_list(x, *, parts):
+    return x * sum(parts)
+
+
+def writes(x, *, mask):
+    mask.mul_(2)
+    return x * mask
+
+
+class Take(Function):
+    @staticmethod
+    def forward(ctx, x, index):
+        ctx.save_for_backward(x, index)
+        return x[index]
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, index = ctx.saved_tensors
+        gradient = torch.zeros_like(x)
+        gradient[index] = grad_output       # a repeated index is added once only
+        return gradient, None
+
+
+def takes(x, *, index):
+    return Take.apply(x, index)
+
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3))
+
+    def forward(self, x, *, mask):
+        return Times.apply(self.weight * x, mask)
+
+
+def grad_masked(x, grad_output, *, mask, scale=1.0):
+    return grad_output * mask, grad_output * x
+
+
+X, MASK = tensor(3, name="x"), InputRecipe("mask", TensorRecipe(shape=(3,)))
+
+
+def prepared(function="masked", inputs=(X,), keywords=(MASK,), **settings):
+    return prepare(case(f"{HERE}:{function}", list(inputs), keywords=tuple(keywords), **settings))
+
+
+def keyword(name="mask", *shape, **recipe):
+    return InputRecipe(name, TensorRecipe(shape=shape or (3,), **recipe))
+
+
+@pytest.mark.parametrize("function", ["masked", "anything", "Layer"])
+def test_a_tensor_by_keyword_is_an_input(function):
+    subject = prepared(function)
+    assert [argument.name for argument in subject.differentiable][:2] == ["x", "mask"]
+    result = verify(subject)
+    assert result.verdict == "pass" and {("mask", 9)} <= {(each.input, each.elements) for each in result.comparisons if each.rule == "GV101"}
+    assert "mask" in [each.name for each in result.inputs]
+
+
+@pytest.mark.parametrize("function", ["masked", "Layer"])
+def test_a_wrong_gradient_of_it_is_found(function, monkeypatch):
+    monkeypatch.setattr(Times, "factor", 1.01)
+    found = verify(prepared(function))
+    assert codes(found) == {"GV101"} and found.findings[0].input == "mask"
+
+
+def test_it_is_drawn_by_its_name():
+    mask = prepared(keywords=[keyword("mask")]).inputs[1]
+    same_name = prepare(case(f"{HERE}:masked", [tensor(3, name="x")], keywords=(keyword("mask"),), kwargs={"scale": 2.0})).inputs
+    assert torch.equal(mask, same_name[1]) and not torch.equal(mask, same_name[0])
+    assert not torch.equal(mask, prepared(keywords=[keyword("mask")], seed=1).inputs[1])
+
+
+@pytest.mark.parametrize(("recipe", "differentiable"), [
+    ({"requires_grad": False}, False), ({"draw": "kind", "arguments": "mask"}, False), ({"draw": "integers", "arguments": (0, 2)}, False),
+    ({"domain": (-9.0, 9.0)}, True), ({"layout": "strided"}, True), ({"draw": "uniform", "arguments": (0.5, 1.5)}, True)])
+def test_the_keys_of_a_tensor_work(recipe, differentiable):
+    subject = prepared(keywords=[keyword("mask", **recipe)])
+    mask = subject.arguments[1]
+    assert mask.differentiable is differentiable and mask.domain == recipe.get("domain")
+    assert verify(subject).verdict == "pass"
+
+
+def test_a_layout_reaches_the_function():
+    seen = []
+
+    def look(x, *, mask):
+        seen.append(mask.stride())
+        return x * mask.sum()
+
+    subject = prepared(keywords=[keyword("mask", layout="strided")])
+    object.__setattr__(subject.target, "call", look)
+    subject.forward(subject.inputs)
+    assert seen == [(2,)]
+
+
+def test_plain_values_stand_beside_it():
+    subject = prepared(kwargs={"scale": 3.0})
+    x, mask = subject.inputs
+    assert torch.allclose(subject.forward([x, mask])[0], 3 * x * mask)
+
+
+def test_a_list_of_tensors_by_keyword():
+    parts = InputRecipe("parts", tensors=(TensorRecipe(shape=(3,)), TensorRecipe(shape=(3,))))
+    subject = prepared("of_list", keywords=[parts])
+    assert [argument.name for argument in subject.arguments] == ["x", "parts[0]", "parts[1]"]
+    assert verify(subject).verdict == "pass"
+
+
+def test_a_write_into_it_is_seen():
+    found = verify(prepared("writes"))
+    assert [each.input for each in found.findings if each.code == "GV203"] == ["mask"]
+
+
+@pytest.mark.parametrize(("function", "rules"), [("masked", ("GV208", "GV211", "GV213", "GV113", "GV109")), ("anything", ("GV108", "GV110"))])
+def test_every_rule_that_looks_at_inputs_looks_at_it(function, rules):
+    runs = {run.code: run.status for run in verify(prepared(function, vmap=True if "GV110" in rules else "auto")).rules}
+    assert {code: runs[code] for code in rules} == dict.fromkeys(rules, "ran")
+
+
+def test_duplicate_indices_by_keyword_are_tried():
+    found = verify(prepared("takes", keywords=[keyword("index", draw="kind", arguments="permutation")]))
+    assert codes(found) == {"GV223"} and "index" in found.findings[0].message
+
+
+def test_one_element_of_it_can_be_explained():
+    found = explain(prepared(), Asked("mask[1]", "y0[1]"))
+    assert found.input.name == "mask" and found.measured.outcome == "pass"
+
+
+def test_damage_to_its_gradient_is_seen():
+    mutants = mutate(prepared().case).mutants
+    assert any("mask" in mutant.inputs and mutant.fate == "killed" for mutant in mutants)
+
+
+# ---- oracles
+def test_a_reference_is_called_with_the_same_keyword():
+    result = verify(prepared(kwargs={"scale": 2.0}, oracles=Oracles(reference=f"{HERE}:masked")))
+    assert result.verdict == "pass" and {each.input for each in result.comparisons if each.rule == "GV106"} == {"x", "mask"}
+
+
+def test_a_surrogate_is_called_with_the_same_keyword():
+    assert verify(prepared(oracles=Oracles(surrogate=f"{HERE}:masked"))).verdict == "pass"
+
+
+def test_a_hand_written_gradient_gets_it_by_keyword():
+    result = verify(prepared(oracles=Oracles(gradient=f"{HERE}:grad_masked")))
+    assert result.verdict == "pass" and {each.input for each in result.comparisons if each.rule == "GV107"} == {"x", "mask"}
+
+
+def test_expected_numbers_name_it():
+    x, mask = given([1.0, 2.0, 3.0], "x"), given([4.0, 5.0, 6.0], "mask")
+    right = verify(prepared(inputs=[x], keywords=[mask], oracles=Oracles(expected={"mask": [1.0, 2.0, 3.0]})))
+    wrong = verify(prepared(inputs=[x], keywords=[mask], oracles=Oracles(expected={"mask": [1.0, 2.0, 4.0]})))
+    assert right.verdict == "pass" and "GV107" in codes(wrong)
+
+
+# ---- names and signatures
+@pytest.mark.parametrize(("function", "keywords", "said", "hint"), [
+    ("masked", [keyword("msk")], "kwargs.msk: there is no parameter 'msk'", "did you mean 'mask'?"),
+    ("either", [keyword("x")], "kwargs.x: 'x' is an input already", None),
+    ("Layer", [keyword("weight")], "kwargs.weight: 'weight' is a parameter of the module", "write it under `inputs`"),
+    ("Times", [keyword("y")], "positional arguments only", "list them under `inputs`, in the order of forward")])
+def test_a_name_that_does_not_fit_is_refused(function, keywords, said, hint):
+    with pytest.raises(UserCodeError) as caught:
+        prepared(function, inputs=[tensor(3)], keywords=keywords)
+    assert said in caught.value.message and caught.value.hint == hint
+
+
+def test_draws_are_blamed_on_kwargs():
+    with pytest.raises(UserCodeError, match=r"^kwargs\.mask: "):
+        prepared(keywords=[keyword("mask", domain=(5.0, 6.0))])
+
+
+def test_it_may_name_a_parameter_that_could_be_passed_by_position():
+    subject = prepared("either", inputs=[tensor(3, name="x")], keywords=[keyword("b")])
+    assert verify(subject).verdict == "pass"
+    x, b = subject.inputs
+    assert torch.equal(subject.forward([x, b])[0], x + b)
+    mixed = prepared("either", inputs=[tensor(3, name="x"), tensor(3, name="b")], keywords=[keyword("a")])
+    assert sorted(argument.name for argument in mixed.arguments) == ["a", "b", "x"] and verify(mixed).verdict == "pass"
+
+
+def test_a_required_parameter_may_come_by_keyword():
+    assert verify(prepared("product", keywords=[keyword("y")])).verdict == "pass"
+
+
+def product(x, y):
+    return x * y
+
+
+def test_plain_ones_are_checked_against_the_signature_too():
+    with pytest.raises(UserCodeError, match=r"kwargs\.scal: there is no parameter 'scal'"):
+        prepared(kwargs={"scal": 1.0})
