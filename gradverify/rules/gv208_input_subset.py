@@ -1,6 +1,7 @@
 """GV208 input-subset: a gradient is wrong or missing when other inputs need none
 
-What. With only some of the inputs requiring a gradient, backward gives these another gradient than with all, gives none, or raises.
+What. With only some of the inputs requiring a gradient, backward gives these another gradient than with all, gives none, or raises; or forward gives
+other values.
 
 Why it matters. Frozen weights, a first layer whose input needs no gradient, an optional bias: real networks never ask for all gradients, and
 tests always do. A branch on `ctx.needs_input_grad` at the wrong index freezes a parameter silently.
@@ -26,7 +27,7 @@ from itertools import combinations
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.rules.agreement import clearly_differing
+from gradverify.rules.agreement import clearly_differing, outputs_apart
 from gradverify.rules.shown import NO_FUNCTION, RANDOM
 from gradverify.subject.failure import UserCodeError
 
@@ -66,6 +67,12 @@ def _alone(evidence: Evidence, subset: tuple[int, ...]) -> Iterator[Finding]:
         graph = evidence.function.graph(leaves)
     except UserCodeError:
         return
+    ys = evidence.function.of(graph)
+    if all(y.shape == expected.shape for y, expected in zip(ys, evidence.outputs, strict=True)):
+        for apart in outputs_apart(evidence, ys):
+            yield Finding("GV208", f"forward depends on which inputs need a gradient: {apart.text}, {when}", output=apart.output,
+                          hint="compute the same values whatever ctx.needs_input_grad says")
+            return
     try:
         gradients = evidence.function.gradients(graph, v)
     except UserCodeError as error:

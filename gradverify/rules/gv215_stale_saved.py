@@ -1,13 +1,14 @@
-"""GV215 stale-saved: an input that is changed after forward spoils the gradient silently
+"""GV215 stale-saved: an input or output that is changed after forward spoils the gradient silently
 
-What. When an input is written in place between forward and backward, backward computes with the new numbers and says nothing.
+What. When an input or an output is written in place between forward and backward, backward computes with the new numbers and says nothing.
 
 Why it matters. `save_for_backward` remembers the version of a tensor, and backward raises when it has changed. A tensor kept as an attribute of
-ctx, or saved as `x.data`, is not compared: an in-place activation after this function, or an optimizer step between forward and backward, gives
-a wrong gradient without a word. A warning, as the function alone is right.
+ctx (`ctx.y = y.detach()`), or saved as `x.data`, is not compared: an in-place activation or dropout after this function, or an optimizer step
+between forward and backward, gives a wrong gradient without a word. A warning, as the function alone is right.
 
-How it is measured. One forward on `x * 1`; then each input in turn is overwritten and backward called, which must raise or give the gradient
-at the old input. Never under hooks on saved tensors, which switch the check of versions off.
+How it is measured. One forward on `x * 1`; then each input and each output in turn is overwritten and backward called, which must raise or give the
+gradient at the old numbers. Never under hooks on saved tensors, which switch the check of versions off. An output that is itself an attribute of ctx,
+in a circle, is for GV214.
 
 How to repair. `ctx.save_for_backward(x)`; and read `ctx.saved_tensors`, once, in backward.
 
@@ -21,6 +22,8 @@ Example.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -29,9 +32,13 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.rules.agreement import Difference, differing
 from gradverify.rules.shown import RANDOM
+from gradverify.subject.alias import attributes, overlaps
+from gradverify.subject.custody import saved_tensors
 from gradverify.subject.differentiable import Graph
 from gradverify.subject.elsewhere import elsewhere
 from gradverify.subject.failure import UserCodeError
+from gradverify.subject.graph import function_nodes
+from gradverify.subject.subject import Argument
 
 SEVERITY = "warning"
 CATCHES = "saves_without_a_version"
@@ -50,13 +57,63 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         graph = _graph(evidence)
     except UserCodeError:
         return                  # it refuses inputs that are no leaves
-    for place, argument in enumerate(evidence.inputs):
-        difference = _stale(evidence, graph, place)
-        graph = graph if evidence.repeats is not None else _graph(evidence)
+    used = False
+    for written in _written(evidence, graph):
+        if written.output is not None and not _is_asked(evidence, graph, written):
+            continue
+        graph = _graph(evidence) if used and evidence.repeats is None else graph
+        difference, used = _stale(evidence, graph, written), True
         if difference is not None:
-            yield Finding("GV215", f"when {argument.name} is written in place between forward and backward, backward does not raise but gives "
-                          f"another gradient: {difference.seen:.6g} at {difference.where} instead of {difference.expected:.6g}", input=argument.name,
-                          hint="ctx.save_for_backward keeps the version of a tensor, an attribute of ctx and `.data` do not")
+            yield _finding(written, difference)
+
+
+@dataclass(frozen=True)
+class Target:
+    """An input (`place` among the differentiable ones) or an output (`output`: its place among all) that is overwritten."""
+
+    argument: Argument
+    place: int | None = None
+    output: int | None = None
+
+    def tensor(self, evidence: Evidence, graph: Graph) -> Tensor:
+        """It, in a graph."""
+        if self.output is not None:
+            found: Tensor = graph.called.outputs[self.output]
+            return found
+        given = [x for argument, x in zip(evidence.subject.arguments, graph.called.arguments, strict=True) if argument.differentiable]
+        written: Tensor = given[self.place or 0]
+        return written
+
+
+def _written(evidence: Evidence, graph: Graph) -> Iterator[Target]:
+    """What is overwritten, one after the other."""
+    for place, argument in enumerate(evidence.inputs):
+        yield Target(argument, place)
+    for place, y in zip(evidence.forward.checked, evidence.function.of(graph), strict=True):
+        if y.layout == torch.strided and not any(y is x for x in graph.called.arguments):
+            yield Target(Argument(evidence.name_of(place), y.detach().clone()), output=place)
+
+
+def _is_asked(evidence: Evidence, graph: Graph, written: Target) -> bool:
+    """Not an output that is an attribute of its own ctx: that circle is told by GV214, and repaired in the same way. Nor, where each backward takes
+    a forward of its own, one that nothing on ctx is seen to share memory with."""
+    y = written.tensor(evidence, graph)
+    nodes = function_nodes(evidence.function.of(graph))
+    kept = [tensor for node in nodes for _, tensor in attributes(node)]
+    if evidence.settings.looks_for("GV214") and any(tensor is y for tensor in kept):
+        return False
+    saved = [tensor for tensors in saved_tensors(nodes).values() for tensor in tensors]
+    return evidence.repeats is not None or any(overlaps(tensor, y) for tensor in (*kept, *saved))
+
+
+def _finding(written: Target, difference: Difference) -> Finding:
+    name, goes_on = written.argument.name, "backward does not raise but gives another gradient: " \
+        f"{difference.seen:.6g} at {difference.where} instead of {difference.expected:.6g}"
+    if written.output is not None:
+        return Finding("GV215", f"when {name} is written in place after forward, as an in-place activation does, {goes_on}", output=written.output,
+                       hint="save the output with ctx.save_for_backward, which keeps its version; `y.detach()` on ctx and `y.data` do not")
+    return Finding("GV215", f"when {name} is written in place between forward and backward, {goes_on}", input=name,
+                   hint="ctx.save_for_backward keeps the version of a tensor, an attribute of ctx and `.data` do not")
 
 
 def _graph(evidence: Evidence) -> Graph:
@@ -64,19 +121,19 @@ def _graph(evidence: Evidence) -> Graph:
     return evidence.function.graph(leaves, [leaf * 1 for leaf in leaves])
 
 
-def _stale(evidence: Evidence, graph: Graph, place: int) -> Difference | None:
-    """How a gradient differs when one input holds other numbers; the input and its version are put back."""
-    arguments = zip(evidence.subject.arguments, graph.called.arguments, strict=True)
-    written: Tensor = [x for argument, x in arguments if argument.differentiable][place]
+def _stale(evidence: Evidence, graph: Graph, target: Target) -> Difference | None:
+    """How a gradient differs when a tensor holds other numbers; it and its version are put back."""
+    written = target.tensor(evidence, graph)
     before = written.detach().clone()
     with torch.autograd.grad_mode._unsafe_preserve_version_counter(written):
         try:
-            written.detach().copy_(elsewhere(evidence.inputs[place]))
+            written.detach().copy_(elsewhere(replace(target.argument, value=before)))
             seen = evidence.function.gradients(graph, evidence.worked.cotangents, retain=evidence.repeats is not None)
-        except UserCodeError:
+        except (UserCodeError, RuntimeError):       # backward noticed, or the elements share memory and take no copy
             return None
         finally:
-            written.detach().copy_(before)
+            with suppress(RuntimeError):
+                written.detach().copy_(before)
     triples = zip(evidence.inputs, evidence.worked.gradients, seen, strict=True)
     found = (differing(evidence, argument, first, now) for argument, first, now in triples)
     return next((difference for difference in found if difference is not None), None)

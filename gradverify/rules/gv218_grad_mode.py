@@ -1,12 +1,13 @@
 """GV218 grad-mode: the result depends on the grad mode
 
-What. Forward gives other values under `torch.no_grad` or `torch.inference_mode`, or backward another gradient under `create_graph=True`.
+What. Forward gives other values under `torch.no_grad` or `torch.inference_mode`, or where no input requires a gradient; or backward gives another
+gradient under `create_graph=True`.
 
 Why it matters. What is validated and deployed is not what was trained; a gradient penalty or a second derivative optimises something else than
 the loss. Nobody looks at both modes side by side.
 
-How it is measured. One forward under each of the two modes against the base forward, and one backward with `create_graph=True` against the base
-backward. What raises there is refused honestly, and left alone.
+How it is measured. One forward under each of the two modes, the second one of inputs that require no gradient, against the base forward; one backward
+with `create_graph=True` against the base backward. What raises there is refused honestly, and left alone.
 
 How to repair. Compute the same in all modes. A path for inference may save memory, not accuracy.
 
@@ -20,7 +21,9 @@ Example.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 
@@ -31,7 +34,9 @@ from gradverify.rules.shown import RANDOM
 from gradverify.subject.failure import UserCodeError
 
 CATCHES = "approximates_without_gradients"
-MODES = (("torch.no_grad", torch.no_grad), ("torch.inference_mode", torch.inference_mode))
+NO_GRAD = ("under torch.no_grad", torch.no_grad, True)        # in words, the mode, whether inputs require a gradient
+BOTH = ("under torch.inference_mode", torch.inference_mode, False)
+FROZEN = ("where no input requires a gradient", torch.enable_grad, False)       # found by BOTH: asked for by itself only to say which it is
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -39,26 +44,32 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    for name, mode in MODES:
-        try:
-            seen = evidence.subject.called(evidence.subject.leaves(), mode).outputs
-        except UserCodeError:
-            continue
-        finding = _values(evidence, name, seen)
-        if finding is not None:
-            yield finding
-            break           # both modes take the same path
+    found = _under(evidence, *NO_GRAD)
+    if found is None:           # else all take the same path
+        found = _under(evidence, *BOTH)
+        found = found and (_under(evidence, *FROZEN) or found)
+    if found is not None:
+        yield found
     yield from _gradients(evidence)
 
 
-def _values(evidence: Evidence, name: str, seen: tuple[object, ...]) -> Finding | None:
+def _under(evidence: Evidence, when: str, mode: Callable[[], AbstractContextManager[Any]], required: bool) -> Finding | None:
+    """Nothing where forward refuses the mode."""
+    leaves = [leaf.requires_grad_(required) for leaf in evidence.subject.leaves()]
+    try:
+        return _values(evidence, when, evidence.subject.called(leaves, mode).outputs)
+    except UserCodeError:
+        return None
+
+
+def _values(evidence: Evidence, when: str, seen: tuple[object, ...]) -> Finding | None:
     for place, expected in zip(evidence.forward.checked, evidence.outputs, strict=True):
         y = seen[place] if place < len(seen) else None
         if not isinstance(y, torch.Tensor) or y.shape != expected.shape:
-            return _finding(f"under {name} forward returns no {evidence.name_of(place)} of shape {list(expected.shape)}", None, place)
+            return _finding(f"{when} forward returns no {evidence.name_of(place)} of shape {list(expected.shape)}", None, place)
         difference = clearly_differing_output(evidence, place, expected, y)
         if difference is not None:
-            return _finding(f"under {name} forward gives {difference.seen:.6g} at {difference.where}, with gradients {difference.expected:.6g}",
+            return _finding(f"{when} forward gives {difference.seen:.6g} at {difference.where}, with gradients {difference.expected:.6g}",
                             None, place)
     return None
 

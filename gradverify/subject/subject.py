@@ -74,9 +74,9 @@ class Subject:
         """Fresh copies of the differentiable inputs that require grad, laid out as the spec says."""
         return [_leaf(argument).requires_grad_() for argument in self.differentiable]
 
-    def twin(self, arguments: Sequence[Argument]) -> Subject:
-        """The same function at other arguments. Its calls are counted here too."""
-        other = Subject(self.case, self.target, arguments, self.kwargs)
+    def twin(self, arguments: Sequence[Argument], kwargs: Mapping[str, Any] | None = None, target: Target | None = None) -> Subject:
+        """The same function at other arguments; with other keyword arguments, or built anew, where they are given. Its calls are counted here too."""
+        other = Subject(self.case, target or self.target, arguments, self.kwargs if kwargs is None else kwargs)
         other.writes, other._original = self.writes, self
         return other
 

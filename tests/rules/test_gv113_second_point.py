@@ -1,3 +1,8 @@
+"""Faults that show at other inputs, or with other plain numbers, only: state that was kept from the first call, numbers written into backward.
+
+Right functions may refuse other numbers, converge with few only, or have no derivative there.
+"""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -149,7 +154,7 @@ def test_where_the_first_other_point_is_refused_a_nearer_one_is_tried():
         return x.sin()
 
     result = check(only_near, X, select=("GV113",), ignore=("GV0",))
-    assert (run(result).status, run(result).calls.forward) == ("ran", 1 + 1 + 8)      # base call, refusal, direction
+    assert (run(result).status, run(result).calls.forward) == ("ran", 1 + 2 + 8)      # base call, two refusals, direction
 
 
 @pytest.mark.parametrize("settings", [{}, {"eps": 1e-6}])
@@ -247,3 +252,156 @@ def test_memory_that_is_kept_or_never_read_does_not_keep_it_from_running():
             return ctx.output
 
     assert {"GV214", "GV113"} <= codes(check(Wasteful, X))
+
+
+# ---- state that is kept by shape
+def keyed_by_shape(values, keep, gradient):
+    """A Function whose backward needs `keep(x)`, which is computed once for each shape."""
+
+    kept = {}
+
+    class Cached(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.kept = kept.setdefault(x.shape, keep(x.detach().clone()))
+            return values(x)
+
+        @staticmethod
+        def backward(ctx, g):
+            return gradient(ctx.kept, g)
+
+    return Cached
+
+
+def scattered(index, g):
+    return torch.zeros(*g.shape[:-1], 3, dtype=g.dtype).scatter(-1, index, g)
+
+
+CACHES = {
+    "the mask of relu": (lambda x: x.clamp_min(0), lambda x: x > 0, lambda mask, g: g * mask),
+    "the sign of abs": (torch.abs, torch.sign, lambda sign, g: g * sign),
+    "the arg-max of max": (lambda x: x.amax(-1, keepdim=True), lambda x: x.argmax(-1, keepdim=True), scattered),
+    "the order of sort": (lambda x: x.sort(-1).values, lambda x: x.argsort(-1), scattered),
+    "the order of top-2": (lambda x: x.topk(2, -1).values, lambda x: x.topk(2, -1).indices, scattered),
+}
+GIVEN = {"both signs": randn(2, 3), "positive": randn(2, 3).abs() + 0.1, "square": randn(3, 3), "square, positive": randn(3, 3).abs() + 0.1,
+         "three numbers": torch.tensor([0.5, 1.0, 3.0], dtype=torch.float64), "one row": randn(1, 3, seed=3)}
+
+
+@pytest.mark.parametrize("numbers", GIVEN)
+@pytest.mark.parametrize("cache", CACHES)
+def test_what_is_kept_by_shape_is_found_whatever_numbers_are_given(cache, numbers):
+    x = GIVEN[numbers]
+    needs_signs = cache in ("the mask of relu", "the sign of abs")
+    mixed = bool((x > 0).any() and (x < 0).any())
+    found = codes(check(keyed_by_shape(*CACHES[cache]), x.clone(), select=("GV101", "GV113")))
+    assert found == ({"GV113"} if mixed or not needs_signs else set())      # numbers of one sign have one mask
+
+
+@pytest.mark.parametrize("cache", CACHES)
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_kept_by_shape_is_found_where_three_numbers_are_drawn(cache, seed):
+    x = tensor(1, 3, avoid=(0.0,), distinct=0.05)
+    assert codes(from_spec(keyed_by_shape(*CACHES[cache]), x, seed=seed, select=("GV101", "GV113"))) == {"GV113"}
+
+
+# ---- plain numbers
+def scaled(slope, takes=lambda k: True):
+    """x² k, of which backward takes k to be `slope(k)`; forward refuses k where `takes` says so."""
+
+    class Scaled(Function):
+        @staticmethod
+        def forward(ctx, x, k):
+            if not takes(k):
+                raise ValueError(f"no {k}")
+            ctx.save_for_backward(x)
+            ctx.k = slope(k)
+            return k * x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            return 2 * g * ctx.k * ctx.saved_tensors[0], None
+
+    return Scaled
+
+
+def test_a_number_that_is_written_into_backward_is_found_and_named():
+    result = check(scaled(lambda k: 0.5), X, 0.5)
+    assert codes(result) == {"GV113"}
+    assert "at another point of the same kind, with k = 0.685 instead of 0.5; worst at" in message(result, "GV113")
+    assert check(scaled(lambda k: k), X, 0.5).findings == ()
+
+
+@pytest.mark.parametrize("k", [1e-5, -2.0, 0.9, 30.0])
+def test_numbers_of_every_size_are_varied(k):
+    assert codes(check(scaled(lambda _: k), X, k)) == {"GV113"}
+
+
+@pytest.mark.parametrize("k", [0.0, 2, True, float("inf")])
+def test_zero_whole_numbers_and_infinity_stay(k):
+    given = []
+    check(scaled(lambda k: k, lambda k: given.append(k) or True), X, k, select=("GV113",))
+    assert set(given) == {k}
+
+
+def test_a_probability_stays_one():
+    given = []
+    check(scaled(lambda k: k, lambda k: given.append(k) or True), X, 0.9, select=("GV113",))
+    assert len(set(given)) == 2 and all(0 < k < 1 for k in given)
+
+
+def test_numbers_by_keyword_and_in_lists_are_varied_too():
+    fixed_at = scaled(lambda k: 0.5)
+    assert codes(check(lambda x, *, k: fixed_at.apply(x, k), X, kwargs={"k": 0.5})) == {"GV113"}
+    assert codes(check(lambda x, each: fixed_at.apply(x, each[1]), X, [2, 0.5])) == {"GV113"}
+
+
+@pytest.mark.parametrize(("name", "found"), [("Fixed", {"GV113"}), ("Right", set())])
+def test_a_module_is_built_with_other_numbers(name, found):
+    described = case(f"rules.numbers:{name}", (tensor(2, 3),), init={"slope": 0.5})
+    assert codes(verify(prepare(described))) == found
+
+
+def test_where_forward_refuses_other_numbers_the_old_ones_are_taken():
+    kept = stale_input()
+    refuses = scaled(lambda k: k, lambda k: k == 0.5)
+    result = check(lambda x, k: refuses.apply(kept.apply(x), k), X, 0.5)
+    assert codes(result) == {"GV113"}
+    assert "at another point of the same kind; worst" in message(result, "GV113")
+    assert run(check(refuses, X, 0.5)).status == "ran"
+    assert run(check(lambda x, k: x * (k if k == 0.5 else float("nan")), X, 0.5)).status == "ran"
+
+
+def test_a_backward_that_refuses_other_numbers_aloud_is_left_alone():
+    def only_half(k):
+        if k != 0.5:
+            raise NotImplementedError(f"backward is written for 0.5, not {k}")
+        return k
+
+    class Loud(scaled(lambda k: k)):
+        @staticmethod
+        def backward(ctx, g):
+            return 2 * g * only_half(ctx.k) * ctx.saved_tensors[0], None
+
+    assert codes(check(Loud, X, 0.5)) == set()
+
+
+def test_a_solver_that_converges_with_few_step_sizes_only_is_left_alone():
+    """x = y² by Newton's damped steps: nine of them reach the root for a step of 1, and 3 % beside it, not for 1.37."""
+
+    class Root(Function):
+        @staticmethod
+        def forward(ctx, y, step):
+            x = torch.ones_like(y)
+            for _ in range(9):
+                x = x - step * (x * x - y) / (2 * x)
+            ctx.save_for_backward(x)
+            return x
+
+        @staticmethod
+        def backward(ctx, g):
+            return g / (2 * ctx.saved_tensors[0]), None
+
+    result = check(Root, X.abs() + 0.5, 1.0)
+    assert codes(result) == set()
+    assert "with step = 1.37 instead of 1.0 a direction differed, with numbers 3% off none did" in run(result).reason

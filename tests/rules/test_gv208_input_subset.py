@@ -107,3 +107,13 @@ def test_one_input_has_no_subset_and_a_plain_callable_no_branch():
 
 def test_the_weight_of_a_product_can_be_frozen():
     assert codes(check(AsksForEach, X, randn(3, 4), None)) == set()
+
+
+def test_other_values_when_one_input_needs_no_gradient_are_found():
+    def approximate(x, y):
+        return RightProduct.apply(x, y) * (1 if x.requires_grad else 1.001)
+
+    result = check(approximate, X, Y, ignore=("GV218",))
+    assert codes(result) == {"GV208"}
+    assert "forward depends on which inputs need a gradient: y0[" in message(result, "GV208")
+    assert message(result, "GV208").endswith(", when only y requires a gradient")

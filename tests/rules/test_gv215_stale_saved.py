@@ -5,6 +5,7 @@ import torch
 from live import check, codes, message, randn
 from torch import nn
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 from rules.functions import Right, RightProduct, X, Y
 from rules.tricky import Flat, InPlace, Used
@@ -105,3 +106,76 @@ def test_the_graph_is_as_it_was_for_the_next_input():
 def test_what_writes_into_its_inputs_is_given_clones_and_not_judged():
     run, = (run for run in check(InPlace, X).rules if run.code == "GV215")
     assert run.reason == "the function writes into its inputs, so it is given clones"
+
+
+# ---- outputs: an in-place activation, a dropout or a residual added in place writes into what forward returned
+def exponential(keep, kept=lambda ctx: ctx.y):
+    """exp(x) that keeps its output somewhere."""
+
+    class Exponential(Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = x.exp()
+            keep(ctx, y)
+            return y
+
+        @staticmethod
+        @once_differentiable
+        def backward(ctx, g):
+            return g * kept(ctx)
+
+    return Exponential
+
+
+def on_ctx(value):
+    return lambda ctx, y: setattr(ctx, "y", value(y))
+
+
+def by_saving(value):
+    return lambda ctx, y: ctx.save_for_backward(value(y))
+
+
+ALIASES = {
+    "detached on ctx": exponential(on_ctx(torch.Tensor.detach)),
+    "data on ctx": exponential(on_ctx(lambda y: y.data)),
+    "a view of it": exponential(on_ctx(lambda y: y.detach().view(-1)), lambda ctx: ctx.y.view(2, 3)),
+    "in a list": exponential(on_ctx(lambda y: [y.detach()]), lambda ctx: ctx.y[0]),
+    "data saved": exponential(by_saving(lambda y: y.data), lambda ctx: ctx.saved_tensors[0]),
+}
+SPARED = {
+    "saved": exponential(by_saving(lambda y: y), lambda ctx: ctx.saved_tensors[0]),
+    "detached and saved": exponential(by_saving(torch.Tensor.detach), lambda ctx: ctx.saved_tensors[0]),     # shares the version
+    "a copy": exponential(on_ctx(torch.Tensor.clone)),
+    "not read": exponential(lambda ctx, y: (ctx.save_for_backward(y), setattr(ctx, "y", y.detach())), lambda ctx: ctx.saved_tensors[0]),
+}
+
+
+@pytest.mark.parametrize("name", ALIASES)
+def test_an_alias_of_the_output_without_a_version_is_a_warning(name):
+    """Silently wrong: where torch would raise for a saved output, `y.mul_(2)` doubles this gradient."""
+    function = ALIASES[name]
+    x = X.clone().requires_grad_()
+    y = function.apply(x)
+    right = y.detach().clone()
+    (y.mul_(2) / 2).sum().backward()
+    assert torch.allclose(x.grad, 2 * right)
+    result = check(function, X)
+    assert [(found.code, found.output, found.severity) for found in result.findings] == [("GV215", 0, "warning")]
+    assert "when y0 is written in place after forward, as an in-place activation does, backward does not raise" in message(result, "GV215")
+
+
+@pytest.mark.parametrize("name", SPARED)
+def test_an_output_that_is_saved_or_copied_is_left_alone(name):
+    assert codes(check(SPARED[name], X)) == set()
+
+
+def test_an_output_that_is_its_own_attribute_is_told_once():
+    circle = exponential(on_ctx(lambda y: y))
+    assert codes(check(circle, X)) == {"GV214"}
+    assert codes(check(circle, X, ignore=("GV214",))) == {"GV215"}
+
+
+@pytest.mark.parametrize("function", [torch.exp, torch.softmax, torch.relu, lambda x: x.view(-1), lambda x: x.expand(2, 2, 3), lambda x: x])
+def test_torchs_own_outputs_are_left_alone(function):
+    arguments = (X, -1) if function is torch.softmax else (X,)
+    assert codes(check(function, *arguments)) == set()

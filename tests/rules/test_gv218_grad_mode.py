@@ -74,3 +74,37 @@ def test_dropout_draws_the_same_numbers_in_every_mode():
 def test_it_costs_two_forwards_and_one_backward():
     run, = (run for run in check(Right, X).rules if run.code == "GV218")
     assert (run.calls.forward, run.calls.backward) == (2, 1)
+
+
+@pytest.mark.parametrize("other", [lambda x: x * x * 1.0001, lambda x: torch.zeros_like(x)])
+def test_other_values_where_no_input_requires_a_gradient_are_found(other):
+    """Frozen layers and cached features take that path in training, where gradients are on."""
+    result = check(lambda x: Right.apply(x) if x.requires_grad else other(x), X)
+    assert (result.verdict, codes(result)) == ("fail", {"GV218"})
+    assert "under torch.no_grad" not in message(result, "GV218")
+    assert "where no input requires a gradient forward gives" in message(result, "GV218")
+
+
+def test_saving_less_where_no_input_requires_a_gradient_is_fine():
+    class Frugal(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            if ctx.needs_input_grad[0]:
+                ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            return 2 * g * ctx.saved_tensors[0]
+
+    assert codes(check(Frugal, X)) == set()
+    assert codes(check(lambda x: Right.apply(x) if x.requires_grad else x.pow(2), X)) == set()
+
+
+def test_a_forward_that_refuses_inputs_without_gradients_refuses_them_honestly():
+    def needs_gradients(x):
+        if not x.requires_grad:
+            raise ValueError("nothing to differentiate")
+        return Right.apply(x)
+
+    assert codes(check(needs_gradients, X)) == set()
