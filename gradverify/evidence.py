@@ -211,7 +211,7 @@ class Evidence:
     def jacobian(self) -> Jacobian:
         """Backward against finite differences, of the surrogate where there is one."""
         def measure() -> Jacobian:
-            return jacobian(self.measured, self.settings, self.wishes, self.watch)
+            return jacobian(self.measured, self.settings, self.wishes, self.watch, self.subject.clock)
         return measure() if self.draws else self.subject.seldom_seeded(measure)
 
     @cached_property

@@ -90,6 +90,11 @@ def announced(plan: Plan) -> str:
             f"about {duration(plan.seconds)} and {memory(plan.memory)}")
 
 
+def counted(made: int, predicted: int) -> str:
+    """`28 of about 63 calls`; past the prediction, which is of a function with nothing wrong, `more than 63 calls`."""
+    return f"{made:,} of about {predicted:,} calls" if made <= predicted else f"more than {predicted:,} calls"
+
+
 class _Line:
     def __init__(self, text: str) -> None:
         self.text, self.began = text, time.monotonic()
@@ -97,7 +102,7 @@ class _Line:
 
     def count(self, plan: Plan, made: Callable[[], int]) -> None:
         """From now on with the calls that were made, of those predicted."""
-        self.counts = lambda: f"  {plan.mode}: {made():,} of about {plan.forward + plan.backward:,} calls"
+        self.counts = lambda: f"  {plan.mode}: {counted(made(), plan.forward + plan.backward)}"
 
     def __rich__(self) -> RenderableType:
         passed = time.monotonic() - self.began

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gradverify.numerics.blocks import check_blocks
+from gradverify.numerics.clock import Clock
 from gradverify.numerics.columns.arrange import Arrangement
 from gradverify.numerics.columns.choose import Choice, Limits, choose
-from gradverify.numerics.columns.costs import Alike, Costs, Counts, Mode, predicted, speed
+from gradverify.numerics.columns.costs import Alike, Costs, Counts, Mode, predicted, speed, steady
 from gradverify.numerics.columns.dense import Prepared, compare_entries, prepare
 from gradverify.numerics.columns.ends import ending_columns
 from gradverify.numerics.columns.projected import check_columns
@@ -43,14 +44,14 @@ class Compared:
 def compare(
     function: Function, *, mode: Mode | None = None, limits: Limits | None = None, atol: float = 0.0, rtol: float | None = None,
     domains: Sequence[tuple[float, float] | None] | None = None, symmetric: Sequence[bool] | None = None,
-    generator: np.random.Generator | None = None, keep: int = 10, watch: Watch | None = None,
+    generator: np.random.Generator | None = None, keep: int = 10, watch: Watch | None = None, clock: Clock | None = None,
 ) -> Compared:
     """`mode` None: the strongest comparison that `limits` afford. Tolerances, `domains` and `symmetric` as in `prepare`."""
-    prepared = prepare(function, atol=atol, rtol=rtol, domains=domains, symmetric=symmetric, generator=generator)
+    prepared = prepare(function, atol=atol, rtol=rtol, domains=domains, symmetric=symmetric, generator=generator, clock=clock)
     if prepared is None:
         return Compared((), None, Arrangement(), 0, 0, 0)
     point = prepared.point
-    costs = _costs(prepared, point.seconds / max(point.forward - 1, 1))
+    costs = _costs(prepared, steady(point.fastest))
     choice = choose(mode, limits or Limits(), costs)
     if watch:
         watch(choice)
@@ -62,7 +63,7 @@ def compare(
 
 
 def _costs(prepared: Prepared, seconds: float) -> Costs:
-    """`seconds`: of a forward call as it was measured."""
+    """`seconds`: of a forward call."""
     point, arrangement = prepared.point, prepared.arrangement
     planned = {plan.tensor: plan.grouping.groups.count for plan in arrangement.plans}
     groups = {t: planned.get(t, len(point.columns.of(t))) for t in arrangement.patterns}

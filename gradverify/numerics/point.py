@@ -6,7 +6,6 @@ together with its mirror image. Columns of all inputs are numbered through, and 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 
 from gradverify.numerics.buffers import Buffers, Selection
+from gradverify.numerics.clock import Clock, Stopwatch
 from gradverify.numerics.flat import numbers, one_hot, rms
 from gradverify.numerics.noise import Bits
 from gradverify.numerics.rungs import U32, U64, U_BF16, U_FP16, Array, Index, Mask, in_a_row
@@ -161,19 +161,19 @@ def _pairs(t: Tensor) -> tuple[Index, Index, Array]:
 class Point:
     """The function around its inputs. Counts `forward` and `backward` calls; perturbs one buffer per input in place and restores it.
 
-    `seconds`: of all forward calls but the first. `batched`: whether VJPs come in batches; None where nobody has tried. `compared`: the
+    `batched`: whether VJPs come in batches; None where nobody has tried. `compared`: the
     output tensors of which a batch agreed with a plain backward.
     """
 
-    def __init__(self, function: Function, columns: Columns) -> None:
+    def __init__(self, function: Function, columns: Columns, clock: Clock | None = None) -> None:
         self.function, self.columns, self.forward, self.backward = function, columns, 0, 0
+        self._watch = Stopwatch(clock or Clock())
         self._inputs = Buffers(function.inputs)
         self._last: tuple[Index, Selection] | None = None
         self._unit: Array | None = None
         self.batched: bool | None = None
         self.compared = set[tuple[int, int]]()
         self.starts, self.x = self._inputs.starts, self._inputs.x
-        self.seconds = 0.0
         outputs = list(function.values(self.buffers))
         self.forward += 1
         self.shapes = [(o.shape, o.dtype, o.device) for o in outputs]
@@ -183,6 +183,11 @@ class Point:
         self.f0 = np.concatenate([*values, np.zeros(0)])
         self._bits = [Bits().seen(v[:SAMPLED]) for v in values]
         self._unsure = any(bits.single for bits in self._bits)
+
+    @property
+    def fastest(self) -> float:
+        """Seconds of the fastest forward call but the first: that a machine stalls says nothing of the function."""
+        return self._watch.fastest
 
     @property
     def unit(self) -> Array:
@@ -223,10 +228,10 @@ class Point:
     def _evaluated(self, lent: bool = False) -> Array:
         """f [M] at the inputs as they have been written; `lent`: in memory that the next call may use again."""
         self.forward += 1
-        started = time.perf_counter()
+        self._watch.start()
         try:
             outputs = self.function.values(self._inputs.tensors)
-            self.seconds += time.perf_counter() - started
+            self._watch.stop()
             parts = [numbers(o) for o in outputs]
         except Exception:
             return np.full(len(self.f0), np.nan)

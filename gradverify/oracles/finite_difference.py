@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.model.case import Settings
+from gradverify.model.case import Budget, Settings
+from gradverify.numerics.clock import Clock
 from gradverify.numerics.columns.choose import Choice, Limits
 from gradverify.numerics.columns.costs import Mode
 from gradverify.numerics.columns.fixed import check_fixed
@@ -38,23 +39,23 @@ class Wishes:
     symmetric: tuple[bool, ...]
 
 
-def jacobian(function: Gives, settings: Settings, wishes: Wishes, watch: Watch | None = None) -> Jacobian:
+def jacobian(function: Gives, settings: Settings, wishes: Wishes, watch: Watch | None = None, clock: Clock | None = None) -> Jacobian:
     """Every (input, output) pair against finite differences; `watch` is told the choice before the comparison begins."""
     filled = Filled(function)
-    found, choice = _compared(filled, settings, wishes, watch)
+    found, choice = _compared(filled, settings, wishes, watch, clock)
     pairs = {(pair.input, pair.output): pair for pair in found}
     return Jacobian(pairs, frozenset(pairs) - frozenset(filled.given), choice)
 
 
-def _compared(function: Filled, settings: Settings, wishes: Wishes, watch: Watch | None) -> tuple[Sequence[Pair], Choice | None]:
+def _compared(function: Filled, settings: Settings, wishes: Wishes, watch: Watch | None, clock: Clock | None) -> tuple[Sequence[Pair], Choice | None]:
     if settings.eps != "auto":
         atol, rtol = settings.tolerances()
         return check_fixed(function, settings.eps, atol=atol, rtol=rtol, keep=WORST).pairs, None
     generator = np.random.default_rng(settings.seed)
     mode = None if settings.mode == "auto" else Mode(settings.mode)
-    limits = Limits(settings.budget.calls, settings.budget.seconds)
+    limits = Limits(settings.budget.calls, settings.budget.seconds, lenient=settings.budget == Budget())
     compared = compare(function, mode=mode, limits=limits, atol=settings.atol or 0.0, rtol=settings.rtol, domains=wishes.domains,
-                       symmetric=wishes.symmetric, generator=generator, keep=WORST, watch=watch)
+                       symmetric=wishes.symmetric, generator=generator, keep=WORST, watch=watch, clock=clock)
     return compared.pairs, compared.choice
 
 

@@ -130,7 +130,7 @@ def _by_numbers(evidence: Evidence, arguments: Sequence[Argument], varied: Look)
 
 def _by_element(evidence: Evidence, look: Look) -> Iterator[Finding | Comparison | str]:
     outputs, wrong, hint = look.function.values(look.twin.leaves()), False, HINT_NUMBERS if look.words else HINT
-    for (index, output), pair in jacobian(look.function, evidence.settings, look.wishes).pairs.items():
+    for (index, output), pair in jacobian(look.function, evidence.settings, look.wishes, clock=evidence.subject.clock).pairs.items():
         if pair.count(Outcome.MISMATCH) and not wrong_already(evidence, index, output):
             wrong = True
             argument, place = look.twin.differentiable[index], evidence.forward.checked[output]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gradverify.model.case import Case
 from gradverify.model.result import Calls
+from gradverify.numerics.clock import Clock
 from gradverify.subject.arguments import Argument as Argument
 from gradverify.subject.arguments import as_it_is, together, value_of
 from gradverify.subject.failure import UserCodeError, blame
@@ -52,6 +53,7 @@ class Subject:
         self.around: Callable[[], AbstractContextManager[Any]] | None = None
         self._original: Subject | None = None
         self._quiet = False     # nothing is seeded, as nothing is drawn
+        self.clock = Clock()
         self._fresh: tuple[object, ...] | None = None
         self._bare = target.kind != "module" and not self.kwargs and all(map(as_it_is, self.positions))
         self.on_cuda = any(argument.is_tensor and argument.value.is_cuda for argument in self.arguments)

@@ -96,3 +96,10 @@ def test_the_announcement_stands_above_the_running_line():
     progress.planned(long_plan(), lambda: 0)
     progress.clear()
     assert "softmax: comparing columns takes 6,000 forward and 2 backward calls, about 12 min and 1.5 GiB\n" in stream.getvalue()
+
+
+def test_past_the_prediction_it_is_more_than_what_was_predicted():
+    from gradverify.cli.progress import counted
+
+    assert counted(63, 63) == "63 of about 63 calls"
+    assert counted(64, 63) == counted(12_000, 63) == "more than 63 calls"

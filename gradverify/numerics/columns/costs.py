@@ -6,6 +6,7 @@ counted here. Counts are those of a function with nothing wrong; what is flagged
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -101,6 +102,11 @@ def speed(forward: float) -> Speed:
     return Speed(forward, BACKWARD * forward)
 
 
+def steady(seconds: float) -> float:
+    """A measured time to the next power of two, so that two runs, whose times are never the same, mostly predict the same; 0 where none was."""
+    return float(2.0 ** round(math.log2(seconds))) if 0 < seconds < math.inf else 0.0
+
+
 @dataclass(frozen=True)
 class Cost:
     """Predicted calls, seconds that include solving, and bytes beyond torch's own."""
@@ -113,6 +119,11 @@ class Cost:
     @property
     def calls(self) -> int:
         return self.forward + self.backward
+
+    @property
+    def work(self) -> float:
+        """In forward calls: what it takes on any machine, busy or not."""
+        return self.forward + BACKWARD * self.backward
 
     def __str__(self) -> str:
         return f"{self.forward:,} forward and {self.backward:,} backward calls"
@@ -138,11 +149,15 @@ class Split:
 
 @dataclass(frozen=True)
 class Costs:
-    """Of the four comparisons, of `torch.autograd.gradcheck` in slow mode, and of columns and rows each where it is cheaper (None: nowhere)."""
+    """Of the four comparisons, of `torch.autograd.gradcheck` in slow mode, and of columns and rows each where it is cheaper (None: nowhere).
+
+    `elements`: of the whole Jacobian.
+    """
 
     of: Mapping[Mode, Cost]
     gradcheck: Cost
     split: Split | None = None
+    elements: int = 0
 
 
 def predicted(n: Counts, timed: Speed) -> Costs:
@@ -166,7 +181,7 @@ def predicted(n: Counts, timed: Speed) -> Costs:
         Mode.BLOCKS: _cost(timed, _along(blocks.PROBES, n.input_tensors), blocks.PROBES * n.output_tensors,
                            blocks.PROBES * n.blocks, held),
     }
-    return Costs(of, gradcheck, _split(n, timed, min(of[Mode.COLUMNS].seconds, of[Mode.ROWS].seconds)))
+    return Costs(of, gradcheck, _split(n, timed, min(of[Mode.COLUMNS].seconds, of[Mode.ROWS].seconds)), n.inputs * n.outputs)
 
 
 def _along(probes: int, tensors: int, each: int = RUNG_CALLS) -> int:

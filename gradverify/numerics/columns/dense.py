@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from gradverify.numerics.clock import Clock
 from gradverify.numerics.columns.arrange import Arrangement, arrange, detected, signed
 from gradverify.numerics.columns.bundle import lone
 from gradverify.numerics.columns.chunk import Chunk, ChunkResult
@@ -59,7 +60,7 @@ class Prepared:
 
 def prepare(
     function: Function, *, atol: float = 0.0, rtol: float | None = None, domains: Sequence[tuple[float, float] | None] | None = None,
-    symmetric: Sequence[bool] | None = None, generator: np.random.Generator | None = None, grouped: bool = True,
+    symmetric: Sequence[bool] | None = None, generator: np.random.Generator | None = None, grouped: bool = True, clock: Clock | None = None,
 ) -> Prepared | None:
     """Noise, structure and linearity; None where there is no input. `rtol` None: 1e-6, and 1e-3 where inputs or outputs are float32 or
     the output bits show float32 inside. `domains`, `symmetric`: one entry per input. Raises what the function raises at its own inputs.
@@ -71,7 +72,7 @@ def prepare(
     columns = columns_of(function.inputs, domains or [None] * n, symmetric or [False] * n)
     generator = generator or np.random.default_rng(0)
     with np.errstate(all="ignore"):
-        point = Point(function, columns)
+        point = Point(function, columns, clock)
         surveyed = survey(point, generator)
         arrangement = arrange(point, surveyed, detected(generator), generator) if grouped else Arrangement()
         linear = linear_tensors(point, surveyed, generator)
