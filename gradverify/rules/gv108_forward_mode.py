@@ -42,6 +42,7 @@ from gradverify.subject.forward_mode import Pushed
 CATCHES = "jvp_forgets_a_tangent"
 FACTOR = -3.0           # of u where an input moves alone: another sign and size, which a jvp that is not linear would show
 SMALL = 1e-6            # of an output's value: tangents below that are not weighed up, they are mostly rounding
+NESTED = "Nested forward mode AD is not supported"    # torch's own limit: the function uses forward mode itself (jvp, jacfwd, hessian)
 HINT = "jvp is the sum over all inputs of (derivative with respect to it) · (its tangent); a tangent that is None is a zero"
 
 
@@ -69,7 +70,9 @@ def _unsupported(evidence: Evidence) -> str | None:
     if cls is not None:
         return f"{cls} declares no jvp"
     raised = evidence.modes.forward_mode
-    if isinstance(raised, UserCodeError) and (isinstance(raised.__cause__, NotImplementedError) or not evidence.forward.classes):
+    if not isinstance(raised, UserCodeError):
+        return None
+    if NESTED in raised.message or isinstance(raised.__cause__, NotImplementedError) or not evidence.forward.classes:
         return raised.message.partition(" Please file")[0]
     return None
 

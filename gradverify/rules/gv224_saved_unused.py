@@ -34,6 +34,8 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     floating = [a for a in evidence.subject.arguments if a.is_tensor and (a.value.is_floating_point() or a.value.is_complex())]
     if any(not a.differentiable for a in floating):
         return "a floating input needs no gradient here"
+    if evidence.forward.packed is None:
+        return "what forward saves cannot be counted: it calls torch.func, which refuses the hooks that would"
     return None
 
 

@@ -18,12 +18,15 @@ from gradverify.subject.native import called_again
 from gradverify.subject.snapshot import Change, Snapshot
 from gradverify.subject.subject import Argument, Called, Subject
 
+HOOKS_REFUSED = "saved tensor hooks"     # torch.func's, where these are active as a transform begins
+
 
 @dataclass(frozen=True, slots=True)
 class ForwardSeen:
     """The base forward. `outputs` are all flattened ones; `checked` the places of the compared ones; `detached` of floating ones
     without a graph; `classes` the custom Functions in the graph, `nodes` their nodes (those written in C++ too), `saved` what these saved;
-    `written` the arguments that the call changed and did not return; `random`: it drew from a global generator."""
+    `written` the arguments that the call changed and did not return; `packed`: how many tensors it saved, None where they cannot be counted;
+    `random`: it drew from a global generator."""
 
     leaves: tuple[Tensor, ...]
     called: Called
@@ -33,7 +36,7 @@ class ForwardSeen:
     nodes: tuple[Any, ...]
     saved: Saves
     written: tuple[Written, ...]
-    packed: int
+    packed: int | None
     random: bool
 
     @property
@@ -58,9 +61,11 @@ class BackwardSeen:
 
 
 class Saved:
-    """Counts the tensors that forward packs for backward, and those that backward unpacks. `tensors`: the packed ones, whosoever packed them."""
+    """Counts the tensors that forward packs for backward, and those that backward unpacks. `tensors`: the packed ones, whosoever packed them.
+    `refused`: the function does not run while they are counted (torch.func's grad, vjp, jacrev and hessian)."""
 
     def __init__(self) -> None:
+        self.refused = False
         self.tensors: list[Tensor] = []
         self.unpacked = 0
 
@@ -108,14 +113,21 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
     found = [outputs[place] for place in numeric]
     nodes = function_nodes(found)
     return ForwardSeen(tuple(leaves), called, checked, detached, function_classes(found), nodes, saved.of(nodes),
-                       written(subject, called) if subject.writes else (), saved.packed, drew)
+                       written(subject, called) if subject.writes else (), None if saved.refused else saved.packed, drew)
 
 
 def _counted(subject: Subject, leaves: list[Tensor], saved: Saved) -> Called:
-    """A forward whose saved tensors are counted. Only the last one counts: its graph is the one that is kept."""
+    """A forward whose saved tensors are counted, where it lets us. Only the last one counts: its graph is the one that is kept."""
     saved.tensors, saved.unpacked = [], 0
-    with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
-        return subject.probed(leaves)
+    if not saved.refused:
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
+                return subject.probed(leaves)
+        except UserCodeError as error:
+            if HOOKS_REFUSED not in error.message:
+                raise
+        saved.refused, saved.tensors = True, []
+    return subject.probed(leaves)
 
 
 def observe_backward(subject: Subject, seen: ForwardSeen, function: Differentiable, cotangents: tuple[Tensor, ...], saved: Saved) -> BackwardSeen:
