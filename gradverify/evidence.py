@@ -19,6 +19,7 @@ from gradverify.numerics.flat import flat_real, numbers
 from gradverify.numerics.noise import Bits
 from gradverify.numerics.point import UNITS, columns_of
 from gradverify.numerics.rungs import U64
+from gradverify.oracles.convergence import without_leftovers
 from gradverify.oracles.finite_difference import WORST, Filled, Gives, Jacobian, Wishes, jacobian
 from gradverify.oracles.gradient import hand_written
 from gradverify.oracles.literal import expected_gradients, weights
@@ -30,6 +31,7 @@ from gradverify.subject.differentiable import Differentiable, Gradients, Graph, 
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.graph import RawReturn, Wrote, function_nodes, tapped, watched
+from gradverify.subject.iterating import iterates
 from gradverify.subject.native import called_again
 from gradverify.subject.observe import BackwardSeen, ForwardSeen, Saved, kept, known, observe_backward, observe_forward
 from gradverify.subject.snapshot import alike, same
@@ -209,10 +211,18 @@ class Evidence:
     # ---- comparisons
     @cached_property
     def jacobian(self) -> Jacobian:
-        """Backward against finite differences, of the surrogate where there is one."""
+        """Backward against finite differences, of the surrogate where there is one, less what an iteration leaves."""
         def measure() -> Jacobian:
             return jacobian(self.measured, self.settings, self.wishes, self.watch, self.subject.clock)
-        return measure() if self.draws else self.subject.seldom_seeded(measure)
+        found = measure() if self.draws else self.subject.seldom_seeded(measure)
+        return without_leftovers(found, self.subject.inputs, self.wishes, lambda: self.leftover)
+
+    @cached_property
+    def leftover(self) -> float:
+        """What may be left of an iteration, as a share of a row or of the largest number: `rtol` where the function iterates, else 0."""
+        if not iterates(self.function, self.cotangents("base")):
+            return 0.0
+        return self.settings.tolerances(low_precision=self.low_precision)[1]
 
     @cached_property
     def wishes(self) -> Wishes:

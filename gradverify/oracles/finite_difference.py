@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -24,11 +24,13 @@ WORST = 100  # failing elements kept for the table
 @dataclass(frozen=True, slots=True)
 class Jacobian:
     """Backward against finite differences: a Pair per (differentiable input, checked output); `absent` those whose gradient is always None;
-    `choice`: how they were compared and why; None for a fixed step."""
+    `choice`: how they were compared and why; None for a fixed step. `left`: pairs that pass because no more is off than an iteration leaves, as they
+    were measured."""
 
     pairs: Mapping[tuple[int, int], Pair]
     absent: frozenset[tuple[int, int]]
     choice: Choice | None
+    left: Mapping[tuple[int, int], Pair] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 Differences are judged against the gradient of a dense cotangent and its natural size ‖v‖‖f‖/‖x‖, never against the two compared numbers alone
 (softmax and norms under a constant cotangent are pure rounding). Where the two calls may round differently (another layout, another subset of
 inputs), what is then still too large must stand out from what a nudge of the cotangents, and of the inputs, does to the same element: gradients that
-are rounding throughout and ties go far under a nudge.
+are rounding throughout and ties go far under a nudge. Two calls of a function that iterates agree to `rtol` only.
 """
 
 from __future__ import annotations
@@ -96,9 +96,10 @@ def _apart(evidence: Evidence, argument: Argument, expected: Tensor | None, seen
     wanted, given = flat(argument, expected), flat(argument, seen)
     wanted[~base.isfinite()] = torch.nan
     unit = max(evidence.precision, Bits().seen(numbers(base)).unit)
-    allowed = max(largest(wanted), largest(base)) * tolerance(unit) + dust(evidence, argument.value)
+    size = max(largest(wanted), largest(base))
+    allowed = size * tolerance(unit) + dust(evidence, argument.value)
     worst = worst_of(off(wanted, given), allowed + noisy)
-    if worst is None:
+    if worst is None or (evidence.leftover and worst_of(off(wanted, given), allowed + noisy + size * evidence.leftover) is None):
         return None
     return Difference(argument.name, None, element_name(argument.name, argument.value, worst), float(wanted[worst]), float(given[worst]))
 
@@ -148,7 +149,7 @@ def _output_apart(evidence: Evidence, place: int, expected: Tensor, seen: Tensor
     rounding = DUST * evidence.precision * float(_finite(flat_all(evidence.subject.inputs)).norm())
     allowed = largest(wanted) * tolerance(evidence.precision) + rounding + evidence.settings.nondeterminism
     worst = worst_of(off(wanted, given), allowed + noisy)
-    if worst is None:
+    if worst is None or (evidence.leftover and worst_of(off(wanted, given), allowed + noisy + largest(wanted) * evidence.leftover) is None):
         return None
     return Difference(None, place, element_name(evidence.name_of(place), expected, worst), float(wanted[worst]), float(given[worst]))
 
@@ -157,6 +158,11 @@ def _output_apart(evidence: Evidence, place: int, expected: Tensor, seen: Tensor
 def tolerance(unit: float) -> float:
     """T of two gradients, relative, by the roundoff that the forward computes in."""
     return 5e-2 if unit > SIXTEEN else 3e-5 if unit >= SINGLE else 1e-9
+
+
+def loosened(evidence: Evidence) -> float:
+    """T, or what an iteration leaves if that is more. Calls the function: for numbers that were found to differ."""
+    return max(tolerance(evidence.precision), evidence.leftover)
 
 
 def flat(argument: Argument, gradient: Tensor | None) -> Tensor:

@@ -110,7 +110,7 @@ def _by_rows(evidence: Evidence, joint: Trial) -> Array:
 def _parts(trial: Trial, pulled: list[tuple[Array, Array]]) -> str | None:
     """The sentence on a trial whose tangents are not those that backward says; None where they are."""
     for v, gradient in pulled:
-        if trial.identity(v, gradient).holds() or trial.identity(v, gradient).holds(trial.noise(v, gradient)):
+        if trial.agrees(v, gradient):
             continue
         parted = trial.parted(v, gradient)
         if parted is not None:

@@ -31,7 +31,7 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.numerics.flat import flat_real
-from gradverify.rules.agreement import DUST, NUDGE, tolerance
+from gradverify.rules.agreement import DUST, NUDGE, loosened, tolerance
 from gradverify.rules.shown import apart, element_name
 from gradverify.rules.sound import unasked
 from gradverify.subject.batches import Batches
@@ -102,7 +102,7 @@ def _tried(evidence: Evidence, batches: Batches, dims: Dims) -> Finding | None:
         return None
     noise = _noise(evidence, batches, dims)
     for place in wrong:
-        pair, worst = pairs[place], _worst(pairs[place], tolerance(evidence.precision), noise[place])
+        pair, worst = pairs[place], _worst(pairs[place], loosened(evidence), noise[place])
         if worst is not None:
             mine, theirs = apart(float(flat_real(pair.mine)[worst]), float(flat_real(pair.theirs)[worst]))
             return Finding("GV110", f"{shown} {pair.element(worst)} is {mine}, but {theirs} from a loop", hint=HINT)

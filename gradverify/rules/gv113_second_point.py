@@ -34,6 +34,7 @@ from dataclasses import dataclass
 from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Finding
 from gradverify.numerics.columns.tally import Outcome
+from gradverify.oracles.convergence import without_leftovers
 from gradverify.oracles.directional import Screen, screened
 from gradverify.oracles.finite_difference import Gives, Wishes, jacobian
 from gradverify.rules.protocol import NotApplicable
@@ -130,7 +131,9 @@ def _by_numbers(evidence: Evidence, arguments: Sequence[Argument], varied: Look)
 
 def _by_element(evidence: Evidence, look: Look) -> Iterator[Finding | Comparison | str]:
     outputs, wrong, hint = look.function.values(look.twin.leaves()), False, HINT_NUMBERS if look.words else HINT
-    for (index, output), pair in jacobian(look.function, evidence.settings, look.wishes, clock=evidence.subject.clock).pairs.items():
+    compared = jacobian(look.function, evidence.settings, look.wishes, clock=evidence.subject.clock)
+    found = without_leftovers(compared, look.function.inputs, look.wishes, lambda: evidence.leftover)
+    for (index, output), pair in found.pairs.items():
         if pair.count(Outcome.MISMATCH) and not wrong_already(evidence, index, output):
             wrong = True
             argument, place = look.twin.differentiable[index], evidence.forward.checked[output]

@@ -5,9 +5,12 @@ What. No element is a mismatch, yet one differs by more than ten times its error
 Why it matters. A right gradient agrees to the bar. A deviation that is small and certain comes from a rounded constant, a truncated
 series or float32 inside backward: harmless today, and a sign that forward and backward are not written from one formula. A warning.
 
-How it is measured. From the comparison of GV101. The largest such deviation is printed.
+How it is measured. From the comparison of GV101. The largest such deviation is printed. So is what an iteration leaves, where it is too much for the
+element itself: below 1e-9 of the output's row for an input whose gradient is zero throughout (an initial guess), and below `rtol` of the largest row
+in a function that iterates, seen by the numbers it reads of its tensors to decide when to stop.
 
-How to repair. Compute constants instead of typing digits; use the same in forward and backward; keep backward in the input's dtype.
+How to repair. Compute constants instead of typing digits; use the same in forward and backward; keep backward in the input's dtype. Let an
+iteration stop later.
 
 Example.
     @staticmethod
@@ -22,7 +25,7 @@ from collections.abc import Iterator
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.numerics.columns.tally import Outcome
-from gradverify.rules.shown import unjudged
+from gradverify.rules.shown import apart, place_name, unjudged
 
 SEVERITY = "warning"
 CATCHES = "rounds_a_constant"
@@ -33,10 +36,18 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
+    for (index, output), pair in evidence.jacobian.left.items():
+        name, place, worst = evidence.inputs[index].name, evidence.forward.checked[output], pair.worst[0]
+        analytic, numeric = apart(worst.analytic, worst.numeric)
+        yield Finding("GV114", f"d {evidence.name_of(place)} / d {name} is off by what an iteration leaves, small beside its row: at "
+                      f"{place_name(evidence, index, output, worst)} analytic {analytic}, numeric {numeric}", input=name, output=place,
+                      hint="let the iteration stop later, if these elements matter")
     for (index, output), pair in evidence.jacobian.pairs.items():
         if pair.deviation and not pair.count(Outcome.MISMATCH) and not pair.low_precision:
             name, place = evidence.inputs[index].name, evidence.forward.checked[output]
             y = evidence.name_of(place)
+            if (index, output) in evidence.jacobian.left:
+                continue
             yield Finding("GV114", f"d {y} / d {name} is within the tolerance, but off by {pair.deviation:.2g} of its size, more than ten times "
                           "the error bar: a rounded constant, a truncated series, or float32 inside backward", input=name, output=place,
                           hint="compute constants instead of typing digits, the same ones in forward and backward")

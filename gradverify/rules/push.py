@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,7 +16,7 @@ from gradverify.numerics.rungs import Array, Mask
 from gradverify.oracles.along import Along, by_column, coordinates, moduli, shaped
 from gradverify.oracles.finite_difference import Filled
 from gradverify.rules.adjoint import Identity, bisect
-from gradverify.rules.agreement import DUST, NUDGE, tolerance
+from gradverify.rules.agreement import DUST, NUDGE, loosened, tolerance
 from gradverify.subject.forward_mode import Pushed, push
 
 RTOL = 1e-6             # of sums and slopes against the ladder's
@@ -52,6 +52,11 @@ class Trial:
         dust = DUST * unit * float(np.linalg.norm(v * f)) * float(np.max(np.abs(self.moved / self.evidence.modes.columns.size), initial=0.0))
         return Identity(v * self.tangent, gradient * self.moved, tolerance(unit), unit, dust)
 
+    def agrees(self, v: Array, gradient: Array) -> bool:
+        """Do forward mode and backward give one number, up to rounding, to noise and to what an iteration leaves?"""
+        identity = self.identity(v, gradient)
+        return identity.holds() or replace(identity, tolerance=loosened(self.evidence)).holds(self.noise(v, gradient))
+
     def noise(self, v: Array, gradient: Array) -> float:
         """How far both sums go when u and v are nudged: only sums that are rounding throughout (of `softmax(x).sum()`) go far."""
         source, moves = np.random.default_rng(self.evidence.settings.seed), [0.0]
@@ -74,7 +79,7 @@ class Trial:
         step = float(self.moved[column])
         mine, theirs = float(one.tangent[row]) / step, float(pull(self.evidence, _one_hot(self.evidence, row))[column])
         dust = DUST * self.evidence.precision * float(moduli(self.evidence.outputs)[row]) / float(self.evidence.modes.columns.size[column])
-        if abs(mine - theirs) <= tolerance(self.evidence.precision) * max(abs(mine), abs(theirs)) + dust:
+        if abs(mine - theirs) <= loosened(self.evidence) * max(abs(mine), abs(theirs)) + dust:
             return None
         found = one.ladder()
         return None if right(mine * step, theirs * step, found, row) else Parted(column, row, mine, theirs, float(found.value[row]) / step)

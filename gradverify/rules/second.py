@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from gradverify.numerics.ladder import Derivative
 from gradverify.numerics.rungs import Array, Mask
 from gradverify.oracles.along import Along, by_column, change, coordinates, moduli, shaped
 from gradverify.rules.adjoint import Identity, bisect
-from gradverify.rules.agreement import DUST, NUDGE, SINGLE, tolerance
+from gradverify.rules.agreement import DUST, NUDGE, SINGLE, loosened, tolerance
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.second_order import Second
 
@@ -44,7 +44,7 @@ class Cotangents:
         """The element at which double backward is wrong; None where there is none."""
         double, truth = self._double(self.w), self._pull(self.u)
         base = self._identity(self.u, double, truth)
-        if base.holds() or base.holds(self._noise(double, truth)):
+        if base.holds() or replace(base, tolerance=loosened(self.evidence)).holds(self._noise(double, truth)):
             return None
         row = bisect(self.u != 0, lambda mask: self._identity(self.u * mask, double, self._pull(self.u * mask)).off, base.off)
         one = np.arange(len(self.u)) == row
@@ -54,7 +54,7 @@ class Cotangents:
         weight = self.w * (np.arange(len(self.w)) == gradient)
         mine, theirs = float(self._double(weight)[row]) / float(self.w[gradient]), float(column[gradient])
         size = float(moduli(self.evidence.outputs)[row]) / float(np.abs(self.w[gradient]))
-        allowed = tolerance(self.evidence.precision) * max(abs(mine), abs(theirs)) + DUST * self.evidence.precision * size
+        allowed = loosened(self.evidence) * max(abs(mine), abs(theirs)) + DUST * self.evidence.precision * size
         return None if abs(mine - theirs) <= allowed else Wrong(gradient, row, True, mine, theirs)
 
     def _identity(self, u: Array, double: Array, pulled: Array) -> Identity:

@@ -17,7 +17,6 @@ NON_LINEAR = {
     "normalised": lambda x, g: 2 * x * g / g.norm().clamp_min(1e-12),
     "squared": lambda x, g: 2 * x * g * g,
     "plus a constant": lambda x, g: 2 * x * g + 1e-3,
-    "small flushed to zero": lambda x, g: 2 * x * torch.where(g.abs() < 1e-6, torch.zeros_like(g), g),
     "large masked": lambda x, g: 2 * x * g * (g.abs() < 1e3),
     "positive only": lambda x, g: 2 * x * g.clamp_min(0),
     "rounded": lambda x, g: 2 * x * g.round(),
@@ -32,6 +31,32 @@ def test_a_backward_that_is_not_linear_is_found(backward):
     result = check(square(backward), X)
     assert (result.verdict, codes(result)) == ("fail", {"GV201"})
     assert "backward is not linear in grad_output: at x[" in message(result, "GV201")
+
+
+# Linear for cotangents of order 1 and more, and not for small ones.
+SMALL_ONES = {
+    "small flushed to zero": lambda x, g: 2 * x * torch.where(g.abs() < 1e-6, torch.zeros_like(g), g),
+    "nothing to solve": lambda x, g: 2 * x * g if g.norm() > 1e-8 else torch.zeros_like(x),
+    "a small number in a norm": lambda x, g: 2 * x * g * g.norm() / (g.norm() + 1e-9),
+}
+
+
+@pytest.mark.parametrize("backward", SMALL_ONES.values(), ids=SMALL_ONES)
+def test_small_cotangents_under_a_tolerance_are_a_warning_and_the_jacobian_is_judged(backward):
+    result = check(square(backward), X)
+    assert [found.severity for found in result.findings if found.code == "GV201"] == ["warning"]
+    assert result.verdict == "pass"
+    assert "small ones fall under a tolerance inside backward" in message(result, "GV201")
+    assert result.comparisons
+    wrong = check(square(lambda x, g: 1.5 * backward(x, g)), X)
+    assert wrong.verdict == "fail" and "GV101" in codes(wrong)
+
+
+@pytest.mark.parametrize("backward", [lambda x, g: 2 * x * g + 1e-8, lambda x, g: 2 * x * g * (1 + 1e-10 * g.abs()),
+                                      lambda x, g: 2 * x * g.clamp(-1e5, 1e5)], ids=["a constant", "large ones bend", "large ones clipped"])
+def test_what_is_small_but_shows_for_zeros_or_for_large_cotangents_is_an_error(backward):
+    result = check(square(backward), X)
+    assert [(found.code, found.severity) for found in result.findings] == [("GV201", "error")]
 
 
 @pytest.mark.parametrize("name", ["ignores it", "its size", "squared", "positive only"])

@@ -1,0 +1,102 @@
+"""What an iteration that stopped leaves in a gradient: small beside its row, however large beside its own element.
+
+A solver's tolerance holds for a whole vector, so its leftover is a share of the output's reach and not of the element. Two kinds are told from wrong
+gradients: an input whose gradient is zero throughout and which moves the output by less than FORGOTTEN of the row (an initial guess), and, of a
+function that was seen to iterate, elements that are off by less than `rtol` of the largest row of their output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from torch import Tensor
+
+from gradverify.numerics.columns.tally import Outcome, Pair
+from gradverify.numerics.point import columns_of
+from gradverify.numerics.rungs import Array, Index
+from gradverify.oracles.finite_difference import Jacobian, Wishes
+
+FORGOTTEN = 1e-9        # of the row: what is left of an initial guess (measured: 4e-13 to 8e-10 of Newton's, at tolerances of 1e-6 and less)
+RESOLVED = 3.0          # bars: a derivative larger than this counts for the reach
+
+
+def without_leftovers(found: Jacobian, inputs: Sequence[Tensor], wishes: Wishes, leftover: Callable[[], float]) -> Jacobian:
+    """The pairs whose mismatches convergence leaves as passed, and as they were under `left`. `leftover`: the share of a row, asked for seldom."""
+    wrong = {key: pair for key, pair in found.pairs.items() if pair.count(Outcome.MISMATCH)}
+    if not wrong or found.choice is None:
+        return found
+    sizes = _Sizes(found.pairs, inputs, wishes)
+    left = {key: pair for key, pair in wrong.items() if (_silent(pair) and sizes.hold(pair, FORGOTTEN, 0.0)) or sizes.hold(pair, 0.0, leftover())}
+    return replace(found, pairs={key: sizes.passed(pair) if key in left else pair for key, pair in found.pairs.items()}, left=left)
+
+
+class _Sizes:
+    """The reach of each row of each output, and the size of each input's elements."""
+
+    def __init__(self, pairs: Mapping[tuple[int, int], Pair], inputs: Sequence[Tensor], wishes: Wishes) -> None:
+        columns = columns_of(inputs, wishes.domains, wishes.symmetric)
+        start, self._scale, self._size = 0, list[Array](), list[Array]()
+        for place, x in enumerate(inputs):
+            n, own = x.numel() * (2 if x.is_complex() else 1), columns.of(place)
+            for kept, values in ((self._scale, columns.scale), (self._size, columns.size)):
+                each = np.ones(n)
+                each[columns.coordinate[own] - start] = values[own]
+                kept.append(each)
+            start += n
+        self._reach: dict[int, Array] = {}
+        for pair in pairs.values():
+            self._reached(pair)
+
+    def _reached(self, pair: Pair) -> None:
+        seen = pair.entries
+        if seen is None:
+            return
+        told = np.maximum(np.abs(seen.analytic), np.where(np.abs(seen.numeric) > RESOLVED * seen.bar, np.abs(seen.numeric), 0.0))
+        reach = np.nan_to_num(told * self._scale[pair.input][seen.input], nan=0.0, posinf=0.0)
+        rows = np.zeros(max(int(seen.output.max(initial=-1)) + 1, len(self._reach.get(pair.output, ()))))
+        rows[:len(self._reach.get(pair.output, ()))] = self._reach.get(pair.output, ())
+        np.maximum.at(rows, seen.output, reach)
+        self._reach[pair.output] = rows
+
+    def hold(self, pair: Pair, of_row: float, of_largest: float) -> bool:
+        """Is every mismatch of the pair off by less than these shares of its row and of the largest row, beside the tolerance it has anyway?"""
+        known, rows = _mismatches(pair), self._reach.get(pair.output, np.zeros(0))
+        if known is None or not len(rows) or not of_row + of_largest:
+            return False
+        out, in_, off, tolerance = known
+        row = np.where(out < len(rows), rows[np.minimum(out, len(rows) - 1)], 0.0)
+        return bool((off <= tolerance + (of_row * row + of_largest * rows.max()) / self._size[pair.input][in_]).all())
+
+    def passed(self, pair: Pair) -> Pair:
+        """With its mismatches as passes; what would have been seen is larger by as much as they are off."""
+        counts = list(pair.counts)
+        counts[Outcome.PASS] += counts[Outcome.MISMATCH]
+        counts[Outcome.MISMATCH] = 0
+        rest = tuple(each for each in pair.worst if each.outcome is not Outcome.MISMATCH)
+        worst = rest or (pair.worst[0]._replace(outcome=Outcome.PASS, tolerance=pair.worst[0].error),)
+        seen = max([pair.resolution, *(each.error + each.bar for each in pair.worst if each.outcome is Outcome.MISMATCH)])
+        return replace(pair, counts=tuple(counts), worst=worst, resolution=seen, ratios=None, entries=None)
+
+
+def _mismatches(pair: Pair) -> tuple[Index, Index, Array, Array] | None:
+    """Output and input coordinates, by how much they are off less the bar, tolerances; None where not all of them are known."""
+    bad = [each for each in pair.worst if each.outcome is Outcome.MISMATCH]
+    if len(bad) == pair.count(Outcome.MISMATCH):
+        off = np.array([each.error - each.bar for each in bad])
+        return (np.array([each.output_index for each in bad]), np.array([each.input_index for each in bad]), off,
+                np.array([each.tolerance for each in bad]))
+    seen = pair.entries
+    if seen is None:
+        return None
+    own = np.flatnonzero(seen.outcome == Outcome.MISMATCH)
+    if len(own) < pair.count(Outcome.MISMATCH):
+        return None
+    return seen.output[own], seen.input[own], np.abs(seen.analytic - seen.numeric)[own] - seen.bar[own], np.zeros(len(own))
+
+
+def _silent(pair: Pair) -> bool:
+    """Is the analytic gradient of the pair zero throughout?"""
+    bad = all(each.analytic == 0 for each in pair.worst)
+    return bad and (pair.entries is None or not pair.entries.analytic.any())

@@ -1,0 +1,47 @@
+"""Functions that iterate until an absolute tolerance is met: what the iterations leave accuses nothing right and hides nothing wrong.
+
+The classes of faults: a rule that scales cotangents takes a solver's tolerance for nonlinearity; what is left of an initial guess is taken for a
+missing gradient; a leftover that is a share of its row is held against a small element.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from live import check, codes
+
+from corpus.iterative import ITERATIVE, Iterative
+
+DEFAULT, SHARE = 1e-6, 100      # rtol: a solver's residual is an error of the gradient times its condition
+LOOSE = 1e-6
+CASES = [pytest.param(sample, tolerance, id=f"{sample.name} to {tolerance:g}") for sample in ITERATIVE for tolerance in sample.tolerances[::2]]
+WRONG = [pytest.param(sample, fault, id=f"{sample.name}: {fault}") for sample in ITERATIVE for fault in sample.faults]
+
+
+def errors(result):
+    return {finding.code for finding in result.findings if finding.severity == "error"}
+
+
+@pytest.mark.parametrize("sample", ITERATIVE, ids=lambda sample: sample.name)
+def test_the_samples_are_right(sample: Iterative):
+    values = [value.requires_grad_() for value in sample.arguments()]
+    mine, theirs = sample.make(min(sample.tolerances)).apply(*values), sample.truth(*values)
+    cotangent = torch.linspace(-1, 1.3, theirs.numel(), dtype=theirs.dtype).reshape(theirs.shape)
+    torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=100 * min(sample.tolerances))
+    gradients = [torch.autograd.grad(y, values, cotangent, allow_unused=True) for y in (mine, theirs)]
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(torch.zeros(()).double() if a is None else a, torch.zeros(()).double() if b is None else b, rtol=1e-9,
+                                   atol=100 * min(sample.tolerances)) if b is not None else None
+
+
+@pytest.mark.parametrize(("sample", "tolerance"), CASES)
+def test_what_convergence_leaves_is_no_error(sample: Iterative, tolerance: float):
+    result = check(sample.make(tolerance), *sample.arguments(), rtol=max(DEFAULT, SHARE * tolerance))
+    assert errors(result) <= {"GV007"}, [(finding.code, finding.message) for finding in result.findings]
+
+
+@pytest.mark.parametrize(("sample", "fault"), WRONG)
+def test_a_wrong_backward_among_iterations_is_found(sample: Iterative, fault: str):
+    result = check(sample.make(LOOSE, fault), *sample.arguments(), rtol=SHARE * LOOSE)
+    assert result.verdict == "fail"
+    assert errors(result) & {"GV101", "GV102", "GV113"}, codes(result)
