@@ -5,7 +5,8 @@ What. As GV101, for the parameters of a `torch.nn.Module`.
 Why it matters. The gradient of the input is what tests usually look at; the gradient of a weight is what training uses.
 
 How it is measured. The module is called through `torch.func.functional_call` with its parameters as inputs under their own names, and
-with fresh copies of its buffers; every element is compared as in GV101.
+with fresh copies of its buffers; every element is compared as in GV101. Hooks run as they do in training: those of the module, and those that
+`register_hook` put on a parameter, which may change its gradient. Hooks that run after `.grad` is written do not: a note names them.
 
 How to repair. As for GV101. A gradient averaged over the batch where it must be summed is the classic.
 
@@ -25,6 +26,7 @@ from gradverify.model.result import Comparison, Finding
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.rules.meant import meant
 from gradverify.rules.shown import comparison, differs, pairs, slopes, unjudged
+from gradverify.subject.modules import Hooks, after_accumulation, hooks_of
 
 CATCHES = "averages_weight_gradient"
 
@@ -35,9 +37,20 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     return unjudged(found)
 
 
-def check(evidence: Evidence) -> Iterator[Finding | Comparison]:
+def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
+    module = evidence.subject.target.subject
+    hooks, later = hooks_of(module), after_accumulation(module)
+    if later:
+        yield f"the post-accumulate-grad hooks of {', '.join(later)} did not run: they see `.grad`, which is not written here"
     for argument, output, y, pair in pairs(evidence, parameters=True):
         yield comparison("GV111", argument, output, y, pair)
         if pair.count(Outcome.MISMATCH):
             hint = meant(evidence, output, pair) or slopes(evidence, argument, output, y, pair.worst[0])
+            hint += _hooked(hooks.get(argument.name, ()))
             yield differs("GV111", argument, output, y, pair, evidence.difference, hint, "numeric", evidence.name_of(output))
+
+
+def _hooked(hooks: Hooks) -> str:
+    """What else takes part in a parameter's gradient."""
+    shown = ", ".join(getattr(hook, "__qualname__", type(hook).__name__) for hook in hooks)
+    return f"; the hook on it runs in training too: {shown}" if hooks else ""

@@ -53,6 +53,9 @@ parameters become inputs) or an instance. `reference`, `gradient`, `surrogate` a
 may be a built-in too. While the spec runs, modules are looked for in every `path`, in the spec's folder, in the folder of the nearest
 `pyproject.toml` above it, and in the current folder, in this order.
 
+A module is cast to the check's dtype: what is complex in it stays complex, of that precision; in a complex check real parameters become
+complex too, unless some are complex already. Hooks on modules and those that `register_hook` put on parameters run as in training.
+
 ### Inputs
 
 A mapping is a tensor; any other value (`4`, `null`, `true`, `mean`, `[2, 3]`) is passed as it is. Inputs are passed in the order they are

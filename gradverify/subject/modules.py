@@ -1,11 +1,19 @@
-"""A module in the check's precision: real numbers stay real and complex ones complex, so that no part of them is dropped."""
+"""A module in the check's precision, with the hooks of its parameters. Real numbers stay real and complex ones complex: no part is dropped."""
 
 from __future__ import annotations
 
+import copy
+import inspect
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor
+
+Hooks = tuple[Callable[..., Any], ...]
+HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")      # where torch keeps those of a tensor
 
 COMPLEX = {torch.float64: torch.complex128, torch.float32: torch.complex64, torch.complex128: torch.complex128, torch.complex64: torch.complex64,
            torch.float16: torch.complex32, torch.bfloat16: torch.complex64}
@@ -31,3 +39,44 @@ def cast(module: torch.nn.Module, dtype: torch.dtype, device: torch.device) -> t
 
     module._apply(moved)  # type: ignore[no-untyped-call]
     return module
+
+
+# ---- hooks on parameters
+def copied(module: torch.nn.Module) -> torch.nn.Module:
+    """A copy; the hooks of its parameters, which `copy.deepcopy` leaves behind, are those of the copy too. Raises what copying raises."""
+    memo: dict[int, Any] = {}
+    other = copy.deepcopy(module, memo)
+    for old, new in zip(module.parameters(), other.parameters(), strict=True):
+        for kind in HOOKS:
+            hooks = getattr(old, kind, None)
+            if hooks and new.requires_grad:
+                setattr(new, kind, OrderedDict((key, _belonging(hook, memo)) for key, hook in hooks.items()))
+    return other
+
+
+def _belonging(hook: Any, memo: dict[int, Any]) -> Any:
+    """A hook that is a method of the module becomes the copy's; any other is shared."""
+    return copy.deepcopy(hook, memo) if inspect.ismethod(hook) and id(hook.__self__) in memo else hook
+
+
+def hooks_of(module: torch.nn.Module) -> dict[str, Hooks]:
+    """The hooks that run on the gradient of each parameter which has any (`Tensor.register_hook`)."""
+    return {name: tuple(value._backward_hooks.values()) for name, value in module.named_parameters() if value._backward_hooks}
+
+
+def hooked(values: Mapping[str, Any], hooks: Mapping[str, Hooks]) -> dict[str, Any]:
+    """The values lent to a module as its parameters, the hooks of these on them."""
+    return {name: _watched(value, hooks[name]) if name in hooks and value.requires_grad else value for name, value in values.items()}
+
+
+def _watched(value: Tensor, hooks: Hooks) -> Tensor:
+    """A view, so that a value which is lent twice has every hook once."""
+    view = value.view_as(value)
+    for hook in hooks:
+        view.register_hook(hook)  # type: ignore[no-untyped-call]
+    return view
+
+
+def after_accumulation(module: torch.nn.Module) -> tuple[str, ...]:
+    """The parameters with hooks that run once `.grad` is written (`register_post_accumulate_grad_hook`)."""
+    return tuple(name for name, value in module.named_parameters() if getattr(value, "_post_accumulate_grad_hooks", None))

@@ -18,6 +18,7 @@ from gradverify.subject.arguments import as_it_is, together, value_of
 from gradverify.subject.failure import UserCodeError, blame
 from gradverify.subject.layout import laid
 from gradverify.subject.machine import next_draws, random_states, seed_all
+from gradverify.subject.modules import hooked, hooks_of
 from gradverify.subject.outputs import leaves as flattened
 from gradverify.subject.outputs import names
 from gradverify.subject.target import Target
@@ -52,6 +53,7 @@ class Subject:
         self.output_names: tuple[str, ...] = ()
         self.around: Callable[[], AbstractContextManager[Any]] | None = None
         self._original: Subject | None = None
+        self._hooks = hooks_of(target.subject) if target.kind == "module" else {}
         self._quiet = False     # nothing is seeded, as nothing is drawn
         self.clock = Clock()
         self._fresh: tuple[object, ...] | None = None
@@ -216,7 +218,8 @@ class Subject:
         named = {**_own(self.kwargs), **named}
         if self.target.kind != "module":
             return self.target.call(*given, **named)
-        return torch.func.functional_call(self.target.subject, {**self.parameters(values), **buffers}, tuple(given), named)
+        parameters = hooked(self.parameters(values), self._hooks)
+        return torch.func.functional_call(self.target.subject, {**parameters, **buffers}, tuple(given), named)
 
     def arranged(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         """Values of all arguments [one each] as the function takes them, lists as lists: by position, and by name (plain ones are in `kwargs`);

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import torch
 from gradverify.functions.catalogue import BUILTINS
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.find import CODE, find
-from gradverify.subject.modules import cast
+from gradverify.subject.modules import cast, copied
 from gradverify.subject.registered import returning
 
 Kind = Literal["autograd.Function", "callable", "module", "operator"]
@@ -68,7 +67,7 @@ def _copied(found: Any) -> Any:
     if not isinstance(found, torch.nn.Module):
         return found
     try:
-        return copy.deepcopy(found)
+        return copied(found)
     except Exception:
         return found
 
