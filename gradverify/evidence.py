@@ -181,6 +181,19 @@ class Evidence:
         except UserCodeError:
             return None
 
+    @cached_property
+    def refused(self) -> UserCodeError | None:
+        """What a second backward of the base graph raised, though the first one retained it; None where it runs."""
+        if self.repeats is not None or not self.worked.direct:
+            return None
+        if self.function.refused is not None:
+            return self.function.refused
+        try:
+            self.function.gradients(self.base, self.worked.cotangents, retain=True)
+        except UserCodeError as error:
+            return error
+        return None
+
     def usable(self) -> Graph:
         """A graph for one more backward: the base graph, or that of a fresh forward. Raises UserCodeError (GV002)."""
         return self.base if self.repeats is not None else self.function.graph(self.subject.leaves())

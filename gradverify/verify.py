@@ -26,10 +26,10 @@ from gradverify.subject.subject import Subject
 
 # Later ones rest on earlier ones: no Jacobian is judged after GV201, and what remains open is said last.
 ORDER = ("GV008", "GV006", "GV205", "GV216", "GV212", "GV217", "GV221", "GV206", "GV202", "GV203", "GV204", "GV219",
-         "GV224", "GV201", "GV213", "GV207", "GV220", "GV208", "GV218", "GV215", "GV214",
+         "GV224", "GV227", "GV201", "GV213", "GV207", "GV220", "GV208", "GV218", "GV215", "GV214",
          "GV209", "GV210", "GV211", "GV225", "GV226",
          "GV107", "GV106", "GV105", "GV101", "GV111", "GV102", "GV103", "GV104", "GV114", "GV108", "GV109", "GV110", "GV222",
-         "GV223", "GV113", "GV009", "GV007")
+         "GV223", "GV113", "GV228", "GV229", "GV009", "GV007")
 STOPPING = frozenset({"GV001", "GV002", "GV003", "GV006", "GV008"})      # after these nothing more can be said of the check
 EXPLAINING = frozenset({"GV212", "GV217", "GV221"})     # why the engine refused what backward returned
 SPECIFIC = (("GV002", "GV003", "GV006"), ("GV205", "GV206"), ("GV212",), ("GV102", "GV103"), ("GV201",), ("GV202", "GV203", "GV204"), ("GV213",),

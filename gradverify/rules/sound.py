@@ -5,7 +5,7 @@ from __future__ import annotations
 from gradverify.evidence import Evidence
 
 # Found before, these say nothing against the gradient at this point: other values, other calls, memory that is kept.
-APART = ("GV0", "GV105", "GV108", "GV109", "GV110", "GV113", "GV214", "GV215", "GV219", "GV223", "GV224", "GV225", "GV226")
+APART = ("GV0", "GV105", "GV108", "GV109", "GV110", "GV113", "GV214", "GV215", "GV219", "GV223", "GV224", "GV225", "GV226", "GV227", "GV228", "GV229")
 
 
 def wrong_here(found: frozenset[str]) -> str | None:

@@ -55,6 +55,7 @@ class Differentiable:
         self._subject, self._checked = subject, tuple(checked)
         self._graph: tuple[list[Tensor], list[Tensor]] | None = None
         self._at_once: int | None = None    # cotangents of a batch, 0 where they come one by one; None where the graph was not looked at
+        self.refused: UserCodeError | None = None       # what the way that was left raised
         self._way: Callable[[Sequence[Tensor | None]], Gradients] = self._reused
 
     @property
@@ -75,6 +76,7 @@ class Differentiable:
                     result = way(cotangents)
                 except UserCodeError:
                     continue
+                self.refused = first
                 self._way, self._graph = way, None
                 return result
             raise first from None

@@ -1,13 +1,15 @@
-"""Right Functions that return views, free their graph, refuse layouts, draw random numbers …: nothing is found, and not a warning."""
+"""Right Functions that return views, free their graph, refuse layouts, draw random numbers …: nothing is found, and not a warning but a true one."""
 
 from __future__ import annotations
 
 import pytest
-from live import check
+from live import check, codes
 from torch.autograd import Function
 
 from corpus.functions import Sample
 from corpus.unusual import UNUSUAL
+
+TRUE_OF_IT = {"refuses a second backward": {"GV227"}}       # aloud and on purpose, as reversible networks do: a warning
 
 
 def function_of(sample: Sample) -> object:
@@ -19,4 +21,4 @@ def function_of(sample: Sample) -> object:
 @pytest.mark.parametrize("sample", UNUSUAL, ids=lambda sample: sample.name)
 def test_an_unusual_but_right_function_passes_every_rule_without_a_warning(sample: Sample):
     result = check(function_of(sample), *sample.make())
-    assert (result.verdict, result.findings) == ("pass", ())
+    assert (result.verdict, codes(result)) == ("pass", TRUE_OF_IT.get(sample.name, set()))

@@ -280,3 +280,32 @@ def test_a_number_taken_out_of_torch_cannot_be_vmapped():
     with pytest.raises(RuntimeError, match="item"):
         torch.vmap(module.Faulty.apply)(x, scale)
     assert torch.equal(torch.vmap(module.Right.apply)(x, scale), x / scale.abs().amax(-1, keepdim=True))
+
+
+def test_the_dropped_mask_is_missed_by_a_second_backward_only():
+    module, (x,) = load("drops_its_mask_in_backward"), INPUTS["drops_its_mask_in_backward"]()
+    for twin in (module.Faulty, module.Right):
+        y = twin.apply(x)
+        first, = torch.autograd.grad(y, x, torch.ones_like(y), retain_graph=True)
+        assert torch.equal(first, (x > 0).double())
+        if twin is module.Right:
+            assert torch.equal(torch.autograd.grad(y, x, torch.ones_like(y))[0], first)
+        else:
+            with pytest.raises(AttributeError, match="mask"):
+                torch.autograd.grad(y, x, torch.ones_like(y))
+
+
+def test_the_number_out_of_grad_output_refuses_a_vectorized_jacobian():
+    module, (x,) = load("asks_grad_output_for_a_number"), INPUTS["asks_grad_output_for_a_number"]()
+    wanted = torch.autograd.functional.jacobian(module.Right.apply, x.detach())
+    assert torch.equal(torch.autograd.functional.jacobian(module.Right.apply, x.detach(), vectorize=True), wanted)
+    assert torch.equal(torch.autograd.functional.jacobian(module.Faulty.apply, x.detach()), wanted)
+    with pytest.raises(RuntimeError, match="aten::item"):
+        torch.autograd.functional.jacobian(module.Faulty.apply, x.detach(), vectorize=True)
+
+
+def test_the_gain_is_not_in_the_output():
+    module, (x, gain) = load("forgets_its_gain"), INPUTS["forgets_its_gain"]()
+    assert torch.equal(module.Faulty.apply(x, gain), module.Faulty.apply(x, -7 * gain))
+    assert gradients(module.Faulty, (x, gain))[1].tolist() == [0, 0, 0]
+    assert gradients(module.Right, (x, gain))[1].abs().min() > 0

@@ -35,7 +35,7 @@ def test_the_text_says_what_is_wrong_and_how_to_repair_it(name):
 
 NO_DERIVATIVE = {"counts_both_branches": "a kink at its inputs", "draws_from_its_own_generator": "random"}    # for gradcheck, that is
 SMOOTH = [name for name in names() if name not in NO_DERIVATIVE]
-OTHER_FORWARD = ("forgets_the_offset", "averages_over_features", "draws_from_its_own_generator", "computes_in_float32")
+OTHER_FORWARD = ("forgets_the_offset", "averages_over_features", "draws_from_its_own_generator", "computes_in_float32", "forgets_its_gain")
 
 
 @pytest.mark.parametrize("name", SMOOTH)

@@ -169,6 +169,8 @@ MISSED = (
     gallery("backward is wrong on every 20th call", "GV206", "decays_every_twentieth_call"),
     gallery("wrong under autocast only", "GV225", "casts_under_autocast"),
     gallery("wrong in float32 only", "GV226", "forgets_in_float32"),
+    gallery("an `.item()` in backward", "GV228", "asks_grad_output_for_a_number", "warning"),
+    gallery("zeros for an input that is not used", "GV229", "forgets_its_gain", "warning"),
     of_square("wrong under create_graph only", "GV218", lambda x, g: (1 if torch.is_grad_enabled() else 2) * x * g),
     gallery("wrong jvp", "GV108", "jvp_forgets_a_tangent"),
     gallery("wrong vmap", "GV110", "vmap_ignores_in_dims"),

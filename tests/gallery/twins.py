@@ -36,6 +36,7 @@ def values(*numbers: float) -> Tensor:
 INPUTS: Mapping[str, Callable[[], tuple[Any, ...]]] = {
     "add_saves_unused": lambda: (draw(2, 3), draw(2, 3, seed=1)),
     "approximates_without_gradients": lambda: (draw(2, 3),),
+    "asks_grad_output_for_a_number": lambda: (draw(2, 3),),
     "averages_over_features": lambda: (draw(4, 3), draw(4, 3, seed=1)),
     "averages_weight_gradient": lambda: (draw(4, 3),),
     "backward_without_grad": lambda: (draw(2, 3),),
@@ -48,8 +49,10 @@ INPUTS: Mapping[str, Callable[[], tuple[Any, ...]]] = {
     "detaches_in_backward": lambda: (draw(2, 3),),
     "draws_from_its_own_generator": lambda: (draw(4, 5),),
     "drops_factor": lambda: (draw(2, 3),),
+    "drops_its_mask_in_backward": lambda: (values(-2.0, -0.5, 0.5, 2.0),),
     "flips_sign": lambda: (draw(2, 3), draw(2, 3, seed=1)),
     "forgets_in_float32": lambda: (draw(2, 3),),
+    "forgets_its_gain": lambda: (draw(2, 3), values(0.5, 1.5, 1.0)),
     "forgets_second_gradient": lambda: (draw(2, 3), draw(2, 3, seed=1)),
     "forgets_the_offset": lambda: (draw(2, 3),),
     "forgets_the_scale": lambda: (draw(5, 4), draw(2, 4), torch.zeros(4, 2, dtype=torch.float64, requires_grad=True)),

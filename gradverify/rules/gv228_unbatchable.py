@@ -1,0 +1,93 @@
+"""GV228 unbatchable: backward does not take several cotangents at once
+
+What. `torch.autograd.grad(…, is_grads_batched=True)` hands backward a batch of cotangents as one, and it raises, because it asks `grad_output` for a
+number (`.item()`, an `if`) or writes a result in place into a tensor that has no batch; or it gives other numbers than one after the other.
+
+Why it matters. `torch.autograd.functional.jacobian(vectorize=True)`, Gauss-Newton and Hessian-vector code batch their cotangents. On a GPU an
+`.item()` in backward waits for the device in every step, too. A warning, as training itself does not batch them.
+
+How it is measured. One batched backward of two cotangents, v and -v/2, against the base gradient. Where torch has no batching
+rule for an operation (`einsum`), or backward leaves torch (NumPy, a kernel that reads the memory), that is said, and is no finding.
+
+How to repair. `torch.where` in the place of `if`; results that are computed, or written into `torch.zeros_like(grad_output)`.
+
+Example.
+    @staticmethod
+    def backward(ctx, grad_output):
+        if grad_output.abs().max().item() == 0:     # must go: what it spares is less than what it costs
+            return torch.zeros_like(grad_output)
+        return 2 * ctx.saved_tensors[0] * grad_output
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from torch import Tensor
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Finding
+from gradverify.rules.agreement import clearly_differing, torchs_own
+from gradverify.rules.protocol import NotApplicable
+from gradverify.rules.sound import wrong_here
+from gradverify.subject.batched import batched_gradients
+from gradverify.subject.failure import UserCodeError
+from gradverify.subject.graph import CPP_NODE
+
+SEVERITY = "warning"
+CATCHES = "asks_grad_output_for_a_number"
+FACTORS = (1.0, -0.5)       # of the base cotangent: backward is linear, or GV201 stands
+ASKS = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero|equal|allclose)\b")      # torch's words for a number out of a batch
+WRITES = re.compile(r"vmap: (aten::)?(\w+)\(self, ")                # and for a batch that is written into one tensor
+HINT_ASKS = "no .item(), float(), bool() or `if` on grad_output in backward: torch.where, or compute both"
+HINT_WRITES = "compute the gradient out of place, or write it into torch.zeros_like(grad_output)"
+
+
+def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    wrong = wrong_here(found)
+    if wrong is not None:
+        return f"{wrong} has to be repaired first"
+    if evidence.subject.writes:
+        return "the function writes into its inputs"
+    if evidence.draws:
+        return "the function draws random numbers"
+    if evidence.function.leaf_only:
+        return "torch.autograd.grad is refused"
+    if any(type(node).__name__ == CPP_NODE for node in evidence.forward.nodes):
+        return "a Function written in C++ reads memory that a batch has not"
+    return torchs_own(evidence)
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    v = evidence.worked.cotangents
+    try:
+        seen = batched_gradients(evidence.subject, evidence.function, evidence.usable(), evidence.forward.classes, v, FACTORS)
+    except UserCodeError as error:
+        yield _refused(error)
+        return
+    yield from _differing(evidence, v, seen)
+
+
+def _refused(error: UserCodeError) -> Finding:
+    """Raises NotApplicable where it is torch that cannot, or backward leaves torch."""
+    asks, writes = ASKS.search(error.message), WRITES.search(error.message)
+    if asks:
+        return Finding("GV228", "batched cotangents (is_grads_batched) are refused: backward asks grad_output for a number "
+                       f"({'.item()' if asks[1] in ('item', '_local_scalar_dense') else 'an `if`' if asks[1] == 'is_nonzero' else asks[1]})",
+                       hint=HINT_ASKS, frames=error.frames)
+    if writes:
+        return Finding("GV228", f"batched cotangents (is_grads_batched) are refused: backward writes them in place ({writes[2]}) into a tensor that "
+                       "has no batch", hint=HINT_WRITES, frames=error.frames)
+    raise NotApplicable(f"a batched {error.message}")
+
+
+def _differing(evidence: Evidence, v: Sequence[Tensor], seen: Sequence[Tensor | None]) -> Iterator[Finding]:
+    for argument, expected, batch in zip(evidence.inputs, evidence.worked.gradients, seen, strict=True):
+        for place, factor in enumerate(FACTORS):
+            wanted = None if expected is None else factor * expected
+            difference = clearly_differing(evidence, argument, wanted, None if batch is None else batch[place], [factor * c for c in v])
+            if difference is not None:
+                yield Finding("GV228", f"of batched cotangents (is_grads_batched) the gradient at {difference.where} is {difference.seen:.6g}, of "
+                              f"one alone {difference.expected:.6g}", input=argument.name, hint="let backward treat every cotangent by itself")
+                break

@@ -1,0 +1,101 @@
+"""GV229 inert-input: an input moves no output, and gets zeros as its gradient
+
+What. A differentiable input moves no output at any point that was looked at, and backward returns zeros for it.
+
+Why it matters. Is it meant to be differentiated? Zeros look like an answer: a parameter that forward forgot to use (or uses behind a flag only) is
+listed by the optimizer, gets a gradient, and never learns. `None` says plainly that there is none. A warning.
+
+How it is measured. Only where backward returns zeros for a dense cotangent: forwards at the point, at the second point, and at one where no input is
+zero (the first factor of a product whose second starts at 0 moves there), with that input alone exchanged for its value at the others, turned round,
+and enlarged; all outputs must stay bitwise. A dead region (relu of negative numbers, a bound that clamps nothing) moves at one of these. Not where
+every gradient is zero, which is GV009's.
+
+How to repair. Use the input in forward; else return `None` for it, and say `requires_grad: false` in the spec.
+
+Example.
+    @staticmethod
+    def forward(ctx, x, gain):
+        return x.tanh()                 # must be gain * x.tanh()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * (1 - ctx.y ** 2), torch.zeros_like(ctx.gain)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Finding
+from gradverify.rules.agreement import torchs_own
+from gradverify.rules.shown import RANDOM
+from gradverify.subject.another import other_points
+from gradverify.subject.draw import generator, signed
+from gradverify.subject.failure import UserCodeError
+from gradverify.subject.snapshot import alike
+from gradverify.subject.subject import Argument
+
+SEVERITY = "warning"
+CATCHES = "forgets_its_gain"
+WIDE = (-1.0, 1e3, -1e3)    # times the input: across every sign, threshold and bound of its own size
+
+
+def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    if "GV205" in found:
+        return RANDOM
+    if evidence.empty:
+        return "the spec asks for an empty tensor"
+    return torchs_own(evidence)
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    silent = [_is_zero(gradient) for gradient in evidence.worked.gradients]
+    if all(zero or gradient is None for zero, gradient in zip(silent, evidence.worked.gradients, strict=True)):
+        return
+    points = [list(evidence.subject.arguments), *islice(other_points(evidence.subject), 1), _dense(evidence)]
+    for argument in (argument for argument, zero in zip(evidence.inputs, silent, strict=True) if zero):
+        place = next(i for i, each in enumerate(evidence.subject.arguments) if each is argument)
+        if not any(_moves(evidence, point, place, points) for point in points):
+            yield Finding("GV229", f"{argument.name} moves no output at any point looked at, and backward returns zeros for it: is it meant to be "
+                          "differentiated?", input=argument.name, hint="use it in forward; or return None for it, and say `requires_grad: false`")
+
+
+def _is_zero(gradient: Tensor | None) -> bool:
+    return gradient is not None and bool(gradient.numel()) and not bool(gradient.any())
+
+
+def _dense(evidence: Evidence) -> list[Argument]:
+    """A point without zeros."""
+    source = generator(evidence.settings.seed, evidence.subject.case.check, "dense")
+    own = evidence.subject.arguments
+    return [replace(a, value=torch.where(a.value == 0, signed(a.value, source), a.value)) if a.differentiable else a for a in own]
+
+
+def _moves(evidence: Evidence, point: Sequence[Argument], place: int, points: Sequence[Sequence[Argument]]) -> bool:
+    """Does an output differ when this argument alone is another one? A forward that refuses it says that it reads it."""
+    x: Tensor = point[place].value
+    source = generator(evidence.settings.seed, evidence.subject.case.check, "inert")
+    others = [other[place].value for other in points if other is not point] + [x * factor for factor in WIDE] + [x + signed(x, source)]
+    here = _outputs(evidence, point)
+    if here is None:
+        return False
+    for other in others:
+        there = _outputs(evidence, [replace(a, value=other) if i == place else a for i, a in enumerate(point)])
+        if there is None or not alike(here, there):
+            return True
+    return False
+
+
+def _outputs(evidence: Evidence, arguments: Sequence[Argument]) -> list[Tensor] | None:
+    """All tensors that forward returns there; None where it refuses."""
+    twin = evidence.subject.twin(arguments)
+    try:
+        return [y.detach() for y in twin.forward(twin.leaves()) if isinstance(y, torch.Tensor)]
+    except UserCodeError:
+        return None
