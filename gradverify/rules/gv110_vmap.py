@@ -1,7 +1,7 @@
 """GV110 vmap: a vmapped call differs from a loop
 
 What. `torch.vmap` of the function gives other outputs or gradients than one call per example; or the Function declares a vmap rule (a `vmap`
-staticmethod, or `generate_vmap_rule = True`), and it raises.
+staticmethod, or `generate_vmap_rule = True`), and it raises: a warning, as the caller is told (an error where the spec says `vmap: true`).
 
 Why it matters. Per-example gradients, ensembles and `jacrev` run the function under vmap. A rule that takes every argument as batched along its
 first dimension is right in the first test and wrong where a weight is shared.
@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from gradverify.evidence import Evidence
-from gradverify.model.result import Finding
+from gradverify.model.result import Finding, Severity
 from gradverify.numerics.flat import flat_real
 from gradverify.rules.agreement import DUST, NUDGE, loosened, tolerance
 from gradverify.rules.shown import apart, element_name
@@ -41,6 +41,8 @@ from gradverify.subject.vmapped import Batch, Dims
 
 CATCHES = "vmap_ignores_in_dims"
 HINT = "in_dims holds one entry per argument: the dimension that is batched, or None for an argument that all examples share"
+
+LOUD = "write forward and backward without .item(), boolean indices and branches on values, or leave out generate_vmap_rule"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +74,15 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if undeclared is not None:
         yield Finding("GV110", f"the spec says `vmap: true`, but {undeclared}", hint="say generate_vmap_rule = True, or leave out `vmap: true`")
         return
+    raised: Finding | None = None
     for dims in evidence.modes.batches.variants:
         finding = _tried(evidence, evidence.modes.batches, dims)
-        if finding is not None:
+        if finding is not None and finding.severity == "error":
             yield finding
             return
+        raised = raised or finding
+    if raised is not None:
+        yield raised
 
 
 def _undeclared(evidence: Evidence) -> str | None:
@@ -92,7 +98,8 @@ def _tried(evidence: Evidence, batches: Batches, dims: Dims) -> Finding | None:
     shown = f"with in_dims ({', '.join(map(str, dims))}{',' if len(dims) == 1 else ''})"
     seen = batches.first if dims == batches.variants[0] else batches.vmapped(dims)
     if isinstance(seen, UserCodeError):
-        return Finding("GV110", f"{shown} {seen.message}", frames=seen.frames, hint=HINT)
+        severity: Severity = "error" if evidence.settings.vmap is True else "warning"
+        return Finding("GV110", f"{shown} {seen.message}", severity=severity, frames=seen.frames, hint=HINT if _by_hand(evidence) else LOUD)
     pairs = _pairs(evidence, dims, seen, batches.looped(dims))
     for pair in pairs:
         if pair.mine.shape != pair.theirs.shape:
@@ -107,6 +114,11 @@ def _tried(evidence: Evidence, batches: Batches, dims: Dims) -> Finding | None:
             mine, theirs = apart(float(flat_real(pair.mine)[worst]), float(flat_real(pair.theirs)[worst]))
             return Finding("GV110", f"{shown} {pair.element(worst)} is {mine}, but {theirs} from a loop", hint=HINT)
     return None
+
+
+def _by_hand(evidence: Evidence) -> bool:
+    """Is there a vmap rule that was written, and not generated?"""
+    return all(lacking([cls], "vmap") is None for cls in evidence.forward.classes)
 
 
 def _pairs(evidence: Evidence, dims: Dims, seen: Batch, looped: Batch) -> list[Pair]:

@@ -3,7 +3,7 @@
 What. With a gradient for one output only, backward raises, or its gradients do not add up to those of all outputs together.
 
 Why it matters. Whoever uses one output of several gets a backward with zeros, or with None under `ctx.set_materialize_grads(False)`, in the other
-places. That branch runs in no test that sums all outputs.
+places. That branch runs in no test that sums all outputs. After a backward that raises for None, the other rules put zeros in its place.
 
 How it is measured. Each output alone, whose gradients must sum to the joint one; the first also against explicit zeros for the others. At last
 every output undefined, as behind a Function that returns None: gradients must be None or zero there, and raising is a warning.
@@ -59,9 +59,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _each_alone(evidence: Evidence) -> Iterator[Finding]:
     v, alone = evidence.cotangents("base"), list[Gradients]()
     for place, number in enumerate(evidence.forward.checked):
+        error: UserCodeError | None = None
         try:
             alone.append(copied(evidence.function.vjp([c.clone() if i == place else None for i, c in enumerate(v)])))
-        except UserCodeError as error:
+        except UserCodeError as raised:
+            error = raised
+        error = error or evidence.function.refuses_none
+        if error is not None:
             yield Finding("GV209", f"with a gradient for {evidence.name_of(number)} only, {error.message}", output=number,
                           frames=error.frames, hint=HINT)
             return

@@ -2,8 +2,8 @@
 
 What. For an integer tensor (indices, targets, lengths) or a plain value, backward returns something else than None.
 
-Why it matters. Autograd drops it for a tensor, silently, and raises for a plain value: either the gradients are in the wrong order, which
-other shapes would show, or work is done for nothing.
+Why it matters. Autograd drops it for a tensor, silently: work is done for nothing, or the gradients are in the wrong order, which other shapes would
+show. A warning. It raises for a plain value: an error.
 
 How it is measured. The raw return of backward, argument by argument.
 
@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradverify.evidence import Evidence
-from gradverify.model.result import Finding
+from gradverify.model.result import Finding, Severity
 from gradverify.subject.subject import Argument
 
 CATCHES = "gives_index_a_gradient"
@@ -42,8 +42,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for (argument, *_), gradient in zip(evidence.subject.positions, raw.returned, strict=False):
         if _has_none(argument) and gradient is not None:
             name = argument.whole
-            yield Finding("GV217", f"backward returns a gradient for {name}, which is a {_kind(argument)} and has none", input=name,
-                          hint=f"return None in the place of {name}")
+            severity: Severity = "warning" if argument.is_tensor and not argument.of else "error"      # the engine refuses anything else
+            yield Finding("GV217", f"backward returns a gradient for {name}, which is a {_kind(argument)} and has none", severity=severity,
+                          input=name, hint=f"return None in the place of {name}")
 
 
 def _kind(argument: Argument) -> str:

@@ -48,7 +48,8 @@ class Differentiable:
     """`checked` are the places of the compared outputs among the flattened ones.
 
     VJPs reuse one graph. Where a second backward of a graph is refused, each gets a fresh forward; where `torch.autograd.grad` is refused
-    (re-entrant checkpoints, reversible nets), leaf `.backward()` is used.
+    (re-entrant checkpoints, reversible nets), leaf `.backward()` is used. Where an undefined cotangent is refused, and zeros in its place are not
+    (`refuses_none`: what was raised), it gets zeros from then on.
     """
 
     def __init__(self, subject: Subject, checked: Sequence[int]) -> None:
@@ -57,6 +58,7 @@ class Differentiable:
         self._at_once: int | None = None    # cotangents of a batch, 0 where they come one by one; None where the graph was not looked at
         self.refused: UserCodeError | None = None       # what the way that was left raised
         self._way: Callable[[Sequence[Tensor | None]], Gradients] = self._reused
+        self.refuses_none: UserCodeError | None = None
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -68,6 +70,23 @@ class Differentiable:
 
     def vjp(self, cotangents: Sequence[Tensor | None]) -> Gradients:
         """The gradient per input, None where backward gives none. Raises UserCodeError (GV003) where every way is refused."""
+        return self._with_zeros(lambda: self._any_way(cotangents), cotangents)
+
+    def _with_zeros(self, pull: Callable[[], Gradients], cotangents: Sequence[Tensor | None]) -> Gradients:
+        """`pull()`, and once more with zeros for undefined cotangents where it raised."""
+        try:
+            return pull()
+        except UserCodeError as refused:
+            if self.refuses_none is not None or all(cotangent is not None for cotangent in cotangents):
+                raise
+            self.refuses_none, self._graph = refused, None
+            try:
+                return pull()
+            except UserCodeError:
+                self.refuses_none = None
+                raise refused from None
+
+    def _any_way(self, cotangents: Sequence[Tensor | None]) -> Gradients:
         try:
             return self._way(cotangents)
         except UserCodeError as first:
@@ -112,9 +131,12 @@ class Differentiable:
 
     def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> Gradients:
         """The gradient at other inputs, on a graph of its own. Raises UserCodeError."""
-        leaves = [x.detach().clone().requires_grad_() for x in inputs]
-        outputs = self._subject.forward(leaves)
-        return self._grad(leaves, [outputs[place] for place in self._checked], cotangents, retain=False)
+        def pull() -> Gradients:
+            leaves = [x.detach().clone().requires_grad_() for x in inputs]
+            outputs = self._subject.forward(leaves)
+            return self._grad(leaves, [outputs[place] for place in self._checked], cotangents, retain=False)
+
+        return self._with_zeros(pull, cotangents)
 
     def once(self, cotangents: Sequence[Tensor], through: Callable[[Tensor], Tensor] | None = None) -> tuple[list[Tensor], Gradients]:
         """The values of the checked outputs of one fresh forward, and their gradients, each output passed `through` a last operation;
@@ -202,16 +224,22 @@ class Differentiable:
         return self._grad(*self._fresh_graph(), cotangents, retain=False)
 
     def _grad(self, leaves: Sequence[Tensor], outputs: Sequence[Tensor], cotangents: Sequence[Tensor | None], retain: bool) -> Gradients:
-        wanted = [(output, cotangent) for output, cotangent in zip(outputs, cotangents, strict=True) if cotangent is not None]
+        wanted = self._defined(outputs, cotangents)
         self._subject.counted_backward()
         with blamed("GV003", "backward"):
             return torch.autograd.grad([output for output, _ in wanted], leaves, [cotangent for _, cotangent in wanted],
                                        retain_graph=retain, allow_unused=True)
 
+    def _defined(self, outputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> list[tuple[Tensor, Tensor]]:
+        """Outputs with their cotangents: without undefined ones, or with zeros for these."""
+        if self.refuses_none is not None:
+            return [(y, torch.zeros_like(y) if v is None else v) for y, v in zip(outputs, cotangents, strict=True)]
+        return [(y, v) for y, v in zip(outputs, cotangents, strict=True) if v is not None]
+
     def _leaf(self, cotangents: Sequence[Tensor | None], through: Callable[[Tensor], Tensor] | None = None) -> Gradients:
         leaves, outputs = self._fresh_graph()
         outputs = [through(y) for y in outputs] if through else outputs
-        wanted = [(output, cotangent) for output, cotangent in zip(outputs, cotangents, strict=True) if cotangent is not None]
+        wanted = self._defined(outputs, cotangents)
         self._subject.counted_backward()
         with blamed("GV003", "backward"):
             torch.autograd.backward([output for output, _ in wanted], [cotangent for _, cotangent in wanted])

@@ -60,7 +60,9 @@ class Batcher:
             self._moving.count(backward=size - 1, batched=size)
             given = [torch.stack([cotangent[k] for cotangent in cotangents]) for k in range(len(self._checked))]
             fitting = [v if v.shape == y.shape else torch.zeros_like(y) for v, y in zip(given, outputs, strict=True)]
-            gradients = _plain(torch.autograd.grad, outputs, leaves, fitting, allow_unused=True)
+            graphed = [(y, v) for y, v in zip(outputs, fitting, strict=True) if y.requires_grad]    # beside others, one without is silently zero
+            ys, vs = [y for y, _ in graphed], [v for _, v in graphed]
+            gradients = _plain(torch.autograd.grad, ys, leaves, vs, allow_unused=True) if graphed else [None] * len(leaves)
         filled = [torch.zeros_like(x) if g is None else g for g, x in zip(gradients, leaves, strict=True)]
         back = [g if dim is None else g.movedim(dim, 0) for g, dim in zip(filled, self._own(dims), strict=True)]
         return Batch(tuple(y.detach() for y in outputs), tuple(back))

@@ -42,8 +42,8 @@ def gallery(what: str, code: str, name: str, severity: str = "error") -> Missed:
     return Missed(what, code, make, severity)
 
 
-def cotangent(what: str, change: Callable[[Tensor], Tensor]) -> Missed:
-    return Missed(f"backward takes {what} of the cotangent", "GV201", lambda: (square(lambda x, g: 2 * x * change(g)), X))
+def cotangent(what: str, change: Callable[[Tensor], Tensor], severity: str = "error") -> Missed:
+    return Missed(f"backward takes {what} of the cotangent", "GV201", lambda: (square(lambda x, g: 2 * x * change(g)), X), severity)
 
 
 def of_square(what: str, code: str, backward: Callable[[Tensor, Tensor], Any], severity: str = "error") -> Missed:
@@ -146,7 +146,7 @@ MISSED = (
     cotangent("a clipped copy", lambda g: g.clamp(-1, 1)),
     cotangent("the positive part", lambda g: g * (g > 0)),
     cotangent("the square", lambda g: g * g),
-    cotangent("what is not tiny", lambda g: torch.where(g.abs() < TINY, 0.0, g)),
+    cotangent("what is not tiny", lambda g: torch.where(g.abs() < TINY, 0.0, g), "warning"),
     cotangent("what is not huge", lambda g: torch.where(g.abs() > HUGE, 0.0, g)),
     gallery("grad_output is read as contiguous", "GV210", "takes_grad_output_for_contiguous"),
     gallery("an input is read as contiguous", "GV211", "takes_input_for_contiguous"),

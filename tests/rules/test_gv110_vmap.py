@@ -62,8 +62,8 @@ WRONG = {
     "a factor": lambda apply, info, in_dims, x, w: (2 * right(apply, info, in_dims, x, w)[0], 0),
     "no graph": lambda apply, info, in_dims, x, w: (right(apply, info, in_dims, x, w)[0].detach(), 0),
     "no graph to the weight": lambda apply, info, in_dims, x, w: (right(apply, info, in_dims, x, w.detach())[0], 0),
-    "raises": lambda apply, info, in_dims, x, w: (apply(x, w).item(), 0),
 }
+RAISES = ruled(lambda apply, info, in_dims, x, w: (apply(x, w).item(), 0))
 
 
 @pytest.mark.parametrize("rule", WRONG.values(), ids=WRONG)
@@ -96,11 +96,63 @@ def test_a_gradient_is_compared_too():
     assert re.search(r"grad_w\[\d,\d\] of example \d is 0, but ", said)
 
 
+class Masks(Function):
+    """relu² by a boolean index, whose generated rule raises."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        y, kept = torch.zeros_like(x), x > 0
+        y[kept] = x[kept] ** 2
+        return y
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return 2 * ctx.saved_tensors[0].clamp_min(0) * grad_output
+
+
+class Branches(Linear):
+    """A branch on a value: control flow that vmap cannot follow."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, w):
+        return x @ w.mT if x.sum() > -1e9 else x.new_zeros(4, 2)
+
+
+LOUD = {"by hand": (RAISES, (X, W)), "a boolean mask": (Masks, (X,)), "a branch": (Branches, (X, W)),
+        "a number": (vmap_rule_reads_a_number.Faulty, (X, fixed(W)))}
+
+
+@pytest.mark.parametrize("function, inputs", LOUD.values(), ids=LOUD)
+def test_a_rule_that_raises_is_a_warning_as_the_caller_is_told(function, inputs):
+    result = check(function, *inputs)
+    assert (result.verdict, [(found.code, found.severity) for found in result.findings]) == ("pass", [("GV110", "warning")])
+    assert "the vmapped call raised" in message(result, "GV110")
+    must = check(function, *inputs, vmap=True)
+    assert (must.verdict, codes(must)) == ("fail", {"GV110"})
+
+
+def test_wrong_numbers_are_an_error_though_another_choice_of_in_dims_raises():
+    def rule(apply, info, in_dims, x, w):
+        if in_dims[1] is not None:
+            raise NotImplementedError("a batched weight")
+        return 2 * right(apply, info, in_dims, x, w)[0], 0
+
+    found, = check(ruled(rule), X, W).findings
+    assert (found.severity, found.message.startswith("with in_dims (-1, None) y0[")) == ("error", True)
+
+
 def test_a_rule_that_raises_shows_the_users_own_frames():
-    found, = check(ruled(WRONG["raises"]), X, W).findings
+    found, = check(RAISES, X, W).findings
     assert "the vmapped call raised RuntimeError" in found.message
     assert [frame.function for frame in found.frames] == ["vmap", "<lambda>"]
-    assert codes(check(vmap_rule_reads_a_number.Faulty, X, fixed(W))) == {"GV110"}
 
 
 def test_a_function_that_declares_a_rule_and_has_no_setup_context_is_found():

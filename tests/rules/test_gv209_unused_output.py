@@ -53,6 +53,28 @@ def test_a_backward_that_raises_for_none_is_found_and_the_output_named():
     assert "with a gradient for y1 only, backward raised TypeError" in message(result, "GV209")
 
 
+@pytest.mark.parametrize(("factor", "more"), [(3, set()), (4, {"GV101"})], ids=["right", "wrong"])
+def test_after_a_backward_that_raises_for_none_the_other_rules_go_on(factor, more):
+    result = check(two(lambda g, h: 2 * g + factor * h), X)
+    assert (result.verdict, codes(result)) == ("fail", {"GV209"} | more)
+    assert {run.code: run.status for run in result.rules}["GV101"] == "ran"
+
+
+def test_it_is_judged_with_zeros_where_the_rule_is_ignored():
+    assert check(two(lambda g, h: 2 * g + 3 * h), X, ignore=("GV209",)).verdict == "pass"
+    assert "GV101" in codes(check(two(lambda g, h: 2 * g + 4 * h), X, ignore=("GV209",)))
+
+
+def test_a_backward_that_raises_for_zeros_too_has_raised():
+    def backward(g, h):
+        if h is None or not h.all():
+            raise ValueError("only together")
+        return 2 * g + 3 * h
+
+    result = check(two(backward), X, select=("GV101",))
+    assert (result.verdict, codes(result)) == ("error", {"GV003"})
+
+
 def test_what_compensates_in_the_sum_shows_against_zeros():
     """Alone, the first gets a third too much and the second as much too little."""
     def backward(g, h):

@@ -19,14 +19,25 @@ def scales(of_index, of_factor):
     return Scales
 
 
-@pytest.mark.parametrize(("of_index", "of_factor", "said"), [
-    (torch.zeros(2), None, "a gradient for index, which is a int64 tensor"),
-    (None, torch.zeros(()), "a gradient for factor, which is a float"),
+@pytest.mark.parametrize(("of_index", "of_factor", "verdict", "said"), [
+    (torch.zeros(2), None, "pass", "a gradient for index, which is a int64 tensor"),
+    (None, torch.zeros(()), "fail", "a gradient for factor, which is a float"),
 ])
-def test_a_gradient_for_what_has_none_is_found(of_index, of_factor, said):
+def test_a_gradient_for_what_has_none_is_found(of_index, of_factor, verdict, said):
+    """Autograd drops that of a tensor, which is a warning, and raises for a plain value, which is an error."""
     result = check(scales(of_index, of_factor), randn(2), torch.tensor([0, 0]), 3.0)
-    assert codes(result) == {"GV217"}
+    assert (result.verdict, codes(result)) == (verdict, {"GV217"})
     assert said in message(result, "GV217")
+
+
+def test_after_a_gradient_for_an_integer_the_jacobian_is_judged():
+    class Doubles(scales(torch.zeros(2), None)):
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output * ctx.factor, torch.zeros(2), None
+
+    result = check(Doubles, randn(2), torch.tensor([0, 0]), 3.0)
+    assert (result.verdict, codes(result)) == ("fail", {"GV217", "GV101"})
 
 
 def test_none_is_right():
