@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -26,6 +26,8 @@ from gradverify.oracles.literal import expected_gradients, weights
 from gradverify.oracles.reference import Reference, reference_gradients
 from gradverify.oracles.surrogate import Surrogate
 from gradverify.oracles.values import reference_values
+from gradverify.oracles.widened import InFloat64, RefusedError
+from gradverify.subject.another import beside
 from gradverify.subject.custody import saved_tensors
 from gradverify.subject.differentiable import Differentiable, Gradients, Graph, Returned
 from gradverify.subject.draw import generator, signed
@@ -36,6 +38,7 @@ from gradverify.subject.native import called_again
 from gradverify.subject.observe import BackwardSeen, ForwardSeen, Saved, kept, known, observe_backward, observe_forward
 from gradverify.subject.snapshot import alike, same
 from gradverify.subject.subject import Argument, Subject
+from gradverify.subject.wide import is_narrow, widened
 
 STEP = 1e-3     # of each element's size: a detached output that moves depends on the inputs
 MOVING = 0.1    # of the elements: a forward of which fewer move under such a step is flat
@@ -251,13 +254,47 @@ class Evidence:
 
     def measured_at(self, twin: Subject) -> Gives:
         """As `measured`, for the same function at other arguments. Raises UserCodeError (GV002) where it is not defined there."""
+        function = self._given_by(twin)
+        if not isinstance(self.measured, InFloat64):
+            return function
+        try:
+            return self._in_float64(twin, function, function.values(twin.leaves()))
+        except (UserCodeError, RefusedError):
+            return function
+
+    def _given_by(self, twin: Subject) -> Surrogate | Differentiable:
         function = self._differentiate(twin, self.forward.checked)
         return function if self.surrogate is None else Surrogate(twin, function, self.forward.checked, function.values(twin.leaves()))
+
+    def _in_float64(self, subject: Subject, function: Surrogate | Differentiable, outputs: Sequence[Tensor]) -> InFloat64:
+        """Raises UserCodeError or RefusedError where the function refuses float64."""
+        return InFloat64(function, self._given_by(widened(subject)), outputs, partial(beside, subject))
 
     @property
     def measured(self) -> Gives:
         """What finite differences are taken of, beside the backward that they are held against."""
-        return self.surrogate or self.function
+        return self.surrogate or self.function if isinstance(self.in_float64, str) else self.in_float64
+
+    @cached_property
+    def in_float64(self) -> InFloat64 | str:
+        """The values of a float32 function in float64, beside its backward; or why there are none, "" where nobody asks."""
+        if self.settings.eps != "auto" or not is_narrow(self.subject):
+            return ""
+        function = self.surrogate or self.function
+        try:
+            return self._in_float64(self.subject, function, self.outputs if self.surrogate is None else function.values(self.subject.leaves()))
+        except UserCodeError as error:
+            return f"given float64 {error.message}"
+        except RefusedError as reason:
+            return str(reason)
+
+    @property
+    def numeric_precision(self) -> str:
+        """In a clause, for a check in float32: what its finite differences are taken in. Nothing for others."""
+        reason = self.in_float64
+        if isinstance(reason, str):
+            return f"finite differences in float32: {reason}" if reason else ""
+        return "finite differences in float64, gradients in float32"
 
     @property
     def difference(self) -> str:

@@ -91,8 +91,9 @@ def _mode(evidence: Evidence, compared: bool) -> tuple[str, str, str]:
     if choice is None:
         reason = EVERY_ELEMENT if evidence.settings.eps == "auto" else FIXED_STEP
         return "entries", reason, MISSES if compared else MISSES_NOTHING_YET
+    how = "; ".join(filter(None, (_clause(choice.reason), evidence.numeric_precision)))
     screened = f"{_clause(choice.could_miss).removeprefix('could miss ')}; " if choice.mode is not Mode.ENTRIES else ""
-    return choice.mode.value, _clause(choice.reason), screened + MISSES
+    return choice.mode.value, how, screened + MISSES
 
 
 def _clause(sentence: str) -> str:

@@ -44,7 +44,7 @@ def explain(subject: Subject, asked: Asked | None = None) -> Element:
 
 
 def _element(evidence: Evidence, moved: Found, seen: Found) -> Element:
-    function, settings, subject = Filled(evidence.function), evidence.settings, evidence.subject
+    function, settings, subject = Filled(evidence.measured), evidence.settings, evidence.subject
     fixed = settings.eps != "auto"
     arguments = evidence.inputs
     measured = measure(

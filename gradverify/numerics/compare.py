@@ -23,6 +23,7 @@ RTOL, RTOL_LOW = 1e-6, 1e-3  # defaults; the second where the forward computes i
 FLOOR = 1e4  # times the unit roundoff of an output's natural unit: smaller entries are not checked
 NOISE_CAP = 16 * U64  # the floor follows a noisy f only so far
 SATURATED = 16  # roundings of its tensor's values: a dead row of low precision may be where f saturates, as 1 + tanh(−9) does in float32
+ROUNDED = 8.0  # of its row: what a backward in float32 may round away; right operators stay below 4, and 64 would hide 1 % of 1e-4 of the row
 LIFT = 1e3  # times its own row: how far the tensor's largest row may lift a floor
 NOISE_ONLY = 30  # f within this many sigma of 0 ...
 NOISE_OF_X = 2.0**-40  # ... and sigma below this fraction of x: the output is nothing but rounding
@@ -56,6 +57,7 @@ class Limit(Enum):
     CANCELS = "numbers larger than f are rounded inside it, in steps that hide the deviation: compute in float64 inside"
     BORDER = "f ends at x: only one side has values, and no order of convergence is sure there; give `domain`, or `avoid` the border"
     INFINITE = "the slope of f grows without bound at x, or f has no finite values around it"
+    ROUNDED = "float32 rounds f, or the sums inside backward, by as much: check in float64 too, or where less of them cancels"
     ANALYTIC_NOISE = "the deviation is within the rounding noise of the backward"
     STUCK = "the step does not move the input (x + eps = x): leave out `eps`, so that it is chosen for each element, or give a larger one"
     COMPANY = "elements measured together with it were cleared when they were measured alone: ask for fewer with `mode: entries` on a smaller input"
@@ -139,7 +141,7 @@ def _subgradient(a: Array, d: Derivative, tol: Array) -> Codes:
 class Rows:
     """What sets the floor of each output [M]: reach (its change for a relative change of its inputs), largest |f|, noise of f.
 
-    `parts`: output tensors. `unit`: the unit roundoff of each.
+    `parts`: output tensors. `unit`: the unit roundoff of each. `backward`: that of gradients.
     """
 
     reach: Array
@@ -148,6 +150,7 @@ class Rows:
     parts: Sequence[slice]
     x_size: float
     unit: Array | float = U64
+    backward: float = U64
 
     @cached_property
     def saturated(self) -> Array:
@@ -155,8 +158,9 @@ class Rows:
         size = self.size.copy()
         for part in self.parts:
             size[part] = np.maximum(size[part], rms(size[part]))
-        low = np.asarray(self.unit) > LOW_UNIT
-        return (np.maximum(FLOOR * U64, np.where(low, SATURATED * np.asarray(self.unit), 0.0)) if low.any() else FLOOR * U64) * size
+        unit = np.maximum(self.unit, self.backward)
+        low = unit > LOW_UNIT
+        return (np.maximum(FLOOR * U64, np.where(low, SATURATED * unit, 0.0)) if low.any() else FLOOR * U64) * size
 
 
 def floors(rows: Rows, alive: Mask) -> Array:
@@ -171,6 +175,8 @@ def floors(rows: Rows, alive: Mask) -> Array:
     size = nonzero(rows.size)
     noise = rows.sigma / size if size is rows.size else np.where(rows.size > 0, rows.sigma / size, U64)
     living = FLOOR * np.minimum(np.maximum(noise, U64), NOISE_CAP) * unit
+    if rows.backward > LOW_UNIT:
+        living = np.maximum(living, ROUNDED * rows.backward * rows.reach)
     if alive.all():
         return living
     noise_only = (rows.size <= NOISE_ONLY * rows.sigma) & (rows.sigma <= NOISE_OF_X * rows.x_size)

@@ -23,7 +23,7 @@ from gradverify.numerics.directions import check_rows, directions
 from gradverify.numerics.flagged import Flagged
 from gradverify.numerics.point import Function
 from gradverify.numerics.rungs import Index
-from gradverify.numerics.screen import Screen, joined
+from gradverify.numerics.screen import SCREEN_LOW, Screen, joined, usual
 
 Watch = Callable[[Choice], None]
 """Told what was chosen, and what it is predicted to cost, before it begins."""
@@ -52,7 +52,7 @@ def compare(
         return Compared((), None, Arrangement(), 0, 0, 0)
     point = prepared.point
     costs = _costs(prepared, steady(point.fastest))
-    choice = choose(mode, limits or Limits(), costs)
+    choice = choose(mode, limits or Limits(), costs, SCREEN_LOW if point.columns.rounded else usual(point))
     if watch:
         watch(choice)
     if choice.mode is Mode.ENTRIES:

@@ -29,7 +29,7 @@ from gradverify.numerics.localise import Suspects, localise, localise_column
 from gradverify.numerics.pattern import NOBODY, Pattern, column_groups, row_groups
 from gradverify.numerics.reduction import signed
 from gradverify.numerics.rungs import Array, Index
-from gradverify.numerics.screen import SCREEN, SCREEN_LOW, Screen, Screened
+from gradverify.numerics.screen import SCREEN_LOW, Screen, Screened, usual
 
 LINES = 12  # of a pair that are followed at most
 STOOD = 3  # wrong ones, after which the rest is believed, if none was cleared
@@ -169,11 +169,11 @@ class Flagged:
         open_ = np.flatnonzero((found.verdict == Verdict.UNDECIDED) & found.derivative.smooth & np.isfinite(found.a))
         if not open_.size:
             return found
-        d, low = found.derivative.take(open_), bool(self.run.low_precision()[self.run.point.parts[output]].any())
+        d, low = found.derivative.take(open_), bool(self.run.low_values()[self.run.point.parts[output]].any())
         norm = self._row_norms(found.column[open_], found.out[open_])
         if mode is Mode.COLUMNS:  # a column of zeros has no size to compare with
             norm = np.where((found.a[open_] == 0) & (d.value == 0), norm, self._column_norms(output)[found.column[open_]])
-        known = open_[np.isfinite(norm) & (np.abs(found.a[open_] - d.value) + d.bar <= (SCREEN_LOW if low else SCREEN) * norm)]
+        known = open_[np.isfinite(norm) & (np.abs(found.a[open_] - d.value) + d.bar <= (SCREEN_LOW if low else usual(self.run.point)) * norm)]
         verdict, limit = found.verdict.copy(), found.limit.copy()
         verdict[known], limit[known] = Verdict.PASS, Limit.NONE
         return replace(found, verdict=verdict, limit=limit)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -42,6 +42,31 @@ class Function(Protocol):
     def vjp(self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None) -> Sequence[Tensor]:
         """One gradient per input (None among the cotangents: zeros), at `inputs` or at the function's own."""
         ...
+
+
+class Narrow(Protocol):
+    """The backward of a function that takes and returns float64, where it computes in less than that: what is compared is its float32 self."""
+
+    @property
+    def unit(self) -> float:
+        """Its unit roundoff."""
+        ...
+
+    def full(self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None) -> Sequence[Tensor] | None:
+        """As `Function.vjp`, by the backward in float64; None where it refuses that."""
+        ...
+
+    def rounding(self) -> Array:
+        """By how much the forward in float32 is off [M], the largest of a few points."""
+        ...
+
+
+@runtime_checkable
+class Widened(Protocol):
+    """A function whose backward may be of less precision than its values; None where it is not."""
+
+    @property
+    def narrow(self) -> Narrow | None: ...
 
 
 @dataclass(frozen=True)
@@ -168,6 +193,7 @@ class Point:
     def __init__(self, function: Function, columns: Columns, clock: Clock | None = None) -> None:
         self.function, self.columns, self.forward, self.backward = function, columns, 0, 0
         self._watch = Stopwatch(clock or Clock())
+        self.narrow = function.narrow if isinstance(function, Widened) else None
         self._inputs = Buffers(function.inputs)
         self._last: tuple[Index, Selection] | None = None
         self._unit: Array | None = None
@@ -198,6 +224,11 @@ class Point:
                 self._unit[part] = max(UNITS.get(dtype, U64), bits.unit)
             self._unit.flags.writeable = False      # everybody reads the same one
         return self._unit
+
+    @property
+    def backward_unit(self) -> float:
+        """The unit roundoff that gradients come in."""
+        return U32 if self.columns.rounded else self.narrow.unit if self.narrow else U64
 
     def hold(self, columns: Index) -> None:
         """From now on these columns stay where they are: their domain is their x."""
@@ -293,14 +324,26 @@ class Point:
     def row(self, output: int, x: Array | None = None) -> Array:
         """Row `output` of the analytic Jacobian [C] by one backward, at the inputs or at coordinates x; for pairs the sum of both."""
         self.backward += 1
-        n = next(n for n, part in enumerate(self.parts) if part.start <= output < part.stop)
-        shape, dtype, device = self.shapes[n]
-        one = one_hot(shape, dtype, device, output - self.parts[n].start)
-        cotangents = [one if i == n else None for i in range(len(self.parts))]
+        cotangents = self._one(output)
         if x is None:
             return self.by_column(self.function.vjp(cotangents))
         self._inputs.write(self._inputs.selected(np.arange(len(self.x))), x)
         return self.by_column(self.function.vjp(cotangents, self._inputs.tensors))
+
+    def full_row(self, output: int, x: Array | None = None) -> Array | None:
+        """As `row`, by the function's own backward in the precision of its values; None where there is none but the one that is compared."""
+        self.backward += 1
+        if x is not None:
+            self._inputs.write(self._inputs.selected(np.arange(len(self.x))), x)
+        gradients = self.narrow.full(self._one(output), None if x is None else self._inputs.tensors) if self.narrow else None
+        return None if gradients is None else self.by_column(gradients)
+
+    def _one(self, output: int) -> list[Tensor | None]:
+        """The cotangents that pull this output back alone."""
+        n = next(n for n, part in enumerate(self.parts) if part.start <= output < part.stop)
+        shape, dtype, device = self.shapes[n]
+        one = one_hot(shape, dtype, device, output - self.parts[n].start)
+        return [one if i == n else None for i in range(len(self.parts))]
 
     def by_column(self, gradients: Sequence[Tensor]) -> Array:
         """Gradients of the inputs as one number a column [C]."""

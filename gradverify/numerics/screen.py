@@ -22,6 +22,7 @@ from gradverify.numerics.rungs import QUICK, RATIO, U32, U64, WIDE, Array, Codes
 from gradverify.numerics.samples import LOW_UNIT, Samples
 
 SCREEN, SCREEN_LOW = 1e-8, 1e-3  # of a line's norm; bars are 1e-11, and 1e-4 where something computes in float32
+SCREEN_NARROW = 1e-4  # where only backward does: its sums over 10⁶ elements are good to 6e-5
 SLACK, SLACK_LOW = 1e-6, 1e-2  # ... and this much of it for what agrees within a bar that no rung makes smaller
 FINER = ((7, 8, 9), (9, 10, 11))  # rungs that open lines see next: kinks and curvature are smaller there ...
 COARSER = ((0, 1, 2, 3), (-2, -1, 0), (-5, -4, -3), (-8, -7, -6))  # ... and noise is here; those above the scale up to 1
@@ -182,7 +183,7 @@ class Known:
     def allowed_in(self, tensor: int, output: int, norm: Array, floor: Array) -> Allowed:
         """What lines [m] of one pair may deviate by."""
         low = self.part_unit(output) > LOW_UNIT or self.unit_of_x(tensor) > LOW_UNIT
-        normal, slack = (SCREEN_LOW, SLACK_LOW) if low else (SCREEN, SLACK)
+        normal, slack = (SCREEN_LOW, SLACK_LOW) if low else (usual(self.point), SLACK)
         relative = normal if self.relative is None else self.relative
         return Allowed(norm, relative * norm + floor, max(relative, slack) * norm + floor)
 
@@ -224,8 +225,14 @@ class Known:
     def floors(self, reach: Array, alive: Mask) -> Array:
         """c·unit [M] from each output's reach (method.md section 1)."""
         x_size = float(self.point.columns.size.max(initial=0.0))
-        rows = Rows(self.point.shared(reach), self.survey.size, self.survey.sigma, self.point.parts, x_size, self.point.unit)
+        rows = Rows(self.point.shared(reach), self.survey.size, self.survey.sigma, self.point.parts, x_size, self.point.unit,
+                    self.point.backward_unit)
         return floors(rows, stands_out(rows, alive, rows.reach))
+
+
+def usual(point: Point) -> float:
+    """What a screen allows of a line's norm, where its values are those of float64."""
+    return SCREEN_NARROW if point.backward_unit > LOW_UNIT else SCREEN
 
 
 @dataclass(frozen=True)
@@ -315,7 +322,7 @@ def _verdict(a: Array, d: Reading, allowed: Allowed) -> Codes:
 
 def sharpness(j: Judged, dust: Array, unit: Array | float = 1.0) -> tuple[float, float]:
     """The largest tol + U of what passed, in units of each line [m], and of it over the norm where that stands out of `dust` [m]."""
-    seen, stands = j.allowed.tolerance + j.bar, j.passed & (j.allowed.norm * SCREEN > dust)
+    seen, stands = j.allowed.tolerance + j.bar, j.passed & (j.allowed.tolerance > 2 * dust)  # what is relative of it is more than the dust
     visible = seen / unit if isinstance(unit, np.ndarray) else seen
     relative = np.divide(seen, j.allowed.norm, out=np.zeros(len(seen)), where=stands)
     return float(visible.max(initial=0.0, where=j.passed)), float(relative.max(initial=0.0))

@@ -135,5 +135,5 @@ def _close(d: Derivative, v: Array, analytic: float, point: Point, rtol: float) 
     terms, weight = v[used] * d.value[used], np.abs(v[used])
     size = np.linalg.norm(v) * np.linalg.norm(np.where(used, point.f0, 0.0))
     bars = float(weight @ d.bar[used]) if np.isfinite(d.bar[used]).all() and not d.unclear[used].any() else 0.0
-    allowed = rtol * float(np.abs(terms).sum()) + bars + ROUNDINGS * float(point.unit.max(initial=0.0)) * float(size)
+    allowed = rtol * float(np.abs(terms).sum()) + bars + ROUNDINGS * max(float(point.unit.max(initial=0.0)), point.backward_unit) * float(size)
     return bool(abs(float(terms.sum()) - analytic) <= allowed)

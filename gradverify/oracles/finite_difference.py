@@ -17,6 +17,7 @@ from gradverify.numerics.columns.costs import Mode
 from gradverify.numerics.columns.fixed import check_fixed
 from gradverify.numerics.columns.tally import Pair
 from gradverify.numerics.comparison import Watch, compare
+from gradverify.numerics.point import Narrow, Widened
 
 WORST = 100  # failing elements kept for the table
 
@@ -87,6 +88,11 @@ class Filled:
     def __init__(self, function: Gives) -> None:
         self._function = function
         self.given: set[tuple[int, int]] = set()
+
+    @property
+    def narrow(self) -> Narrow | None:
+        """Its backward, where that computes in less than its values."""
+        return self._function.narrow if isinstance(self._function, Widened) else None
 
     @property
     def inputs(self) -> Sequence[Tensor]:

@@ -16,6 +16,7 @@ from gradverify.subject.subject import Argument, Subject
 
 OTHER_SEED = 1_000_003      # added to the check's own: no neighbour in a matrix of seeds
 DRAWS = 4                   # seeds and orders that are tried until signs and order are others: every second draw of two numbers has the old order
+BESIDE = 2.0**-10   # of each element's size: far enough that whatever is computed from it is rounded anew
 FAR, NEAR = 0.25, 0.01      # of each element's size: how far given numbers go at first, and where the function refuses that
 FEW = 8                     # numbers that may have one sign by chance
 SORTED = 4                  # numbers in order beside another input are a grid (knots, times), and stay in order; of fewer that is chance
@@ -42,6 +43,12 @@ def _attempts(subject: Subject) -> Iterator[Other]:
     yield _moved(subject, drawn, lambda x: _rearranged(x, source, grid))
     yield _moved(subject, drawn, lambda x: _inside(x, _exchanged(_stretched(x.value, FAR, source), source)))
     yield _moved(subject, subject.arguments, lambda x: _inside(x, _stretched(x.value, NEAR, source)))
+
+
+def beside(subject: Subject, number: int) -> list[Tensor]:
+    """The differentiable inputs a little off, of the same kind as they are; others for each number."""
+    source = generator(subject.case.settings.seed, subject.case.check, f"beside {number}")
+    return [_inside(argument, _stretched(argument.value, BESIDE, source)) for argument in subject.differentiable]
 
 
 def _moved(subject: Subject, drawn: Sequence[Argument], move: Callable[[Argument], Tensor]) -> Other:

@@ -42,7 +42,7 @@ class Subject:
     """`positions`: the arguments as the function takes them, one each, but the elements of a list or the like together; `kwargs`: the plain
     ones by name; `output_names`: of the flattened outputs, known after the first forward; `writes` is set once the function was seen to write
     into an input: from then on every call gets fresh, non-leaf clones; `around` makes the context that every forward runs in, where there is
-    one."""
+    one, `lent` what a module's buffers become."""
 
     def __init__(self, case: Case, target: Target, arguments: Sequence[Argument], kwargs: Mapping[str, Any]) -> None:
         self.case, self.target = case, target
@@ -52,6 +52,8 @@ class Subject:
         self.writes = False
         self.output_names: tuple[str, ...] = ()
         self.around: Callable[[], AbstractContextManager[Any]] | None = None
+        self.lent: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None
+        self._followed: Subject | None = None
         self._original: Subject | None = None
         self._hooks = hooks_of(target.subject) if target.kind == "module" else {}
         self._quiet = False     # nothing is seeded, as nothing is drawn
@@ -83,6 +85,10 @@ class Subject:
         other = Subject(self.case, target or self.target, arguments, self.kwargs if kwargs is None else kwargs)
         other.writes, other._original = self.writes, self
         return other
+
+    def follow(self, other: Subject) -> None:
+        """From now on nothing is seeded while the other subject seeds nothing."""
+        self._followed = other
 
     @property
     def calls(self) -> Calls:
@@ -142,7 +148,8 @@ class Subject:
 
     def reseed(self, offset: int = 0) -> None:
         """Every forward draws the same random numbers (dropout, samplers), from torch, NumPy and Python; every backward others."""
-        if not self._quiet and self.case.settings.reseed:
+        quiet = self._quiet or (self._followed is not None and self._followed._quiet)
+        if not quiet and self.case.settings.reseed:
             seed_all(self.case.settings.seed + offset, self.on_cuda)
 
     def fresh_states(self) -> tuple[object, ...]:
@@ -194,7 +201,10 @@ class Subject:
 
     def _buffers(self) -> dict[str, Tensor]:
         """Fresh clones of a module's buffers."""
-        return {name: buffer.clone() for name, buffer in self.target.subject.named_buffers()} if self.target.kind == "module" else {}
+        if self.target.kind != "module":
+            return {}
+        buffers = {name: buffer.clone() for name, buffer in self.target.subject.named_buffers()}
+        return self.lent(buffers) if self.lent else buffers
 
     def _outputs(self, values: Sequence[Any], buffers: Mapping[str, Tensor]) -> list[Any]:
         """The flattened outputs. Raises UserCodeError (GV002)."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gradverify.numerics.climb import derivative
 from gradverify.numerics.columns.cancelling import excuse_cancelled
+from gradverify.numerics.columns.rounded import excuse_rounded
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.columns.survey import analytic_noise
 from gradverify.numerics.columns.tally import Judged
@@ -42,7 +43,9 @@ def second_opinions(run: Run, judged: Judged, border: Border, entry: Entry) -> t
     if not (judged.verdict == MISMATCH).any():
         return judged, {}
     judged = excuse_ties(run, excuse_symmetric(run, judged, entry))
-    judged, at_fault = excuse_analytic_noise(run, judged, border(judged))
+    narrow = run.point.narrow
+    excused = excuse_rounded(run, judged, border(judged), narrow) if narrow else excuse_analytic_noise(run, judged, border(judged))
+    judged, at_fault = excused
     return excuse_cancelled(run, judged), at_fault
 
 

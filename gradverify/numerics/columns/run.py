@@ -88,7 +88,8 @@ class Reach:
     def rows(self, survey: Survey) -> Rows:
         analytic, numeric = self._point.shared(self._analytic), self._point.shared(self._numeric)
         x_size = float(self._point.columns.size.max(initial=0.0))
-        return Rows(np.maximum(analytic, numeric), survey.size, survey.sigma, self._point.parts, x_size, self._point.unit)
+        return Rows(np.maximum(analytic, numeric), survey.size, survey.sigma, self._point.parts, x_size, self._point.unit,
+                    self._point.backward_unit)
 
 
 def _resolved(value: Array, bar: Array, scale: Array) -> Array:
@@ -164,7 +165,11 @@ class Run:
         return Outputs(self.point.f0, self.survey.sigma, lambda: self.point.unit, rounds_x=not self.point.columns.rounded)
 
     def low_precision(self) -> Mask:
-        """Outputs [M] that come in, or were seen to be computed in, less than float64; all where an input is float32."""
+        """Outputs [M] that come in, or were seen to be computed in, less than float64; all where an input is, or the backward."""
+        return np.asarray((self.point.unit > LOW_UNIT) | (self.point.backward_unit > LOW_UNIT))
+
+    def low_values(self) -> Mask:
+        """The same of the finite differences alone: a function that is compared with its float32 self has them in float64."""
         return np.asarray((self.point.unit > LOW_UNIT) | self.point.columns.rounded)
 
     def rtols(self) -> Array:

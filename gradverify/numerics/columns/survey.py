@@ -14,7 +14,7 @@ import numpy as np
 
 from gradverify.numerics.flat import rms
 from gradverify.numerics.lines import Rung, rung
-from gradverify.numerics.noise import CONSTANT, FLAT, Ray, ecnoise, gradient_noise, noise_along, pooled, repeat_noise
+from gradverify.numerics.noise import CONSTANT, FLAT, POINTS, Ray, ecnoise, gradient_noise, noise_along, pooled, repeat_noise
 from gradverify.numerics.point import Point
 from gradverify.numerics.point_lines import DirectionLine
 from gradverify.numerics.reduction import signed, uniform
@@ -222,6 +222,15 @@ def analytic_noise(point: Point, output: int, row: Array, generator: np.random.G
         return gradient_noise(replace(ray, evaluate=lambda at: point.row(output, point.coordinates(columns, at))), np.abs(row))
     except Exception:  # the backward refuses other points than its own: then its noise is not known
         return np.zeros(len(row)), 0.0
+
+
+def narrow_points(point: Point, generator: np.random.Generator) -> tuple[Index, Array]:
+    """Columns [k] and nine points [9, k] near x that float32 holds, each a few of its spacings from the next."""
+    columns = np.concatenate([_finite(point, t) for t in range(len(point.buffers))])
+    c, sign = replace(point.columns, single=np.ones(len(point.columns), bool)), _signs(point, columns, generator)
+    ray = replace(_ray(point, columns, sign), ulp=c.ulp(columns), cast=lambda at: c.cast(at, columns))
+    apart = ray.finest() * ray.sign
+    return columns, np.array([ray.cast(ray.x + k * apart) for k in range(1, POINTS + 1)])
 
 
 def coarse_noise(point: Point, survey: Survey, generator: np.random.Generator) -> Array:

@@ -86,7 +86,7 @@ class Sums:
             columns, direction = columns[self.usable], direction[self.usable]
         if not len(columns):
             return np.zeros(len(self.run.point.f0), bool)
-        low = self.run.low_precision()
+        low = self.run.low_values()
         slack = np.where(low, SLACK_LOW, SLACK) if low.any() else SLACK
         floor = self.run.floors() * np.sqrt(len(columns))
         allowed = slack * self.forward_size + self.bar + floor

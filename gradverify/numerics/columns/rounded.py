@@ -1,0 +1,119 @@
+"""Mismatches that the rounding of a backward in float32 may explain, where the finite differences are those of float64 (method.md section 7).
+
+Such a deviation is rounding where the function's own backward in float64 is right there, and comes and goes with the bits of the inputs: it is no
+larger than at nearby points, and has no mean over them. Or where float32 rounds f itself by as much, as where a sigmoid saturates. It is right as far
+as some roundings of its row go, and undecided beyond. Nothing of this costs a call before something is about to be called wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradverify.numerics.columns.run import Run
+from gradverify.numerics.columns.survey import narrow_points
+from gradverify.numerics.columns.tally import Judged
+from gradverify.numerics.compare import MISMATCH, PASS, RTOL, Bounds, Limit, verdicts
+from gradverify.numerics.kinks import KINK
+from gradverify.numerics.point import Narrow
+from gradverify.numerics.rungs import Array, Index, Mask, Z
+
+AT_ONCE = 6  # rows that are looked at before it is asked whether a mismatch stands
+DUST = 1e-8  # of a row: what the backward in float64 may be off by where it has no size of its own
+STEADY = 4.0  # roundings of the row that may be the same at all points: of a constant, say
+SATURATED, TIMES = 1e-3, 16.0  # f is off by so much of its row in float32: then its derivative may be off by so much more
+PASSES, AT_MOST = 64.0, 5e-5  # roundings of a row, and of the row: larger deviations are not passed, however noisy both sides are
+CAP, OWN = 256.0, 2.0**10  # roundings of the row, of the element: more noise, where the forward has none, is the backward's own fault
+
+
+@dataclass(frozen=True)
+class _Noise:
+    """Of elements [E] of a row: how far the backward in float32 is off from point to point (one standard deviation), and their mean deviation."""
+
+    sigma: Array
+    mean: Array
+    points: int
+
+
+def excuse_rounded(run: Run, judged: Judged, border: Mask, narrow: Narrow) -> tuple[Judged, dict[int, float]]:
+    """As `excuse_analytic_noise`, where the backward computes in less than what the finite differences are taken in.
+
+    At most 40 calls a row.
+    """
+    bad, at_fault = np.flatnonzero((judged.verdict == MISMATCH) & (judged.derivative.outcome != KINK)), dict[int, float]()
+    rows = list(dict.fromkeys(judged.out[bad[_worst_first(judged.take(bad))]].tolist()))
+    for n in range(0, len(rows), AT_ONCE):
+        some = rows[n : n + AT_ONCE]
+        for row in some:
+            i = bad[judged.out[bad] == row]
+            judged, excess = _Row(run, judged.take(i), border[i], row, narrow).excused(judged, i)
+            if excess > 0:
+                at_fault[row] = excess
+        if (judged.verdict[bad[np.isin(judged.out[bad], some)]] == MISMATCH).any():
+            break
+    return judged, at_fault
+
+
+def _worst_first(judged: Judged) -> Index:
+    d = judged.derivative
+    ratio = np.abs(judged.a - d.value) / (judged.bounds.tolerance(judged.a, d.value) + 1e-300)
+    return np.argsort(-np.nan_to_num(ratio, nan=np.inf), kind="stable")
+
+
+class _Row:
+    """Mismatches [E] of one row."""
+
+    def __init__(self, run: Run, part: Judged, border: Mask, row: int, narrow: Narrow) -> None:
+        self.run, self.part, self.border, self.row, self.narrow = run, part, border, row, narrow
+        columns, f, self.reach = run.point.columns, abs(float(run.point.f0[row])), float(run.reach.rows(run.survey).reach[row])
+        self.scale, self.unit = columns.scale[part.column], narrow.unit * self.reach / columns.size[part.column]
+        self.forward = float(np.nan_to_num(narrow.rounding()[row]))
+        usual = narrow.unit * max(f, float(run.survey.size[row]))
+        self.amplified = max(self.forward / usual if usual else 1.0, 1.0)
+
+    def excused(self, judged: Judged, i: Index) -> tuple[Judged, float]:
+        """The verdicts with these, elements i, as rounding explains them; and the relative noise of which the backward is at fault."""
+        right = self._right_in_full()
+        if not right.any():
+            return judged, 0.0
+        noise = self._noise()
+        cap = self.amplified * np.maximum(CAP * self.unit, OWN * self.narrow.unit * np.abs(self.part.a))
+        steady = np.abs(noise.mean) > Z * noise.sigma / noise.points**0.5 + STEADY * self.unit
+        extra = np.where(steady, 0.0, np.minimum(Z * noise.sigma, cap))
+        if self.forward > SATURATED * self.reach:
+            extra = np.maximum(extra, TIMES * self.forward / self.scale)
+        excused = right & (verdicts(self.part.a, self.part.derivative, self.part.bounds, self.border, extra) != MISMATCH)
+        judged = judged.undecided(i[excused], Limit.ROUNDED)
+        passed = i[excused & self._small()]
+        judged.verdict[passed], judged.limit[passed] = PASS, Limit.NONE
+        excess = np.where(right & ~excused & (Z * noise.sigma > cap), noise.sigma / np.abs(self.part.a), 0.0)
+        return judged, float(np.nan_to_num(excess, posinf=0.0).max(initial=0.0))
+
+    def _small(self) -> Mask:
+        """Deviations that may pass."""
+        off = np.abs(self.part.a - self.part.derivative.value)
+        return np.asarray(off <= min(PASSES * self.amplified, AT_MOST / self.narrow.unit) * self.unit)
+
+    def _right_in_full(self) -> Mask:
+        """Of which elements the function's own backward in the precision of the finite differences is right; all, where there is none."""
+        own = self.run.point.full_row(self.row)
+        if own is None:
+            return np.ones(len(self.part.a), bool)
+        a: Array = own[self.part.column]
+        bounds = Bounds(self.run.atol, np.full(len(a), RTOL), DUST / self.narrow.unit * self.unit, self.part.bounds.unproven)
+        return np.asarray(verdicts(a, self.part.derivative, bounds, self.border) != MISMATCH)
+
+    def _noise(self) -> _Noise:
+        """By the backward at nearby points that float32 holds, against the one in float64, or else against the mean of them all."""
+        point, column = self.run.point, self.part.column
+        columns, points = narrow_points(point, self.run.generator)
+        off = [self.part.a - self.part.derivative.value]
+        try:
+            for at in points:
+                x = point.coordinates(columns, at)
+                full = point.full_row(self.row, x)
+                off.append(point.row(self.row, x)[column] - (full[column] if full is not None else self.part.derivative.value))
+        except Exception:  # the backward refuses other points than its own: then its noise is not known
+            return _Noise(np.zeros(len(column)), off[0], 1)
+        return _Noise(np.nan_to_num(np.std(off, 0, ddof=1)), np.nan_to_num(np.mean(off, 0)), len(off))

@@ -1,0 +1,64 @@
+"""The same function at the same numbers in float64 (complex128): what its finite differences are taken of where the check is in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradverify.subject.subject import Argument, Subject
+
+WIDE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+
+
+def is_narrow(subject: Subject) -> bool:
+    """Is a differentiable input in float32 or complex64?"""
+    return any(x.dtype in WIDE for x in subject.inputs)
+
+
+def widened(subject: Subject) -> Subject:
+    """The subject with every tensor that it is given in float64: inputs, parameters, what is not differentiated, keyword arguments, buffers.
+
+    Tensors that forward makes without a dtype are float64 too. Its calls are counted by the subject, and seeded as the subject's are.
+    """
+    twin = subject.twin([_wide(argument) for argument in subject.arguments])
+    twin.kwargs = {name: _value(value) for name, value in twin.kwargs.items()}
+    twin.follow(subject)
+    twin.around, twin.lent = by_default, _buffers
+    return twin
+
+
+def wide(tensor: Tensor) -> Tensor:
+    """The same numbers in float64 (complex128); as it is where it is of another kind."""
+    return tensor.to(dtype=WIDE[tensor.dtype]) if tensor.dtype in WIDE else tensor
+
+
+@contextmanager
+def by_default() -> Iterator[None]:
+    """What is made without a dtype is float64."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _wide(argument: Argument) -> Argument:
+    return replace(argument, value=wide(argument.value)) if argument.is_tensor else argument
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return wide(value)
+    if isinstance(value, Mapping):
+        return {key: _value(item) for key, item in value.items()}
+    return [_value(item) for item in value] if isinstance(value, Sequence) and type(value) is list else value
+
+
+def _buffers(buffers: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: wide(buffer) for name, buffer in buffers.items()}
