@@ -54,7 +54,8 @@ def _element(evidence: Evidence, moved: Found, seen: Found) -> Element:
     if settings.eps != "auto":
         atol, rtol = settings.tolerances()
         measured = with_fixed_step(measured, function, moved.at, seen.at, settings.eps, atol=atol, rtol=rtol)
-    notes = () if (moved.tensor, seen.tensor) in function.given else (ABSENT,)
+    absent = "" if (moved.tensor, seen.tensor) in function.given else ABSENT
+    notes = tuple(note for note in (absent, evidence.numeric_precision) if note)
     result = described(subject.case, subject)
     return Element(result.id, result.name, f"{result.spec.path}:{result.spec.line}", result.function, result.device, result.dtype, moved.place,
                    seen.place, measured, conclusion(measured), pair_of(evidence, moved), None, notes)

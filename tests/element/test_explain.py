@@ -133,7 +133,19 @@ def test_tolerances_and_domains_of_the_spec_are_used():
 
 def test_float32_is_judged_by_the_tolerance_of_float32():
     m = explained(named(torch.sin), randn(2, dtype=torch.float32), dtype="float32").measured
-    assert m.verdict == "pass" and m.tolerance.rtol == 1e-3 and m.unit == 2.0**-24
+    assert m.verdict == "pass" and m.tolerance.rtol == 1e-3 and m.unit == 2.0**-53      # the finite difference is that of float64
+
+
+def test_in_float32_it_is_said_what_the_finite_difference_was_taken_in():
+    def refuses(input):
+        if input.dtype == torch.float64:
+            raise TypeError("float32 only")
+        return input.sin()
+
+    assert explained(named(torch.sin), randn(2, dtype=torch.float32)).notes == ("finite differences in float64, gradients in float32",)
+    found = explained(refuses, randn(2, dtype=torch.float32))
+    assert found.measured.unit == 2.0**-24
+    assert found.notes[0].startswith("finite differences in float32: given float64 forward raised TypeError: float32 only")
 
 
 def test_evidence_is_plain_data():

@@ -22,7 +22,7 @@ from gradverify.numerics.rungs import Array, Index, Mask, Z
 AT_ONCE = 6  # rows that are looked at before it is asked whether a mismatch stands
 DUST = 1e-8  # of a row: what the backward in float64 may be off by where it has no size of its own
 STEADY = 4.0  # roundings of the row that may be the same at all points: of a constant, say
-SATURATED, TIMES = 1e-3, 16.0  # f is off by so much of its row in float32: then its derivative may be off by so much more
+SATURATED, TIMES = 1e-3, 64.0  # f is off by so much of its row in float32: then its derivative may be off by so much more (tanh at 9: by 18)
 PASSES, AT_MOST = 64.0, 5e-5  # roundings of a row, and of the row: larger deviations are not passed, however noisy both sides are
 CAP, OWN = 256.0, 2.0**10  # roundings of the row, of the element: more noise, where the forward has none, is the backward's own fault
 

@@ -1,0 +1,130 @@
+"""Where the finite differences of a float32 function may be taken in float64: where that is the same function, and nowhere else.
+
+The class of faults: a difference between the two precisions that is no rounding is held against a right backward (a branch on the dtype, a constant
+that is rounded), or rounding is taken for a difference (numbers that cancel) and the function is left undecided.
+"""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from live import check, evidence, fixed, randn
+
+from gradverify.oracles.finite_difference import Filled
+from gradverify.oracles.widened import InFloat64
+
+
+def single(*shape, seed=0):
+    return randn(*shape, seed=seed, dtype=torch.float32)
+
+
+def branches(x):
+    """Another function in float32: an approximation of exp good to 1e-4, as fast paths are."""
+    return x.exp() if x.dtype == torch.float64 else x.exp() * (1 + 1e-4)
+
+
+def rounds_its_constant(x):
+    return x * (math.pi if x.dtype == torch.float64 else 3.1415)
+
+
+def refuses_float64(x):
+    if x.dtype != torch.float32:
+        raise TypeError("x must be float32")
+    return x.sin()
+
+
+def always_float32(x):
+    return x.float().sin()
+
+
+def cancels(x):
+    """Good to three digits in float32."""
+    return (x + 1e4) - 1e4 + x * x
+
+
+def closes_over(x, weight=torch.tensor([[2.0], [1.0]])):  # noqa: B008
+    return x @ weight
+
+
+@pytest.mark.parametrize("function", [torch.sin, cancels, F.gelu, lambda x: x.softmax(-1), lambda x: F.layer_norm(x, x.shape[-1:]),
+                                      lambda x: (x / x.norm() * 1e20).exp().log(), lambda x: x.masked_fill(x < 0, -math.inf)])
+def test_the_same_function_is_taken_in_float64(function):
+    found = evidence(lambda x: function(x), single(4, 5))
+    assert isinstance(found.in_float64, InFloat64)
+    assert found.numeric_precision == "finite differences in float64, gradients in float32"
+    assert found.measured.inputs[0].dtype == torch.float64 and torch.equal(found.measured.inputs[0].float(), found.subject.inputs[0])
+
+
+@pytest.mark.parametrize(("function", "why"), [
+    (branches, "its values are others in float64"), (rounds_its_constant, "its values are others in float64"),
+    (refuses_float64, "given float64 forward raised TypeError: x must be float32"), (always_float32, "given float64 it returns float32"),
+    (closes_over, "given float64 forward raised RuntimeError")])
+def test_another_function_in_float64_is_measured_in_float32(function, why):
+    found = evidence(lambda x: function(x), single(3, 2))
+    assert isinstance(found.in_float64, str) and found.in_float64.startswith(why)
+    assert found.numeric_precision.startswith(f"finite differences in float32: {why}")
+    assert found.measured is found.function
+
+
+def test_nobody_asks_for_float64_inputs_or_a_fixed_step():
+    assert evidence(torch.sin, randn(3)).numeric_precision == ""
+    assert evidence(torch.sin, single(3), eps=1e-3).numeric_precision == ""
+
+
+@pytest.mark.parametrize("function", [branches, rounds_its_constant, refuses_float64, always_float32])
+def test_a_right_backward_of_such_a_function_is_not_accused(function):
+    result = check(lambda x: function(x), single(3, 2), dtype="float32")
+    assert result.verdict in ("pass", "undecided") and "finite differences in float32" in result.mode_reason
+
+
+def test_a_branch_of_the_backward_on_the_dtype_is_judged_as_float32_runs_it():
+    class Forgets(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad):
+            x, = ctx.saved_tensors
+            return grad * x if x.dtype == torch.float32 else grad * 2 * x
+
+    assert check(Forgets, single(6)).verdict == "fail"
+    assert check(Forgets, randn(6), ignore=("GV226",)).verdict == "pass"
+
+
+def test_gradients_are_those_of_float32_and_values_those_of_float64():
+    found = evidence(lambda x: x.exp(), single(4)).measured
+    x, = found.inputs
+    gradient, = Filled(found).vjp([torch.ones(4, dtype=torch.float64)])
+    assert gradient.dtype == torch.float32 and torch.equal(gradient, x.float().exp())
+    assert torch.equal(found.values([x])[0], x.exp())
+    full, = found.full([torch.ones(4, dtype=torch.float64)])
+    assert torch.equal(full, x.exp())
+
+
+def test_the_rounding_of_the_forward_is_that_of_float32():
+    x = single(50)
+    rounding = evidence(cancels, x).measured.rounding()
+    assert (rounding <= 2e-3).all() and np.median(rounding) > 1e-5       # the spacing at 1e4 is 9.8e-4
+    exact = evidence(lambda x: x * 2, x).measured.rounding()
+    assert not exact.any()
+
+
+def test_what_is_drawn_alike_in_both_is_taken_in_float64_and_what_is_not_in_float32():
+    same = evidence(lambda x: x * torch.rand(3, dtype=torch.float64).to(x.dtype), single(3))
+    other = evidence(lambda x: x * torch.rand(3, dtype=x.dtype), single(3))
+    assert isinstance(same.in_float64, InFloat64) and isinstance(other.in_float64, str)
+
+
+def test_a_float32_argument_that_is_not_differentiated_is_cast_along():
+    assert isinstance(evidence(F.linear, single(3, 2), fixed(single(4, 2))).in_float64, InFloat64)
+
+
+def test_a_second_point_is_measured_in_float64_too():
+    found = evidence(lambda x: x.tanh(), single(3))
+    twin = found.subject.twin([type(a)(a.name, a.value + 1, True) for a in found.subject.arguments])
+    assert found.measured_at(twin).inputs[0].dtype == torch.float64
+    assert torch.equal(found.measured_at(twin).inputs[0], (found.subject.inputs[0] + 1).double())
