@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
+GENERATED = "GeneratedBackwardFor_"     # the Function that torch makes of torch.library.register_autograd
+BATCHED = "FuncTorchBatched"            # the dispatch key of register_vmap
+
 
 def lacking(classes: Sequence[type], *names: str) -> str | None:
-    """The first of these Functions that declares none of `names` (jvp; vmap, generate_vmap_rule) of its own."""
+    """The first of these Functions that declares none of `names` (jvp; vmap, generate_vmap_rule) of its own. The one behind a registered operator
+    declares a vmap rule where the operator has one."""
     plain = torch.autograd.Function
-    return next((cls.__name__ for cls in classes if all(getattr(cls, name) is getattr(plain, name) for name in names)), None)
+    return next((_shown(cls) for cls in classes if all(getattr(cls, name) is getattr(plain, name) for name in names)
+                 and not ("vmap" in names and _registers_vmap(cls))), None)
+
+
+def _registers_vmap(cls: type) -> bool:
+    operator = _operator(cls)
+    return operator is not None and bool(torch._C._dispatch_has_kernel_for_dispatch_key(operator, BATCHED))
+
+
+def _operator(cls: type) -> str | None:
+    """The operator whose autograd a Function is that torch generated: `library::name`. Its forward is a closure over it."""
+    if not cls.__name__.startswith(GENERATED):
+        return None
+    held = inspect.getclosurevars(cls.forward).nonlocals       # type: ignore[attr-defined]
+    if "orig_forward" in held:      # of an operator that takes lists of tensors
+        held = inspect.getclosurevars(held["orig_forward"]).nonlocals
+    found: Any = held.get("op")
+    return str(found.name()) if isinstance(found, torch._ops.OpOverload) else None      # type: ignore[no-untyped-call]
+
+
+def _shown(cls: type) -> str:
+    return _operator(cls) or cls.__name__
