@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gradverify.model.case import Settings
+from gradverify.model.fault import fault_of
+from gradverify.model.interrupt import is_interrupt
+from gradverify.model.result import Fault
 from gradverify.modes import Modes
 from gradverify.numerics.columns.choose import Choice
 from gradverify.numerics.columns.tally import Outcome, Pair, Tally
@@ -40,6 +44,7 @@ from gradverify.subject.snapshot import alike, same
 from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.wide import is_narrow, widened
 
+Told = TypeVar("Told")
 STEP = 1e-3     # of each element's size: a detached output that moves depends on the inputs
 MOVING = 0.1    # of the elements: a forward of which fewer move under such a step is flat
 REPEATS = 2     # further backwards of the base graph
@@ -52,8 +57,21 @@ class Evidence:
                  differentiate: Callable[[Subject, Sequence[int]], Differentiable] = Differentiable) -> None:
         """`differentiate` makes the function whose gradients are looked at; another one than the subject's own is damaged on purpose."""
         self.subject, self.watch = subject, watch
+        self.missing: list[Fault] = []      # faults of ours that cost words or pictures
         self._differentiate = differentiate
         self._saved = Saved()
+
+    def spared(self, what: str, measure: Callable[[], Told | None]) -> Told | None:
+        """What is nice to know (a cause, a hint), and not worth a verdict: None where the user's code, or gradverify, fails over it."""
+        try:
+            return measure()
+        except UserCodeError:
+            return None
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
+            self.missing.append(fault_of(error, what, costs=False))
+            return None
 
     @property
     def settings(self) -> Settings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -16,12 +17,14 @@ from gradverify.evidence import Evidence
 from gradverify.model.case import Case, Settings
 from gradverify.model.codec import to_json
 from gradverify.model.event import Plan, Planned
-from gradverify.model.result import CaseResult, Comparison, Finding, FunctionInfo, InputInfo, OutputInfo, RuleRun, Verdict
+from gradverify.model.fault import fault_of, verdictless
+from gradverify.model.interrupt import is_interrupt
+from gradverify.model.result import Calls, CaseResult, Comparison, Fault, Finding, FunctionInfo, InputInfo, OutputInfo, RuleRun, Verdict
 from gradverify.numerics.columns.choose import Choice
 from gradverify.numerics.columns.costs import Mode
 from gradverify.rules.catalogue import RuleInfo, rules
 from gradverify.rules.protocol import NotApplicable
-from gradverify.subject.failure import UserCodeError
+from gradverify.subject.failure import UserCodeError, describe, is_users, user_frames
 from gradverify.subject.subject import Subject
 
 # Later ones rest on earlier ones: no Jacobian is judged after GV201, and what remains open is said last.
@@ -37,6 +40,7 @@ SPECIFIC = (("GV002", "GV003", "GV006"), ("GV205", "GV206"), ("GV212",), ("GV102
             ("GV101", "GV111", "GV114"))    # from most to least
 DAMAGING = frozenset({"GV202", "GV203", "GV204"})      # what they write into enters the gradients of other inputs too
 DAMAGED = frozenset({"GV101", "GV111", "GV114"})
+SAME_FAULT = 3      # rules that met one fault of ours: they share what it comes from, and each measures that again
 EVERY_ELEMENT = "every element of the Jacobian is compared"
 FIXED_STEP = "every element is compared under one fixed step, torch.autograd.gradcheck's own rule, which has no error bar"
 MISSES = "errors below the tolerance, which is printed for every pass; everything that shows at other inputs only"
@@ -52,6 +56,7 @@ class Examined:
     run: RuleRun
     findings: tuple[Finding, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
+    fault: Fault | None = None
 
 
 def verify(subject: Subject, planned: Planned | None = None, *, evidence: Evidence | None = None, briefly: bool = False) -> CaseResult:
@@ -67,11 +72,12 @@ def verify(subject: Subject, planned: Planned | None = None, *, evidence: Eviden
     found = specific(_completed(finding, infos, evidence) for each in examined for finding in each.findings)
     found = tuple(replace(finding, severity="error") for finding in found) if evidence.settings.strict else found
     findings = found if briefly else with_causes(found, evidence)
-    verdict = _verdict(findings)
+    faults = tuple(dict.fromkeys([*(each.fault for each in examined if each.fault), *evidence.missing]))
+    verdict = _verdict(findings, faults)
     result = described(subject.case, subject)
     mode, mode_reason, could_miss = _mode(evidence, any(each.comparisons for each in examined))
     return replace(
-        result, verdict=verdict, reason=_reason(verdict, findings), calls=subject.calls, findings=findings,
+        result, verdict=verdict, reason=_reason(verdict, findings, faults), calls=subject.calls, findings=findings, faults=faults,
         inputs=_inputs(subject), outputs=_outputs(evidence), rules=tuple(each.run for each in examined),
         comparisons=tuple(_named(comparison, evidence) for each in examined for comparison in each.comparisons),
         mode=mode, mode_reason=mode_reason, could_miss=could_miss)
@@ -108,6 +114,17 @@ def failed(case: Case, error: UserCodeError) -> CaseResult:
     return replace(described(case), verdict="error", reason=finding.message, findings=(finding,))
 
 
+def broken(case: Case, error: BaseException) -> CaseResult:
+    """The result of a case that an exception ended which no rule expects: the user's code raised it where it was not called by name, or it is a
+    fault of gradverify's own. Raises what ends the run."""
+    if is_interrupt(error):
+        raise error
+    if is_users(error):
+        return failed(case, UserCodeError("GV002", f"the function's code raised {describe(error)}", user_frames(error)))
+    faults = (fault_of(error, "the check"),)
+    return replace(described(case), verdict="error", reason=_reason("error", (), faults), faults=faults)
+
+
 def described(case: Case, subject: Subject | None = None) -> CaseResult:
     """A result that says what was to be checked, with nothing found yet."""
     found = subject.target if subject else None
@@ -127,7 +144,7 @@ def settings_shown(settings: Settings) -> dict[str, object]:
 def _examine_all(evidence: Evidence, infos: dict[str, RuleInfo], briefly: bool) -> Iterator[Examined]:
     found: frozenset[str] = frozenset()
     stopped: str | None = None
-    settings = evidence.settings
+    settings, met = evidence.settings, Counter[str]()
     for code in ORDER:
         if not settings.looks_for(code):
             yield Examined(RuleRun(code, "ignored"))
@@ -137,6 +154,9 @@ def _examine_all(evidence: Evidence, infos: dict[str, RuleInfo], briefly: bool) 
             examined = _examine(infos[code], evidence, found)
             found |= {finding.code for finding in examined.findings if _with_severity(finding, infos).severity == "error"}
             stopped = next((finding.code for finding in examined.findings if _stops(finding)), None) or _broken(evidence, found)
+            if examined.fault is not None:
+                met[examined.fault.place] += 1
+                stopped = stopped or ("a fault of gradverify's own" if met[examined.fault.place] == SAME_FAULT else None)
             yield examined
             if found and briefly:
                 return
@@ -154,20 +174,37 @@ def _broken(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 def _examine(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Examined:
     rule = _module(info)
-    before = evidence.subject.calls
+    before, seen = evidence.subject.calls, list[Finding | Comparison | str]()
     try:
         reason = rule.applies(evidence, found)
         if reason is not None:
             return Examined(RuleRun(info.code, "not_applicable", reason, evidence.subject.calls - before))
-        seen = list(rule.check(evidence))
+        seen.extend(rule.check(evidence))
     except NotApplicable as reason:
         return Examined(RuleRun(info.code, "not_applicable", str(reason), evidence.subject.calls - before))
     except UserCodeError as error:
         finding = Finding(error.code, error.message, hint=error.hint, frames=error.frames)
         return Examined(RuleRun(info.code, "not_applicable", error.message, evidence.subject.calls - before), (finding,))
+    except BaseException as error:
+        return _unforeseen(info, error, evidence.subject.calls - before, seen)
     notes = "; ".join(each for each in seen if isinstance(each, str))
-    run = RuleRun(info.code, "ran", notes or None, evidence.subject.calls - before)
-    return Examined(run, tuple(each for each in seen if isinstance(each, Finding)), tuple(each for each in seen if isinstance(each, Comparison)))
+    return _of(RuleRun(info.code, "ran", notes or None, evidence.subject.calls - before), seen)
+
+
+def _of(run: RuleRun, seen: list[Finding | Comparison | str], fault: Fault | None = None) -> Examined:
+    found = tuple(each for each in seen if isinstance(each, Finding))
+    return Examined(run, found, tuple(each for each in seen if isinstance(each, Comparison)), fault)
+
+
+def _unforeseen(info: RuleInfo, error: BaseException, calls: Calls, seen: list[Finding | Comparison | str]) -> Examined:
+    """What the user's code raised where it was not called by name; or a fault of ours, which costs what this rule had not yet seen."""
+    if is_interrupt(error):
+        raise error
+    if is_users(error):
+        message = f"the function's code raised {describe(error)}"
+        return Examined(RuleRun(info.code, "not_applicable", message, calls), (Finding("GV002", message, frames=user_frames(error)),))
+    fault = fault_of(error, f"the rule {info.code}")
+    return _of(RuleRun(info.code, "not_applicable", f"gradverify itself failed here: {fault.what}", calls), seen, fault)
 
 
 def _module(info: RuleInfo) -> ModuleType:
@@ -219,20 +256,22 @@ def _with_severity(finding: Finding, infos: dict[str, RuleInfo]) -> Finding:
     return replace(finding, name=info.name, severity="warning" if "warning" in (finding.severity, info.severity) else "error")
 
 
-def _verdict(findings: tuple[Finding, ...]) -> Verdict:
-    """By the rules of command-line.md."""
+def _verdict(findings: tuple[Finding, ...], faults: tuple[Fault, ...] = ()) -> Verdict:
+    """By the rules of command-line.md. A rule that a fault of ours has cost leaves an error where the others find nothing wrong."""
     errors = {finding.code for finding in findings if finding.severity == "error"}
     if errors & STOPPING:
         return "error"
     if any(code.startswith(("GV1", "GV2")) for code in errors):
         return "fail"
-    return "error" if "GV009" in errors else "undecided" if "GV007" in errors else "pass"
+    return "error" if "GV009" in errors or any(fault.costs for fault in faults) else "undecided" if "GV007" in errors else "pass"
 
 
-def _reason(verdict: Verdict, findings: tuple[Finding, ...]) -> str | None:
+def _reason(verdict: Verdict, findings: tuple[Finding, ...], faults: tuple[Fault, ...] = ()) -> str | None:
     if verdict not in ("error", "undecided"):
         return None
-    return next(finding.message for finding in findings if finding.severity == "error")
+    stopping = next((finding.message for finding in findings if finding.severity == "error" and finding.code in STOPPING), None)
+    fault = next((verdictless(fault) for fault in faults if fault.costs), None)
+    return stopping or fault or next(finding.message for finding in findings if finding.severity == "error")
 
 
 # ---- what was checked
@@ -244,7 +283,9 @@ def _inputs(subject: Subject) -> tuple[InputInfo, ...]:
 def _outputs(evidence: Evidence) -> tuple[OutputInfo, ...]:
     try:
         outputs = evidence.forward.outputs
-    except UserCodeError:
+    except BaseException as error:      # told already, by the first rule that asked
+        if is_interrupt(error):
+            raise
         return ()
     return tuple(OutputInfo(i, tuple(y.shape), _dtype(y), evidence.name_of(i)) for i, y in enumerate(outputs) if isinstance(y, Tensor))
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 import torch
-from live import case, check, codes, fixed, randn
+from live import case, check, codes, fixed, message, randn
+from own_fault import raising
 from rules.functions import Right, RightProduct, X, Y, product, square
 
 from gradverify import verify as module
@@ -177,14 +178,21 @@ def test_a_case_that_could_not_be_prepared_is_an_error_that_still_says_what_it_w
 
 
 def test_a_fault_of_our_own_is_not_blamed_on_the_user(monkeypatch):
-    def bug(*arguments, **keywords):
-        raise AssertionError("ours")
-
     for place in ("gradverify.evidence.jacobian", "gradverify.subject.observe.function_classes", "gradverify.rules.shown.element_name"):
         with monkeypatch.context() as patched:
-            patched.setattr(place, bug)
-            with pytest.raises(AssertionError, match="ours"):
-                check(square(lambda x, g: 3 * x * g), X)
+            patched.setattr(place, raising(AssertionError("ours")))
+            result = check(square(lambda x, g: 3 * x * g), X)
+            assert result.verdict == "error" and {fault.what for fault in result.faults} == {"AssertionError: ours"} and not result.findings
+
+
+def test_what_the_users_code_raises_unforeseen_is_blamed_on_the_user(monkeypatch):
+    def raises(*arguments, **keywords):     # its frame is outside the package
+        raise SystemExit(0)
+
+    monkeypatch.setattr("gradverify.evidence.jacobian", raises)
+    result = check(square(lambda x, g: 2 * x * g), X)
+    assert result.verdict == "error" and codes(result) == {"GV002"} and result.faults == ()
+    assert message(result, "GV002") == "the function's code raised SystemExit: 0"
 
 
 def test_settings_are_shown_with_their_tolerances():

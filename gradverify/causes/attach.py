@@ -29,7 +29,12 @@ TOLD = (Outcome.PASS, Outcome.MISMATCH)
 
 
 def with_causes(findings: Iterable[Finding], evidence: Evidence) -> tuple[Finding, ...]:
-    return tuple(replace(finding, cause=_cause(finding, evidence)) if finding.cause is None else finding for finding in findings)
+    """The findings with their causes; a fault of ours costs the cause, never the finding."""
+    return tuple(replace(finding, cause=_spared(finding, evidence)) if finding.cause is None else finding for finding in findings)
+
+
+def _spared(finding: Finding, evidence: Evidence) -> Cause | None:
+    return evidence.spared(f"the search for the cause of {finding.code}", lambda: _cause(finding, evidence))
 
 
 def _cause(finding: Finding, evidence: Evidence) -> Cause | None:

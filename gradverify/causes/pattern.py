@@ -158,6 +158,8 @@ class Pattern:
     def numeric(self, output: Index, input_: Index) -> tuple[Array, Array, Index]:
         """D, its bar and the place among the entries (−1: a zero of both sides) of elements; −1 as a coordinate is a zero too."""
         keys = np.where((output < 0) | (input_ < 0), -1, output * self.input.size + input_)
+        if not len(self.keys):      # f has no element here: all are zeros of both sides
+            return np.zeros(len(keys)), np.zeros(len(keys)), np.full(len(keys), -1)
         known = self.keys[self._order]
         place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
         found = np.where(known[place] == keys, self._order[place], -1)

@@ -19,11 +19,11 @@ def explain(pattern: Pattern) -> Cause | None:
 
 
 def _is_of(pattern: Pattern, other: Other) -> bool:
-    """Are all elements of the analytic side those of the other input's numeric side?"""
+    """Are all elements of the analytic side those of the other input's numeric side? One that never moves f has none to be taken for."""
     nothing = np.zeros(len(other.entries.output), bool)
     theirs = replace(pattern, entries=other.entries, wrong=nothing, unknown=nothing)
     e = pattern.entries
     value, bar, _ = theirs.numeric(e.output, e.input)
     large = np.abs(other.entries.numeric) > RESOLVED * (other.entries.bar + pattern.dust)
     _, _, here = pattern.numeric(other.entries.output[large], other.entries.input[large])
-    return bool((here >= 0).all()) and pattern.agrees(value, bar)
+    return bool(large.any()) and bool((here >= 0).all()) and pattern.agrees(value, bar)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import platform
 import shlex
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+from gradverify.model.fault import distinct
+from gradverify.model.report import Report
 
 FRAMES = 8
+SHOWN = 3       # checks named for one fault
 
 
 def version_of(package: str) -> str | None:
@@ -26,6 +30,15 @@ def bug_report(what: str, arguments: Sequence[str]) -> str:
     return (f"gradverify failed: this is a fault in gradverify, not in what it checks. Please report it with these lines:\n"
             f"  command: {shlex.join(['gradverify', *arguments])}\n"
             f"  {versions}, Python {platform.python_version()}, {platform.platform()}\n{what.rstrip()}")
+
+
+def bug_reports(report: Report) -> Iterator[str]:
+    """One for each distinct fault of a run, with the checks that it befell."""
+    if report.crashed:
+        yield bug_report(report.crashed, report.argv)
+    for fault, ids in distinct(report.checks):
+        more = f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else ""
+        yield bug_report(f"  in {fault.during}, of {', '.join(ids[:SHOWN])}{more}\n{fault.trace}", report.argv)
 
 
 def last_frames(error: BaseException) -> str:

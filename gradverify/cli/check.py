@@ -105,9 +105,11 @@ def conclude(report: Report, settled: Settled, out: Output) -> int:
 
     for path in settled.reports:
         keep(path, json.render(report))
-    if report.crashed:
-        from gradverify.cli.bug import bug_report
+    text = json.render(report) if settled.as_json else closing(report, settled.look)
+    if report.crashed or any(check.faults for check in report.checks):
+        from gradverify.cli.bug import bug_reports
 
-        out.say(bug_report(report.crashed, report.argv))
-    out.write(json.render(report) if settled.as_json else closing(report, settled.look))
+        for bug in bug_reports(report):
+            out.say(bug)
+    out.write(text)
     return report.exit_code

@@ -69,7 +69,7 @@ def judged(result: CaseResult, gate: Gate) -> CaseResult:
 def _as_expected(result: CaseResult, gate: Gate) -> bool:
     if result.verdict == "skip":
         return not gate.fail_on_skip and result.missing not in gate.require_device
-    if result.verdict == "not_run":
+    if result.verdict == "not_run" or (result.verdict == "error" and any(fault.costs for fault in result.faults)):
         return False
     if result.expect == "pass":
         return result.verdict == "pass" or (result.verdict == "undecided" and gate.undecided == "warn")
@@ -103,7 +103,7 @@ def exit_code(checks: Iterable[CaseResult], interrupted: int | None = None, cras
     checks = tuple(checks)
     if interrupted:
         return interrupted
-    if crashed:
+    if crashed or any(fault.costs for check in checks for fault in check.faults):
         return INTERNAL
     not_ok = [check.verdict for check in checks if not check.ok and check.verdict != "not_run"]
     if any(verdict not in ("error", "undecided", "skip") for verdict in not_ok):

@@ -134,6 +134,19 @@ class RuleRun:
 
 
 @dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault of gradverify's own, met in this check. `during`: what was being done; `what`: the exception in one line; `place`: the line of
+    gradverify it came from; `trace`: its last frames. `costs`: a rule did not run for it, or the whole check; else only a cause or a hint is missing.
+    """
+
+    during: str
+    what: str
+    place: str
+    trace: str
+    costs: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class FunctionInfo:
     """The checked function; `file` and `line` where its source could be found (an autograd Function: of its `backward`)."""
 
@@ -166,7 +179,7 @@ class OutputInfo:
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """What came of one check. `ok` is None until the gate has judged it (model/report.py); `missing` names an absent device."""
+    """What came of one check. `ok` is None until the gate has judged it (model/report.py); `missing` names an absent device; `faults` are ours."""
 
     id: str
     spec: SpecPlace
@@ -193,3 +206,4 @@ class CaseResult:
     missing: str | None = None
     captured: str | None = field(default=None)
     """What the user's code printed while the check ran, cut to its last lines."""
+    faults: tuple[Fault, ...] = ()

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from gradverify.oracles.implementation import arranged
 from gradverify.subject.arguments import Members
-from gradverify.subject.failure import UserCodeError, blamed
+from gradverify.subject.failure import UserCodeError, blamed, type_name
 from gradverify.subject.outputs import step
 from gradverify.subject.subject import Subject
 from gradverify.subject.target import Target, callable_target, live
@@ -131,7 +131,7 @@ def _by_path(gradient: Any) -> dict[str, Any]:
 
 
 def _as_tensor(gradient: Any, x: Tensor, name: str) -> Tensor:
-    with blamed("GV002", f"{name} returned a {type(gradient).__name__} for a gradient, which as a tensor"):
+    with blamed("GV002", f"{name} returned a {type_name(gradient)} for a gradient, which as a tensor"):
         tensor = torch.as_tensor(gradient).detach()
     if tensor.is_complex() and not x.is_complex():
         raise UserCodeError("GV002", f"{name} returned a complex gradient for a real input")

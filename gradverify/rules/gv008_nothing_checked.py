@@ -27,6 +27,7 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.subject.containers import out_of_reach
+from gradverify.subject.failure import type_name
 from gradverify.subject.subject import Subject
 
 DIMENSIONS = 8      # of a shape that is written by hand; a longer list of whole numbers is data
@@ -42,7 +43,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("GV008", reason, hint=None if evidence.inputs else _meant(evidence.subject))
     for argument in evidence.subject.arguments:
         if not argument.is_tensor and out_of_reach(argument.value):
-            kind = type(argument.value).__name__
+            kind = type_name(argument.value)
             message = f"the tensors inside {argument.name} (a {kind}) are not differentiated: they cannot be taken out of it"
             yield Finding("GV008", message, severity="warning", input=argument.name,
                           hint="check a function that takes them as arguments, or in a dict, list or dataclass")
@@ -68,7 +69,7 @@ def _graphless(outputs: Sequence[Any]) -> str:
     """Why no output can be differentiated: there is no tensor, none of floating numbers, or none with a graph."""
     tensors = [(place, y) for place, y in enumerate(outputs) if isinstance(y, Tensor)]
     if not tensors:
-        kinds = dict.fromkeys("None" if y is None else type(y).__name__ for y in outputs)
+        kinds = dict.fromkeys("None" if y is None else type_name(y) for y in outputs)
         return f"the function returned no tensor: {', '.join(kinds) or 'nothing at all'}"
     if not any(y.is_floating_point() or y.is_complex() for _, y in tensors):
         place, y = tensors[0]

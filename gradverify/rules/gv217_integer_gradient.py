@@ -23,6 +23,7 @@ from collections.abc import Iterator
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Severity
+from gradverify.subject.failure import type_name
 from gradverify.subject.subject import Argument
 
 CATCHES = "gives_index_a_gradient"
@@ -50,7 +51,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _kind(argument: Argument) -> str:
     if argument.of:
         return "list"
-    return str(argument.value.dtype).removeprefix("torch.") + " tensor" if argument.is_tensor else type(argument.value).__name__
+    return str(argument.value.dtype).removeprefix("torch.") + " tensor" if argument.is_tensor else type_name(argument.value)
 
 
 def _has_none(argument: Argument) -> bool:

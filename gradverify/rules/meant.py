@@ -14,6 +14,10 @@ TURNED = ("analytic = {ratio:.6g} × numeric on all of them: if the sign is turn
 
 def meant(evidence: Evidence, output: int, pair: Pair) -> str | None:
     """A hint, or None. `output`: its place among all outputs."""
+    return evidence.spared("the search for a hint", lambda: _meant(evidence, output, pair))
+
+
+def _meant(evidence: Evidence, output: int, pair: Pair) -> str | None:
     if evidence.surrogate is not None:
         return f"either backward or {evidence.surrogate.name} is not what it is meant to be"
     bad = [element for element in pair.worst if element.outcome is Outcome.MISMATCH]

@@ -39,12 +39,12 @@ def devices() -> Devices:
 
 
 def run_case(case: Case, planned: Planned | None = None) -> CaseResult:
-    """Prepares and verifies one case. Only a fault of gradverify itself raises. `planned` hears what a comparison is going to cost."""
+    """Prepares and verifies one case. Only Ctrl-C raises. `planned` hears what a comparison is going to cost."""
     from gradverify.subject.failure import UserCodeError
     from gradverify.subject.find import importable
     from gradverify.subject.machine import compute_on_one_thread, undisturbed
     from gradverify.subject.prepare import prepare
-    from gradverify.verify import failed, verify
+    from gradverify.verify import broken, failed, verify
 
     started = time.perf_counter()
     with captured() as printed, undisturbed(), staying():
@@ -55,6 +55,8 @@ def run_case(case: Case, planned: Planned | None = None) -> CaseResult:
                 result = verify(subject, planned)
         except UserCodeError as error:
             result = failed(case, error)
+        except BaseException as error:
+            result = broken(case, error)
     return replace(result, seconds=time.perf_counter() - started, captured=printed.text)
 
 

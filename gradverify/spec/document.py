@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
@@ -18,7 +20,9 @@ from gradverify.spec.tree import tree_faults
 from gradverify.spec.yaml12 import Loader12
 
 MAX_BYTES = 1 << 20  # 1 MiB: 15,000 checks; numbers beyond that belong into a data file
+ESCAPES = re.compile(r"\\U[0-9a-fA-F]{8}")
 MAX_LINE = 400  # characters; a longer line with a caret below it helps nobody
+HEAD = 4096  # bytes by which UTF-16 without a byte order mark is known: half of them are NUL
 UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -49,7 +53,7 @@ def read(file: str, path: FilePath) -> Document | tuple[Problem, ...]:
     except OSError as error:
         return (Problem(f"cannot be read: {error.strerror or error}", file),)
     if len(raw) > MAX_BYTES:
-        return (Problem(f"larger than {MAX_BYTES >> 20} MiB ({len(raw):,} bytes): move numbers into a file and name it with `file:`", file),)
+        return (Problem(f"larger than {MAX_BYTES >> 20} MiB ({len(raw):,} bytes): move numbers into a file and name it with `file:`", file, 1, 1),)
     text = decode(raw)
     return (replace(text, file=file),) if isinstance(text, Problem) else parse(file, text)
 
@@ -57,14 +61,22 @@ def read(file: str, path: FilePath) -> Document | tuple[Problem, ...]:
 def decode(raw: bytes) -> str | Problem:
     """The text of a UTF-8 file (a byte order mark is dropped)."""
     if raw.startswith(UTF16):
-        return Problem("UTF-16 text: save the file as UTF-8")
+        return Problem("UTF-16 text: save the file as UTF-8", line=1, column=1)
+    if any(len(raw) > 1 and half.count(0) > len(half) // 2 and raw.count(0) < len(raw) * 3 // 4 for half in (raw[0:HEAD:2], raw[1:HEAD:2])):
+        return Problem("UTF-16 text without a byte order mark: save the file as UTF-8", line=1, column=1)
     if b"\0" in raw:
-        return Problem("a binary file, not YAML")
+        return _at_byte(raw, raw.index(b"\0"), "a binary file, not YAML: a NUL byte")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        return Problem(f"not UTF-8: byte 0x{raw[error.start]:02x} at offset {error.start}", line=line)
+        return _at_byte(raw, error.start, f"not UTF-8: byte 0x{raw[error.start]:02x} at offset {error.start}")
+
+
+def _at_byte(raw: bytes, offset: int, message: str) -> Problem:
+    """The problem with the line and column of a byte, columns counted in characters."""
+    before = raw[:offset].decode("utf-8-sig", errors="replace")
+    line = before.replace("\r\n", "\n").replace("\r", "\n").rpartition("\n")
+    return Problem(message, line=line[0].count("\n") + len(line[1]) + 1, column=len(line[2]) + 1)
 
 
 def parse(file: str, text: str) -> Document | tuple[Problem, ...]:
@@ -74,17 +86,25 @@ def parse(file: str, text: str) -> Document | tuple[Problem, ...]:
         loader = Loader12(text)
         root = loader.get_single_node()
         if root is None:
-            return (Problem("the file is empty; a spec begins with `gradverify: 1`", file),)
+            return (Problem("the file is empty; a spec begins with `gradverify: 1`", file, 1, 1),)
         faults = tuple(tree_faults(root))
         if faults:
             return tuple(_at(file, lines, mark.line, mark.column, message) for mark, message in faults)
         return Document(file, lines, root, loader.construct_document(root))
+    except (ValueError, OverflowError):       # an escape beyond U+10FFFF, of which PyYAML does not say where it stands
+        return (_escaped(file, lines),)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         return (_at(file, lines, mark.line if mark else 0, mark.column if mark else 0, _plainly(error, lines)),)
     except ReaderError as error:
         before = text[: error.position].splitlines() or [""]
         return (_at(file, lines, len(before) - 1, len(before[-1]), f"the character U+{error.character:04X} is not allowed in YAML"),)
+
+
+def _escaped(file: str, lines: tuple[str, ...]) -> Problem:
+    place = next(((number, found.start()) for number, line in enumerate(lines) for found in ESCAPES.finditer(line)
+                  if int(found.group()[2:], 16) > sys.maxunicode), (0, 0))
+    return _at(file, lines, *place, "an escape that stands for no character: they end with \\U0010FFFF")
 
 
 def _plainly(error: yaml.MarkedYAMLError, lines: tuple[str, ...]) -> str:

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from yaml.error import Mark
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from gradverify.spec.fault import shown
+from gradverify.spec.fault import MAX_SHOWN, shown
 from gradverify.spec.yaml12 import MAX_DEPTH, MERGE, PLAIN_TAGS, SCALARS, STRING, number
 
 MAX_NODES = 100_000  # after aliases are expanded: a 200-byte file can stand for millions
+MERGES = "<<"
 MAX_DIGITS = 400  # the largest float64 has 309 digits
 
 MarkedFault = tuple[Mark, str]
@@ -57,18 +58,28 @@ def _children(node: Node) -> list[Node]:
 def _own_faults(node: Node) -> Iterator[MarkedFault]:
     if node.tag not in PLAIN_TAGS:
         yield node.start_mark, f"the tag {_short(node.tag)} is not allowed: a spec holds plain data"
+    elif not isinstance(node, PLAIN_TAGS[node.tag]):
+        yield node.start_mark, f"{_kind(node)} cannot have the tag {_short(node.tag)}: leave the tag out"
     elif isinstance(node, ScalarNode):
         yield from _scalar_faults(node)
-    elif isinstance(node, MappingNode):
-        yield from _key_faults(node)
+    else:
+        yield from _merge_faults(node)
+        yield from _key_faults(node) if isinstance(node, MappingNode) else ()
 
 
 def _short(tag: str) -> str:
-    return tag.replace("tag:yaml.org,2002:", "!!")
+    short = "".join(c if c.isprintable() else "\ufffd" for c in tag.replace("tag:yaml.org,2002:", "!!"))
+    return short if len(short) <= MAX_SHOWN else f"{short[:MAX_SHOWN]}…"
+
+
+def _kind(node: Node) -> str:
+    return "a list" if isinstance(node, SequenceNode) else "a mapping" if isinstance(node, MappingNode) else f"the value {shown(node.value)}"
 
 
 def _scalar_faults(node: ScalarNode) -> Iterator[MarkedFault]:
     pattern = SCALARS.get(node.tag)
+    if node.tag == MERGE and node.value != MERGES:
+        yield node.start_mark, f"{shown(node.value)} cannot have the tag !!merge: leave the tag out"
     if pattern is None:
         return
     if not pattern.match(node.value):
@@ -79,11 +90,20 @@ def _scalar_faults(node: ScalarNode) -> Iterator[MarkedFault]:
         yield node.start_mark, f"{node.value} does not fit into a float64; infinity is written .inf"
 
 
+def _merge_faults(node: Node) -> Iterator[MarkedFault]:
+    """`<<` merges as a key; elsewhere it stands for nothing."""
+    for child in node.value if isinstance(node, SequenceNode) else [value for _, value in node.value]:
+        if isinstance(child, ScalarNode) and child.tag == MERGE and child.value == MERGES:
+            yield child.start_mark, f"{MERGES} merges as a key only: put it in quotes"
+
+
 def _key_faults(node: MappingNode) -> Iterator[MarkedFault]:
     first: dict[str, Mark] = {}
     for key, _ in node.value:
         if not isinstance(key, ScalarNode):
             yield key.start_mark, "a list or mapping cannot be a key"
+        elif key.tag not in PLAIN_TAGS:
+            continue        # told already
         elif key.tag not in (STRING, MERGE):
             yield key.start_mark, f"the key {key.value or 'null'} is no string: put it in quotes"
         elif key.value in first:

@@ -7,11 +7,12 @@ its own tables suffices; the shared tables of `SafeLoader` are copied, never tou
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
 from yaml.composer import ComposerError
-from yaml.nodes import Node, ScalarNode
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 MAX_DEPTH = 64  # tensors have a handful of dimensions; deeper nesting is an attack or an accident
 
@@ -23,8 +24,9 @@ FLOAT = re.compile(
     r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$")
 NULL = re.compile(r"^(?:~|null|Null|NULL|)$")
 SCALARS = {_TAG + "bool": BOOL, _TAG + "int": INT, _TAG + "float": FLOAT, _TAG + "null": NULL}
-PLAIN_TAGS = {*SCALARS, *(_TAG + name for name in ("str", "seq", "map", "merge"))}
 STRING, MERGE = _TAG + "str", _TAG + "merge"
+PLAIN_TAGS: Mapping[str, type[Node]] = {**dict.fromkeys((*SCALARS, STRING, MERGE), ScalarNode), _TAG + "seq": SequenceNode, _TAG + "map": MappingNode}
+"""The tags of plain data, and the kind of node that each can stand on."""
 
 
 class Loader12(yaml.SafeLoader):

@@ -15,7 +15,7 @@ from torch import Tensor
 from gradverify.model.case import TensorRecipe, own_dtype
 from gradverify.subject import distinct
 from gradverify.subject.containers import Apart, taken_apart
-from gradverify.subject.failure import UserCodeError, blamed
+from gradverify.subject.failure import UserCodeError, blamed, type_name
 from gradverify.subject.find import CODE
 from gradverify.subject.kinds import structured
 from gradverify.subject.target import callable_target
@@ -105,7 +105,7 @@ def _drawn_by_user(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Gener
     if apart is not None:
         return Apart(tuple((path, each.detach() if isinstance(each, Tensor) else each) for path, each in apart.elements), apart.built)
     if not isinstance(made, Tensor) or made.layout != torch.strided or made.is_meta:
-        kind = f"{made.layout} tensor" if isinstance(made, Tensor) else type(made).__name__
+        kind = f"{made.layout} tensor" if isinstance(made, Tensor) else type_name(made)
         raise UserCodeError(CODE, f"{what} returned a {kind}, not a dense tensor")
     if tuple(made.shape) != recipe.shape:
         raise UserCodeError(CODE, f"{what} returned shape {list(made.shape)}, the spec says {list(recipe.shape or ())}")
@@ -218,7 +218,7 @@ def _load(path: str, place: str) -> Tensor:
         loaded = torch.load(file, weights_only=True, map_location="cpu")
         loaded = loaded[key] if key else loaded
         if not isinstance(loaded, Tensor):
-            raise UserCodeError(CODE, f"{place}: {path} holds a {type(loaded).__name__}, not a tensor")
+            raise UserCodeError(CODE, f"{place}: {path} holds a {type_name(loaded)}, not a tensor")
         return loaded.detach()
     stored = np.load(file, allow_pickle=False)
     if isinstance(stored, np.ndarray):

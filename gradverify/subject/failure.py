@@ -9,9 +9,14 @@ import traceback
 from itertools import groupby
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
+import numpy as np
 import torch
 
+from gradverify.model.fault import described, legible, spelled
+from gradverify.model.fault import type_name as type_name
+from gradverify.model.interrupt import heed, is_interrupt
 from gradverify.model.result import Frame
 
 CODE = "GV001"      # what cannot be imported or made
@@ -23,10 +28,12 @@ WANTS_WHOLE = re.compile(
 WHOLE_NUMBERS = "`values` have the check's dtype, whole ones too: for indices say `dtype: int64` in the input, or draw them with `integers`"
 WANTS_TENSOR = re.compile(r"must be Tensor, not list")
 LIST_OF_NUMBERS = "a list is passed as it is: a tensor of that shape is `x: {shape: [40, 30]}`, one of these numbers `x: {values: [40, 30]}`"
+SYNTAX = (SyntaxError, IndentationError, TabError)
 _PACKAGE = Path(__file__).resolve().parent.parent
 _USER_ROOMS = ("functions", "gallery")      # what a spec may name is checked like anybody's code
 _FOREIGN = (f"{_PACKAGE}{os.sep}", f"{Path(torch.__file__).resolve().parent}{os.sep}", f"{Path(importlib.__file__).parent}{os.sep}",
             "<frozen importlib")
+_NUMPY, _LIBRARY = f"{Path(np.__file__).resolve().parent}{os.sep}", f"{Path(os.__file__).resolve().parent}{os.sep}"
 
 
 class UserCodeError(Exception):
@@ -55,8 +62,9 @@ class blamed:  # noqa: N801 - read as a word: `with blamed("GV002", "forward")`
 
 def blame(error: BaseException, code: str, what: str) -> None:
     """What `blamed` raises for an exception; nothing for one that is to go on as it is."""
-    if isinstance(error, UserCodeError | KeyboardInterrupt):
+    if issubclass(type(error), UserCodeError) or is_interrupt(error):       # `isinstance` would ask the exception's own __class__
         return
+    heed()
     text = describe(error)      # `sys.exit()` in the user's code must not end the run: every BaseException is meant
     raise UserCodeError(code, f"{what} raised {text}", user_frames(error), _what_to_write(text)) from error
 
@@ -69,22 +77,62 @@ def _what_to_write(text: str) -> str | None:
 
 
 def describe(error: BaseException) -> str:
-    """`ValueError: its text`, in one line."""
+    """`ValueError: its text`, in one line that can be printed, whatever the exception of the user's does when it is asked."""
+    return described(error)
+
+
+def named(value: object) -> str:
+    """The name of a class, function or module of the user's; of another object, its type's."""
     try:
-        text = " ".join(str(error).split())
-    except Exception:       # an exception of the user's may fail to say what it is
-        text = ""
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+        name = getattr(value, "__name__", None)
+    except BaseException as refused:
+        if is_interrupt(refused):
+            raise
+        name = None
+    return legible(name) if isinstance(name, str) else type_name(value)
+
+
+def shown(value: object) -> str:
+    """The repr of an object of the user's in one line; its type where it has none."""
+    return spelled(value, repr) or f"a {type_name(value)}"
+
+
+def is_users(error: BaseException) -> bool:
+    """Was it raised by the user's code, or by torch called from there? By the innermost frame that is gradverify's or the user's."""
+    files = [frame.filename for frame in _extracted(error)]
+    ours = max((depth for depth, file in enumerate(files) if file.startswith(_FOREIGN[0]) and not _is_users(file)), default=-1)
+    return any(_is_users(file) and not file.startswith("<frozen") and not _is_tool(file) for file in files[ours + 1:])
+
+
+def _extracted(error: BaseException) -> list[traceback.FrameSummary]:
+    """The frames of a traceback; none where it cannot be read."""
+    try:
+        return list(traceback.extract_tb(BaseException.__dict__["__traceback__"].__get__(error)))
+    except BaseException as refused:        # a loader of the user's gives the source lines
+        if is_interrupt(refused):
+            raise
+        return []
 
 
 def user_frames(error: BaseException) -> tuple[Frame, ...]:
     """The frames of a traceback that are neither gradverify's nor torch's, a repeated one once; of many the first and the last ones."""
-    frames = [Frame(frame.filename, frame.lineno or 0, frame.name, frame.line or "")
-              for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
-    if isinstance(error, SyntaxError) and error.filename and _is_users(error.filename):
-        frames.append(Frame(error.filename, error.lineno or 0, "<module>", (error.text or "").strip()))
+    frames = [Frame(legible(frame.filename), frame.lineno or 0, legible(frame.name), legible(frame.line or ""))
+              for frame in _extracted(error) if _is_users(frame.filename)]
+    if type(error) in SYNTAX and isinstance(error.filename, str) and _is_users(error.filename):     # type: ignore[attr-defined]
+        frames.append(_of_syntax(error))
     frames = [frame for frame, _ in groupby(frames)]
     return tuple(frames if len(frames) <= 2 * FRAMES else frames[:FRAMES] + frames[-FRAMES:])
+
+
+def _of_syntax(error: Any) -> Frame:
+    """The line that Python could not read; user code may have raised the error with anything in it."""
+    line, text = error.lineno, error.text
+    return Frame(legible(error.filename), line if isinstance(line, int) else 0, "<module>", legible(text.strip()) if isinstance(text, str) else "")
+
+
+def _is_tool(filename: str) -> bool:
+    """Python's library or NumPy, which both sides call."""
+    return filename.startswith(_NUMPY) or (filename.startswith(_LIBRARY) and "site-packages" not in filename and "dist-packages" not in filename)
 
 
 def _is_users(filename: str) -> bool:

@@ -15,8 +15,9 @@ from types import ModuleType
 from typing import Any
 
 from gradverify.model.case import Search
+from gradverify.model.interrupt import is_interrupt
 from gradverify.subject.failure import CODE as CODE
-from gradverify.subject.failure import UserCodeError, blamed, describe, user_frames
+from gradverify.subject.failure import UserCodeError, blamed, describe, named, user_frames
 from gradverify.subject.registered import REGISTERED, find_operator
 
 _FOUND_IN = "__gradverify_found_in__"       # set on modules that a spec's folders brought in: the folder each was found in
@@ -104,22 +105,21 @@ def _dotted(name: str, key: str) -> Any:
 def _exists(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except KeyboardInterrupt:
-        raise
-    except BaseException:       # a parent that will not import, whatever it raises: `_import` tells why
+    except BaseException as error:      # a parent that will not import, whatever it raises: `_import` tells why
+        if is_interrupt(error):
+            raise
         return False
 
 
 def _import(module: str, what: str) -> ModuleType:
     try:
         return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (module == error.name or module.startswith(error.name + ".")):
-            raise UserCodeError(CODE, f"{what}: there is no module {error.name!r}", hint=_searched()) from None
-        raise UserCodeError(CODE, f"{what}: importing {module!r} raised {describe(error)}", user_frames(error)) from error
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:
+        absent = error.name if type(error) is ModuleNotFoundError else None
+        if isinstance(absent, str) and (module == absent or module.startswith(f"{absent}.")):
+            raise UserCodeError(CODE, f"{what}: there is no module {absent!r}", hint=_searched()) from None
+        if is_interrupt(error) or issubclass(type(error), UserCodeError):
+            raise
         raise UserCodeError(CODE, f"{what}: importing {module!r} raised {describe(error)}", user_frames(error)) from error
 
 
@@ -154,9 +154,12 @@ def _attribute(module: ModuleType, dotted: str, name: str, key: str) -> Any:
         with blamed(CODE, f"{key}: {name}: looking up {part!r}"):
             found = hasattr(value, part)        # a module's own __getattr__ may raise anything
         if not found:
-            shown = Path(name.rpartition(":")[0]).name if value is module and ".py:" in name else getattr(value, "__name__", type(value).__name__)
-            raise UserCodeError(CODE, f"{key}: {name}: {shown!r} has no attribute {part!r}", hint=_nearest(part, dir(value)))
-        value = getattr(value, part)
+            shown = Path(name.rpartition(":")[0]).name if value is module and ".py:" in name else named(value)
+            with blamed(CODE, f"{key}: {name}: looking up {part!r}"):
+                names = [name for name in dir(value) if isinstance(name, str)]
+            raise UserCodeError(CODE, f"{key}: {name}: {shown!r} has no attribute {part!r}", hint=_nearest(part, names))
+        with blamed(CODE, f"{key}: {name}: looking up {part!r}"):
+            value = getattr(value, part)
     return value
 
 

@@ -15,7 +15,7 @@ from gradverify.subject.arguments import Argument, Whole
 from gradverify.subject.binding import bind, by_keyword
 from gradverify.subject.containers import Apart, Built, taken_apart
 from gradverify.subject.draw import DIFFERENTIABLE, DTYPES, draw, generator
-from gradverify.subject.failure import UserCodeError, blamed
+from gradverify.subject.failure import UserCodeError, blamed, shown, type_name
 from gradverify.subject.find import CODE
 from gradverify.subject.layout import laid, layout_of, settled
 from gradverify.subject.machine import seeded
@@ -151,7 +151,7 @@ def _from_function(case: Case, device: torch.device) -> list[Argument]:
     with blamed(CODE, what), seeded(case.settings.seed):
         made = function(seed=case.settings.seed, dtype=DTYPES[case.settings.dtype], device=device)
     if not isinstance(made, (tuple, list, Mapping)):
-        raise UserCodeError(CODE, f"{what} returned a {type(made).__name__}, not a tuple or a dict")
+        raise UserCodeError(CODE, f"{what} returned a {type_name(made)}, not a tuple or a dict")
     named = made.items() if isinstance(made, Mapping) else (("", value) for value in made)
     flagged = any(tensor.requires_grad for tensor in _tensors(made))
     with blamed(CODE, what):
@@ -207,6 +207,6 @@ def _override(parameter: Argument, given: Mapping[str, Argument]) -> Argument:
     if new is None:
         return parameter
     if not new.is_tensor or new.value.shape != parameter.value.shape:
-        shown = list(new.value.shape) if new.is_tensor else repr(new.value)
-        raise UserCodeError(CODE, f"inputs.{new.name}: the module's parameter has shape {list(parameter.value.shape)}, the spec gives {shown}")
+        given_shape = list(new.value.shape) if new.is_tensor else shown(new.value)
+        raise UserCodeError(CODE, f"inputs.{new.name}: the module's parameter has shape {list(parameter.value.shape)}, the spec gives {given_shape}")
     return replace(new, parameter=True)

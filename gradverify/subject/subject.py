@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from gradverify.model.case import Case
+from gradverify.model.interrupt import heed
 from gradverify.model.result import Calls
 from gradverify.numerics.clock import Clock
 from gradverify.subject.arguments import Argument as Argument
@@ -96,7 +97,8 @@ class Subject:
         return Calls(self._forward, self._backward, self._batched)
 
     def count(self, forward: int = 0, backward: int = 0, batched: int = 0) -> None:
-        """Adds calls that were made, or that one call stood for."""
+        """Adds calls that were made, or that one call stood for. Raises Interrupted where an earlier one swallowed Ctrl-C."""
+        heed()
         self._forward += forward
         self._backward += backward
         self._batched += batched

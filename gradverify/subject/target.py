@@ -10,7 +10,9 @@ from typing import Any, Literal
 import torch
 
 from gradverify.functions.catalogue import BUILTINS
-from gradverify.subject.failure import UserCodeError, blamed
+from gradverify.model.interrupt import is_interrupt
+from gradverify.subject.failure import UserCodeError, blamed, type_name
+from gradverify.subject.failure import named as name_of
 from gradverify.subject.find import CODE, find
 from gradverify.subject.modules import cast, copied
 from gradverify.subject.registered import returning
@@ -68,7 +70,9 @@ def _copied(found: Any) -> Any:
         return found
     try:
         return copied(found)
-    except Exception:
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
         return found
 
 
@@ -125,7 +129,7 @@ def _default(argument: Any) -> Any:
 def _kind_of(found: object) -> str:
     if inspect.ismodule(found):
         return "a Python module"
-    return f"the class {found.__name__}" if inspect.isclass(found) else f"of type {type(found).__name__}"
+    return f"the class {name_of(found)}" if inspect.isclass(found) else f"of type {type_name(found)}"
 
 
 def _class_hint(found: object) -> str | None:

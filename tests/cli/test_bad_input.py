@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from own_fault import raising
 
 HEAD = "gradverify: 1\nchecks:\n"
 AFTER = "  - {name: after, function: 'op.py:double', inputs: {x: {shape: [2]}}}\n"
@@ -75,14 +76,14 @@ def spec_of(body):
     (spec_of("function: relu, inputs: {input: {shape: [2]}}, eps: -1e-6"), "s.yaml:3:71: checks[0].eps", "must be greater than 0, got -1e-6"),
     (spec_of("function: relu, inputs: {input: {integers: [0, 9], shape: [2], requires_grad: true}}"), "checks[0].inputs.input.requires_grad",
      "int64 cannot require gradients"),
-    ("", "s.yaml: ", "the file is empty; a spec begins with `gradverify: 1`"),
+    ("", "s.yaml:1:1: ", "the file is empty; a spec begins with `gradverify: 1`"),
     (HEAD + "\t- {function: relu}\n", "s.yaml:3:1: ", "a tab: YAML is indented with spaces"),
     (spec_of("function: relu, name: again, inputs: {}"), "s.yaml:3:35: ", "duplicate key 'name': first on line 3"),
     (HEAD + "  - {function: !!python/name:os.system x}\n", "s.yaml:3:16: ", "tag !!python/name:os.system is not allowed"),
     ("gradverify: 1\n" + BOMB + "checks: []\n", "s.yaml:1:1: ", "once its aliases are expanded; at most 100,000"),
     ("gradverify: 1\nchecks: &all [*all]\n", "s.yaml:2:15: ", "a loop"),
-    (bytes(range(256)), "s.yaml: ", "a binary file, not YAML"),
-    (b"gradverify: 1\nchecks: [\xe9]\n", "s.yaml:2: ", "not UTF-8: byte 0xe9"),
+    (bytes(range(256)), "s.yaml:1:1: ", "a binary file, not YAML"),
+    (b"gradverify: 1\nchecks: [\xe9]\n", "s.yaml:2:10: ", "not UTF-8: byte 0xe9"),
 ], ids=["misspelled key", "unknown built-in", "input a built-in lacks", "missing file", "NaN tolerance", "negative eps", "integer that requires grad",
         "empty file", "tab", "duplicate key", "python tag", "alias bomb", "anchor that loops", "binary file", "not UTF-8"])
 def test_what_can_be_known_without_running_is_one_problem_and_exit_2(check, spec, where, said):
@@ -205,12 +206,9 @@ def test_a_closed_pipe_is_silent_in_the_middle_of_a_run(folder):
 def test_a_fault_of_our_own_is_exit_4_with_a_bug_report_and_what_there_is(folder, gradverify, monkeypatch):
     import gradverify.rules.gv101_jacobian as rule
 
-    def broken(evidence, found):
-        raise IndexError("planted")
-
     (folder / "op.py").write_text(OPS)
     (folder / "s.yaml").write_text(spec_of("function: 'op.py:picky', inputs: {x: {shape: [2]}}"))
-    monkeypatch.setattr(rule, "applies", broken)
+    monkeypatch.setattr(rule, "applies", raising(IndexError("planted")))
     code, out, err = gradverify("check", "s.yaml", "--report", "json:r.json")
-    assert code == 4 and re.search(r"^ERROR +first", out, re.M) and "1 could not be judged, 1 not run" in out
+    assert code == 4 and re.search(r"^ERROR +first", out, re.M) and "gradverify itself failed in 1 check" in out and "2 could not be judged" in out
     assert "this is a fault in gradverify" in err and "IndexError: planted" in err and '"exit_code": 4' in (folder / "r.json").read_text()

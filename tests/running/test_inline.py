@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from live import case, codes, tensor
+from own_fault import raising
 
 from gradverify.model.case import Search
 from gradverify.running.inline import devices, run_case
@@ -85,10 +86,10 @@ def test_time_is_measured_in_seconds():
     assert 0 < ran("silently").seconds < 60
 
 
-def test_a_fault_of_our_own_comes_out_and_the_streams_are_put_back(monkeypatch, capfd):
-    monkeypatch.setattr("gradverify.verify.specific", lambda findings: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        ran("by_python")
+def test_a_fault_of_our_own_is_a_result_and_the_streams_are_put_back(monkeypatch, capfd):
+    monkeypatch.setattr("gradverify.verify.specific", raising(ZeroDivisionError("ours")))
+    result = ran("by_python")
+    assert result.verdict == "error" and [fault.what for fault in result.faults] == ["ZeroDivisionError: ours"] and result.captured
     print("mine")
     assert capfd.readouterr().out == "mine\n"
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import signal
 from dataclasses import replace
 
 import pytest
@@ -31,7 +33,7 @@ class Runner:
     def __call__(self, case):
         self.cases.append(case)
         if case.name == "interrupt":
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         if case.name == "bug":
             raise ZeroDivisionError("ours")
         return result(case, case.name.partition(" ")[0])
@@ -91,12 +93,63 @@ def test_ctrl_c_inside_a_check_leaves_the_rest_not_run_and_exits_with_130():
     assert fold(seen, Gate(), "0").interrupted
 
 
-def test_a_fault_of_our_own_ends_the_run_with_its_traceback_and_exits_with_4():
+def test_a_fault_of_our_own_costs_its_check_and_exits_with_4():
     seen, _ = events(made("pass"), made("bug"), made("fail"))
-    assert verdicts(seen) == [("pass", "pass"), ("bug", "not_run"), ("fail", "not_run")]
-    assert "a.yaml::bug" in seen[-1].crashed
-    assert "ZeroDivisionError: ours" in seen[-1].crashed
+    assert verdicts(seen) == [("pass", "pass"), ("bug", "error"), ("fail", "fail")]
+    fault, = seen[4].result.faults
+    assert (fault.what, fault.costs) == ("ZeroDivisionError: ours", True) and 'raise ZeroDivisionError("ours")' in fault.trace
+    assert seen[-1].crashed is None
     assert code(seen) == 4
+
+
+def test_what_was_expected_of_a_check_does_not_excuse_a_fault_of_our_own():
+    seen, _ = events(made("bug", expect=("GV224",)), made("bug", expect="fail"))
+    assert [check.ok for check in fold(seen, Gate(), "0").checks] == [False, False]
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), GeneratorExit(), KeyboardInterrupt(), BaseException("odd")])
+def test_no_exception_of_a_check_ends_the_run_or_sets_its_code(error):
+    def raising(case):
+        if case.name == "raises":
+            raise error
+        return result(case)
+
+    seen = list(run([made("raises"), made("pass")], argv=(), selection=Selection(), runner=raising, probe=lambda: Devices((), 1)))
+    assert verdicts(seen) == [("raises", "error"), ("pass", "pass")] and code(seen) == 4
+
+
+def test_ctrl_c_that_a_check_swallowed_interrupts_after_it():
+    def swallows(case):
+        with contextlib.suppress(BaseException):
+            signal.raise_signal(signal.SIGINT)
+        return result(case)
+
+    before = signal.getsignal(signal.SIGINT)
+    seen = list(run([made("a"), made("b")], argv=(), selection=Selection(), runner=swallows, probe=lambda: Devices((), 1)))
+    assert verdicts(seen) == [("a", "not_run"), ("b", "not_run")] and code(seen) == 130 and signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, lambda number, frame: None])
+def test_a_handler_that_a_check_sets_is_gone_after_it(handler):
+    def sets(case):
+        signal.signal(signal.SIGINT, handler)
+        return result(case)
+
+    before = signal.getsignal(signal.SIGINT)
+    list(run([made("a")], argv=(), selection=Selection(), runner=sets, probe=lambda: Devices((), 1)))
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_where_somebody_else_hears_sigint_its_keyboard_interrupt_ends_the_run():
+    def heard(number, frame):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, heard)
+    try:
+        seen, _ = events(made("interrupt"), made("pass"))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert verdicts(seen) == [("interrupt", "not_run"), ("pass", "not_run")] and code(seen) == 130
 
 
 def test_a_skipped_check_says_why_and_does_not_run():

@@ -58,7 +58,7 @@ def test_bad_yaml_is_a_problem_at_its_place(text: str, words: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "\n", "# only a comment\n"])
 def test_an_empty_file_says_how_a_spec_begins(text: str) -> None:
-    assert [str(problem) for problem in problems(text)] == ["s.yaml: the file is empty; a spec begins with `gradverify: 1`"]
+    assert [str(problem) for problem in problems(text)] == ["s.yaml:1:1: the file is empty; a spec begins with `gradverify: 1`"]
 
 
 def test_all_duplicates_are_found_not_only_the_first() -> None:

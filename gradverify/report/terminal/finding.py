@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -12,6 +13,7 @@ from gradverify.report.look import Look
 from gradverify.report.names import clean, one_line, output
 from gradverify.report.terminal.canvas import indented, uncut
 from gradverify.report.terminal.error_map import error_map
+from gradverify.report.terminal.shielded import shielded
 from gradverify.report.terminal.table import table
 
 VALUES = ("GV1", "GV007")
@@ -31,9 +33,9 @@ def finding(found: Finding, check: CaseResult, look: Look) -> Iterator[Renderabl
     if found.cause:
         yield Text.assemble(("cause: ", "bold"), f"{found.cause.name}: {clean(found.cause.detail)}")
     for comparison in comparisons_of(found, check):
-        yield from table(comparison, look)
+        yield from shielded("the table of elements", partial(table, comparison, look), look)
         if comparison.error_map:
-            yield from error_map(comparison.error_map, look)
+            yield from shielded("the error map", partial(error_map, comparison.error_map, look), look)
     if found.hint:
         yield Text.assemble(("hint: ", "bold"), clean(found.hint))
     if found.also:

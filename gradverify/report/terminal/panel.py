@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.text import Text
 
+from gradverify.model.fault import FAILED
 from gradverify.model.result import CaseResult
 from gradverify.report.look import Look
 from gradverify.report.names import clean, one_line
@@ -61,7 +62,16 @@ def _body(check: CaseResult, look: Look) -> Iterator[RenderableType]:
     for found in check.findings:
         yield Text("")
         yield from finding(found, check, look)
+    yield from _missing(check)
     yield from _printed(check, look)
+
+
+def _missing(check: CaseResult) -> Iterator[RenderableType]:
+    """What a fault of ours has cost beside the verdict, which has its reason."""
+    for fault in check.faults:
+        if not fault.costs or check.verdict != "error":
+            stands = "the verdict rests on the other rules" if fault.costs else "the verdict stands without it"
+            yield Text(clean(f"{FAILED} in {fault.during} ({fault.what}); {stands}"), style="yellow")
 
 
 def _repeated(line: str, times: int) -> str:

@@ -22,6 +22,9 @@ def summary(report: Report) -> Iterator[RenderableType]:
     """The counts as the last line, or the first failure's command where there is one."""
     if report.crashed:
         yield Text(f"gradverify itself failed: {clean(report.crashed)}", style="bold red", no_wrap=True)
+    befallen = sum(bool(check.faults) for check in report.checks)
+    if befallen:
+        yield Text(f"gradverify itself failed in {counted(befallen, 'check')}: a fault of its own, told on stderr", style="bold red", no_wrap=True)
     yield _counts(report)
     first = next((check for check in report.checks if status.is_red(check)), None)
     if first is not None:

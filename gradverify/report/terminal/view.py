@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from rich.cells import cell_len
 from rich.console import RenderableType
@@ -18,6 +19,7 @@ from gradverify.report.terminal.columns import fitted
 from gradverify.report.terminal.details import details
 from gradverify.report.terminal.line import line, name_width
 from gradverify.report.terminal.panel import panel
+from gradverify.report.terminal.shielded import shielded
 from gradverify.report.terminal.summary import summary
 
 
@@ -31,7 +33,8 @@ def check_line(check: CaseResult, look: Look, name_width: int = 0, origins: Mapp
     """What is printed as one judged check ends: nothing where a quiet look meets no failure, or a check that was not run meets no verbose one."""
     if look.verbosity < (1 if check.verdict == "not_run" else 0) and not status.is_red(check):
         return ""
-    return paint(_line(check, look, name_width, origins), look)
+    what = f"{status.word(check)}  {one_line(check.name)}: the rest of its line"
+    return paint(shielded(what, lambda: _line(check, look, name_width, origins), look), look)
 
 
 def _line(check: CaseResult, look: Look, name_width: int, origins: Mapping[str, str] | None) -> Iterator[RenderableType]:
@@ -51,7 +54,7 @@ def _closing(report: Report, look: Look) -> Iterator[RenderableType]:
     if report.checks and not (look.verbosity < 0 and not shown):
         yield Text("")
     for check in shown:
-        yield from panel(check, report.argv, look)
+        yield from shielded(f"the panel of {one_line(check.id)}", partial(panel, check, report.argv, look), look)
     yield from summary(report)
 
 

@@ -1,0 +1,63 @@
+"""Ctrl-C told apart from a KeyboardInterrupt that checked code raises itself: only the signal ends a run."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import FrameType
+
+
+class Interrupted(KeyboardInterrupt):
+    """The signal came."""
+
+
+class OnSigint:
+    """The handler of SIGINT while a check runs; `noted`: the signal came, whatever became of the exception in the checked code."""
+
+    def __init__(self) -> None:
+        self.noted = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.noted = True
+        raise Interrupted
+
+
+_HEARING: ContextVar[OnSigint | None] = ContextVar("hearing", default=None)     # of the running check; None where somebody else hears SIGINT
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Does this end the run? A KeyboardInterrupt does where SIGINT came, or where it is not ours to hear (the checked code put Python's own
+    handler back, say)."""
+    kind, hearing = type(error), _HEARING.get()     # not `isinstance`, which asks the exception's own __class__
+    if not issubclass(kind, KeyboardInterrupt):
+        return False
+    return issubclass(kind, Interrupted) or hearing is None or hearing.noted or signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def heed() -> None:
+    """Raises Interrupted where the signal came and the checked code swallowed it."""
+    hearing = _HEARING.get()
+    if hearing is not None and hearing.noted:
+        raise Interrupted
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGINT raises Interrupted inside, and at the end where it was swallowed, if Python's own handler stood there before; afterwards that stands
+    again, whatever the checked code set."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = OnSigint()
+    signal.signal(signal.SIGINT, handler)
+    token = _HEARING.set(handler)
+    try:
+        yield
+        heed()
+    finally:
+        _HEARING.reset(token)
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,169 @@
+"""A fault of gradverify's own, wherever it strikes: it costs what it struck, one check at most. The others run, the report is whole, the exit code
+is 4 where a rule or a check has no result for it, and each fault is told once. Faults are put in on purpose, at each place that a check passes."""
+
+import importlib
+import json
+from io import StringIO
+
+import jsonschema
+import pytest
+from own_fault import raising
+
+from gradverify.cli.boundary import run
+from gradverify.cli.output import Output
+from gradverify.report.json_schema import report_schema
+from gradverify.rules.catalogue import rules
+
+OP = """import torch
+from torch.autograd import Function
+
+class Square(Function):
+    factor = 2
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+    @classmethod
+    def backward(cls, ctx, grad_output):
+        x, = ctx.saved_tensors
+        return cls.factor * x * grad_output
+
+class Wrong(Square):
+    factor = 3
+"""
+SPEC = """gradverify: 1
+checks:
+  - {name: before, function: 'op.py:Square', inputs: {x: {shape: [2]}}}
+  - {name: struck, function: 'op.py:NAME', inputs: {x: {shape: [3]}}}
+  - {name: after, function: 'op.py:Square', inputs: {x: {shape: [2]}}}
+  - {name: last, function: 'op.py:Wrong', inputs: {x: {shape: [2]}}}
+"""
+
+
+class Bug(Exception):  # noqa: N818
+    """What gradverify's own code is made to raise."""
+
+
+@pytest.fixture
+def checked(tmp_path, monkeypatch):
+    """`checked(name)` runs four checks, the second of `name`: (exit code, the checks of the report, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CI", raising=False)
+    (tmp_path / "op.py").write_text(OP)
+
+    def call(name="Square"):
+        (tmp_path / "s.yaml").write_text(SPEC.replace("NAME", name))
+        out = Output(["check", "s.yaml", "--report", "json:r.json"], StringIO(), StringIO())
+        code = run(out)
+        report = json.loads((tmp_path / "r.json").read_text())
+        jsonschema.validate(report, report_schema())
+        assert report["exit_code"] == code
+        return code, {check["name"]: check for check in report["checks"]}, out.stdout.getvalue(), out.stderr.getvalue()
+
+    return call
+
+
+def struck(monkeypatch, place, error=Bug, when=lambda arguments: True):
+    """The function at `module:name` raises where its arguments are those of the second check."""
+    module, _, name = place.partition(":")
+    owner = importlib.import_module(module)
+    original = getattr(owner, name)
+
+    def instead(*arguments, **options):
+        if when(arguments):
+            raising(error("struck"))()
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, instead)
+
+
+def is_second(arguments):
+    case = arguments[0] if hasattr(arguments[0], "spec") else arguments[0].case if hasattr(arguments[0], "case") else arguments[0].subject.case
+    return case.name == "struck"
+
+
+def others_are_whole(checks):
+    assert [checks[name]["verdict"] for name in ("before", "after", "last")] == ["pass", "pass", "fail"]
+    assert [finding["code"] for finding in checks["last"]["findings"]] == ["GV101"] and not checks["last"]["faults"]
+
+
+WHOLE = ["gradverify.subject.prepare:prepare", "gradverify.verify:verify", "gradverify.subject.machine:compute_on_one_thread"]
+
+
+@pytest.mark.parametrize("error", [Bug, SystemExit, GeneratorExit, MemoryError, RecursionError])
+@pytest.mark.parametrize("place", WHOLE)
+def test_a_fault_of_a_whole_check_costs_that_check(checked, monkeypatch, place, error):
+    when = is_second if "machine" not in place else lambda arguments: arguments[0] == 3     # elements of the second check's input
+    struck(monkeypatch, place, error, when)
+    code, checks, stdout, stderr = checked()
+    others_are_whole(checks)
+    assert code == 4 and checks["struck"]["verdict"] == "error" and checks["struck"]["ok"] is False
+    assert checks["struck"]["reason"].startswith(f"gradverify itself failed in the check ({error.__name__}: struck)")
+    assert stderr.count("Please report it") == 1 and f"{error.__name__}: struck" in stderr and "s.yaml::struck" in stderr
+    assert "gradverify itself failed in 1 check" in stdout and "ERROR      struck" in stdout
+
+
+@pytest.mark.parametrize("code, where", [*((info.code, "check") for info in rules() if info.code not in ("GV001", "GV002", "GV003")),
+                                         ("GV101", "applies"), ("GV108", "applies")])
+def test_a_fault_of_a_rule_leaves_the_findings_of_the_others(checked, monkeypatch, code, where):
+    info = next(info for info in rules() if info.code == code)
+    struck(monkeypatch, f"gradverify.rules.{info.module}:{where}", when=is_second)
+    exit_code, checks, _, stderr = checked("Wrong")
+    others_are_whole(checks)
+    reached = code in stderr        # a rule that does not apply does not get as far as its check
+    told = {finding["code"] for finding in checks["struck"]["findings"]}
+    assert exit_code == (4 if reached else 1)
+    assert checks["struck"]["verdict"] == ("error" if code == "GV101" and reached else "fail") and (told == {"GV101"}) == (code != "GV101")
+    assert [rule["reason"] for rule in checks["struck"]["rules"] if "itself failed" in (rule["reason"] or "")] == (
+        ["gradverify itself failed here: Bug: struck"] * reached)
+
+
+def test_the_findings_that_a_rule_had_when_it_failed_are_kept(checked, monkeypatch):
+    from gradverify.rules import gv101_jacobian
+
+    original = gv101_jacobian.check
+
+    def fails_afterwards(evidence):
+        yield from original(evidence)
+        raising(Bug("struck"))()
+
+    monkeypatch.setattr(gv101_jacobian, "check", fails_afterwards)
+    code, checks, _, stderr = checked("Wrong")
+    assert code == 4 and checks["struck"]["verdict"] == checks["last"]["verdict"] == "fail" and checks["before"]["verdict"] == "error"
+    assert stderr.count("Please report it") == 1 and "s.yaml::before, s.yaml::struck, s.yaml::after and 1 more" in stderr
+
+
+@pytest.mark.parametrize("place, during", [("gradverify.causes.attach:_cause", "the search for the cause of GV101"),
+                                           ("gradverify.rules.meant:_meant", "the search for a hint")])
+def test_a_cause_or_a_hint_that_fails_costs_no_verdict(checked, monkeypatch, place, during):
+    struck(monkeypatch, place)
+    code, checks, stdout, stderr = checked("Wrong")
+    assert code == 1 and [checks[name]["verdict"] for name in checks] == ["pass", "fail", "pass", "fail"]
+    assert [(fault["during"], fault["what"], fault["costs"]) for fault in checks["struck"]["faults"]] == [(during, "Bug: struck", False)]
+    assert f"gradverify itself failed in {during} (Bug: struck); the verdict stands without it" in " ".join(stdout.split())
+    assert stderr.count("Please report it") == 1
+
+
+@pytest.mark.parametrize("place, left", [("gradverify.report.terminal.finding:error_map", "the error map"),
+                                         ("gradverify.report.terminal.finding:table", "the table of elements"),
+                                         ("gradverify.report.terminal.view:panel", "the panel of"),
+                                         ("gradverify.report.terminal.view:line", "the rest of its line")])
+def test_a_picture_that_fails_costs_the_picture(checked, monkeypatch, place, left):
+    struck(monkeypatch, place)
+    code, _, stdout, _ = checked("Wrong")
+    assert code == 1 and left in stdout and "failed to draw it (Bug: struck)" in stdout and "2 failed, 2 passed" in stdout
+
+
+def test_two_faults_are_told_apart_and_each_told_once(checked, monkeypatch):
+    struck(monkeypatch, "gradverify.rules.gv209_unused_output:check", Bug)
+    struck(monkeypatch, "gradverify.rules.gv210_cotangent_layout:check", ZeroDivisionError)
+    code, checks, _, stderr = checked()
+    assert code == 4 and stderr.count("Please report it") == 2 and all(len(check["faults"]) == 2 for check in checks.values())
+
+
+def test_a_fault_that_several_rules_share_is_not_measured_by_all_of_them(checked, monkeypatch):
+    struck(monkeypatch, "gradverify.evidence:observe_forward")
+    code, checks, _, stderr = checked()
+    assert code == 4 and stderr.count("Please report it") == 1 and all(check["verdict"] == "error" for check in checks.values())
+    reasons = [rule["reason"] for rule in checks["struck"]["rules"]]
+    assert sum("itself failed" in (reason or "") for reason in reasons) == 3 and "the check stopped at a fault of gradverify's own" in reasons
