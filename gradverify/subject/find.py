@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from difflib import get_close_matches
 from importlib.machinery import all_suffixes
 from pathlib import Path
@@ -18,6 +18,7 @@ from gradverify.model.case import Search
 from gradverify.model.interrupt import is_interrupt
 from gradverify.subject.failure import CODE as CODE
 from gradverify.subject.failure import UserCodeError, blamed, describe, named, user_frames
+from gradverify.subject.namesakes import Importer, importer
 from gradverify.subject.registered import REGISTERED, find_operator
 
 _FOUND_IN = "__gradverify_found_in__"       # set on modules that a spec's folders brought in: the folder each was found in
@@ -25,10 +26,14 @@ _FOUND_IN = "__gradverify_found_in__"       # set on modules that a spec's folde
 
 @contextmanager
 def importable(search: Search) -> Iterator[None]:
-    """The spec's folder, the current folder and the `path:` entries are importable inside; `import:` modules are imported."""
+    """The spec's folder, the current folder and the `path:` entries are importable inside; `import:` modules are imported.
+
+    For code that lies in these folders their modules win over namesakes, imported or Python's own, which all other code still gets.
+    """
     before = list(sys.path)
     try:
-        with _first([*search.path, str(Path(search.folder).resolve()), str(Path.cwd())]):
+        folders = list(dict.fromkeys([*search.path, str(Path(search.folder).resolve()), str(Path.cwd())]))
+        with _first(folders), Importer(folders).installed():
             for name in search.imports:
                 _import(name, f"import: {name}")
             yield
@@ -104,7 +109,8 @@ def _dotted(name: str, key: str) -> Any:
 
 def _exists(module: str) -> bool:
     try:
-        return importlib.util.find_spec(module) is not None
+        with _own_first(module):
+            return importlib.util.find_spec(module) is not None
     except BaseException as error:      # a parent that will not import, whatever it raises: `_import` tells why
         if is_interrupt(error):
             raise
@@ -113,7 +119,8 @@ def _exists(module: str) -> bool:
 
 def _import(module: str, what: str) -> ModuleType:
     try:
-        return importlib.import_module(module)
+        active = importer()
+        return importlib.import_module(module) if active is None else active.imported(module)
     except BaseException as error:
         absent = error.name if type(error) is ModuleNotFoundError else None
         if isinstance(absent, str) and (module == absent or module.startswith(f"{absent}.")):
@@ -121,6 +128,11 @@ def _import(module: str, what: str) -> ModuleType:
         if is_interrupt(error) or issubclass(type(error), UserCodeError):
             raise
         raise UserCodeError(CODE, f"{what}: importing {module!r} raised {describe(error)}", user_frames(error)) from error
+
+
+def _own_first(module: str) -> AbstractContextManager[None]:
+    active = importer()
+    return nullcontext() if active is None else active.own(module)
 
 
 def _searched() -> str:
@@ -132,6 +144,9 @@ def _searched() -> str:
 def _import_file(path: Path, key: str) -> ModuleType:
     """A Python file as a module of its own, once per process; its folder is importable while it loads."""
     name = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+    active = importer()
+    if active is not None:
+        active.also(str(path.resolve().parent))
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)

@@ -1,0 +1,217 @@
+"""A spec's own modules beside others of the same name: every importer gets the one that is meant where it stands.
+
+A folder with a `random.py` in it is no trouble to torch, which goes on importing Python's; what lies in the folder gets the folder's own.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.machinery import all_suffixes
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+PROTECTED = frozenset({"gradverify", "torch", "numpy", "sys", "builtins", "importlib", "__main__"})   # what a check itself stands on
+KEEPER = "gradverify: own modules that are out of sight"        # in sys.modules: it holds them between one check and the next
+INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+STDLIB = f"{Path(os.__file__).parent}{os.sep}"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where code of the user's lies (`own`), and which names it finds in its search folders that the process has a namesake of: their homes."""
+
+    own: tuple[str, ...]
+    homes: Mapping[str, str]
+
+    def holds(self, file: str) -> bool:
+        return any(file.startswith(folder + os.sep) and not any(part in file[len(folder):] for part in INSTALLED) for folder in self.own)
+
+
+def place_of(own: Sequence[str], folders: Sequence[str]) -> Place:
+    """The place of code that lies in `own` and imports from `folders`, in this order."""
+    homes: dict[str, str] = {}
+    for folder in folders:
+        for name, file in _modules(folder).items():
+            if name not in homes and name not in PROTECTED and _has_namesake(name, file):
+                homes[name] = folder
+    return Place(tuple(own), homes)
+
+
+def _modules(folder: str) -> dict[str, str]:
+    """The modules and packages in a folder that may have a namesake: name → file."""
+    found: dict[str, str] = {}
+    suffixes = tuple(all_suffixes())
+    try:
+        entries = sorted(Path(folder).iterdir())
+    except OSError:
+        return {}
+    for entry in entries:
+        name = entry.name.partition(".")[0]
+        if name not in sys.modules and name not in sys.stdlib_module_names:
+            continue
+        files = [entry] if entry.name[len(name):] in suffixes else [entry / f"__init__{suffix}" for suffix in suffixes]
+        file = next((file for file in files if file.is_file()), None)
+        if file is not None:
+            found[name] = str(file)
+    return found
+
+
+def _has_namesake(name: str, file: str) -> bool:
+    """Is a module of that name imported from elsewhere, or one of Python's own?"""
+    module = sys.modules.get(name)
+    if module is None:
+        return name in sys.stdlib_module_names
+    theirs = getattr(module, "__file__", None)
+    return theirs is None or os.path.realpath(theirs) != os.path.realpath(file)
+
+
+class Importer:
+    """Stands in for `builtins.__import__` and `importlib.import_module` while the checks of a spec run.
+
+    Own modules that have a namesake are in sys.modules only while code of their place imports them; at all other times the others are.
+    """
+
+    def __init__(self, folders: Sequence[str]) -> None:
+        self._folders = tuple(folders)
+        self._places = [place_of(folders, folders)]
+        self._plain, self._by_name = builtins.__import__, importlib.import_module
+        self._shown: Place | None = None
+        self._others: dict[str, ModuleType] = {}
+        self._active = False
+
+    def also(self, folder: str) -> None:
+        """Code in this folder, too, finds its neighbours there first."""
+        if all(folder not in place.own[:1] for place in self._places):
+            self._places.append(place_of([folder], [folder, *self._folders]))
+
+    def __call__(self, name: str, globals: Mapping[str, Any] | None = None, locals: Mapping[str, Any] | None = None,
+                 fromlist: Sequence[str] | None = (), level: int = 0) -> ModuleType:
+        top = _top(name, globals, level)
+        if not self._active or not any(top in place.homes for place in self._places):
+            return self._plain(name, globals, locals, fromlist or (), level)
+        with self._seen_from(globals or sys._getframe(1).f_globals, top, level):
+            return self._plain(name, globals, locals, fromlist or (), level)
+
+    def import_module(self, name: str, package: str | None = None) -> ModuleType:
+        caller = sys._getframe(1).f_globals
+        top = (package or name if name.startswith(".") else name).partition(".")[0]
+        if not self._active or not any(top in place.homes for place in self._places):
+            return self._by_name(name, package)
+        with self._seen_from(caller, top, name.startswith(".")):
+            return self._by_name(name, package)
+
+    def imported(self, name: str) -> ModuleType:
+        """The module that a spec names. Raises what importing it raises."""
+        with self.own(name):
+            return self._by_name(name)
+
+    @contextmanager
+    def own(self, name: str) -> Iterator[None]:
+        """What a spec names is looked up among its own modules first."""
+        place = self._places[0]
+        with self._showing(place if name.partition(".")[0] in place.homes else None):
+            yield
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        builtins.__import__, importlib.import_module = self, self.import_module
+        self._active = True
+        try:
+            yield
+        finally:
+            self._active = False
+            builtins.__import__, importlib.import_module = self._plain, self._by_name
+
+    # ---- who sees what
+    @contextmanager
+    def _seen_from(self, importer: Mapping[str, Any], top: str, level: int) -> Iterator[None]:
+        if str(importer.get("__name__")).startswith("importlib"):      # on somebody's behalf, whose view is shown already
+            yield
+            return
+        place = self._belongs(importer)
+        if place is not None and top in place.homes and not (level == 0 and _is_itself(importer, top)):
+            with self._showing(place):
+                yield
+        elif self._shown is None and top in sys.modules:
+            yield
+        else:
+            with self._showing(None), _without(self._own_folders()):
+                yield
+
+    def _belongs(self, importer: Mapping[str, Any]) -> Place | None:
+        """The place that an importing module lies in."""
+        file = importer.get("__file__")
+        if not isinstance(file, str) or str(importer.get("__name__")).partition(".")[0] in PROTECTED or file.startswith(STDLIB):
+            return None
+        return next((place for place in reversed(self._places) if place.holds(str(Path(file).absolute()))), None)
+
+    def _own_folders(self) -> set[str]:
+        return {folder for place in self._places for folder in (*place.own, *place.homes.values())}
+
+    @contextmanager
+    def _showing(self, place: Place | None) -> Iterator[None]:
+        before = self._shown
+        self._show(place)
+        try:
+            yield
+        finally:
+            self._show(before)
+
+    def _show(self, place: Place | None) -> None:
+        """Own modules of `place` into sys.modules and their namesakes out of it; None: everything as the process has it."""
+        if place is self._shown:
+            return
+        keeper = vars(sys.modules.setdefault(KEEPER, ModuleType(KEEPER)))
+        if self._shown is not None:
+            for top, own in _taken_out(self._shown.homes).items():
+                keeper[f"{self._shown.homes[top]}:{top}"] = own
+            sys.modules.update(self._others)
+        self._shown, self._others = place, {}
+        if place is not None:
+            for modules in _taken_out(place.homes).values():
+                self._others.update(modules)
+            for top, home in place.homes.items():
+                sys.modules.update(keeper.get(f"{home}:{top}", {}))
+
+
+def _taken_out(tops: Mapping[str, str]) -> dict[str, dict[str, ModuleType]]:
+    """These modules and all below them, out of sys.modules."""
+    names = [name for name in list(sys.modules) if name.partition(".")[0] in tops]
+    taken: dict[str, dict[str, ModuleType]] = {top: {} for top in tops}
+    for name in names:
+        taken[name.partition(".")[0]][name] = sys.modules.pop(name)
+    return taken
+
+
+def _top(name: str, importer: Mapping[str, Any] | None, level: int) -> str:
+    if not level or importer is None:
+        return name.partition(".")[0]
+    return str(importer.get("__package__") or importer.get("__name__")).partition(".")[0]
+
+
+def _is_itself(importer: Mapping[str, Any], top: str) -> bool:
+    """Does a plain module import its own name? It means the other one: itself it has already."""
+    return importer.get("__name__") == top and "__path__" not in importer
+
+
+@contextmanager
+def _without(folders: set[str]) -> Iterator[None]:
+    """These folders are not searched inside."""
+    before = list(sys.path)
+    sys.path[:] = [entry for entry in before if entry not in folders]
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+def importer() -> Importer | None:
+    """The one in place, while the checks of a spec run."""
+    return builtins.__import__ if isinstance(builtins.__import__, Importer) else None
