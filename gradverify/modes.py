@@ -23,6 +23,7 @@ from gradverify.subject.observe import ForwardSeen
 from gradverify.subject.second_order import Backward, Second
 from gradverify.subject.subject import Subject
 
+SECOND = "second order"     # the purpose of the cotangents for which backward is a function of the inputs
 Cotangents = Callable[[str], tuple[Tensor, ...]]    # by purpose, one per checked output
 
 
@@ -76,7 +77,7 @@ class Modes:
     @cached_property
     def backwards(self) -> Backward:
         """Backward for fixed cotangents, as a function of the inputs."""
-        return Backward(self._subject, self._function, self._forward.checked, self.weights("second order"))
+        return Backward(self._subject, self._function, self._forward.checked, self.weights(SECOND))
 
     @cached_property
     def double_backward(self) -> Second | UserCodeError:

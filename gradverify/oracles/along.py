@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from gradverify.numerics.climb import Elements, Ladders, Outputs, derivative
 from gradverify.numerics.flat import flat_all, numbers, rms
 from gradverify.numerics.ladder import Derivative
 from gradverify.numerics.noise import Ray, noise_along, pooled, repeat_noise
-from gradverify.numerics.point import Columns, Function, Point
+from gradverify.numerics.point import SINGLE, Columns, Function, Point
 from gradverify.numerics.point_lines import DirectionLine
 from gradverify.numerics.rungs import QUICK, Array, Index
 
@@ -23,6 +24,9 @@ class Along:
     """Ladders of `function` through its inputs. One call at once, one repeat for its noise; six calls a quick ladder."""
 
     def __init__(self, function: Function, columns: Columns) -> None:
+        """`columns`: of the function's inputs, or of the same ones in another precision."""
+        if columns.rounded and not any(x.dtype in SINGLE for x in function.inputs):
+            columns = replace(columns, single=np.zeros(len(columns), bool))
         self.columns, self._point = columns, Point(function, columns)
         self._sigma = repeat_noise(self._point.values, self._point.f0)
 

@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Severity
 from gradverify.oracles.along import Along
-from gradverify.rules.second import Cotangents, Inputs, Wrong
+from gradverify.rules.second import Cotangents, Inputs, Wrong, backwards
 from gradverify.rules.shown import apart, coordinate_name
 from gradverify.rules.sound import unasked
 from gradverify.subject.failure import UserCodeError
@@ -59,7 +59,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _to_inputs(evidence: Evidence) -> Wrong | None:
-    inputs = Inputs(evidence, Along(evidence.modes.backwards, evidence.modes.columns))
+    inputs = Inputs(evidence, Along(backwards(evidence), evidence.modes.columns))
     tried = (inputs.wrong(evidence.modes.direction(f"second order {number}")) for number in range(DIRECTIONS))
     return next((wrong for wrong in tried if wrong is not None), None)
 

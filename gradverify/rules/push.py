@@ -86,10 +86,7 @@ class Trial:
 
     def ladder(self) -> Derivative:
         """The function's own derivative [M] along the direction, or its surrogate's."""
-        measured, columns = self.evidence.measured, self.evidence.modes.columns
-        if measured.inputs[0].dtype != self.evidence.subject.inputs[0].dtype:      # it takes float64, and steps of it
-            columns = replace(columns, single=np.zeros(len(columns), bool))
-        return Along(Filled(measured), columns).thorough(self.moved)
+        return Along(Filled(self.evidence.measured), self.evidence.modes.columns).thorough(self.moved)
 
     def refuted(self, v: Array) -> bool:
         """Does the ladder along the whole direction, where it can say anything, contradict the tangents too?"""

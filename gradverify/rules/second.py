@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from torch import Tensor
 
 from gradverify.evidence import Evidence
+from gradverify.modes import SECOND
 from gradverify.numerics.compare import FLOOR, RTOL, RTOL_LOW
-from gradverify.numerics.flat import flat_all
+from gradverify.numerics.flat import flat_all, numbers
 from gradverify.numerics.ladder import Derivative
 from gradverify.numerics.rungs import Array, Mask
 from gradverify.oracles.along import Along, by_column, change, coordinates, moduli, shaped
+from gradverify.oracles.widened import InFloat64
 from gradverify.rules.adjoint import Identity, bisect
 from gradverify.rules.agreement import DUST, NUDGE, SINGLE, loosened, tolerance
+from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.second_order import Second
+from gradverify.subject.second_order import Backward, Second
+from gradverify.subject.wide import by_default, wide, widened
 
 NUDGES = 2
+SAME = 1e-4             # of the largest gradient: what one in float32 may be off by
 SHARE = 4.0             # of the tolerance: what the bars of all elements may take together is 1/SHARE
 
 
@@ -186,6 +193,34 @@ class Inputs:
     def _floor(self, size: Array) -> float:
         """Second derivatives below this are rounding of gradients of that size."""
         return FLOOR * max(self.evidence.unit, self.along.unit) * float(np.linalg.norm(np.nan_to_num(size, posinf=0.0)))
+
+
+class _InFloat64(Backward):
+    """What backward makes without a dtype is float64 too."""
+
+    def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        with by_default():
+            return super().values(inputs)
+
+
+def backwards(evidence: Evidence) -> Backward:
+    """Backward as a function of the inputs, of which finite differences are taken: that of float64 for a float32 function that is the same in it."""
+    own = evidence.modes.backwards
+    if not isinstance(evidence.in_float64, InFloat64):
+        return own
+    twin, checked = widened(evidence.subject), evidence.forward.checked
+    full = _InFloat64(twin, Differentiable(twin, checked), checked, [wide(v) for v in evidence.modes.weights(SECOND)])
+    try:
+        pairs = zip(own.values(evidence.subject.leaves()), full.values(twin.leaves()), strict=True)
+        return full if all(_agree(numbers(mine), numbers(theirs)) for mine, theirs in pairs) else own
+    except UserCodeError:
+        return own
+
+
+def _agree(mine: Array, theirs: Array) -> bool:
+    """Are gradients in float32 those in float64?"""
+    with np.errstate(invalid="ignore"):
+        return bool(((np.abs(mine - theirs) <= SAME * np.abs(theirs).max(initial=0.0)) | (mine == theirs)).all())
 
 
 def doubled(evidence: Evidence, w: Array) -> Second:

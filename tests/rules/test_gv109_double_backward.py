@@ -16,7 +16,7 @@ from gradverify.evidence import Evidence
 from gradverify.gallery import backward_without_grad, keeps_an_intermediate
 from gradverify.numerics.flat import flat_all
 from gradverify.oracles.along import Along
-from gradverify.rules.second import Cotangents, Inputs, Wrong
+from gradverify.rules.second import Cotangents, Inputs, Wrong, backwards
 
 X, Y = randn(2, 3), randn(2, 3, seed=1)
 
@@ -371,3 +371,46 @@ def test_what_is_wrong_beside_an_infinite_gradient_is_found():
     wrong = cubic(WRONG["detach of an input"])
     result = check(lambda x, y, z: wrong.apply(x, y) + z.asin(), randn(4), randn(4, seed=1), ENDS)
     assert "GV109" in codes(result)
+
+
+# ---- float32: finite differences of backward are those of float64 where it is the same backward there
+def in_float32(function, *values):
+    return evidence(function, *(x.float() for x in values), dtype="float32")
+
+
+def test_in_float32_backward_is_differentiated_in_float64():
+    seen = in_float32(lambda x: x.softmax(-1), randn(3, 4))
+    assert backwards(seen).inputs[0].dtype == torch.float64
+    result = check(lambda x: x.softmax(-1), randn(3, 4).float(), dtype="float32")
+    assert "GV109" not in codes(result)
+    assert sum(rule.calls.forward + rule.calls.backward for rule in result.rules if rule.code == "GV109") <= 40
+
+
+def test_in_float32_a_silent_fault_is_found_all_the_same():
+    class Keeps(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.cosine = x.cos()
+            return x.sin()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * ctx.cosine
+
+    assert "GV109" in codes(check(Keeps, randn(5).float(), dtype="float32"))
+
+
+def test_a_backward_that_is_another_one_in_float64_is_differentiated_in_float32():
+    class Branches(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad):
+            x, = ctx.saved_tensors
+            return grad * 2 * x if x.dtype == torch.float32 else grad * x * x
+
+    assert backwards(in_float32(Branches, randn(4))).inputs[0].dtype == torch.float32
+    assert "GV109" not in codes(check(Branches, randn(4).float(), dtype="float32"))
