@@ -54,7 +54,7 @@ class Limit(Enum):
     TIE = "several equal inputs are tied: f does not move with one of them, but does with all, and has no derivative there; give the input `distinct`"
     JUMP = "f jumps at x: there is no derivative"
     STAIRCASE = "f moves in steps: the steps and the trend above them have different derivatives"
-    CANCELS = "numbers larger than f are rounded inside it, in steps that hide the deviation: compute in float64 inside"
+    CANCELS = "f moves in steps of the rounding of larger numbers inside it, which hide the deviation: compute without the cancellation"
     BORDER = "f ends at x: only one side has values, and no order of convergence is sure there; give `domain`, or `avoid` the border"
     INFINITE = "the slope of f grows without bound at x, or f has no finite values around it"
     ROUNDED = "float32 rounds f, or the sums inside backward, by as much: check in float64 too, or where less of them cancels"

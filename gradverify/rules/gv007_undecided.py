@@ -37,7 +37,7 @@ ADVICE = {
     Limit.JUMP: "keep the inputs off the jump: `avoid`, with a `margin`",
     Limit.STAIRCASE: "a rounded or tabulated forward has no useful derivative at small steps: give `rtol`, check against a `reference`, or name the "
                      "`surrogate` that backward is the gradient of",
-    Limit.CANCELS: "compute without the cancellation (`expm1`, `log1p`, `erfc`) or in float64 inside, or check with `dtype: float64`",
+    Limit.CANCELS: "compute without the cancellation (`expm1`, `log1p`, `erfc`), choose larger inputs, or compute in float64 inside",
     Limit.BORDER: "say where the function is defined with `domain`, or keep the inputs off the border: `avoid`",
     Limit.INFINITE: "choose inputs inside the function's domain: `uniform`, `avoid`",
     Limit.ANALYTIC_NOISE: "compute in float64 inside backward, or give `rtol`",

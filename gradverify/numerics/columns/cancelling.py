@@ -1,8 +1,8 @@
-"""Outputs of low precision in which larger numbers cancel: 1 + erf(x) near −1 moves in steps of the rounding of 1, however small f is.
+"""Outputs in which larger numbers cancel: 1 + erf(x) near −1, or 1 − cos(x) at 1e-9, moves in steps of the rounding of 1, however small f is.
 
 Such a step can hold the whole ladder: f is constant there, or a slope of its own, as exactly as a smooth function. Points further apart, along
 a direction that moves every input, show the steps as noise. A mismatch must stand against that noise too. None of this costs a call before
-something of low precision is about to be called wrong.
+something is about to be called wrong.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gradverify.numerics.columns.tally import Judged
 from gradverify.numerics.compare import MISMATCH, Limit, verdicts
 from gradverify.numerics.ladder import Derivative, concatenated
 from gradverify.numerics.noise import FLAT
-from gradverify.numerics.rungs import BASE, RUNGS, Array, Index, Mask, Z
+from gradverify.numerics.rungs import BASE, NEAR, RUNGS, Array, Index, Mask, Z
 
 AT_ONCE, ASKED = 3, 24  # columns of a pair that climb every rung against the wider noise; of them all
 STOOD = 3  # elements that stand, after which no other is asked, and the rest believed if none did not
@@ -28,7 +28,7 @@ STOOD = 3  # elements that stand, after which no other is asked, and the rest be
 def excuse_cancelled(run: Run, judged: Judged) -> Judged:
     """Mismatches that the rounding of cancelling numbers may explain are undecided.
 
-    At most 45 forward calls for all, and 48 a column of those that its noise at the steps of their differences would hide.
+    At most 117 forward calls for all, and 48 a column of those that its noise at the steps of their differences would hide.
     """
     for own in _pairs(run, judged, _suspects(run, judged)):
         i = own[_hidden(run, judged.take(own))]
@@ -38,22 +38,25 @@ def excuse_cancelled(run: Run, judged: Judged) -> Judged:
 
 
 def excuse_measured(run: Run, judged: Judged, ladders: Iterable[Ladders]) -> Judged:
-    """As `excuse_cancelled`, of elements that have every rung on these ladders, in this order: at most 45 forward calls."""
+    """As `excuse_cancelled`, of elements that have every rung on these ladders, in this order: at most 117 forward calls."""
     i = _suspects(run, judged)
     if not i.size:
         return judged
-    d = concatenated(own.under(run.coarse_noise).solve(np.arange(len(own.elements.out)), range(RUNGS), True) for own in ladders)
+    wide, found, first = _wide(run, judged), list[Derivative](), 0
+    for own in ladders:
+        found.append(_under(run, own, bool(wide[first])))
+        first += len(own.elements.out)
+    d = concatenated(found)
     return _left_open(run, judged, i[_explained(run, judged.take(i), d.take(i))])
 
 
 def _suspects(run: Run, judged: Judged) -> Index:
-    """Mismatches of outputs of low precision in which numbers cancel, or that have not moved at all."""
-    bad = np.flatnonzero(judged.verdict == MISMATCH)
-    bad = bad[np.isfinite(judged.a[bad]) & run.low_unit[judged.out[bad]]]
+    """Mismatches of outputs in which numbers cancel, or that have not moved at all."""
+    bad = np.flatnonzero((judged.verdict == MISMATCH) & np.isfinite(judged.a))
     if not bad.size:
         return bad
     rounding = run.point.unit * np.abs(run.point.f0)
-    return np.asarray(bad[(run.coarse_noise > FLAT * rounding)[judged.out[bad]] | judged.derivative.unchanged[bad]])
+    return np.asarray(bad[(run.coarse.noise > FLAT * rounding)[judged.out[bad]] | judged.derivative.unchanged[bad]])
 
 
 def _pairs(run: Run, judged: Judged, i: Index) -> Iterator[Index]:
@@ -74,9 +77,10 @@ def _left_open(run: Run, judged: Judged, i: Index) -> Judged:
 
 def _hidden(run: Run, judged: Judged) -> Mask:
     """Which elements [E] the wider noise may hide, at the very steps that their differences were taken from; all that have not moved yet."""
-    out, d = judged.out, judged.derivative
-    used = np.maximum(run.survey.sigma, run.point.unit * np.abs(run.point.f0))[out]
-    return _excused(judged, d, np.where(d.unchanged, np.inf, d.noise_bar * run.coarse_noise[out] / used))
+    d, used = judged.derivative, np.maximum(run.survey.sigma, run.point.unit * np.abs(run.point.f0))[judged.out]
+    beyond = Z * used > NEAR * run.point.columns.scale[judged.column] * d.noise_bar  # so little noise is that of wide steps
+    noise = np.where(beyond, run.coarse.far[judged.out], _noise(run, judged))
+    return _excused(judged, d, np.where(d.unchanged, np.inf, d.noise_bar * noise / used))
 
 
 def _explained(run: Run, judged: Judged, d: Derivative) -> Mask:
@@ -90,14 +94,25 @@ def _excused(judged: Judged, d: Derivative, extra: Array) -> Mask:
 
 def _still(run: Run, judged: Judged) -> Array:
     """How large a derivative [E] may be of which no rung shows anything."""
-    return np.asarray(Z * run.coarse_noise[judged.out] / (BASE * run.point.columns.scale[judged.column]))
+    scale = run.point.columns.scale[judged.column]
+    beyond = _wide(run, judged) | run.coarse.dead[judged.out]
+    return np.asarray(Z * _noise(run, judged) / (BASE * np.where(beyond, np.maximum(scale, 1.0), scale)))
+
+
+def _noise(run: Run, judged: Judged) -> Array:
+    """The wider noise [E] that elements are measured under."""
+    return np.where(_wide(run, judged), run.coarse.far[judged.out], run.coarse.noise[judged.out])
+
+
+def _wide(run: Run, judged: Judged) -> Mask:
+    """Elements [E] whose steps go beyond the scale of their inputs."""
+    return np.asarray(run.survey.wide[run.point.columns.tensor[judged.column], judged.out])
 
 
 def _standing(run: Run, judged: Judged, i: Index) -> Mask:
     """Which of elements i [E] stand when their columns climb every rung under the wider noise: the likeliest first, a few columns."""
     stands, part = np.zeros(len(i), bool), judged.take(i)
-    wide = run.survey.wide[run.point.columns.tensor[part.column], part.out]
-    noise = run.coarse_noise[part.out]
+    wide, noise = _wide(run, part), _noise(run, part)
     change = np.abs(part.a - part.derivative.value) * run.point.columns.scale[part.column]
     likeliest = np.argsort(-change / np.maximum(noise, np.median(noise)), kind="stable")  # little noise may be that of points within one step
     columns, asked = list(dict.fromkeys(part.column[likeliest].tolist())), np.zeros(len(i), bool)
@@ -118,5 +133,10 @@ def _again(run: Run, judged: Judged, wide: bool) -> Derivative:
     columns, home = np.unique(judged.column, return_inverse=True)
     order = np.argsort(home, kind="stable")
     ladders = Ladders(lone(run.point, columns, wide).lines, run.outputs(), Elements(home[order], judged.out[order]))
-    found = ladders.under(run.coarse_noise).solve(np.arange(len(order)), range(RUNGS), True)
-    return found.take(np.argsort(order))
+    return _under(run, ladders, wide).take(np.argsort(order))
+
+
+def _under(run: Run, ladders: Ladders, wide: bool) -> Derivative:
+    """The derivatives [E] of the elements of ladders that have every rung, under the wider noise."""
+    noise = run.coarse.far if wide else run.coarse.noise
+    return ladders.under(noise).solve(np.arange(len(ladders.elements.out)), range(RUNGS), True)

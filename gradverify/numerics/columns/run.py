@@ -9,7 +9,8 @@ import numpy as np
 
 from gradverify.numerics.climb import Outputs
 from gradverify.numerics.columns.cells import Cells
-from gradverify.numerics.columns.survey import Survey, coarse_noise
+from gradverify.numerics.columns.coarse import Coarse, coarse_noise
+from gradverify.numerics.columns.survey import Survey
 from gradverify.numerics.compare import RESOLVED, RTOL, RTOL_LOW, Bounds, Rows, floors, stands_out
 from gradverify.numerics.point import Point
 from gradverify.numerics.rungs import U64, VISIBLE, Array, Index, Mask, Z, finite_size, repeated
@@ -208,14 +209,9 @@ class Run:
         scale = size[owner[:, :1]] if owner.strides[1] == 0 else size[owner]  # all of a line in one column: no need to spread it
         return np.asarray(self.atol + self.floors()[None, outs] / scale)
 
-    @property
-    def low_unit(self) -> Mask:
-        """Outputs [M] that were computed in less than float64."""
-        return np.asarray(self.point.unit > LOW_UNIT)
-
     @cached_property
-    def coarse_noise(self) -> Array:
-        """See `survey.coarse_noise`; measured when it is asked for."""
+    def coarse(self) -> Coarse:
+        """See `coarse_noise`; measured when it is asked for."""
         return coarse_noise(self.point, self.survey, self.generator)
 
     @property

@@ -12,20 +12,15 @@ from itertools import chain
 
 import numpy as np
 
-from gradverify.numerics.flat import rms
 from gradverify.numerics.lines import Rung, rung
-from gradverify.numerics.noise import CONSTANT, FLAT, POINTS, Ray, ecnoise, gradient_noise, noise_along, pooled, repeat_noise
+from gradverify.numerics.noise import POINTS, Ray, gradient_noise, noise_along, pooled, repeat_noise
 from gradverify.numerics.point import Point
 from gradverify.numerics.point_lines import DirectionLine
 from gradverify.numerics.reduction import signed, uniform
-from gradverify.numerics.rungs import BASE, QUICK, RATIO, WIDE, Array, Index, Mask, Z, finite_size, in_a_row, nanmedian, step
+from gradverify.numerics.rungs import BASE, QUICK, WIDE, Array, Index, Mask, Z, finite_size, in_a_row, step
 
 SURE = 3 * Z * np.sqrt(2)  # standard deviations of noise: a change that is no noise
 FEW = 10  # columns: three calls to find f linear would not be earned back
-SPACINGS = tuple(3e-2 * RATIO**-k for k in range(5))  # of the scale: between points that show the steps of cancelling numbers
-UNIFORM = 12**-0.5  # of a step: the standard deviation of rounding to it
-FINE = 0.01  # the rounding of an output below it would show that of 1
-LARGEST = 16.0  # times 1, the inputs and the outputs: larger numbers are not taken to cancel
 STRAIGHT = 30.0  # roundings or standard deviations: how far a straight line may seem bent
 
 
@@ -213,11 +208,15 @@ def _surely(sides: tuple[Array, Array], f0: Array, noise: Array) -> Mask:
     return np.asarray(np.isfinite(change) & (np.abs(change) > SURE * noise))
 
 
+def dense_ray(point: Point, generator: np.random.Generator) -> tuple[Index, Ray]:
+    """All columns of finite x, and a ray along which they all move."""
+    columns = np.concatenate([_finite(point, t) for t in range(len(point.buffers))])
+    return columns, _ray(point, columns, _signs(point, columns, generator))
+
+
 def analytic_noise(point: Point, output: int, row: Array, generator: np.random.Generator) -> tuple[Array, float]:
     """Noise [C] of one row of the analytic Jacobian, from nine backwards, and the unit roundoff that its bits show."""
-    columns = np.concatenate([_finite(point, t) for t in range(len(point.buffers))])
-    ray = _ray(point, columns, _signs(point, columns, generator))
-
+    columns, ray = dense_ray(point, generator)
     try:
         return gradient_noise(replace(ray, evaluate=lambda at: point.row(output, point.coordinates(columns, at))), np.abs(row))
     except Exception:  # the backward refuses other points than its own: then its noise is not known
@@ -231,34 +230,3 @@ def narrow_points(point: Point, generator: np.random.Generator) -> tuple[Index, 
     ray = replace(_ray(point, columns, sign), ulp=c.ulp(columns), cast=lambda at: c.cast(at, columns))
     apart = ray.finest() * ray.sign
     return columns, np.array([ray.cast(ray.x + k * apart) for k in range(1, POINTS + 1)])
-
-
-def coarse_noise(point: Point, survey: Survey, generator: np.random.Generator) -> Array:
-    """Noise [M] of outputs in which larger numbers may cancel, at least the rounding of f: 45 forward calls.
-
-    Points far apart along one dense direction show it, where it is at most the rounding of numbers LARGEST times 1, the inputs or the outputs.
-    An output that shows none has what is typical of its tensor, and the rounding of 1 where nothing moves it and no small one moves without noise.
-    """
-    columns = np.concatenate([_finite(point, t) for t in range(len(point.buffers))])
-    ray, levels, size = _ray(point, columns, _signs(point, columns, generator)), [], np.abs(point.f0)
-    still, peak = np.ones(len(size), bool), size
-    for spacing in SPACINGS:
-        _, points = ray.points(ray.odd(spacing * ray.scale))
-        levels.append(_level(points, survey.size))
-        still, peak = still & (points == point.f0).all(0), np.fmax(peak, np.abs(points).max(0))
-    seen = np.where(np.array(levels) > FLAT * point.unit * peak, levels, np.nan)
-    own, result = np.nan_to_num(nanmedian(seen)), np.maximum(survey.sigma, point.unit * size)
-    for part in point.parts:
-        largest = LARGEST * point.unit[part] * max(1.0, rms(ray.x), rms(survey.size[part]))
-        shown = np.minimum(own[part], largest)
-        typical = np.median(shown[shown > 0]) if shown.any() else 0.0
-        clean = (~still[part] & ~(shown > 0) & (peak[part] < FINE)).any()
-        silent = np.where(still[part] & ~clean, np.maximum(typical, point.unit[part]), typical)
-        result[part] = np.maximum(result[part], np.where(shown > 0, shown, silent))
-    return np.asarray(result)
-
-
-def _level(points: Array, size: Array) -> Array:
-    """Noise [m] of points [9, m]; where most of them agree, that of the largest step between the others."""
-    level, ending = ecnoise(points, size)
-    return np.where(ending == CONSTANT, UNIFORM * np.nan_to_num(np.abs(np.diff(points, axis=0)).max(0)), level)
