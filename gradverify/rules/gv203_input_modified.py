@@ -4,7 +4,9 @@ What. After the call an argument holds other numbers than before, though it is n
 
 Why it matters. The tensor belongs to the caller, who goes on using it: a residual branch, a second loss, the next step. Where the write goes
 past autograd (`.data`, NumPy, a kernel's pointer), the gradients of everything else that read the tensor are silently wrong. For an argument
-that needs no gradient (running statistics) it is a warning. A module's own buffers may change in forward.
+that needs no gradient (running statistics) it is a warning. A module's own buffers may change in forward. Memory of an input that forward gives back
+(`storage().resize_(0)`, `set_`, as reversible layers do) is a warning where backward rebuilds it: meanwhile nobody may read the tensor. Else it is
+lost.
 
 How it is measured. All arguments are remembered by value around the base forward and the base backward, so that every way of writing is seen; for
 Functions inside a callable or module their own arguments around one more forward. An argument that is returned was written on purpose
@@ -27,7 +29,7 @@ from collections.abc import Iterator
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Severity
 from gradverify.rules.shown import changed
-from gradverify.subject.custody import Written
+from gradverify.subject.custody import Written, given_back
 from gradverify.subject.graph import Wrote
 
 CATCHES = "centres_its_input_in_place"
@@ -40,6 +42,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
+    yield from _given_back(evidence)
     told = set()
     for who, written in (("forward", evidence.forward.written), ("backward", evidence.worked.written)):
         for each in written:
@@ -48,6 +51,21 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 yield _of_argument(evidence, who, each)
     if not told:
         yield from (_of_inner(each) for each in {(each.cls, each.place): each for each in evidence.inner_writes}.values())
+
+
+def _given_back(evidence: Evidence) -> Iterator[Finding]:
+    """Inputs without memory after forward; those that have none after backward either are lost."""
+    if not evidence.forward.freed:
+        return
+    lost = given_back(evidence.subject, evidence.forward.called) if evidence.worked.direct else ()
+    for name in evidence.forward.freed:
+        if name in lost:
+            yield Finding("GV203", f"forward gives the memory of {name} back, and backward does not rebuild it: the caller's tensor is lost",
+                          input=name, hint="leave the caller's tensors alone, or rebuild them in backward")
+        else:
+            yield Finding("GV203", f"forward gives the memory of {name} back until backward rebuilds it: whatever reads it in between reads nothing, "
+                          "or memory that is not its own", severity="warning", input=name,
+                          hint="right inside a chain of reversible layers; the first one's input must be kept")
 
 
 def _of_argument(evidence: Evidence, who: str, each: Written) -> Finding:

@@ -56,6 +56,8 @@ class Fault:
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    if evidence.forward.freed:
+        return "forward gives the memory of its input back, which a view shares"
     tensors = [a.value for a in evidence.subject.arguments if a.is_tensor]
     if not all(map(is_plain, [*tensors, *evidence.outputs])):
         return "an input or an output is sparse"

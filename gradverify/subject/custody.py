@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gradverify.subject.alias import Named, overlaps
-from gradverify.subject.snapshot import Change, Snapshot, change, same
+from gradverify.subject.snapshot import Change, Snapshot, change, freed, same
 from gradverify.subject.subject import Called, Subject
 
 Saves = Mapping[Any, tuple[Tensor, ...]]
@@ -52,6 +52,16 @@ class Custody:
                 found.append(Written(held, self._before.difference(i)))
         return tuple(found)
 
+    def gone(self) -> tuple[Held, ...]:
+        """What gave its memory back since."""
+        return tuple(self._held[i] for i in self._before.freed())
+
+    def refill(self) -> None:
+        """Gives what gave its memory back its numbers again, which rules read later."""
+        for i in self._before.freed():
+            with torch.no_grad():
+                self._before.refill(i)
+
     def restore(self) -> None:
         """Puts back what was changed, so that the graph can be used again."""
         for i in self._before.changed():
@@ -62,9 +72,15 @@ class Custody:
 def written(subject: Subject, called: Called) -> tuple[Written, ...]:
     """The arguments that a forward changed and did not return: one that it returns was written in place on purpose."""
     changed = ((argument, now) for argument, now in zip(subject.arguments, called.arguments, strict=True)
-               if argument.is_tensor and now.layout == torch.strided and not same(argument.value, now))
+               if argument.is_tensor and now.layout == torch.strided and not freed(now, argument.value) and not same(argument.value, now))
     return tuple(Written(Held("argument", argument.name, now), change(argument.value, now)) for argument, now in changed
                  if not any(output is now for output in called.outputs))
+
+
+def given_back(subject: Subject, called: Called) -> tuple[str, ...]:
+    """The arguments whose memory a forward gave back."""
+    pairs = zip(subject.arguments, called.arguments, strict=True)
+    return tuple(argument.name for argument, now in pairs if argument.is_tensor and freed(now, argument.value))
 
 
 def held(subject: Subject, called: Called, saved: Saves) -> list[Held]:

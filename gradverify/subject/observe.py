@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gradverify.subject.alias import Named
-from gradverify.subject.custody import Custody, Saves, Written, arguments, held, saved_tensors, written
+from gradverify.subject.custody import Custody, Saves, Written, arguments, given_back, held, saved_tensors, written
 from gradverify.subject.differentiable import Differentiable, Gradients, copied
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.graph import Kept, RawReturn, function_classes, function_nodes, tapped
@@ -25,7 +25,8 @@ HOOKS_REFUSED = "saved tensor hooks"     # torch.func's, where these are active 
 class ForwardSeen:
     """The base forward. `outputs` are all flattened ones; `checked` the places of the compared ones; `detached` of floating ones
     without a graph; `classes` the custom Functions in the graph, `nodes` their nodes (those written in C++ too), `saved` what these saved;
-    `written` the arguments that the call changed and did not return; `packed`: how many tensors it saved, None where they cannot be counted;
+    `written` the arguments that the call changed and did not return, `freed` those whose memory it gave back;
+    `packed`: how many tensors it saved, None where they cannot be counted;
     `random`: it drew from a global generator."""
 
     leaves: tuple[Tensor, ...]
@@ -36,6 +37,7 @@ class ForwardSeen:
     nodes: tuple[Any, ...]
     saved: Saves
     written: tuple[Written, ...]
+    freed: tuple[str, ...]
     packed: int | None
     random: bool
 
@@ -100,7 +102,7 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
     state = subject.fresh_states()
     called = _counted(subject, leaves, saved)
     drew = subject.states() != state
-    if before.changed() and not subject.writes:
+    if (before.changed() or before.freed()) and not subject.writes:
         subject.writes = True
         _restore(others, before, len(leaves))
         leaves = subject.leaves()
@@ -113,7 +115,7 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
     found = [outputs[place] for place in numeric]
     nodes = function_nodes(found)
     return ForwardSeen(tuple(leaves), called, checked, detached, function_classes(found), nodes, saved.of(nodes),
-                       written(subject, called) if subject.writes else (), None if saved.refused else saved.packed, drew)
+                       written(subject, called) if subject.writes else (), given_back(subject, called), None if saved.refused else saved.packed, drew)
 
 
 def _counted(subject: Subject, leaves: list[Tensor], saved: Saved) -> Called:
@@ -163,6 +165,9 @@ def known(subject: Subject, called: Called, saved: Sequence[Tensor], gradients: 
 def _put_back(subject: Subject, function: Differentiable, custody: Custody) -> tuple[Written, ...]:
     """What backward wrote into. From then on no graph serves two backwards, and no call gets the arguments themselves."""
     found = custody.broken()
+    if custody.gone():
+        function.use_once()
+        custody.refill()
     if found:
         function.use_once()
         subject.writes = subject.writes or any(each.held.kind == "argument" for each in found)
@@ -197,6 +202,10 @@ def _is_number(output: Tensor) -> bool:
 
 def _restore(arguments: Sequence[Argument], before: Snapshot, offset: int) -> None:
     """Puts back what a forward wrote into arguments that are not differentiated."""
-    for place, argument in enumerate(arguments):
-        with torch.no_grad():
-            argument.value.copy_(before.value(offset + place))
+    gone = before.freed()
+    with torch.no_grad():
+        for place, argument in enumerate(arguments, offset):
+            if place in gone:
+                before.refill(place)
+            else:
+                argument.value.copy_(before.value(place))

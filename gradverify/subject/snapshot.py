@@ -15,26 +15,42 @@ class Snapshot:
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._tensors = tuple(tensors)
-        self._values = tuple(tensor.detach().clone() for tensor in tensors)
+        self._values = tuple(tensor.detach().clone() if tensor.numel() and not freed(tensor) else None for tensor in tensors)   # None: nothing
 
     def changed(self) -> tuple[int, ...]:
-        """Which of the tensors hold other numbers now; NaN equals NaN."""
-        return tuple(i for i, (now, then) in enumerate(zip(self._tensors, self._values, strict=True)) if not same(now, then))
+        """Which of the tensors hold other numbers now; NaN equals NaN. Memory that was given back, before or now, is no write."""
+        pairs = enumerate(zip(self._tensors, self._values, strict=True))
+        return tuple(i for i, (now, then) in pairs if then is not None and not freed(now, then) and not same(now, then))
+
+    def freed(self) -> tuple[int, ...]:
+        """Which of them gave their memory back since."""
+        return tuple(i for i, (now, then) in enumerate(zip(self._tensors, self._values, strict=True)) if then is not None and freed(now, then))
 
     def value(self, index: int) -> Tensor:
-        """What a tensor held then."""
-        return self._values[index]
+        """What a tensor held then; it may have held nothing."""
+        then = self._values[index]
+        return self._tensors[index].detach().clone() if then is None else then
+
+    def refill(self, index: int) -> None:
+        """Gives a tensor whose memory was given back its memory and its numbers again."""
+        now, then = self._tensors[index].detach(), self.value(index)
+        if now.shape != then.shape:
+            self._tensors[index].data = then.clone()
+            return
+        extent = 1 + now.storage_offset() + sum((n - 1) * stride for n, stride in zip(now.shape, now.stride(), strict=True))
+        now.untyped_storage().resize_(int(extent) * now.element_size())
+        now.copy_(then)
 
     def difference(self, index: int) -> Change | None:
         """How the first changed element of a tensor differs from then."""
-        return change(self._values[index], self._tensors[index])
+        return change(self.value(index), self._tensors[index])
 
 
 def change(then: Tensor, now: Tensor) -> Change | None:
-    """(flat index, value then, value now) of the first changed real element of a tensor; None where it is complex or unchanged."""
-    now, then = now.detach().reshape(-1), then.detach().reshape(-1)
-    if now.is_complex() or same(now, then):
+    """(flat index, value then, value now) of the first changed real element of a tensor; None where it is complex, unchanged or of another shape."""
+    if now.shape != then.shape or now.is_complex() or same(now, then):
         return None
+    now, then = now.detach().reshape(-1), then.detach().reshape(-1)
     first = int(((now != then) & ~((now != now) & (then != then))).nonzero()[0])
     return first, float(then[first]), float(now[first])
 
@@ -43,7 +59,7 @@ def same(a: Tensor, b: Tensor) -> bool:
     """Equal shape and numbers, NaN equal to NaN. A tensor whose memory was given back holds no other numbers."""
     if a.shape != b.shape:
         return False
-    if _freed(a) or _freed(b):
+    if freed(a) or freed(b):
         return True
     a, b = a.detach(), b.detach()
     if a.layout is torch.strided and a.dtype is b.dtype and torch.equal(a, b):
@@ -56,6 +72,16 @@ def alike(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
     return len(some) == len(others) and all(same(a, b) for a, b in zip(some, others, strict=True))
 
 
-def _freed(tensor: Tensor) -> bool:
-    """Was its storage resized to nothing? (Reversible layers do so; reading it would leave the memory.)"""
-    return tensor.layout == torch.strided and tensor.numel() > 0 and tensor.untyped_storage().nbytes() == 0
+def freed(tensor: Tensor, then: Tensor | None = None) -> bool:
+    """Was its storage resized to nothing, or exchanged for nothing? (Reversible layers do so; to read it ends the process.) `then`: what it held."""
+    if tensor.layout != torch.strided or tensor.is_nested or tensor.is_meta:
+        return False
+    had = tensor.numel() > 0 or (then is not None and then.numel() > 0)
+    return had and _without_memory(tensor)
+
+
+def _without_memory(tensor: Tensor) -> bool:
+    try:
+        return tensor.untyped_storage().nbytes() == 0
+    except (RuntimeError, NotImplementedError):     # a tensor of another kind has none to look at
+        return False
