@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TypeVar
 
@@ -287,6 +288,13 @@ class Evidence:
     def _in_float64(self, subject: Subject, function: Surrogate | Differentiable, outputs: Sequence[Tensor]) -> InFloat64:
         """Raises UserCodeError or RefusedError where the function refuses float64."""
         return InFloat64(function, self._given_by(widened(subject)), outputs, partial(beside, subject))
+
+    def at(self, arguments: Sequence[Argument]) -> Evidence:
+        """Of the same function at other arguments, compared in the same mode where that was chosen."""
+        twin = self.subject.twin(arguments)
+        if self.choice is not None:
+            twin.case = replace(twin.case, settings=replace(twin.case.settings, mode=self.choice.mode.value))
+        return Evidence(twin, differentiate=self._differentiate)
 
     @property
     def measured(self) -> Gives:

@@ -25,6 +25,7 @@ from gradverify.numerics.columns.costs import Mode
 from gradverify.rules.catalogue import RuleInfo, rules
 from gradverify.rules.protocol import NotApplicable
 from gradverify.subject.failure import UserCodeError, describe, is_users, user_frames
+from gradverify.subject.returned_line import returned_line
 from gradverify.subject.subject import Subject
 
 # Later ones rest on earlier ones: no Jacobian is judged after GV201, and what remains open is said last.
@@ -40,6 +41,7 @@ SPECIFIC = (("GV002", "GV003", "GV006"), ("GV205", "GV206"), ("GV212",), ("GV102
             ("GV101", "GV111", "GV114"))    # from most to least
 DAMAGING = frozenset({"GV202", "GV203", "GV204"})      # what they write into enters the gradients of other inputs too
 DAMAGED = frozenset({"GV101", "GV111", "GV114"})
+OF_A_GRADIENT = frozenset({"GV101", "GV102", "GV103", "GV104", "GV106", "GV107", "GV113", "GV114", "GV201", "GV212", "GV217", "GV223"})
 SAME_FAULT = 3      # rules that met one fault of ours: they share what it comes from, and each measures that again
 EVERY_ELEMENT = "every element of the Jacobian is compared"
 FIXED_STEP = "every element is compared under one fixed step, torch.autograd.gradcheck's own rule, which has no error bar"
@@ -78,7 +80,7 @@ def verify(subject: Subject, planned: Planned | None = None, *, evidence: Eviden
     mode, mode_reason, could_miss = _mode(evidence, any(each.comparisons for each in examined))
     return replace(
         result, verdict=verdict, reason=_reason(verdict, findings, faults), calls=subject.calls, findings=findings, faults=faults,
-        inputs=_inputs(subject), outputs=_outputs(evidence), rules=tuple(each.run for each in examined),
+        inputs=_inputs(subject), outputs=_outputs(evidence), rules=tuple(_said(each.run, findings) for each in examined),
         comparisons=tuple(_named(comparison, evidence) for each in examined for comparison in each.comparisons),
         mode=mode, mode_reason=mode_reason, could_miss=could_miss)
 
@@ -242,8 +244,16 @@ def _completed(finding: Finding, infos: dict[str, RuleInfo], evidence: Evidence)
     subject = evidence.subject
     finding = _named(_with_severity(finding, infos), evidence)
     if finding.file is None and finding.code >= "GV1" and subject.target.file:
-        return replace(finding, file=_shown_path(subject.target.file), line=subject.target.line, source=subject.target.source)
+        made = returned_line(subject, finding.input) if finding.input and finding.code in OF_A_GRADIENT else None
+        line, source = (made.number, made.text) if made else (subject.target.line, subject.target.source)
+        return replace(finding, file=_shown_path(subject.target.file), line=line, source=source)
     return replace(finding, file=_shown_path(finding.file))
+
+
+def _said(run: RuleRun, findings: tuple[Finding, ...]) -> RuleRun:
+    """A rule that did not run, and whose finding another one's turned out to be."""
+    theirs = run.status == "not_applicable" and any(finding.code == run.code for finding in findings)
+    return replace(run, status="ran", reason="by the elements that were found wrong") if theirs else run
 
 
 def _named(told: Told, evidence: Evidence) -> Told:

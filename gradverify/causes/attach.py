@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from gradverify.causes import overwritten
 from gradverify.causes.explain import explain
 from gradverify.causes.linearity import explain as explain_linearity
 from gradverify.causes.pattern import Other, Pattern, Side, Value
+from gradverify.causes.remedy import remedy
 from gradverify.evidence import Evidence
 from gradverify.model.result import Cause, Finding
 from gradverify.numerics.columns.entries import Entries
@@ -19,34 +22,86 @@ from gradverify.numerics.columns.tally import DEVIATES, SMALLEST_DEVIATION, Outc
 from gradverify.numerics.flat import numbers, one_hot
 from gradverify.numerics.point import UNITS
 from gradverify.numerics.rungs import U64, Array, Mask
+from gradverify.subject.another import other_points
 from gradverify.subject.failure import UserCodeError
 
 DIFFERENT = 3  # cotangents
 ROWS, DENSE = 512, 2**20  # backwards at most, and elements, where groups do not tell the elements
 SLACK, SLACK_LOW = 1e-8, 1e-3  # of a sum's magnitudes: roundings of float64, of float32
+REPEATED = ("GV223", "duplicate-indices")  # the rule on what forward reads twice, by another route
 NUMERIC = ("GV101", "GV111", "GV114")  # findings that rest on finite differences
 TOLD = (Outcome.PASS, Outcome.MISMATCH)
 
 
 def with_causes(findings: Iterable[Finding], evidence: Evidence) -> tuple[Finding, ...]:
-    """The findings with their causes; a fault of ours costs the cause, never the finding."""
-    return tuple(replace(finding, cause=_spared(finding, evidence)) if finding.cause is None else finding for finding in findings)
+    """The findings with their causes, and with hints that agree with them; a fault of ours costs the cause, never the finding."""
+    elsewhere = Elsewhere(evidence)
+    return tuple(_explained(finding, _spared(finding, evidence, elsewhere), evidence) if finding.cause is None else finding for finding in findings)
 
 
-def _spared(finding: Finding, evidence: Evidence) -> Cause | None:
-    return evidence.spared(f"the search for the cause of {finding.code}", lambda: _cause(finding, evidence))
+def _spared(finding: Finding, evidence: Evidence, elsewhere: Elsewhere) -> Cause | None:
+    return evidence.spared(f"the search for the cause of {finding.code}", lambda: _cause(finding, evidence, elsewhere))
 
 
-def _cause(finding: Finding, evidence: Evidence) -> Cause | None:
+def _explained(finding: Finding, cause: Cause | None, evidence: Evidence) -> Finding:
+    if cause is None:
+        return finding
+    told = replace(finding, cause=cause, hint=_hint(finding, cause, evidence))
+    if cause.name != overwritten.NAME or finding.code not in ("GV101", "GV111") or not evidence.settings.looks_for(REPEATED[0]):
+        return told
+    return replace(told, code=REPEATED[0], name=REPEATED[1], also=(finding.code, *finding.also))
+
+
+def _hint(finding: Finding, cause: Cause, evidence: Evidence) -> str | None:
+    """What to change; the finding's own hint where a gradient may be meant so (it names `surrogate`), and where the cause knows none."""
+    meant = finding.hint is not None and "`surrogate`" in finding.hint and cause.name in ("sign flipped", "scaled")
+    return finding.hint if meant or evidence.surrogate is not None else remedy(cause) or finding.hint
+
+
+class Elsewhere:
+    """The same function at another point, measured when the first cause asks for it."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._here = evidence
+
+    @cached_property
+    def evidence(self) -> Evidence | None:
+        """None where it is defined at no other point."""
+        for arguments in other_points(self._here.subject):
+            there = self._here.at(arguments)
+            try:
+                if there.infinite == self._here.infinite and there.forward.checked == self._here.forward.checked and there.jacobian.pairs:
+                    return there
+            except UserCodeError:
+                continue
+        return None
+
+
+def _cause(finding: Finding, evidence: Evidence, elsewhere: Elsewhere) -> Cause | None:
     if finding.code == "GV201":
         return _of_linearity(finding, evidence)
+    here = _seen(finding, evidence)
+    if here is None:
+        return None
+    found: list[Pattern | None] = []
+
+    def there() -> Pattern | None:
+        if not found:
+            found.append(None if elsewhere.evidence is None else _seen(finding, elsewhere.evidence))
+        return found[0]
+
+    return explain(here, there)
+
+
+def _seen(finding: Finding, evidence: Evidence) -> Pattern | None:
+    """The pattern of a finding, or what is its like at another point; None where its elements are not known one by one."""
     place = next((n for n, argument in enumerate(evidence.inputs) if argument.name == finding.input), None) if finding.input else None
     pair = None if place is None else _pair(finding, evidence, place)
     if place is None or pair is None or pair.entries is None:
         return None
     entries = _bars(evidence, finding, pair.entries)
     told = _true(evidence, pair, entries) if finding.code in NUMERIC else entries
-    return None if told is None else explain(_pattern(finding, evidence, place, pair, told, told is not entries))
+    return None if told is None else _pattern(finding, evidence, place, pair, told, told is not entries)
 
 
 def _pair(finding: Finding, evidence: Evidence, place: int) -> Pair | None:
@@ -70,8 +125,8 @@ def _pattern(finding: Finding, evidence: Evidence, place: int, pair: Pair, entri
     output = Side("", ()) if y is None else Side(f"y{finding.output}", tuple(y.shape), y.is_complex())
     unit = max(pair.unit, UNITS.get(x.dtype, U64))
     return Pattern(Side(evidence.inputs[place].name, tuple(x.shape), x.is_complex()), output, entries, _wrong(finding, entries),
-                   ~np.isin(entries.outcome, TOLD), unit, _values(evidence, place, y, finding.output), _others(evidence, finding, place, pair),
-                   scattered, pair.count(Outcome.MISMATCH))
+                   ~np.isin(entries.outcome, TOLD), unit, _values(evidence, place, y, finding.output), _integers(evidence),
+                   _others(evidence, finding, place, pair), scattered, pair.count(Outcome.MISMATCH))
 
 
 def _bars(evidence: Evidence, finding: Finding, entries: Entries) -> Entries:
@@ -141,6 +196,11 @@ def _values(evidence: Evidence, place: int, y: Tensor | None, output: int | None
     return tuple(Value(name, tuple(t.shape), numbers(t)) for name, t in tensors if not t.is_complex())
 
 
+def _integers(evidence: Evidence) -> tuple[Value, ...]:
+    given = [a for a in evidence.subject.arguments if a.is_tensor and not (a.value.is_floating_point() or a.value.is_complex())]
+    return tuple(Value(a.name, tuple(a.value.shape), numbers(a.value).astype(np.int64)) for a in given if a.value.dtype != torch.bool)
+
+
 def _others(evidence: Evidence, finding: Finding, place: int, pair: Pair) -> tuple[Other, ...]:
     """The other inputs' elements of the same comparison with finite differences."""
     if finding.code not in NUMERIC:
@@ -160,4 +220,5 @@ def _of_linearity(finding: Finding, evidence: Evidence) -> Cause | None:
     except UserCodeError:
         return None
     told = [numbers(reply) for reply in replies if reply is not None]
-    return explain_linearity(finding.input or "", told) if len(told) == DIFFERENT else None
+    unit = UNITS.get(evidence.inputs[place].value.dtype, U64)
+    return explain_linearity(finding.input or "", told, unit) if len(told) == DIFFERENT else None

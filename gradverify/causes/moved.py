@@ -1,172 +1,153 @@
 """The right numbers at the wrong places: transposed, shifted or permuted along an axis; or with the other sign of an imaginary part.
 
-A move of the gradient permutes the inputs of the Jacobian, one of grad_output its outputs, one of a saved tensor both.
+A move of the gradient permutes the inputs of the Jacobian, one of grad_output its outputs, one of a saved tensor both; a matrix operand that was
+transposed exchanges positions of input and output.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import combinations
+from functools import partial
+from math import prod
 
 import numpy as np
 
-from gradverify.causes.pattern import Pattern, Side
+from gradverify.causes.pattern import Claim, Pattern, Side
+from gradverify.causes.ways import Way, along_axes, transposes
 from gradverify.model.result import Cause
 from gradverify.numerics.rungs import Array, Index, Mask
 
 SAMPLE = 64  # wrong elements that a move must explain before all are asked
 ARRIVED = 0.4  # of the wrong elements hold numbers from elsewhere: half of them where the right places of a sparse Jacobian are empty now
+ENOUGH = 4  # wrong elements that a transpose or a shift must explain, of which there are a dozen or two
 GRADIENT, COTANGENT, SAVED = "the gradient", "grad_output", "what forward saved"
 
 
 @dataclass(frozen=True)
 class Move:
-    """analytic[o, i] = numeric[output[o], input[i]]; −1: zero. `what` was moved and how, in words."""
+    """analytic[o, i] = numeric[o', i'] with (o', i') = `places`(o, i); −1: zero. `words`: what was moved and how.
+
+    `taken`: (o, i) → how often numeric[o, i] is taken. `freedom`: wrong elements that it must explain.
+    """
 
     name: str
     words: str
-    output: Index
-    input: Index
+    places: Callable[[Index, Index], tuple[Index, Index]]
+    taken: Callable[[Index, Index], Array]
+    freedom: int = ENOUGH
 
 
-def explain(pattern: Pattern) -> Cause | None:
+def explain(pattern: Pattern) -> Iterator[Claim]:
+    yield from _claims(pattern, _along)
+
+
+def transposed(pattern: Pattern) -> Iterator[Claim]:
+    yield from _claims(pattern, _transposed)
+
+
+def _claims(pattern: Pattern, moves: Callable[[Pattern], Iterator[Move]]) -> Iterator[Claim]:
     if np.mean(pattern.entries.analytic[pattern.wrong] != 0) < ARRIVED:
-        return None
-    for move in _moves(pattern):
+        return
+    for move in moves(pattern):
         if _fits(pattern, move):
-            return Cause(move.name, f"analytic = numeric with {move.words} {pattern.everywhere}")
-    return None
+            yield partial(_confirmed, Cause(move.name, f"analytic = numeric with {move.words} {pattern.everywhere}"), move)
 
 
-def conjugate(pattern: Pattern) -> Cause | None:
+def _confirmed(cause: Cause, move: Move, there: Pattern) -> Cause | None:
+    return cause if _fits(there, move) else None
+
+
+def conjugate(pattern: Pattern) -> Iterator[Claim]:
     """Signs by the parts of input and output: conj of the gradient, of grad_output, or of what it is multiplied with."""
+    for what in ("the derivative", "the gradient", "grad_output"):
+        if _conjugated(pattern, what):
+            cause = Cause("missing conjugate", f"analytic = numeric {pattern.everywhere} once {what} is conjugated")
+            yield partial(_conjugated_too, cause, what)
+
+
+def _conjugated_too(cause: Cause, what: str, there: Pattern) -> Cause | None:
+    return cause if _conjugated(there, what) else None
+
+
+def _conjugated(pattern: Pattern, what: str) -> bool:
     e = pattern.entries
     in_, out = (-1.0) ** (e.input % pattern.input.parts), (-1.0) ** (e.output % pattern.output.parts)
-    for sign, what in ((in_ * out, "the derivative"), (in_, "the gradient"), (out, "grad_output")):
-        if (sign < 0).any() and pattern.agrees(sign * e.numeric, e.bar):
-            return Cause("missing conjugate", f"analytic = numeric {pattern.everywhere} once {what} is conjugated")
-    return None
+    sign = {"the derivative": in_ * out, "the gradient": in_, "grad_output": out}[what]
+    return bool((sign < 0).any()) and pattern.agrees(sign * e.numeric, e.bar)
 
 
-def _moves(pattern: Pattern) -> Iterator[Move]:
+# ---- moves
+def _transposed(pattern: Pattern) -> Iterator[Move]:
+    for moved, side, put in _movable(pattern):
+        for way in transposes(side):
+            yield put(moved, way)
+    yield from _exchanged(pattern)
+
+
+def _along(pattern: Pattern) -> Iterator[Move]:
+    e = pattern.entries
+    coordinates = {GRADIENT: (e.input, e.output), COTANGENT: (e.output, e.input), SAVED: (e.input, None)}
+    for moved, side, put in _movable(pattern):
+        for way in along_axes(pattern, side, *coordinates[moved]):
+            yield put(moved, way)
+
+
+def _movable(pattern: Pattern) -> Iterator[tuple[str, Side, Callable[[str, Way], Move]]]:
+    """What may have moved, the side whose positions move, and how a way of them becomes a move."""
     rest_in, rest_out = np.arange(pattern.input.size), np.arange(pattern.output.size)
-    for name, words, of in _ways(pattern, pattern.input, pattern.entries.input, pattern.entries.output):
-        yield Move(name, words.format(GRADIENT), rest_out, pattern.input.lifted(of))
+
+    def put(moved: str, way: Way) -> Move:
+        name, words, of = way
+        out = rest_out if moved == GRADIENT else pattern.output.lifted(of)
+        in_ = rest_in if moved == COTANGENT else pattern.input.lifted(of)
+        freedom = 2 * int((of != np.arange(len(of))).sum()) if name == "permuted" else ENOUGH
+        return _separate(name, words.format(moved), out, in_, min(freedom, max(len(rest_in), len(rest_out))))
+
+    yield GRADIENT, pattern.input, put
     if pattern.output.name:
-        for name, words, of in _ways(pattern, pattern.output, pattern.entries.output, pattern.entries.input):
-            yield Move(name, words.format(COTANGENT), pattern.output.lifted(of), rest_in)
-    if pattern.output.shape == pattern.input.shape:
-        for name, words, of in _ways(pattern, pattern.input, pattern.entries.input, None):
-            yield Move(name, words.format(SAVED), pattern.output.lifted(of), pattern.input.lifted(of))
+        yield COTANGENT, pattern.output, put
+    if pattern.output.shape == pattern.input.shape and pattern.output.parts == pattern.input.parts:
+        yield SAVED, pattern.input, put
 
 
-def _ways(pattern: Pattern, side: Side, coordinate: Index, across: Index | None) -> Iterator[tuple[str, str, Index]]:
-    """Maps [elements] of a side: transposes, shifts and, by signatures, any permutation along one axis."""
-    yield from _transposes(side)
-    for axis in side.axes():
-        along = f" along axis {axis}" if axis is not None and len(side.shape) > 1 else ""
-        for steps in (1, -1, 2, -2):
-            if abs(steps) < side.length(axis):
-                yield "shifted", f"{{}} shifted by {steps}{along}", _rolled(side, axis, steps, wrap=True)
-                yield "shifted", f"{{}} shifted by {steps}{along}, zeros moved in", _rolled(side, axis, steps, wrap=False)
-        order = _matched(pattern, side, axis, coordinate, across)
-        shift = _steps(order)
-        if shift is not None:
-            yield "shifted", f"{{}} shifted by {shift}{along}", _taken(side, axis, order)
-        else:
-            yield "permuted", f"{{}} permuted{along} ({_order_words(order)})", _taken(side, axis, order)
+def _separate(name: str, words: str, out: Index, in_: Index, freedom: int) -> Move:
+    times_out, times_in = _times(out, len(out)), _times(in_, len(in_))
+    return Move(name, words, lambda o, i: (out[o], in_[i]), lambda o, i: times_out[o] * times_in[i], freedom)
 
 
-def _transposes(side: Side) -> Iterator[tuple[str, str, Index]]:
-    """Two axes exchanged: read so, or, where that has another shape, laid out so and read as it was."""
-    places = np.arange(side.elements)
-    for a, b in combinations([axis for axis, n in enumerate(side.shape) if n > 1], 2):
-        swapped = list(side.shape)
-        swapped[a], swapped[b] = swapped[b], swapped[a]
-        words = "{} transposed" if len(side.shape) == 2 else f"{{}} with axes {a} and {b} exchanged"
-        yield "transposed", words, places.reshape(side.shape).swapaxes(a, b).reshape(-1)
-        if side.shape[a] != side.shape[b]:
-            yield "transposed", words, places.reshape(swapped).swapaxes(a, b).reshape(-1)
+def _exchanged(pattern: Pattern) -> Iterator[Move]:
+    """The matrix between one axis of the input and one of the output transposed."""
+    x, y = pattern.input, pattern.output
+    if x.parts != y.parts:
+        return
+    for a, b in ((a, b) for a in range(len(y.shape) - 1, -1, -1) for b in range(len(x.shape) - 1, -1, -1)):
+        if y.shape[a] == x.shape[b] > 1:
+            words = f"the matrix between axis {b} of {x.name} and axis {a} of {y.name} transposed"
+            yield Move("transposed", words, partial(_exchange, y, a, x, b), lambda o, i: np.ones(len(o)))
 
 
-def _rolled(side: Side, axis: int | None, steps: int, wrap: bool) -> Index:
-    n = side.length(axis)
-    order = np.arange(n) - steps
-    return _taken(side, axis, order % n if wrap else np.where((order < 0) | (order >= n), -1, order))
+def _exchange(y: Side, a: int, x: Side, b: int, o: Index, i: Index) -> tuple[Index, Index]:
+    steps = x.along(b, i) - y.along(a, o)
+    return o + steps * prod(y.shape[a + 1 :]) * y.parts, i - steps * prod(x.shape[b + 1 :]) * x.parts
 
 
-def _taken(side: Side, axis: int | None, order: Index) -> Index:
-    """The map that takes position order[k] to k along an axis."""
-    places = np.arange(side.elements)
-    if axis is None or not side.shape:
-        return order
-    taken = np.take(places.reshape(side.shape), np.maximum(order, 0), axis)
-    shape = [1] * len(side.shape)
-    shape[axis] = -1
-    return np.where(order.reshape(shape) < 0, -1, taken).reshape(-1)
-
-
-def _matched(pattern: Pattern, side: Side, axis: int | None, coordinate: Index, across: Index | None) -> Index:
-    """For each position of the analytic side the one of the numeric side with the same signature: a random sum over everything else.
-
-    `across`: coordinates of the other side; None where both sides move, so that their positions must not enter the sum.
-    """
-    e, n = pattern.entries, side.length(axis)
-    random = np.random.default_rng(0)
-    rest = random.standard_normal(side.size)
-    weight = rest[_without(side, axis, coordinate)]
-    if across is None:
-        weight = weight * rest[_without(side, axis, e.output)]
-    else:
-        weight = weight * random.standard_normal(max(pattern.input.size, pattern.output.size))[across]
-    position = side.along(axis, coordinate)
-    analytic, numeric = (np.bincount(position, np.nan_to_num(values * weight), n) for values in (e.analytic, e.numeric))
-    order = np.empty(n, np.intp)
-    order[np.argsort(analytic, kind="stable")] = np.argsort(numeric, kind="stable")
-    return order
-
-
-def _without(side: Side, axis: int | None, coordinate: Index) -> Index:
-    """Coordinates with their position along an axis set to 0."""
-    if axis is None:
-        return coordinate % side.parts
-    stride = int(np.prod(side.shape[axis + 1 :], dtype=int)) * side.parts
-    return coordinate - side.along(axis, coordinate) * stride
-
-
-def _steps(order: Index) -> int | None:
-    """By how much a permutation shifts all positions, the short way round; None where it is no shift."""
-    n = len(order)
-    steps = int((-order[0]) % n)
-    if n < 2 or not ((np.arange(n) - steps) % n == order).all():
-        return None
-    return steps if steps <= n // 2 else steps - n
-
-
-def _order_words(order: Index) -> str:
-    if (order == np.arange(len(order))[::-1]).all():
-        return "reversed"
-    shown = ", ".join(map(str, order[:6].tolist()))
-    return f"{shown}, …" if len(order) > 6 else shown
-
-
+# ---- do they explain it?
 def _fits(pattern: Pattern, move: Move) -> bool:
     e = pattern.entries
     some = np.flatnonzero(pattern.wrong)
-    some = some[:: max(1, len(some) // SAMPLE)]
-    chosen = np.zeros(len(e.output), bool)
-    chosen[some] = True
-    if not _explains(pattern, move, chosen):
+    if len(some) < move.freedom:
         return False
-    return _explains(pattern, move, ~pattern.unknown) and _nothing_lost(pattern, move)
+    chosen = np.zeros(len(e.output), bool)
+    chosen[some[:: max(1, len(some) // SAMPLE)]] = True
+    return _explains(pattern, move, chosen) and _explains(pattern, move, ~pattern.unknown) and _nothing_lost(pattern, move)
 
 
 def _explains(pattern: Pattern, move: Move, where: Mask) -> bool:
     e = pattern.entries
     value, bar = np.zeros(len(e.output)), np.zeros(len(e.output))
     i = np.flatnonzero(where)
-    value[i], bar[i], found = pattern.numeric(move.output[e.output[i]], move.input[e.input[i]])
+    value[i], bar[i], found = pattern.numeric(*move.places(e.output[i], e.input[i]))
     known: Mask = (found < 0) | ~pattern.unknown[found]
     usable = where.copy()
     usable[i] = known
@@ -177,8 +158,8 @@ def _nothing_lost(pattern: Pattern, move: Move) -> bool:
     """Does every number that the move takes somewhere stand there? A zero there would not be among the elements."""
     e = pattern.entries
     large = _large(pattern)
-    expected = _times(move.output, pattern.output.size)[e.output[large]] * _times(move.input, pattern.input.size)[e.input[large]]
-    _, _, found = pattern.numeric(move.output[e.output], move.input[e.input])
+    expected = move.taken(e.output[large], e.input[large])
+    _, _, found = pattern.numeric(*move.places(e.output, e.input))
     return bool(large[found[found >= 0]].sum() == expected.sum())
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
 import numpy as np
 
+from gradverify.model.result import Cause
 from gradverify.numerics.columns.entries import RESOLVED, ROUNDINGS, Entries, ratios
 from gradverify.numerics.rungs import Array, Index, Mask
 
@@ -68,6 +69,15 @@ class Value:
     shape: tuple[int, ...]
     numbers: Array
 
+    def over(self, shape: tuple[int, ...]) -> Array | None:
+        """Its number for each element of a tensor of that shape, [N] in memory order; None where it cannot be spread over that."""
+        if not self.numbers.size or len(self.shape) > len(shape):
+            return None
+        try:
+            return np.broadcast_to(self.numbers.reshape(self.shape), shape).reshape(-1)
+        except ValueError:
+            return None
+
 
 @dataclass(frozen=True)
 class Other:
@@ -83,8 +93,9 @@ class Other:
 class Pattern:
     """One pair. `entries` with its `wrong` elements [E] and those whose outcome says nothing, `unknown` [E]; `unit`: roundoff of the analytic side.
 
-    `values`: tensors of the shape of input or output. `others`: the other inputs of this output. `scattered`: there are analytic numbers where
-    f has no element, which the finding does not count. `mismatched`: all of the pair, where not all were kept.
+    `values`: real tensor arguments and the output; `integers`: those of them that hold integers. `others`: the other inputs of this output.
+    `scattered`: there are analytic numbers where f has no element, which the finding does not count. `mismatched`: all of the pair, where not all
+    were kept.
     """
 
     input: Side
@@ -94,6 +105,7 @@ class Pattern:
     unknown: Mask
     unit: float
     values: Sequence[Value] = ()
+    integers: Sequence[Value] = ()
     others: Sequence[Other] = field(default=())
     scattered: bool = False
     mismatched: int = 0
@@ -172,14 +184,22 @@ class Pattern:
         allowed = bar + self.rounding + ROUNDINGS * self.unit * np.abs(value) + self.dust
         return bool((np.abs(e.analytic - value) <= allowed)[use].all())
 
-    def factor(self, where: Mask) -> float | None:
-        """The one c with analytic = c · numeric on these elements, the roundest that fits; None where there is none."""
+    def interval(self, where: Mask) -> tuple[float, float]:
+        """Least and largest c with analytic = c · numeric on all these elements; the least is larger where there is none."""
         e = self.entries
         low, high = ratios(e.analytic[where], e.numeric[where], e.bar[where], self.rounding[where])
-        return settled(float(low.max(initial=-np.inf)), float(high.min(initial=np.inf)))
+        return float(low.max(initial=-np.inf)), float(high.min(initial=np.inf))
+
+    def factor(self, where: Mask) -> float | None:
+        """The one c with analytic = c · numeric on these elements, the roundest that fits; None where there is none."""
+        return settled(*self.interval(where))
 
     def scaled_by(self, c: float, where: Mask) -> bool:
         return self.agrees(c * self.entries.numeric, abs(c) * self.entries.bar, where)
+
+
+Claim = Callable[[Pattern], Cause | None]
+"""The pattern at another point → the cause, if it holds there too."""
 
 
 def settled(low: float, high: float) -> float | None:

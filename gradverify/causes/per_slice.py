@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+
 import numpy as np
 
-from gradverify.causes.pattern import Pattern, Side, settled
+from gradverify.causes.pattern import Claim, Pattern, Side, settled
 from gradverify.causes.words import axis_name, factor
 from gradverify.model.result import Cause
 from gradverify.numerics.columns.entries import ratios
-from gradverify.numerics.rungs import Array, Index
+from gradverify.numerics.rungs import Array
 
 REDUNDANT = 4  # elements more than factors: any numbers whatever have one factor each
 DISTINCT = 3  # factors: two may be a block and the rest
 SHOWN = 4
+_SIDES = ("input", "output")
 
 
-def explain(pattern: Pattern) -> Cause | None:
-    for side, coordinate in ((pattern.input, pattern.entries.input), (pattern.output, pattern.entries.output)):
-        for axis in side.axes():
-            if axis is not None:
-                factors = _factors(pattern, side.along(axis, coordinate), side.length(axis))
-                if factors is not None:
-                    return _named(pattern, side, axis, factors)
-    return None
+def explain(pattern: Pattern) -> Iterator[Claim]:
+    """The factors may be others at another point, where they come from the inputs."""
+    for name in _SIDES:
+        side = _side(pattern, name)
+        for axis in (axis for axis in side.axes() if axis is not None):
+            factors = _factors(pattern, name, axis)
+            if factors is not None:
+                yield partial(_confirmed, _named(pattern, side, axis, factors), name, axis)
+
+
+def _confirmed(cause: Cause, side: str, axis: int, there: Pattern) -> Cause | None:
+    return cause if _factors(there, side, axis) is not None else None
+
+
+def _side(pattern: Pattern, name: str) -> Side:
+    return pattern.input if name == "input" else pattern.output
 
 
 def _named(pattern: Pattern, side: Side, axis: int, factors: list[float]) -> Cause:
@@ -32,9 +44,10 @@ def _named(pattern: Pattern, side: Side, axis: int, factors: list[float]) -> Cau
     return Cause(name, f"analytic = c × numeric with one c for each {word} of {side.name} ({shown}) {pattern.everywhere}")
 
 
-def _factors(pattern: Pattern, position: Index, n: int) -> list[float] | None:
+def _factors(pattern: Pattern, name: str, axis: int) -> list[float] | None:
     """One factor per position that has any, if they explain everything; None otherwise."""
-    e, use = pattern.entries, ~pattern.unknown
+    e, use, side = pattern.entries, ~pattern.unknown, _side(pattern, name)
+    position, n = side.along(axis, e.input if name == "input" else e.output), side.length(axis)
     low, high = np.full(n, -np.inf), np.full(n, np.inf)
     least, most = ratios(e.analytic, e.numeric, e.bar, pattern.rounding)
     resolved = use & np.isfinite(least)

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from gradverify.causes.pattern import Pattern
+from gradverify.causes.pattern import Claim, Pattern
 from gradverify.model.result import Cause
 
 ENOUGH = 3  # elements that stand and that are missing, at least
 
 
-def explain(pattern: Pattern) -> Cause | None:
+def explain(pattern: Pattern) -> Iterator[Claim]:
+    kept = _kept(pattern)
+    if kept:
+        yield lambda there: _named(pattern, kept) if _kept(there) == kept else None
+
+
+def _kept(pattern: Pattern) -> dict[int, int]:
+    """Axes of the output of which one position alone reaches the gradient, and that position; none where that does not explain everything."""
     e, right = pattern.entries, pattern.right & pattern.significant
     if right.sum() < ENOUGH or pattern.count < ENOUGH or not pattern.agrees(np.zeros(len(right)), np.zeros(len(right)), pattern.wrong):
-        return None
+        return {}
     if not np.isin(e.input[pattern.wrong], e.input[right]).all():
-        return None     # an input whose whole gradient is missing: no sum
+        return {}     # an input whose whole gradient is missing: no sum
     kept = {axis: int(at[0]) for axis in _axes(pattern) if len(at := np.unique(pattern.output.along(axis, e.output[right]))) == 1}
     inside = np.ones(len(right), bool)
     for axis, place in kept.items():
         inside &= pattern.output.along(axis, e.output) == place
-    if not kept or inside[pattern.wrong].any():
-        return None
+    return {} if inside[pattern.wrong].any() else kept
+
+
+def _named(pattern: Pattern, kept: dict[int, int]) -> Cause:
     index = ", ".join(str(kept[axis]) if axis in kept else ":" for axis in range(len(pattern.output.shape)))
     over = f"axis {next(iter(kept))}" if len(kept) == 1 else f"axes {', '.join(map(str, kept))}"
     return Cause("missing reduction", f"only {pattern.output.name}[{index}] reaches the gradient of {pattern.input.name}, analytic = 0 "

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import log2
 
 import numpy as np
 
-from gradverify.causes.pattern import Pattern, Side, Value
+from gradverify.causes.pattern import Claim, Pattern, Side
 from gradverify.causes.words import factor, slices
 from gradverify.model.result import Cause
 from gradverify.numerics.rungs import Array, Index, Mask
@@ -20,39 +21,76 @@ from gradverify.numerics.rungs import Array, Index, Mask
 SURPRISE = 5.0  # bits: 1 in 32 by chance
 TILES = (128, 64, 32, 16)
 WIDTHS = (1, 2)  # of a border
+OF_VALUES = ("mask", "threshold")  # of several tensors whose values separate the elements the first is named: the output depends on the inputs
 
 
 @dataclass(frozen=True)
 class Region:
-    """Where all wrong elements are and no right one. `natural`: a place that code has a reason for (a tile, a row, a border, zero)."""
+    """Where all wrong elements are and no right one. `natural`: a place that code has a reason for (a tile, a row, a border, zero).
+
+    `low`, `high`: between them lies the threshold of a family of that name.
+    """
 
     words: str
     family: str
     natural: bool
     detail: str = ""
+    low: float = 0.0
+    high: float = 0.0
 
 
-def explain(pattern: Pattern) -> Cause | None:
+def explain(pattern: Pattern) -> Iterator[Claim]:
     """What happens there must be one thing: zeros, or one factor."""
-    return _explain(pattern, _content(pattern), natural=False)
+    content = _content(pattern)
+    if content is not None:
+        yield from _claims(pattern, content, natural=False)
 
 
-def anything(pattern: Pattern) -> Cause | None:
+def natural(pattern: Pattern) -> Iterator[Claim]:
+    """The same, at a place that code has a reason for."""
+    content = _content(pattern)
+    if content is not None:
+        yield from _claims(pattern, content, natural=True)
+
+
+def anything(pattern: Pattern) -> Iterator[Claim]:
     """Only the place, whatever stands there: one that code has a reason for."""
-    return _explain(pattern, "is wrong", natural=True)
+    yield from _claims(pattern, "is wrong", natural=True)
 
 
-def _explain(pattern: Pattern, content: str | None, natural: bool) -> Cause | None:
-    if content is None or not (pattern.right & pattern.significant).any():
+def _claims(pattern: Pattern, content: str, natural: bool) -> Iterator[Claim]:
+    found = _chosen(pattern, natural)
+    if found:
+        yield partial(_confirmed, pattern, content, natural, found)
+
+
+def _confirmed(pattern: Pattern, content: str, natural: bool, found: list[Region], there: Pattern) -> Cause | None:
+    """Of the regions at both points; no cause where two of them explain it alike."""
+    if content not in ("is wrong", _content(there)):
         return None
-    found = list(_regions(pattern))
-    chosen = [region for region in found if region.natural] or ([] if natural else found)
-    if not chosen or len({region.family for region in chosen}) > 1:
-        return None     # two places explain it alike
-    region = chosen[0]
+    again = _chosen(there, natural)
+    both = [met for region in found for other in again if (met := _met(region, other)) is not None and (met.natural or not natural)]
+    both = [region for region in both if region.natural] or both
+    if not both or len({region.family in OF_VALUES or region.family for region in both}) > 1:
+        return None
+    region = both[0]
     block = {"is 0": "zero block"}.get(content, "wrong block")
     name = {"block": block, "border": "wrong at the border"}.get(region.family, f"wrong only {region.words}")
     return Cause(name, f"analytic {content} {region.words}{region.detail}, {pattern.everywhere}; the rest of {pattern.pair} is right")
+
+
+def _chosen(pattern: Pattern, natural: bool) -> list[Region]:
+    if not (pattern.right & pattern.significant).any():
+        return []
+    return [region for region in _regions(pattern) if region.natural or not natural]
+
+
+def _met(one: Region, other: Region) -> Region | None:
+    """The region of both points: the same words, or thresholds that may be the same number."""
+    if one.family != "threshold" or other.family != "threshold":
+        return one if (one.words, one.family) == (other.words, other.family) else None
+    (_, name, sign, _), low, high = one.words.split(" "), max(one.low, other.low), min(one.high, other.high)
+    return _beyond(name, sign, low, high) if [name, sign] == other.words.split(" ")[1:3] and low < high else None
 
 
 def _content(pattern: Pattern) -> str | None:
@@ -74,11 +112,11 @@ def _regions(pattern: Pattern) -> Iterator[Region]:
         border = None if block else _border(side, bad, good, cells)
         border = border or (None if block else _both(pattern, right))
         yield from (region for region in (block, border) if region)
-        for value in pattern.values:
-            if value.shape == side.shape and not side.complex:
-                where = _threshold(value, bad, good, cells)
-                if where is not None:
-                    yield where
+        for value in pattern.values if not side.complex else ():
+            spread = value.over(side.shape)
+            where = None if spread is None else _threshold(value.name, spread[bad], spread[good], min(cells, value.numbers.size))
+            if where is not None:
+                yield where
 
 
 # ---- blocks
@@ -96,9 +134,10 @@ def _block(side: Side, axis: int | None, bad: Index, good: Index, cells: int) ->
     members = 3 * n if single or tail or first == 0 else n * n / 2
     if not _convincing(cells, members):
         return None
+    at_end = (tail or first == 0) and 2 * (last - first + 1) <= n      # more than half: it is the rest that is another case
     tile = next((tile for tile in TILES if tail and first % tile == 0), None)
     detail = f" ({first} is a multiple of {tile}: the tail of a tile)" if tile else ""
-    return Region(f"in {slices(side, axis, first, last)}", "block", bool(tile) or (axis is not None and (single or tail or first == 0)), detail)
+    return Region(f"in {slices(side, axis, first, last)}", "block", bool(tile) or (axis is not None and (single or at_end)), detail)
 
 
 def _border(side: Side, bad: Index, good: Index, cells: int) -> Region | None:
@@ -117,12 +156,16 @@ def _border(side: Side, bad: Index, good: Index, cells: int) -> Region | None:
 
 
 def _both(pattern: Pattern, right: Mask) -> Region | None:
-    """Elements whose input and output lie at the border, along one axis: what a padded window reads twice."""
+    """Elements whose input and output lie at the border along the same axis: what a padded window reads twice."""
     x, y, e = pattern.input, pattern.output, pattern.entries
-    for axis in (axis for axis in range(min(len(x.shape), len(y.shape))) if min(x.shape[axis], y.shape[axis]) > 2):
-        near = _near(x, [axis], 1, e.input) & _near(y, [axis], 1, e.output)
+    long = [axis for axis in range(min(len(x.shape), len(y.shape))) if min(x.shape[axis], y.shape[axis]) > 2]
+    for axes in [*([axis] for axis in long), long[-2:]]:
+        near = np.zeros(len(e.input), bool)
+        for axis in axes:
+            near |= _near(x, [axis], 1, e.input) & _near(y, [axis], 1, e.output)
         if near[pattern.wrong].all() and not near[right].any() and _convincing(int((pattern.wrong | right).sum()), len(x.shape)):
-            return Region(f"where {x.name} and {y.name} are in the outermost 1 of axis {axis}", "border", True)
+            over = f"axis {axes[0]}" if len(axes) == 1 else f"axis {axes[0]} or {axes[1]}"
+            return Region(f"where {x.name} and {y.name} are in the outermost 1 of {over}", "border", True)
     return None
 
 
@@ -135,20 +178,19 @@ def _near(side: Side, axes: list[int], width: int, coordinate: Index) -> Mask:
 
 
 # ---- thresholds
-def _threshold(value: Value, bad: Index, good: Index, cells: int) -> Region | None:
+def _threshold(name: str, wrong: Array, right: Array, cells: int) -> Region | None:
     """On one side of a number all are wrong, on the other all right; or all wrong ones have one value that no right one has."""
-    wrong, right = value.numbers[bad], value.numbers[good]
-    for numbers_bad, numbers_good, name in ((wrong, right, value.name), (np.abs(wrong), np.abs(right), f"|{value.name}|")):
+    for numbers_bad, numbers_good, shown in ((wrong, right, name), (np.abs(wrong), np.abs(right), f"|{name}|")):
         if not np.isfinite(numbers_bad).all() or not np.isfinite(numbers_good).all():
             return None
-        region = _side(name, numbers_bad, numbers_good, cells)
+        region = _side(shown, numbers_bad, numbers_good, cells)
         if region is not None:
             return region
     return None
 
 
 def _side(name: str, bad: Array, good: Array, cells: int) -> Region | None:
-    if len(np.unique(np.concatenate([bad, good]))) == 2 and len(np.unique(bad)) == 1:
+    if (bad == bad[0]).all() and (good != bad[0]).all() and (bad[0] == 0 or (good == good[0]).all()):
         return Region(f"where {name} is {bad[0]:g}", "mask", True) if _convincing(cells, 4) else None
     if bad.max() < good.min():
         low, high, sign = float(bad.max()), float(good.min()), "<"
@@ -156,11 +198,14 @@ def _side(name: str, bad: Array, good: Array, cells: int) -> Region | None:
         low, high, sign = float(good.max()), float(bad.min()), ">"
     else:
         return None
+    region = _beyond(name, sign, low, high)
+    return region if _convincing(cells, 4 if region.natural else 4 * cells) else None
+
+
+def _beyond(name: str, sign: str, low: float, high: float) -> Region:
     zero = low <= 0 <= high and not name.startswith("|")
-    if not _convincing(cells, 4 if zero else 4 * cells):
-        return None
     between = "" if zero else f" (a threshold between {low:.4g} and {high:.4g})"
-    return Region(f"where {name} {sign} {_roundest(low, high)}", "threshold", zero, between)
+    return Region(f"where {name} {sign} {_roundest(low, high)}", "threshold", zero, between, low, high)
 
 
 def _roundest(low: float, high: float) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from math import e, log, pi, sqrt
 
 import numpy as np
 
-from gradverify.causes.pattern import Pattern, Side, settled
+from gradverify.causes.pattern import Claim, Pattern, Side, settled
 from gradverify.causes.words import factor
 from gradverify.model.result import Cause
 from gradverify.numerics.rungs import U32, U_BF16, U_FP16
@@ -18,25 +19,43 @@ TYPED = range(2, 8)  # significant digits of a constant that somebody typed
 CONSTANTS = {"π": pi, "√π": sqrt(pi), "√(2π)": sqrt(2 * pi), "√(2/π)": sqrt(2 / pi), "2/√π": 2 / sqrt(pi), "√2": sqrt(2), "1/√2": 1 / sqrt(2), "e": e,
              "ln 2": log(2), "ln 10": log(10), "1/ln 2": 1 / log(2)}
 PRECISIONS = (("float32", U32), ("float16", U_FP16), ("bfloat16", U_BF16))
+SIMPLE = (-1.0, 0.0, 0.5, 2.0, -2.0, -0.5)
 FEW = 2  # elements that must share a factor that nobody would have thought of
 
 
-def explain(pattern: Pattern) -> Cause | None:
+def explain(pattern: Pattern) -> Iterator[Claim]:
     c = _factor(pattern)
-    if c is None or (pattern.count < FEW and c not in (-1.0, 0.0, 0.5, 2.0, -2.0, -0.5) and not _size(pattern, c)):
+    if c is not None and c != 1 and (pattern.count >= FEW or c in SIMPLE or _size(pattern, c)):
+        yield partial(_confirmed, pattern, c)
+
+
+def _confirmed(here: Pattern, c: float, there: Pattern) -> Cause | None:
+    """One factor for both points."""
+    again = _factor(there)
+    if c == 0 or again is None or again == 0:
+        return _named(here, c) if c == again else None
+    (low, high), (least, most) = _interval(here), _interval(there)
+    both = settled(max(low, least), min(high, most))
+    if both is None or not all(_fits(pattern, both) for pattern in (here, there)):
         return None
-    return _named(pattern, c) if c != 1 else None
+    return _named(here, both) if both != 1 else None
 
 
 def _factor(pattern: Pattern) -> float | None:
     """The factor of all wrong elements that no right one contradicts."""
-    everything = ~pattern.unknown
-    if not pattern.entries.complete:
-        c = settled(*pattern.entries.ratio)
-        contradicted = c is not None and not pattern.scaled_by(c, pattern.right & pattern.significant)
-        return None if contradicted else c
-    c = 0.0 if pattern.agrees(np.zeros(len(pattern.wrong)), pattern.entries.bar * 0, pattern.wrong) else pattern.factor(pattern.wrong)
-    return c if c is not None and pattern.scaled_by(c, everything) else None
+    if pattern.entries.complete and pattern.agrees(np.zeros(len(pattern.wrong)), pattern.entries.bar * 0, pattern.wrong):
+        return 0.0 if _fits(pattern, 0.0) else None
+    c = settled(*_interval(pattern))
+    return c if c is not None and _fits(pattern, c) else None
+
+
+def _interval(pattern: Pattern) -> tuple[float, float]:
+    return pattern.interval(pattern.wrong) if pattern.entries.complete else pattern.entries.ratio
+
+
+def _fits(pattern: Pattern, c: float) -> bool:
+    """Where not all elements are here, the wrong ones that are not were seen to have this factor."""
+    return pattern.scaled_by(c, ~pattern.unknown if pattern.entries.complete else pattern.right & pattern.significant)
 
 
 def _named(pattern: Pattern, c: float) -> Cause:

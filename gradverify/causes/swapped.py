@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from gradverify.causes.pattern import Other, Pattern
+from gradverify.causes.pattern import Claim, Other, Pattern
 from gradverify.model.result import Cause
 from gradverify.numerics.columns.entries import RESOLVED
 
 
-def explain(pattern: Pattern) -> Cause | None:
+def explain(pattern: Pattern) -> Iterator[Claim]:
     for other in pattern.others:
         if (other.shape, other.complex) == (pattern.input.shape, pattern.input.complex) and _is_of(pattern, other):
-            return Cause("swapped inputs", f"analytic = numeric of {other.name} {pattern.everywhere}: backward returns the gradient of {other.name}")
-    return None
+            cause = Cause("swapped inputs", f"analytic = numeric of {other.name} {pattern.everywhere}: backward returns the gradient of {other.name}")
+            yield partial(_confirmed, cause, other.name)
+
+
+def _confirmed(cause: Cause, name: str, there: Pattern) -> Cause | None:
+    return cause if any(other.name == name and _is_of(there, other) for other in there.others) else None
 
 
 def _is_of(pattern: Pattern, other: Other) -> bool:

@@ -7,7 +7,8 @@ element race. Indices drawn at random from a large table hardly ever repeat in a
 
 How it is measured. At the repeated indices, one random direction d and one cotangent v: ⟨v, J d⟩ by finite differences against ⟨Jᵀv, d⟩ by backward.
 What differs is judged by element. A forward that itself overwrites what is written twice has no derivative for the loser: an element that does not
-move the forward is no finding. Nor is a forward that refuses. Not after a wrong gradient at the indices of the spec.
+move the forward is no finding. Nor is a forward that refuses. Where the spec's own indices repeat and GV101 finds wrong elements, the finding is this
+one if they are zero at all places of a repeated index but one, at a second point as well; after any other wrong gradient there is none.
 
 How to repair. `index_add`, `scatter_add`, `index_put(..., accumulate=True)`, or an atomic add.
 
@@ -62,7 +63,8 @@ def check(evidence: Evidence) -> Iterator[Finding | str]:
             refusal = refusal or "every integer repeats already"
             continue
         try:
-            yield from _judged(evidence, arguments, " and ".join(chosen))
+            where, firsts = " and ".join(chosen), [f"{int(a.value.reshape(-1)[0])}" for a in arguments if a.name in chosen]
+            yield from _judged(evidence, arguments, where, f"every second entry of {where} was its first, {' and '.join(firsts)}")
             return
         except UserCodeError as error:
             refusal = refusal or f"with repeated indices {error.message}"
@@ -83,7 +85,7 @@ def _repeated(argument: Argument) -> Argument:
     return replace(argument, value=flat.reshape(argument.value.shape))
 
 
-def _judged(evidence: Evidence, arguments: list[Argument], where: str) -> Iterator[Finding | str]:
+def _judged(evidence: Evidence, arguments: list[Argument], where: str, values: str) -> Iterator[Finding | str]:
     """The finding, if there is one. Raises UserCodeError (GV002) where forward refuses, NotApplicable where nothing can be said."""
     source = generator(evidence.settings.seed, evidence.subject.case.check, "direction at repeated indices")
     try:
@@ -97,10 +99,10 @@ def _judged(evidence: Evidence, arguments: list[Argument], where: str) -> Iterat
     if seen in (Screen.OPEN, Screen.NON_FINITE):
         raise NotApplicable(f"with repeated indices {seen.value}")
     if seen is Screen.DIFFERS:
-        yield from _by_element(evidence, function, where)
+        yield from _by_element(evidence, function, where, values)
 
 
-def _by_element(evidence: Evidence, function: Gives, where: str) -> Iterator[Finding | str]:
+def _by_element(evidence: Evidence, function: Gives, where: str, values: str) -> Iterator[Finding | str]:
     here, lost = function.values(evidence.subject.leaves()), None
     of = f" of {evidence.surrogate.name}" if evidence.surrogate else ""
     for (index, output), pair in jacobian(function, evidence.settings, evidence.wishes).pairs.items():
@@ -114,7 +116,7 @@ def _by_element(evidence: Evidence, function: Gives, where: str) -> Iterator[Fin
                 continue
             y = element_name(evidence.name_of(place), here[output], worst.output_index)
             yield Finding("GV223", f"with repeated indices in {where}, d {y} / d {name} is {worst.analytic:.6g} by backward and "
-                          f"{worst.numeric:.6g} by finite differences{of}", input=argument.name, output=place, hint=HINT)
+                          f"{worst.numeric:.6g} by finite differences{of}; {values}", input=argument.name, output=place, hint=HINT)
             break
     if lost:
         yield f"{lost} does not move the forward where an index repeats: it is overwritten, and has no derivative there"

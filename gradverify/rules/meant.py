@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from gradverify.evidence import Evidence
 from gradverify.numerics.columns.tally import Outcome, Pair
 
+SEVERAL = 2  # elements: one has a factor anyhow
 ALIKE = 1e-6  # of a ratio: all elements turned by the same factor
 FLAT = ("the forward does not move here, so its slope is zero: if this gradient is meant (a straight-through estimator, a spike), "
         "name the function that it is the gradient of: `surrogate`")
@@ -23,6 +26,19 @@ def _meant(evidence: Evidence, output: int, pair: Pair) -> str | None:
     bad = [element for element in pair.worst if element.outcome is Outcome.MISMATCH]
     if all(element.numeric == 0 for element in bad) and evidence.forward.checked.index(output) in evidence.flat:
         return FLAT
-    ratios = [element.analytic / element.numeric for element in bad if element.numeric]
-    turned = len(ratios) == len(bad) and ratios[0] < 0 and all(abs(ratio - ratios[0]) <= ALIKE * abs(ratios[0]) for ratio in ratios)
-    return TURNED.format(ratio=ratios[0]) if turned and pair.count(Outcome.MISMATCH) > 1 else None
+    ratio = _turned(pair)
+    return None if ratio is None else TURNED.format(ratio=ratio)
+
+
+def _turned(pair: Pair) -> float | None:
+    """The negative factor of the whole pair: of every mismatched element, the others being zero; None where there is none."""
+    e = pair.entries
+    if e is None or pair.count(Outcome.MISMATCH) < SEVERAL:
+        return None
+    wrong = e.outcome == Outcome.MISMATCH
+    low, high = e.ratio
+    alike = low <= high or abs(high - low) <= ALIKE * abs(low)
+    if not alike or not high < 0 or np.abs(e.analytic[~wrong]).max(initial=0.0) > ALIKE * np.abs(e.analytic).max():
+        return None
+    worst = pair.worst[0]
+    return worst.analytic / worst.numeric if worst.numeric else None

@@ -16,6 +16,8 @@ from gradverify.report.terminal.error_map import error_map
 from gradverify.report.terminal.shielded import shielded
 from gradverify.report.terminal.table import table
 
+REPEATED = "GV223"
+"""Where the spec's own indices repeat, it is the elements of GV101 (in `also`) that say so."""
 VALUES = ("GV1", "GV007")
 """Findings with these codes are about numbers, so a table of their pair belongs to them whichever rule compared it."""
 
@@ -63,7 +65,8 @@ def _pair(found: Finding) -> str:
 def comparisons_of(found: Finding, check: CaseResult) -> tuple[Comparison, ...]:
     """Those of the finding's own rule at its pair; where it has none and is about values, the Jacobian's at that pair that did not come out clean."""
     at_pair = [c for c in check.comparisons if c.input == (found.input or "") and c.output == found.output]
-    own = [comparison for comparison in at_pair if comparison.rule == found.code]
+    rules = (found.code, *found.also) if found.code == REPEATED else (found.code,)
+    own = [comparison for comparison in at_pair if comparison.rule in rules]
     if found.code in WITHOUT_TABLE:
         return ()
     if own or not found.code.startswith(VALUES):

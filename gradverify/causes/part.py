@@ -1,0 +1,32 @@
+"""One factor over all wrong elements while the others are right: one term of several has the wrong sign, or counts twice or half."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradverify.causes.pattern import Claim, Pattern
+from gradverify.causes.words import factor
+from gradverify.model.result import Cause
+
+ENOUGH = 4  # wrong elements that share the factor, and right ones beside them, at each point
+PLAIN = {-1.0: ("sign flipped", "one term has the wrong sign"), 2.0: ("scaled", "one term counts twice"), 0.5: ("scaled", "one term counts half"),
+         -2.0: ("scaled", "one term has the factor −2"), -0.5: ("scaled", "one term has the factor −1/2")}
+
+
+def explain(pattern: Pattern) -> Iterator[Claim]:
+    c = _factor(pattern)
+    if c is not None:
+        yield lambda there: _named(pattern, c) if _factor(there) == c else None
+
+
+def _factor(pattern: Pattern) -> float | None:
+    if pattern.count < ENOUGH or (pattern.right & pattern.significant).sum() < ENOUGH:
+        return None
+    c = pattern.factor(pattern.wrong)
+    return c if c in PLAIN and pattern.scaled_by(c, pattern.wrong) else None
+
+
+def _named(pattern: Pattern, c: float) -> Cause:
+    name, words = PLAIN[c]
+    times = "−1" if c == -1 else factor(c)
+    return Cause(name, f"analytic = {times} × numeric {pattern.everywhere}, and the others are right: {words}")

@@ -1,0 +1,75 @@
+"""The line of `backward` that makes the gradient of one input, where its source leaves no doubt."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gradverify.subject.subject import Subject
+
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """`number` counts from 1 in the file of the target, `text` is without its indentation."""
+
+    number: int
+    text: str
+
+
+def returned_line(subject: Subject, name: str) -> Line | None:
+    """Where `backward` makes what it returns for the input `name`: in its one `return`, or in the one plain assignment above that names it.
+
+    None where that is not certain: several returns, an unpacked tuple, a name bound more than once, a list of tensors, no source.
+    """
+    place = next((n for n, members in enumerate(subject.positions) if len(members) == 1 and members[0].name == name), None)
+    target = subject.target
+    if place is None or target.kind != "autograd.Function" or target.line is None or subject.kwargs:
+        return None
+    try:
+        lines, first = inspect.getsourcelines(inspect.unwrap(target.subject.backward))
+        function = ast.parse(textwrap.dedent("".join(lines))).body[0]
+    except (OSError, TypeError, ValueError, SyntaxError, AttributeError, IndexError):
+        return None
+    if not isinstance(function, ast.FunctionDef) or not first <= target.line < first + len(lines):
+        return None
+    made = _made(function, place, len(subject.positions))
+    return None if made is None else Line(first + made.lineno - 1, lines[made.lineno - 1].strip())
+
+
+def _made(function: ast.FunctionDef, place: int, count: int) -> ast.expr | ast.stmt | None:
+    """The node whose line it is."""
+    returns = [node for node in _own(function) if isinstance(node, ast.Return)]
+    if len(returns) != 1 or returns[0].value is None:
+        return None
+    value = returns[0].value
+    if isinstance(value, ast.Tuple):
+        if len(value.elts) < count or any(isinstance(each, ast.Starred) for each in value.elts):
+            return None
+        value = value.elts[place]
+    elif count != 1:
+        return None
+    return _assigned(function, value) if isinstance(value, ast.Name) else value
+
+
+def _assigned(function: ast.FunctionDef, name: ast.Name) -> ast.stmt | None:
+    """The one plain assignment, outside of any branch or loop, that binds a returned name."""
+    bound = [node for node in _own(function) if isinstance(node, ast.Name) and node.id == name.id and not isinstance(node.ctx, ast.Load)]
+    plain = [node for node in function.body if isinstance(node, ast.Assign) and node.targets == bound]
+    written = any(isinstance(node, (ast.Subscript, ast.Attribute)) and not isinstance(node.ctx, ast.Load)
+                  and isinstance(node.value, ast.Name) and node.value.id == name.id for node in _own(function))
+    called = any(isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute)
+                 and isinstance(node.value.func.value, ast.Name) and node.value.func.value.id == name.id for node in _own(function))
+    return plain[0] if len(plain) == 1 and not written and not called else None
+
+
+def _own(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes of a function, without those of functions and classes inside it."""
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if not isinstance(child, SCOPES):
+            yield from _own(child)
