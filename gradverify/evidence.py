@@ -36,12 +36,13 @@ from gradverify.subject.another import beside
 from gradverify.subject.custody import saved_tensors
 from gradverify.subject.differentiable import Differentiable, Gradients, Graph, Returned
 from gradverify.subject.draw import generator, signed
-from gradverify.subject.failure import UserCodeError
+from gradverify.subject.failure import Spent, UserCodeError
 from gradverify.subject.graph import RawReturn, Wrote, function_nodes, tapped, watched
 from gradverify.subject.iterating import iterates
 from gradverify.subject.native import called_again
 from gradverify.subject.observe import BackwardSeen, ForwardSeen, Saved, kept, known, observe_backward, observe_forward
 from gradverify.subject.snapshot import alike, same
+from gradverify.subject.spending import Spending
 from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.wide import is_narrow, widened
 
@@ -69,7 +70,7 @@ class Evidence:
         except UserCodeError:
             return None
         except BaseException as error:
-            if is_interrupt(error):
+            if is_interrupt(error) or issubclass(type(error), Spent):
                 raise
             self.missing.append(fault_of(error, what, costs=False))
             return None
@@ -77,6 +78,11 @@ class Evidence:
     @property
     def settings(self) -> Settings:
         return self.subject.case.settings
+
+    @cached_property
+    def spending(self) -> Spending:
+        """What is left of the check's budget."""
+        return Spending(self.subject, self.settings.budget)
 
     @property
     def inputs(self) -> tuple[Argument, ...]:
@@ -248,7 +254,7 @@ class Evidence:
     def jacobian(self) -> Jacobian:
         """Backward against finite differences, of the surrogate where there is one, less what an iteration leaves."""
         def measure() -> Jacobian:
-            return jacobian(self.measured, self.settings, self.wishes, self.watch, self.subject.clock)
+            return jacobian(self.measured, self.settings, self.wishes, self.watch, self.subject.clock, lambda: self.spending.over)
         found = measure() if self.draws else self.subject.seldom_seeded(measure)
         return without_leftovers(found, self.subject.inputs, self.wishes, lambda: self.leftover)
 

@@ -19,12 +19,13 @@ from gradverify.model.codec import to_json
 from gradverify.model.event import Plan, Planned
 from gradverify.model.fault import fault_of, verdictless
 from gradverify.model.interrupt import is_interrupt
-from gradverify.model.result import Calls, CaseResult, Comparison, Fault, Finding, FunctionInfo, InputInfo, OutputInfo, RuleRun, Verdict
+from gradverify.model.result import LEFT_OUT, Calls, CaseResult, Comparison, Fault, Finding, FunctionInfo, InputInfo, OutputInfo, RuleRun, Verdict
 from gradverify.numerics.columns.choose import Choice
 from gradverify.numerics.columns.costs import Mode
 from gradverify.rules.catalogue import RuleInfo, rules
 from gradverify.rules.protocol import NotApplicable
-from gradverify.subject.failure import UserCodeError, describe, is_users, user_frames
+from gradverify.rules.worth import PRICES
+from gradverify.subject.failure import Spent, UserCodeError, describe, is_users, user_frames
 from gradverify.subject.returned_line import returned_line
 from gradverify.subject.subject import Subject
 
@@ -35,6 +36,7 @@ ORDER = ("GV008", "GV006", "GV205", "GV216", "GV212", "GV217", "GV221", "GV206",
          "GV107", "GV106", "GV105", "GV101", "GV111", "GV102", "GV103", "GV104", "GV114", "GV108", "GV109", "GV110", "GV222",
          "GV223", "GV113", "GV228", "GV229", "GV009", "GV007")
 STOPPING = frozenset({"GV001", "GV002", "GV003", "GV006", "GV008"})      # after these nothing more can be said of the check
+SAID_LAST = "GV009"     # and what follows it
 EXPLAINING = frozenset({"GV212", "GV217", "GV221"})     # why the engine refused what backward returned
 SPECIFIC = (("GV002", "GV003", "GV006"), ("GV205", "GV206"), ("GV212",), ("GV102", "GV103"), ("GV201",), ("GV202", "GV203", "GV204"), ("GV213",),
             ("GV207",), ("GV220",), ("GV208",), ("GV218",), ("GV209", "GV210", "GV211"), ("GV104",), ("GV107", "GV106"),
@@ -68,7 +70,7 @@ def verify(subject: Subject, planned: Planned | None = None, *, evidence: Eviden
     """
     evidence = evidence or Evidence(subject, _teller(subject, planned) if planned else None)
     infos = {info.code: info for info in rules()}
-    examined = list(_examine_all(evidence, infos, briefly))
+    examined = sorted(_examine_all(evidence, infos, briefly), key=lambda each: ORDER.index(each.run.code))
     if all(each.run.status == "ignored" for each in examined if not each.run.code.startswith("GV0")):
         examined.append(Examined(RuleRun("GV008", "ran"), (Finding("GV008", "every rule that looks at a gradient is ignored"),)))
     found = specific(_completed(finding, infos, evidence) for each in examined for finding in each.findings)
@@ -147,7 +149,7 @@ def _examine_all(evidence: Evidence, infos: dict[str, RuleInfo], briefly: bool) 
     found: frozenset[str] = frozenset()
     stopped: str | None = None
     settings, met = evidence.settings, Counter[str]()
-    for code in ORDER:
+    for code in _codes(evidence):
         if not settings.looks_for(code):
             yield Examined(RuleRun(code, "ignored"))
         elif stopped:
@@ -164,6 +166,18 @@ def _examine_all(evidence: Evidence, infos: dict[str, RuleInfo], briefly: bool) 
                 return
 
 
+def _codes(evidence: Evidence) -> Iterator[str]:
+    """In ORDER; where the budget is tight, rules that vary the call wait until the Jacobian was compared, the most worth first."""
+    postponed = list[str]()
+    for code in ORDER:
+        if code == SAID_LAST:
+            yield from sorted(postponed, key=list(PRICES).index)
+        if code in PRICES and evidence.spending.tight:
+            postponed.append(code)
+        else:
+            yield code
+
+
 def _stops(finding: Finding) -> bool:
     return finding.code in STOPPING and finding.severity == "error"
 
@@ -175,8 +189,16 @@ def _broken(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def _examine(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Examined:
-    rule = _module(info)
-    before, seen = evidence.subject.calls, list[Finding | Comparison | str]()
+    price = PRICES.get(info.code)
+    if price is None:
+        return _tried(info, evidence, found)
+    with evidence.spending.bound(price.forward, price.backward):
+        return _tried(info, evidence, found)
+
+
+def _tried(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Examined:
+    rule, seen = _module(info), list[Finding | Comparison | str]()
+    before = evidence.subject.calls
     try:
         reason = rule.applies(evidence, found)
         if reason is not None:
@@ -187,8 +209,13 @@ def _examine(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Exami
     except UserCodeError as error:
         finding = Finding(error.code, error.message, hint=error.hint, frames=error.frames)
         return Examined(RuleRun(info.code, "not_applicable", error.message, evidence.subject.calls - before), (finding,))
+    except Spent as spent:
+        if not seen:
+            return Examined(RuleRun(info.code, "not_applicable", f"{LEFT_OUT}{spent}", evidence.subject.calls - before))
+        seen.append(f"the rest {LEFT_OUT}{spent}")
     except BaseException as error:
         return _unforeseen(info, error, evidence.subject.calls - before, seen)
+    seen += [evidence.spending.cut] if evidence.spending.cut else []
     notes = "; ".join(each for each in seen if isinstance(each, str))
     return _of(RuleRun(info.code, "ran", notes or None, evidence.subject.calls - before), seen)
 

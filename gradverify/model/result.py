@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -12,6 +12,9 @@ Verdict = Literal["pass", "fail", "undecided", "error", "skip", "not_run"]
 Severity = Literal["error", "warning"]
 Outcome = Literal["pass", "mismatch", "kink", "jump", "staircase", "undecided", "non_finite"]
 Index = tuple[int, ...]
+
+LEFT_OUT = "left out: "
+"""How the reason begins of a rule that the budget did not afford; with something before it, of one that ran in part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,12 @@ class RuleRun:
     status: Literal["ran", "not_applicable", "ignored"]
     reason: str | None = None
     calls: Calls = Calls()
+
+
+def left_out(rules: Iterable[RuleRun]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The codes of the rules that the budget did not afford, and of those that it afforded in part."""
+    short = sorted((rule.code, rule.status) for rule in rules if rule.reason and LEFT_OUT in rule.reason)
+    return tuple(code for code, status in short if status != "ran"), tuple(code for code, status in short if status == "ran")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from gradverify.numerics.columns.costs import Alike, Costs, Counts, Mode, predic
 from gradverify.numerics.columns.dense import Prepared, compare_entries, prepare
 from gradverify.numerics.columns.ends import ending_columns
 from gradverify.numerics.columns.projected import check_columns
+from gradverify.numerics.columns.run import never
 from gradverify.numerics.columns.tally import Outcome, Pair
 from gradverify.numerics.columns.verified import PROBES
 from gradverify.numerics.compare import Verdict
@@ -45,11 +46,13 @@ def compare(
     function: Function, *, mode: Mode | None = None, limits: Limits | None = None, atol: float = 0.0, rtol: float | None = None,
     domains: Sequence[tuple[float, float] | None] | None = None, symmetric: Sequence[bool] | None = None,
     generator: np.random.Generator | None = None, keep: int = 10, watch: Watch | None = None, clock: Clock | None = None,
+    enough: Callable[[], bool] = never,
 ) -> Compared:
     """`mode` None: the strongest comparison that `limits` afford. Tolerances, `domains` and `symmetric` as in `prepare`."""
     prepared = prepare(function, atol=atol, rtol=rtol, domains=domains, symmetric=symmetric, generator=generator, clock=clock)
     if prepared is None:
         return Compared((), None, Arrangement(), 0, 0, 0)
+    prepared = replace(prepared, enough=enough)
     point = prepared.point
     costs = _costs(prepared, steady(point.fastest))
     choice = choose(mode, limits or Limits(), costs, SCREEN_LOW if point.columns.rounded else usual(point))
@@ -58,7 +61,8 @@ def compare(
     if choice.mode is Mode.ENTRIES:
         pairs, arrangement = compare_entries(prepared, keep)
     else:
-        pairs, arrangement = _screened(prepared, choice, keep)
+        pairs, arrangement, left = _screened(prepared, choice, keep)
+        choice = _with_left(choice, left)
     return Compared(tuple(pairs), choice, arrangement, point.forward, prepared.survey.forward, point.backward)
 
 
@@ -107,15 +111,27 @@ def _alike(prepared: Prepared, groups: Mapping[int, int], backwards: Mapping[int
 
 
 # ---- screens
-def _screened(prepared: Prepared, choice: Choice, keep: int) -> tuple[list[Pair], Arrangement]:
-    """Screened, verified by blocks, and what is flagged judged by entries; once more with complete detection where lines stay open."""
+def _with_left(choice: Choice, left: int) -> Choice:
+    """The choice, and how many flagged lines nobody looked at."""
+    if not left:
+        return choice
+    noun = choice.mode.lines[:-1] if left == 1 else choice.mode.lines
+    return replace(choice, reason=f"{choice.reason} The budget ended before {left} flagged {noun} could be followed to their elements.")
+
+
+def _screened(prepared: Prepared, choice: Choice, keep: int) -> tuple[list[Pair], Arrangement, int]:
+    """Screened, verified by blocks, and what is flagged judged by entries; once more with complete detection where lines stay open. And how many
+    flagged lines the end of the budget left."""
     while True:
         with np.errstate(all="ignore"):
             screen, check = _screens(prepared, choice)
-            pairs, open_ = Flagged(prepared.run(), prepared.arrangement, keep).pairs(choice.of, screen, check)
+            flagged = Flagged(prepared.run(), prepared.arrangement, keep)
+            pairs, open_ = flagged.pairs(choice.of, screen, check)
+        if prepared.enough():
+            return pairs, prepared.arrangement, flagged.left
         again = frozenset(t for t in open_ if prepared.arrangement.level.get(t) == 0 and _planned(prepared, t))
         if not again:
-            return _beside_ends(prepared, choice, keep, [screen, check], pairs), prepared.arrangement
+            return _beside_ends(prepared, choice, keep, [screen, check], pairs), prepared.arrangement, 0
         prepared = prepared.again(again)
 
 
@@ -158,7 +174,7 @@ def _screens(prepared: Prepared, choice: Choice) -> tuple[Screen, Screen | None]
     tensors = range(len(point.buffers))
     patterns, linear = [prepared.arrangement.patterns[t] for t in tensors], prepared.linear
     if choice.mode is Mode.BLOCKS:
-        return check_blocks(point, survey, patterns, generator), None
+        return check_blocks(point, survey, patterns, generator, probes=choice.probes), None
     rows, columns = ([t for t in tensors if choice.of(t) is mode] for mode in (Mode.ROWS, Mode.COLUMNS))
     near = [directions(point, t, ROWS if t in rows and t not in linear else PROBES, generator, survey.looks[t]) for t in tensors]
     screens = []

@@ -45,6 +45,7 @@ class Flagged:
     def __init__(self, run: Run, arrangement: Arrangement, keep: int) -> None:
         self.run, self.arrangement, self.keep = run, arrangement, keep
         self.weights = signed(len(run.point.f0), run.generator)
+        self.left, self._followed = 0, 0  # flagged lines that the end of the budget left, and those that were followed
         self._norms: dict[int, Array] = {}
         self._rows: dict[tuple[int, int, int], Judged] = {}
         noise = np.maximum(run.survey.sigma, run.point.unit * run.survey.size)
@@ -88,9 +89,10 @@ class Flagged:
     def _follow(self, mode: Mode, pair: Screened, tally: Tally, lines: Lines) -> None:
         self._follow_flagged(mode, pair, tally, lines)
         for n, (group, line) in enumerate(pair.strays.tolist()):
-            if n == LINES or lines.wrong >= STOOD:
+            if n == LINES or lines.wrong >= STOOD or (self._followed > 0 and self.run.enough()):
                 lines.open += 0 if lines.wrong else pair.stray_count - n
                 break
+            self._followed += 1
             self._count(self._stray(mode, pair, group, line), mode, pair, tally, lines)
 
     def _follow_flagged(self, mode: Mode, pair: Screened, tally: Tally, lines: Lines) -> None:
@@ -100,13 +102,16 @@ class Flagged:
         told = np.concatenate([np.setdiff1d(pair.flagged, pair.lost), pair.lost])
         for n, line in enumerate(told.tolist()):
             stood = lines.wrong >= STOOD and not lines.cleared
-            if n == LINES or stood:
+            ended = self._followed > 0 and self.run.enough()
+            self.left += len(told) - n if ended and not stood else 0
+            if n == LINES or stood or ended:
                 lost = np.isin(told[n:], pair.lost) & (not np.isin(pair.lost, list(lines.named)).any())
                 believed = ~lost if stood else np.zeros(len(lost), bool)
                 lines.believed += int(believed.sum())
                 rest = told[n:][~believed]
                 lines.leave_open(mode, rest, self._blocks(mode, pair, rest))
                 break
+            self._followed += 1
             if mode is not Mode.BLOCKS or line not in lines.bent:
                 self._count(self._line(mode, pair, line), mode, pair, tally, lines, line)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -15,6 +15,7 @@ from gradverify.numerics.clock import Clock
 from gradverify.numerics.columns.choose import Choice, Limits
 from gradverify.numerics.columns.costs import Mode
 from gradverify.numerics.columns.fixed import check_fixed
+from gradverify.numerics.columns.run import never
 from gradverify.numerics.columns.tally import Pair
 from gradverify.numerics.comparison import Watch, compare
 from gradverify.numerics.point import Narrow, Widened
@@ -42,15 +43,17 @@ class Wishes:
     symmetric: tuple[bool, ...]
 
 
-def jacobian(function: Gives, settings: Settings, wishes: Wishes, watch: Watch | None = None, clock: Clock | None = None) -> Jacobian:
+def jacobian(function: Gives, settings: Settings, wishes: Wishes, watch: Watch | None = None, clock: Clock | None = None,
+             enough: Callable[[], bool] = never) -> Jacobian:
     """Every (input, output) pair against finite differences; `watch` is told the choice before the comparison begins."""
     filled = Filled(function)
-    found, choice = _compared(filled, settings, wishes, watch, clock)
+    found, choice = _compared(filled, settings, wishes, watch, clock, enough)
     pairs = {(pair.input, pair.output): pair for pair in found}
     return Jacobian(pairs, frozenset(pairs) - frozenset(filled.given), choice)
 
 
-def _compared(function: Filled, settings: Settings, wishes: Wishes, watch: Watch | None, clock: Clock | None) -> tuple[Sequence[Pair], Choice | None]:
+def _compared(function: Filled, settings: Settings, wishes: Wishes, watch: Watch | None, clock: Clock | None,
+              enough: Callable[[], bool]) -> tuple[Sequence[Pair], Choice | None]:
     if settings.eps != "auto":
         atol, rtol = settings.tolerances()
         return check_fixed(function, settings.eps, atol=atol, rtol=rtol, keep=WORST).pairs, None
@@ -58,7 +61,7 @@ def _compared(function: Filled, settings: Settings, wishes: Wishes, watch: Watch
     mode = None if settings.mode == "auto" else Mode(settings.mode)
     limits = Limits(settings.budget.calls, settings.budget.seconds, lenient=settings.budget == Budget())
     compared = compare(function, mode=mode, limits=limits, atol=settings.atol or 0.0, rtol=settings.rtol, domains=wishes.domains,
-                       symmetric=wishes.symmetric, generator=generator, keep=WORST, watch=watch, clock=clock)
+                       symmetric=wishes.symmetric, generator=generator, keep=WORST, watch=watch, clock=clock, enough=enough)
     return compared.pairs, compared.choice
 
 

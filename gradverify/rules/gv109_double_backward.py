@@ -60,7 +60,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _to_inputs(evidence: Evidence) -> Wrong | None:
     inputs = Inputs(evidence, Along(backwards(evidence), evidence.modes.columns))
-    tried = (inputs.wrong(evidence.modes.direction(f"second order {number}")) for number in range(DIRECTIONS))
+    numbers = evidence.spending.some(range(DIRECTIONS), 8, 8, "directions")
+    tried = (inputs.wrong(evidence.modes.direction(f"second order {number}")) for number in numbers)
     return next((wrong for wrong in tried if wrong is not None), None)
 
 

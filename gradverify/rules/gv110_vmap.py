@@ -34,7 +34,7 @@ from gradverify.numerics.flat import flat_real
 from gradverify.rules.agreement import DUST, NUDGE, loosened, tolerance
 from gradverify.rules.shown import apart, element_name
 from gradverify.rules.sound import unasked
-from gradverify.subject.batches import Batches
+from gradverify.subject.batches import SIZE, Batches
 from gradverify.subject.declared import lacking
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.vmapped import Batch, Dims
@@ -75,7 +75,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("GV110", f"the spec says `vmap: true`, but {undeclared}", hint="say generate_vmap_rule = True, or leave out `vmap: true`")
         return
     raised: Finding | None = None
-    for dims in evidence.modes.batches.variants:
+    for dims in evidence.spending.some(evidence.modes.batches.variants, 2 * SIZE, 2 * SIZE, "choices of in_dims"):
         finding = _tried(evidence, evidence.modes.batches, dims)
         if finding is not None and finding.severity == "error":
             yield finding

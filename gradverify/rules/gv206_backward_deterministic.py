@@ -27,7 +27,7 @@ Example.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -78,7 +78,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def check(evidence: Evidence) -> Iterator[Finding | str]:
-    compared = _compared(evidence, _repeats(evidence))
+    compared = _compared(evidence, _repeats(evidence, evidence.spending.some(range(2, _planned(evidence) + 1), 0, 1, "repeats")))
     if compared.odd and evidence.function.reusable:
         compared, first = _compared(evidence, _on_fresh_graphs(evidence)), compared
         if not compared.odd:
@@ -100,9 +100,9 @@ def _planned(evidence: Evidence) -> int:
     return max(FEW, min(CALLS, BUDGET - others + 1))
 
 
-def _repeats(evidence: Evidence) -> Iterator[Gradients]:
+def _repeats(evidence: Evidence, numbers: Sequence[int]) -> Iterator[Gradients]:
     """The base call's backward again, on one graph as long as that is allowed."""
-    for number in range(2, _planned(evidence) + 1):
+    for number in numbers:
         if number > FEW and not evidence.function.reusable:
             return
         yield evidence.function.vjp(evidence.cotangents("base"))

@@ -56,7 +56,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    for variation in _variations(evidence.cotangents("base")):
+    for variation in evidence.spending.some(list(_variations(evidence.cotangents("base"))), 0, 2, "layouts"):
         findings = list(_compared(evidence, variation))
         yield from findings
         if findings:

@@ -72,7 +72,8 @@ def check(evidence: Evidence) -> Iterator[Finding | str]:
         yield wanted
         return
     refused: list[str] = []
-    for what, layout in LAYOUTS:
+    layouts = evidence.spending.some(LAYOUTS, 1, 1, "layouts")
+    for what, layout in layouts:
         arguments = [_laid(argument, layout) for argument in evidence.subject.arguments]
         if all(a.value.is_contiguous() for a in arguments if a.is_tensor):
             continue
@@ -84,7 +85,7 @@ def check(evidence: Evidence) -> Iterator[Finding | str]:
         if fault is not None:
             yield _named(evidence, what, layout, fault)
             return
-    if len(refused) == len(LAYOUTS):
+    if len(refused) == len(layouts):
         raise NotApplicable(refused[0])
     yield from refused
 

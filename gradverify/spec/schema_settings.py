@@ -17,10 +17,11 @@ TagName = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.-]*$")]
 
 
 class Budget(Strict):
-    """What `mode: auto` may spend on one check."""
+    """What one check may spend: its comparison under `mode: auto`, and the rules that vary the call."""
 
-    calls: Annotated[int, Field(gt=0)] = Field(UNSAID, description="Calls of the function at most.", examples=[2000])
-    seconds: Positive = Field(10.0, description="Seconds at most.", examples=[10])
+    calls: Annotated[int, Field(gt=0)] = Field(
+        UNSAID, description="Calls at most, beside a few dozen that prepare the comparison, whose cheapest form is always made.", examples=[2000])
+    seconds: Positive = Field(10.0, description="Seconds, every call counted as long as the fastest one took.", examples=[10])
 
 
 class Rules(Strict):
@@ -46,7 +47,7 @@ class RunSettings(Strict):
     mode: Literal["auto", "entries", "columns", "rows", "blocks"] = Field(
         "auto", description="`entries`: every element of the Jacobian; `columns`, `rows`: every input (output) element against random "
         "cotangents (directions); `blocks`: random projections; `auto`: the strongest that `budget` affords.", examples=["entries"])
-    budget: Budget = Field(UNSAID, description="What `mode: auto` may spend on one check; default: 10 seconds.", examples=[{"seconds": 10}])
+    budget: Budget = Field(UNSAID, description="What one check may spend; default: 10 seconds.", examples=[{"seconds": 10}])
     rules: Rules = Field(UNSAID, description="Which rules run; default: all that apply.", examples=[{"ignore": ["GV224"]}])
     second_order: Tristate = Field(
         "auto", description="Check second derivatives (GV109): `auto` warns where they are silently wrong; `true`: they must be right, and a "

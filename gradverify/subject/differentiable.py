@@ -187,7 +187,9 @@ class Differentiable:
         with blamed("GV003", "backward"):
             if self.leaf_only:
                 return _accumulated(graph.leaves, outputs, given, retain, create)
+            self._subject.watches[1].start()
             found = iter(torch.autograd.grad(outputs, asked, given, retain_graph=retain or create, create_graph=create, allow_unused=True))
+            self._subject.watches[1].stop()
         return tuple(next(found) if leaf.requires_grad else None for leaf in graph.leaves)
 
     def use_once(self) -> None:
@@ -227,8 +229,11 @@ class Differentiable:
         wanted = self._defined(outputs, cotangents)
         self._subject.counted_backward()
         with blamed("GV003", "backward"):
-            return torch.autograd.grad([output for output, _ in wanted], leaves, [cotangent for _, cotangent in wanted],
-                                       retain_graph=retain, allow_unused=True)
+            self._subject.watches[1].start()
+            found = torch.autograd.grad([output for output, _ in wanted], leaves, [cotangent for _, cotangent in wanted],
+                                        retain_graph=retain, allow_unused=True)
+            self._subject.watches[1].stop()
+            return found
 
     def _defined(self, outputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> list[tuple[Tensor, Tensor]]:
         """Outputs with their cotangents: without undefined ones, or with zeros for these."""

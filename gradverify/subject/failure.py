@@ -44,6 +44,10 @@ class UserCodeError(Exception):
         self.code, self.message, self.frames, self.hint = code, message, frames, hint
 
 
+class Spent(BaseException):
+    """No further call is afforded; the text says why. No Exception: nobody but the rule's caller is to take it for an answer."""
+
+
 class blamed:  # noqa: N801 - read as a word: `with blamed("GV002", "forward")`
     """Turns whatever the user's code raises inside into a UserCodeError: "{what} raised ValueError: …"; a dtype refused: with what to write."""
 
@@ -62,7 +66,7 @@ class blamed:  # noqa: N801 - read as a word: `with blamed("GV002", "forward")`
 
 def blame(error: BaseException, code: str, what: str) -> None:
     """What `blamed` raises for an exception; nothing for one that is to go on as it is."""
-    if issubclass(type(error), UserCodeError) or is_interrupt(error):       # `isinstance` would ask the exception's own __class__
+    if issubclass(type(error), UserCodeError | Spent) or is_interrupt(error):       # `isinstance` would ask the exception's own __class__
         return
     heed()
     text = describe(error)      # `sys.exit()` in the user's code must not end the run: every BaseException is meant

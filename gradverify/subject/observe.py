@@ -181,7 +181,10 @@ def _first_gradients(subject: Subject, seen: ForwardSeen, function: Differentiab
     subject.counted_backward()
     try:
         with blamed("GV003", "backward"):
-            return torch.autograd.grad(outputs, seen.leaves, cotangents, retain_graph=True, allow_unused=True), True
+            subject.watches[1].start()
+            found = torch.autograd.grad(outputs, seen.leaves, cotangents, retain_graph=True, allow_unused=True)
+            subject.watches[1].stop()
+            return found, True
     except UserCodeError as refused:
         try:
             return function.vjp([cotangent.clone() for cotangent in cotangents]), False

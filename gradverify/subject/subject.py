@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from math import inf
 from typing import Any, TypeVar
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 from gradverify.model.case import Case
 from gradverify.model.interrupt import heed
 from gradverify.model.result import Calls
-from gradverify.numerics.clock import Clock
+from gradverify.numerics.clock import Clock, Stopwatch
 from gradverify.subject.arguments import Argument as Argument
 from gradverify.subject.arguments import as_it_is, together, value_of
 from gradverify.subject.failure import UserCodeError, blame
@@ -26,6 +27,7 @@ from gradverify.subject.target import Target
 from gradverify.subject.variants import copied, relaid
 
 Measured = TypeVar("Measured")
+TIMED, BACKWARD = 3, 2.0    # backwards that must have been timed; forward calls that one takes else
 ELSEWHERE = 2       # added to the seed, beside 0 of forwards and 1 of backwards
 LEAF_WRITTEN = "a leaf Variable that requires grad"     # torch's refusal of an in-place write into an input
 
@@ -58,7 +60,8 @@ class Subject:
         self._original: Subject | None = None
         self._hooks = hooks_of(target.subject) if target.kind == "module" else {}
         self._quiet = False     # nothing is seeded, as nothing is drawn
-        self.clock = Clock()
+        self.before_call: Callable[[], None] | None = None      # may raise Spent
+        self.watches = Stopwatch(Clock()), Stopwatch(Clock())   # of forward and of backward
         self._fresh: tuple[object, ...] | None = None
         self._bare = target.kind != "module" and not self.kwargs and all(map(as_it_is, self.positions))
         self.on_cuda = any(argument.is_tensor and argument.value.is_cuda for argument in self.arguments)
@@ -84,7 +87,7 @@ class Subject:
     def twin(self, arguments: Sequence[Argument], kwargs: Mapping[str, Any] | None = None, target: Target | None = None) -> Subject:
         """The same function at other arguments; with other keyword arguments, or built anew, where they are given. Its calls are counted here too."""
         other = Subject(self.case, target or self.target, arguments, self.kwargs if kwargs is None else kwargs)
-        other.writes, other._original = self.writes, self
+        other.writes, other._original, other.watches = self.writes, self, self.watches
         return other
 
     def follow(self, other: Subject) -> None:
@@ -97,13 +100,31 @@ class Subject:
         return Calls(self._forward, self._backward, self._batched)
 
     def count(self, forward: int = 0, backward: int = 0, batched: int = 0) -> None:
-        """Adds calls that were made, or that one call stood for. Raises Interrupted where an earlier one swallowed Ctrl-C."""
+        """Adds calls that are about to be made, or that one call stood for. Raises Interrupted where an earlier one swallowed Ctrl-C, and Spent
+        where no more are afforded."""
         heed()
+        if self.before_call is not None:
+            self.before_call()
         self._forward += forward
         self._backward += backward
         self._batched += batched
         if self._original is not None:
             self._original.count(forward, backward, batched)
+
+    @property
+    def clock(self) -> Clock:
+        """What calls are timed by."""
+        return self.watches[0].clock
+
+    @clock.setter
+    def clock(self, clock: Clock) -> None:
+        self.watches = Stopwatch(clock), Stopwatch(clock)
+
+    @property
+    def fastest(self) -> tuple[float, float]:
+        """Seconds of the fastest forward and of the fastest backward, which is a guess where few were timed; 0 where none was."""
+        forward, backward = (0.0 if watch.fastest == inf else watch.fastest for watch in self.watches)
+        return forward, backward if self.watches[1].calls >= TIMED else BACKWARD * forward
 
     def forward(self, inputs: Sequence[Tensor]) -> list[Any]:
         """The flattened outputs (pytree leaves) with gradients on, the inputs laid out as the spec says. Raises UserCodeError (GV002)."""
@@ -213,7 +234,9 @@ class Subject:
         self.reseed()
         try:        # no `with blamed`: that takes a tenth of a small call
             if self.around is None:
+                self.watches[0].start()
                 returned = self._call(values, buffers)
+                self.watches[0].stop()
             else:
                 with self.around():
                     returned = self._call(values, buffers)

@@ -38,13 +38,15 @@ class Limits:
 
 @dataclass(frozen=True)
 class Choice:
-    """The comparison to make, why, and what it could miss: two sentences. `by`: of the input tensors, where they are not all compared in `mode`."""
+    """The comparison to make, why, and what it could miss: two sentences. `by`: of the input tensors, where they are not all compared in `mode`.
+    `probes`: of blocks."""
 
     mode: Mode
     reason: str
     could_miss: str
     cost: Cost
     by: Mapping[int, Mode] = field(default_factory=dict)
+    probes: int = blocks.PROBES
 
     def of(self, tensor: int) -> Mode:
         """The comparison of one input tensor."""
@@ -59,13 +61,13 @@ def choose(mode: Mode | None, budget: Limits, costs: Costs, relative: float = SC
     if mode is not None:
         return _choice(mode, costs, f"`mode: {mode.value}` was asked for: {costs.of[mode]}.", relative)
     passed_over: list[str] = []
+    candidate = _choice(Mode.BLOCKS, costs, "", relative)
     for name, candidate in _candidates(costs, relative):
-        against = _against(budget, candidate.cost, costs)
+        against = _against(budget, candidate, costs)
         if against is None:
             return replace(candidate, reason=_reason(name, candidate.cost, passed_over))
         passed_over.append(f"{name} would take {candidate.cost.timed}, {against}")
-    last = f"Nothing fits: {'; '.join(passed_over)}. The cheapest comparison is made all the same."
-    return _choice(Mode.BLOCKS, costs, last, relative)
+    return replace(candidate, reason=f"Nothing fits: {'; '.join(passed_over)}. The cheapest comparison is made all the same.")
 
 
 def _candidates(costs: Costs, relative: float) -> Iterator[tuple[str, Choice]]:
@@ -75,6 +77,8 @@ def _candidates(costs: Costs, relative: float) -> Iterator[tuple[str, Choice]]:
         yield _both(costs.split, relative)
     for mode in (*sorted((Mode.COLUMNS, Mode.ROWS), key=lambda m: costs.of[m].seconds), Mode.BLOCKS):
         yield mode.value, _choice(mode, costs, "", relative)
+    if costs.one_probe:
+        yield "blocks by one probe", Choice(Mode.BLOCKS, "", could_miss(Mode.BLOCKS, relative, 1), costs.one_probe, probes=1)
 
 
 def _both(split: Split, relative: float) -> tuple[str, Choice]:
@@ -85,10 +89,11 @@ def _both(split: Split, relative: float) -> tuple[str, Choice]:
     return f"{split.mode.value}, and {split.other.value} for {some}", Choice(split.mode, "", missed, split.cost, split.by)
 
 
-def _against(budget: Limits, cost: Cost, costs: Costs) -> str | None:
+def _against(budget: Limits, candidate: Choice, costs: Costs) -> str | None:
     """What speaks against a comparison, in words. That it is slower than gradcheck is told by calls, which no load of the machine changes."""
+    cost = candidate.cost
     small = cost.calls <= FEW_CALLS or costs.elements <= FEW_ELEMENTS
-    excess = budget.excess(cost, small)
+    excess = budget.excess(cost, small and candidate.mode is Mode.ENTRIES)
     if excess is None and not small and cost.work > costs.gradcheck.work:
         return f"slower than gradcheck with {costs.gradcheck.timed}"
     return excess
@@ -105,15 +110,18 @@ def _reason(name: str, cost: Cost, passed_over: list[str]) -> str:
     return f"{before[:1].upper()}{before[1:]}. The strongest that fits is {name}: {cost}."
 
 
-def could_miss(mode: Mode, relative: float = SCREEN) -> str:
+def could_miss(mode: Mode, relative: float = SCREEN, probes: int = blocks.PROBES) -> str:
     """What a pass leaves open."""
     if mode is Mode.ENTRIES:
         return "Nothing above the tolerance of an element."
+    if mode is Mode.BLOCKS and probes == 1:
+        return (f"{_below(relative)} block (one entry among very many), and with a chance of 4 in 100 one of {100 * relative:.0e}: "
+                f"one random probe stands for all elements.")
     if mode is Mode.BLOCKS:
         return (f"{_below(relative)} block (one entry among very many), and with a chance of 5 in 100,000 one of {100 * relative:.0e}: "
                 f"{blocks.PROBES} random probes stand for all elements.")
-    line, probes, what = STAND_INS[mode]
-    return f"{_below(relative)} {line}: {probes} stand for all {what}."
+    line, stand_ins, what = STAND_INS[mode]
+    return f"{_below(relative)} {line}: {stand_ins} stand for all {what}."
 
 
 def _below(relative: float) -> str:

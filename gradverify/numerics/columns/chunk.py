@@ -224,8 +224,9 @@ class Chunk:
         misses = np.abs(cells.of(self.a)[i] - d.value[i]) / (d.bar[i] + 1e-300)
         order = np.argsort(-np.nan_to_num(misses, nan=np.inf), kind="stable")
         worst_first = list(dict.fromkeys(cells.local[i[order]].tolist()))
-        for n in range(0, len(worst_first), CONFIRM_COLUMNS):
-            batch = i[np.isin(cells.local[i], worst_first[n : n + CONFIRM_COLUMNS])]
+        size = 1 if self.run.enough() else CONFIRM_COLUMNS
+        for n in range(0, len(worst_first), size):
+            batch = i[np.isin(cells.local[i], worst_first[n : n + size])]
             for e in self._groups(cells, batch):
                 e, climb = self._climber(e, cells, d, np.zeros(len(cells), bool))
                 climb.every_rung(np.arange(len(e)))

@@ -151,13 +151,14 @@ class Split:
 class Costs:
     """Of the four comparisons, of `torch.autograd.gradcheck` in slow mode, and of columns and rows each where it is cheaper (None: nowhere).
 
-    `elements`: of the whole Jacobian.
+    `elements`: of the whole Jacobian. `one_probe`: of blocks by a single probe.
     """
 
     of: Mapping[Mode, Cost]
     gradcheck: Cost
     split: Split | None = None
     elements: int = 0
+    one_probe: Cost | None = None
 
 
 def predicted(n: Counts, timed: Speed) -> Costs:
@@ -181,7 +182,8 @@ def predicted(n: Counts, timed: Speed) -> Costs:
         Mode.BLOCKS: _cost(timed, _along(blocks.PROBES, n.input_tensors), blocks.PROBES * n.output_tensors,
                            blocks.PROBES * n.blocks, held),
     }
-    return Costs(of, gradcheck, _split(n, timed, min(of[Mode.COLUMNS].seconds, of[Mode.ROWS].seconds)), n.inputs * n.outputs)
+    one = _cost(timed, _along(1, n.input_tensors), n.output_tensors, n.blocks, held)
+    return Costs(of, gradcheck, _split(n, timed, min(of[Mode.COLUMNS].seconds, of[Mode.ROWS].seconds)), n.inputs * n.outputs, one)
 
 
 def _along(probes: int, tensors: int, each: int = RUNG_CALLS) -> int:

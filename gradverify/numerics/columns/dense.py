@@ -6,7 +6,7 @@ than a tile, its rows are computed anew for each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from gradverify.numerics.columns.bundle import lone
 from gradverify.numerics.columns.chunk import Chunk, ChunkResult
 from gradverify.numerics.columns.coloured import Coloured, structural_zeros
 from gradverify.numerics.columns.opinions import second_opinions
-from gradverify.numerics.columns.run import AliasSums, Reach, Run
+from gradverify.numerics.columns.run import AliasSums, Reach, Run, never
 from gradverify.numerics.columns.survey import Look, Survey, linear_tensors, survey
 from gradverify.numerics.columns.tally import Pair, Tally
 from gradverify.numerics.memory import keep_freed
@@ -40,10 +40,11 @@ class Prepared:
     atol: float
     rtol: float | None
     generator: np.random.Generator
+    enough: Callable[[], bool] = never
 
     def run(self) -> Run:
         """A fresh start: nothing learnt yet of how far the outputs go."""
-        return Run(self.point, self.survey, self.atol, self.rtol, Reach(self.point), self.generator, frozenset(self.linear))
+        return Run(self.point, self.survey, self.atol, self.rtol, Reach(self.point), self.generator, frozenset(self.linear), enough=self.enough)
 
     def again(self, broken: frozenset[int]) -> Prepared:
         """With other groups for these tensors."""

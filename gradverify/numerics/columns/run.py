@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -145,12 +146,18 @@ def _shared(done: Index, columns: Index, c: int) -> int:
     return int(np.count_nonzero(among[done]))
 
 
+def never() -> bool:
+    """There is no end of calls."""
+    return False
+
+
 @dataclass(frozen=True)
 class Run:
     """One comparison: the point, its survey, tolerances as given (`rtol` None: by precision) and what is learnt.
 
     `linear`: the tensors in which f is linear. `together`: by tensor and number, how often the columns that hold it were moved together, and
-    by how much the outputs [M] did not add up then.
+    by how much the outputs [M] did not add up then. `enough`: has the check spent what it may? Then what is flagged is looked at no further than
+    it takes to say that something is wrong.
     """
 
     point: Point
@@ -161,6 +168,7 @@ class Run:
     generator: np.random.Generator
     linear: frozenset[int] = frozenset()
     together: dict[tuple[int, float], tuple[int, Array]] = field(default_factory=dict)
+    enough: Callable[[], bool] = never
 
     def outputs(self) -> Outputs:
         return Outputs(self.point.f0, self.survey.sigma, lambda: self.point.unit, rounds_x=not self.point.columns.rounded)

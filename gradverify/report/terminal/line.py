@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.text import Text
 
-from gradverify.model.result import CaseResult, Comparison, Finding
+from gradverify.model.result import CaseResult, Comparison, Finding, left_out
 from gradverify.report.look import Look
 from gradverify.report.names import clean, one_line
 from gradverify.report.numbers import bar, counted, seconds
@@ -127,6 +127,10 @@ def _notes(check: CaseResult, look: Look, columns: Columns) -> Iterator[Text]:
         yield Text(clean(check.reason))
     if check.verdict == "pass" and not _beside(check, look, columns):
         yield from [Text(text) for text in [_open(judged_comparisons(check))] if text]
+    left, part = left_out(check.rules)
+    if left or part:
+        listed = "; in part: ".join(filter(None, (", ".join(left), ", ".join(part)))) if left else f"parts of {', '.join(part)}"
+        yield Text(f"left out for the budget: {listed} (raise `budget`)", style="dim")
     if not status.is_red(check):
         yield from (_warning(finding) for finding in check.findings if finding.severity == "warning" and finding.code not in check.expect)
 
