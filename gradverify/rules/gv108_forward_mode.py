@@ -8,7 +8,8 @@ formula that no training step runs is wrong unseen. `torch.autograd.gradcheck` l
 
 How it is measured. For a random direction u and cotangent v, ⟨v, jvp(u)⟩ must be ⟨backward(v), u⟩: two exact ways to one number, no step size. With
 `make_dual` on all inputs, then on each alone (the others have no tangent: a zero), with v that makes small outputs count as much as large
-ones. Where they part, the element is named, and the finite difference there says which of the two is right; at a kink both may be.
+ones. Where they part by more than either rounds away (then their difference jumps when the inputs move a little), the element is named, and
+the finite difference there says which of the two is right; at a kink both may be.
 Runs where every Function in the graph declares `jvp`, and on torch's operators; `forward_ad: true` makes a missing one a finding.
 
 How to repair. Derive jvp from forward: the sum over all inputs of (derivative with respect to it) · (its tangent). Save what it needs with

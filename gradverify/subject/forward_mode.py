@@ -24,8 +24,8 @@ class Pushed:
     damaged: tuple[int, ...]
 
 
-def push(subject: Subject, checked: Sequence[int], tangents: Sequence[Tensor | None]) -> Pushed:
-    """The tangents of the checked outputs for one tangent per differentiable input; None: that input is no dual number.
+def push(subject: Subject, checked: Sequence[int], tangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None) -> Pushed:
+    """The tangents of the checked outputs for one tangent per differentiable input; None: that input is no dual number. `inputs`: other ones.
 
     The inputs do not require grad, as under `torch.func.jvp`. Raises UserCodeError (GV108) for what the call raises, its cause the exception.
     """
@@ -33,7 +33,8 @@ def push(subject: Subject, checked: Sequence[int], tangents: Sequence[Tensor | N
     before = Snapshot([tangent for tangent in tangents if tangent is not None])
     with forward_ad.dual_level():
         try:
-            outputs = subject.forward([_dual(x.detach().clone(), tangent) for x, tangent in zip(subject.inputs, tangents, strict=True)])
+            primals = subject.inputs if inputs is None else inputs
+            outputs = subject.forward([_dual(x.detach().clone(), tangent) for x, tangent in zip(primals, tangents, strict=True)])
         except UserCodeError as error:
             raise UserCodeError(CODE, f"in forward mode {error.message}", error.frames) from error.__cause__
         seen = tuple(_tangent(outputs[place]) for place in checked)

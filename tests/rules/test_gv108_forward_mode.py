@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -310,3 +311,45 @@ def test_torchs_own_faults_in_forward_mode_are_found():
 
     assert codes(check(prod, X, Y)) == {"GV108"}
     assert codes(check(inverse, torch.tensor([[2.0, 0.0], [1.0, 1.5]], dtype=torch.float64))) == {"GV108"}
+
+
+# ---- a route that rounds larger numbers than its derivative: right, but to fewer digits than the other
+def log_cosh(slope: Callable[[Tensor], Tensor], tangent: Callable[[Tensor], Tensor]) -> type[Function]:
+    """Backward by one formula of tanh, jvp by another."""
+
+    class LogCosh(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            ctx.save_for_forward(x)
+            return x.abs() + torch.nn.functional.softplus(-2 * x.abs()) - math.log(2)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output * slope(*ctx.saved_tensors)
+
+        @staticmethod
+        def jvp(ctx, x_t):
+            return x_t * tangent(*ctx.saved_tensors)
+
+    return LogCosh
+
+
+def cancelling(x: Tensor) -> Tensor:
+    """tanh, in steps of the rounding of 1."""
+    return 1 - 2 / (1 + torch.exp(2 * x))
+
+
+SMALL = [torch.tensor([1e-9]), torch.tensor([3e-9, -4e-8, 7e-7]), 10 ** -(6 + 4 * torch.rand(3, 5, generator=torch.Generator().manual_seed(3)))]
+
+
+@pytest.mark.parametrize("x", [x.double() for x in SMALL], ids=["one", "three", "fifteen"])
+@pytest.mark.parametrize("routes", [(torch.tanh, cancelling), (cancelling, torch.tanh)], ids=["jvp cancels", "backward cancels"])
+def test_what_one_of_two_right_routes_rounds_away_is_no_disagreement(routes, x):
+    assert "GV108" not in codes(check(log_cosh(*routes), x))
+
+
+@pytest.mark.parametrize("factor", [1 + 1e-6, 0.0, -1.0])
+def test_a_jvp_that_is_off_by_more_than_that_is_found(factor):
+    for slope in (torch.tanh, cancelling):
+        assert "GV108" in codes(check(log_cosh(slope, lambda x: factor * torch.tanh(x)), randn(3, 2)))
