@@ -80,7 +80,7 @@ class Elsewhere:
 def _cause(finding: Finding, evidence: Evidence, elsewhere: Elsewhere) -> Cause | None:
     if finding.code == "GV201":
         return _of_linearity(finding, evidence)
-    here = _seen(finding, evidence)
+    here = None if evidence.spending.over else _seen(finding, evidence)     # it would have to hold at another point, which is not afforded
     if here is None:
         return None
     found: list[Pattern | None] = []
