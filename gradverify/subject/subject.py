@@ -17,12 +17,14 @@ from gradverify.model.result import Calls
 from gradverify.numerics.clock import Clock, Stopwatch
 from gradverify.subject.arguments import Argument as Argument
 from gradverify.subject.arguments import as_it_is, together, value_of
+from gradverify.subject.at_rest import State, at_rest
 from gradverify.subject.failure import UserCodeError, blame
 from gradverify.subject.layout import laid
-from gradverify.subject.machine import next_draws, random_states, seed_all
+from gradverify.subject.machine import next_draws, random_states, seed_all, seeded
 from gradverify.subject.modules import hooked, hooks_of
 from gradverify.subject.outputs import leaves as flattened
 from gradverify.subject.outputs import names
+from gradverify.subject.snapshot import same
 from gradverify.subject.target import Target
 from gradverify.subject.variants import copied, relaid
 
@@ -58,6 +60,8 @@ class Subject:
         self.lent: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None
         self._followed: Subject | None = None
         self._original: Subject | None = None
+        self._rest: State | None = None
+        self._looked = False    # for buffers at rest
         self._hooks = hooks_of(target.subject) if target.kind == "module" else {}
         self._quiet = False     # nothing is seeded, as nothing is drawn
         self.before_call: Callable[[], None] | None = None      # may raise Spent
@@ -88,6 +92,9 @@ class Subject:
         """The same function at other arguments; with other keyword arguments, or built anew, where they are given. Its calls are counted here too."""
         other = Subject(self.case, target or self.target, arguments, self.kwargs if kwargs is None else kwargs)
         other.writes, other._original, other.watches = self.writes, self, self.watches
+        if target is None and self._looked:     # a module's buffers follow its inputs and parameters, if they do so at all
+            other._rest = self._rest
+            other._looked = self._rest is None or all(_alike(a.value, b.value) for a, b in zip(self.arguments, arguments, strict=True))
         return other
 
     def follow(self, other: Subject) -> None:
@@ -226,8 +233,28 @@ class Subject:
         """Fresh clones of a module's buffers."""
         if self.target.kind != "module":
             return {}
-        buffers = {name: buffer.clone() for name, buffer in self.target.subject.named_buffers()}
+        if not self._looked:
+            self._looked, self._rest = True, self._at_rest() or self._rest
+        buffers = {name: buffer.clone() for name, buffer in (self._rest or dict(self.target.subject.named_buffers())).items()}
         return self.lent(buffers) if self.lent else buffers
+
+    def _at_rest(self) -> State | None:
+        """The buffers of a module in training where its forward, which updates them, lets them come to rest; None where it does not matter."""
+        module = self.target.subject
+        start = self._rest or {name: buffer.clone() for name, buffer in module.named_buffers()}
+
+        def forward() -> list[Tensor]:
+            self.count(forward=1)
+            self.reseed()
+            values = self._arguments(self.leaves())
+            given, named = self.arranged(values)
+            returned = torch.func.functional_call(module, self.parameters(values), tuple(given), {**_own(self.kwargs), **named})
+            return [y.detach() for y in flattened(returned) if isinstance(y, Tensor) and (y.is_floating_point() or y.is_complex())]
+
+        if not start or not any(part.training for part in module.modules()):
+            return None
+        with seeded(self.case.settings.seed):
+            return at_rest(module, forward, start)
 
     def _outputs(self, values: Sequence[Any], buffers: Mapping[str, Tensor]) -> list[Any]:
         """The flattened outputs. Raises UserCodeError (GV002)."""
@@ -271,6 +298,10 @@ class Subject:
     def parameters(self, values: Sequence[Any]) -> dict[str, Any]:
         """Those of them that are a module's parameters, by name."""
         return {argument.name: value for argument, value in zip(self.arguments, values, strict=True) if argument.parameter}
+
+
+def _alike(a: Any, b: Any) -> bool:
+    return same(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else a is b or bool(a == b)
 
 
 def _leaf(argument: Argument) -> Tensor:
