@@ -9,7 +9,7 @@ from math import e, log, pi, sqrt
 import numpy as np
 
 from gradverify.causes.pattern import Claim, Pattern, Side, settled
-from gradverify.causes.words import factor
+from gradverify.causes.words import exact, factor
 from gradverify.model.result import Cause
 from gradverify.numerics.rungs import U32, U_BF16, U_FP16
 
@@ -20,6 +20,7 @@ CONSTANTS = {"π": pi, "√π": sqrt(pi), "√(2π)": sqrt(2 * pi), "√(2/π)":
              "ln 2": log(2), "ln 10": log(10), "1/ln 2": 1 / log(2)}
 PRECISIONS = (("float32", U32), ("float16", U_FP16), ("bfloat16", U_BF16))
 SIMPLE = (-1.0, 0.0, 0.5, 2.0, -2.0, -0.5)
+ROOT = 1e-9  # relative, of c²
 FEW = 2  # elements that must share a factor that nobody would have thought of
 
 
@@ -68,7 +69,7 @@ def _named(pattern: Pattern, c: float) -> Cause:
     size = _size(pattern, c)
     evidence = f"analytic = {factor(c)} × numeric {pattern.everywhere}"
     if size is None:
-        return Cause("scaled", evidence)
+        return Cause("scaled", evidence + _root(pattern, c))
     number, what = size
     guess = "" if number == 2 else ": a sum instead of a mean?" if abs(c) > 1 else ": a mean instead of a sum?"
     return Cause("scaled", f"{evidence}; {number} is {what}{guess}")
@@ -83,12 +84,25 @@ def _size(pattern: Pattern, c: float) -> tuple[int, str] | None:
     return None
 
 
+def _root(pattern: Pattern, c: float) -> str:
+    """What c is, where its square is n or n/(n − 1) of a size n: the scale of attention, a variance with or without Bessel's correction."""
+    square = max(c * c, 1 / (c * c))
+    for n, what in _sizes(pattern) if c > 0 and not exact(c) else ():
+        if n > 1 and abs(square - n) <= ROOT * n:
+            return f"; {'' if c > 1 else '1/'}√{n}, and {n} is {what}: a scale of 1/√{n} {'left out' if c > 1 else 'applied twice'}?"
+        if n > 1 and abs(square - n / (n - 1)) <= ROOT:
+            return f"; its square is {n}/{n - 1} or {n - 1}/{n}, and {n} is {what}: a variance over {n} instead of {n - 1}, or the reverse?"
+    return ""
+
+
 def _sizes(pattern: Pattern) -> Iterator[tuple[int, str]]:
     sides: list[Side] = [side for side in (pattern.input, pattern.output) if side.name]
     for side in sides:
         yield side.elements, f"the number of elements of {side.name}"
         for axis, n in enumerate(side.shape):
             yield n, f"the size of axis {axis} of {side.name}"
+    for side in sides:
+        for axis, n in enumerate(side.shape):
             yield side.elements // max(n, 1), f"the number of elements of {side.name} per index of axis {axis}"
 
 

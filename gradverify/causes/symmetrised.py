@@ -26,7 +26,7 @@ def explain(pattern: Pattern) -> Iterator[Claim]:
 def _confirmed(here: Pattern, name: str, share: float, there: Pattern) -> Cause | None:
     if not _fits(there, name, share):
         return None
-    what = f"the gradient of {here.input.name}" if name == "input" else f"the gradient of {here.output.name} (grad_output)"
+    what = f"the gradient of {here.input.name}" if name == "input" else "grad_output"
     sum_ = "(G + Gᵀ)/2" if share == 0.5 else "G + Gᵀ"
     return Cause("missing symmetrisation", f"numeric = {sum_} of the analytic G {here.everywhere}: {what} must be added to its own transpose")
 

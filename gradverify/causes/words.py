@@ -10,11 +10,16 @@ LARGEST_DENOMINATOR = 12
 ROUND = 1e-9  # relative: a factor this near to a fraction is that fraction
 
 
+def exact(c: float) -> bool:
+    """Is it a fraction of small numbers?"""
+    fraction = Fraction(c).limit_denominator(LARGEST_DENOMINATOR)
+    return fraction != 0 and abs(c - fraction) <= ROUND * abs(c)
+
+
 def factor(c: float) -> str:
     """`2.0000` and `0.3333 (1/3)` where it is one exactly, `2.0002`, `-1.000002`."""
-    fraction = Fraction(c).limit_denominator(LARGEST_DENOMINATOR)
-    exact = fraction != 0 and abs(c - fraction) <= ROUND * abs(c)
-    if exact:
+    if exact(c):
+        fraction = Fraction(c).limit_denominator(LARGEST_DENOMINATOR)
         return f"{c:.4f} ({fraction})" if fraction.denominator > 2 else f"{c:.4f}"
     return f"{c:.7g}"
 

@@ -1,0 +1,137 @@
+"""What holds at one point only, or fits for the shape of one operator, is no cause; a simpler explanation goes first.
+
+The classes: a fault whose size depends on the point; a wrong sign of one term, which some shift or permutation of a rotation equals too; a gradient
+that is not added to its transpose, which a threshold of the output may separate; a wrong coefficient of a term u·wᵀ, which is not a missing one.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from live import check, fixed, randn
+
+from causes.damaged import after, causes, checked, first, function, gradients
+from causes.operators import rope, rope_of_neighbours
+
+SHAPES = [(1, 2, 5, 4), (2, 2, 4, 4), (1, 1, 3, 8), (2, 3, 7, 4), (1, 4, 6, 2)]
+
+
+def positive_definite(n):
+    a = randn(n, n)
+    return a @ a.mT + n * torch.eye(n, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("turned", [rope, rope_of_neighbours])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_rotation_the_wrong_way_round_is_a_sign_and_no_shift(turned, shape):
+    op = function(turned, lambda inputs, g: gradients(lambda x: turned(x, -1.0), inputs, g))
+    cause = causes(checked(op, randn(*shape)))["x"]
+    assert (cause.name, "one term has the wrong sign" in cause.detail) == ("sign flipped", True)
+
+
+def test_a_factor_of_one_point_is_no_cause():
+    x = randn(4, 6)
+    op = after(torch.sin, first(lambda g, here: (2 if torch.equal(here, x) else 3) * g))
+    assert causes(checked(op, x)) == {"x": None}
+    assert causes(checked(after(torch.sin, first(lambda g, here: 2 * g)), x))["x"].name == "scaled"
+
+
+def test_a_region_of_one_point_is_no_cause():
+    x = randn(8, 6)
+    op = after(torch.sin, first(lambda g, here: torch.where(x < 0, 0.0, g)))       # where the first x is, whatever x is now
+    assert causes(checked(op, x)) == {"x": None}
+
+
+def test_where_there_is_no_other_point_no_cause_is_named(monkeypatch):
+    op = after(torch.sin, first(lambda g, x: 2 * g))
+    assert causes(checked(op, randn(4)))["x"].name == "scaled"
+    monkeypatch.setattr("gradverify.causes.attach.other_points", lambda subject: iter(()))
+    assert causes(checked(op, randn(4))) == {"x": None}
+
+
+@pytest.mark.parametrize(("n", "c", "words"), [
+    (8, 8**0.5, "√8, and 8 is the size of axis 1 of x: a scale of 1/√8 left out?"), (8, 8**-0.5, "a scale of 1/√8 applied twice?"),
+    (6, (6 / 5) ** 0.5, "a variance over 6 instead of 5, or the reverse?"), (4, 2.0, "")])
+def test_a_root_of_a_size_is_told(n, c, words):
+    cause = causes(checked(after(torch.sin, first(lambda g, x: c * g)), randn(3, n)))["x"]
+    assert (cause.name, cause.detail.endswith(words), "√" in cause.detail and not words) == ("scaled", True, False)
+
+
+SYMMETRIC = {"inverse": torch.linalg.inv, "cholesky": torch.linalg.cholesky, "exponential": lambda x: torch.matrix_exp(x / 10),
+             "logdet": torch.logdet, "eigenvalues": torch.linalg.eigvalsh}
+
+
+@pytest.mark.parametrize("name", SYMMETRIC)
+def test_a_gradient_that_is_not_added_to_its_transpose_is_named_or_nothing_is(name):
+    def f(x):
+        return SYMMETRIC[name]((x + x.mT) / 2)
+
+    def lower_twice(inputs, g):
+        gradient, = gradients(f, inputs, g)
+        return [gradient.tril() + gradient.tril(-1)]        # its symmetric part is right
+
+    assert causes(checked(function(f, lower_twice), positive_definite(4)))["x"].name == "missing symmetrisation"
+    assert causes(checked(function(f, lambda inputs, g: [2 * gradients(f, inputs, g)[0].tril()]), positive_definite(4))) == {"x": None}
+
+
+def radial(x):
+    r = x.norm(dim=-1, keepdim=True)
+    return x * (r.sin() / r)
+
+
+def with_radial_term(coefficient):
+    """f = x·s(r) has the gradient s·g + (s'/r)·x (x·g)."""
+    def backward(inputs, g):
+        x, = inputs
+        r = x.norm(dim=-1, keepdim=True)
+        return [g * (r.sin() / r) + coefficient(r) * x * (x * g).sum(-1, keepdim=True)]
+    return function(radial, backward)
+
+
+def slope(r):
+    return r.cos() / r**2 - r.sin() / r**3
+
+
+def test_a_wrong_coefficient_of_a_rank_one_term_is_not_a_missing_one():
+    assert causes(checked(with_radial_term(lambda r: 0 * r), randn(5, 6)))["x"].name == "missing rank-one term"
+    scaled = causes(checked(with_radial_term(lambda r: 0.7 * slope(r)), randn(5, 6)))["x"]
+    assert (scaled.name, "0.7000 (7/10) × what it must be" in scaled.detail) == ("scaled rank-one term", True)
+    assert causes(checked(with_radial_term(lambda r: 0 * r - 1 / 3), randn(5, 6))) == {"x": None}       # the first coefficient of its series
+    assert checked(with_radial_term(slope), randn(5, 6)).findings == ()
+
+
+# ---- hints
+HINTS = {   # a damage → words of the hint, and those that it must not have
+    "reversed": (after(torch.sin, first(lambda g, x: -g)), "gradient reversal", "minus sign"),
+    "one sign": (function(rope, lambda inputs, g: gradients(lambda x: rope(x, -1.0), inputs, g)), "minus sign", "surrogate"),
+    "transposed": (after(torch.exp, first(lambda g, x: g.mT.reshape(g.shape))), "transpose", "surrogate"),
+    "twice": (after(torch.exp, first(lambda g, x: 2 * g)), "factor", "surrogate"),
+    "nothing": (after(torch.exp, first(lambda g, x: 0 * g)), "detach", "surrogate"),
+}
+
+
+@pytest.mark.parametrize("kind", HINTS)
+def test_the_hint_agrees_with_the_cause(kind):
+    op, said, unsaid = HINTS[kind]
+    found, = checked(op, randn(4, 6)).findings
+    assert (said in found.hint, unsaid in found.hint) == (True, False)
+
+
+def test_a_missing_conjugate_is_no_reversal():
+    op = function(lambda x: x * x, lambda inputs, g: [2 * inputs[0] * g])
+    found, = checked(op, randn(4, 6, dtype=torch.complex128), dtype="complex128").findings
+    assert found.cause.name == "missing conjugate"
+    assert ".conj()" in found.hint
+
+
+def overwritten(table, index):
+    return table[index]
+
+
+@pytest.mark.parametrize("index", [torch.tensor([3, 0, 3, 1, 1]), torch.tensor([0, 2, 2, 2, 3])], ids=["two twice", "one thrice"])
+def test_a_repeated_index_is_named_with_its_values_and_not_the_border(index):
+    op = function(overwritten, lambda inputs, g: [torch.zeros_like(inputs[0]).index_copy(0, inputs[1], g), None])
+    found, = check(op, randn(5, 3), fixed(index), select=("GV101", "GV223")).findings
+    assert (found.code, found.also, found.cause.name) == ("GV223", ("GV101",), "repeated index overwritten")
+    assert f"{int(index[index.bincount().argmax() == index][0])} at [" in found.cause.detail
+    assert "index_add" in found.hint

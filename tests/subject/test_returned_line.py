@@ -1,0 +1,147 @@
+"""The line of backward that makes one input's gradient: shown where the source leaves no doubt, and not otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from live import check, randn, subject
+from torch.autograd import Function
+
+from gradverify.subject.returned_line import returned_line
+
+
+class Base(Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x * y
+
+
+class InTheReturn(Base):
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return g * y, -g * x
+
+
+class OverLines(Base):
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return (
+            g * y,
+            -g * x,
+        )
+
+
+class Named(Base):
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        grad_y = -g * x
+        grad_x = g * y
+        return grad_x, grad_y
+
+
+class Helped(Base):
+    @staticmethod
+    def backward(ctx, g):
+        def times(a):
+            return a * g
+        x, y = ctx.saved_tensors
+        return times(y), -times(x)
+
+
+class WithTrailingNone(Base):
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return g * y, -g * x, None
+
+
+class TwoReturns(Base):
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        if x.dim() == 1:
+            return g * y, -g * x
+        return g * y, -g * x
+
+
+class BoundTwice(Base):
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        grad_x, grad_y = g * y, g * x
+        grad_y = -grad_y
+        return grad_x, grad_y
+
+
+class InABranch(Base):
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        grad_y = None
+        if ctx.needs_input_grad[1]:
+            grad_y = -g * x
+        return g * y, grad_y
+
+
+class WrittenInto(Base):
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        grad_y = g * x
+        grad_y[...] = -grad_y
+        return g * y, grad_y
+
+
+class InPlace(Base):
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        grad_y = g * x
+        grad_y.neg_()
+        return g * y, grad_y
+
+
+class Starred(Base):
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        both = (g * y, -g * x)
+        return (*both,)
+
+
+class Whole(Base):
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return tuple(torch.stack([g * y, -g * x]).unbind())
+
+
+SHOWN = {InTheReturn: "return g * y, -g * x", OverLines: "-g * x,", Named: "grad_y = -g * x", Helped: "return times(y), -times(x)",
+         WithTrailingNone: "return g * y, -g * x, None"}
+DOUBTFUL = [TwoReturns, BoundTwice, InABranch, WrittenInto, InPlace, Starred, Whole]
+
+
+@pytest.mark.parametrize("op", SHOWN, ids=lambda op: op.__name__)
+def test_the_line_that_makes_the_gradient_is_shown_with_the_finding(op):
+    found, = check(op, randn(3), randn(3, seed=1), select=("GV101",)).findings
+    assert (found.input, found.source) == ("y", SHOWN[op])
+    assert Path(__file__).read_text(encoding="utf-8").splitlines()[found.line - 1].strip() == found.source
+
+
+@pytest.mark.parametrize("op", DOUBTFUL, ids=lambda op: op.__name__)
+def test_where_the_source_leaves_a_doubt_the_first_line_of_backward_is_shown(op):
+    found, = check(op, randn(3), randn(3, seed=1), select=("GV101",)).findings
+    assert (found.input, found.source) == ("y", "def backward(ctx, g):")
+    assert returned_line(subject(op, randn(3), randn(3, seed=1)), "y") is None
+
+
+def test_a_list_of_tensors_and_a_name_that_is_no_input_have_no_line():
+    assert returned_line(subject(InTheReturn, randn(3), randn(3, seed=1)), "z") is None
+    assert returned_line(subject(torch.sin, randn(3)), "0") is None
