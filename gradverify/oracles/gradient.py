@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from gradverify.oracles.implementation import arranged
 from gradverify.subject.arguments import Members
 from gradverify.subject.failure import UserCodeError, blamed, type_name
+from gradverify.subject.guard import odd_kind
 from gradverify.subject.outputs import step
 from gradverify.subject.subject import Subject
 from gradverify.subject.target import Target, callable_target, live
@@ -133,6 +134,9 @@ def _by_path(gradient: Any) -> dict[str, Any]:
 def _as_tensor(gradient: Any, x: Tensor, name: str) -> Tensor:
     with blamed("GV002", f"{name} returned a {type_name(gradient)} for a gradient, which as a tensor"):
         tensor = torch.as_tensor(gradient).detach()
+    found = odd_kind(tensor)
+    if found is not None:
+        raise UserCodeError("GV002", f"{name} returned {found[0]} for a gradient, whose elements cannot be compared", hint=found[1])
     if tensor.is_complex() and not x.is_complex():
         raise UserCodeError("GV002", f"{name} returned a complex gradient for a real input")
     if tensor.shape != x.shape:

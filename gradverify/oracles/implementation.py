@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gradverify.subject.draw import DTYPES
 from gradverify.subject.failure import UserCodeError, blamed
+from gradverify.subject.guard import odd_kind
 from gradverify.subject.machine import seeded
 from gradverify.subject.outputs import leaves, names
 from gradverify.subject.subject import Subject
@@ -70,6 +71,11 @@ class Implementation:
             outputs = [outputs[named.index(name)] for name in ours]
         if len(outputs) <= max(self._checked) or not all(isinstance(outputs[place], Tensor) for place in self._checked):
             raise UserCodeError("GV002", f"{self.name} returned {len(outputs)} outputs, but output {max(self._checked)} is to be compared")
+        for place in self._checked:
+            found = odd_kind(outputs[place])
+            if found is not None:
+                raise UserCodeError("GV002", f"{self.name} returned {found[0]} as its output {place}, whose elements cannot be compared",
+                                    hint=f"in a function around it, {found[1]}")
         return [outputs[place] for place in self._checked]
 
 

@@ -1,8 +1,7 @@
 """GV001 import-failed: the function, an oracle or an input cannot be imported or made
 
 What. A name in the spec (`function`, `reference`, `gradient`, `surrogate`, `make`, `inputs_from`, `import`) cannot be imported, has no such
-attribute or is nothing that can be checked, or an input cannot be made: a shape too large to allocate, names or numbers that do not fit the
-signature.
+attribute or is nothing that can be checked, or an input cannot be made: a shape too large to allocate, a tensor whose elements cannot be moved.
 
 Why it matters. Nothing was checked. The check is an error (exit code 3), never a pass; the other checks run.
 

@@ -1,6 +1,7 @@
 """GV002 forward-raised: the forward, or an oracle, raises
 
-What. Calling the function on the inputs of the spec raises. An oracle that raises is named as the oracle, not as the function.
+What. Calling the function on the inputs of the spec raises, or they do not fit its signature: one is missing, or has a name that it lacks. An
+oracle that raises is named as the oracle, not as the function.
 
 Why it matters. Nothing was checked: an error (exit code 3), never a pass.
 

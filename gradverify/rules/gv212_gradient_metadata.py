@@ -28,7 +28,9 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.rules.raw import edges_by_place, input_at
 from gradverify.rules.shown import NO_FUNCTION
+from gradverify.subject.failure import shown
 from gradverify.subject.graph import Edge, RawReturn
+from gradverify.subject.guard import of_type
 from gradverify.subject.native import wrong_number
 
 CATCHES = "returns_float32_gradient"
@@ -74,7 +76,12 @@ def _aligned(raw: RawReturn, evidence: Evidence) -> Iterator[tuple[str, Edge, ob
 
 def _metadata(cls: str, name: str, edge: Edge, gradient: object) -> Iterator[Finding]:
     if not isinstance(gradient, Tensor):
-        yield Finding("GV212", f"backward of {cls} returns {gradient!r:.40} for {name}, which is no tensor", input=name)
+        yield Finding("GV212", f"backward of {cls} returns {shown(gradient):.40} for {name}, which is no tensor", input=name)
+        return
+    odd = of_type(gradient)
+    if odd is not None:
+        yield Finding("GV212", f"backward of {cls} returns {odd[0]} for {name}, which is a dense one", input=name,
+                      hint=f"return a plain tensor: {odd[1]}")
         return
     wrong = []
     if gradient.dtype != edge.dtype:

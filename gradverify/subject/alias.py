@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradverify.subject.guard import is_plain
+
 Named = tuple[str, Tensor]
 
 
@@ -70,7 +72,7 @@ def _tensors(owner: str, values: Mapping[str, Any]) -> Iterator[Named]:
 
 
 def _has_memory(tensor: Tensor) -> bool:
-    if tensor.layout != torch.strided or tensor.numel() == 0 or tensor.is_meta:
+    if not is_plain(tensor) or tensor.numel() == 0:
         return False
     return not tensor._is_zerotensor() and tensor.untyped_storage().nbytes() > 0       # a freed storage has no bytes
 

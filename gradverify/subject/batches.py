@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Subject
+from gradverify.subject.variants import reversed_along
 from gradverify.subject.vmapped import Batch, Batcher, Dims
 
 SPREAD = 0.3            # of each element: how far the second point is from the first; zeros, signs and symmetry stay
@@ -102,7 +103,7 @@ class Batches:
         for argument, noise in zip(self._arguments, self._noise, strict=True):
             x = argument.value
             if not argument.differentiable:
-                second.append(x.flip(0) if x.dim() and spread == SPREAD else x)     # the same indices or classes in another order
+                second.append(reversed_along(x, (0,)) if x.dim() and spread == SPREAD else x)     # the same indices or classes in another order
                 third.append(x)
                 continue
             both = noise if not argument.symmetric else (noise + noise.mT) / 2

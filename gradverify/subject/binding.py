@@ -8,9 +8,10 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from gradverify.subject.arguments import Argument
-from gradverify.subject.failure import CODE, UserCodeError
+from gradverify.subject.failure import UserCodeError
 from gradverify.subject.target import Target
 
+CALLED = "GV002"     # the function is there; it cannot be called so
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -18,7 +19,7 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 def bind(given: Sequence[Argument], found: Target, own: Collection[str], keywords: Collection[str]) -> list[Argument]:
     """The arguments in the order of the signature, those passed by keyword behind; a nameless one takes its name from there.
 
-    `own`: the names of a module's parameters; `keywords`: of all that the spec passes by keyword. Raises UserCodeError (GV001) where they do
+    `own`: the names of a module's parameters; `keywords`: of all that the spec passes by keyword. Raises UserCodeError (GV002) where they do
     not fit.
     """
     if found.parameters is None:
@@ -49,21 +50,21 @@ def _refuse_keywords(keywords: Collection[str], found: Target, own: Collection[s
             continue
         shown = ", ".join(parameter.name for parameter in parameters if parameter.kind in (*_POSITIONAL, inspect.Parameter.KEYWORD_ONLY))
         if name in own:
-            raise UserCodeError(CODE, f"kwargs.{name}: {name!r} is a parameter of the module", hint="write it under `inputs`")
+            raise UserCodeError(CALLED, f"kwargs.{name}: {name!r} is a parameter of the module", hint="write it under `inputs`")
         if any(parameter.name == name and parameter.kind is inspect.Parameter.POSITIONAL_ONLY for parameter in parameters):
-            raise UserCodeError(CODE, f"kwargs.{name}: {found.name} takes {name!r} by position only", hint="write it under `inputs`")
-        raise UserCodeError(CODE, f"kwargs.{name}: there is no parameter {name!r}; {found.name} takes ({shown})", hint=_nearest(name, by_name))
+            raise UserCodeError(CALLED, f"kwargs.{name}: {found.name} takes {name!r} by position only", hint="write it under `inputs`")
+        raise UserCodeError(CALLED, f"kwargs.{name}: there is no parameter {name!r}; {found.name} takes ({shown})", hint=_nearest(name, by_name))
 
 
 def _by_position(given: Sequence[Argument], positional: Sequence[inspect.Parameter], found: Target, keywords: Collection[str]) -> list[Argument]:
     variadic = _is_variadic(found)
     required = sum(parameter.default is inspect.Parameter.empty for parameter in positional if parameter.name not in keywords)
     if len(given) < required or (len(given) > len(positional) and not variadic):
-        raise UserCodeError(CODE, f"inputs: {_signature(found, positional)}; the spec gives {len(given)}")
+        raise UserCodeError(CALLED, f"inputs: {_signature(found, positional)}; the spec gives {len(given)}")
     names = [parameter.name for parameter in positional] + [str(place) for place in range(len(positional), len(given))]
     twice = next((name for name in names[:len(given)] if name in keywords), None)
     if twice is not None:
-        raise UserCodeError(CODE, f"kwargs.{twice}: {twice!r} is an input already: the first {len(given)} of {_signature(found, positional)}")
+        raise UserCodeError(CALLED, f"kwargs.{twice}: {twice!r} is an input already: the first {len(given)} of {_signature(found, positional)}")
     return [replace(argument, name=name) for argument, name in zip(given, names, strict=False)]
 
 
@@ -83,7 +84,7 @@ def _by_name(given: Sequence[Argument], positional: Sequence[inspect.Parameter],
         elif parameter.name in keywords:
             continue
         elif parameter.default is inspect.Parameter.empty:
-            raise UserCodeError(CODE, f"inputs: {_signature(found, positional)}; {parameter.name!r} is missing")
+            raise UserCodeError(CALLED, f"inputs: {_signature(found, positional)}; {parameter.name!r} is missing")
         elif place < min(last, after) or (extra and place < after):
             ordered.append(Argument(parameter.name, parameter.default))
     return [*(a for a in ordered if not a.keyword), *extra, *(a for a in ordered if a.keyword)]
@@ -97,9 +98,9 @@ def _unknown(given: Argument, positional: Sequence[inspect.Parameter], found: Ta
     """What to say of an argument that there is no place for."""
     keyword_only = [parameter.name for parameter in found.parameters or () if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
     if given.name in keyword_only:
-        return UserCodeError(CODE, f"inputs.{given.name}: {found.name} takes {given.name!r} by keyword only", hint="write it under `kwargs`")
+        return UserCodeError(CALLED, f"inputs.{given.name}: {found.name} takes {given.name!r} by keyword only", hint="write it under `kwargs`")
     names = [*(parameter.name for parameter in positional), *own]
-    return UserCodeError(CODE, f"inputs.{given.name}: there is no parameter {given.name!r}; {_signature(found, positional)}",
+    return UserCodeError(CALLED, f"inputs.{given.name}: there is no parameter {given.name!r}; {_signature(found, positional)}",
                          hint=_nearest(given.name, names))
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from gradverify.subject.alias import Named, overlaps
+from gradverify.subject.guard import is_plain
 from gradverify.subject.snapshot import Change, Snapshot, change, freed, same
 from gradverify.subject.subject import Called, Subject
 
@@ -72,7 +73,7 @@ class Custody:
 def written(subject: Subject, called: Called) -> tuple[Written, ...]:
     """The arguments that a forward changed and did not return: one that it returns was written in place on purpose."""
     changed = ((argument, now) for argument, now in zip(subject.arguments, called.arguments, strict=True)
-               if argument.is_tensor and now.layout == torch.strided and not freed(now, argument.value) and not same(argument.value, now))
+               if argument.is_tensor and is_plain(now) and not freed(now, argument.value) and not same(argument.value, now))
     return tuple(Written(Held("argument", argument.name, now), change(argument.value, now)) for argument, now in changed
                  if not any(output is now for output in called.outputs))
 
@@ -84,8 +85,8 @@ def given_back(subject: Subject, called: Called) -> tuple[str, ...]:
 
 
 def held(subject: Subject, called: Called, saved: Saves) -> list[Held]:
-    """The dense tensors of one forward. `saved`: what each custom node saved."""
-    return [each for each in _held(subject, called, saved) if each.tensor.layout == torch.strided]
+    """The tensors of one forward whose numbers can be read. `saved`: what each custom node saved."""
+    return [each for each in _held(subject, called, saved) if is_plain(each.tensor)]
 
 
 def _held(subject: Subject, called: Called, saved: Saves) -> Iterator[Held]:

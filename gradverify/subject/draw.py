@@ -17,6 +17,7 @@ from gradverify.subject import distinct
 from gradverify.subject.containers import Apart, taken_apart
 from gradverify.subject.failure import UserCodeError, blamed, type_name
 from gradverify.subject.find import CODE
+from gradverify.subject.guard import admitted
 from gradverify.subject.kinds import structured
 from gradverify.subject.target import callable_target
 
@@ -103,10 +104,11 @@ def _drawn_by_user(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Gener
         made = function(recipe.shape, _wide(dtype), torch.device("cpu"), source)
     apart = taken_apart(made)
     if apart is not None:
-        return Apart(tuple((path, each.detach() if isinstance(each, Tensor) else each) for path, each in apart.elements), apart.built)
-    if not isinstance(made, Tensor) or made.layout != torch.strided or made.is_meta:
-        kind = f"{made.layout} tensor" if isinstance(made, Tensor) else type_name(made)
-        raise UserCodeError(CODE, f"{what} returned a {kind}, not a dense tensor")
+        made = tuple((path, admitted(each, f"{what} returned, as its {path},")) for path, each in apart.elements)
+        return Apart(tuple((path, each.detach() if isinstance(each, Tensor) else each) for path, each in made), apart.built)
+    if not isinstance(made, Tensor):
+        raise UserCodeError(CODE, f"{what} returned a {type_name(made)}, not a dense tensor")
+    admitted(made, f"{what} returned")
     if tuple(made.shape) != recipe.shape:
         raise UserCodeError(CODE, f"{what} returned shape {list(made.shape)}, the spec says {list(recipe.shape or ())}")
     return made.detach()
@@ -219,7 +221,7 @@ def _load(path: str, place: str) -> Tensor:
         loaded = loaded[key] if key else loaded
         if not isinstance(loaded, Tensor):
             raise UserCodeError(CODE, f"{place}: {path} holds a {type_name(loaded)}, not a tensor")
-        return loaded.detach()
+        return Tensor.detach(admitted(loaded, f"{place}: {path} holds"))
     stored = np.load(file, allow_pickle=False)
     if isinstance(stored, np.ndarray):
         return torch.from_numpy(stored)

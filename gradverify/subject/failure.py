@@ -23,6 +23,12 @@ CODE = "GV001"      # what cannot be imported or made
 REFUSES_DOUBLE = re.compile(r"expected scalar type (Complex)?Float but found (Complex)?Double|not implemented for '(Complex)?Double'")     # torch's
 FRAMES = 8          # of each end of a traceback: endless recursion has a thousand
 SINGLE_ONLY = "if it computes in single precision only, say `dtype: float32` (or complex64) in the check"
+WANTS_CUDA = re.compile(
+    r"must be (a |on )?(a )?(CUDA|cuda|GPU)|CUDA tensor|[Ee]xpected (a |all |the |\w+ )?tensors? (to be )?on (a )?(cuda|CUDA|GPU)|"
+    r"not implemented for 'CPU'|from the 'CPU' backend|Pointer argument .*cannot be accessed|[Nn]o CUDA GPUs|[Nn]o NVIDIA driver|0 active drivers|"
+    r"not compiled with CUDA|only (supported|implemented|available|works?|runs?) (on|for) (the )?(CUDA|cuda|GPU)|"
+    r"not (supported|implemented|available) (on|for) (the )?(CPU|cpu)")
+ON_CUDA = "if it runs on a GPU only, say `device: cuda` in the check (without one it is then skipped)"
 WANTS_WHOLE = re.compile(
     r"used as indices must be|Expected dtype int|scalar types: Long|[Ee]xpected scalar type (Long|Int) |index tensor of type Long|dtype to be Long")
 WHOLE_NUMBERS = "`values` have the check's dtype, whole ones too: for indices say `dtype: int64` in the input, or draw them with `integers`"
@@ -70,11 +76,14 @@ def blame(error: BaseException, code: str, what: str) -> None:
         return
     heed()
     text = describe(error)      # `sys.exit()` in the user's code must not end the run: every BaseException is meant
-    raise UserCodeError(code, f"{what} raised {text}", user_frames(error), _what_to_write(text)) from error
+    frames = user_frames(error)
+    raise UserCodeError(code, f"{what} raised {text}", frames, _what_to_write(text, frames)) from error
 
 
-def _what_to_write(text: str) -> str | None:
-    """A hint for the spec, where torch says what it wanted."""
+def _what_to_write(text: str, frames: tuple[Frame, ...]) -> str | None:
+    """A hint for the spec, where torch says what it wanted: a dtype, or a GPU."""
+    if WANTS_CUDA.search(text) or (text.startswith("AssertionError") and frames and "is_cuda" in frames[-1].text):
+        return ON_CUDA
     if REFUSES_DOUBLE.search(text):
         return SINGLE_ONLY
     return WHOLE_NUMBERS if WANTS_WHOLE.search(text) else LIST_OF_NUMBERS if WANTS_TENSOR.search(text) else None

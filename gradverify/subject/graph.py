@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from gradverify.subject.alias import Named, Shared, attributes, shared
+from gradverify.subject.guard import is_plain
 from gradverify.subject.snapshot import Change, Snapshot
 
 CPP_NODE = "CppFunction"        # the Python type of every node whose C++ class is not one of torch's own
@@ -139,7 +140,7 @@ def _watching(cls: type, original: Callable[..., Any], sink: list[Wrote]) -> Cal
     takes_ctx = cls.setup_context is torch.autograd.Function.setup_context      # type: ignore[attr-defined]
 
     def recorded(*arguments: Any) -> Any:
-        places = [(place, tensor) for place, tensor in enumerate(arguments[takes_ctx:]) if isinstance(tensor, Tensor)]
+        places = [(place, tensor) for place, tensor in enumerate(arguments[takes_ctx:]) if isinstance(tensor, Tensor) and is_plain(tensor)]
         before = Snapshot([tensor for _, tensor in places])
         returned = original(*arguments)
         given_back = [id(output) for output in pytree.tree_leaves(returned)]

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.multiprocessing import reductions
 
 from gradverify.subject.differentiable import Differentiable, Graph
 from gradverify.subject.graph import function_nodes
+from gradverify.subject.guard import is_plain
 from gradverify.subject.subject import Subject
 
 _weak: Any = reductions.StorageWeakRef      # tells whether a storage lives, whatever becomes of the Python tensors that show it
@@ -73,7 +73,7 @@ def _inputs(subject: Subject, graph: Graph) -> dict[str, Any]:
 def _outputs(subject: Subject, graph: Graph) -> dict[str, Any]:
     """The memory of the outputs that is not an argument's of the check."""
     ours = [_address(argument.value) for argument in subject.arguments if argument.is_tensor]
-    dense = ((f"y{place}", y) for place, y in enumerate(graph.called.outputs) if isinstance(y, Tensor) and y.layout == torch.strided and y.numel())
+    dense = ((f"y{place}", y) for place, y in enumerate(graph.called.outputs) if isinstance(y, Tensor) and is_plain(y) and y.numel())
     return {name: _weak(y.untyped_storage()) for name, y in dense if _address(y) not in ours}
 
 
@@ -84,4 +84,4 @@ def _nodes(outputs: Sequence[Any]) -> list[tuple[str, weakref.ref[Any]]]:
 
 
 def _address(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr() if tensor.layout == torch.strided else 0
+    return tensor.untyped_storage().data_ptr() if is_plain(tensor) else 0

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 import torch
+
+from gradverify.subject.ambient import ambient, left_as_found
 
 NUMPY_SEEDS = 2**32     # NumPy's global stream takes no larger seed
 SMALL = 2**16           # elements of all inputs together, below which one thread computes
@@ -60,22 +60,13 @@ def seeded(seed: int) -> Iterator[None]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Random states, default dtype and device, gradient mode, threads and the current folder are afterwards what they were, whatever the
-    user's code did."""
-    dtype, mode, count = torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads()
-    device, folder = torch.get_default_device(), _current_folder()
+    """Random states and all other global state (`ambient`) are afterwards what they were, whatever the user's code did."""
     python, numpy = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_available() else []):
         try:
-            yield
+            with left_as_found(ambient()):
+                yield
         finally:
-            torch.set_default_dtype(dtype)
-            torch.set_grad_enabled(mode)
-            torch.set_num_threads(count)
-            if torch.get_default_device() != device:
-                torch.set_default_device(device)
-            if folder is not None and folder != _current_folder():
-                os.chdir(folder)
             random.setstate(python)
             np.random.set_state(numpy)
 
@@ -91,10 +82,3 @@ def next_draws(cuda: bool) -> tuple[object, ...]:
     """`random_states` in a tenth of the time: the next numbers of NumPy's and Python's generators are drawn, which are to be seeded anew."""
     devices = [state.numpy().tobytes() for state in torch.cuda.get_rng_state_all()] if cuda else []
     return (torch.default_generator.get_state().numpy().tobytes(), np.random.random_sample(), random.random(), *devices)
-
-
-def _current_folder() -> str | None:
-    """None where it was deleted."""
-    with contextlib.suppress(OSError):
-        return os.getcwd()  # noqa: PTH109 - a plain text that os.chdir takes back
-    return None

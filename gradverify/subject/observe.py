@@ -14,6 +14,7 @@ from gradverify.subject.custody import Custody, Saves, Written, arguments, given
 from gradverify.subject.differentiable import Differentiable, Gradients, copied
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.graph import Kept, RawReturn, function_classes, function_nodes, tapped
+from gradverify.subject.guard import admit_outputs, comparable, of_type
 from gradverify.subject.native import called_again
 from gradverify.subject.snapshot import Change, Snapshot
 from gradverify.subject.subject import Argument, Called, Subject
@@ -108,8 +109,8 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
         leaves = subject.leaves()
         called = _counted(subject, leaves, saved)
     outputs = called.outputs
-    _refuse_without_elements(outputs)
-    numeric = [place for place, output in enumerate(outputs) if isinstance(output, Tensor) and _is_number(output)]
+    admit_outputs(outputs, subject.output_names, wanted)
+    numeric = [place for place, output in enumerate(outputs) if comparable(output)]
     checked = tuple(place for place in numeric if outputs[place].requires_grad and (wanted is None or place in wanted))
     detached = tuple(place for place in numeric if not outputs[place].requires_grad)
     found = [outputs[place] for place in numeric]
@@ -142,6 +143,7 @@ def observe_backward(subject: Subject, seen: ForwardSeen, function: Differentiab
           tapped(seen.classes, raw, kept(subject, seen.called, seen.saved))):
         try:
             gradients, direct = _first_gradients(subject, seen, function, cotangents)
+            _refuse_odd(subject, gradients)
             first = copied(gradients)       # before a node is called again, which may write into what it returned
         except UserCodeError as raised:
             error = raised
@@ -192,15 +194,13 @@ def _first_gradients(subject: Subject, seen: ForwardSeen, function: Differentiab
             raise refused from None
 
 
-def _refuse_without_elements(outputs: Sequence[Any]) -> None:
-    """Tensors that are a shape only, or many shapes at once. Raises UserCodeError (GV008)."""
-    for place, output in enumerate(outputs):
-        if isinstance(output, Tensor) and (output.is_meta or output.is_nested):
-            raise UserCodeError("GV008", f"y{place} is a {'meta' if output.is_meta else 'nested'} tensor, whose elements cannot be compared")
-
-
-def _is_number(output: Tensor) -> bool:
-    return output.is_floating_point() or output.is_complex()
+def _refuse_odd(subject: Subject, gradients: Gradients) -> None:
+    """Raises UserCodeError (GV003) where backward gives another kind of tensor than a gradient can be."""
+    for argument, gradient in zip(subject.differentiable, gradients, strict=True):
+        odd = None if gradient is None else of_type(gradient)
+        if odd is not None:
+            raise UserCodeError("GV003", f"backward returns {odd[0]} for {argument.name}, whose elements cannot be compared",
+                                hint=f"return a plain tensor: {odd[1]}")
 
 
 def _restore(arguments: Sequence[Argument], before: Snapshot, offset: int) -> None:

@@ -12,11 +12,12 @@ from torch.nn.parameter import is_lazy
 
 from gradverify.model.case import Case, InputRecipe, TensorRecipe
 from gradverify.subject.arguments import Argument, Whole
-from gradverify.subject.binding import bind, by_keyword
+from gradverify.subject.binding import CALLED, bind, by_keyword
 from gradverify.subject.containers import Apart, Built, taken_apart
 from gradverify.subject.draw import DIFFERENTIABLE, DTYPES, draw, generator
 from gradverify.subject.failure import UserCodeError, blamed, shown, type_name
 from gradverify.subject.find import CODE
+from gradverify.subject.guard import admitted
 from gradverify.subject.layout import laid, layout_of, settled
 from gradverify.subject.machine import seeded
 from gradverify.subject.modules import cast
@@ -65,7 +66,7 @@ def assemble(case: Case, found: Target, made: Sequence[Argument]) -> Subject:
     """
     keywords = {**case.kwargs, **{str(recipe.name): recipe for recipe in case.keywords}}
     if keywords and found.kind == "autograd.Function":
-        raise UserCodeError(CODE, f"kwargs: {case.target} is an autograd Function, whose apply takes positional arguments only",
+        raise UserCodeError(CALLED, f"kwargs: {case.target} is an autograd Function, whose apply takes positional arguments only",
                             hint="list them under `inputs`, in the order of forward")
     parameters = _module_parameters(found, case, torch.device(case.settings.device))
     own = {argument.name for argument in parameters}
@@ -178,8 +179,7 @@ def _taken(name: str, value: Any, what: str, flagged: bool) -> Argument:
     """A value of the user's; `flagged`: some tensor beside it says `requires_grad`, so those that do not are not meant to be differentiated."""
     if not isinstance(value, Tensor):
         return _opened(Argument(name, value), what, flagged)
-    if value.is_meta or value.is_nested:
-        raise UserCodeError(CODE, f"{what} made a {'meta' if value.is_meta else 'nested'} tensor, whose elements cannot be moved")
+    admitted(value, f"{what} made{f' {name}' if name else ''}" + (":" if name else ""))
     differentiable = _differentiable(value, value.requires_grad if flagged else None)
     if differentiable and value.dtype not in DIFFERENTIABLE:
         raise UserCodeError(CODE, f"{what} made a {str(value.dtype).removeprefix('torch.')} tensor",
@@ -192,6 +192,8 @@ def _module_parameters(found: Target, case: Case, device: torch.device) -> list[
     if found.kind != "module":
         return []
     dtype = DTYPES[case.settings.dtype]
+    for name, value in found.subject.named_parameters():
+        admitted(value, f"{case.target}: the parameter {name} is")
     with blamed(CODE, f"moving {case.target} to {case.settings.dtype} on {device}"):
         module = cast(found.subject, dtype, device)
     lazy = [name for name, value in module.named_parameters() if is_lazy(value)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
@@ -18,10 +19,16 @@ def sliced(x: Tensor) -> Tensor:
     if not x.numel():
         return x.clone()
     rows = x.reshape(*x.shape[:-1], -1)
-    others = rows.flip(tuple(range(rows.dim())))
+    others = reversed_along(rows, tuple(range(rows.dim())))
     wide = torch.stack([others, rows], -1).flatten(-2)
     wide = torch.cat([wide, others[..., :1]], -1)
     return wide[..., 1::2] if x.dim() else wide[1]
+
+
+def reversed_along(x: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """`x.flip`, for unsigned integers too, which torch reverses only as signed ones of their size."""
+    signed = SIGNED.get(x.dtype)
+    return x.flip(dims) if signed is None else x.view(signed).flip(dims).view(x.dtype)
 
 
 def permuted(x: Tensor) -> Tensor:

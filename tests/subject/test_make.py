@@ -66,7 +66,7 @@ def test_integers_stay_integers_and_are_not_differentiated():
 
 @pytest.mark.parametrize(("function", "said"), [
     ("raises", "ValueError: no graph"), ("too_small", "returned shape [1], the spec says [2, 2]"), ("array", "returned a list"),
-    ("sparse", "sparse_coo tensor"), ("nowhere", "no attribute 'nowhere'")])
+    ("sparse", "sparse COO tensor"), ("nowhere", "no attribute 'nowhere'")])
 def test_what_does_not_fit_is_blamed_on_it(function, said):
     with pytest.raises(UserCodeError) as caught:
         made(function)

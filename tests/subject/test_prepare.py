@@ -19,10 +19,10 @@ def listed(subject):
     return [(a.name, a.value.tolist() if a.is_tensor else a.value) for a in subject.arguments]
 
 
-def refused(attribute, *inputs, **changes):
+def refused(attribute, *inputs, code="GV001", **changes):
     with pytest.raises(UserCodeError) as caught:
         prepared(attribute, *inputs, **changes)
-    assert caught.value.code == "GV001"
+    assert caught.value.code == code
     return caught.value
 
 
@@ -56,22 +56,22 @@ def test_equal_recipes_in_a_list_draw_different_numbers():
 
 
 def test_missing_extra_and_misspelt_names_are_told_apart():
-    assert "'y' is missing" in refused("plain", tensor(2, name="x")).message
-    assert "plain takes (x, y, scale)" in refused("plain", tensor(2, name="x"), tensor(2, name="y"), tensor(2, name="zebra")).message
-    error = refused("plain", tensor(2, name="x"), tensor(2, name="y"), plain(1.0, "scael"))
+    assert "'y' is missing" in refused("plain", tensor(2, name="x"), code="GV002").message
+    assert "plain takes (x, y, scale)" in refused("plain", tensor(2, name="x"), tensor(2, name="y"), tensor(2, name="zebra"), code="GV002").message
+    error = refused("plain", tensor(2, name="x"), tensor(2, name="y"), plain(1.0, "scael"), code="GV002")
     assert error.message.startswith("inputs.scael")
     assert error.hint == "did you mean 'scale'?"
 
 
 @pytest.mark.parametrize("count", [1, 4])
 def test_a_list_of_the_wrong_length_is_refused(count):
-    assert f"the spec gives {count}" in refused("plain", *[tensor(2)] * count).message
+    assert f"the spec gives {count}" in refused("plain", *[tensor(2)] * count, code="GV002").message
 
 
 def test_keyword_arguments_reach_a_callable_but_not_a_function_class():
     subject = prepared("plain", given([1.0]), given([2.0]), kwargs={"shift": 10.0})
     assert subject.forward(subject.inputs)[0].tolist() == [7.0]
-    assert "positional arguments only" in refused("Old", tensor(2), kwargs={"factor": 3.0}).message
+    assert "positional arguments only" in refused("Old", tensor(2), kwargs={"factor": 3.0}, code="GV002").message
 
 
 def test_floating_tensors_are_differentiated_unless_the_spec_says_no():
@@ -134,7 +134,7 @@ def test_a_parameter_can_be_given_and_must_have_its_shape():
     subject = prepared("Layer", given([3.0, 4.0], "weight"), given([1.0, 1.0], "x"), init={"width": 2})
     assert subject.forward(subject.inputs)[0].tolist() == [3.0, 4.0]
     assert "parameter has shape [2]" in refused("Layer", tensor(3, name="weight"), tensor(2, name="x"), init={"width": 2}).message
-    assert refused("Layer", tensor(2, name="wieght"), tensor(2, name="x"), init={"width": 2}).hint == "did you mean 'weight'?"
+    assert refused("Layer", tensor(2, name="wieght"), tensor(2, name="x"), init={"width": 2}, code="GV002").hint == "did you mean 'weight'?"
 
 
 def test_every_call_of_a_module_sees_fresh_buffers_and_the_instance_stays_as_it_was():

@@ -1,0 +1,121 @@
+"""Global state of torch, NumPy and Python that one check could leave behind for the next: read before, put back after, where it differs."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.overrides import _get_current_function_mode_stack, _pop_mode
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import _pop_mode as _pop_dispatch_mode
+
+AUTOCAST = ("cpu", "cuda")
+DENORMAL = 1e-310       # of float64: 0 where denormal numbers are flushed
+
+
+@dataclass(frozen=True, slots=True)
+class Ambient:
+    """One piece of global state."""
+
+    name: str
+    read: Callable[[], Any]
+    write: Callable[[Any], Any]
+
+
+@contextmanager
+def left_as_found(states: Sequence[Ambient]) -> Iterator[None]:
+    """Inside, anything may be set; afterwards each of these is what it was."""
+    before = [state.read() for state in states]
+    try:
+        yield
+    finally:
+        for state, value in zip(states, before, strict=True):
+            if state.read() != value:
+                state.write(value)
+
+
+def ambient() -> tuple[Ambient, ...]:
+    """All of it; first what stands in the way of the rest."""
+    return (
+        Ambient("function modes", lambda: len(_get_current_function_mode_stack()),  # type: ignore[no-untyped-call]
+                _popped(_get_current_function_mode_stack, _pop_mode)),
+        Ambient("dispatch modes", lambda: len(_get_current_dispatch_mode_stack()), _popped(_get_current_dispatch_mode_stack, _pop_dispatch_mode)),
+        Ambient("saved tensors hooks", _top_hooks, _without_hooks),
+        Ambient("default dtype", torch.get_default_dtype, torch.set_default_dtype),
+        Ambient("default device", torch.get_default_device, torch.set_default_device),
+        Ambient("gradient mode", torch.is_grad_enabled, torch.set_grad_enabled),
+        Ambient("threads", torch.get_num_threads, torch.set_num_threads),
+        Ambient("anomaly mode", lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+                lambda old: torch.set_anomaly_enabled(*old)),
+        Ambient("deterministic algorithms", lambda: (torch.are_deterministic_algorithms_enabled(),
+                                                     torch.is_deterministic_algorithms_warn_only_enabled()),
+                lambda old: torch.use_deterministic_algorithms(old[0], warn_only=old[1])),
+        Ambient("float32 products", torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+        Ambient("backward's threads", torch._C._is_multithreading_enabled, torch._C._set_multithreading_enabled),
+        Ambient("denormal numbers", _flushes, torch.set_flush_denormal),
+        *(Ambient(f"autocast on {device}", *_autocast(device)) for device in AUTOCAST),
+        Ambient("cudnn", lambda: tuple(getattr(torch.backends.cudnn, name) for name in CUDNN), _set_cudnn),
+        Ambient("NumPy's errors", np.geterr, lambda old: np.seterr(**old)),
+        Ambient("warnings", lambda: list(warnings.filters), _set_filters),
+        Ambient("garbage collector", gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
+        Ambient("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
+        Ambient("current folder", _current_folder, lambda folder: os.chdir(folder) if folder is not None else None))
+
+
+CUDNN = ("enabled", "benchmark", "deterministic", "allow_tf32")
+
+
+def _set_cudnn(old: Sequence[bool]) -> None:
+    for name, value in zip(CUDNN, old, strict=True):
+        setattr(torch.backends.cudnn, name, value)
+
+
+def _autocast(device: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+    def write(old: tuple[bool, torch.dtype]) -> None:
+        torch.set_autocast_enabled(device, old[0])
+        torch.set_autocast_dtype(device, old[1])
+
+    return lambda: (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)), write
+
+
+def _popped(stack: Callable[[], Sequence[Any]], pop: Callable[[], Any]) -> Callable[[int], None]:
+    def write(depth: int) -> None:
+        while len(stack()) > depth:
+            pop()
+
+    return write
+
+
+def _top_hooks() -> Any:
+    return torch._C._autograd._top_saved_tensors_default_hooks(True)
+
+
+def _without_hooks(old: Any) -> None:
+    while _top_hooks() not in (None, old):
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+
+
+def _flushes() -> bool:
+    return float(torch.tensor(DENORMAL, dtype=torch.float64, device="cpu") * 1) == 0.0
+
+
+def _set_filters(old: list[Any]) -> None:
+    warnings.filters[:] = old  # type: ignore[index]
+    with warnings.catch_warnings():     # which tells Python that they are others
+        pass
+
+
+def _current_folder() -> str | None:
+    """None where it was deleted."""
+    with contextlib.suppress(OSError):
+        return os.getcwd()  # noqa: PTH109 - a plain text that os.chdir takes back
+    return None
