@@ -7,11 +7,11 @@ first inputs; a slope that is written into backward as 0.5 belongs to one model.
 
 How it is measured. The recipes of the spec are drawn with another seed, and `inputs_from` is called with one; numbers that the spec gives change
 places (rows first), sizes and signs: zeros stay zeros, symmetric stays symmetric. Every float among the arguments, keyword arguments and `init` is
-1.37 times as large, or as small where one would leave 0 to 1 otherwise; where forward refuses that, or is not finite, they stay. (Whole numbers
-stay: they are sizes, dimensions and counts. Beside a `surrogate` all stay.) There, one random signed direction d and one cotangent v: ⟨v, J d⟩ by
-finite differences (of the `surrogate`, where there is one) against ⟨Jᵀv, d⟩ by backward. What differs is judged by element, as in GV101; what
-differs with other numbers only must differ with numbers 3 % off too, as a solver may not converge with any step. Not after a wrong gradient at the
-first point.
+1.37 times as large, or as small where one would leave 0 to 1 otherwise, one below 0.001 (an eps) as large as its root; a whole number is one more
+where forward takes a real one for it (a power, no size). Where forward refuses that, or is not finite, they stay; beside a `surrogate` too. There,
+one random signed direction d and one cotangent v: ⟨v, J d⟩ by finite differences (of the `surrogate`, where there is one) against ⟨Jᵀv, d⟩ by
+backward. What differs is judged by element, as in GV101. What differs for one number only must differ with that number 3 % off too, as a solver may
+not converge with any step; an eps that backward does not follow is a warning. Not after a wrong gradient at the first point.
 
 How to repair. What depends on the inputs belongs in ctx, not on the class; a number that forward is given belongs on ctx too.
 
@@ -29,10 +29,13 @@ Example.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from torch import Tensor
 
 from gradverify.evidence import Evidence
-from gradverify.model.result import Comparison, Finding
+from gradverify.model.result import Comparison, Finding, Severity
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.oracles.convergence import without_leftovers
 from gradverify.oracles.directional import Screen, screened
@@ -43,7 +46,8 @@ from gradverify.rules.sound import wrong_here
 from gradverify.subject.another import looks_symmetric, other_points
 from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.plain import BOLD, MILD, Numbers, with_other_numbers
+from gradverify.subject.plain import BOLD, MILD, SMOOTH, Numbers, Variation, names_of_tiny, names_of_whole, with_other_numbers
+from gradverify.subject.snapshot import alike
 from gradverify.subject.subject import Argument, Subject
 
 CATCHES = "keeps_the_first_mask"
@@ -53,13 +57,13 @@ HINT_NUMBERS = "look for a number that is written into backward, or kept from an
 
 @dataclass(frozen=True)
 class Look:
-    """What one direction said at another point. `words`: the numbers that are others too."""
+    """What one direction said at another point. `numbers`: those that are others too."""
 
     twin: Subject
     function: Gives
     wishes: Wishes
     seen: Screen
-    words: tuple[str, ...] = ()
+    numbers: Numbers | None = None
 
     @property
     def told(self) -> bool:
@@ -67,7 +71,8 @@ class Look:
 
     @property
     def where(self) -> str:
-        return f"at another point of the same kind{''.join(f', with {words}' for words in self.words[:1])}"
+        words = " and ".join(self.numbers.words.values()) if self.numbers else ""
+        return f"at another point of the same kind{', with ' if words else ''}{words}"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -78,8 +83,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
     refusal = "there is no other point: every input is zero"
     for arguments in other_points(evidence.subject):
-        numbers = None if evidence.surrogate else with_other_numbers(evidence.subject, arguments, BOLD)
-        varied = _varied(evidence, numbers)
+        varied = _varied(evidence, arguments)
         if varied is not None and varied.seen is Screen.AGREES:
             return
         try:
@@ -95,50 +99,108 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
             continue
         if look.seen is Screen.DIFFERS:
             yield from _by_element(evidence, look)
-        elif varied is not None and varied.seen is Screen.DIFFERS:
+        elif varied is not None:
             yield from _by_numbers(evidence, arguments, varied)
         return
     raise NotApplicable(refusal)
 
 
-def _look(evidence: Evidence, twin: Subject, words: tuple[str, ...] = ()) -> Look:
+def _look(evidence: Evidence, twin: Subject, numbers: Numbers | None = None) -> Look:
     """Raises UserCodeError."""
     wishes = Wishes(tuple(x.domain for x in twin.differentiable), tuple(x.symmetric or looks_symmetric(x.value) for x in twin.differentiable))
     source = generator(evidence.settings.seed, evidence.subject.case.check, "second point's direction")
     function = evidence.measured_at(twin)
     rtol = evidence.settings.tolerances(low_precision=evidence.low_precision)[1]
-    return Look(twin, function, wishes, screened(function, wishes, source, rtol, evidence.infinite), words)
+    return Look(twin, function, wishes, screened(function, wishes, source, rtol, evidence.infinite), numbers)
 
 
-def _varied(evidence: Evidence, numbers: Numbers | None) -> Look | None:
+# ---- other plain numbers
+def _varied(evidence: Evidence, arguments: Sequence[Argument]) -> Look | None:
     """With other plain numbers; None where there are none, or where the function refuses these."""
+    if evidence.surrogate is not None:
+        return None
+    whole = _real(evidence, arguments)
+    for tiny in (True, False) if names_of_tiny(evidence.subject, arguments) else (False,):
+        look = _with_numbers(evidence, arguments, Variation(BOLD, tiny, whole))
+        if look is not None:
+            return look
+    return None
+
+
+def _with_numbers(evidence: Evidence, arguments: Sequence[Argument], variation: Variation) -> Look | None:
+    """None where there are none, where the function refuses them, or where nothing can be said."""
+    numbers = with_other_numbers(evidence.subject, arguments, variation)
     if numbers is None:
         return None
     try:
-        return _look(evidence, numbers.twin(evidence.subject), numbers.words)
+        look = _look(evidence, numbers.twin(evidence.subject), numbers)
+    except UserCodeError:
+        return None
+    return look if look.told else None
+
+
+def _real(evidence: Evidence, arguments: Sequence[Argument]) -> frozenset[str]:
+    """The whole numbers in whose place forward takes a real one, and gives outputs of the same shapes."""
+    here, found = [y.shape for y in evidence.outputs], []
+    for name in names_of_whole(evidence.subject, arguments):
+        outputs = _outputs(evidence, with_other_numbers(evidence.subject, arguments, Variation(BOLD, whole=frozenset({name}), only=name)))
+        if outputs is not None and [y.shape for y in outputs] == here and all(bool(y.isfinite().any()) for y in outputs):
+            found.append(name)
+    return frozenset(found)
+
+
+def _outputs(evidence: Evidence, numbers: Numbers | None) -> list[Tensor] | None:
+    if numbers is None:
+        return None
+    try:
+        twin = numbers.twin(evidence.subject)
+        return [y.detach().clone() for y in evidence.measured_at(twin).values(twin.leaves())]
     except UserCodeError:
         return None
 
 
 def _by_numbers(evidence: Evidence, arguments: Sequence[Argument], varied: Look) -> Iterator[Finding | Comparison | str]:
-    """Right with the numbers of the check, wrong with others: with some that are near, too?"""
-    near = _varied(evidence, with_other_numbers(evidence.subject, arguments, MILD))
-    if near is not None and near.seen is Screen.DIFFERS:
-        yield from _by_element(evidence, varied)
-    else:
-        yield f"{varied.where} a direction differed, with numbers {MILD - 1:.0%} off none did: left at that"
+    """Right with the numbers of the check, wrong with others: which one is it? A number of a formula must be wrong nearby too, an eps must move
+    the output whatever little it changes: a solver does not converge with any step, and not as far with any tolerance."""
+    tiny, whole = names_of_tiny(evidence.subject, arguments), _real(evidence, arguments)
+    for name in varied.numbers.words if varied.numbers else ():
+        look = _with_numbers(evidence, arguments, Variation(BOLD, True, whole, name))
+        if look is None or look.seen is not Screen.DIFFERS:
+            continue
+        if name in tiny:
+            if _is_smooth(evidence, arguments, name):
+                yield from _by_element(evidence, look, "warning")
+                return
+        elif _is_wrong(_with_numbers(evidence, arguments, Variation(MILD, False, whole, name))):
+            yield from _by_element(evidence, look)
+            return
+    yield f"{varied.where} a direction differed, but no number by itself makes a formula wrong: left at that"
 
 
-def _by_element(evidence: Evidence, look: Look) -> Iterator[Finding | Comparison | str]:
-    outputs, wrong, hint = look.function.values(look.twin.leaves()), False, HINT_NUMBERS if look.words else HINT
+def _is_wrong(look: Look | None) -> bool:
+    return look is not None and look.seen is Screen.DIFFERS
+
+
+def _is_smooth(evidence: Evidence, arguments: Sequence[Argument], name: str) -> bool:
+    """Are the outputs others each time that this number changes by little?"""
+    variations = (Variation(BOLD * size, True, only=name) for size in SMOOTH)
+    outputs = [_outputs(evidence, with_other_numbers(evidence.subject, arguments, variation)) for variation in variations]
+    return all(a is not None and b is not None and not alike(a, b) for a, b in pairwise(outputs))
+
+
+# ---- by element
+def _by_element(evidence: Evidence, look: Look, severity: Severity = "error") -> Iterator[Finding | Comparison | str]:
+    outputs, wrong, hint = look.function.values(look.twin.leaves()), False, HINT_NUMBERS if look.numbers else HINT
     compared = jacobian(look.function, evidence.settings, look.wishes, clock=evidence.subject.clock)
     found = without_leftovers(compared, look.function.inputs, look.wishes, lambda: evidence.leftover)
     for (index, output), pair in found.pairs.items():
         if pair.count(Outcome.MISMATCH) and not wrong_already(evidence, index, output):
             wrong = True
             argument, place = look.twin.differentiable[index], evidence.forward.checked[output]
-            yield comparison("GV113", argument, place, outputs[output], pair)
+            if severity == "error":
+                yield comparison("GV113", argument, place, outputs[output], pair)
             against = f"{evidence.difference} {look.where}"
-            yield differs("GV113", argument, place, outputs[output], pair, against, hint, "numeric", evidence.name_of(place))
+            finding = differs("GV113", argument, place, outputs[output], pair, against, hint, "numeric", evidence.name_of(place))
+            yield replace(finding, severity=severity)
     if not wrong:
         yield f"{look.where} a direction differed, but no element did"

@@ -6,8 +6,9 @@ number (`.item()`, an `if`) or writes a result in place into a tensor that has n
 Why it matters. `torch.autograd.functional.jacobian(vectorize=True)`, Gauss-Newton and Hessian-vector code batch their cotangents. On a GPU an
 `.item()` in backward waits for the device in every step, too. A warning, as training itself does not batch them.
 
-How it is measured. One batched backward of two cotangents, v and -v/2, against the base gradient. Where torch has no batching
-rule for an operation (`einsum`), or backward leaves torch (NumPy, a kernel that reads the memory), that is said, and is no finding.
+How it is measured. One batched backward of two cotangents, v and -v/2, against the base gradient. Where torch has no batching rule for an operation
+(`einsum`), where backward leaves torch (NumPy, a kernel that reads the memory), or puts rows and slices in their places (`index_add_`,
+`out[:, a:b] =`), that is said, and is no finding.
 
 How to repair. `torch.where` in the place of `if`; results that are computed, or written into `torch.zeros_like(grad_output)`.
 
@@ -40,6 +41,7 @@ CATCHES = "asks_grad_output_for_a_number"
 FACTORS = (1.0, -0.5)       # of the base cotangent: backward is linear, or GV201 stands
 ASKS = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero|equal|allclose)\b")      # torch's words for a number out of a batch
 WRITES = re.compile(r"vmap: (aten::)?(\w+)\(self, ")                # and for a batch that is written into one tensor
+PLACES = ("index_add_", "scatter_add_", "scatter_", "scatter_reduce_", "index_put_", "index_copy_", "copy_")      # of rows and slices
 HINT_ASKS = "no .item(), float(), bool() or `if` on grad_output in backward: torch.where, or compute both"
 HINT_WRITES = "compute the gradient out of place, or write it into torch.zeros_like(grad_output)"
 
@@ -76,7 +78,7 @@ def _refused(error: UserCodeError) -> Finding:
         return Finding("GV228", "batched cotangents (is_grads_batched) are refused: backward asks grad_output for a number "
                        f"({'.item()' if asks[1] in ('item', '_local_scalar_dense') else 'an `if`' if asks[1] == 'is_nonzero' else asks[1]})",
                        hint=HINT_ASKS, frames=error.frames)
-    if writes:
+    if writes and writes[2] not in PLACES:
         return Finding("GV228", f"batched cotangents (is_grads_batched) are refused: backward writes them in place ({writes[2]}) into a tensor that "
                        "has no batch", hint=HINT_WRITES, frames=error.frames)
     raise NotApplicable(f"a batched {error.message}")

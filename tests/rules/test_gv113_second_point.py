@@ -337,8 +337,8 @@ def test_numbers_of_every_size_are_varied(k):
     assert codes(check(scaled(lambda _: k), X, k)) == {"GV113"}
 
 
-@pytest.mark.parametrize("k", [0.0, 2, True, float("inf")])
-def test_zero_whole_numbers_and_infinity_stay(k):
+@pytest.mark.parametrize("k", [0.0, 0, -1, True, float("inf")])
+def test_zero_negative_whole_numbers_and_infinity_stay(k):
     given = []
     check(scaled(lambda k: k, lambda k: given.append(k) or True), X, k, select=("GV113",))
     assert set(given) == {k}
@@ -404,4 +404,147 @@ def test_a_solver_that_converges_with_few_step_sizes_only_is_left_alone():
 
     result = check(Root, X.abs() + 0.5, 1.0)
     assert codes(result) == set()
-    assert "with step = 1.37 instead of 1.0 a direction differed, with numbers 3% off none did" in run(result).reason
+    assert "with step = 1.37 instead of 1.0 a direction differed, but no number by itself makes a formula wrong" in run(result).reason
+
+
+def power(slope):
+    """|x| to the k, of which backward takes k to be `slope(k)`."""
+
+    class Power(Function):
+        @staticmethod
+        def forward(ctx, x, k):
+            ctx.save_for_backward(x)
+            ctx.k = slope(k)
+            return x ** k
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * ctx.k * ctx.saved_tensors[0] ** (ctx.k - 1), None
+
+    return Power
+
+
+def test_a_whole_number_in_whose_place_forward_takes_a_real_one_is_varied():
+    result = check(power(lambda k: 2), X, 2)
+    assert codes(result) == {"GV113"}
+    assert "with k = 3.0 instead of 2; worst at" in message(result, "GV113")
+    assert check(power(lambda k: k), X, 2).findings == ()
+
+
+class Whole(Function):
+    """The sum of squares in rows of n numbers: n is a size, and no other number fits."""
+
+    given: tuple[object, ...] = ()
+
+    @staticmethod
+    def forward(ctx, x, n, dim):
+        Whole.given += (n, dim)
+        ctx.save_for_backward(x)
+        return (x * x).view(-1, n).sum(dim)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        return 2 * x * g.repeat_interleave(3).view(x.shape), None, None
+
+
+def test_sizes_and_dimensions_are_refused_by_torch_and_stay():
+    Whole.given = ()
+    result = check(Whole, X, 3, 1)
+    assert (codes(result), run(result).status) == (set(), "ran")
+    assert {type(number) for number in Whole.given[:-4]} >= {int}
+    assert codes(check(lambda x, k: x.topk(k).values, X, 2)) == set()
+    assert codes(check(lambda x, n: x.roll(n, 1) * n, X, 1)) == set()
+
+
+def layer_norm(own):
+    """(x − mean) / √(variance + eps), of which backward takes eps to be `own(eps)`."""
+
+    class LayerNorm(Function):
+        @staticmethod
+        def forward(ctx, x, eps):
+            ctx.save_for_backward(x)
+            ctx.eps = own(eps)
+            return (x - x.mean(-1, keepdim=True)) / (x.var(-1, unbiased=False, keepdim=True) + eps).sqrt()
+
+        @staticmethod
+        def backward(ctx, g):
+            x, = ctx.saved_tensors
+            scale = (x.var(-1, unbiased=False, keepdim=True) + ctx.eps).rsqrt()
+            y = (x - x.mean(-1, keepdim=True)) * scale
+            return scale * (g - g.mean(-1, keepdim=True) - y * (g * y).mean(-1, keepdim=True)), None
+
+    return LayerNorm
+
+
+@pytest.mark.parametrize("eps", [1e-5, 1e-6, 1e-8, 1e-12])
+def test_an_eps_that_backward_does_not_follow_is_a_warning(eps):
+    """At eps itself nobody could tell."""
+    result = check(layer_norm(lambda _: eps), X, eps)
+    assert (result.verdict, [(found.code, found.severity) for found in result.findings]) == ("pass", [("GV113", "warning")])
+    assert f"instead of {eps!r}; worst at" in message(result, "GV113")
+    assert check(layer_norm(lambda eps: eps), X, eps).findings == ()
+
+
+@pytest.mark.parametrize("name", ["tol", "eps"])
+@pytest.mark.parametrize("size", [1e-6, 1e-8, 1e-12])
+def test_a_solvers_tolerance_is_no_eps_whatever_it_is_called(name, size):
+    """The root by Newton's steps until they are small: whatever is left, backward takes it for the root."""
+
+    class Root(Function):
+        @staticmethod
+        def forward(ctx, y, limit):
+            x, step = torch.ones_like(y), torch.ones_like(y)
+            for _ in range(200):        # float32 does not get there
+                if step.abs().max() <= limit:
+                    break
+                step = (x * x - y) / (2 * x) * 0.5
+                x = x - step
+            ctx.save_for_backward(x)
+            return x
+
+        @staticmethod
+        def backward(ctx, g):
+            return g / (2 * ctx.saved_tensors[0]), None
+
+    class Named(Root):
+        @staticmethod
+        def forward(ctx, y, tol):
+            return Root.forward(ctx, y, tol)
+
+    result = check(Named if name == "tol" else Root, X.abs() + 0.5, size, rtol=1e-4)
+    assert codes(result) <= {"GV114"}
+
+
+def test_of_several_numbers_the_one_that_is_wrong_is_named():
+    class Affine(Function):
+        @staticmethod
+        def forward(ctx, x, a, b):
+            ctx.a = a
+            return a * x * b
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * ctx.a * 3.0, None, None
+
+    text = message(check(Affine, X, 2.0, 3.0), "GV113")
+    assert "with b = 4.11 instead of 3.0; worst" in text and "a = " not in text
+
+
+def test_a_tensor_that_is_one_number_is_varied_like_a_number():
+    def by(number):
+        class Scaled(Function):
+            @staticmethod
+            def forward(ctx, x, k):
+                ctx.save_for_backward(k)
+                return k * x
+
+            @staticmethod
+            def backward(ctx, g):
+                return g * number(ctx.saved_tensors[0]), None
+
+        return Scaled
+
+    half = fixed(torch.tensor(0.5, dtype=torch.float64))
+    assert codes(check(by(lambda k: 0.5), X, half)) == {"GV113"}
+    assert codes(check(by(lambda k: k), X, half)) == set()
