@@ -12,6 +12,10 @@ from torch import Tensor
 
 from gradverify.numerics.columns.dense import check_entries
 from gradverify.numerics.compare import Verdict
+from gradverify.oracles.finite_difference import Filled
+from gradverify.oracles.widened import InFloat64, RefusedError
+from gradverify.subject.another import BESIDE
+from gradverify.subject.wide import WIDE, wide
 
 Forward = Callable[..., Tensor]
 
@@ -77,10 +81,29 @@ class Checked:
         leaves = [x.detach().clone().requires_grad_() for x in (self.inputs if inputs is None else inputs)]
         return torch.autograd.grad(self.function(*leaves), leaves, cotangents[0])
 
+    def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> Sequence[Tensor]:
+        return self.vjp(cotangents, inputs)
+
+
+def measured(function: Forward, inputs: Sequence[Tensor]) -> Checked | Filled:
+    """The function as a check looks at it: one in float32 with its finite differences in float64."""
+    own = Checked(function, inputs)
+    if not any(x.dtype in WIDE for x in inputs):
+        return own
+    source = torch.Generator().manual_seed(0)
+
+    def nearby(_: int) -> list[Tensor]:
+        return [x * (1 + BESIDE * torch.randn(x.shape, generator=source).to(x.dtype)) for x in inputs]
+
+    try:
+        return Filled(InFloat64(own, Checked(function, [wide(x) for x in inputs]), own.values(inputs), nearby))
+    except RefusedError:
+        return own
+
 
 def gradverify(function: Forward, inputs: Sequence[Tensor]) -> Verdict:
     """With its default tolerances."""
-    verdicts = [pair.verdict for pair in check_entries(Checked(function, inputs)).pairs]
+    verdicts = [pair.verdict for pair in check_entries(measured(function, inputs)).pairs]
     return next((v for v in (Verdict.MISMATCH, Verdict.UNDECIDED) if v in verdicts), Verdict.PASS)
 
 
