@@ -19,6 +19,7 @@ from gradverify.subject.arguments import Argument as Argument
 from gradverify.subject.arguments import as_it_is, together, value_of
 from gradverify.subject.at_rest import State, at_rest
 from gradverify.subject.failure import UserCodeError, blame
+from gradverify.subject.held import Held, reached
 from gradverify.subject.layout import laid
 from gradverify.subject.machine import next_draws, random_states, seed_all, seeded
 from gradverify.subject.modules import hooked, hooks_of
@@ -67,7 +68,9 @@ class Subject:
         self.before_call: Callable[[], None] | None = None      # may raise Spent
         self.watches = Stopwatch(Clock()), Stopwatch(Clock())   # of forward and of backward
         self._fresh: tuple[object, ...] | None = None
-        self._bare = target.kind != "module" and not self.kwargs and all(map(as_it_is, self.positions))
+        plain = [argument.value for argument in arguments if not argument.is_tensor]
+        self._held = Held(() if target.kind == "module" else reached(target.subject, *plain, *kwargs.values()))
+        self._bare = target.kind != "module" and not self.kwargs and not self._held and all(map(as_it_is, self.positions))
         self.on_cuda = any(argument.is_tensor and argument.value.is_cuda for argument in self.arguments)
 
     @property
@@ -230,9 +233,9 @@ class Subject:
         return [laid(value, argument.layout) if argument.is_tensor else value for value, argument in zip(values, self.arguments, strict=True)]
 
     def _buffers(self) -> dict[str, Tensor]:
-        """Fresh clones of a module's buffers."""
+        """Fresh clones of a module's buffers, or of those of the modules that a callable holds."""
         if self.target.kind != "module":
-            return {}
+            return self._held.clones()
         if not self._looked:
             self._looked, self._rest = True, self._at_rest() or self._rest
         buffers = {name: buffer.clone() for name, buffer in (self._rest or dict(self.target.subject.named_buffers())).items()}
@@ -279,7 +282,10 @@ class Subject:
         given, named = self.arranged(values)
         named = {**_own(self.kwargs), **named}
         if self.target.kind != "module":
-            return self.target.call(*given, **named)
+            if not self._held:
+                return self.target.call(*given, **named)
+            with self._held.lent(buffers):
+                return self.target.call(*given, **named)
         parameters = hooked(self.parameters(values), self._hooks)
         return torch.func.functional_call(self.target.subject, {**parameters, **buffers}, tuple(given), named)
 
