@@ -21,6 +21,7 @@ Example.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Finding
@@ -47,11 +48,11 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
         yield comparison("GV111", argument, output, y, pair)
         if pair.count(Outcome.MISMATCH):
             hint = meant(evidence, output, pair) or slopes(evidence, argument, output, y, pair.worst[0])
-            hint += _hooked(hooks.get(argument.name, ()))
-            yield differs("GV111", argument, output, y, pair, evidence.difference, hint, "numeric", evidence.name_of(output))
+            finding = differs("GV111", argument, output, y, pair, evidence.difference, hint, "numeric", evidence.name_of(output))
+            yield replace(finding, message=finding.message + _hooked(hooks.get(argument.name, ())))
 
 
 def _hooked(hooks: Hooks) -> str:
     """What else takes part in a parameter's gradient."""
     shown = ", ".join(getattr(hook, "__qualname__", type(hook).__name__) for hook in hooks)
-    return f"; the hook on it runs in training too: {shown}" if hooks else ""
+    return f"; the hook on it took part, as in training: {shown}" if hooks else ""

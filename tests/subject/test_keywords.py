@@ -169,7 +169,7 @@ def test_every_rule_that_looks_at_inputs_looks_at_it(function, rules):
 
 def test_duplicate_indices_by_keyword_are_tried():
     found = verify(prepared("takes", keywords=[keyword("index", draw="kind", arguments="permutation")]))
-    assert codes(found) == {"GV223"} and "index" in found.findings[0].message
+    assert any(finding.code == "GV223" and "index" in finding.message for finding in found.findings)
 
 
 def test_one_element_of_it_can_be_explained():
