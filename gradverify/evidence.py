@@ -59,6 +59,7 @@ class Evidence:
                  differentiate: Callable[[Subject, Sequence[int]], Differentiable] = Differentiable) -> None:
         """`differentiate` makes the function whose gradients are looked at; another one than the subject's own is damaged on purpose."""
         self.subject, self.watch = subject, watch
+        self.spending = Spending(subject, subject.case.settings.budget)     # of this evidence: another one of the subject has a budget of its own
         self.missing: list[Fault] = []      # faults of ours that cost words or pictures
         self._differentiate = differentiate
         self._saved = Saved()
@@ -78,11 +79,6 @@ class Evidence:
     @property
     def settings(self) -> Settings:
         return self.subject.case.settings
-
-    @cached_property
-    def spending(self) -> Spending:
-        """What is left of the check's budget."""
-        return Spending(self.subject, self.settings.budget)
 
     @property
     def inputs(self) -> tuple[Argument, ...]:

@@ -9,6 +9,7 @@ import torch
 from live import randn, subject
 from torch.autograd import Function
 
+from gradverify.evidence import Evidence
 from gradverify.model.case import Budget
 from gradverify.model.result import LEFT_OUT, Calls, left_out
 from gradverify.numerics.clock import Clock
@@ -192,6 +193,17 @@ def test_a_fault_that_only_a_dropped_rule_sees_is_told_of_as_not_looked_at():
     assert "GV208" in left_out(blind.rules)[0]
 
 
+def test_each_evidence_of_a_subject_has_a_budget_of_its_own():
+    """As of a subject whose gradients are damaged in many ways, one after the other."""
+    world = World(1e-4)
+    made = subject(ode(world), randn(4), randn(3, seed=1), budget=Budget(calls=450))
+    made.clock = Clock(lambda: world.now, lambda: 0.0)
+    for _ in range(4):
+        result = verify(made, evidence=Evidence(made))
+        assert left_out(result.rules) == ((), ())
+    assert total(result) > 450
+
+
 def test_what_is_said_below_the_line():
     from gradverify.report.look import Look
     from gradverify.report.terminal.columns import Columns
@@ -205,9 +217,12 @@ def test_what_is_said_below_the_line():
 # ---- what is spent
 def spending(budget, forward=0, backward=0, batched=0, seconds=(0.0, 0.0)):
     class Counted:
-        calls, fastest, before_call = Calls(forward, backward, batched), seconds, None
+        calls, fastest, before_call = Calls(), seconds, None
 
-    return Spending(Counted(), budget)
+    counted = Counted()
+    spent = Spending(counted, budget)
+    counted.calls = Calls(forward, backward, batched)
+    return spent
 
 
 def test_the_samples_are_halved_until_they_are_afforded_but_one_stays():

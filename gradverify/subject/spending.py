@@ -21,10 +21,10 @@ SLACK = 0.1     # of the seconds, for a rule that takes more calls than it was t
 
 
 class Spending:
-    """Of one check, whose calls are all counted by `subject`. Rules that vary the call run inside `bound`."""
+    """Of one check, whose calls are all counted by `subject`, from now on. Rules that vary the call run inside `bound`."""
 
     def __init__(self, subject: Subject, budget: Budget) -> None:
-        self._subject, self._budget = subject, budget
+        self._subject, self._budget, self._before = subject, budget, subject.calls
         self._varied = 0.0                  # seconds of the rules that vary the call
         self._allowed: float = math.inf     # seconds of the check up to which such a rule may go
         self.cut: str | None = None         # what that rule left out, in words
@@ -38,7 +38,7 @@ class Spending:
     @property
     def over(self) -> bool:
         """Is nothing left?"""
-        calls, seconds, made = self._budget.calls, self._budget.seconds, self._subject.calls
+        calls, seconds, made = self._budget.calls, self._budget.seconds, self._made
         return (calls is not None and made.forward + made.backward >= calls) or (seconds is not None and self._spent() >= seconds)
 
     @property
@@ -51,7 +51,7 @@ class Spending:
 
     def affords(self, forward: int, backward: int, slack: float = 0.0) -> bool:
         """So many calls more, of a rule that runs in `bound`."""
-        calls, seconds, made = self._budget.calls, self._budget.seconds, self._subject.calls
+        calls, seconds, made = self._budget.calls, self._budget.seconds, self._made
         if calls is not None and made.forward + made.backward + forward + backward > calls:
             return False
         return seconds is None or self._spent() + self._seconds(Calls(forward, backward)) <= self._allowed + slack * seconds
@@ -84,7 +84,11 @@ class Spending:
             self._varied += self._spent() - before
 
     def _spent(self) -> float:
-        return self._seconds(self._subject.calls)
+        return self._seconds(self._made)
+
+    @property
+    def _made(self) -> Calls:
+        return self._subject.calls - self._before
 
     def _seconds(self, calls: Calls) -> float:
         """Those that ran in batches took next to nothing each."""
