@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gradverify.causes import overwritten
+from gradverify.causes.elsewhere import Elsewhere, summed
 from gradverify.causes.explain import explain
 from gradverify.causes.linearity import explain as explain_linearity
 from gradverify.causes.pattern import Other, Pattern, Side, Value
@@ -22,7 +22,6 @@ from gradverify.numerics.columns.tally import DEVIATES, SMALLEST_DEVIATION, Outc
 from gradverify.numerics.flat import numbers, one_hot
 from gradverify.numerics.point import UNITS
 from gradverify.numerics.rungs import U64, Array, Mask
-from gradverify.subject.another import other_points
 from gradverify.subject.failure import UserCodeError
 
 DIFFERENT = 3  # cotangents
@@ -58,25 +57,6 @@ def _hint(finding: Finding, cause: Cause, evidence: Evidence) -> str | None:
     return finding.hint if meant or evidence.surrogate is not None else remedy(cause) or finding.hint
 
 
-class Elsewhere:
-    """The same function at another point, measured when the first cause asks for it."""
-
-    def __init__(self, evidence: Evidence) -> None:
-        self._here = evidence
-
-    @cached_property
-    def evidence(self) -> Evidence | None:
-        """None where it is defined at no other point."""
-        for arguments in other_points(self._here.subject):
-            there = self._here.at(arguments)
-            try:
-                if there.infinite == self._here.infinite and there.forward.checked == self._here.forward.checked and there.jacobian.pairs:
-                    return there
-            except UserCodeError:
-                continue
-        return None
-
-
 def _cause(finding: Finding, evidence: Evidence, elsewhere: Elsewhere) -> Cause | None:
     if finding.code == "GV201":
         return _of_linearity(finding, evidence)
@@ -87,16 +67,16 @@ def _cause(finding: Finding, evidence: Evidence, elsewhere: Elsewhere) -> Cause 
 
     def there() -> Pattern | None:
         if not found:
-            found.append(None if elsewhere.evidence is None else _seen(finding, elsewhere.evidence))
+            found.append(None if elsewhere.evidence is None else _seen(finding, elsewhere.evidence, there=True))
         return found[0]
 
     return explain(here, there)
 
 
-def _seen(finding: Finding, evidence: Evidence) -> Pattern | None:
-    """The pattern of a finding, or what is its like at another point; None where its elements are not known one by one."""
+def _seen(finding: Finding, evidence: Evidence, there: bool = False) -> Pattern | None:
+    """The pattern of a finding, or what is its like at another point (`there`); None where its elements are not known one by one."""
     place = next((n for n, argument in enumerate(evidence.inputs) if argument.name == finding.input), None) if finding.input else None
-    pair = None if place is None else _pair(finding, evidence, place)
+    pair = None if place is None else _pair(finding, evidence, place, there)
     if place is None or pair is None or pair.entries is None:
         return None
     entries = _bars(evidence, finding, pair.entries)
@@ -104,10 +84,12 @@ def _seen(finding: Finding, evidence: Evidence) -> Pattern | None:
     return None if told is None else _pattern(finding, evidence, place, pair, told, told is not entries)
 
 
-def _pair(finding: Finding, evidence: Evidence, place: int) -> Pair | None:
+def _pair(finding: Finding, evidence: Evidence, place: int, there: bool) -> Pair | None:
     """The comparison that a finding about values rests on."""
     if finding.code == "GV107":
         oracles = evidence.subject.case.oracles
+        if there and oracles.expected is not None:
+            return summed(evidence, place)
         compared = [seen.get(place) for seen in ((evidence.expected if oracles.expected is not None else {}),
                                                  (evidence.hand_written if oracles.gradient is not None else {}))]
         return next((pair for pair in compared if pair is not None and pair.count(Outcome.MISMATCH)), None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from live import check, fixed, randn
+from live import Oracles, check, fixed, randn
 
 from causes.damaged import after, causes, checked, first, function, gradients
 from causes.operators import rope, rope_of_neighbours
@@ -45,7 +45,7 @@ def test_a_region_of_one_point_is_no_cause():
 def test_where_there_is_no_other_point_no_cause_is_named(monkeypatch):
     op = after(torch.sin, first(lambda g, x: 2 * g))
     assert causes(checked(op, randn(4)))["x"].name == "scaled"
-    monkeypatch.setattr("gradverify.causes.attach.other_points", lambda subject: iter(()))
+    monkeypatch.setattr("gradverify.causes.elsewhere.other_points", lambda subject: iter(()))
     assert causes(checked(op, randn(4))) == {"x": None}
 
 
@@ -98,6 +98,25 @@ def test_a_wrong_coefficient_of_a_rank_one_term_is_not_a_missing_one():
     assert (scaled.name, "0.7000 (7/10) × what it must be" in scaled.detail) == ("scaled rank-one term", True)
     assert causes(checked(with_radial_term(lambda r: 0 * r - 1 / 3), randn(5, 6))) == {"x": None}       # the first coefficient of its series
     assert checked(with_radial_term(slope), randn(5, 6)).findings == ()
+
+
+# ---- other oracles
+OF_NUMBERS = {"sign": lambda g: -g, "mean": lambda g: g / 24, "zeros": lambda g: torch.where(torch.arange(6) < 3, g, 0.0)}
+
+
+@pytest.mark.parametrize("damage", OF_NUMBERS.values(), ids=OF_NUMBERS)
+def test_a_gradient_that_differs_from_the_specs_numbers_is_explained_by_finite_differences_elsewhere(damage):
+    x = randn(4, 6)
+    op = after(lambda x: x.square(), first(lambda g, here: damage(g)))
+    result = check(op, x, select=("GV107",), oracles=Oracles(expected={"0": (2 * x).tolist()}))
+    assert [(finding.code, finding.cause and finding.cause.name) for finding in result.findings] == [
+        ("GV107", causes(checked(op, x))["x"].name)]
+
+
+def test_where_the_specs_numbers_are_wrong_no_cause_is_named():
+    x = randn(4, 6)
+    result = check(after(lambda x: x.square(), lambda grads, inputs, y: grads), x, select=("GV107",), oracles=Oracles(expected={"0": x.tolist()}))
+    assert [(finding.code, finding.cause) for finding in result.findings] == [("GV107", None)]
 
 
 # ---- hints
