@@ -175,7 +175,12 @@ def _values(evidence: Evidence, place: int, y: Tensor | None, output: int | None
     own = evidence.inputs[place]
     arguments = [own, *(a for a in evidence.subject.arguments if a.is_tensor and a is not own and a.name != own.name)]
     tensors = [(a.name, a.value) for a in arguments] + ([] if y is None else [(f"y{output}", y)])
-    return tuple(Value(name, tuple(t.shape), numbers(t)) for name, t in tensors if not t.is_complex())
+    return tuple(Value(_said(name), tuple(t.shape), numbers(t)) for name, t in tensors if not t.is_complex())
+
+
+def _said(name: str) -> str:
+    """An argument without a name is called by its number, which no sentence shall take for one."""
+    return f"input {name}" if name.isdigit() else name
 
 
 def _integers(evidence: Evidence) -> tuple[Value, ...]:

@@ -123,7 +123,7 @@ def _exchanged(pattern: Pattern) -> Iterator[Move]:
         return
     for a, b in ((a, b) for a in range(len(y.shape) - 1, -1, -1) for b in range(len(x.shape) - 1, -1, -1)):
         if y.shape[a] == x.shape[b] > 1:
-            words = f"the matrix between axis {b} of {x.name} and axis {a} of {y.name} transposed"
+            words = f"the matrix between axis {b} of {x.name} and axis {a} of {y.name} transposed, W where Wᵀ belongs,"
             yield Move("transposed", words, partial(_exchange, y, a, x, b), lambda o, i: np.ones(len(o)))
 
 

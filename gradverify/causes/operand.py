@@ -75,4 +75,5 @@ def _named(pattern: Pattern, value: str, kind: str) -> Cause:
     if kind == "extra":
         return Cause("extra factor", f"analytic = numeric × {value} {pattern.everywhere}: the factor {value} is one too many, or a division by it "
                      "is missing")
-    return Cause("missing factor", f"analytic = {value} {pattern.everywhere}: what {value} is to be multiplied by is missing")
+    return Cause("missing factor", f"analytic = {value} {pattern.everywhere}: backward returns grad_output × {value}, without the rest of the "
+                 "derivative")

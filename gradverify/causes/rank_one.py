@@ -51,7 +51,7 @@ def _term(pattern: Pattern) -> tuple[str, Cause] | None:
     where = f"in each of {len(wrong)} blocks of {rows} × {columns} elements" if len(wrong) > 1 else f"of {rows} × {columns} elements"
     error = f"the error is one product u·wᵀ {where}, {pattern.everywhere}"
     if all(_simpler(block) for block in wrong):
-        return "missing", Cause("missing rank-one term", f"{error}: like the mean or dot-product term of a norm or of softmax")
+        return "missing", Cause("missing rank-one term", f"{error}: a term like the mean or dot product of a norm or of softmax is left out")
     c = _multiple(pattern, wrong)
     if c is None:
         return None

@@ -28,7 +28,7 @@ OF_VALUES = ("mask", "threshold")  # of several tensors whose values separate th
 class Region:
     """Where all wrong elements are and no right one. `natural`: a place that code has a reason for (a tile, a row, a border, zero).
 
-    `low`, `high`: between them lies the threshold of a family of that name.
+    `low`, `high`: between them lies the threshold of a family of that name; `beyond`: of what, and on which side, it is wrong.
     """
 
     words: str
@@ -37,6 +37,7 @@ class Region:
     detail: str = ""
     low: float = 0.0
     high: float = 0.0
+    beyond: tuple[str, str] = ("", "")
 
 
 def explain(pattern: Pattern) -> Iterator[Claim]:
@@ -89,8 +90,8 @@ def _met(one: Region, other: Region) -> Region | None:
     """The region of both points: the same words, or thresholds that may be the same number."""
     if one.family != "threshold" or other.family != "threshold":
         return one if (one.words, one.family) == (other.words, other.family) else None
-    (_, name, sign, _), low, high = one.words.split(" "), max(one.low, other.low), min(one.high, other.high)
-    return _beyond(name, sign, low, high) if [name, sign] == other.words.split(" ")[1:3] and low < high else None
+    low, high = max(one.low, other.low), min(one.high, other.high)
+    return _beyond(*one.beyond, low, high) if one.beyond == other.beyond and low < high else None
 
 
 def _content(pattern: Pattern) -> str | None:
@@ -205,7 +206,7 @@ def _side(name: str, bad: Array, good: Array, cells: int) -> Region | None:
 def _beyond(name: str, sign: str, low: float, high: float) -> Region:
     zero = low <= 0 <= high and not name.startswith("|")
     between = "" if zero else f" (a threshold between {low:.4g} and {high:.4g})"
-    return Region(f"where {name} {sign} {_roundest(low, high)}", "threshold", zero, between, low, high)
+    return Region(f"where {name} {sign} {_roundest(low, high)}", "threshold", zero, between, low, high, (name, sign))
 
 
 def _roundest(low: float, high: float) -> str:
