@@ -94,7 +94,7 @@ class Importer:
     def __call__(self, name: str, globals: Mapping[str, Any] | None = None, locals: Mapping[str, Any] | None = None,
                  fromlist: Sequence[str] | None = (), level: int = 0) -> ModuleType:
         top = _top(name, globals, level)
-        if not self._active or not any(top in place.homes for place in self._places):
+        if not self._active or not any(top in place.homes for place in self._places) or _is_find_spec(globals, fromlist):
             return self._plain(name, globals, locals, fromlist or (), level)
         with self._seen_from(globals or sys._getframe(1).f_globals, top, level):
             return self._plain(name, globals, locals, fromlist or (), level)
@@ -132,9 +132,6 @@ class Importer:
     # ---- who sees what
     @contextmanager
     def _seen_from(self, importer: Mapping[str, Any], top: str, level: int) -> Iterator[None]:
-        if str(importer.get("__name__")).startswith("importlib"):      # on somebody's behalf, whose view is shown already
-            yield
-            return
         place = self._belongs(importer)
         if place is not None and top in place.homes and not (level == 0 and _is_itself(importer, top)):
             with self._showing(place):
@@ -199,6 +196,11 @@ def _top(name: str, importer: Mapping[str, Any] | None, level: int) -> str:
 def _is_itself(importer: Mapping[str, Any], top: str) -> bool:
     """Does a plain module import its own name? It means the other one: itself it has already."""
     return importer.get("__name__") == top and "__path__" not in importer
+
+
+def _is_find_spec(importer: Mapping[str, Any] | None, fromlist: Sequence[str] | None) -> bool:
+    """Does `importlib.util.find_spec` import a parent, on behalf of somebody whose modules are in sight already?"""
+    return importer is not None and importer.get("__name__") == "importlib.util" and list(fromlist or ()) == ["__path__"]
 
 
 @contextmanager

@@ -203,6 +203,19 @@ def test_import_itself_is_afterwards_what_it_was(write, tmp_path):
     assert kept("random") is random
 
 
+def test_what_importing_an_own_module_brings_in_gets_pythons_own(write, tmp_path):
+    """Libraries that are imported for the first time, `importlib`'s own parts among them."""
+    write("typing.py", "name = 'own'")
+    write("email.py", "")
+    write("inspect.py", "import sys\nfor each in [n for n in sys.modules if n.startswith('importlib.metadata')]: del sys.modules[each]\n"
+                        "import importlib.metadata\nfrom typing import name\ndef f(): return name, importlib.metadata.version('torch')")
+    kept = {name: module for name, module in sys.modules.items() if name.startswith("importlib.metadata")}
+    try:
+        assert found(tmp_path, "inspect:f")()[0] == "own"
+    finally:
+        sys.modules.update(kept)
+
+
 @pytest.mark.parametrize("name", ["torch", "numpy", "gradverify"])
 def test_what_a_check_stands_on_is_never_replaced(write, tmp_path, name):
     write(f"{name}/__init__.py", "raise RuntimeError('the wrong one')")
