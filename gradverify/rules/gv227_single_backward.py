@@ -45,5 +45,5 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 def check(evidence: Evidence) -> Iterator[Finding]:
     refused = evidence.refused
     if refused is not None:
-        yield Finding("GV227", f"a second backward of one graph is refused, though the first retained it: {refused.message}", frames=refused.frames,
-                      hint="leave on ctx what is on ctx: save_for_backward lets go of its tensors by itself when no backward can follow")
+        yield Finding("GV227", f"a second backward of one graph is refused, though it was retained: {refused.message}", frames=refused.frames,
+                      hint="leave on ctx what is on ctx: save_for_backward frees its tensors by itself")

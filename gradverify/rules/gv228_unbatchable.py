@@ -42,7 +42,7 @@ FACTORS = (1.0, -0.5)       # of the base cotangent: backward is linear, or GV20
 ASKS = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero|equal|allclose)\b")      # torch's words for a number out of a batch
 WRITES = re.compile(r"vmap: (aten::)?(\w+)\(self, ")                # and for a batch that is written into one tensor
 PLACES = ("index_add_", "scatter_add_", "scatter_", "scatter_reduce_", "index_put_", "index_copy_", "copy_")      # of rows and slices
-HINT_ASKS = "no .item(), float(), bool() or `if` on grad_output in backward: torch.where, or compute both"
+HINT_ASKS = "no .item(), float() or `if` on grad_output: torch.where, or compute both"
 HINT_WRITES = "compute the gradient out of place, or write it into torch.zeros_like(grad_output)"
 
 
@@ -75,11 +75,11 @@ def _refused(error: UserCodeError) -> Finding:
     """Raises NotApplicable where it is torch that cannot, or backward leaves torch."""
     asks, writes = ASKS.search(error.message), WRITES.search(error.message)
     if asks:
-        return Finding("GV228", "batched cotangents (is_grads_batched) are refused: backward asks grad_output for a number "
+        return Finding("GV228", "backward refuses batched cotangents (is_grads_batched): it asks grad_output for a number "
                        f"({'.item()' if asks[1] in ('item', '_local_scalar_dense') else 'an `if`' if asks[1] == 'is_nonzero' else asks[1]})",
                        hint=HINT_ASKS, frames=error.frames)
     if writes and writes[2] not in PLACES:
-        return Finding("GV228", f"batched cotangents (is_grads_batched) are refused: backward writes them in place ({writes[2]}) into a tensor that "
+        return Finding("GV228", f"backward refuses batched cotangents (is_grads_batched): it writes them in place ({writes[2]}) into a tensor that "
                        "has no batch", hint=HINT_WRITES, frames=error.frames)
     raise NotApplicable(f"a batched {error.message}")
 

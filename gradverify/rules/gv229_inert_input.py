@@ -62,8 +62,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for argument in (argument for argument, zero in zip(evidence.inputs, silent, strict=True) if zero):
         place = next(i for i, each in enumerate(evidence.subject.arguments) if each is argument)
         if not any(_moves(evidence, point, place, points) for point in points):
-            yield Finding("GV229", f"{argument.name} moves no output at any point looked at, and backward returns zeros for it: is it meant to be "
-                          "differentiated?", input=argument.name, hint="use it in forward; or return None for it, and say `requires_grad: false`")
+            yield Finding("GV229", f"{argument.name} moves no output at any point looked at, and backward returns zeros for it",
+                          input=argument.name, hint="use it in forward; if it is not meant to be differentiated, return None for it")
 
 
 def _is_zero(gradient: Tensor | None) -> bool:

@@ -54,8 +54,7 @@ W = torch.tensor([0.5, 1.5, 1.0], dtype=torch.float64)
 def test_an_input_that_moves_nothing_and_gets_zeros_is_a_warning():
     result = check(ignoring(torch.zeros_like), X, W)
     assert (result.verdict, [(found.code, found.severity, found.input) for found in result.findings]) == ("pass", [("GV229", "warning", "w")])
-    said = "w moves no output at any point looked at, and backward returns zeros for it: is it meant to be differentiated?"
-    assert message(result, "GV229") == said
+    assert message(result, "GV229") == "w moves no output at any point looked at, and backward returns zeros for it"
 
 
 def test_a_parameter_too():
