@@ -36,6 +36,7 @@ from gradverify.subject.another import beside
 from gradverify.subject.custody import saved_tensors
 from gradverify.subject.differentiable import Differentiable, Gradients, Graph, Returned
 from gradverify.subject.draw import generator, signed
+from gradverify.subject.elsewhere import elsewhere
 from gradverify.subject.failure import Spent, UserCodeError
 from gradverify.subject.graph import RawReturn, Wrote, function_nodes, tapped, watched
 from gradverify.subject.iterating import iterates
@@ -257,7 +258,7 @@ class Evidence:
     @cached_property
     def leftover(self) -> float:
         """What may be left of an iteration, as a share of a row or of the largest number: `rtol` where the function iterates, else 0."""
-        if not iterates(self.function, self.cotangents("base")):
+        if not iterates(self.function, self.cotangents("base"), [elsewhere(argument) for argument in self.inputs]):
             return 0.0
         return self.settings.tolerances(low_precision=self.low_precision)[1]
 

@@ -30,7 +30,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.numerics.flat import flat_real
 from gradverify.rules.agreement import largest
-from gradverify.rules.shown import element_name
+from gradverify.rules.shown import apart, element_name
 from gradverify.subject.snapshot import same
 
 CATCHES = "draws_from_its_own_generator"
@@ -86,7 +86,8 @@ def _difference(first: Tensor, second: Tensor, accepted: float, name: str) -> st
     worst = int(off.argmax())
     if float(off[worst]) <= accepted:
         return None
-    return f"{element_name(name, first, worst)} was {float(a[worst]):.6g}, and {float(b[worst]):.6g} when called again with the same input"
+    was, now = apart(float(a[worst]), float(b[worst]))
+    return f"{element_name(name, first, worst)} was {was}, and {now} when called again with the same input"
 
 
 def _hint(drawn: bool) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -27,9 +27,14 @@ class _Counting(TorchDispatchMode):     # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-def iterates(function: Differentiable, cotangents: Sequence[Tensor]) -> bool:
-    """One forward and one backward, watched. What raises, or computes outside of torch, is not seen to iterate."""
+def iterates(function: Differentiable, cotangents: Sequence[Tensor], elsewhere: Sequence[Tensor]) -> bool:
+    """One forward and one backward, watched; and at other inputs, as an iteration that starts from the last solution has nothing to do at the same
+    ones. What raises, or computes outside of torch, is not seen to iterate."""
+    return _reads(lambda: function.once(cotangents)) >= READS or _reads(lambda: function.vjp_at(elsewhere, cotangents)) >= READS
+
+
+def _reads(call: Callable[[], object]) -> int:
     counting = _Counting()
     with suppress(Exception), counting:
-        function.once(cotangents)
-    return counting.reads >= READS
+        call()
+    return counting.reads
