@@ -16,6 +16,7 @@ from typing import Any
 from gradverify.model.case import Case
 from gradverify.model.element import Element
 from gradverify.model.event import Planned
+from gradverify.model.interrupt import is_interrupt
 from gradverify.model.result import CaseResult
 from gradverify.running.staying import stack_on_crash, staying
 
@@ -66,11 +67,11 @@ def explain_case(case: Case, element: tuple[str, str] | None) -> Element | CaseR
     Raises ProblemsError where there is no such element.
     """
     from gradverify.element.explain import Asked, explain
-    from gradverify.subject.failure import UserCodeError
+    from gradverify.subject.failure import UserCodeError, is_users
     from gradverify.subject.find import importable
     from gradverify.subject.machine import compute_on_one_thread, undisturbed
     from gradverify.subject.prepare import prepare
-    from gradverify.verify import failed
+    from gradverify.verify import broken, failed
 
     with captured() as printed, undisturbed(), staying():
         try:
@@ -80,6 +81,10 @@ def explain_case(case: Case, element: tuple[str, str] | None) -> Element | CaseR
                 return explain(subject, Asked(*element) if element else None)
         except UserCodeError as error:
             result = failed(case, error)
+        except BaseException as error:
+            if is_interrupt(error) or not is_users(error):
+                raise
+            result = broken(case, error)
     return replace(result, captured=printed.text)
 
 

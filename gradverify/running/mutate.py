@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from gradverify.model.case import Case
+from gradverify.model.interrupt import interruptible, is_interrupt
 from gradverify.model.mutation import MutatedCheck
 from gradverify.running.inline import Devices, captured, devices
 from gradverify.running.requirements import lack, placed
@@ -25,13 +26,15 @@ def mutated(cases: Sequence[Case], began: Callable[[Case], None], each: Each | N
             yield MutatedCheck(case.id, case.name, case.target, left_out=f"skipped: {missing.reason}")
             continue
         began(case)
-        yield (each or mutate_case)(placed(case, machine))
+        with interruptible():
+            found = (each or mutate_case)(placed(case, machine))
+        yield found
 
 
 def mutate_case(case: Case) -> MutatedCheck:
     """What the user's code raises leaves the case out; only a fault of gradverify itself raises."""
     from gradverify.mutation.mutate import mutate
-    from gradverify.subject.failure import UserCodeError
+    from gradverify.subject.failure import UserCodeError, describe, is_users
     from gradverify.subject.find import importable
     from gradverify.subject.machine import undisturbed
 
@@ -42,4 +45,8 @@ def mutate_case(case: Case) -> MutatedCheck:
                 result = mutate(case)
         except UserCodeError as error:
             result = MutatedCheck(case.id, case.name, case.target, left_out=f"it does not pass undamaged: {error.message}", broken=True)
+        except BaseException as error:
+            if is_interrupt(error) or not is_users(error):
+                raise
+            result = MutatedCheck(case.id, case.name, case.target, left_out=f"the function's code raised {describe(error)}", broken=True)
     return replace(result, seconds=time.perf_counter() - started)

@@ -32,14 +32,15 @@ class Ambient:
 
 
 @contextmanager
-def left_as_found(states: Sequence[Ambient]) -> Iterator[None]:
-    """Inside, anything may be set; afterwards each of these is what it was."""
-    before = [state.read() for state in states]
+def left_as_found(states: Sequence[Ambient]) -> Iterator[list[str]]:
+    """Inside, anything may be set; afterwards each of these is what it was. The names of those that were not."""
+    before, changed = [state.read() for state in states], list[str]()
     try:
-        yield
+        yield changed
     finally:
         for state, value in zip(states, before, strict=True):
             if state.read() != value:
+                changed.append(state.name)
                 state.write(value)
 
 
@@ -69,6 +70,11 @@ def ambient() -> tuple[Ambient, ...]:
         Ambient("garbage collector", gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
         Ambient("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
         Ambient("current folder", _current_folder, lambda folder: os.chdir(folder) if folder is not None else None))
+
+
+def in_our_way() -> tuple[Ambient, ...]:
+    """What stands in the way of our own computing where a forward sets it: it is put back after every call then."""
+    return tuple(state for state in ambient() if state.name in ("default device", "NumPy's errors"))
 
 
 CUDNN = ("enabled", "benchmark", "deterministic", "allow_tf32")

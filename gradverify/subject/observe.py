@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gradverify.subject.alias import Named
+from gradverify.subject.ambient import in_our_way, left_as_found
 from gradverify.subject.custody import Custody, Saves, Written, arguments, given_back, held, saved_tensors, written
 from gradverify.subject.differentiable import Differentiable, Gradients, copied
 from gradverify.subject.failure import UserCodeError, blamed
@@ -101,7 +102,9 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
     leaves = subject.leaves()
     before = Snapshot([*leaves, *(a.value for a in others)])
     state = subject.fresh_states()
-    called = _counted(subject, leaves, saved)
+    with left_as_found(in_our_way()) as changed:
+        called = _counted(subject, leaves, saved)
+    subject.meddles = bool(changed)
     drew = subject.states() != state
     if (before.changed() or before.freed()) and not subject.writes:
         subject.writes = True

@@ -15,6 +15,7 @@ from gradverify.model.case import Case
 from gradverify.model.interrupt import heed
 from gradverify.model.result import Calls
 from gradverify.numerics.clock import Clock, Stopwatch
+from gradverify.subject.ambient import in_our_way, left_as_found
 from gradverify.subject.arguments import Argument as Argument
 from gradverify.subject.arguments import as_it_is, together, value_of
 from gradverify.subject.at_rest import State, at_rest
@@ -56,6 +57,7 @@ class Subject:
         self.positions = together(self.arguments)
         self._forward = self._backward = self._batched = 0
         self.writes = False
+        self.meddles = False    # a forward was seen to set global state that our own computing needs
         self.output_names: tuple[str, ...] = ()
         self.around: Callable[[], AbstractContextManager[Any]] | None = None
         self.lent: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None
@@ -94,7 +96,7 @@ class Subject:
     def twin(self, arguments: Sequence[Argument], kwargs: Mapping[str, Any] | None = None, target: Target | None = None) -> Subject:
         """The same function at other arguments; with other keyword arguments, or built anew, where they are given. Its calls are counted here too."""
         other = Subject(self.case, target or self.target, arguments, self.kwargs if kwargs is None else kwargs)
-        other.writes, other._original, other.watches = self.writes, self, self.watches
+        other.writes, other._original, other.watches, other.meddles = self.writes, self, self.watches, self.meddles
         if target is None and self._looked:     # a module's buffers follow its inputs and parameters, if they do so at all
             other._rest = self._rest
             other._looked = self._rest is None or all(_alike(a.value, b.value) for a, b in zip(self.arguments, arguments, strict=True))
@@ -261,6 +263,13 @@ class Subject:
 
     def _outputs(self, values: Sequence[Any], buffers: Mapping[str, Tensor]) -> list[Any]:
         """The flattened outputs. Raises UserCodeError (GV002)."""
+        if self.meddles:
+            self.meddles = False
+            try:
+                with left_as_found(in_our_way()):
+                    return self._outputs(values, buffers)
+            finally:
+                self.meddles = True
         self.reseed()
         try:        # no `with blamed`: that takes a tenth of a small call
             if self.around is None:

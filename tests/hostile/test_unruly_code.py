@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from .conftest import AFTER, PRELUDE, codes
 
@@ -101,3 +102,33 @@ def test_stdout_is_json_alone_though_threads_and_exit_handlers_print(tmp_path):
     done = subprocess.run([sys.executable, "-m", "gradverify", "check", "s.yaml", "--format", "json"], cwd=tmp_path, capture_output=True, text=True,
                           timeout=120, check=False)
     assert done.returncode == 0 and json.loads(done.stdout)["summary"]["pass"] == 1 and "AT EXIT" in done.stderr
+
+
+@pytest.mark.parametrize("body", ["torch.set_default_device('meta')", "np.seterr(all='raise')", "torch.set_default_dtype(torch.float16)",
+                                  "torch.autograd.set_detect_anomaly(True)", "torch.use_deterministic_algorithms(True)",
+                                  "import warnings; warnings.simplefilter('error')", "sys.setrecursionlimit(150)", "sys.path.clear()",
+                                  "torch.inference_mode", "sys.argv = None", "sys.settrace(lambda *a: None)", "sys.modules.pop('numpy', None)"])
+def test_global_state_that_a_forward_sets_stands_in_nobodys_way(verdict, body):
+    code, check = verdict(f"def f(x):\n    {body}\n    return x.sin() * x")
+    assert code == 0 and check["faults"] == [] and not torch.is_anomaly_enabled() and torch.get_default_dtype() is torch.float32
+
+
+@pytest.mark.parametrize("define", [
+    "class f:\n    def __getattribute__(self, name): raise SystemExit(0)\nf = f()",
+    "class Meta(type):\n    def __getattribute__(cls, name): raise SystemExit(0)\nclass f(metaclass=Meta): pass",
+    "class f(torch.nn.Module):\n    def named_parameters(self, *a, **k): raise SystemExit(0)\n    def forward(self, x): return x",
+    "def __getattr__(name): raise SystemExit(0)",
+    "class K:\n    def __repr__(self): raise SystemExit(0)\ndef f(x): return {K(): x * 2}",
+    "class f(torch.nn.Module):\n    def forward(self, x): return x * 2\n    def __call__(self, x): raise KeyboardInterrupt",
+    "def f(x):\n    def hook(g): raise SystemExit(0)\n    y = x * 2\n    y.register_hook(hook)\n    return y",
+    "def f(x):\n    y = [x]\n    y.append(y)\n    return y",
+    "def f(x):\n    y = x\n    for _ in range(3000): y = [y]\n    return y"])
+def test_an_object_that_raises_when_it_is_looked_at_costs_its_own_check(verdict, define):
+    code, check = verdict(define)
+    assert code == 3 and check["verdict"] == "error" and check["faults"] == []
+
+
+def test_a_gradient_that_cannot_be_shown_is_told(verdict):
+    code, check = verdict("class Odd:\n    def __repr__(self): raise SystemExit(0)\nclass f(Square):\n    @staticmethod\n"
+                          "    def backward(ctx, g): return Odd()")
+    assert code == 1 and codes(check) == ["GV212"] and "returns a Odd for x" in check["findings"][0]["message"]

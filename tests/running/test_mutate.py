@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from live import case, given
+from own_fault import raising
 
 from gradverify.model.mutation import MutatedCheck
 from gradverify.running.inline import Devices
@@ -30,9 +31,18 @@ def test_a_function_that_raises_is_left_out_with_its_reason():
 
 
 def test_a_fault_of_our_own_raises(monkeypatch):
-    monkeypatch.setattr("gradverify.mutation.mutate.damages", lambda inputs: 1 / 0)
+    monkeypatch.setattr("gradverify.mutation.mutate.damages", raising(ZeroDivisionError("ours")))
     with pytest.raises(ZeroDivisionError):
         mutate_case(case("torch:sin", [given([1.0, 2.0])]))
+
+
+def test_what_the_users_code_raises_unforeseen_leaves_its_check_out(monkeypatch):
+    def leaves(inputs):     # its frame is outside the package
+        raise SystemExit(0)
+
+    monkeypatch.setattr("gradverify.mutation.mutate.damages", leaves)
+    seen = mutate_case(case("torch:sin", [given([1.0, 2.0])]))
+    assert seen.broken and seen.left_out == "the function's code raised SystemExit: 0"
 
 
 def test_what_the_function_prints_reaches_nobody(capfd):
