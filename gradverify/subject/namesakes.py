@@ -82,8 +82,8 @@ class Importer:
         self._folders = tuple(folders)
         self._places = [place_of(folders, folders)]
         self._plain, self._by_name = builtins.__import__, importlib.import_module
-        self._shown: Place | None = None
-        self._others: dict[str, ModuleType] = {}
+        self._in_sight: dict[str, str] = {}     # of own modules: top-level name → home
+        self._others: dict[str, dict[str, ModuleType]] = {}
         self._active = False
 
     def also(self, folder: str) -> None:
@@ -115,8 +115,8 @@ class Importer:
     @contextmanager
     def own(self, name: str) -> Iterator[None]:
         """What a spec names is looked up among its own modules first."""
-        place = self._places[0]
-        with self._showing(place if name.partition(".")[0] in place.homes else None):
+        top = name.partition(".")[0]
+        with self._showing(top, self._places[0].homes.get(top)):
             yield
 
     @contextmanager
@@ -134,12 +134,12 @@ class Importer:
     def _seen_from(self, importer: Mapping[str, Any], top: str, level: int) -> Iterator[None]:
         place = self._belongs(importer)
         if place is not None and top in place.homes and not (level == 0 and _is_itself(importer, top)):
-            with self._showing(place):
+            with self._showing(top, place.homes[top]):
                 yield
-        elif self._shown is None and top in sys.modules:
+        elif top not in self._in_sight and top in sys.modules:
             yield
         else:
-            with self._showing(None), _without(self._own_folders()):
+            with self._showing(top, None), _without(self._own_folders()):
                 yield
 
     def _belongs(self, importer: Mapping[str, Any]) -> Place | None:
@@ -153,38 +153,36 @@ class Importer:
         return {folder for place in self._places for folder in (*place.own, *place.homes.values())}
 
     @contextmanager
-    def _showing(self, place: Place | None) -> Iterator[None]:
-        before = self._shown
-        self._show(place)
+    def _showing(self, top: str, home: str | None) -> Iterator[None]:
+        before = self._in_sight.get(top)
+        self._show(top, home)
         try:
             yield
         finally:
-            self._show(before)
+            self._show(top, before)
 
-    def _show(self, place: Place | None) -> None:
-        """Own modules of `place` into sys.modules and their namesakes out of it; None: everything as the process has it."""
-        if place is self._shown:
+    def _show(self, top: str, home: str | None) -> None:
+        """The module of that name from `home`, and all below it, into sys.modules, and its namesake out; None: as the process has it.
+
+        No more than what is being imported: code in C looks up what it imported once again, where nobody knows who asks.
+        """
+        now = self._in_sight.get(top)
+        if home == now:
             return
         keeper = vars(sys.modules.setdefault(KEEPER, ModuleType(KEEPER)))
-        if self._shown is not None:
-            for top, own in _taken_out(self._shown.homes).items():
-                keeper[f"{self._shown.homes[top]}:{top}"] = own
-            sys.modules.update(self._others)
-        self._shown, self._others = place, {}
-        if place is not None:
-            for modules in _taken_out(place.homes).values():
-                self._others.update(modules)
-            for top, home in place.homes.items():
-                sys.modules.update(keeper.get(f"{home}:{top}", {}))
+        if now is not None:
+            keeper[f"{now}:{top}"] = _taken_out(top)
+            sys.modules.update(self._others.pop(top))
+            del self._in_sight[top]
+        if home is not None:
+            self._others[top] = _taken_out(top)
+            sys.modules.update(keeper.get(f"{home}:{top}", {}))
+            self._in_sight[top] = home
 
 
-def _taken_out(tops: Mapping[str, str]) -> dict[str, dict[str, ModuleType]]:
-    """These modules and all below them, out of sys.modules."""
-    names = [name for name in list(sys.modules) if name.partition(".")[0] in tops]
-    taken: dict[str, dict[str, ModuleType]] = {top: {} for top in tops}
-    for name in names:
-        taken[name.partition(".")[0]][name] = sys.modules.pop(name)
-    return taken
+def _taken_out(top: str) -> dict[str, ModuleType]:
+    """A module and all below it, out of sys.modules."""
+    return {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == top}
 
 
 def _top(name: str, importer: Mapping[str, Any] | None, level: int) -> str:

@@ -216,6 +216,13 @@ def test_what_importing_an_own_module_brings_in_gets_pythons_own(write, tmp_path
         sys.modules.update(kept)
 
 
+def test_code_in_c_finds_pythons_own_again_after_importing_it(write, tmp_path):
+    """`_elementtree` imports `copy` as it is loaded, and looks it up in sys.modules then."""
+    write("copy.py", "name = 'own'")
+    write("inspect.py", "from copy import name\nimport sys\nsys.modules.pop('_elementtree', None)\nimport _elementtree\ndef f(): return name")
+    assert found(tmp_path, "inspect:f")() == "own"
+
+
 @pytest.mark.parametrize("name", ["torch", "numpy", "gradverify"])
 def test_what_a_check_stands_on_is_never_replaced(write, tmp_path, name):
     write(f"{name}/__init__.py", "raise RuntimeError('the wrong one')")
