@@ -34,8 +34,8 @@ def coarse_noise(point: Point, survey: Survey, generator: np.random.Generator) -
     """Noise of outputs in which larger numbers may cancel, at least the rounding of f: 45 forward calls, and 9 a wider spacing up to 1.
 
     Points far apart along one dense direction show it: where it is at most the rounding of numbers LARGEST times 1, the inputs or the outputs, or
-    far below what f moves by on the widest ones. An output that is still near x has what the first wider points show. One that shows no noise
-    has what is typical of its tensor, and at least the rounding of 1 where nothing moves it.
+    far below what f moves by on the widest ones. An output that shows none near x has what the first wider points show, if others do too (a kink
+    shows at one spacing). One that shows no noise has what is typical of its tensor, and at least the rounding of 1 where nothing moves it.
     """
     (_, ray), size = dense_ray(point, generator), np.abs(point.f0)
     near = [_spread(point, survey, ray, spacing * ray.scale) for spacing in SPACINGS]
@@ -47,8 +47,9 @@ def coarse_noise(point: Point, survey: Survey, generator: np.random.Generator) -
         largest = LARGEST * point.unit[part] * max(1.0, rms(ray.x), rms(survey.size[part]))
         levels = _of_rounding([seen.of(part) for seen in (*near, *wide)], largest, FAR_BELOW * moves[part])
         shown = np.nan_to_num(nanmedian(np.array(levels[: len(near)])))
+        again = np.sum(np.isfinite(levels), 0) > 1
         for level in levels[len(near) :]:
-            shown = np.where(shown > 0, shown, np.nan_to_num(level))
+            shown = np.where((shown > 0) | ~again, shown, np.nan_to_num(level))
         far[part] = np.fmax.reduce(levels)
         typical = np.median(shown[shown > 0]) if (shown > 0).any() else 0.0
         silent = np.where(moves[part] > 0, typical, np.maximum(typical, point.unit[part]))
@@ -88,7 +89,7 @@ def _of_rounding(seen: Sequence[_Spread], largest: Array, of_steps: Array) -> li
 def _wider(scale: Array) -> Iterator[Array]:
     """Spacings [n] beyond the scales, up to what those of 1 have."""
     least = float(scale.min(initial=1.0))
-    count = min(int(np.ceil(-np.log(least) / np.log(WIDER))), WIDER_STEPS) if least < 1 else 0
+    count = min(max(int(np.ceil(-np.log(least) / np.log(WIDER))), 2), WIDER_STEPS) if least < 1 else 0
     for n in range(1, count + 1):
         yield SPACINGS[0] * np.clip(scale * least ** (-n / count), scale, np.maximum(scale, 1.0))
 

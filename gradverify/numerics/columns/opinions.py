@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from torch import Tensor
@@ -15,13 +16,14 @@ from gradverify.numerics.columns.run import Run
 from gradverify.numerics.columns.survey import analytic_noise
 from gradverify.numerics.columns.tally import Judged
 from gradverify.numerics.columns.ties import excuse_ties
-from gradverify.numerics.compare import MISMATCH, PASS, Limit, verdicts
+from gradverify.numerics.compare import MISMATCH, PASS, UNDECIDED, Limit, verdicts
 from gradverify.numerics.kinks import KINK
 from gradverify.numerics.point import mirror_of
 from gradverify.numerics.point_lines import DirectionLine
 from gradverify.numerics.romberg import Choice, one_sided
 from gradverify.numerics.rungs import BASE, RATIO, U32, VISIBLE, Array, Index, Mask, Z
 
+HUNDREDTH = 0.01  # of a derivative: a bar in which no error that matters could hide
 KINK_RUNGS = range(4, 10)
 SUM_SLACK = 1e-6  # of Σ|a|
 SYMMETRIC = 2.0**-45  # of the largest entry; in float32 only bitwise symmetry is within it
@@ -38,6 +40,7 @@ Border = Callable[[Judged], Mask]
 
 def second_opinions(run: Run, judged: Judged, border: Border, entry: Entry) -> tuple[Judged, dict[int, float]]:
     """The verdicts after all second opinions, and per output the relative noise of a backward that is itself at fault."""
+    judged = settle_slight(run, judged)
     if judged.derivative.rough:
         judged = along_kinks(run, judged)
     if not (judged.verdict == MISMATCH).any():
@@ -47,6 +50,25 @@ def second_opinions(run: Run, judged: Judged, border: Border, entry: Entry) -> t
     excused = excuse_rounded(run, judged, border(judged), narrow) if narrow else excuse_analytic_noise(run, judged, border(judged))
     judged, at_fault = excused
     return excuse_cancelled(run, judged), at_fault
+
+
+def settle_slight(run: Run, judged: Judged) -> Judged:
+    """Undecided elements that are dust by their own |x|, and known to a HUNDREDTH, are right.
+
+    A floor is divided by the tensor's RMS, or small elements would pass unseen beside large ones; in hypot of 1e-12 and 1 that asks for digits of the
+    smaller one's derivative that no difference of f has.
+    """
+    d = judged.derivative
+    known = (judged.verdict == UNDECIDED) & d.smooth & (np.abs(judged.a - d.value) <= d.bar) & (d.bar <= HUNDREDTH * np.abs(d.value))
+    if not known.any():
+        return judged
+    agreed = ~np.isfinite(d.second) | (d.far & (np.abs(judged.a - d.second) <= d.second_bar))  # the nearer steps do not say otherwise
+    i = np.flatnonzero(known & agreed & ~judged.bounds.unproven)
+    reach = np.maximum(np.abs(judged.a[i]), np.abs(d.value[i])) * run.point.columns.scale[judged.column[i]]
+    i = i[reach <= run.floors()[judged.out[i]]]
+    verdict, limit = judged.verdict.copy(), judged.limit.copy()
+    verdict[i], limit[i] = PASS, Limit.NONE
+    return replace(judged, verdict=verdict, limit=limit)
 
 
 def along_kinks(run: Run, judged: Judged) -> Judged:

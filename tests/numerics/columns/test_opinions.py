@@ -7,10 +7,12 @@ import pytest
 import torch
 
 from gradverify.numerics.climb import derivative
+from gradverify.numerics.columns.costs import Mode
 from gradverify.numerics.columns.opinions import along_kinks, excuse_analytic_noise, excuse_symmetric, second_opinions
 from gradverify.numerics.columns.run import Reach, Run
-from gradverify.numerics.columns.tally import Judged
+from gradverify.numerics.columns.tally import Judged, Outcome
 from gradverify.numerics.compare import Limit, Verdict, verdicts
+from gradverify.numerics.comparison import compare
 from gradverify.numerics.ladder import concatenated
 from gradverify.numerics.point_lines import element_line
 from numerics.differentiable import DOUBLE, Differentiable, leaf, normal
@@ -196,3 +198,37 @@ def test_a_mismatch_outlives_all_second_opinions():
     run, judged = measured(Differentiable(torch.sin, X), np.diag((1.001 * X.cos()).numpy()))
     after, _ = second_opinions(run, judged, lambda own: np.zeros(len(own.out), bool), lambda column, output: 0.0)
     assert (np.diag(table(after, 6)) == MISMATCH).all()
+
+
+# ---- inputs of 1e-12 and 1e12 in one tensor: what is dust by its own |x| needs no more digits than f has, and a wrong one is found
+MIXED = [10 ** (24 * torch.rand(3, 4, generator=torch.Generator().manual_seed(seed), dtype=DOUBLE) - 12) for seed in (3, 4)]
+
+
+@pytest.mark.parametrize("mode", [Mode.ENTRIES, Mode.ROWS, Mode.BLOCKS, None])
+def test_a_right_hypot_of_small_beside_large_numbers_is_decided(mode):
+    for pair in compare(Differentiable(torch.hypot, *MIXED), mode=mode).pairs:
+        assert pair.verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("mode", [Mode.ENTRIES, Mode.ROWS])
+@pytest.mark.parametrize("factor", [1.05, 2.0, 0.0, -1.0])
+def test_a_wrong_one_is_found_at_the_small_numbers(factor, mode):
+    """Of numbers below 1e-6: those that move their output by more than its rounding."""
+
+    def damage(grads):
+        return [torch.where(x < 1e-6, factor * g, g) for x, g in zip(MIXED, grads, strict=True)]
+
+    for pair in compare(Differentiable(torch.hypot, *MIXED, damage=damage), mode=mode, keep=100).pairs:
+        place = pair.input
+        ratio = (MIXED[place] / torch.hypot(*MIXED)).reshape(-1)
+        visible = {n for n in range(12) if MIXED[place].reshape(-1)[n] < 1e-6 and ratio[n] > 1e-4}
+        wrong = {worst.input_index for worst in pair.worst if worst.outcome is Outcome.MISMATCH}
+        assert wrong >= visible
+
+
+def test_a_small_number_in_a_sum_is_not_let_off_for_its_size():
+    x = leaf(1e-13, 0.7, -1.3)
+    for factor in (0.0, 1.5):
+        function = Differentiable(lambda x: x.sum(), x, damage=lambda g, k=factor: [g[0] * torch.tensor([k, 1, 1], dtype=DOUBLE)])
+        pair, = compare(function, mode=Mode.ENTRIES).pairs
+        assert pair.verdict is not Verdict.PASS
