@@ -128,6 +128,13 @@ def test_no_cause_is_looked_for_where_nothing_is_left():
     assert bare.findings[0].cause is None and bare.findings[0].message == told.findings[0].message
 
 
+def test_every_rule_that_takes_more_than_a_few_calls_has_a_price():
+    """A new one that has none would run whatever is left."""
+    spent = {rule.code: rule.calls.forward + rule.calls.backward for rule in checked(1e-4)[0].rules}
+    assert {code for code, calls in spent.items() if calls > 4 and code not in PRICES} == {"GV101"}
+    assert set(PRICES) <= set(ORDER)
+
+
 def test_samples_are_halved_before_a_rule_is_left_out():
     result, _ = checked(1e-4, budget=Budget(calls=110))
     reasons = {rule.code: rule.reason for rule in result.rules}
