@@ -24,7 +24,7 @@ from gradverify.numerics.flat import flat_real, numbers
 from gradverify.numerics.noise import Bits
 from gradverify.numerics.point import UNITS, columns_of
 from gradverify.numerics.rungs import U64
-from gradverify.oracles.convergence import without_leftovers
+from gradverify.oracles.convergence import beside_largest, without_leftovers
 from gradverify.oracles.finite_difference import WORST, Filled, Gives, Jacobian, Wishes, jacobian
 from gradverify.oracles.gradient import hand_written
 from gradverify.oracles.literal import expected_gradients, weights
@@ -350,11 +350,13 @@ class Evidence:
 
     @cached_property
     def reference_values(self) -> dict[int, Pair | str]:
-        return reference_values(self.outputs, self.reference.outputs, Filled(self.function), Filled(self.reference), self.settings, self.wishes)
+        found = reference_values(self.outputs, self.reference.outputs, Filled(self.function), Filled(self.reference), self.settings, self.wishes)
+        return {place: seen if isinstance(seen, str) else beside_largest(seen, lambda: self.leftover) for place, seen in found.items()}
 
     @cached_property
     def reference_gradients(self) -> dict[tuple[int, int], Pair]:
-        return reference_gradients(Filled(self.function), Filled(self.reference), self.settings)
+        found = reference_gradients(Filled(self.function), Filled(self.reference), self.settings)
+        return {key: beside_largest(pair, lambda: self.leftover) for key, pair in found.items()}
 
     @cached_property
     def expected(self) -> dict[int, Pair]:
@@ -389,4 +391,4 @@ class Evidence:
         with np.errstate(all="ignore"):
             add_exact(tally, mine, theirs, dust(self.unit, mine, theirs, columns.scale, columns.size), atol=atol, rtol=rtol, unit=self.unit,
                       rows=np.zeros(1, np.intp), first=0, broken=Outcome.MISMATCH)
-        return tally.result(self.unit, False)
+        return beside_largest(tally.result(self.unit, False), lambda: self.leftover)

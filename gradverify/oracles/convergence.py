@@ -29,7 +29,7 @@ def without_leftovers(found: Jacobian, inputs: Sequence[Tensor], wishes: Wishes,
         return found
     sizes = _Sizes(found.pairs, inputs, wishes)
     left = {key: pair for key, pair in wrong.items() if (_silent(pair) and sizes.hold(pair, FORGOTTEN, 0.0)) or sizes.hold(pair, 0.0, leftover())}
-    return replace(found, pairs={key: sizes.passed(pair) if key in left else pair for key, pair in found.pairs.items()}, left=left)
+    return replace(found, pairs={key: _passed(pair) if key in left else pair for key, pair in found.pairs.items()}, left=left)
 
 
 class _Sizes:
@@ -69,15 +69,25 @@ class _Sizes:
         row = np.where(out < len(rows), rows[np.minimum(out, len(rows) - 1)], 0.0)
         return bool((off <= tolerance + (of_row * row + of_largest * rows.max()) / self._size[pair.input][in_]).all())
 
-    def passed(self, pair: Pair) -> Pair:
-        """With its mismatches as passes; what would have been seen is larger by as much as they are off."""
-        counts = list(pair.counts)
-        counts[Outcome.PASS] += counts[Outcome.MISMATCH]
-        counts[Outcome.MISMATCH] = 0
-        rest = tuple(each for each in pair.worst if each.outcome is not Outcome.MISMATCH)
-        worst = rest or (pair.worst[0]._replace(outcome=Outcome.PASS, tolerance=pair.worst[0].error),)
-        seen = max([pair.resolution, *(each.error + each.bar for each in pair.worst if each.outcome is Outcome.MISMATCH)])
-        return replace(pair, counts=tuple(counts), worst=worst, resolution=seen, ratios=None, entries=None)
+
+def beside_largest(pair: Pair, leftover: Callable[[], float]) -> Pair:
+    """A comparison with an oracle's numbers as passed, where no mismatch is off by more than `leftover` of the largest of these numbers."""
+    known, seen = _mismatches(pair), pair.entries
+    if not pair.count(Outcome.MISMATCH) or known is None or seen is None:
+        return pair
+    size = float(np.abs(seen.numeric[np.isfinite(seen.numeric)]).max(initial=0.0))
+    return _passed(pair) if bool((known[2] <= known[3] + leftover() * size).all()) else pair
+
+
+def _passed(pair: Pair) -> Pair:
+    """With its mismatches as passes; what would have been seen is larger by as much as they are off."""
+    counts = list(pair.counts)
+    counts[Outcome.PASS] += counts[Outcome.MISMATCH]
+    counts[Outcome.MISMATCH] = 0
+    rest = tuple(each for each in pair.worst if each.outcome is not Outcome.MISMATCH)
+    worst = rest or (pair.worst[0]._replace(outcome=Outcome.PASS, tolerance=pair.worst[0].error),)
+    seen = max([pair.resolution, *(each.error + each.bar for each in pair.worst if each.outcome is Outcome.MISMATCH)])
+    return replace(pair, counts=tuple(counts), worst=worst, resolution=seen, ratios=None, entries=None)
 
 
 def _mismatches(pair: Pair) -> tuple[Index, Index, Array, Array] | None:

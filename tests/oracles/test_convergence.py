@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from live import check, codes, message, randn
+from live import Oracles, check, codes, message, randn
 from torch import Tensor
 from torch.autograd import Function
 
@@ -53,6 +53,43 @@ def test_only_a_function_that_iterates_may_leave_as_much_as_rtol_of_its_row(shar
 def test_a_small_element_that_is_wrong_but_not_zero_is_no_leftover():
     assert "GV101" in codes(check(reaching(1e-10, given=True, factor=1.5), X, START))
     assert check(reaching(1e-10, given=True, factor=1.0), X, START).verdict == "pass"
+
+
+def lopsided(x: Tensor) -> Tensor:
+    """Numbers from 1 to 1e-7, which a share of 2e-8 of the largest is much of."""
+    return x.exp() * torch.logspace(0, -7, 4, dtype=x.dtype)
+
+
+def stopped(steps: int, error: float = 2e-8) -> type[Function]:
+    class Stopped(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            for _ in range(steps):
+                assert float(x.norm()) > 0
+            ctx.save_for_backward(x)
+            return lopsided(x) + error
+
+        @staticmethod
+        def backward(ctx: Any, g: Tensor) -> Tensor:
+            return g * lopsided(ctx.saved_tensors[0]) + error * g.sum()
+    return Stopped
+
+
+@pytest.mark.parametrize(("steps", "error", "found"), [(5, 2e-8, set()), (0, 2e-8, {"GV105"}), (5, 1e-4, {"GV105"})],
+                         ids=["iterating", "straight", "too much"])
+def test_values_are_held_against_a_reference_beside_the_largest(steps: int, error: float, found: set[str]):
+    result = check(stopped(steps, error), X, oracles=REFERENCE, select=("GV105",), ignore=("GV0",))
+    assert codes(result) == found
+
+
+@pytest.mark.parametrize(("steps", "error", "found"), [(5, 2e-8, set()), (0, 2e-8, {"GV106"}), (5, 1e-4, {"GV106"})],
+                         ids=["iterating", "straight", "too much"])
+def test_so_are_gradients(steps: int, error: float, found: set[str]):
+    result = check(stopped(steps, error), X, oracles=REFERENCE, select=("GV106",), ignore=("GV0",))
+    assert codes(result) == found
+
+
+REFERENCE = Oracles(reference="oracles.test_convergence:lopsided")
 
 
 def test_what_was_left_is_within_what_the_pass_says_it_would_have_seen():
