@@ -57,7 +57,7 @@ class Limit(Enum):
     CANCELS = "f moves in steps of the rounding of larger numbers inside it, which hide the deviation: compute without the cancellation"
     BORDER = "f ends at x: only one side has values, and no order of convergence is sure there; give `domain`, or `avoid` the border"
     INFINITE = "the slope of f grows without bound at x, or f has no finite values around it"
-    ROUNDED = "float32 rounds f, or the sums inside backward, by as much: check in float64 too, or where less of them cancels"
+    ROUNDED = "float32 rounds f, or the sums inside backward, by as much as that"
     ANALYTIC_NOISE = "the deviation is within the rounding noise of the backward"
     STUCK = "the step does not move the input (x + eps = x): leave out `eps`, so that it is chosen for each element, or give a larger one"
     COMPANY = "elements measured together with it were cleared when they were measured alone: ask for fewer with `mode: entries` on a smaller input"

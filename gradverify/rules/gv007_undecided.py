@@ -40,6 +40,7 @@ ADVICE = {
     Limit.CANCELS: "compute without the cancellation (`expm1`, `log1p`, `erfc`), choose larger inputs, or compute in float64 inside",
     Limit.BORDER: "say where the function is defined with `domain`, or keep the inputs off the border: `avoid`",
     Limit.INFINITE: "choose inputs inside the function's domain: `uniform`, `avoid`",
+    Limit.ROUNDED: "check with `dtype: float64` as well, choose inputs where less cancels, or give `rtol` or `atol`",
     Limit.ANALYTIC_NOISE: "compute in float64 inside backward, or give `rtol`",
     Limit.STUCK: "leave out `eps`, so that the step is chosen for each element, or give a larger one",
     Limit.COMPANY: "check a smaller input, or give `mode: columns`",

@@ -106,3 +106,28 @@ def test_one_small_element_of_the_float32_gradient_alone_is_found(operator: Oper
         own = subject(operator.call, *operator.make(0), dtype="float32", mode="entries")
         pair = Evidence(own, differentiate=type("OneOff", (Damaged,), damage)).jacobian.pairs[place, output]
         assert pair.verdict is Verdict.MISMATCH
+
+
+def test_sums_of_probabilities_have_a_zero_gradient_whose_dust_is_no_fault() -> None:
+    found = check(lambda x: x.softmax(-1).sum(-1), torch.randn(3, 9, generator=torch.Generator().manual_seed(0)), dtype="float32")
+    assert found.verdict == "pass" and {finding.code for finding in found.findings} == {"GV009"}
+
+
+def test_a_fault_that_shows_at_a_second_point_only_is_found_in_float32() -> None:
+    class KeepsItsMask(torch.autograd.Function):
+        mask: Tensor | None = None
+
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x.abs()
+
+        @staticmethod
+        def backward(ctx, grad):
+            x, = ctx.saved_tensors
+            if KeepsItsMask.mask is None:
+                KeepsItsMask.mask = x.sign()
+            return grad * 2 * x * KeepsItsMask.mask.to(x.dtype)
+
+    found = check(KeepsItsMask, torch.randn(9, generator=torch.Generator().manual_seed(0)), dtype="float32")
+    assert "GV113" in {finding.code for finding in found.findings}

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -84,3 +86,11 @@ def test_an_output_in_which_terms_cancel_is_no_less_noisy_than_the_others():
 
 def test_both_parts_of_a_complex_number_have_its_modulus():
     assert moduli([torch.tensor([3.0 - 4.0j]), torch.tensor([-2.0, torch.inf]), torch.zeros(0)]).tolist() == [5.0, 5.0, 2.0, 0.0]
+
+
+def test_columns_of_float32_inputs_serve_the_same_numbers_in_float64():
+    x = torch.tensor([0.3, -1.2], dtype=torch.float32)
+    found = Along(Differentiable(torch.sin, x.double()), columns_of([x], [None], [False]))
+    d = found.thorough(np.array([1.0, 0.0]))
+    assert not found.columns.rounded
+    assert abs(d.value[0] - math.cos(x[0].item())) <= d.bar[0] < 1e-9
