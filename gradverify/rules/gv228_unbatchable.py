@@ -8,7 +8,7 @@ Why it matters. `torch.autograd.functional.jacobian(vectorize=True)`, Gauss-Newt
 
 How it is measured. One batched backward of two cotangents, v and -v/2, against the base gradient. Where torch has no batching rule for an operation
 (`einsum`), where backward leaves torch (NumPy, a kernel that reads the memory), or puts rows and slices in their places (`index_add_`,
-`out[:, a:b] =`), that is said, and is no finding.
+`out[:, a:b] =`), or where it is a solver that asks whether to go on, that is said, and is no finding.
 
 How to repair. `torch.where` in the place of `if`; results that are computed, or written into `torch.zeros_like(grad_output)`.
 
@@ -22,13 +22,14 @@ Example.
 
 from __future__ import annotations
 
+import linecache
 import re
 from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
 from gradverify.evidence import Evidence
-from gradverify.model.result import Finding
+from gradverify.model.result import Finding, Frame
 from gradverify.rules.agreement import clearly_differing, torchs_own
 from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.sound import wrong_here
@@ -74,6 +75,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _refused(error: UserCodeError) -> Finding:
     """Raises NotApplicable where it is torch that cannot, or backward leaves torch."""
     asks, writes = ASKS.search(error.message), WRITES.search(error.message)
+    if asks and _ends_a_loop(error.frames):
+        raise NotApplicable("backward iterates until grad_output has converged, which each cotangent does in its own time")
     if asks:
         return Finding("GV228", "backward refuses batched cotangents (is_grads_batched): it asks grad_output for a number "
                        f"({'.item()' if asks[1] in ('item', '_local_scalar_dense') else 'an `if`' if asks[1] == 'is_nonzero' else asks[1]})",
@@ -82,6 +85,15 @@ def _refused(error: UserCodeError) -> Finding:
         return Finding("GV228", f"backward refuses batched cotangents (is_grads_batched): it writes them in place ({writes[2]}) into a tensor that "
                        "has no batch", hint=HINT_WRITES, frames=error.frames)
     raise NotApplicable(f"a batched {error.message}")
+
+
+def _ends_a_loop(frames: Sequence[Frame]) -> bool:
+    """Is the question whether to go on, as a solver asks: `while …`, or `if …: break`?"""
+    if not frames:
+        return False
+    last = frames[-1]
+    answer = f"{last.text} {linecache.getline(last.file, last.line + 1).strip()}"
+    return last.text.startswith("while ") or bool(re.match(r"(el)?if .*:\s*break\b", answer))
 
 
 def _differing(evidence: Evidence, v: Sequence[Tensor], seen: Sequence[Tensor | None]) -> Iterator[Finding]:

@@ -155,3 +155,26 @@ def test_what_backward_keeps_on_the_class_is_not_a_batch_afterwards():
     assert torch.equal(Buffered.last, Buffered.buffers["g"])
     assert Buffered.last.untyped_storage().nbytes() == X.untyped_storage().nbytes()
     assert codes(check(Buffered, X, select=("GV101", "GV228"))) == set()
+
+
+@pytest.mark.parametrize("way", ["while", "break", "break below"])
+def test_a_solver_that_asks_whether_to_go_on_is_left_alone(way):
+    """The inverse of 2 by Richardson's iteration: conjugate gradients in the backward of an implicit function do the same."""
+
+    def solved(g, rest):
+        if way == "while":
+            while rest.abs().max() > 1e-14 * g.abs().max():
+                g, rest = g + rest, rest / 2
+            return g
+        for _ in range(200):
+            if way == "break":
+                if rest.abs().max() <= 1e-14 * g.abs().max(): break     # noqa: E701
+            elif rest.abs().max() <= 1e-14 * g.abs().max():
+                break
+            g, rest = g + rest, rest / 2
+        return g
+
+    result = check(square(lambda x, g: x * solved(g, g / 2)), X, second_order=False, select=("GV101", "GV228"))
+    assert codes(result) == set()
+    run = next(run for run in result.rules if run.code == "GV228")
+    assert run.reason == "backward iterates until grad_output has converged, which each cotangent does in its own time"
