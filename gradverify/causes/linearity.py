@@ -19,10 +19,10 @@ def explain(name: str, replies: Sequence[Array], unit: float) -> Cause | None:
     size = float(np.abs(first).max(initial=0.0))
     if len(replies) < 2 or not np.isfinite(size) or size == 0:
         return None
-    narrow = narrower(np.concatenate(list(replies)), unit)
-    if narrow is not None:
-        return Cause(f"computed in {narrow}", f"every number that backward returns for {name} is a {narrow}, for {len(replies)} random grad_outputs")
     if all((np.abs(reply - first) <= SAME * size).all() for reply in replies[1:]):
         return Cause("ignores grad_output",
                      f"backward gives the same {len(first)} numbers for {name} whatever grad_output is, for {len(replies)} of them")
+    narrow = narrower(np.concatenate(list(replies)), unit)
+    if narrow is not None:
+        return Cause(f"computed in {narrow}", f"every number that backward returns for {name} is a {narrow}, for {len(replies)} random grad_outputs")
     return None

@@ -42,15 +42,12 @@ def _lost(pattern: Pattern, value: Value, axis: int) -> bool:
     e, side = pattern.entries, pattern.output
     after = int(np.prod(side.shape[axis + len(value.shape) :], dtype=int))
     place: Index = e.output // side.parts // after % value.numbers.size
-    number = value.numbers[place]
-    wrong, right = pattern.wrong, pattern.right & pattern.significant
-    times = {int(n): int(count) for n, count in zip(*np.unique(value.numbers, return_counts=True), strict=True)}
-    if any(times[int(n)] < 2 for n in np.unique(number[wrong])):
-        return False
-    keys = e.input * (int(value.numbers.max()) + 1) + number
-    kept = dict(zip(*np.unique(keys[right], return_counts=True), strict=True))
-    return all(kept.get(key, 0) == 1 for key in np.unique(keys[wrong])) and all(count == 1 or times_of == 1 for count, times_of in (
-        (kept[key], times[int(key % (int(value.numbers.max()) + 1))]) for key in kept))
+    _, code, counts = np.unique(value.numbers, return_inverse=True, return_counts=True)
+    number, wrong, right = code.reshape(-1)[place], pattern.wrong, pattern.right & pattern.significant
+    keys = e.input * len(counts) + number       # an element of the input, read through one number
+    kept, times = np.unique(keys[right], return_counts=True)
+    repeated = counts[kept % len(counts)] > 1
+    return bool((counts[number[wrong]] > 1).all() and (times[repeated] == 1).all() and np.isin(keys[wrong], kept).all())
 
 
 def _named(pattern: Pattern, value: Value) -> Cause:

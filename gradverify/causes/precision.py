@@ -11,7 +11,8 @@ from gradverify.causes.pattern import Claim, Pattern
 from gradverify.model.result import Cause
 from gradverify.numerics.rungs import U32, U_BF16, U_FP16, Array, Mask
 
-DISTINCT = 6  # analytic numbers: a few round ones are of every type
+DISTINCT = 6  # analytic numbers
+ODD = 0.2  # of them end in a 1: about half do where a number is rounded
 ROUNDINGS = 64.0  # of the largest number of the pair, which a sum in the narrower type may leave
 
 
@@ -35,10 +36,16 @@ def explain(pattern: Pattern) -> Iterator[Claim]:
 
 
 def narrower(a: Array, unit: float) -> str | None:
-    """The narrowest type, below `unit`, that all of enough numbers are of; None where there is none."""
-    if len(np.unique(np.abs(a))) < DISTINCT:
-        return None
-    return next((name for name, narrow, is_of in NARROW if narrow > unit and is_of(a).all()), None)
+    """The coarsest type, below `unit`, whose roundings all of these numbers are; None where there is none."""
+    with np.errstate(all="ignore"):
+        return next((name for name, narrow, is_of in NARROW if narrow > unit and _rounded(a, narrow, is_of)), None)
+
+
+def _rounded(a: Array, unit: float, is_of: Callable[[Array], Mask]) -> bool:
+    """Numbers of a type that use its last bit: whole numbers and halves are of every type."""
+    sizes = np.unique(np.abs(a))
+    last = np.frexp(sizes)[0] / unit % 2 == 1
+    return len(sizes) >= DISTINCT and bool(is_of(a).all()) and np.mean(last) >= ODD
 
 
 def _confirmed(cause: Cause, unit: float, is_of: Callable[[Array], Mask], there: Pattern) -> Cause | None:
@@ -48,7 +55,7 @@ def _confirmed(cause: Cause, unit: float, is_of: Callable[[Array], Mask], there:
 def _fits(pattern: Pattern, unit: float, is_of: Callable[[Array], Mask]) -> bool:
     used = pattern.significant & ~pattern.unknown
     a = pattern.entries.analytic[used]
-    return len(np.unique(np.abs(a))) >= DISTINCT and bool(is_of(a).all()) and _most(pattern) <= ROUNDINGS * unit
+    return _rounded(a, unit, is_of) and _most(pattern) <= ROUNDINGS * unit
 
 
 def _most(pattern: Pattern) -> float:

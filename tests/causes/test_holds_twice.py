@@ -154,3 +154,37 @@ def test_a_repeated_index_is_named_with_its_values_and_not_the_border(index):
     assert (found.code, found.also, found.cause.name) == ("GV223", ("GV101",), "repeated index overwritten")
     assert f"{int(index[index.bincount().argmax() == index][0])} at [" in found.cause.detail
     assert "index_add" in found.hint
+
+
+# ---- a narrow type is its last bits
+def linearity(change):
+    op = after(torch.sin, first(lambda g, x: change(g)))
+    found, = checked(op, randn(4, 6), select=("GV201", "GV101")).findings
+    return found.code, found.cause and found.cause.name
+
+
+def test_numbers_that_end_in_the_last_bit_of_a_narrow_type_are_of_it():
+    assert linearity(lambda g: g.half().double()) == ("GV201", "computed in float16")
+    assert linearity(lambda g: g.bfloat16().double()) == ("GV201", "computed in bfloat16")
+
+
+def test_numbers_on_a_coarse_grid_are_of_no_narrow_type():
+    assert linearity(lambda g: (g * 32).round() / 32) == ("GV201", None)
+    assert linearity(lambda g: torch.arange(24, dtype=torch.float64).reshape(4, 6)) == ("GV201", "ignores grad_output")
+
+
+@pytest.mark.parametrize("index", [torch.tensor([-1, 0, 1, -1, 2])], ids=["counted from the end"])
+def test_a_negative_index_repeats_too(index):
+    op = function(overwritten, lambda inputs, g: [torch.zeros_like(inputs[0]).index_put((inputs[1],), g), None])
+    found, = check(op, randn(5, 3), fixed(index), select=("GV101", "GV223")).findings
+    assert (found.code, "holds -1 at [0] and [3]" in found.cause.detail) == ("GV223", True)
+
+
+def test_repeated_indices_some_of_which_are_added_up_are_not_told_as_overwritten():
+    def half_added(inputs, g):
+        table, index = inputs
+        return [torch.zeros_like(table).index_add(0, index, g).index_copy(0, index[-1:], g[-1:]), None]
+
+    op = function(overwritten, half_added)
+    found, = check(op, randn(5, 3), fixed(torch.tensor([1, 3, 1, 3])), select=("GV101", "GV223")).findings
+    assert (found.code, found.cause is None or found.cause.name != "repeated index overwritten") == ("GV101", True)
