@@ -96,7 +96,14 @@ def _multiple(pattern: Pattern, blocks: list[Block]) -> float | None:
         least, most = ratios(block.analytic[beside], block.numeric[beside], block.bar[beside])
         low, high = max(low, float(least.max(initial=-np.inf))), min(high, float(most.min(initial=np.inf)))
     c = settled(low, high)
-    return c if c not in (None, 0.0, 1.0) else None
+    return c if c not in (None, 0.0, 1.0) and all(_scaled_beside(block, c) for block in blocks) else None
+
+
+def _scaled_beside(block: Block, c: float) -> bool:
+    """Is everything beside the diagonal of a square block c times what it must be, the zeros too?"""
+    n, m = block.error.shape
+    beside = _beside((n, m))
+    return n == m >= SMALLEST - 1 and bool((np.abs(block.analytic - c * block.numeric) <= (1 + abs(c)) * block.bar)[beside].all())
 
 
 def _blocks(pattern: Pattern) -> Iterator[Block]:

@@ -20,6 +20,7 @@ from gradverify.numerics.rungs import Array, Index, Mask
 
 SURPRISE = 5.0  # bits: 1 in 32 by chance
 TILES = (128, 64, 32, 16)
+SEVERAL = 2  # wrong elements: of one alone the finding itself says where it is
 WIDTHS = (1, 2)  # of a border
 OF_VALUES = ("mask", "threshold")  # of several tensors whose values separate the elements the first is named: the output depends on the inputs
 
@@ -81,7 +82,7 @@ def _confirmed(pattern: Pattern, content: str, natural: bool, found: list[Region
 
 
 def _chosen(pattern: Pattern, natural: bool) -> list[Region]:
-    if not (pattern.right & pattern.significant).any():
+    if pattern.count < SEVERAL or not (pattern.right & pattern.significant).any():
         return []
     return [region for region in _regions(pattern) if region.natural or not natural]
 

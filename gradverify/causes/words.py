@@ -34,10 +34,10 @@ def axis_name(side: Side, axis: int | None) -> str:
 
 
 def slices(side: Side, axis: int | None, first: int, last: int) -> str:
-    """`row 3 of x`, `columns 64 to 79 of x`: the positions first … last along an axis."""
+    """`row 3 of x`, `columns 64 to 79 of x`, `indices 0 to 2 of axis 1 of x`: the positions first … last along an axis."""
     word = axis_name(side, axis)
-    if first == last:
-        return f"{word} {first} of {side.name}"
     head, *rest = word.split(" ")
+    if first == last:
+        return " ".join([head, f"{first}", *rest, "of", side.name])
     plural = "indices" if head == "index" else f"{head}s"
-    return f"{' '.join([plural, *rest])} {first} to {last} of {side.name}"
+    return " ".join([plural, f"{first} to {last}", *rest, "of", side.name])

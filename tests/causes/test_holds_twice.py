@@ -188,3 +188,28 @@ def test_repeated_indices_some_of_which_are_added_up_are_not_told_as_overwritten
     op = function(overwritten, half_added)
     found, = check(op, randn(5, 3), fixed(torch.tensor([1, 3, 1, 3])), select=("GV101", "GV223")).findings
     assert (found.code, found.cause is None or found.cause.name != "repeated index overwritten") == ("GV101", True)
+
+
+# ---- what looks like a term, and what like a place
+def test_a_factor_beyond_a_threshold_is_a_place_and_no_term():
+    def halved(g, x):
+        return torch.where(x > 0.7, g / 2, g)
+
+    cause = causes(checked(after(torch.sin, first(halved)), randn(6, 6)))["x"]
+    assert cause is None or cause.name.startswith("wrong only where x > 0.")
+    cause = causes(checked(after(lambda x: x.cumsum(-1), first(halved)), randn(6, 6)))["x"]
+    assert cause is None or cause.name.startswith("wrong only where x > 0.")
+
+
+def test_a_product_that_is_subtracted_where_there_is_none_is_not_one_with_a_wrong_factor():
+    index = torch.tensor([0, 2, 1, 2, 3])
+    op = function(overwritten, lambda inputs, g: [(lambda whole: whole - whole.mean())(torch.zeros_like(inputs[0]).index_add(0, inputs[1], g)), None])
+    found, = check(op, randn(4, 3), fixed(index), select=("GV101",)).findings
+    assert found.cause is None
+
+
+def test_of_one_wrong_element_there_is_no_place_to_tell():
+    def one(g, x):
+        return torch.where(torch.arange(24).reshape(4, 6) == 9, 1.3 * g, g)
+
+    assert causes(checked(after(torch.sin, first(one)), randn(4, 6))) == {"x": None}
