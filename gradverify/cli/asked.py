@@ -11,6 +11,7 @@ from gradverify.cli import values
 from gradverify.cli.output import Output
 from gradverify.cli.terminal import is_set, is_watched, look, terminal
 from gradverify.model.case import Json
+from gradverify.model.problem import Problem, ProblemsError
 from gradverify.model.report import Gate
 from gradverify.report.look import Look
 
@@ -35,6 +36,12 @@ class Asked:
     keyword: str | None = None
     tags: str | None = None
     exitfirst: bool = False
+    maxfail: int | None = None
+    jobs: str | None = None
+    timeout: str | None = None
+    import_timeout: str | None = None
+    memory: str | None = None
+    no_isolate: bool = False
     undecided: str | None = None
     fail_on_skip: bool = False
     require_device: Sequence[str] = ()
@@ -49,6 +56,18 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class Running:
+    """How checks are run: `jobs` processes, limits in seconds (`timeout` None: each check's own) and bytes; `isolated`: not in this process."""
+
+    jobs: int = 1
+    timeout: float | None = None
+    loading: float | None = None
+    memory: int | None = None
+    isolated: bool = True
+    maxfail: int | None = None
+
+
+@dataclass(frozen=True)
 class Settled:
     """All of it, allowed and typed. `said` is the layer of settings over those of the specs."""
 
@@ -59,6 +78,7 @@ class Settled:
     reports: tuple[Path, ...]
     progress: bool
     notes: bool
+    running: Running
     asked: Asked = field(repr=False)
 
 
@@ -76,7 +96,16 @@ def settle(asked: Asked, codes: Sequence[str], out: Output, environ: Mapping[str
         said, Gate(undecided, asked.fail_on_skip, tuple(asked.require_device or ())), shown, asked.format == "json",
         tuple(path for key, path in typed.items() if key.startswith("--report")),
         not asked.no_progress and not asked.quiet and is_watched(terminal(out.stderr), environ),
-        not asked.quiet, asked)
+        not asked.quiet, _running(asked, typed), asked)
+
+
+def _running(asked: Asked, typed: Mapping[str, Any]) -> Running:
+    """Raises ProblemsError where limits are asked for that nobody could keep."""
+    kept = [option for option in ("--jobs", "--timeout", "--import-timeout", "--memory") if option in typed]
+    if asked.no_isolate and kept:
+        raise ProblemsError([Problem(f"{kept[0]} needs worker processes: leave out --no-isolate")])
+    return Running(typed.get("--jobs", 1), typed.get("--timeout"), typed.get("--import-timeout"), typed.get("--memory"), not asked.no_isolate,
+                   1 if asked.exitfirst else asked.maxfail)
 
 
 def _readings(asked: Asked, codes: Sequence[str]) -> list[tuple[str, str | None, Callable[[str, str], Any]]]:
@@ -84,6 +113,8 @@ def _readings(asked: Asked, codes: Sequence[str]) -> list[tuple[str, str | None,
         ("--eps", asked.eps, values.step), ("--atol", asked.atol, values.tolerance), ("--rtol", asked.rtol, values.tolerance),
         ("--seed", asked.seed, values.seed), ("--device", asked.device, values.device), ("--dtype", asked.dtype, values.one_of(values.DTYPES)),
         ("--mode", asked.mode, values.one_of(values.MODES)), ("--undecided", asked.undecided, values.one_of(UNDECIDED)),
+        ("--jobs", asked.jobs, values.jobs), ("--timeout", asked.timeout, values.duration),
+        ("--import-timeout", asked.import_timeout, values.duration), ("--memory", asked.memory, values.size),
         ("--format", asked.format, values.one_of(FORMATS)), ("--color", asked.color, values.one_of(COLORS))]
     codes_read = values.code_list(codes)
     return [*plain, *(_repeated("--select", asked.select, codes_read)), *(_repeated("--ignore", asked.ignore, codes_read)),

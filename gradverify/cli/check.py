@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from typing import TYPE_CHECKING
 
 import typer
 
 from gradverify.cli import options as o
-from gradverify.cli.asked import Asked, Settled, settle
+from gradverify.cli.asked import Asked, Running, Settled, settle
 from gradverify.cli.gather import Gathered, gather, spec_problems
 from gradverify.cli.nearby import nothing_selected
 from gradverify.cli.output import Output, keep, promise
@@ -20,12 +20,16 @@ from gradverify.model.event import Event, Planned, Selection
 from gradverify.model.report import USAGE, Report
 from gradverify.model.result import CaseResult
 
+if TYPE_CHECKING:
+    from gradverify.running.crew import Crew
+
 
 def check(
     ctx: typer.Context, paths: o.Paths = None,
     eps: o.Eps = None, atol: o.Atol = None, rtol: o.Rtol = None, seed: o.Seed = None, device: o.Device = None, dtype: o.Dtype = None,
     mode: o.Mode = None, select: o.Select = None, ignore: o.Ignore = None, strict: o.Strict = False,
-    keyword: o.Keyword = None, tags: o.Tags = None, exitfirst: o.ExitFirst = False,
+    keyword: o.Keyword = None, tags: o.Tags = None, exitfirst: o.ExitFirst = False, maxfail: o.MaxFail = None,
+    jobs: o.Jobs = None, timeout: o.Timeout = None, import_timeout: o.ImportTimeout = None, memory: o.Memory = None, no_isolate: o.NoIsolate = False,
     undecided: o.Undecided = None, fail_on_skip: o.FailOnSkip = False, require_device: o.RequireDevice = None,
     format: o.Format = None, report: o.Reports = None, max_rows: o.MaxRows = 10, verbose: o.Verbose = 0, quiet: o.Quiet = False,
     color: o.Color = "auto", width: o.Width = None, no_progress: o.NoProgress = False,
@@ -77,14 +81,21 @@ def _run(cases: Sequence[Case], gathered: Gathered, settled: Settled, out: Outpu
 
 
 def _events(cases: Sequence[Case], gathered: Gathered, settled: Settled, out: Output, planned: Planned) -> Iterator[Event]:
-    from gradverify.running.inline import run_case
     from gradverify.running.schedule import run
 
     asked = settled.asked
     selection = Selection(tuple(asked.paths or ()), asked.keyword, asked.tags, gathered.written - len(cases))
-    events = run(cases, argv=out.arguments, selection=selection, exitfirst=asked.exitfirst, gate=settled.gate,
-                 runner=partial(run_case, planned=planned))
+    events = run(cases, argv=out.arguments, selection=selection, crew=_crew(settled.running, planned), maxfail=settled.running.maxfail,
+                 gate=settled.gate)
     return worded(events, settled.gate, gathered.names)
+
+
+def _crew(running: Running, planned: Planned) -> Crew:
+    from gradverify.running.crew import LOADING, Here, Workers
+
+    if not running.isolated:
+        return Here(planned)
+    return Workers(running.jobs, running.timeout, running.loading or LOADING, running.memory, planned)
 
 
 def _shower(cases: Sequence[Case], gathered: Gathered, settled: Settled, out: Output) -> Callable[[CaseResult], None]:

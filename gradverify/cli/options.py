@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-OVERRIDE, GATE, SELECTION, SHOWN = "Settings (over those of the specs)", "Gate", "Selection", "Output"
+OVERRIDE, GATE, SELECTION, RUNNING, SHOWN = "Settings (over those of the specs)", "Gate", "Selection", "Running", "Output"
 
 Paths = Annotated[list[str] | None, typer.Argument(
     metavar="PATH", show_default=False,
@@ -31,6 +31,20 @@ Keyword = Annotated[str | None, typer.Option("-k", metavar="EXPR", help="Checks 
 Tags = Annotated[str | None, typer.Option("-m", metavar="TAGEXPR", help="Checks with these tags: 'fast and not gpu'.", rich_help_panel=SELECTION)]
 ExitFirst = Annotated[bool, typer.Option("-x", "--exitfirst", help="Stop after the first check that is not as expected.",
                                          rich_help_panel=SELECTION)]
+
+MaxFail = Annotated[int | None, typer.Option("--maxfail", min=1, metavar="N", show_default=False, rich_help_panel=SELECTION,
+                                             help="Stop after so many checks that are not as expected.")]
+
+Jobs = Annotated[str | None, typer.Option("-j", "--jobs", metavar="N|auto", rich_help_panel=RUNNING, show_default=False,
+                                          help="Worker processes; default 1, auto: one for each processor.")]
+Timeout = Annotated[str | None, typer.Option("--timeout", metavar="SECONDS", rich_help_panel=RUNNING, show_default=False,
+                                             help="For every check, from its own start, over `timeout` in the specs.")]
+ImportTimeout = Annotated[str | None, typer.Option("--import-timeout", metavar="SECONDS", rich_help_panel=RUNNING, show_default=False,
+                                                   help="For importing and building what a check names; default 600.")]
+Memory = Annotated[str | None, typer.Option("--memory", metavar="SIZE", rich_help_panel=RUNNING, show_default=False,
+                                            help="Of each worker process, such as 2G; more cannot be allocated.")]
+NoIsolate = Annotated[bool, typer.Option("--no-isolate", rich_help_panel=RUNNING,
+                                         help="Run checks in this process, for a debugger: a crash ends the run.")]
 
 Undecided = Annotated[str | None, typer.Option("--undecided", metavar="warn|fail", rich_help_panel=GATE, show_default=False,
                                                help="What undecided checks mean; default: warn, but fail where CI is set.")]

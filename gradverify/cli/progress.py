@@ -38,7 +38,7 @@ class Progress:
     notes: TextIO | None = None
     total: int = 0
     done: int = 0
-    name: str = ""
+    running: list[str] = field(default_factory=list)
     _live: Live | None = field(default=None, init=False)
     _line: _Line | None = field(default=None, init=False)
 
@@ -48,8 +48,18 @@ class Progress:
     def show(self, name: str) -> None:
         """A check began."""
         self.done += 1
-        self.name = one_line(name)
-        self.wait(f"{self.done} of {self.total}  {self.name}")
+        self.running.append(one_line(name))
+        self._draw()
+
+    def ended(self, name: str) -> None:
+        """A check ended; others may go on."""
+        if one_line(name) in self.running:
+            self.running.remove(one_line(name))
+        if self.running:
+            self._draw()
+
+    def _draw(self) -> None:
+        self.wait(f"{self.done} of {self.total}  {', '.join(self.running)}")
 
     def wait(self, text: str) -> None:
         """Draws `text` and the time since now."""
@@ -62,11 +72,11 @@ class Progress:
         self._live.start()
 
     def planned(self, plan: Plan, made: Callable[[], int]) -> None:
-        """The running check knows what it will cost; `made`: the calls since then."""
-        if self._line:
+        """A running check knows what it will cost; `made`: the calls since then."""
+        if self._line and len(self.running) == 1:
             self._line.count(plan, made)
         if plan.seconds > LONG:
-            self._note(f"{self.name}: {announced(plan)}")
+            self._note(f"{one_line(plan.check) or ', '.join(self.running)}: {announced(plan)}")
 
     def clear(self) -> None:
         if self._live is not None:

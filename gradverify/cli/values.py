@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
@@ -15,6 +16,8 @@ T = TypeVar("T")
 DTYPES = ("float64", "float32", "bfloat16", "float16", "complex128", "complex64")
 MODES = ("auto", "entries", "columns", "rows", "blocks")
 DEVICE = re.compile(r"cpu|auto|cuda(:\d+)?")
+SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[KMGTkmgt]?)(i?[Bb])?")
+MOST_JOBS = 1024
 LARGEST_SEED = 2**63 - 1
 """What torch.Generator.manual_seed takes."""
 
@@ -71,6 +74,31 @@ def device(option: str, text: str) -> str:
     if not DEVICE.fullmatch(text):
         raise Refused(f"{option} {text!r}: must be cpu, cuda, cuda:N or auto{nearest(text, ('cpu', 'cuda', 'auto'))}")
     return text
+
+
+def jobs(option: str, text: str) -> int:
+    """A count of processes; `auto`: one for each processor."""
+    if text == "auto":
+        return os.cpu_count() or 1
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_JOBS:
+        raise Refused(f"{option} {text!r}: must be `auto` or a whole number from 1 to {MOST_JOBS}")
+    return int(text)
+
+
+def duration(option: str, text: str) -> float:
+    """Seconds, above 0."""
+    value = _float(text)
+    if value is None or not value > 0:
+        raise Refused(f"{option} {text!r}: must be a finite number of seconds above 0")
+    return value
+
+
+def size(option: str, text: str) -> int:
+    """Bytes: a number, or one with a unit such as 512M or 2GiB (powers of 1024)."""
+    match = SIZE.fullmatch(text)
+    if match is None or not float(match["number"]) > 0:
+        raise Refused(f"{option} {text!r}: must be a size such as 512M or 2G")
+    return int(float(match["number"]) * 1024 ** " KMGT".index(match["unit"].upper() or " "))
 
 
 def one_of(allowed: Sequence[str]) -> Callable[[str, str], str]:

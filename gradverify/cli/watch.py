@@ -42,3 +42,4 @@ def _tell(event: Event, gate: Gate, progress: Progress, show: Callable[[CaseResu
         progress.show(event.name)
     elif isinstance(event, CheckFinished):
         show(judged(event.result, gate))
+        progress.ended(event.result.name)

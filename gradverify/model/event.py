@@ -32,13 +32,14 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """`started_at` is ISO 8601 with its offset; `total` counts the selected cases."""
+    """`started_at` is ISO 8601 with its offset; `total` counts the selected cases; `order`: their ids, as the specs have them."""
 
     started_at: str
     argv: tuple[str, ...]
     selection: Selection
     environment: Environment
     total: int
+    order: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +64,15 @@ class RunFinished:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a Jacobian is about to be compared, and what that is predicted to cost where nothing is wrong. `memory`: bytes beyond torch's own."""
+    """How a Jacobian is about to be compared, and what that is predicted to cost where nothing is wrong. `memory`: bytes beyond
+    torch's own; `check`: its name, where several run at a time."""
 
     mode: str
     forward: int
     backward: int
     seconds: float
     memory: int
+    check: str = ""
 
 
 Planned = Callable[[Plan, Callable[[], int]], None]

@@ -127,6 +127,8 @@ def fold(events: Iterable[Event], gate: Gate, version: str) -> Report:
             finished = event
     if started is None:
         raise ValueError("a run's events begin with RunStarted")
+    place = {id: number for number, id in reversed(list(enumerate(started.order)))}
+    checks.sort(key=lambda check: place.get(check.id, len(place)))      # workers end them in another order
     return Report(
         schema_version=SCHEMA_VERSION, tool=Tool(version=version), started_at=started.started_at, duration_s=finished.duration_s,
         argv=started.argv, exit_code=exit_code(checks, finished.interrupted, finished.crashed is not None),

@@ -216,3 +216,5 @@ class CaseResult:
     captured: str | None = field(default=None)
     """What the user's code printed while the check ran, cut to its last lines."""
     faults: tuple[Fault, ...] = ()
+    changed: tuple[str, ...] = ()
+    """What the check left changed of what all checks of a process share; it was put back, or the process was not used again."""

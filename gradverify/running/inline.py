@@ -8,9 +8,10 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from gradverify.model.case import Case
@@ -18,6 +19,7 @@ from gradverify.model.element import Element
 from gradverify.model.event import Planned
 from gradverify.model.interrupt import is_interrupt
 from gradverify.model.result import CaseResult
+from gradverify.running.descriptors import high
 from gradverify.running.staying import stack_on_crash, staying
 
 KEPT_LINES, KEPT_BYTES = 200, 2**16     # of the end of what a check printed
@@ -39,8 +41,13 @@ def devices() -> Devices:
     return Devices(cuda_devices(), threads())
 
 
-def run_case(case: Case, planned: Planned | None = None) -> CaseResult:
-    """Prepares and verifies one case. Only Ctrl-C raises. `planned` hears what a comparison is going to cost."""
+def run_case(case: Case, planned: Planned | None = None, *, prepared: Callable[[], None] = lambda: None, left: Callable[[], tuple[str, ...]] = tuple,
+             into: Path | None = None) -> CaseResult:
+    """Prepares and verifies one case. Only Ctrl-C raises. `planned` hears what a comparison is going to cost.
+
+    `prepared` is called once everything is imported and made; `left` says what the check changed, before it is put back. `into`: the file for what
+    is printed, which another process reads if this one ends.
+    """
     from gradverify.subject.failure import UserCodeError
     from gradverify.subject.find import importable
     from gradverify.subject.machine import compute_on_one_thread, undisturbed
@@ -48,17 +55,19 @@ def run_case(case: Case, planned: Planned | None = None) -> CaseResult:
     from gradverify.verify import broken, failed, verify
 
     started = time.perf_counter()
-    with captured() as printed, undisturbed(), staying():
+    with captured(into) as printed, undisturbed(), staying():
         try:
             with importable(case.search):
                 subject = prepare(case)
+                prepared()
                 compute_on_one_thread(subject.size)
                 result = verify(subject, planned)
         except UserCodeError as error:
             result = failed(case, error)
         except BaseException as error:
             result = broken(case, error)
-    return replace(result, seconds=time.perf_counter() - started, captured=printed.text)
+        changed = left()
+    return replace(result, seconds=time.perf_counter() - started, captured=printed.text, changed=changed)
 
 
 def explain_case(case: Case, element: tuple[str, str] | None) -> Element | CaseResult:
@@ -112,15 +121,18 @@ class _Sink(io.RawIOBase):
 
 
 @contextmanager
-def captured() -> Iterator[_Printed]:
-    """Nothing that a check prints reaches stdout, which may carry a format, or mixes with the progress on stderr; native writes included."""
+def captured(into: Path | None = None) -> Iterator[_Printed]:
+    """Nothing that a check prints reaches stdout, which may carry a format, or mixes with the progress on stderr; native writes included.
+
+    `into`: the file that holds it meanwhile, in place of one without a name.
+    """
     printed = _Printed()
     sys.stdout.flush()
     sys.stderr.flush()
-    with tempfile.TemporaryFile(buffering=0) as file:
+    with _file(into) as file:
         sink = _Sink(file)
         stream = io.TextIOWrapper(sink, encoding="utf-8", errors="backslashreplace", write_through=True)      # type: ignore[type-var]
-        saved = [(fd, os.dup(fd)) for fd in (STDOUT, STDERR)]
+        saved = [(fd, high(fd)) for fd in (STDOUT, STDERR)]
         for fd, _ in saved:
             os.dup2(file.fileno(), fd)
         try:
@@ -133,6 +145,21 @@ def captured() -> Iterator[_Printed]:
                 os.close(copy)
             sink.file = None
             printed.text = _tail(file)
+
+
+def _file(path: Path | None) -> io.FileIO:
+    """Empty, to be written and read."""
+    with io.FileIO(path, "w+") if path is not None else tempfile.TemporaryFile(buffering=0) as low:
+        return io.FileIO(high(low.fileno()), "r+")
+
+
+def tail(path: Path) -> str | None:
+    """The end of a file, as it would be in a report; None where it is empty or not there."""
+    try:
+        with io.FileIO(path) as file:
+            return _tail(file)
+    except OSError:
+        return None
 
 
 def _flush_native() -> None:

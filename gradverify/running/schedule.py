@@ -1,69 +1,113 @@
-"""Cases → events: skips, order, `-x`, interrupts. Knows nothing of gradients."""
+"""Cases → events: skips, order, `--maxfail`, interrupts. Knows nothing of gradients."""
 
 from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 
 from gradverify.model.case import Case
-from gradverify.model.codec import to_json
 from gradverify.model.event import CheckFinished, CheckStarted, Environment, Event, RunFinished, RunStarted, Selection
-from gradverify.model.fault import fault_of, verdictless
-from gradverify.model.interrupt import interruptible, is_interrupt
-from gradverify.model.report import INTERRUPTED, Gate, judged
-from gradverify.model.result import CaseResult, FunctionInfo, Verdict
-from gradverify.running.inline import Devices, devices, run_case
+from gradverify.model.report import Gate, judged
+from gradverify.model.result import CaseResult
+from gradverify.running.crew import Crew
+from gradverify.running.inline import Devices
 from gradverify.running.requirements import lack, placed
+from gradverify.running.signals import Stopped
+from gradverify.running.supervisor import CannotStart
+from gradverify.running.unrun import without_running
 
-Runner = Callable[[Case], CaseResult]
+SIGNALLED = 128     # an exit code for a signal: 130, 143
 
 
-def run(cases: Sequence[Case], *, argv: tuple[str, ...], selection: Selection, exitfirst: bool = False, gate: Gate | None = None,
-        runner: Runner = run_case, probe: Callable[[], Devices] = devices) -> Iterator[Event]:
-    """The events of a run, in order. Ctrl-C ends it early, with `not_run` results for what is left; a fault of gradverify's own costs its check."""
-    started = time.perf_counter()
-    runs = any(case.skip is None for case in cases)
-    machine = probe() if runs else None
-    yield RunStarted(datetime.now(UTC).isoformat(timespec="seconds"), argv, selection, environment(machine), len(cases))
-    left = list(cases)
-    interrupted, stop = None, None
-    while left and stop is None:
-        case = left[0]
-        yield CheckStarted(case.id, case.name)
-        result = _result(case, machine, runner)
-        if result is None:
-            interrupted, stop = INTERRUPTED, "interrupted"
-            continue
-        left.pop(0)
+@dataclass
+class _Run:
+    """How far a run is: what is not yet told of, in order, and why it ended early."""
+
+    left: dict[str, Case]
+    gate: Gate
+    maxfail: int | None
+    failed: int = 0
+    why: str = ""
+    interrupted: int | None = None
+    crashed: str | None = None
+    skips: dict[str, CaseResult] = field(default_factory=dict)
+
+    def tell(self, result: CaseResult) -> Iterator[Event]:
+        self.left.pop(result.id, None)
         yield CheckFinished(result)
-        if exitfirst and not judged(result, gate or Gate()).ok:
-            stop = "-x: stopped at the first check that is not as expected"
-    for case in left:
-        yield CheckFinished(_without_running(case, "not_run", str(stop)))
-    yield RunFinished(time.perf_counter() - started, interrupted)
+        self.failed += not judged(result, self.gate).ok
+        if self.maxfail is not None and self.failed >= self.maxfail:
+            self.why = _stopped_after(self.maxfail)
+
+    def skipped_before(self, id: str | None) -> Iterator[Event]:
+        """The skipped cases that stand before a case, or all of them."""
+        for case in list(self.left.values()):
+            if case.id == id or self.why:
+                return
+            if case.id in self.skips:
+                yield CheckStarted(case.id, case.name)
+                yield from self.tell(self.skips[case.id])
 
 
-def _result(case: Case, machine: Devices | None, runner: Runner) -> CaseResult | None:
-    """None where Ctrl-C came meanwhile, even if the checked code swallowed it."""
+def run(cases: Sequence[Case], *, argv: tuple[str, ...], selection: Selection, crew: Crew, maxfail: int | None = None,
+        gate: Gate | None = None) -> Iterator[Event]:
+    """The events of a run; checks end in any order. A signal ends it early, with `not_run` results for what is left. Closes the crew."""
+    started = time.perf_counter()
+    state = _Run({case.id: case for case in cases}, gate or Gate(), maxfail)
     try:
-        with interruptible():
-            try:
-                return skipped(case, machine) or runner(placed(case, machine))
-            except BaseException as error:      # whatever it is: the other checks run
-                if is_interrupt(error):
-                    raise
-                return _faulty(case, error)
-    except KeyboardInterrupt:
+        machine = _machine(cases, crew, state)
+        begun = datetime.now(UTC).isoformat(timespec="seconds")
+        yield RunStarted(begun, argv, selection, environment(machine), len(cases), tuple(case.id for case in cases))
+        if not state.why:
+            yield from _checks(cases, crew, machine, state)
+    finally:
+        crew.close()
+    for case in state.left.values():
+        yield CheckFinished(without_running(case, "not_run", state.why))
+    yield RunFinished(time.perf_counter() - started, state.interrupted, state.crashed)
+
+
+def _machine(cases: Sequence[Case], crew: Crew, state: _Run) -> Devices | None:
+    """Not asked where everything is skipped by word: torch would be imported."""
+    try:
+        return crew.machine() if any(case.skip is None for case in cases) else None
+    except (Stopped, KeyboardInterrupt, CannotStart) as error:
+        _ended(error, state)
         return None
 
 
-def _faulty(case: Case, error: BaseException) -> CaseResult:
-    fault = fault_of(error, "the check")
-    return replace(_without_running(case, "error", verdictless(fault)), faults=(fault,))
+def _checks(cases: Sequence[Case], crew: Crew, machine: Devices | None, state: _Run) -> Iterator[Event]:
+    found = ((case, skipped(case, machine)) for case in cases)
+    state.skips = {case.id: result for case, result in found if result is not None}
+    try:
+        for event in crew.run([placed(case, machine) for case in cases if case.id not in state.skips]):
+            if isinstance(event, CheckStarted):
+                yield from state.skipped_before(event.id)
+            if state.why:
+                return
+            yield from state.tell(event.result) if isinstance(event, CheckFinished) else (event,)
+            if state.why:
+                return
+        yield from state.skipped_before(None)
+    except (Stopped, KeyboardInterrupt, CannotStart) as error:
+        _ended(error, state)
+
+
+def _ended(error: BaseException, state: _Run) -> None:
+    if isinstance(error, CannotStart):
+        state.crashed, state.why = str(error), "gradverify itself failed"
+    else:
+        number = error.number if isinstance(error, Stopped) else 2
+        state.interrupted, state.why = SIGNALLED + number, "interrupted"
+
+
+def _stopped_after(count: int) -> str:
+    return ("-x: stopped at the first check that is not as expected" if count == 1 else
+            f"--maxfail: stopped after {count} checks that are not as expected")
 
 
 def environment(machine: Devices | None) -> Environment:
@@ -82,10 +126,4 @@ def _version(package: str) -> str | None:
 def skipped(case: Case, machine: Devices | None) -> CaseResult | None:
     """The result of a case that is not to run here, with the reason."""
     missing = lack(case, machine)
-    return None if missing is None else _without_running(case, "skip", missing.reason, missing=missing.device)
-
-
-def _without_running(case: Case, verdict: Verdict, reason: str, missing: str | None = None) -> CaseResult:
-    settings = case.settings
-    return CaseResult(case.id, case.spec, case.name, FunctionInfo(case.target), settings.device, settings.dtype, settings.seed, to_json(settings),
-                      verdict, expect=case.expect, reason=reason, missing=missing)
+    return None if missing is None else without_running(case, "skip", missing.reason, missing=missing.device)

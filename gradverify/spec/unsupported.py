@@ -10,7 +10,6 @@ from gradverify.spec.fault import Fault, Path, shown
 
 SETTINGS: Mapping[str, tuple[Json, ...]] = {  # key → the values that are accepted because they change nothing, or are run
     "dtype": ("float64", "float32", "complex128", "complex64"),
-    "timeout": (300,),
     "sources": ([],),
 }
 TENSOR: Mapping[str, tuple[Json, ...]] = {

@@ -82,3 +82,8 @@ def next_draws(cuda: bool) -> tuple[object, ...]:
     """`random_states` in a tenth of the time: the next numbers of NumPy's and Python's generators are drawn, which are to be seeded anew."""
     devices = [state.numpy().tobytes() for state in torch.cuda.get_rng_state_all()] if cuda else []
     return (torch.default_generator.get_state().numpy().tobytes(), np.random.random_sample(), random.random(), *devices)
+
+
+def use_threads(count: int) -> None:
+    """How many threads torch computes with in this process."""
+    torch.set_num_threads(count)

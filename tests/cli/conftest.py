@@ -63,8 +63,8 @@ def engine(monkeypatch):
     asked = {}
 
     def replace(*results, interrupted=None, crashed=None):
-        def fake(cases, *, argv, selection, exitfirst=False, gate=None, runner=None):
-            asked.update(cases=cases, argv=argv, selection=selection, exitfirst=exitfirst, gate=gate)
+        def fake(cases, *, argv, selection, crew, maxfail=None, gate=None):
+            asked.update(cases=cases, argv=argv, selection=selection, maxfail=maxfail, gate=gate, crew=crew)
             yield RunStarted("2026-01-02T03:04:05+00:00", argv, selection, ENVIRONMENT, len(results))
             for result in results:
                 yield CheckStarted(result.id, result.name)

@@ -88,7 +88,7 @@ def test_the_engine_gets_what_was_asked(gradverify, engine, spec):
     case, = asked["cases"]
     assert case.name == "op[a=1]" and (case.settings.eps, case.settings.seed, case.settings.strict) == (1e-5, 7, True)
     assert case.settings.select == ("GV1", "GV224", "GV201")
-    assert asked["exitfirst"] is True and asked["argv"][:2] == ("check", "s.yaml") and asked["gate"] == Gate(require_device=("cuda",))
+    assert asked["maxfail"] == 1 and asked["argv"][:2] == ("check", "s.yaml") and asked["gate"] == Gate(require_device=("cuda",))
     assert asked["selection"] == Selection(("s.yaml",), "op", "fast", deselected=1)
 
 

@@ -149,7 +149,7 @@ calls = 0
 def running_sum(x):
     global calls
     calls += 1
-    time.sleep(0.02 if calls < 40 else 0)
+    time.sleep(0.02 if calls < 120 else 0)
     return x.cumsum(0)
 """
 SLOW_SPEC = """gradverify: 1

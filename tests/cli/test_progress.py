@@ -20,6 +20,9 @@ class Recorder:
     def show(self, name):
         self.calls.append(("show", name))
 
+    def ended(self, name):
+        self.calls.append(("ended", name))
+
     def clear(self):
         self.calls.append("clear")
 
@@ -31,7 +34,8 @@ def test_progress_is_taken_away_before_a_line_is_printed():
     events = [RunStarted("", (), None, ENVIRONMENT, 1), CheckStarted(result.id, result.name), CheckFinished(result), RunFinished(0.1)]
     seen = list(watched(events, Gate(), recorder, lambda judged: recorder.calls.append(("line", judged.ok))))
     assert seen == events
-    assert recorder.calls == ["wait", "clear", ("begin", 1), "clear", ("show", "linear"), "clear", ("line", True), "clear", "clear"]
+    assert recorder.calls == ["wait", "clear", ("begin", 1), "clear", ("show", "linear"), "clear", ("line", True), ("ended", "linear"), "clear",
+                              "clear"]
 
 
 def test_progress_names_the_check_its_place_and_its_time():

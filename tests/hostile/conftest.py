@@ -37,7 +37,7 @@ def verdict(tmp_path, monkeypatch):
         exit_code = run(out)
         assert out.stderr.getvalue() == "" and "Traceback" not in out.stdout.getvalue()
         first, after = json.loads((tmp_path / "r.json").read_text())["checks"]
-        assert after["verdict"] == "pass" and exit_code in (0, 1, 3)
+        assert after["verdict"] == "pass" and exit_code in (0, 1, 3), (after["reason"], out.stdout.getvalue())
         return exit_code, first
 
     return call

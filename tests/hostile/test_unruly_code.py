@@ -41,8 +41,8 @@ def test_the_child_of_a_fork_may_leave_and_so_may_anybody_after_the_check(verdic
 def test_a_segmentation_fault_leaves_the_line_it_came_from(tmp_path):
     (tmp_path / "op.py").write_text("import ctypes\ndef f(x):\n    ctypes.string_at(0)\n")
     (tmp_path / "s.yaml").write_text("gradverify: 1\nchecks:\n  - {function: 'op.py:f', inputs: {x: {shape: [2]}}}\n")
-    done = subprocess.run([sys.executable, "-m", "gradverify", "check", "s.yaml"], cwd=tmp_path, capture_output=True, text=True, timeout=120,
-                          check=False)
+    done = subprocess.run([sys.executable, "-m", "gradverify", "check", "s.yaml", "--no-isolate"], cwd=tmp_path, capture_output=True, text=True,
+                          timeout=120, check=False)
     assert done.returncode < 0 and "Segmentation fault" in done.stderr and 'op.py", line 3 in f' in done.stderr
 
 
@@ -99,8 +99,8 @@ def test_stdout_is_json_alone_though_threads_and_exit_handlers_print(tmp_path):
     (tmp_path / "op.py").write_text(PRELUDE + "import atexit, threading\natexit.register(print, 'AT EXIT')\n"
                                     "threading.Timer(0.5, lambda: os.write(1, b'LATE')).start()\n")
     (tmp_path / "s.yaml").write_text("gradverify: 1\nchecks:\n" + AFTER)
-    done = subprocess.run([sys.executable, "-m", "gradverify", "check", "s.yaml", "--format", "json"], cwd=tmp_path, capture_output=True, text=True,
-                          timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-m", "gradverify", "check", "s.yaml", "--format", "json", "--no-isolate"], cwd=tmp_path,
+                          capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0 and json.loads(done.stdout)["summary"]["pass"] == 1 and "AT EXIT" in done.stderr
 
 

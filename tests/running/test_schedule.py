@@ -10,6 +10,7 @@ from gradverify.model.case import Case, Settings, SpecPlace
 from gradverify.model.event import CheckFinished, CheckStarted, RunFinished, RunStarted, Selection
 from gradverify.model.report import Gate, fold
 from gradverify.model.result import CaseResult, FunctionInfo
+from gradverify.running.crew import Here
 from gradverify.running.inline import Devices
 from gradverify.running.schedule import run
 
@@ -30,7 +31,7 @@ class Runner:
     def __init__(self):
         self.cases = []
 
-    def __call__(self, case):
+    def __call__(self, case, planned=None):
         self.cases.append(case)
         if case.name == "interrupt":
             signal.raise_signal(signal.SIGINT)
@@ -41,7 +42,8 @@ class Runner:
 
 def events(*cases, cuda=(), gate=None, **options):
     runner = Runner()
-    seen = list(run(cases, argv=("check",), selection=Selection(("a.yaml",)), runner=runner, probe=lambda: Devices(cuda, 2), gate=gate, **options))
+    crew = Here(runner=runner, probe=lambda: Devices(cuda, 2))
+    seen = list(run(cases, argv=("check",), selection=Selection(("a.yaml",)), crew=crew, gate=gate, **options))
     return seen, runner
 
 
@@ -64,7 +66,7 @@ def test_a_run_begins_starts_and_finishes_each_check_in_order_and_ends():
 
 def test_events_come_as_they_happen():
     runner = Runner()
-    stream = run([made("pass"), made("fail")], argv=(), selection=Selection(), runner=runner, probe=lambda: Devices((), 1))
+    stream = run([made("pass"), made("fail")], argv=(), selection=Selection(), crew=Here(runner=runner, probe=lambda: Devices((), 1)))
     next(stream), next(stream)
     assert runner.cases == []
     next(stream)
@@ -72,7 +74,7 @@ def test_events_come_as_they_happen():
 
 
 def test_x_stops_at_the_first_check_that_is_not_as_expected():
-    seen, runner = events(made("pass"), made("fail", expect="fail"), made("fail 2"), made("pass 2"), made("fail 3"), exitfirst=True)
+    seen, runner = events(made("pass"), made("fail", expect="fail"), made("fail 2"), made("pass 2"), made("fail 3"), maxfail=1)
     assert verdicts(seen)[2:] == [("fail 2", "fail"), ("pass 2", "not_run"), ("fail 3", "not_run")]
     assert [case.name for case in runner.cases] == ["pass", "fail", "fail 2"]
     assert all(event.result.reason.startswith("-x") for event in seen if isinstance(event, CheckFinished) and event.result.verdict == "not_run")
@@ -81,8 +83,8 @@ def test_x_stops_at_the_first_check_that_is_not_as_expected():
 
 
 def test_x_asks_the_gate():
-    assert verdicts(events(made("undecided"), made("pass"), exitfirst=True)[0])[1] == ("pass", "pass")
-    assert verdicts(events(made("undecided"), made("pass"), exitfirst=True, gate=Gate(undecided="fail"))[0])[1] == ("pass", "not_run")
+    assert verdicts(events(made("undecided"), made("pass"), maxfail=1)[0])[1] == ("pass", "pass")
+    assert verdicts(events(made("undecided"), made("pass"), maxfail=1, gate=Gate(undecided="fail"))[0])[1] == ("pass", "not_run")
 
 
 def test_ctrl_c_inside_a_check_leaves_the_rest_not_run_and_exits_with_130():
@@ -109,34 +111,34 @@ def test_what_was_expected_of_a_check_does_not_excuse_a_fault_of_our_own():
 
 @pytest.mark.parametrize("error", [SystemExit(0), GeneratorExit(), KeyboardInterrupt(), BaseException("odd")])
 def test_no_exception_of_a_check_ends_the_run_or_sets_its_code(error):
-    def raising(case):
+    def raising(case, planned=None):
         if case.name == "raises":
             raise error
         return result(case)
 
-    seen = list(run([made("raises"), made("pass")], argv=(), selection=Selection(), runner=raising, probe=lambda: Devices((), 1)))
+    seen = list(run([made("raises"), made("pass")], argv=(), selection=Selection(), crew=Here(runner=raising, probe=lambda: Devices((), 1))))
     assert verdicts(seen) == [("raises", "error"), ("pass", "pass")] and code(seen) == 4
 
 
 def test_ctrl_c_that_a_check_swallowed_interrupts_after_it():
-    def swallows(case):
+    def swallows(case, planned=None):
         with contextlib.suppress(BaseException):
             signal.raise_signal(signal.SIGINT)
         return result(case)
 
     before = signal.getsignal(signal.SIGINT)
-    seen = list(run([made("a"), made("b")], argv=(), selection=Selection(), runner=swallows, probe=lambda: Devices((), 1)))
+    seen = list(run([made("a"), made("b")], argv=(), selection=Selection(), crew=Here(runner=swallows, probe=lambda: Devices((), 1))))
     assert verdicts(seen) == [("a", "not_run"), ("b", "not_run")] and code(seen) == 130 and signal.getsignal(signal.SIGINT) is before
 
 
 @pytest.mark.parametrize("handler", [signal.SIG_IGN, lambda number, frame: None])
 def test_a_handler_that_a_check_sets_is_gone_after_it(handler):
-    def sets(case):
+    def sets(case, planned=None):
         signal.signal(signal.SIGINT, handler)
         return result(case)
 
     before = signal.getsignal(signal.SIGINT)
-    list(run([made("a")], argv=(), selection=Selection(), runner=sets, probe=lambda: Devices((), 1)))
+    list(run([made("a")], argv=(), selection=Selection(), crew=Here(runner=sets, probe=lambda: Devices((), 1))))
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -163,9 +165,9 @@ def test_when_everything_is_skipped_the_machine_is_not_asked():
     def asked():
         raise AssertionError("torch would be imported")
 
-    seen = list(run([made("pass", skip="no")], argv=(), selection=Selection(), runner=Runner(), probe=asked))
+    seen = list(run([made("pass", skip="no")], argv=(), selection=Selection(), crew=Here(runner=Runner(), probe=asked)))
     assert code(seen) == 5
-    assert code(list(run([], argv=(), selection=Selection(), runner=Runner(), probe=asked))) == 5
+    assert code(list(run([], argv=(), selection=Selection(), crew=Here(runner=Runner(), probe=asked)))) == 5
 
 
 @pytest.mark.parametrize(("case", "cuda", "verdict", "reason"), [

@@ -20,7 +20,7 @@ from gradverify.spec.schema_settings import Budget, Matrix, Rules, Settings
 
 ROOT = Path(__file__).parents[2]
 SPECS = sorted((ROOT / "specs").rglob("*.yaml"))
-REFUSED = {"timeout", "sources"}
+REFUSED = {"sources"}
 OF_BUDGET = {"calls"}           # `mode: auto` does not choose by it yet
 VALIDATOR = jsonschema.Draft7Validator(json_schema())
 

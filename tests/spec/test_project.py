@@ -11,7 +11,7 @@ from spec.marked import unmarked
 @pytest.mark.parametrize(("text", "words"), [
     ("[tool.gradverify]\n«path = ['a']\n", "unknown key 'path'; did you mean 'paths'?"),
     ("[tool.other]\nseed = 'x'\n[tool.gradverify.defaults]\n«seed = 'x'\n", "expected an integer, got 'x'"),
-    ("[tool.gradverify.defaults]\n«timeout = 10\n", "not supported yet"),
+    ("[tool.gradverify.defaults]\n«dtype = 'bfloat16'\n", "not supported yet"),
     ("[tool.gradverify.«defualts]\nseed = 1\n", "unknown key 'defualts'; did you mean 'defaults'?"),
     ("[tool.gradverify]\ndefaults = {«eps = -1}\n", "must be greater than 0"),
 ])

@@ -38,6 +38,8 @@ def _lines(check: CaseResult, look: Look, origins: Mapping[str, str] | None) -> 
     yield from (_comparison(comparison, look) for comparison in check.comparisons)
     yield from _open(check)
     yield from _rules(sorted(check.rules, key=lambda rule: rule.code))
+    if check.changed:
+        yield f"the check {', '.join(check.changed)}: that was put back, or its process was not used again"
     if check.verdict not in ("skip", "not_run"):
         yield f"in all: {_calls(check.calls)}, {seconds(check.seconds)}"
 

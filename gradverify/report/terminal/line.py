@@ -19,6 +19,9 @@ from gradverify.report.terminal.columns import COUNT, GAP, Columns
 JACOBIAN = ("GV101", "GV111")
 """The rules that compare the elements of the Jacobian; other rules compare the same elements again."""
 
+GRAVE = ("replaced", "removed")
+"""What a check did to functions that all checks use is said without `-v`."""
+
 NAME_LIMIT = 48
 
 
@@ -131,6 +134,9 @@ def _notes(check: CaseResult, look: Look, columns: Columns) -> Iterator[Text]:
     if left or part:
         listed = "; in part: ".join(filter(None, (", ".join(left), ", ".join(part)))) if left else f"parts of {', '.join(part)}"
         yield Text(f"left out for the budget: {listed} (raise `budget`)", style="dim")
+    grave = [each for each in check.changed if each.startswith(GRAVE)]
+    if grave:
+        yield Text(f"note: the check {', '.join(grave)}, which all checks share; its process was not used again")
     if not status.is_red(check):
         yield from (_warning(finding) for finding in check.findings if finding.severity == "warning" and finding.code not in check.expect)
 

@@ -1,0 +1,143 @@
+"""Who runs cases: this process itself, or worker processes that a supervisor looks after. Both yield the same events."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from gradverify.model.case import Case
+from gradverify.model.codec import from_json, to_json
+from gradverify.model.event import CheckFinished, CheckStarted, Plan, Planned
+from gradverify.model.interrupt import interruptible, is_interrupt
+from gradverify.model.result import CaseResult
+from gradverify.running.inline import Devices, devices, run_case, tail
+from gradverify.running.lost import of_lost
+from gradverify.running.process import Worker, start_method
+from gradverify.running.signals import Signals
+from gradverify.running.supervisor import Answered, Began, Happening, Lost, Supervisor, Task, Told
+from gradverify.running.unrun import faulty
+
+LOADING = 600.0     # seconds for importing and building what a check names: an extension that is compiled on import takes minutes
+PRELOADED = ["gradverify.running.preload"]
+
+CheckEvent = CheckStarted | CheckFinished
+
+
+class Crew(Protocol):
+    """Who runs cases. To be closed in the end."""
+
+    def machine(self) -> Devices:
+        """What there is to compute on."""
+
+    def run(self, cases: Sequence[Case]) -> Iterator[CheckEvent]:
+        """Each case begins and ends, as it happens."""
+
+    def close(self) -> None:
+        """Nothing of it goes on."""
+
+
+@dataclass
+class Here:
+    """This process, one case after the other: for debuggers."""
+
+    planned: Planned | None = None
+    runner: Callable[[Case, Planned | None], CaseResult] = run_case
+    probe: Callable[[], Devices] = devices
+
+    def machine(self) -> Devices:
+        return self.probe()
+
+    def run(self, cases: Sequence[Case]) -> Iterator[CheckEvent]:
+        for case in cases:
+            yield CheckStarted(case.id, case.name)
+            yield CheckFinished(self._result(case))
+
+    def _result(self, case: Case) -> CaseResult:
+        """Whatever comes of it, the other checks run. Raises Interrupted where Ctrl-C came, even if the checked code swallowed it."""
+        with interruptible():
+            try:
+                return self.runner(case, self.planned)
+            except BaseException as error:
+                if is_interrupt(error):
+                    raise
+                return faulty(case, error)
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class Workers:
+    """`jobs` processes, each with a case at a time and with its share of the threads. `timeout`: seconds for every case, in place of its own;
+    `loading`: for importing what it names; `memory`: bytes for each process."""
+
+    jobs: int = 1
+    timeout: float | None = None
+    loading: float = LOADING
+    memory: int | None = None
+    planned: Planned | None = None
+    _supervisor: Supervisor | None = field(default=None, init=False)
+    _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, init=False)
+
+    def machine(self) -> Devices:
+        return from_json(Devices, json.loads(self._running().hello()))
+
+    def run(self, cases: Sequence[Case]) -> Iterator[CheckEvent]:
+        known = {str(place): case for place, case in enumerate(cases)}
+        made: dict[str, int] = {}
+        for happening in self._running().run([self._task(name, case) for name, case in known.items()]):
+            yield from self._told(happening, known[happening.task.name], made)
+
+    def close(self) -> None:
+        if self._supervisor is not None:
+            self._supervisor.close()
+            self._supervisor.signals.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+        self._supervisor, self._folder = None, None
+
+    def _running(self) -> Supervisor:
+        if self._supervisor is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="gradverify-", ignore_cleanup_errors=True)
+            self._supervisor = Supervisor(_hiring(self.jobs, self.memory, Path(self._folder.name)), Signals().hear(), self.jobs)
+        return self._supervisor
+
+    def _task(self, name: str, case: Case) -> Task:
+        device = case.settings.device
+        limit = case.settings.timeout if self.timeout is None else self.timeout
+        return Task(name, json.dumps(to_json(case)).encode(), (self.loading, limit), device if device.startswith("cuda") else None)
+
+    def _told(self, happening: Happening, case: Case, made: dict[str, int]) -> Iterator[CheckEvent]:
+        if isinstance(happening, Began):
+            yield CheckStarted(case.id, case.name)
+        elif isinstance(happening, Answered):
+            yield CheckFinished(from_json(CaseResult, json.loads(happening.payload)))
+        elif isinstance(happening, Lost):
+            yield CheckFinished(of_lost(case, happening))
+        elif self.planned is not None:
+            self._progress(happening, case, made)
+
+    def _progress(self, told: Told, case: Case, made: dict[str, int]) -> None:
+        if told.kind == "calls":
+            made[case.id] = int(told.payload)
+        elif told.kind == "plan" and self.planned is not None:
+            made[case.id] = 0
+            self.planned(replace(from_json(Plan, json.loads(told.payload)), check=case.name), lambda: made[case.id])
+
+
+def _hiring(jobs: int, memory: int | None, folder: Path) -> Callable[[], Worker]:
+    """How a worker is started: with the folder, environment and path of this process as they are now."""
+    from gradverify.running.worker import Setup, serve
+
+    context = start_method()
+    if hasattr(context, "set_forkserver_preload"):
+        context.set_forkserver_preload(PRELOADED)
+    threads = None if jobs == 1 else max(1, (os.cpu_count() or 1) // jobs)
+    setup = Setup(str(Path.cwd()), dict(os.environ), tuple(sys.path), threads, memory)
+    return lambda: Worker(context, serve, setup, folder, lambda path: tail(path))

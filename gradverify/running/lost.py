@@ -1,0 +1,89 @@
+"""The result of a case whose process ended, or was ended, before it had one: GV004 and GV005."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from gradverify.model.case import Case
+from gradverify.model.result import CaseResult, Finding, Frame
+from gradverify.report.numbers import duration
+from gradverify.running.supervisor import Lost
+from gradverify.running.unrun import without_running
+
+_LINE = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
+_PACKAGE = f"{Path(__file__).resolve().parent.parent}/"
+_USER_ROOMS = tuple(f"{_PACKAGE}{room}/" for room in ("functions", "gallery"))      # what a spec may name is checked like anybody's code
+_STANDARD = f"{Path(linecache.__file__).parent}/"
+FRAMES = 8
+OUT_OF_MEMORY = "the system ends a process so where memory runs out"
+SIGNAL_HINTS = {signal.SIGSEGV: "native code read or wrote where it must not: an index, a stride, a size or a freed tensor",
+                signal.SIGABRT: "native code gave up: an assertion, or memory freed twice",
+                signal.SIGKILL: f"{OUT_OF_MEMORY}: check a smaller input, or run fewer checks at a time (`-j`)",
+                signal.SIGFPE: "native code divided an integer by zero",
+                signal.SIGILL: "native code was compiled for another processor"}
+
+
+def of_lost(case: Case, lost: Lost) -> CaseResult:
+    """Verdict error: the check said nothing, whatever status its process ended with."""
+    finding = _timed_out(lost) if lost.died.how == "limit" else _crashed(lost)
+    finding = replace(finding, frames=tuple(_frames(lost.died.stack)))
+    return replace(without_running(case, "error", finding.message), findings=(finding,), captured=lost.died.printed)
+
+
+def _timed_out(lost: Lost) -> Finding:
+    limit = duration(lost.died.number)
+    if lost.while_loading:
+        return Finding("GV005", f"importing and building what the check names did not end within {limit}", "timed-out",
+                       hint="run the import by itself; `--import-timeout` gives it longer")
+    return Finding("GV005", f"the check did not end within {limit}", "timed-out", hint="`timeout` in the check, or `--timeout`, gives it longer")
+
+
+def _crashed(lost: Lost) -> Finding:
+    died, hint = lost.died, None
+    while_ = " while it was imported" if lost.while_loading else ""
+    if died.how == "signal":
+        number = int(died.number)
+        hint = SIGNAL_HINTS.get(signal.Signals(number)) if number in signal.Signals._value2member_map_ else None
+        message = f"the process of this check was ended{while_} by {_name(number)}"
+    elif died.how == "status":
+        message = f"the process of this check ended{while_} with status {int(died.number)} before there was a result"
+        hint = "the code, or a library that it calls, ended the process itself (exit, _exit, exec): what it checked is not known"
+    else:
+        message = f"the process of this check went on{while_} but closed the pipe that its result goes through"
+    return Finding("GV004", message, "crashed", hint=hint)
+
+
+def _name(number: int) -> str:
+    try:
+        return f"{signal.Signals(number).name} (signal {number})"
+    except ValueError:
+        return f"signal {number}"
+
+
+def _frames(stack: str) -> Iterator[Frame]:
+    """The user's frames of the thread that ran, innermost last, of a stack as faulthandler writes it (innermost first)."""
+    threads = re.split(r"\n(?=(?:Current )?[Tt]hread 0x)", stack)
+    own = next((thread for thread in threads if thread.lstrip().startswith(("Current thread", "Fatal")) and "File" in thread), threads[0])
+    found = [match for match in _LINE.finditer(own) if not _is_ours(match["file"])]
+    for match in reversed(found[:FRAMES]):
+        line = int(match["line"])
+        yield Frame(_shown(match["file"]), line, match["function"], linecache.getline(match["file"], line).strip())
+
+
+def _shown(file: str) -> str:
+    """Relative to the current folder where it lies inside."""
+    relative = os.path.relpath(file)
+    return file if relative.startswith(os.pardir) else relative
+
+
+def _is_ours(file: str) -> bool:
+    if file.startswith(_USER_ROOMS):
+        return False
+    installed = "/site-packages/" in file
+    return file.startswith((_PACKAGE, "<")) or (file.startswith(_STANDARD) and not installed) or "/site-packages/torch/" in file

@@ -1,0 +1,140 @@
+"""One worker process, seen from outside: how it is started, heard, stopped, and how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext, SpawnContext
+from pathlib import Path
+from typing import Any, Literal
+
+from gradverify.running.family import family
+
+SILENT_FOR = 2.0        # seconds between a worker's closed pipe and its end, before it is ended
+STACK_WITHIN = 0.5      # seconds for the Python stack of a hanging worker to be written
+ENDS_WITHIN = 5.0       # seconds for a killed process to be gone
+LARGEST = 1 << 30       # bytes of one message
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """How a process ended. `number`: its exit status, the signal that ended it, or the seconds that it was given; `stack`: of Python, where it is
+    known, as faulthandler writes it; `printed`: the end of what its task wrote to stdout and stderr."""
+
+    how: Literal["status", "signal", "limit", "silence"]
+    number: float
+    stack: str = ""
+    printed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What a worker writes to and its supervisor reads after its end: the Python stack, and what a task printed."""
+
+    stack: str
+    printed: str
+
+
+Main = Callable[[Connection, Connection, Any, Files], None]
+"""What runs inside: it is handed the pipe for words, one that closes when the supervisor is gone, its set-up, and its files."""
+
+
+def start_method() -> ForkServerContext | SpawnContext:
+    """Forkserver where it exists: a worker then starts in 10 to 20 ms, as torch is imported once. Never fork: it hangs after one backward."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    return multiprocessing.get_context("forkserver")
+
+
+class Worker:
+    """A process that takes one task at a time. `words` and `sentinel` can be waited for."""
+
+    def __init__(self, context: ForkServerContext | SpawnContext, main: Main, setup: Any, folder: Path, read: Callable[[Path], str | None]) -> None:
+        self._read, self._folder = read, Path(tempfile.mkdtemp(dir=folder))
+        self.files = Files(str(self._folder / "stack"), str(self._folder / "printed"))
+        self.words, inner = context.Pipe()
+        alive, self._alive = context.Pipe(duplex=False)
+        self._process = context.Process(target=main, args=(inner, alive, setup, self.files), daemon=False)
+        self._process.start()
+        inner.close()
+        alive.close()
+
+    @property
+    def sentinel(self) -> int:
+        return int(self._process.sentinel)
+
+    @property
+    def pid(self) -> int:
+        """Above 1: 0 and 1 would stand for much more than a worker."""
+        pid = self._process.pid
+        if pid is None or pid <= 1:
+            raise RuntimeError(f"a worker process cannot have the number {pid}")
+        return int(pid)
+
+    @property
+    def gone(self) -> bool:
+        """Has it ended?"""
+        return self.sentinel in wait([self.sentinel], 0)
+
+    def send(self, payload: bytes) -> None:
+        """A task; one that cannot be handed over is told by the worker's end."""
+        with contextlib.suppress(OSError):
+            self.words.send_bytes(payload)
+
+    def hear(self) -> tuple[str, bytes] | None:
+        """A word and what belongs to it; None where the pipe is closed or carries something else."""
+        try:
+            kind, _, payload = self.words.recv_bytes(LARGEST).partition(b"\n")
+            return kind.decode("ascii"), payload
+        except (EOFError, OSError, UnicodeDecodeError):
+            return None
+
+    def ended(self) -> Died:
+        """Of a process that has ended by itself."""
+        self._process.join(ENDS_WITHIN)
+        code = self._process.exitcode
+        if code is None:
+            return self.stopped(ENDS_WITHIN)
+        return self._died("signal" if code < 0 else "status", abs(code))
+
+    def silent(self) -> Died:
+        """Of a process whose pipe is closed: it has ended, or goes on without being heard."""
+        self._process.join(SILENT_FOR)
+        return self.ended() if self._process.exitcode is not None else self._died("silence", 0)
+
+    def stopped(self, limit: float) -> Died:
+        """Of a process that did not end within its limit: asked for its stack, then killed."""
+        with contextlib.suppress(OSError, AttributeError):
+            os.kill(self.pid, signal.SIGUSR1)
+            self._process.join(STACK_WITHIN)
+        died = self._died("limit", limit)
+        self._process.kill()
+        return died
+
+    def end(self) -> None:
+        """Kills it with all that it started, and removes its files."""
+        with contextlib.suppress(OSError):
+            self._alive.close()
+            self.words.close()
+        relatives = family(self.pid)
+        if self._process.is_alive():
+            self._process.kill()
+        for pid in {*relatives, *family(self.pid)}:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.join(ENDS_WITHIN)
+        for path in (self.files.stack, self.files.printed):
+            with contextlib.suppress(OSError):
+                Path(path).unlink()
+        with contextlib.suppress(OSError):
+            self._folder.rmdir()
+
+    def _died(self, how: Literal["status", "signal", "limit", "silence"], number: float) -> Died:
+        return Died(how, number, self._read(Path(self.files.stack)) or "", self._read(Path(self.files.printed)))
+

@@ -1,0 +1,60 @@
+"""Ctrl-C and SIGTERM while workers run: noted, and seen by whoever waits, instead of an exception at any line."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import threading
+from types import FrameType
+from typing import Any
+
+HEARD = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stopped(Exception):  # noqa: N818 - no error: somebody asked the run to end
+    """A signal came; `number` is its own."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+class Signals:
+    """From `hear` to `close`. A second Ctrl-C is Python's own KeyboardInterrupt. Outside the main thread nothing can be heard."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self.bell, self._string = socket.socketpair()       # rings where a signal comes
+        for end in (self.bell, self._string):
+            end.setblocking(False)
+        self._before: dict[int, Any] = {}
+        self._wakeup = -1
+
+    def hear(self) -> Signals:
+        if threading.current_thread() is threading.main_thread() and not self._before:
+            self._wakeup = signal.set_wakeup_fd(self._string.fileno(), warn_on_full_buffer=False)
+            self._before = {number: signal.signal(number, self._note) for number in HEARD}
+        return self
+
+    def check(self) -> None:
+        """Raises Stopped where a signal came."""
+        with contextlib.suppress(OSError):
+            self.bell.recv(64)
+        if self.number is not None:
+            raise Stopped(self.number)
+
+    def close(self) -> None:
+        """What signals do is what it was."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        if self._before:
+            signal.set_wakeup_fd(self._wakeup)
+        self._before = {}
+        self.bell.close()
+        self._string.close()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.number is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.number = number
