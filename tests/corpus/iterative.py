@@ -517,7 +517,7 @@ def means(tolerance: float, fault: str | None = None) -> type[Function]:
             while True:
                 c = (a - b) / 2
                 size = float(c.abs().max())
-                if size >= before:      # rounding
+                if not size < before:      # rounding, or no number
                     break
                 a, b = (a + b) / 2, (a * b).sqrt()
                 total, weight, before = total + weight * c**2, 2 * weight, size
