@@ -28,6 +28,7 @@ SINGLE, SIXTEEN = 2.0**-24, 2.0**-12    # roundoffs from which a forward compute
 DOUBLE = (torch.float64, torch.complex128)
 DUST = 16.0             # roundings of the gradient's natural size ‖v‖‖f‖/‖x‖
 NUDGE = 1 / 32          # of the tolerance, by which v is changed: far above its rounding, and DUST times it stays below the tolerance
+ODD = (3.0, -5.0, 7.0)  # factors of a cotangent that are no powers of two: what backward rounds inside is rounded anew
 NUDGES = 2              # directions; the inputs are nudged to both sides of each, which breaks a tie both ways
 
 

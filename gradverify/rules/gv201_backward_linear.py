@@ -30,7 +30,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.rules.agreement import DUST, SIXTEEN, dust, flat, largest, noise, tolerance
+from gradverify.rules.agreement import DUST, ODD, SIXTEEN, dust, flat, largest, noise, tolerance
 from gradverify.rules.shown import element_name
 from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError
@@ -38,6 +38,7 @@ from gradverify.subject.subject import Argument
 
 CATCHES = "mul_ignores_grad_output"
 FACTORS, FACTORS_16 = (-3.0 * 2.0**18, 2.0**-40), (-12.0, 2.0**-4)  # forced: signed, far apart, one no power of two; the second for 16 bits
+ROUNDED = 1e-6              # of the largest gradient: more is no rounding of float64, even where most of its digits cancel
 OF_ORDER_ONE = 5 / 8        # in the place of the small factor
 HINT = "every gradient that backward returns must contain grad_output exactly once, as a factor"
 UNDER = "stop at a residual relative to the size of grad_output, not at an absolute one: losses that are averages make it small"
@@ -53,7 +54,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     seen = halves.apart(*(FACTORS_16 if coarse else FACTORS))
     for argument, expected, apart in zip(evidence.inputs, halves.together, seen, strict=True):
         worst = _differing(evidence, argument, expected, apart, tolerance(evidence.precision))
-        if worst is None or float((expected - apart)[worst].abs()) <= DUST * noise(evidence, argument, halves.v, expected):
+        if worst is None:
+            continue
+        off, place = float((expected - apart)[worst].abs()), evidence.inputs.index(argument)
+        if off <= DUST * noise(evidence, argument, halves.v, expected) or off <= DUST * halves.rounded(place):
             continue
         where = element_name(argument.name, argument.value, worst)
         if not coarse and halves.linear_but_for_small_ones():
@@ -80,6 +84,15 @@ class _Halves:
         large = self._gradients([grow * cotangent * mask for cotangent, mask in zip(self.v, self._masks, strict=True)])
         small = self._gradients([shrink * cotangent * (1 - mask) for cotangent, mask in zip(self.v, self._masks, strict=True)])
         return [a / grow + b / shrink for a, b in zip(large, small, strict=True)]
+
+    def rounded(self, place: int) -> float:
+        """What the gradient of one input loses to rounding inside backward: how far it is from its third for three times the cotangent, and the like.
+        0 where that is too much for rounding."""
+        expected, most = self.together[place], 0.0
+        for factor in ODD:
+            again = self._gradients([factor * cotangent for cotangent in self.v])[place] / factor
+            most = max(most, largest(again - expected))
+        return most if most <= ROUNDED * largest(expected) else 0.0
 
     def linear_but_for_small_ones(self) -> bool:
         """Does only the small factor make a difference that `rtol` does not cover? Zeros must give zeros."""

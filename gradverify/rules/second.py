@@ -17,7 +17,7 @@ from gradverify.numerics.rungs import Array, Mask
 from gradverify.oracles.along import Along, by_column, change, coordinates, moduli, shaped
 from gradverify.oracles.widened import InFloat64
 from gradverify.rules.adjoint import Identity, bisect
-from gradverify.rules.agreement import DUST, NUDGE, SINGLE, loosened, tolerance
+from gradverify.rules.agreement import DUST, NUDGE, ODD, SINGLE, loosened, tolerance
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.second_order import Backward, Second
@@ -69,12 +69,15 @@ class Cotangents:
         return Identity((u * double)[u != 0], self.w * pulled, tolerance(unit), unit, DUST * unit * float(np.linalg.norm(u * f)))
 
     def _noise(self, double: Array, truth: Array) -> float:
-        """How far both sums go when u and w are nudged: only sums that are rounding throughout go far."""
+        """How far both sums go when u and w are nudged, or multiplied by what is no power of two: only sums that are rounding throughout go far."""
         source, step, moves = np.random.default_rng(self.evidence.settings.seed), NUDGE * tolerance(self.evidence.precision), [0.0]
         for _ in range(NUDGES):
             u = self.u * (1 + step * source.choice([-1.0, 1.0], len(self.u)))
             w = self.w * (1 + step * source.choice([-1.0, 1.0], len(self.w)))
             moves += [abs(float(np.sum(self.w * (self._pull(u) - truth)))), abs(float(np.sum(self.u * (self._double(w) - double))))]
+        for factor in ODD:
+            moves += [abs(float(np.sum(self.w * (self._pull(factor * self.u) / factor - truth)))),
+                      abs(float(np.sum(self.u * (self._double(factor * self.w) / factor - double))))]
         return max(move for move in moves if np.isfinite(move))
 
     def _pull(self, u: Array) -> Array:
