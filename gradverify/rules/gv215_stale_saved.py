@@ -30,8 +30,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.rules.agreement import Difference, differing
-from gradverify.rules.shown import RANDOM
+from gradverify.rules.agreement import Difference, differing, unsteady
 from gradverify.subject.alias import attributes, overlaps
 from gradverify.subject.custody import saved_tensors
 from gradverify.subject.differentiable import Graph
@@ -45,8 +44,8 @@ CATCHES = "saves_without_a_version"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    if "GV205" in found:
-        return RANDOM
+    if unsteady(found):
+        return unsteady(found)
     if "GV207" in found:
         return "state is kept between calls"
     return "the function writes into its inputs, so it is given clones" if evidence.subject.writes else None

@@ -61,8 +61,8 @@ def test_explain_prints_a_page(gradverify):
 
 
 def test_explain_knows_its_neighbours(gradverify):
-    code, out, err = gradverify("explain", "GV229")
-    assert (code, out) == (2, "") and "no rule 'GV229'" in err and "did you mean GV2" in err
+    code, out, err = gradverify("explain", "GV239")
+    assert (code, out) == (2, "") and "no rule 'GV239'" in err and "did you mean GV2" in err
 
 
 def test_env_says_what_a_bug_report_needs(gradverify):

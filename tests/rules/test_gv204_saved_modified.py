@@ -88,5 +88,5 @@ def test_a_buffer_may_change_in_forward_only():
 
 def test_out_of_place_and_scratch_are_fine():
     assert codes(check(exponential(lambda y: y.mul(2)), X)) == set()
-    assert codes(check(exponential(lambda y: y.mul_(1)), X)) == set()
+    assert codes(check(exponential(lambda y: y.mul_(1)), X)) == {"GV227"}      # right once: torch refuses the second backward
     assert codes(check(Scratch, X)) == set()

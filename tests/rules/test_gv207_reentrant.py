@@ -35,7 +35,7 @@ def on_the_class(once=False):
 @pytest.mark.parametrize("once", [False, True])
 def test_state_on_the_class_is_named_as_that_and_not_as_a_wrong_gradient(once):
     result = check(on_the_class(once), X)
-    assert (result.verdict, codes(result)) == ("fail", {"GV207"})
+    assert (result.verdict, codes(result) - {"GV227"}) == ("fail", {"GV207"})      # read once: no second backward either
     assert "a forward and backward with other inputs changes the gradient of an earlier call" in message(result, "GV207")
 
 
@@ -146,7 +146,7 @@ OWN = torch.Generator().manual_seed(0)
 
 
 def test_where_a_second_backward_is_refused_each_graph_gets_one():
-    assert codes(check(Used, X)) == set()
+    assert codes(check(Used, X)) == {"GV227"}      # a warning
 
 
 def test_it_costs_two_forwards_and_four_backwards():

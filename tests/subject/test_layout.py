@@ -82,14 +82,14 @@ def test_a_backward_that_assumes_contiguity_is_caught_where_the_layout_is_anothe
 def test_every_call_sees_the_layout(layout):
     Seen.strides = set()
     assert verdict("Seen", layout, ignore=("GV211",)).verdict == "pass"
-    assert Seen.strides == {(STRIDES[layout], True)}
+    assert Seen.strides == {(STRIDES[layout], True), (STRIDES[layout], False)}      # GV218 calls it where no input requires grad
 
 
 def test_an_expanded_input_is_called_once_with_stride_0_and_measured_on_separate_elements():
     Seen.strides = set()
     result = verdict("Seen", "expanded")
     varied = {((7, 2), True), ((1, 2), True)}       # by GV211
-    assert result.verdict == "pass" and Seen.strides - varied == {((3, 1), True), ((0, 1), True)}
+    assert result.verdict == "pass" and Seen.strides - varied == {((3, 1), True), ((0, 1), True), ((3, 1), False)}
     compared, = (each for each in result.comparisons if each.rule == "GV101")
     assert compared.elements == 36
 
