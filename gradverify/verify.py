@@ -23,6 +23,7 @@ from gradverify.model.result import LEFT_OUT, Calls, CaseResult, Comparison, Fau
 from gradverify.numerics.columns.choose import Choice
 from gradverify.numerics.columns.costs import Mode
 from gradverify.rules.catalogue import RuleInfo, rules
+from gradverify.rules.precedence import specific
 from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.worth import PRICES
 from gradverify.subject.failure import Spent, UserCodeError, describe, is_users, user_frames
@@ -38,11 +39,6 @@ ORDER = ("GV008", "GV006", "GV205", "GV216", "GV212", "GV217", "GV221", "GV206",
 STOPPING = frozenset({"GV001", "GV002", "GV003", "GV006", "GV008"})      # after these nothing more can be said of the check
 SAID_LAST = "GV009"     # and what follows it
 EXPLAINING = frozenset({"GV212", "GV217", "GV221"})     # why the engine refused what backward returned
-SPECIFIC = (("GV002", "GV003", "GV006"), ("GV205", "GV206"), ("GV212",), ("GV102", "GV103"), ("GV201",), ("GV202", "GV203", "GV204"), ("GV213",),
-            ("GV207",), ("GV220",), ("GV208",), ("GV218",), ("GV209", "GV210", "GV211"), ("GV104",), ("GV107", "GV106"),
-            ("GV101", "GV111", "GV114"))    # from most to least
-DAMAGING = frozenset({"GV202", "GV203", "GV204"})      # what they write into enters the gradients of other inputs too
-DAMAGED = frozenset({"GV101", "GV111", "GV114"})
 OF_A_GRADIENT = frozenset({"GV101", "GV102", "GV103", "GV104", "GV106", "GV107", "GV113", "GV114", "GV201", "GV212", "GV217", "GV223"})
 SAME_FAULT = 3      # rules that met one fault of ours: they share what it comes from, and each measures that again
 EVERY_ELEMENT = "every element of the Jacobian is compared"
@@ -241,31 +237,6 @@ def _module(info: RuleInfo) -> ModuleType:
 
 
 # ---- findings
-def specific(findings: Iterator[Finding]) -> tuple[Finding, ...]:
-    """One fault, one code: at one (input, output) the most specific finding stands and lists the others in `also`."""
-    kept: list[Finding] = []
-    for finding in sorted(findings, key=_rank):
-        better = next((i for i, other in enumerate(kept) if _explains(other, finding)), None)
-        if better is None:
-            kept.append(finding)
-        elif finding.code not in (kept[better].code, *kept[better].also):
-            kept[better] = replace(kept[better], also=(*kept[better].also, finding.code))
-    return tuple(kept)
-
-
-def _rank(finding: Finding) -> int:
-    return next((rank for rank, codes in enumerate(SPECIFIC) if finding.code in codes), len(SPECIFIC))
-
-
-def _explains(better: Finding, finding: Finding) -> bool:
-    """Do both stand for one pair, and is `better` of a more specific rank? A finding without input or output stands for all of them."""
-    if _rank(better) >= _rank(finding) or _rank(finding) == len(SPECIFIC) or better.severity == "warning":
-        return False
-    spread = better.code in DAMAGING and finding.code in DAMAGED
-    same_input = spread or better.input == finding.input or better.input is None or finding.input is None
-    return same_input and (better.output == finding.output or better.output is None or finding.output is None)
-
-
 def _completed(finding: Finding, infos: dict[str, RuleInfo], evidence: Evidence) -> Finding:
     """With its rule's name and severity, its output's name, and the line of backward for what is wrong with it."""
     subject = evidence.subject
