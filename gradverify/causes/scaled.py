@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from math import e, log, pi, sqrt
+from math import e, floor, log, log10, pi, sqrt
 
 import numpy as np
 
@@ -19,6 +19,7 @@ TYPED = range(2, 8)  # significant digits of a constant that somebody typed
 CONSTANTS = {"π": pi, "√π": sqrt(pi), "√(2π)": sqrt(2 * pi), "√(2/π)": sqrt(2 / pi), "2/√π": 2 / sqrt(pi), "√2": sqrt(2), "1/√2": 1 / sqrt(2), "e": e,
              "ln 2": log(2), "ln 10": log(10), "1/ln 2": 1 / log(2)}
 PRECISIONS = (("float32", U32), ("float16", U_FP16), ("bfloat16", U_BF16))
+FINER = 8  # a rounding error is that much below its bound once in eight: another reason is likelier then
 SIMPLE = (-1.0, 0.0, 0.5, 2.0, -2.0, -0.5)
 ROOT = 1e-9  # relative, of c²
 FEW = 2  # elements that must share a factor that nobody would have thought of
@@ -115,6 +116,7 @@ def _rounded(c: float) -> str:
                 if ratio != 1 and abs(ratio - c) <= SAME * abs(c - 1):
                     return f"; {typed} for {name} is off by as much"
     for name, unit in PRECISIONS:
-        if abs(c - 1) <= unit:
+        if unit / FINER <= abs(c - 1) <= unit:
             return f"; a constant rounded to {name} is off by up to {unit:.1g}"
-    return ""
+    digits = floor(-log10(abs(c - 1)))
+    return f"; a constant written with {digits} to {digits + 1} digits is off by as much" if digits in TYPED else ""

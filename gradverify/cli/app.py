@@ -19,7 +19,7 @@ from gradverify.cli.validate import validate
 HELP = """Check hand-written autograd backwards against finite differences, element by element.
 
 Exit codes: 0 all as expected, 1 a gradient is wrong, 2 usage or spec error, 3 something could not be judged, 4 a fault in gradverify,
-5 nothing was checked, 130 interrupted."""
+5 nothing was checked, 130 or 143 interrupted."""
 
 EXAMPLES = """Examples:
 
