@@ -13,7 +13,7 @@ from gradverify.cli import options as o
 from gradverify.cli.asked import Asked, Running, Settled, settle
 from gradverify.cli.gather import Gathered, gather, spec_problems
 from gradverify.cli.nearby import nothing_selected
-from gradverify.cli.output import Output, keep, promise
+from gradverify.cli.output import Output, forget, keep, promise
 from gradverify.cli.words import worded
 from gradverify.model.case import Case
 from gradverify.model.event import Event, Planned, Selection
@@ -52,6 +52,8 @@ def run_check(asked: Asked, out: Output) -> int:
     message = gathered.message or (None if cases else nothing_selected(gathered.cases, asked.keyword, asked.tags))
     if message:
         out.say(message)
+    for path in settled.reports:
+        forget(path)
     return conclude(_run(cases, gathered, settled, out), settled, out)
 
 

@@ -112,6 +112,13 @@ def promise(path: Path) -> Path:
     return path.absolute()
 
 
+def forget(path: Path) -> None:
+    """Removes the report of an earlier run, which one that is killed would leave in its place."""
+    with contextlib.suppress(OSError):
+        if not _is_special(path):
+            path.unlink(missing_ok=True)
+
+
 def keep(path: Path, text: str) -> None:
     """Writes beside `path`, then renames, so that a reader never sees half a report. Raises NotWritten."""
     target = path if _is_special(path) else _beside(path)

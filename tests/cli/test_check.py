@@ -74,6 +74,20 @@ def test_the_report_file_is_the_json_of_stdout(gradverify, engine, spec, folder)
     assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == ["r.json", "s.yaml", "second.json"]
 
 
+def test_an_older_report_is_gone_when_the_run_starts(gradverify, spec, folder, monkeypatch):
+    report = folder / "r.json"
+    report.write_text("old")
+
+    def killed(*arguments, **options):
+        assert not report.exists()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gradverify.running.schedule.run", killed)
+    assert gradverify("check", "s.yaml", "--report", "json:r.json")[0] == 130 and not report.exists()
+    report.write_text("old")
+    assert gradverify("check", "nowhere.yaml", "--report", "json:r.json")[0] == 2 and report.read_text() == "old"
+
+
 @pytest.mark.parametrize("target", ["json:.", "json:s.yaml/r.json", "json:/proc/nowhere/r.json"])
 def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(gradverify, engine, spec, target):
     asked = engine(passing())
