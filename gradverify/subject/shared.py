@@ -13,20 +13,21 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import torch
+
+from gradverify.subject.ambient import ambient
 
 TABLES: Mapping[str, Any] = MappingProxyType({
     "torch": torch, "torch.autograd": torch.autograd, "torch.autograd.Function": torch.autograd.Function, "torch.Tensor": torch.Tensor,
     "torch.autograd.function": torch.autograd.function, "torch.nn.functional": torch.nn.functional, "torch.nn.Module": torch.nn.Module,
-    "torch.autograd.forward_ad": torch.autograd.forward_ad, "torch.func": torch.func, "torch._C.TensorBase": torch._C.TensorBase})
+    "torch.autograd.forward_ad": torch.autograd.forward_ad, "torch.func": torch.func})
 """Where functions and classes are looked up by everybody."""
 
 DESCRIPTORS = Path("/proc/self/fd")
-THREADS, SIGNALS = "the number of threads", "what signals do"
+THREADS, SIGNALS = "threads", "what signals do"
+OFTEN = ("warnings",)        # many modules set filters when they are imported; they are put back
 TORCH = f"{Path(torch.__file__).parent}{os.sep}"
 COMPILERS = "TORCHINDUCTOR_"     # variables that torch sets itself when its compiler is imported
-SUBNORMAL = 1e-310      # a float64 that turns 0 where subnormal numbers are flushed
 
 
 @dataclass(frozen=True)
@@ -55,29 +56,21 @@ def switched(before: Shared, but: tuple[str, ...] = ()) -> tuple[str, ...]:
 
 
 def _entries(table: Any) -> dict[str, object]:
-    """Functions, classes and descriptors; private names of modules come and go with lazy imports."""
-    private = not isinstance(table, type)
-    return {name: value for name, value in vars(table).items()
-            if not (private and name.startswith("_")) and (callable(value) or hasattr(value, "__get__"))}
+    """Functions, classes and descriptors, of a class what is looked up in its bases too: `Tensor.__mul__` is replaced by a new name in Tensor's own
+    dict. Private names of modules come and go with lazy imports."""
+    if isinstance(table, type):
+        found = {name: value for base in reversed(table.__mro__) for name, value in vars(base).items()}
+    else:
+        found = {name: value for name, value in vars(table).items() if not name.startswith("_")}
+    return {name: value for name, value in found.items() if callable(value) or hasattr(value, "__get__")}
 
 
 def _switches() -> Iterator[tuple[str, object]]:
-    yield "the default dtype", torch.get_default_dtype()
-    yield "the default device", torch.get_default_device()
-    yield "whether gradients are recorded", torch.is_grad_enabled()
+    yield from ((state.name, state.read()) for state in ambient() if state.name not in OFTEN)
     yield "inference mode", torch.is_inference_mode_enabled()
-    yield "anomaly detection", torch.is_anomaly_enabled()
-    yield "deterministic algorithms", (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled())
-    yield THREADS, torch.get_num_threads()
-    yield "the precision of float32 products", torch.get_float32_matmul_precision()
-    yield "autocast on the CPU", torch.is_autocast_enabled("cpu")
-    yield "what becomes of subnormal numbers", float(torch.full((1,), SUBNORMAL, dtype=torch.float64) * 1.0)
-    yield "NumPy's error handling", tuple(sorted(np.geterr().items()))
     yield "sys.path", tuple(sys.path)
-    yield "the recursion limit", sys.getrecursionlimit()
-    yield "the current folder", _folder()
-    yield from ((f"the environment variable {name}", value) for name, value in os.environ.items() if not name.startswith(COMPILERS))
     yield SIGNALS, tuple(signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGABRT, signal.SIGSEGV))
+    yield from ((f"environment variable {name}", value) for name, value in os.environ.items() if not name.startswith(COMPILERS))
 
 
 def _kept() -> Iterator[tuple[str, frozenset[object]]]:
@@ -96,12 +89,6 @@ def _descriptors() -> frozenset[object]:
         with contextlib.suppress(OSError):
             found.add((int(entry), os.readlink(DESCRIPTORS / entry)))  # noqa: PTH115 - as above
     return frozenset(found)
-
-
-def _folder() -> str | None:
-    with contextlib.suppress(OSError):
-        return os.getcwd()  # noqa: PTH109
-    return None
 
 
 def _replaced(before: Shared, after: Shared) -> Iterator[str]:

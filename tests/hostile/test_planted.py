@@ -25,7 +25,7 @@ STACKS = {"segmentation_fault": "string_at", "loops": "pass", "sleeps_in_c": "LI
 CHANGES = {     # function → what it is said to have changed
     "closes_descriptors": None, "leaves_a_child": "left 1 child process", "returns_twice": "left 1 child process", "leaves_a_thread": "left 1 thread",
     "replaces_grad": "replaced torch.autograd.grad", "replaces_mul": "replaced torch.Tensor.__mul__",
-    "changes_the_default_dtype": "changed the default dtype", "leaves_anomaly_detection_on": "changed anomaly detection"}
+    "changes_the_default_dtype": "changed default dtype", "leaves_anomaly_detection_on": "changed anomaly mode"}
 HARMLESS = ("returns_a_lambda_too", "prints_much", "prints_natively")
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="what processes leave behind is read from /proc")
 
