@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 PLANTED = Path(__file__).with_name("planted.py")
-LIMITS = ("--timeout", "20", "--import-timeout", "40", "--memory", "6G")
+LIMITS = ("--timeout", "10", "--import-timeout", "20", "--memory", "6G")
 ERRORS = {      # function → code, and what the reason says
     "segmentation_fault": ("GV004", "SIGSEGV (signal 11)"), "abort": ("GV004", "SIGABRT (signal 6)"), "kills_itself": ("GV004", "SIGKILL (signal 9)"),
     "terminates_itself": ("GV004", "SIGTERM (signal 15)"), "leaves_by_os": ("GV002", "os._exit(0)"), "leaves_by_posix": ("GV004", "status 0"),
     "exits_by_libc": ("GV004", "status 0"), "leaves_by_libc": ("GV004", "status 0"), "becomes_another_program": ("GV004", "status 0"),
     "exits_by_sys": ("GV002", "SystemExit: 0"), "exits_when_printed": ("GV002", "Exits"), "interrupts": ("GV002", "KeyboardInterrupt"),
-    "raises_what_cannot_be_printed": ("GV002", "Unprintable"), "loops": ("GV005", "20 s"), "sleeps_in_c": ("GV005", "20 s"),
-    "deadlocks": ("GV005", "20 s"), "allocates": ("GV002", "allocate"), "recurses": ("GV002", "RecursionError"), "HangsInBackward": ("GV005", "20 s"),
+    "raises_what_cannot_be_printed": ("GV002", "Unprintable"), "loops": ("GV005", "10 s"), "sleeps_in_c": ("GV005", "10 s"),
+    "deadlocks": ("GV005", "10 s"), "allocates": ("GV002", "allocate"), "recurses": ("GV002", "RecursionError"), "HangsInBackward": ("GV005", "10 s"),
     "hang.py:f": ("GV005", "importing"), "raise.py:f": ("GV001", "no import today")}
 STACKS = {"segmentation_fault": "string_at", "loops": "pass", "sleeps_in_c": "LIBC.sleep(1000)", "deadlocks": "lock.acquire()",
           "HangsInBackward": "time.sleep(1000)", "hang.py:f": "time.sleep(1000)"}
