@@ -69,14 +69,16 @@ def ambient() -> tuple[Ambient, ...]:
         Ambient("warnings", lambda: list(warnings.filters), _set_filters),
         Ambient("garbage collector", gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
         Ambient("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
+        Ambient("sys.path", lambda: list(sys.path), _set_path),
         Ambient("current folder", _current_folder, lambda folder: os.chdir(folder) if folder is not None else None))
 
 
 def in_our_way() -> tuple[Ambient, ...]:
     """What stands in the way of our own computing where a forward sets it: it is put back after every call then."""
-    return tuple(state for state in ambient() if state.name in ("default device", "NumPy's errors"))
+    return tuple(state for state in ambient() if state.name in IN_OUR_WAY)
 
 
+IN_OUR_WAY = ("default device", "NumPy's errors", "warnings", "recursion limit", "sys.path")   # torch imports parts of itself while it computes
 CUDNN = ("enabled", "benchmark", "deterministic", "allow_tf32")
 
 
@@ -112,6 +114,10 @@ def _without_hooks(old: Any) -> None:
 
 def _flushes() -> bool:
     return float(torch.tensor(DENORMAL, dtype=torch.float64, device="cpu") * 1) == 0.0
+
+
+def _set_path(old: list[str]) -> None:
+    sys.path[:] = old
 
 
 def _set_filters(old: list[Any]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -68,7 +67,6 @@ def _entries(table: Any) -> dict[str, object]:
 def _switches() -> Iterator[tuple[str, object]]:
     yield from ((state.name, state.read()) for state in ambient() if state.name not in OFTEN)
     yield "inference mode", torch.is_inference_mode_enabled()
-    yield "sys.path", tuple(sys.path)
     yield SIGNALS, tuple(signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGABRT, signal.SIGSEGV))
     yield from ((f"environment variable {name}", value) for name, value in os.environ.items() if not name.startswith(COMPILERS))
 

@@ -154,6 +154,7 @@ def test_a_cause_or_a_hint_that_fails_costs_no_verdict(checked, monkeypatch, pla
 def test_a_picture_that_fails_costs_the_picture(checked, monkeypatch, place, left):
     struck(monkeypatch, place)
     code, _, stdout, _ = checked("Wrong")
+    stdout = " ".join(stdout.split())
     assert code == 1 and left in stdout and "failed to draw it (Bug: struck)" in stdout and "2 failed, 2 passed" in stdout
 
 

@@ -117,7 +117,7 @@ def test_one_gradient_element_of_a_million_off_by_one_per_cent_is_named():
     pair, = compared.pairs
     assert (pair.elements, pair.count(Outcome.MISMATCH)) == (10**12, 1)
     assert named(compared) == planted.places
-    assert compared.forward + compared.backward < 120
+    assert compared.forward + compared.backward < 200      # a third of them for whether larger numbers cancel in f
 
 
 @pytest.mark.parametrize("mode", Mode)

@@ -36,5 +36,5 @@ def test_a_check_that_ends_in_order_is_none():
 
 def test_the_stack_of_a_crash_is_shown_with_the_line_of_the_user():
     ended, = verified("segmentation_fault")
-    assert any(frame.text == "ctypes.string_at(0)" and frame.file == str(HERE) for frame in ended.findings[0].frames)
+    assert any(frame.text == "ctypes.string_at(0)" and frame.file.endswith(HERE.name) for frame in ended.findings[0].frames)
     assert "index, a stride" in str(ended.findings[0].hint)

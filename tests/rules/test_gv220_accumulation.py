@@ -35,7 +35,7 @@ def two_views(g):
 @pytest.mark.parametrize("refuses", [False, True])
 def test_two_views_of_grad_output_become_one_grad(refuses):
     result = check(total(two_views, refuses), X, Y)
-    assert {(found.code, found.severity) for found in result.findings} == {("GV220", "error")}
+    assert {(found.code, found.severity) for found in result.findings} - {("GV227", "warning")} == {("GV220", "error")}
     assert "after two backwards is 3 at" in result.findings[0].message
     assert "not twice the first: 2" in result.findings[0].message
 
@@ -71,7 +71,7 @@ def test_an_argument_that_is_added_to_is_named():
 
 @pytest.mark.parametrize(("function", "values"), [(Right, (X,)), (RightProduct, (X, Y)), (Sum, (X, Y)), (Flat, (X,)), (Packed, (X, Y)), (Used, (X,))])
 def test_right_functions_add_up(function, values):
-    assert codes(check(function, *values)) == set()
+    assert codes(check(function, *values)) == ({"GV227"} if function is Used else set())      # which refuses a second backward
 
 
 def test_a_backward_that_raises_for_ones_is_this_rules_finding():

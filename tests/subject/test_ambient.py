@@ -34,6 +34,7 @@ SET = {
     "warnings": lambda: warnings.simplefilter("error"),
     "garbage collector": gc.disable,
     "recursion limit": lambda: sys.setrecursionlimit(sys.getrecursionlimit() + 50),
+    "sys.path": lambda: sys.path.append("/nowhere"),
     "current folder": lambda: os.chdir("/"),
 }
 
