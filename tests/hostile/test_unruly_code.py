@@ -107,10 +107,9 @@ def test_stdout_is_json_alone_though_threads_and_exit_handlers_print(tmp_path):
 @pytest.mark.parametrize("body", ["torch.set_default_device('meta')", "np.seterr(all='raise')", "torch.set_default_dtype(torch.float16)",
                                   "torch.autograd.set_detect_anomaly(True)", "torch.use_deterministic_algorithms(True)",
                                   "import warnings; warnings.simplefilter('error')", "sys.setrecursionlimit(150)", "sys.path.clear()",
-                                  "torch.inference_mode", "sys.argv = None", "sys.settrace(lambda *a: None)", "sys.modules.pop('numpy', None)"])
+                                  "torch.inference_mode", "sys.argv = None", "sys.settrace(lambda *a: None)"])
 def test_global_state_that_a_forward_sets_stands_in_nobodys_way(verdict, body):
-    here = ["--no-isolate"] if "modules" in body else []      # elsewhere what torch imports only now would miss it
-    code, check = verdict(f"def f(x):\n    {body}\n    return x.sin() * x", "inputs: {x: {shape: [4]}}", *here)
+    code, check = verdict(f"def f(x):\n    {body}\n    return x.sin() * x")
     assert code == 0 and check["faults"] == [] and not torch.is_anomaly_enabled() and torch.get_default_dtype() is torch.float32
 
 

@@ -15,6 +15,14 @@ from gradverify.running.inline import Devices
 from gradverify.running.schedule import run
 
 
+@pytest.fixture(autouse=True)
+def hears_ctrl_c():
+    """As on a terminal: what runs in the background of a script ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def made(name, **changes):
     settings = Settings(**{key: changes.pop(key) for key in ("device", "seed") if key in changes})
     return Case(f"a.yaml::{name}", name, name, SpecPlace("a.yaml", 1), "f", settings=settings, **changes)
