@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from gradverify.model.codec import to_json
 from gradverify.model.event import Plan, Planned
 from gradverify.model.fault import fault_of, verdictless
 from gradverify.model.interrupt import is_interrupt
+from gradverify.model.paths import shown_path
 from gradverify.model.result import LEFT_OUT, Calls, CaseResult, Comparison, Fault, Finding, FunctionInfo, InputInfo, OutputInfo, RuleRun, Verdict
 from gradverify.numerics.columns.choose import Choice
 from gradverify.numerics.columns.costs import Mode
@@ -303,8 +303,4 @@ def _dtype(tensor: Tensor) -> str:
 
 
 def _shown_path(file: str | None) -> str | None:
-    """Relative to the current folder where it lies inside."""
-    if file is None:
-        return None
-    relative = os.path.relpath(file)
-    return file if relative.startswith(os.pardir) else relative
+    return None if file is None else shown_path(file)

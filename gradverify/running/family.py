@@ -19,11 +19,6 @@ def family(pid: int) -> frozenset[int]:
         found |= more
 
 
-def children(pid: int) -> frozenset[int]:
-    """Those whose parent it is."""
-    return frozenset(child for child, (parent, _) in _known().items() if parent == pid)
-
-
 def _known() -> dict[int, tuple[int, int]]:
     """Process → its parent and its session."""
     known = {}

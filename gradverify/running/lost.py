@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import linecache
-import os
 import re
 import signal
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gradverify.model.case import Case
+from gradverify.model.paths import shown_path
 from gradverify.model.result import CaseResult, Finding, Frame
 from gradverify.report.numbers import duration
 from gradverify.running.supervisor import Lost
@@ -73,13 +73,7 @@ def _frames(stack: str) -> Iterator[Frame]:
     found = [match for match in _LINE.finditer(own) if not _is_ours(match["file"])]
     for match in reversed(found[:FRAMES]):
         line = int(match["line"])
-        yield Frame(_shown(match["file"]), line, match["function"], linecache.getline(match["file"], line).strip())
-
-
-def _shown(file: str) -> str:
-    """Relative to the current folder where it lies inside."""
-    relative = os.path.relpath(file)
-    return file if relative.startswith(os.pardir) else relative
+        yield Frame(shown_path(match["file"]), line, match["function"], linecache.getline(match["file"], line).strip())
 
 
 def _is_ours(file: str) -> bool:
