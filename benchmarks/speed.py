@@ -1,9 +1,10 @@
 """CPU seconds and counted calls of gradverify and of torch.autograd.gradcheck, on the same functions in one run.
 
-    python benchmarks/speed.py [--cases WORD ...] [--repeats N] [--modes MODE ...] [--edges N ...] [--out docs/speed.md]
+    python benchmarks/speed.py [--cases WORD ...] [--repeats N] [--modes MODE ...] [--edges N ...] [--small] [--out docs/speed.md]
 
 gradverify compares the Jacobian alone (rule GV101), in each of its modes; gradcheck runs with its defaults, slow and fast. A time is the median
-of the repeats, one thread. With --out the page is written, and beside it the picture of how calls and time grow.
+of the repeats, one thread. With --out the page is written, and beside it the picture of how calls and time grow. With --small only the rows of
+small inputs under all rules (`small.py`) are measured, and with --out put into the page that is there.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from itertools import groupby
 from pathlib import Path
 
 import counted
+import small
 import torch
 import torch.nn.functional as F
 from cases import CASES, Case, layer_norm, softmax
@@ -95,7 +97,8 @@ def verdict_of(table: Table) -> str:
     return f"{ahead}{'; slower in: ' + ', '.join(behind) if behind else ''}."
 
 
-def page(table: Table, modes: Sequence[str], repeats: int, limits: Sequence[counted.Row], chosen_modes: str) -> str:
+def page(table: Table, modes: Sequence[str], repeats: int, limits: Sequence[counted.Row], little: str, chosen_modes: str) -> str:
+    """`little`: the section of small inputs."""
     times = markdown(["function", *THEIRS, *modes], [times_row(*row, modes) for row in table.values()])
     calls = markdown(["function", "gradcheck slow", *modes], [calls_row(*row, modes) for row in table.values()])
     kept = markdown(["function", "compared by", "forward / backward calls", "at most"],
@@ -112,6 +115,7 @@ def page(table: Table, modes: Sequence[str], repeats: int, limits: Sequence[coun
         times, f"{verdict_of(table)} What gradcheck's fast mode misses is counted in [verdicts.md](verdicts.md).",
         "## Calls", "Forward / backward calls, which do not depend on the machine. gradcheck slow takes 2N + 1 / M.", calls,
         "From the JSON report of [benchmarks/specs/calls.yaml](../benchmarks/specs/calls.yaml), against the limits that tests hold:", kept,
+        little,
         "## Growth", f"![Calls and seconds against the number of elements]({PICTURE})",
         f"Square inputs, gradverify by `auto`; dashed, gradcheck slow: its calls, and its time as far as it was asked, to about {SLOWEST:.0f} s a "
         f"check. What `auto` chose: {chosen_modes}.",
@@ -187,16 +191,28 @@ def main(arguments: Sequence[str]) -> str:
     parser.add_argument("--modes", nargs="+", default=OURS, choices=OURS, metavar="MODE", help=f"of gradverify; default: {' '.join(OURS)}")
     parser.add_argument("--edges", type=int, nargs="+", default=EDGES, metavar="N", help="of the squares in the picture of growth")
     parser.add_argument("--out", type=Path, help="also write a page with the tables, and the picture beside it")
+    parser.add_argument("--small", action="store_true", help="only the rows of small inputs under all rules")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
+    if options.small:
+        return _small(options)
     table = measure(list(chosen(options.cases)), options.repeats, options.modes)
     times = markdown(["function", *THEIRS, *options.modes], [times_row(*row, options.modes) for row in table.values()])
     if options.out:
         grown = growths(options.edges)
         options.out.with_name(PICTURE).write_text(svg(panels(grown), "elements"))
-        options.out.write_text(page(table, options.modes, options.repeats, counted.rows(), modes_chosen(grown)))
+        little = small.section(list(small.rows(options.repeats)), options.repeats)
+        options.out.write_text(page(table, options.modes, options.repeats, counted.rows(), little, modes_chosen(grown)))
     print(times)
     return times
+
+
+def _small(options: argparse.Namespace) -> str:
+    section = small.section(list(small.rows(options.repeats)), options.repeats)
+    if options.out:
+        options.out.write_text(small.replaced(options.out.read_text(), section))
+    print(section)
+    return section
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""False alarms, missed errors and undecided checks of gradverify and of torch.autograd.gradcheck, slow and fast, in one table.
+"""False alarms, missed errors and undecided checks of gradverify and of torch.autograd.gradcheck, slow and fast, and of each mode of gradverify.
 
     python benchmarks/verdicts.py [--quick] [--families NAME ...] [--out docs/verdicts.md]
 
@@ -16,10 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from checkers import CHECKERS, Error, planted
+from checkers import BY_MODE, CHECKERS, Error, Verdict, planted
 from families import FAMILIES, Family
-
-from gradverify.numerics.compare import Verdict
 
 SCALES = (1.0, 1e5, 1e-5)
 SETTINGS = (  # precision and relative forward noise; float32 rounds coarser than either noise, so it has none added
@@ -30,8 +28,10 @@ SETTINGS = (  # precision and relative forward noise; float32 rounds coarser tha
 POINTS = 2  # of each function, scale and setting
 QUICK_SETTINGS, QUICK_SCALES, QUICK_POINTS = (SETTINGS[0], SETTINGS[3]), SCALES[::2], 1
 READING = Path(__file__).with_name("reading.md")
+EVERY = {**CHECKERS, **BY_MODE}
 HEADER = ("forward", "inputs", "checker", "checks of each gradient", "false alarms", "right, undecided", "missed +1e-4", "missed +1 %",
           "missed ×2", "missed sign", "missed zero", "wrong, undecided")
+MODES_TITLE = "## By mode"
 
 
 @dataclass(frozen=True, order=True)
@@ -54,13 +54,13 @@ class Counts:
 
     @property
     def false_alarms(self) -> int:
-        return self.seen[Error.NONE, Verdict.MISMATCH]
+        return self.seen[Error.NONE, "fail"]
 
     def missed(self, error: Error) -> int:
-        return self.seen[error, Verdict.PASS]
+        return self.seen[error, "pass"]
 
     def undecided(self, wrong: bool) -> int:
-        return sum(n for (error, verdict), n in self.seen.items() if verdict == Verdict.UNDECIDED and (error is not Error.NONE) == wrong)
+        return sum(n for (error, verdict), n in self.seen.items() if verdict == "undecided" and (error is not Error.NONE) == wrong)
 
     def cells(self) -> list[int]:
         missed = [self.missed(error) for error in Error if error is not Error.NONE]
@@ -75,7 +75,7 @@ def measure(families: Sequence[Family], settings: Sequence[tuple[torch.dtype, fl
     table: Table = {}
     for dtype, noise in settings:
         for scale in scales:
-            rows = table.setdefault(condition(dtype, noise, scale), {name: Counts() for name in CHECKERS})
+            rows = table.setdefault(condition(dtype, noise, scale), {name: Counts() for name in EVERY})
             for family in families:
                 if family.complex or not dtype.is_complex:
                     judge(rows, family, dtype, noise, scale, points)
@@ -87,7 +87,7 @@ def judge(rows: dict[str, Counts], family: Family, dtype: torch.dtype, noise: fl
         inputs = family.inputs(seed, scale, dtype)
         for error in Error:
             function = planted(family.at(scale), error, noise)
-            for name, check in CHECKERS.items():
+            for name, check in EVERY.items():
                 torch.manual_seed(seed)  # gradcheck's fast mode draws its probes
                 rows[name].seen[error, check(function, inputs)] += 1
 
@@ -98,15 +98,28 @@ def condition(dtype: torch.dtype, noise: float, scale: float) -> Condition:
 
 
 def markdown(table: Table) -> str:
-    """A row for each condition and checker."""
-    lines = ["| " + " | ".join(HEADER) + " |", "| --- | --- | --- |" + " ---: |" * (len(HEADER) - 3)]
-    for where, rows in [*table.items(), (Condition("all", "all"), total(table))]:
-        lines += [f"| {where.forward} | {where.inputs} | {name} | " + " | ".join(map(str, counts.cells())) + " |" for name, counts in rows.items()]
-    return "\n".join(lines)
+    """A row for each condition and checker; then one for each precision and mode of gradverify."""
+    conditions = [*table.items(), (Condition("all", "all"), total(table))]
+    modes = [*by_forward(table).items(), ("all", total(table))]
+    first = [((where.forward, where.inputs, name), rows[name]) for where, rows in conditions for name in CHECKERS]
+    second = [((forward, name), rows[name]) for forward, rows in modes for name in BY_MODE]
+    return "\n\n".join([_table(HEADER, 3, first), MODES_TITLE, _table((HEADER[0], "mode", *HEADER[3:]), 2, second)])
+
+
+def _table(header: Sequence[str], words: int, rows: Sequence[tuple[Sequence[str], Counts]]) -> str:
+    """`words`: how many of the columns are no numbers."""
+    lines = ["| " + " | ".join(header) + " |", "| " + "--- | " * words + " | ".join(["---:"] * (len(header) - words)) + " |"]
+    return "\n".join([*lines, *("| " + " | ".join([*names, *map(str, counts.cells())]) + " |" for names, counts in rows)])
+
+
+def by_forward(table: Table) -> dict[str, dict[str, Counts]]:
+    """The inputs of all scales together."""
+    names = dict.fromkeys(where.forward for where in table)
+    return {name: total({where: rows for where, rows in table.items() if where.forward == name}) for name in names}
 
 
 def total(table: Table) -> dict[str, Counts]:
-    together = {name: Counts() for name in CHECKERS}
+    together = {name: Counts() for name in EVERY}
     for rows in table.values():
         for name, counts in rows.items():
             together[name].seen.update(counts.seen)
@@ -114,11 +127,11 @@ def total(table: Table) -> dict[str, Counts]:
 
 
 def page(table: Table, families: int, command: Sequence[str]) -> str:
-    """The table with its command, its versions and how to read it."""
-    runs = sum(sum(counts.seen.values()) for counts in total(table).values())
+    """The tables with their command, their versions and how to read them."""
+    runs = sum(sum(total(table)[name].seen.values()) for name in CHECKERS)
     line = " ".join(["python benchmarks/verdicts.py", *command])
     made = f"Made by `{line}` with torch {torch.__version__.partition('+')[0]} and Python " \
-           f"{platform.python_version()} on the CPU, one thread: {runs} checks of {families} functions."
+           f"{platform.python_version()} on the CPU, one thread: {runs} checks of {families} functions, and as many in each mode as of each checker."
     return "\n\n".join(["# Verdicts, counted", made, markdown(table), READING.read_text().strip()]) + "\n"
 
 
@@ -132,11 +145,11 @@ def chosen(names: Sequence[str]) -> Iterator[Family]:
 
 
 def main(arguments: Sequence[str]) -> str:
-    """Prints the table, and returns it."""
+    """Prints the tables, and returns them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="float64 and float32, at scales 1 and 1e-5, one point each")
     parser.add_argument("--families", nargs="+", default=(), metavar="NAME", help="only these functions")
-    parser.add_argument("--out", type=Path, help="also write a page with the table")
+    parser.add_argument("--out", type=Path, help="also write a page with the tables")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     extent = (QUICK_SETTINGS, QUICK_SCALES, QUICK_POINTS) if options.quick else (SETTINGS, SCALES, POINTS)

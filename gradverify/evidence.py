@@ -2,68 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TypeVar
 
-import numpy as np
-import torch
 from torch import Tensor
 
-from gradverify.model.case import Settings
 from gradverify.model.fault import fault_of
 from gradverify.model.interrupt import is_interrupt
 from gradverify.model.result import Fault
 from gradverify.modes import Modes
-from gradverify.numerics.columns.choose import Choice
-from gradverify.numerics.columns.tally import Outcome, Pair, Tally
+from gradverify.numerics.choose import Choice
+from gradverify.numerics.columns.tally import Asked
+from gradverify.numerics.compare import Limit
 from gradverify.numerics.comparison import Watch
-from gradverify.numerics.exact import add_exact, dust
+from gradverify.numerics.dtypes import UNITS
 from gradverify.numerics.flat import flat_real, numbers
-from gradverify.numerics.noise import Bits
-from gradverify.numerics.point import UNITS, columns_of
+from gradverify.numerics.precision import Bits
 from gradverify.numerics.rungs import U64
-from gradverify.oracles.convergence import beside_largest, without_leftovers
-from gradverify.oracles.finite_difference import WORST, Filled, Gives, Jacobian, Wishes, jacobian
-from gradverify.oracles.gradient import hand_written
-from gradverify.oracles.literal import expected_gradients, weights
-from gradverify.oracles.reference import Reference, reference_gradients
+from gradverify.oracles.catalogue import ORACLES
+from gradverify.oracles.convergence import left_open, without_leftovers
+from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
+from gradverify.oracles.oracle import Oracle
+from gradverify.oracles.reference import AgainstReference
 from gradverify.oracles.surrogate import Surrogate
-from gradverify.oracles.values import reference_values
 from gradverify.oracles.widened import InFloat64, RefusedError
+from gradverify.oracles.witnessed import beside_witness
 from gradverify.subject.another import beside
-from gradverify.subject.custody import saved_tensors
-from gradverify.subject.differentiable import Differentiable, Gradients, Graph, Returned
+from gradverify.subject.base_call import BaseCall
+from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.elsewhere import elsewhere
 from gradverify.subject.failure import Spent, UserCodeError
-from gradverify.subject.graph import RawReturn, Wrote, function_nodes, tapped, watched
 from gradverify.subject.iterating import iterates
-from gradverify.subject.native import called_again
-from gradverify.subject.observe import BackwardSeen, ForwardSeen, Saved, kept, known, observe_backward, observe_forward
-from gradverify.subject.snapshot import alike, same
 from gradverify.subject.spending import Spending
 from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.wide import is_narrow, widened
 
 Told = TypeVar("Told")
-STEP = 1e-3     # of each element's size: a detached output that moves depends on the inputs
+STEP = 1e-3     # of each element's size
 MOVING = 0.1    # of the elements: a forward of which fewer move under such a step is flat
-REPEATS = 2     # further backwards of the base graph
 
 
-class Evidence:
+class Evidence(BaseCall):
     """Measurements of a subject. Properties raise UserCodeError where the user's code raises."""
 
     def __init__(self, subject: Subject, watch: Watch | None = None,
                  differentiate: Callable[[Subject, Sequence[int]], Differentiable] = Differentiable) -> None:
-        """`differentiate` makes the function whose gradients are looked at; another one than the subject's own is damaged on purpose."""
-        self.subject, self.watch = subject, watch
+        super().__init__(subject, differentiate)
+        self.watch = watch
         self.spending = Spending(subject, subject.case.settings.budget)     # of this evidence: another one of the subject has a budget of its own
         self.missing: list[Fault] = []      # faults of ours that cost words or pictures
-        self._differentiate = differentiate
-        self._saved = Saved()
 
     def spared(self, what: str, measure: Callable[[], Told | None]) -> Told | None:
         """What is nice to know (a cause, a hint), and not worth a verdict: None where the user's code, or gradverify, fails over it."""
@@ -76,14 +66,6 @@ class Evidence:
                 raise
             self.missing.append(fault_of(error, what, costs=False))
             return None
-
-    @property
-    def settings(self) -> Settings:
-        return self.subject.case.settings
-
-    @property
-    def inputs(self) -> tuple[Argument, ...]:
-        return self.subject.differentiable
 
     @cached_property
     def unit(self) -> float:
@@ -119,141 +101,22 @@ class Evidence:
         """How many real numbers of the checked outputs are not finite at the point: masks, where GV006 has nothing to say."""
         return sum(int((~flat_real(y).isfinite()).sum()) for y in self.outputs)
 
-    @cached_property
-    def empty(self) -> bool:
-        """Did the spec ask for a zero size?"""
-        return any(argument.is_tensor and argument.value.numel() == 0 for argument in self.subject.arguments)
-
-    # ---- the base call
-    @cached_property
-    def forward(self) -> ForwardSeen:
-        """One forward, watched."""
-        return observe_forward(self.subject, self.settings.outputs, self._saved)
-
-    @cached_property
-    def moving(self) -> tuple[int, ...]:
-        """The outputs without a graph that the spec names under `outputs`, and that move with the inputs nevertheless."""
-        named = [place for place in self.forward.detached if place in (self.settings.outputs or ())]
-        if not named:
-            return ()
-        moved = self.subject.probe([(x + STEP * x.abs().clamp_min(STEP)).detach().requires_grad_() for x in self.subject.inputs])
-        return tuple(place for place in named if not same(self.forward.outputs[place], moved[place]))
-
-    @cached_property
-    def function(self) -> Differentiable:
-        """The checked outputs as a function of the differentiable inputs."""
-        return self._differentiate(self.subject, self.forward.checked)
-
-    @cached_property
-    def outputs(self) -> tuple[Tensor, ...]:
-        """The checked outputs at the point."""
-        return tuple(self.forward.outputs[place] for place in self.forward.checked)
-
-    @cached_property
-    def reseeded(self) -> tuple[Tensor, ...]:
-        """The checked outputs of one more forward at the point, whose generators start elsewhere."""
-        return self._seeded_elsewhere()
-
-    def _seeded_elsewhere(self) -> tuple[Tensor, ...]:
-        return tuple(y.detach() for y in self.subject.seeded_elsewhere(lambda: self.function.values(self.subject.leaves())))
-
-    @property
-    def draws(self) -> bool:
-        """Does the forward draw random numbers? Also where it puts the generator's state back (`fork_rng`), as far as `reseeded` was asked for."""
-        return self.forward.random or ("reseeded" in self.__dict__ and self._draws_in_hiding)
-
-    @cached_property
-    def _draws_in_hiding(self) -> bool:
-        """The outputs are others where the generators start elsewhere, and come again with each of the two starts."""
-        if alike(self.outputs, self.reseeded):
-            return False
-        return alike(self.outputs, self.function.values(self.subject.leaves())) and alike(self.reseeded, self._seeded_elsewhere())
-
-    def name_of(self, place: int) -> str:
-        """An output by its path: `y0`, or `y.loss` of a dict."""
-        names = self.subject.output_names
-        return names[place] if place < len(names) else f"y{place}"
-
-    def cotangents(self, purpose: str) -> tuple[Tensor, ...]:
-        """Dense random signed cotangents, one per checked output, magnitudes in [0.7, 1.4]."""
-        source = generator(self.settings.seed, self.subject.case.check, f"cotangent {purpose}")
-        return tuple(signed(output, source) for output in self.outputs)
-
-    @cached_property
-    def backward(self) -> BackwardSeen:
-        """One backward of the base graph, watched, for dense random cotangents."""
-        return observe_backward(self.subject, self.forward, self.function, self.cotangents("base"), self._saved)
-
-    @property
-    def worked(self) -> BackwardSeen:
-        """The base backward. Raises UserCodeError (GV003) where it raised."""
-        if self.backward.error is not None:
-            raise self.backward.error
-        return self.backward
-
-    @cached_property
-    def base(self) -> Graph:
-        """The graph of the base forward."""
-        return Graph(self.forward.leaves, self.forward.called)
-
-    @cached_property
-    def repeats(self) -> tuple[Returned, ...] | None:
-        """Further backwards of the base graph for the base cotangents; None where a graph serves one backward only."""
-        if not (self.worked.direct and self.function.reusable):
-            return None
-        try:
-            return tuple(Returned.now(self.function.gradients(self.base, self.worked.cotangents, retain=True)) for _ in range(REPEATS))
-        except UserCodeError:
-            return None
-
-    @cached_property
-    def refused(self) -> UserCodeError | None:
-        """What a second backward of the base graph raised, though the first one retained it; None where it runs."""
-        if self.repeats is not None or not self.worked.direct:
-            return None
-        if self.function.refused is not None:
-            return self.function.refused
-        try:
-            self.function.gradients(self.base, self.worked.cotangents, retain=True)
-        except UserCodeError as error:
-            return error
-        return None
-
-    def usable(self) -> Graph:
-        """A graph for one more backward: the base graph, or that of a fresh forward. Raises UserCodeError (GV002)."""
-        return self.base if self.repeats is not None else self.function.graph(self.subject.leaves())
-
-    @cached_property
-    def for_ones(self) -> tuple[RawReturn, ...]:
-        """What backward returns for a cotangent of ones. Raises UserCodeError."""
-        graph, raw = self.usable(), list[RawReturn]()
-        base = graph is self.base
-        nodes = self.forward.nodes if base else function_nodes(self.function.of(graph))
-        saves, packed = (self.forward.saved, self._saved.tensors) if base else (saved_tensors(nodes), [])
-        with (called_again(nodes, raw, lambda: known(self.subject, graph.called, packed, ()), self.subject.counted_backward),
-              tapped(self.forward.classes, raw, kept(self.subject, graph.called, saves))):
-            self.function.gradients(graph, [torch.ones_like(y) for y in self.outputs], retain=True)
-        return tuple(raw)
-
-    @cached_property
-    def inner_writes(self) -> tuple[Wrote, ...]:
-        """What the Functions inside a callable or module write into their own arguments, seen in one more forward."""
-        inner = [cls for cls in self.forward.classes if cls is not self.subject.target.subject]
-        if not inner:
-            return ()
-        found = list[Wrote]()
-        with watched(inner, found):
-            self.subject.probe(self.subject.leaves())
-        return tuple(found)
-
     # ---- comparisons
     @cached_property
     def jacobian(self) -> Jacobian:
         """Backward against finite differences, of the surrogate where there is one, less what an iteration leaves."""
+        return self.compared()
+
+    def compared(self, asked: Asked | None = None) -> Jacobian:
+        """The `jacobian`, measured now; with what came of the one element that is asked for, where that was judged by itself."""
         def measure() -> Jacobian:
-            return jacobian(self.measured, self.settings, self.wishes, self.watch, self.subject.clock, lambda: self.spending.over)
+            return jacobian(self.measured, self.settings, self.wishes, self.watch, self.subject.clock, self.spending.short_of, asked)
         found = measure() if self.draws else self.subject.seldom_seeded(measure)
-        return without_leftovers(found, self.subject.inputs, self.wishes, lambda: self.leftover)
+        found = without_leftovers(found, self.subject.inputs, self.wishes, lambda: self.leftover)
+        found = left_open(found, Limit.RESTLESS) if self.subject.restless else found
+        if self.surrogate is not None or not self.settings.witness or not self.forward.nodes:   # without a Function, torch's derivative is backward
+            return found
+        return beside_witness(found, self.subject, self.forward.checked, self.outputs, self.wishes, self.spending.short_of)
 
     @cached_property
     def leftover(self) -> float:
@@ -345,50 +208,19 @@ class Evidence:
         return found.choice if found else None
 
     @cached_property
-    def reference(self) -> Reference:
-        return Reference(self.subject, self.forward.checked)
+    def oracles(self) -> Mapping[str, Oracle]:
+        """What else knows the derivative, finite differences first: by the names of the oracles' catalogue, those that this check has."""
+        made = {name: make(self) for name, make in ORACLES.items()}
+        return {name: oracle for name, oracle in made.items() if oracle is not None}
 
-    @cached_property
-    def reference_values(self) -> dict[int, Pair | str]:
-        found = reference_values(self.outputs, self.reference.outputs, Filled(self.function), Filled(self.reference), self.settings, self.wishes)
-        return {place: seen if isinstance(seen, str) else beside_largest(seen, lambda: self.leftover) for place, seen in found.items()}
-
-    @cached_property
-    def reference_gradients(self) -> dict[tuple[int, int], Pair]:
-        found = reference_gradients(Filled(self.function), Filled(self.reference), self.settings)
-        return {key: beside_largest(pair, lambda: self.leftover) for key, pair in found.items()}
-
-    @cached_property
-    def expected(self) -> dict[int, Pair]:
-        """Backward of the weighted sum of all checked outputs against the spec's numbers, per input named there."""
-        oracles = self.subject.case.oracles
-        return self._against(expected_gradients(self.subject, oracles.expected or {}), weights(oracles.grad_output, self.outputs))
-
-    @cached_property
-    def hand_written(self) -> dict[int, Pair]:
-        """Backward against the hand-written gradient, for one dense random cotangent per output, per input that it gives."""
-        cotangents = self.cotangents("hand-written")
-        return self._against(hand_written(self.subject, cotangents), cotangents)
+    @property
+    def reference(self) -> AgainstReference:
+        """Of a check that names one."""
+        found = self.oracles["reference"]
+        assert isinstance(found, AgainstReference)
+        return found
 
     @cached_property
     def modes(self) -> Modes:
         """Forward mode, backward of backward, vmap. Raises UserCodeError (GV002)."""
         return Modes(self.subject, self.forward, self.function, self.cotangents, self.draws)
-
-    def _against(self, wanted: Gradients, cotangents: tuple[Tensor, ...]) -> dict[int, Pair]:
-        ours = self.function.vjp([cotangent.clone() for cotangent in cotangents])
-        result = {}
-        for place, (x, gradient, numbers_wanted) in enumerate(zip(self.subject.inputs, ours, wanted, strict=True)):
-            if numbers_wanted is not None:
-                result[place] = self._exactly(place, x, torch.zeros_like(x) if gradient is None else gradient, numbers_wanted)
-        return result
-
-    def _exactly(self, place: int, x: Tensor, gradient: Tensor, wanted: Tensor) -> Pair:
-        """One gradient against an oracle's, element by element."""
-        columns = columns_of([x], [None], [False])
-        mine, theirs = numbers(gradient)[None], numbers(wanted)[None]
-        tally, (atol, rtol) = Tally(place, 0, (1, mine.size), WORST), self.settings.tolerances()
-        with np.errstate(all="ignore"):
-            add_exact(tally, mine, theirs, dust(self.unit, mine, theirs, columns.scale, columns.size), atol=atol, rtol=rtol, unit=self.unit,
-                      rows=np.zeros(1, np.intp), first=0, broken=Outcome.MISMATCH)
-        return beside_largest(tally.result(self.unit, False), lambda: self.leftover)

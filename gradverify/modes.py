@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gradverify.numerics.coordinates import Columns, columns_of
 from gradverify.numerics.flat import numbers, rms
-from gradverify.numerics.point import Columns, columns_of
 from gradverify.numerics.rungs import Array
 from gradverify.oracles.along import change, direction, shaped
 from gradverify.subject.another import looks_symmetric
@@ -61,9 +61,13 @@ class Modes:
     @cached_property
     def gradient_weights(self) -> Array:
         """Random signed weights [N] of the gradients' coordinates, in the inputs' own units."""
+        return self.weighing("gradient weights")
+
+    def weighing(self, purpose: str) -> Array:
+        """Others like `gradient_weights`."""
         inputs = self._subject.inputs
         size = columns_of(inputs, [None] * len(inputs), [False] * len(inputs)).size
-        return size * numbers(signed(torch.zeros(len(size), dtype=torch.float64), self._source("gradient weights")))
+        return size * numbers(signed(torch.zeros(len(size), dtype=torch.float64), self._source(purpose)))
 
     # ---- modes
     @cached_property

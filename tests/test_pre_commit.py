@@ -1,9 +1,14 @@
-"""The published hooks, by pre-commit itself: `try-repo` from a repository of ops that knows nothing of gradverify but its spec."""
+"""The hooks as a repository of ops meets them: real git, real pre-commit, the README's own configurations, commits that go through or do not.
+
+The class of faults: a wrong op that is committed although a check of it exists, because its spec did not change; a commit that is held up by checks
+that it does not affect, or by an environment of which nobody says what it lacks.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -21,26 +26,57 @@ pytestmark = [
 
 OP = """import torch
 
+from ops.helper import sigmoid
+
 
 class Swish(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
-        s = torch.sigmoid(x)
-        ctx.save_for_backward(x, s)
-        return x * s
+        ctx.save_for_backward(x)
+        return x * sigmoid(x)
 
     @staticmethod
     def backward(ctx, grad_output):
-        x, s = ctx.saved_tensors
+        x, = ctx.saved_tensors
+        s = sigmoid(x)
         return grad_output * (s + x * s * (1 - s))
+"""
+HELPER = """import torch
+
+
+def sigmoid(x):
+    return 1 / (1 + torch.exp(-x))
+"""
+CUBE = """import torch
+
+
+class Cube(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x ** 3
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, = ctx.saved_tensors
+        return 3 * x * x * grad_output
 """
 SPEC = """gradverify: 1
 checks:
-  - function: ops:Swish
+  - function: ops.swish:Swish
     inputs:
       x: {shape: [2, 3]}
 """
-SPEC_FILE = "specs/op.gradverify.yaml"
+CUBE_SPEC = """gradverify: 1
+checks:
+  - function: ops.cube:Cube
+    inputs:
+      x: {shape: [2, 3]}
+    sources: [../csrc/*.cu]
+"""
+FILES = {"ops/swish.py": OP, "ops/helper.py": HELPER, "ops/cube.py": CUBE, "specs/swish.yaml": SPEC, "specs/cube.yaml": CUBE_SPEC,
+         "csrc/cube.cu": "// a kernel\n", "tools/report.py": "import torch\n", "notes.md": "Notes\n"}
+WRONG = {"ops/swish.py": OP.replace("s + x", "s - x"), "ops/cube.py": CUBE.replace("3 * x * x", "2 * x * x")}
 IDENTITY = {f"GIT_{role}_{what}": text for role in ("AUTHOR", "COMMITTER") for what, text in (("NAME", "a"), ("EMAIL", "a@example.org"))}
 
 
@@ -57,9 +93,17 @@ class Repository:
     def write(self, name: str, text: str) -> None:
         """Writes the file and stages it."""
         file = self.folder / name
-        file.parent.mkdir(exist_ok=True)
+        file.parent.mkdir(exist_ok=True, parents=True)
         file.write_text(text, encoding="utf-8")
         self.run("git", "add", name)
+
+    def commit(self) -> tuple[int, str]:
+        """(exit code, what is printed) of a commit of what is staged: 0 where no hook objects."""
+        done = self.run("git", "commit", "-m", "a change")
+        return done.returncode, done.stdout + done.stderr
+
+    def commits(self) -> int:
+        return int(self.run("git", "rev-list", "--count", "HEAD").stdout)
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, cwd=self.folder, env=self.environ, capture_output=True, text=True, timeout=240, check=False)
@@ -75,78 +119,168 @@ def without_gradverify() -> str:
     return os.pathsep.join(place for place in os.environ["PATH"].split(os.pathsep) if not (Path(place) / "gradverify").exists())
 
 
-@pytest.fixture
-def published(tmp_path):
-    """What a hook user points pre-commit at: a repository with this project's manifest, as it stands in the working tree."""
-    repository = Repository(tmp_path / "published", tmp_path, os.environ["PATH"])
+def snippets() -> dict[str, str]:
+    """The configurations of the README: by the Python of an environment, and by what is published."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = [text for text in re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL) if text.startswith("repos:")]
+    [local], [published] = ([text for text in found if ("repo: local" in text) is is_local] for is_local in (True, False))
+    return {"local": local, "published": published}
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """What a hook user points pre-commit at: a repository with this project's manifest, as it stands in the working tree; its address and commit."""
+    folder = tmp_path_factory.mktemp("published")
+    repository = Repository(folder / "gradverify", folder, os.environ["PATH"])
     shutil.copy(ROOT / ".pre-commit-hooks.yaml", repository.folder)
     repository.run("git", "add", ".")
     committed = repository.run("git", "commit", "--quiet", "-m", "hooks")
     assert committed.returncode == 0, committed.stderr
-    return repository.folder
+    return str(repository.folder), repository.run("git", "rev-parse", "HEAD").stdout.strip()
 
 
-@pytest.fixture
-def ops(tmp_path):
-    """A right op and its spec, staged, in an active environment."""
-    repository = Repository(tmp_path / "ops", tmp_path, os.pathsep.join([str(BIN), os.environ["PATH"]]))
-    repository.write("ops.py", OP)
-    repository.write(SPEC_FILE, SPEC)
+def repository_of_ops(form: str, tmp_path: Path, published: tuple[str, str]) -> Repository:
+    """Right ops and their specs, committed, with a hook installed. `local`: no environment is active; `published`: one is."""
+    path = without_gradverify() if form == "local" else os.pathsep.join([str(BIN), os.environ["PATH"]])
+    repository = Repository(tmp_path / "ops", tmp_path, path)
+    for name, text in FILES.items():
+        repository.write(name, text)
+    config = snippets()[form].replace("OWNER/gradverify", published[0]).replace("COMMIT", published[1])
+    repository.write(".pre-commit-config.yaml", config)
+    repository.write(".gitignore", "__pycache__\n.venv\n")
+    (repository.folder / ".venv").symlink_to(sys.prefix)
+    assert repository.commit()[0] == 0
+    assert repository.pre_commit("install")[0] == 0
     return repository
 
 
-def test_a_right_op_passes_the_hook(ops, published):
-    code, said = ops.pre_commit("try-repo", str(published), "gradverify", "--all-files", "--verbose")
-    assert code == 0, said
-    assert re.search(r"gradverify \(gradient checks\)\.+Passed", said)
-    assert "36 elements" in said
+@pytest.fixture(params=["local", "published"])
+def ops(request, tmp_path, published):
+    return repository_of_ops(request.param, tmp_path, published)
 
 
-def test_a_flipped_sign_fails_the_hook_and_its_output_names_input_and_element(ops, published):
-    ops.write("ops.py", OP.replace("s + x", "s - x"))
-    code, said = ops.pre_commit("try-repo", str(published), "gradverify", "--all-files")
-    assert code == 1, said
-    assert "exit code: 1" in said
-    assert "GV101" in said
+@pytest.fixture
+def active(tmp_path, published):
+    return repository_of_ops("published", tmp_path, published)
+
+
+def test_a_wrong_commit_to_an_op_alone_is_blocked_and_its_repair_goes_through(ops):
+    ops.write("ops/swish.py", WRONG["ops/swish.py"])
+    code, said = ops.commit()
+    assert code == 1 and ops.commits() == 1, said
+    assert "exit code: 1" in said and "GV101" in said and "1 of 2 checks affected" not in said
     assert re.search(r"^y0\[\d,\d\] +x\[\d,\d\] ", said, re.MULTILINE), said
+    ops.write("ops/swish.py", OP + "\n\nREPAIRED = True\n")
+    code, said = ops.commit()
+    assert code == 0 and ops.commits() == 2, said
 
 
-def test_a_typo_fails_the_validating_hook_with_its_place(ops, published):
-    ops.write(SPEC_FILE, SPEC.replace("shape", "shap"))
-    code, said = ops.pre_commit("try-repo", str(published), "gradverify-validate", "--all-files")
+def test_a_helper_that_an_op_imports_checks_that_op_and_no_other(ops):
+    ops.write("ops/cube.py", WRONG["ops/cube.py"])
+    assert ops.run("git", "commit", "--no-verify", "-m", "a fault that stands elsewhere").returncode == 0
+    ops.write("ops/helper.py", HELPER + "\n\nCHANGED = True\n")
+    code, said = ops.commit()
+    assert code == 0, said
+    ops.write("ops/helper.py", HELPER.replace("exp(-x)", "exp(-x * x)"))      # of which backward knows nothing
+    code, said = ops.commit()
+    assert code == 1 and "Swish" in said and "Cube" not in said, said
+
+
+@pytest.mark.parametrize(("name", "text"), [("csrc/cube.cu", "// another kernel\n"), ("specs/cube.yaml", CUBE_SPEC + "    seed: 1\n")])
+def test_a_file_that_a_check_names_and_its_spec_check_it(name, text, active):
+    active.write("ops/cube.py", WRONG["ops/cube.py"])
+    assert active.run("git", "commit", "--no-verify", "-m", "a fault").returncode == 0
+    active.write(name, text)
+    code, said = active.commit()
+    assert code == 1 and "Cube" in said and "Swish" not in said, said
+
+
+def test_a_deleted_helper_beside_another_change_blocks(active):
+    active.run("git", "rm", "--quiet", "ops/helper.py")
+    active.write("tools/report.py", "import math\n")
+    code, said = active.commit()
+    assert code == 1 and "ops.helper" in said and "Swish" in said and "Cube" not in said, said
+
+
+def test_a_commit_that_affects_nothing_goes_through_without_torch(ops):
+    (ops.folder / "torch.py").write_text("raise SystemExit('torch was imported')\n")
+    ops.write("tools/report.py", "import math\n")
+    ops.write("tools/new.yaml", "on: push\n")
+    code, said = ops.commit()
+    assert code == 0 and "Passed" in said, said
+    ops.write("notes.md", "More notes\n")
+    code, said = ops.commit()
+    assert code == 0 and "no files to check" in said, said
+
+
+LEAST_OF = 5        # a busy machine makes single runs slow, the fastest of some tells what the work itself takes
+LIMIT_S = 0.3
+
+
+def cpu_seconds(*command: str, cwd: Path) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert subprocess.run(command, cwd=cwd, capture_output=True, check=False).returncode == 0
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+@pytest.mark.parametrize("words", [["hook", "tools/report.py"], ["hook", "tools/report.py", "notes.md", "tools/gone.cu"]], ids=" ".join)
+def test_a_commit_that_affects_nothing_takes_less_than_a_third_of_a_second_of_processor(words, active):
+    for number in range(50):
+        active.write(f"specs/many/s{number}.yaml", "gradverify: 1\nchecks:\n" + CUBE_SPEC.partition("checks:\n")[2] * 3)
+    least = min(cpu_seconds(sys.executable, "-m", "gradverify", *words, cwd=active.folder) for _ in range(LEAST_OF))
+    assert least <= LIMIT_S
+
+
+def test_without_an_active_environment_the_published_hook_says_so(active):
+    active.environ["PATH"] = without_gradverify()
+    code, said = active.pre_commit("run", "gradverify", "--all-files")
+    assert code == 1, said
+    assert "gradverify is not in this environment: activate the one that has torch" in said
+    assert "Traceback" not in said and "Executable" not in said
+
+
+def test_an_environment_without_torch_is_told_in_a_sentence(active):
+    without = ("import sys; sys.modules['torch'] = None; sys.argv = ['gradverify', 'hook', 'ops/swish.py']; "
+               "from gradverify.__main__ import main; main()")
+    done = active.run(sys.executable, "-c", without)
+    assert done.returncode == 2, done.stderr
+    assert "torch is not in this environment" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_typo_fails_the_validating_hook_with_its_place(active, published):
+    active.write("specs/swish.yaml", SPEC.replace("shape", "shap"))
+    code, said = active.pre_commit("try-repo", published[0], "gradverify-validate", "--all-files")
     assert code == 1, said
     assert "exit code: 2" in said
-    assert "specs/op.gradverify.yaml:5:11: checks[0].inputs.x.shap: unknown key 'shap'; did you mean 'shape'?" in said
+    assert "specs/swish.yaml:5:11: checks[0].inputs.x.shap: unknown key 'shap'; did you mean 'shape'?" in said
 
 
-def test_the_validating_hook_runs_no_op(ops, published):
-    ops.write("ops.py", "raise SystemExit('imported')")
-    code, said = ops.pre_commit("try-repo", str(published), "gradverify-validate", "--all-files")
+def test_the_validating_hook_runs_no_op(active, published):
+    active.write("ops/swish.py", "raise SystemExit('imported')")
+    code, said = active.pre_commit("try-repo", published[0], "gradverify-validate", "--all-files")
     assert code == 0, said
     assert "Passed" in said
 
 
-def test_a_commit_without_a_spec_runs_no_hook(ops, published):
-    code, said = ops.pre_commit("try-repo", str(published), "gradverify", "--files", "ops.py")
+def test_the_validating_hook_says_what_is_missing_too(active, published):
+    active.environ["PATH"] = without_gradverify()
+    code, said = active.pre_commit("try-repo", published[0], "gradverify-validate", "--all-files")
+    assert code == 1 and "gradverify is not in this environment: " in said, said
+
+
+def test_rev_is_a_commit_that_autoupdate_finds(active, published):
+    """What the README says of `rev`, where there is no tag."""
+    config = active.folder / ".pre-commit-config.yaml"
+    config.write_text(config.read_text().replace(published[1], "f" * 40))
+    code, said = active.pre_commit("autoupdate", "--bleeding-edge")
     assert code == 0, said
-    assert "no files to check" in said
+    assert f"rev: {published[1]}" in config.read_text()
+    assert active.run("git", "ls-remote", published[0], "HEAD").stdout.split()[0] == published[1]
 
 
-def test_without_an_active_environment_the_hook_says_what_is_not_found(ops, published):
-    ops.environ["PATH"] = without_gradverify()
-    code, said = ops.pre_commit("try-repo", str(published), "gradverify", "--all-files")
-    assert code == 1, said
-    assert "`gradverify` not found" in said
-
-
-@pytest.mark.parametrize(("sign", "expected"), [("s + x", 0), ("s - x", 1)])
-def test_the_local_form_of_the_readme_checks_when_only_python_changed_and_no_environment_is_active(sign, expected, ops):
-    ops.environ["PATH"] = without_gradverify()
-    [config] = [text for text in re.findall(r"^```yaml\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-                if "repo: local" in text]
-    (ops.folder / ".venv").symlink_to(sys.prefix)
-    ops.write("ops.py", OP.replace("s + x", sign))
-    ops.write(".pre-commit-config.yaml", config)
-    code, said = ops.pre_commit("run", "gradverify", "--files", "ops.py")
-    assert code == expected, said
-    assert ("GV101" in said) == bool(expected)
+@pytest.mark.parametrize("document", ["README.md", "docs/hook.md"])
+def test_no_document_names_a_revision_that_this_repository_does_not_have(document):
+    for revision in re.findall(r"^ +rev: (\S+)", (ROOT / document).read_text(encoding="utf-8"), re.MULTILINE):
+        known = subprocess.run(["git", "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"], cwd=ROOT, capture_output=True, check=False)
+        assert revision == "COMMIT" or known.returncode == 0, revision

@@ -1,1 +1,1 @@
-"""Floor 6: the pattern of mismatches → the known mistake that explains all of them. Imports nothing."""
+"""The pattern of mismatches → the known mistake that explains all of them. Imports nothing."""

@@ -2,53 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.causes import overwritten
+from gradverify.causes.catalogue import remedy
 from gradverify.causes.elsewhere import Elsewhere, summed
 from gradverify.causes.explain import explain
 from gradverify.causes.linearity import explain as explain_linearity
 from gradverify.causes.pattern import Other, Pattern, Side, Value
-from gradverify.causes.remedy import remedy
 from gradverify.evidence import Evidence
 from gradverify.model.result import Cause, Finding
+from gradverify.model.rule import Causes, RuleInfo
 from gradverify.numerics.columns.entries import Entries
 from gradverify.numerics.columns.tally import DEVIATES, SMALLEST_DEVIATION, Outcome, Pair
+from gradverify.numerics.dtypes import UNITS
 from gradverify.numerics.flat import numbers, one_hot
-from gradverify.numerics.point import UNITS
 from gradverify.numerics.rungs import U64, Array, Mask
+from gradverify.oracles.given import Given
 from gradverify.subject.failure import UserCodeError
 
 DIFFERENT = 3  # cotangents
 ROWS, DENSE = 512, 2**20  # backwards at most, and elements, where groups do not tell the elements
 SLACK, SLACK_LOW = 1e-8, 1e-3  # of a sum's magnitudes: roundings of float64, of float32
-REPEATED = ("GV223", "duplicate-indices")  # the rule on what forward reads twice, by another route
-NUMERIC = ("GV101", "GV111", "GV114")  # findings that rest on finite differences
+NUMERIC = ("finite differences", "deviations")
 TOLD = (Outcome.PASS, Outcome.MISMATCH)
 
 
-def with_causes(findings: Iterable[Finding], evidence: Evidence) -> tuple[Finding, ...]:
+Book = Mapping[str, RuleInfo]
+"""The rules by code: what each declares of the comparison that its findings rest on."""
+
+
+def with_causes(findings: Iterable[Finding], evidence: Evidence, book: Book) -> tuple[Finding, ...]:
     """The findings with their causes, and with hints that agree with them; a fault of ours costs the cause, never the finding."""
     elsewhere = Elsewhere(evidence)
-    return tuple(_explained(finding, _spared(finding, evidence, elsewhere), evidence) if finding.cause is None else finding for finding in findings)
+
+    def told(finding: Finding) -> Finding:
+        rests = book[finding.code].causes
+        cause = evidence.spared(f"the search for the cause of {finding.code}", lambda: _cause(finding, rests, evidence, elsewhere))
+        return finding if cause is None else _explained(finding, cause, evidence, book)
+
+    return tuple(told(finding) if finding.cause is None else finding for finding in findings)
 
 
-def _spared(finding: Finding, evidence: Evidence, elsewhere: Elsewhere) -> Cause | None:
-    return evidence.spared(f"the search for the cause of {finding.code}", lambda: _cause(finding, evidence, elsewhere))
-
-
-def _explained(finding: Finding, cause: Cause | None, evidence: Evidence) -> Finding:
-    if cause is None:
-        return finding
+def _explained(finding: Finding, cause: Cause, evidence: Evidence, book: Book) -> Finding:
+    """With its cause; under the code of the rule whose fault the cause is."""
     told = replace(finding, cause=cause, hint=_hint(finding, cause, evidence))
-    if cause.name != overwritten.NAME or finding.code not in ("GV101", "GV111") or not evidence.settings.looks_for(REPEATED[0]):
+    rule = next((info for info in book.values() if info.takes_over == cause.name), None)
+    if rule is None or book[finding.code].causes != "finite differences" or not evidence.settings.looks_for(rule.code):
         return told
-    return replace(told, code=REPEATED[0], name=REPEATED[1], also=(finding.code, *finding.also))
+    return replace(told, code=rule.code, name=rule.name, also=(finding.code, *finding.also))
 
 
 def _hint(finding: Finding, cause: Cause, evidence: Evidence) -> str | None:
@@ -57,63 +63,67 @@ def _hint(finding: Finding, cause: Cause, evidence: Evidence) -> str | None:
     return finding.hint if meant or evidence.surrogate is not None else remedy(cause) or finding.hint
 
 
-def _cause(finding: Finding, evidence: Evidence, elsewhere: Elsewhere) -> Cause | None:
-    if finding.code == "GV201":
+def _cause(finding: Finding, rests: Causes | None, evidence: Evidence, elsewhere: Elsewhere) -> Cause | None:
+    if rests == "linearity":
         return _of_linearity(finding, evidence)
-    here = None if evidence.spending.over else _seen(finding, evidence)     # it would have to hold at another point, which is not afforded
+    if evidence.spending.over:      # it would have to hold at another point, which is not afforded
+        evidence.spending.unexplained.add(finding.code)
+        return None
+    here = _seen(finding, rests, evidence)
     if here is None:
         return None
     found: list[Pattern | None] = []
 
     def there() -> Pattern | None:
         if not found:
-            found.append(None if elsewhere.evidence is None else _seen(finding, elsewhere.evidence, there=True))
+            found.append(None if elsewhere.evidence is None else _seen(finding, rests, elsewhere.evidence, there=True))
         return found[0]
 
-    return explain(here, there)
+    cause = explain(here, there)
+    if not elsewhere.afforded:
+        evidence.spending.unexplained.add(finding.code)
+    return cause
 
 
-def _seen(finding: Finding, evidence: Evidence, there: bool = False) -> Pattern | None:
+def _seen(finding: Finding, rests: Causes | None, evidence: Evidence, there: bool = False) -> Pattern | None:
     """The pattern of a finding, or what is its like at another point (`there`); None where its elements are not known one by one."""
     place = next((n for n, argument in enumerate(evidence.inputs) if argument.name == finding.input), None) if finding.input else None
-    pair = None if place is None else _pair(finding, evidence, place, there)
+    pair = None if place is None else _pair(finding, rests, evidence, place, there)
     if place is None or pair is None or pair.entries is None:
         return None
-    entries = _bars(evidence, finding, pair.entries)
-    told = _true(evidence, pair, entries) if finding.code in NUMERIC else entries
-    return None if told is None else _pattern(finding, evidence, place, pair, told, told is not entries)
+    entries = _bars(evidence, rests, pair.entries)
+    told = _true(evidence, pair, entries) if rests in NUMERIC else entries
+    return None if told is None else _pattern(finding, rests, evidence, place, pair, told, told is not entries)
 
 
-def _pair(finding: Finding, evidence: Evidence, place: int, there: bool) -> Pair | None:
+def _pair(finding: Finding, rests: Causes | None, evidence: Evidence, place: int, there: bool) -> Pair | None:
     """The comparison that a finding about values rests on."""
-    if finding.code == "GV107":
-        oracles = evidence.subject.case.oracles
-        if there and oracles.expected is not None:
+    if rests == "given numbers":
+        if there and evidence.subject.case.oracles.expected is not None:
             return summed(evidence, place)
-        compared = [seen.get(place) for seen in ((evidence.expected if oracles.expected is not None else {}),
-                                                 (evidence.hand_written if oracles.gradient is not None else {}))]
+        compared = [oracle.pairs.get((place, None)) for oracle in evidence.oracles.values() if isinstance(oracle, Given)]
         return next((pair for pair in compared if pair is not None and pair.count(Outcome.MISMATCH)), None)
     if finding.output is None or finding.output not in evidence.forward.checked:
         return None
     output = evidence.forward.checked.index(finding.output)
-    if finding.code in NUMERIC:
+    if rests in NUMERIC:
         return evidence.jacobian.pairs.get((place, output))
-    return evidence.reference_gradients.get((place, output)) if finding.code == "GV106" else None
+    return evidence.reference.rows.get((place, output)) if rests == "reference" else None
 
 
-def _pattern(finding: Finding, evidence: Evidence, place: int, pair: Pair, entries: Entries, scattered: bool) -> Pattern:
+def _pattern(finding: Finding, rests: Causes | None, evidence: Evidence, place: int, pair: Pair, entries: Entries, scattered: bool) -> Pattern:
     x = evidence.inputs[place].value
     y = None if finding.output is None else evidence.outputs[pair.output]
     output = Side("", ()) if y is None else Side(f"y{finding.output}", tuple(y.shape), y.is_complex())
     unit = max(pair.unit, UNITS.get(x.dtype, U64))
-    return Pattern(Side(evidence.inputs[place].name, tuple(x.shape), x.is_complex()), output, entries, _wrong(finding, entries),
+    return Pattern(Side(evidence.inputs[place].name, tuple(x.shape), x.is_complex()), output, entries, _wrong(rests, entries),
                    ~np.isin(entries.outcome, TOLD), unit, _values(evidence, place, y, finding.output), _integers(evidence),
-                   _others(evidence, finding, place, pair), scattered, pair.count(Outcome.MISMATCH))
+                   _others(evidence, rests, place, pair), scattered, pair.count(Outcome.MISMATCH))
 
 
-def _bars(evidence: Evidence, finding: Finding, entries: Entries) -> Entries:
+def _bars(evidence: Evidence, rests: Causes | None, entries: Entries) -> Entries:
     """A fixed step has no bar: what its rule forgives stands in for it."""
-    if evidence.settings.eps == "auto" or finding.code in ("GV106", "GV107"):
+    if evidence.settings.eps == "auto" or rests not in NUMERIC:
         return entries
     atol, rtol = evidence.settings.tolerances()
     return replace(entries, bar=atol + rtol * np.abs(entries.numeric), ratio=(np.inf, -np.inf))
@@ -162,9 +172,9 @@ def _gradient(evidence: Evidence, pair: Pair, cotangent: Tensor) -> Array:
     return numbers(torch.zeros_like(x) if reply is None else reply)
 
 
-def _wrong(finding: Finding, e: Entries) -> Mask:
-    """The mismatches; for GV114 what is off by far more than its bar."""
-    if finding.code != "GV114":
+def _wrong(rests: Causes | None, e: Entries) -> Mask:
+    """The mismatches; of deviations what is off by far more than its bar."""
+    if rests != "deviations":
         return np.asarray(e.outcome == Outcome.MISMATCH)
     off, size = np.abs(e.analytic - e.numeric), np.maximum(np.abs(e.analytic), np.abs(e.numeric))
     return np.asarray((e.outcome == Outcome.PASS) & (off > DEVIATES * e.bar) & (off > SMALLEST_DEVIATION * size))
@@ -188,12 +198,12 @@ def _integers(evidence: Evidence) -> tuple[Value, ...]:
     return tuple(Value(a.name, tuple(a.value.shape), numbers(a.value).astype(np.int64)) for a in given if a.value.dtype != torch.bool)
 
 
-def _others(evidence: Evidence, finding: Finding, place: int, pair: Pair) -> tuple[Other, ...]:
+def _others(evidence: Evidence, rests: Causes | None, place: int, pair: Pair) -> tuple[Other, ...]:
     """The other inputs' elements of the same comparison with finite differences."""
-    if finding.code not in NUMERIC:
+    if rests not in NUMERIC:
         return ()
     seen = [(evidence.inputs[n], other.entries) for (n, output), other in evidence.jacobian.pairs.items() if output == pair.output and n != place]
-    return tuple(Other(a.name, tuple(a.value.shape), a.value.is_complex(), _bars(evidence, finding, entries))
+    return tuple(Other(a.name, tuple(a.value.shape), a.value.is_complex(), _bars(evidence, rests, entries))
                  for a, entries in seen if entries is not None and entries.complete)
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from gradverify.evidence import Evidence
 from gradverify.numerics.columns.entries import Entries
 from gradverify.numerics.columns.tally import Outcome, Pair
+from gradverify.numerics.dtypes import UNITS
 from gradverify.numerics.flat import numbers
-from gradverify.numerics.point import UNITS
 from gradverify.numerics.rungs import U64
 from gradverify.oracles.literal import weights
 from gradverify.subject.another import other_points
@@ -22,6 +22,7 @@ class Elsewhere:
 
     def __init__(self, evidence: Evidence) -> None:
         self._here = evidence
+        self.afforded = True
 
     @cached_property
     def evidence(self) -> Evidence | None:
@@ -32,6 +33,7 @@ class Elsewhere:
             with self._here.spending.bound(forward, backward):
                 return self._measured()
         except Spent:
+            self.afforded = False
             return None
 
     def _measured(self) -> Evidence | None:

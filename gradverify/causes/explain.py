@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
-from gradverify.causes import (
-    moved,
-    operand,
-    overwritten,
-    part,
-    per_slice,
-    precision,
-    rank_one,
-    reduced,
-    region,
-    scaled,
-    swapped,
-    symmetrised,
-)
-from gradverify.causes.pattern import Claim, Pattern
+from gradverify.causes.catalogue import explanations
+from gradverify.causes.pattern import Pattern
 from gradverify.model.result import Cause
-
-Explanation = Callable[[Pattern], Iterator[Claim]]
-
-SIMPLEST_FIRST: tuple[Explanation, ...] = (
-    scaled.explain, moved.conjugate, swapped.explain, overwritten.explain, reduced.explain, region.natural, part.explain, moved.transposed,
-    operand.explain, symmetrised.explain, moved.explain, region.explain, per_slice.explain, rank_one.explain, precision.explain, region.anything)
 
 
 def explain(here: Pattern, elsewhere: Callable[[], Pattern | None]) -> Cause | None:
@@ -37,9 +18,9 @@ def explain(here: Pattern, elsewhere: Callable[[], Pattern | None]) -> Cause | N
     """
     if not _tells(here):
         return None
-    explanations = SIMPLEST_FIRST if here.entries.complete else (scaled.explain,)
+    tried = [each for each in explanations() if each.of_stream or here.entries.complete]
     with np.errstate(all="ignore"):
-        for claim in (claim for explanation in explanations for claim in explanation(here)):
+        for claim in (claim for each in tried for claim in each.claims(here)):
             there = elsewhere()
             if there is None or not _tells(there) or there.entries.complete < here.entries.complete:
                 return None

@@ -13,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from gradverify.causes.pattern import Claim, Pattern, Side
+from gradverify.causes.pattern import Claim, Explanation, Pattern, Side
 from gradverify.causes.ways import Way, along_axes, transposes
 from gradverify.model.result import Cause
 from gradverify.numerics.rungs import Array, Index, Mask
@@ -171,3 +171,12 @@ def _large(pattern: Pattern) -> Mask:
 def _times(gather: Index, n: int) -> Array:
     """How often each coordinate is taken."""
     return np.bincount(gather[gather >= 0], minlength=n).astype(float)
+
+
+EXPLANATIONS = (Explanation(20, conjugate), Explanation(80, transposed), Explanation(110, explain))
+REMEDIES = {
+    "missing conjugate": "multiply grad_output by the conjugate of the derivative: `.conj()`",
+    "transposed": "look for a transpose that is missing or one too many: of a matrix that is multiplied by, `.mT`, or of the result",
+    "shifted": "look for roll, flip, permute, sort or an index in forward: backward must undo it",
+    "permuted": "look for roll, flip, permute, sort or an index in forward: backward must undo it",
+}

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from gradverify.causes.pattern import Claim, Pattern, Side, Value
+from gradverify.causes.pattern import Claim, Explanation, Pattern, Side, Value
 from gradverify.model.result import Cause
 from gradverify.numerics.columns.entries import ROUNDINGS
 from gradverify.numerics.rungs import Array
@@ -77,3 +77,10 @@ def _named(pattern: Pattern, value: str, kind: str) -> Cause:
                      "is missing")
     return Cause("missing factor", f"analytic = {value} {pattern.everywhere}: backward returns grad_output × {value}, without the rest of the "
                  "derivative")
+
+
+EXPLANATIONS = (Explanation(90, explain),)
+REMEDIES = {
+    "missing factor": "multiply by it: the gradient is grad_output times the derivative with respect to this input",
+    "extra factor": "divide by it, or leave it out once",
+}

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from gradverify.causes.pattern import Claim, Pattern, Value
+from gradverify.causes.pattern import Claim, Explanation, Pattern, Value
 from gradverify.model.result import Cause
 from gradverify.numerics.rungs import Index
 
@@ -62,3 +62,9 @@ def _named(pattern: Pattern, value: Value) -> Cause:
 def _places(value: Value, number: int) -> str:
     places = [f"[{','.join(map(str, np.unravel_index(place, value.shape)))}]" for place in np.flatnonzero(value.numbers == number)]
     return f"{', '.join(places[:-1][: SHOWN])} and {places[-1]}"
+
+
+EXPLANATIONS = (Explanation(40, explain),)
+REMEDIES = {
+    "repeated index overwritten": "add up what repeats: index_add, scatter_add, index_put(accumulate=True)",
+}

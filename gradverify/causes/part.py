@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gradverify.causes.pattern import Claim, Pattern
+from gradverify.causes.pattern import Claim, Explanation, Pattern
 from gradverify.causes.words import factor
 from gradverify.model.result import Cause
 from gradverify.numerics.rungs import Mask
@@ -40,3 +40,6 @@ def _named(pattern: Pattern, c: float) -> Cause:
     name, words = PLAIN[c]
     times = "−1" if c == -1 else factor(c)
     return Cause(name, f"analytic = {times} × numeric {pattern.everywhere}, and the others are right: {words}")
+
+
+EXPLANATIONS = (Explanation(70, explain),)

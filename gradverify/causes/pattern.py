@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -200,6 +200,18 @@ class Pattern:
 
 Claim = Callable[[Pattern], Cause | None]
 """The pattern at another point → the cause, if it holds there too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A kind of mistake: what it claims of a pattern. The simplest, of the lowest `order`, are tried first: the first that holds is the cause.
+
+    of_stream: it can be told where not all elements of the pair were kept.
+    """
+
+    order: int
+    claims: Callable[[Pattern], Iterator[Claim]]
+    of_stream: bool = False
 
 
 def settled(low: float, high: float) -> float | None:

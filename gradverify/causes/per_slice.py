@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from gradverify.causes.pattern import Claim, Pattern, Side, settled
+from gradverify.causes.pattern import Claim, Explanation, Pattern, Side, settled
 from gradverify.causes.words import axis_name, factor
 from gradverify.model.result import Cause
 from gradverify.numerics.columns.entries import ratios
@@ -68,3 +68,9 @@ def _distinct(low: Array, high: Array) -> int:
         if low[n] > end:
             count, end = count + 1, high[n]
     return count
+
+
+EXPLANATIONS = (Explanation(130, explain),)
+REMEDIES = {
+    "scaled per": "look for a factor that has one number for each of them, such as a weight, a norm or a count: it is left out, or applied twice",
+}

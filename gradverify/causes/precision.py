@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from gradverify.causes.pattern import Claim, Pattern
+from gradverify.causes.pattern import Claim, Explanation, Pattern
 from gradverify.model.result import Cause
 from gradverify.numerics.rungs import U32, U_BF16, U_FP16, Array, Mask
 
@@ -62,3 +62,9 @@ def _most(pattern: Pattern) -> float:
     """The largest error over the largest number."""
     e, use = pattern.entries, ~pattern.unknown
     return float(np.abs(e.analytic - e.numeric)[use].max() / np.abs(e.numeric[use]).max(initial=0.0))
+
+
+EXPLANATIONS = (Explanation(150, explain),)
+REMEDIES = {
+    "computed in": "compute in the dtype of the inputs: look for .half(), .bfloat16(), .float() or a literal of that type in backward",
+}

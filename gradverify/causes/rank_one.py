@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradverify.causes.pattern import Claim, Pattern, settled
+from gradverify.causes.pattern import Claim, Explanation, Pattern, settled
 from gradverify.causes.words import factor
 from gradverify.model.result import Cause
 from gradverify.numerics.columns.entries import ratios
@@ -154,3 +154,11 @@ def _conditions(matrix: Array, bar: Array) -> int:
     p, q = np.unravel_index(int(np.argmax(np.abs(matrix))), matrix.shape)
     rows, columns = (np.abs(matrix[:, q]) > STANDS_OUT * bar[:, q]).sum(), (np.abs(matrix[p]) > STANDS_OUT * bar[p]).sum()
     return int((rows - 1) * (columns - 1))
+
+
+EXPLANATIONS = (Explanation(140, explain),)
+REMEDIES = {
+    "missing rank-one term": "each of these outputs depends on all inputs of its block: subtract the mean or the dot product, as "
+                             "y * (g - (g * y).sum(-1, keepdim=True)) does for a softmax",
+    "scaled rank-one term": "look at the factor of the term that couples the elements: a mean where a sum belongs, a coefficient of a series",
+}

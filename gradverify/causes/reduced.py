@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gradverify.causes.pattern import Claim, Pattern
+from gradverify.causes.pattern import Claim, Explanation, Pattern
 from gradverify.model.result import Cause
 
 ENOUGH = 3  # elements that stand and that are missing, at least
@@ -41,3 +41,9 @@ def _named(pattern: Pattern, kept: dict[int, int]) -> Cause:
 
 def _axes(pattern: Pattern) -> tuple[int, ...]:
     return tuple(axis for axis, n in enumerate(pattern.output.shape) if n > 1)
+
+
+EXPLANATIONS = (Explanation(50, explain),)
+REMEDIES = {
+    "missing reduction": "sum over what forward broadcast: `grad.sum(dim)`, or `grad.sum_to_size(x.shape)`",
+}

@@ -13,7 +13,7 @@ from math import log2
 
 import numpy as np
 
-from gradverify.causes.pattern import Claim, Pattern, Side
+from gradverify.causes.pattern import Claim, Explanation, Pattern, Side
 from gradverify.causes.words import factor, slices
 from gradverify.model.result import Cause
 from gradverify.numerics.rungs import Array, Index, Mask
@@ -220,3 +220,12 @@ def _roundest(low: float, high: float) -> str:
 
 def _convincing(cells: int, members: float) -> bool:
     return cells >= log2(members) + SURPRISE
+
+
+EXPLANATIONS = (Explanation(60, natural), Explanation(120, explain), Explanation(160, anything))
+REMEDIES = {
+    "zero block": "look at the bounds of loops and the mask of the last tile: these elements are never written",
+    "wrong block": "look at what treats these positions unlike the others: bounds, offsets, the mask of the last tile",
+    "wrong at the border": "look at how backward pads: what forward repeats or reads twice at the border, backward must add up",
+    "wrong only": "look at the `where`, the mask or the `if` that backward takes for them",
+}

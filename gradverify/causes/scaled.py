@@ -8,7 +8,7 @@ from math import e, floor, log, log10, pi, sqrt
 
 import numpy as np
 
-from gradverify.causes.pattern import Claim, Pattern, Side, settled
+from gradverify.causes.pattern import Claim, Explanation, Pattern, Side, settled
 from gradverify.causes.words import exact, factor
 from gradverify.model.result import Cause
 from gradverify.numerics.rungs import U32, U_BF16, U_FP16
@@ -72,15 +72,15 @@ def _named(pattern: Pattern, c: float) -> Cause:
     if size is None:
         return Cause("scaled", evidence + _root(pattern, c))
     number, what = size
-    guess = "" if number == 2 else ": a sum instead of a mean?" if abs(c) > 1 else ": a mean instead of a sum?"
+    guess = ": a sum instead of a mean?" if abs(c) > 1 else ": a mean instead of a sum?"
     return Cause("scaled", f"{evidence}; {number} is {what}{guess}")
 
 
 def _size(pattern: Pattern, c: float) -> tuple[int, str] | None:
-    """The size n of a tensor for which c is n or 1/n, and what it is."""
+    """The size n of a tensor for which c is n or 1/n, and what it is; 2 and ½ are common mistakes beside any size."""
     wanted = max(abs(c), 1 / abs(c)) if c else 0.0
     for n, what in _sizes(pattern):
-        if n > 1 and c > 0 and abs(wanted - n) <= 1e-9 * n:
+        if n > 2 and c > 0 and abs(wanted - n) <= 1e-9 * n:
             return n, what
     return None
 
@@ -120,3 +120,12 @@ def _rounded(c: float) -> str:
             return f"; a constant rounded to {name} is off by up to {unit:.1g}"
     digits = floor(-log10(abs(c - 1)))
     return f"; a constant written with {digits} to {digits + 1} digits is off by as much" if digits in TYPED else ""
+
+
+EXPLANATIONS = (Explanation(10, explain, of_stream=True),)
+REMEDIES = {
+    "sign flipped": "look for a minus sign that is missing, or that is one too many",
+    "scaled": "look for a factor that backward leaves out or applies twice",
+    "zero gradient": "forward moves with this input: look for a detach, a no_grad, zeros that are never filled or the wrong variable returned",
+    "constant slightly off": "compute constants instead of typing digits, the same ones in forward and backward",
+}

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from gradverify.causes.pattern import Claim, Other, Pattern
+from gradverify.causes.pattern import Claim, Explanation, Other, Pattern
 from gradverify.model.result import Cause
 from gradverify.numerics.columns.entries import RESOLVED
 
@@ -33,3 +33,9 @@ def _is_of(pattern: Pattern, other: Other) -> bool:
     large = np.abs(other.entries.numeric) > RESOLVED * (other.entries.bar + pattern.dust)
     _, _, here = pattern.numeric(other.entries.output[large], other.entries.input[large])
     return bool(large.any()) and bool((here >= 0).all()) and pattern.agrees(value, bar)
+
+
+EXPLANATIONS = (Explanation(30, explain),)
+REMEDIES = {
+    "swapped inputs": "return the gradients in the order in which forward takes its arguments",
+}

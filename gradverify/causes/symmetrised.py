@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from gradverify.causes.pattern import Claim, Pattern, Side
+from gradverify.causes.pattern import Claim, Explanation, Pattern, Side
 from gradverify.model.result import Cause
 from gradverify.numerics.rungs import Index
 
@@ -49,3 +49,9 @@ def _fits(pattern: Pattern, name: str, share: float) -> bool:
 
 def _turned(side: Side) -> Index:
     return np.arange(side.elements).reshape(side.shape).swapaxes(-1, -2).reshape(-1)
+
+
+EXPLANATIONS = (Explanation(100, explain),)
+REMEDIES = {
+    "missing symmetrisation": "forward reads the matrix and its transpose: add the gradient's transpose, (G + G.mT) / 2 for a symmetric input",
+}

@@ -1,1 +1,1 @@
-"""Floor 9: the command line. One file per command; `output.py` alone writes, `boundary.py` alone exits."""
+"""The command line. One file per command; `output.py` alone writes, `boundary.py` alone exits."""

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import importlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import typer
 
 from gradverify.cli import options as o
-from gradverify.cli.check import check
-from gradverify.cli.env import env
-from gradverify.cli.explain import explain
-from gradverify.cli.list import list_
-from gradverify.cli.mutate import mutate
-from gradverify.cli.schema import schema
-from gradverify.cli.validate import validate
+from gradverify.cli.help import PlainCommand, PlainGroup
 
-HELP = """Check hand-written autograd backwards against finite differences, element by element.
-
-Exit codes: 0 all as expected, 1 a gradient is wrong, 2 usage or spec error, 3 something could not be judged, 4 a fault in gradverify,
-5 nothing was checked, 130 or 143 interrupted."""
+HELP = (    # a newline inside a paragraph would stay where it is
+    "Compare hand-written gradients (torch.autograd.Function) with finite differences, element by element.\n\n"
+    "Exit codes: 0 all as expected, 1 a gradient is wrong, 2 usage or spec error, 3 something could not be judged, "
+    "4 a fault in gradverify, 5 nothing was checked, 130 or 143 interrupted.")
 
 EXAMPLES = """Examples:
 
@@ -31,25 +26,34 @@ gradverify check specs -k 'softmax and not cuda' --report json:report.json
 
 gradverify validate specs"""
 
-COMMANDS: Mapping[str, Callable[..., int]] = {
-    "check": check, "validate": validate, "list": list_, "explain": explain, "mutate": mutate, "schema": schema, "env": env}
+COMMANDS: Mapping[str, str] = {
+    "check": "check", "hook": "hook", "validate": "validate", "list": "list_", "explain": "explain", "mutate": "mutate", "coverage": "coverage",
+    "init": "init", "show": "show", "merge": "merge",
+    "schema": "schema", "env": "env"}
+"""Each command's function, which stands in the file of `cli/` that has the command's name."""
 
 
-def command() -> Any:
-    """The whole command line; its `main` is called by the boundary."""
-    app = typer.Typer(name="gradverify", help=HELP, epilog=EXAMPLES, no_args_is_help=True, invoke_without_command=True, add_completion=True,
-                      pretty_exceptions_enable=False, pretty_exceptions_show_locals=False, rich_markup_mode="rich",
+def command(arguments: Sequence[str] = ()) -> Any:
+    """The command line that `arguments` need, with one command where they begin with its name, else whole; its `main` is called by the boundary."""
+    app = typer.Typer(name="gradverify", cls=PlainGroup, help=HELP, epilog=EXAMPLES, no_args_is_help=True, invoke_without_command=True,
+                      add_completion=True, pretty_exceptions_enable=False, pretty_exceptions_show_locals=False, rich_markup_mode="rich",
                       context_settings={"help_option_names": ["-h", "--help"]})
     app.callback()(_root)
-    for name, function in COMMANDS.items():
-        app.command(name)(function)
+    for name in arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS:
+        app.command(name, cls=PlainCommand)(_function(name))
     return typer.main.get_command(app)
 
 
-def _root(ctx: typer.Context, version: o.Version = False) -> int:
-    from gradverify import __version__
-    from gradverify.cli.bug import version_of
+def _function(name: str) -> Callable[..., int]:
+    """Imports the command's file: each costs 20 to 60 ms that the other commands need not wait for."""
+    function: Callable[..., int] = getattr(importlib.import_module(f"gradverify.cli.{name}"), COMMANDS[name])
+    return function
 
+
+def _root(ctx: typer.Context, version: o.Version = False) -> int:
     if version:
+        from gradverify import __version__
+        from gradverify.cli.bug import version_of
+
         ctx.obj.write(f"gradverify {__version__} (torch {version_of('torch') or 'not installed'})\n")
     return 0

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gradverify.cli import values
+from gradverify.cli.github import is_read_there
 from gradverify.cli.output import Output
+from gradverify.cli.reports import ReportFile, report_file
 from gradverify.cli.terminal import is_set, is_watched, look, terminal
 from gradverify.model.case import Json
+from gradverify.model.dtypes import FLOATING
+from gradverify.model.mode import ASKED
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.model.report import Gate
-from gradverify.report.look import Look
+from gradverify.report.look import ROWS, Look
 
-FORMATS, COLORS, UNDECIDED, REPORTS = ("table", "plain", "json"), ("auto", "always", "never"), ("warn", "fail"), ("json",)
+if TYPE_CHECKING:
+    from gradverify.running.changes import Changes
+
+CHECK_FORMATS = ("table", "plain", "json", "jsonl", "github")
+FORMATS, COLORS, UNDECIDED = ("table", "plain", "json"), ("auto", "always", "never"), ("warn", "fail")
 
 
 @dataclass(frozen=True)
@@ -33,26 +41,39 @@ class Asked:
     select: Sequence[str] = ()
     ignore: Sequence[str] = ()
     strict: bool = False
+    no_witness: bool = False
     keyword: str | None = None
     tags: str | None = None
+    last_failed: bool = False
+    failed_first: bool = False
+    changed_from: str | None = None
+    shard: str | None = None
     exitfirst: bool = False
     maxfail: int | None = None
     jobs: str | None = None
     timeout: str | None = None
     import_timeout: str | None = None
     memory: str | None = None
+    repeat: str | None = None
     no_isolate: bool = False
     undecided: str | None = None
-    fail_on_skip: bool = False
+    fail_on_skip: bool | None = None
     require_device: Sequence[str] = ()
+    exit_zero: bool = False
+    baseline: str | None = None
+    baseline_update: bool = False
+    baseline_prune: bool = False
     format: str | None = None
     report: Sequence[str] = ()
-    max_rows: int = 10
+    save_failures: str | None = None
+    max_rows: int | None = None
+    durations: str | None = None
     verbose: int = 0
     quiet: bool = False
     color: str = "auto"
     width: int | None = None
     no_progress: bool = False
+    changes: Changes | None = None      # of `hook`: they are handed over, not asked of git
 
 
 @dataclass(frozen=True)
@@ -65,38 +86,69 @@ class Running:
     memory: int | None = None
     isolated: bool = True
     maxfail: int | None = None
+    repeat: int = 1
 
 
 @dataclass(frozen=True)
 class Settled:
-    """All of it, allowed and typed. `said` is the layer of settings over those of the specs."""
+    """All of it, allowed and typed. `said` is the layer of settings over those of the specs; `format`: the one named, if any; `annotates`: plain
+    text is to carry GitHub's workflow commands."""
 
     said: Mapping[str, Json]
     gate: Gate
     look: Look
-    as_json: bool
-    reports: tuple[Path, ...]
+    format: str | None
+    annotates: bool
+    reports: tuple[ReportFile, ...]
     progress: bool
     notes: bool
     running: Running
+    shard: tuple[int, int] | None
     asked: Asked = field(repr=False)
 
+    @property
+    def as_json(self) -> bool:
+        return self.format == "json"
 
-def settle(asked: Asked, codes: Sequence[str], out: Output, environ: Mapping[str, str]) -> Settled:
-    """Raises ProblemsError with everything that is not allowed."""
-    typed = values.settled(_readings(asked, codes))
+    @property
+    def for_programs(self) -> bool:
+        """Does stdout carry nothing that a person reads?"""
+        return self.format in ("json", "jsonl")
+
+    def harmless(self, text: str) -> str:
+        """Text for a person; where GitHub looks for commands in it, nothing that checked code says can be one."""
+        if not self.annotates:
+            return text
+        from gradverify.report.github import inert
+
+        return inert(text)
+
+
+def shown_as(out: Output, format: str | None, color: str, width: int | None) -> Look:
+    """The look of a command that runs no checks. Raises ProblemsError."""
+    values.settled([("--format", format, values.one_of(FORMATS)), ("--color", color, values.one_of(COLORS))])
+    return look(terminal(out.stdout), os.environ, format=format, color=color, asked_width=width)
+
+
+def settle(asked: Asked, codes: Sequence[str], out: Output, environ: Mapping[str, str], formats: Sequence[str] = FORMATS) -> Settled:
+    """Raises ProblemsError with everything that is not allowed. `formats`: those of the command."""
+    read = values.each_settled(_readings(asked, codes, formats))
+    typed = dict(read)
     said = {name: typed[f"--{name}"] for name in ("eps", "atol", "rtol", "seed", "device", "dtype", "mode") if f"--{name}" in typed}
-    said |= {name: _joined(typed, f"--{name}") for name in ("select", "ignore") if getattr(asked, name)}
+    said |= {name: _joined(read, f"--{name}") for name in ("select", "ignore") if getattr(asked, name)}
     if asked.strict:
         said["strict"] = True
+    if asked.no_witness:
+        said["witness"] = False
     undecided = typed.get("--undecided", "fail" if is_set(environ, "CI") else "warn")
-    shown = look(terminal(out.stdout), environ, format=asked.format, color=asked.color, asked_width=asked.width, max_rows=asked.max_rows,
-                 verbosity=-1 if asked.quiet else asked.verbose)
+    shown = look(terminal(out.stdout), environ, format=asked.format, color=asked.color, asked_width=asked.width, max_rows=asked.max_rows or ROWS,
+                 verbosity=-1 if asked.quiet else asked.verbose, slowest=typed.get("--durations"))
     return Settled(
-        said, Gate(undecided, asked.fail_on_skip, tuple(asked.require_device or ())), shown, asked.format == "json",
-        tuple(path for key, path in typed.items() if key.startswith("--report")),
+        said, Gate(undecided, bool(asked.fail_on_skip), tuple(asked.require_device or ()), asked.exit_zero), shown, asked.format,
+        is_read_there(asked.format, environ),
+        tuple(file for option, file in read if option == "--report"),
         not asked.no_progress and not asked.quiet and is_watched(terminal(out.stderr), environ),
-        not asked.quiet, _running(asked, typed), asked)
+        not asked.quiet, _running(asked, typed), typed.get("--shard"), asked)
 
 
 def _running(asked: Asked, typed: Mapping[str, Any]) -> Running:
@@ -105,34 +157,27 @@ def _running(asked: Asked, typed: Mapping[str, Any]) -> Running:
     if asked.no_isolate and kept:
         raise ProblemsError([Problem(f"{kept[0]} needs worker processes: leave out --no-isolate")])
     return Running(typed.get("--jobs", 1), typed.get("--timeout"), typed.get("--import-timeout"), typed.get("--memory"), not asked.no_isolate,
-                   1 if asked.exitfirst else asked.maxfail)
+                   1 if asked.exitfirst else asked.maxfail, typed.get("--repeat", 1))
 
 
-def _readings(asked: Asked, codes: Sequence[str]) -> list[tuple[str, str | None, Callable[[str, str], Any]]]:
+def _readings(asked: Asked, codes: Sequence[str], formats: Sequence[str]) -> list[tuple[str, str | None, Callable[[str, str], Any]]]:
     plain: list[tuple[str, str | None, Callable[[str, str], Any]]] = [
         ("--eps", asked.eps, values.step), ("--atol", asked.atol, values.tolerance), ("--rtol", asked.rtol, values.tolerance),
-        ("--seed", asked.seed, values.seed), ("--device", asked.device, values.device), ("--dtype", asked.dtype, values.one_of(values.DTYPES)),
-        ("--mode", asked.mode, values.one_of(values.MODES)), ("--undecided", asked.undecided, values.one_of(UNDECIDED)),
-        ("--jobs", asked.jobs, values.jobs), ("--timeout", asked.timeout, values.duration),
+        ("--seed", asked.seed, values.seed), ("--device", asked.device, values.device), ("--dtype", asked.dtype, values.one_of(FLOATING)),
+        ("--mode", asked.mode, values.one_of(ASKED)), ("--undecided", asked.undecided, values.one_of(UNDECIDED)),
+        ("--shard", asked.shard, values.part), ("--jobs", asked.jobs, values.jobs), ("--timeout", asked.timeout, values.duration),
         ("--import-timeout", asked.import_timeout, values.duration), ("--memory", asked.memory, values.size),
-        ("--format", asked.format, values.one_of(FORMATS)), ("--color", asked.color, values.one_of(COLORS))]
+        ("--repeat", asked.repeat, values.count_from(1)), ("--durations", asked.durations, values.count_from(0)),
+        ("--format", asked.format, values.one_of(formats)), ("--color", asked.color, values.one_of(COLORS))]
     codes_read = values.code_list(codes)
     return [*plain, *(_repeated("--select", asked.select, codes_read)), *(_repeated("--ignore", asked.ignore, codes_read)),
-            *(_repeated("--report", asked.report, report_path)), *(_repeated("--require-device", asked.require_device, values.device))]
+            *(_repeated("--report", asked.report, report_file)), *(_repeated("--require-device", asked.require_device, values.device))]
 
 
 def _repeated(option: str, texts: Sequence[str] | None, read: Callable[[str, str], Any]) -> list[tuple[str, str | None, Callable[[str, str], Any]]]:
-    """One reading for each time the option was given, under keys of their own."""
-    return [(f"{option}" + " " * place, text, lambda key, value: read(key.strip(), value)) for place, text in enumerate(texts or ())]
+    """One reading for each time the option was given."""
+    return [(option, text, read) for text in texts or ()]
 
 
-def _joined(typed: Mapping[str, Any], option: str) -> list[str]:
-    return [code for key, found in typed.items() if key.strip() == option for code in found]
-
-
-def report_path(option: str, text: str) -> Path:
-    """`json:PATH`; other kinds come with later versions."""
-    kind, colon, path = text.partition(":")
-    if not colon or not path or kind not in REPORTS:
-        raise values.Refused(f"{option} {text!r}: must be KIND:PATH, where KIND is {' or '.join(REPORTS)}{values.nearest(kind, REPORTS)}")
-    return Path(path)
+def _joined(read: Sequence[tuple[str, Any]], option: str) -> list[str]:
+    return [code for name, found in read if name == option for code in found]

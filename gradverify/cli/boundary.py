@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import NoReturn
 
-from gradverify.cli.bug import bug_report, last_frames
 from gradverify.cli.output import NotWritten, Output, ReaderGone, open_streams
+from gradverify.model.exit_codes import INTERNAL, INTERRUPTED, OK, USAGE
 from gradverify.model.problem import ProblemsError
-from gradverify.model.report import INTERNAL, INTERRUPTED, OK, USAGE
+
+COMPLETION = "_GRADVERIFY_COMPLETE"
+"""Set by a shell that asks what could be typed next."""
 
 CLOSED_PIPE = 141
 """128 + SIGPIPE: what a shell shows for any program whose reader went away."""
@@ -17,12 +20,20 @@ CLOSED_PIPE = 141
 def main() -> NoReturn:
     """The console script."""
     open_streams()
-    sys.exit(run(Output(sys.argv[1:])))
+    code = run(Output(sys.argv[1:]))
+    if "multiprocessing.forkserver" in sys.modules:
+        from gradverify.running.server import end
+
+        end()
+    sys.exit(code)
 
 
 def run(out: Output) -> int:
     """The exit code of one command line, `out.arguments`. Nothing escapes."""
     try:
+        if not _has_folder():
+            out.say("the current folder does not exist any more: change to one that does")
+            return USAGE
         return _command(out)
     except ProblemsError as error:
         out.problems(error.problems)
@@ -30,23 +41,46 @@ def run(out: Output) -> int:
     except ReaderGone:
         return CLOSED_PIPE
     except NotWritten as error:
-        out.say(str(error))
+        for failure in dict.fromkeys((out.failure or str(error), str(error))):
+            out.say(failure)
         return INTERNAL
     except KeyboardInterrupt:
         return INTERRUPTED
     except SystemExit as error:
         return _of_exit(error)
     except BaseException as error:
+        from gradverify.cli.bug import bug_report, last_frames  # what only a fault needs
+
         out.say(bug_report(last_frames(error), out.arguments))
         return INTERNAL
 
 
+def _has_folder() -> bool:
+    """Is there a folder that relative paths start from?"""
+    try:
+        return bool(os.getcwd())  # noqa: PTH109 - as plain as can be, before anything else
+    except OSError:
+        return False
+
+
 def _command(out: Output) -> int:
     """Commands return their code; typer's own errors (usage) and exits (--help) come as values too, in every version it supports."""
+    if COMPLETION in os.environ:
+        from gradverify.cli.completion import completion
+
+        answer = completion(os.environ)
+        if answer:
+            out.write(answer.text)
+            return answer.code
+    if out.arguments[:1] == ("hook",):
+        from gradverify.cli.unaffected import passed
+
+        if passed(out):
+            return OK
     from gradverify.cli.app import command
 
     try:
-        code = command().main(args=list(out.arguments), prog_name="gradverify", standalone_mode=False, obj=out)
+        code = command(out.arguments).main(args=list(out.arguments), prog_name="gradverify", standalone_mode=False, obj=out)
     except Exception as error:
         if hasattr(error, "show") and hasattr(error, "exit_code"):
             error.show(file=out.stderr)
@@ -55,6 +89,8 @@ def _command(out: Output) -> int:
             return INTERRUPTED
         raise
     out.write("")
+    if out.failure:
+        raise NotWritten(out.failure)
     return code if isinstance(code, int) else OK
 
 

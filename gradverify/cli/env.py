@@ -10,7 +10,9 @@ from collections.abc import Iterator
 
 import typer
 
+from gradverify.cli import options as o
 from gradverify.cli.bug import version_of
+from gradverify.model.problem import Problem, ProblemsError
 from gradverify.model.report import OK
 
 PACKAGES = ("gradverify", "torch", "numpy", "typer", "rich", "PyYAML", "pydantic", "Jinja2")
@@ -26,8 +28,14 @@ TORCH_MAY_TAKE = 120
 """Seconds: a first import from a slow disk takes tens of them."""
 
 
-def env(ctx: typer.Context) -> int:
-    """Print versions, platform and devices, for bug reports."""
+def env(ctx: typer.Context, paths: o.ConfigOf = None, show_config: o.ShowConfig = False, format: o.Format = None) -> int:
+    """Print versions, platform and devices, for bug reports; with --show-config, each option and setting, and where it comes from."""
+    if show_config:
+        from gradverify.cli.configuration import show
+
+        return show(paths or (), format, ctx.obj)
+    if paths or format:
+        raise ProblemsError([Problem(f"{'PATH' if paths else '--format'} is for --show-config")])
     ctx.obj.write("".join(f"{line}\n" for line in _lines()))
     return OK
 

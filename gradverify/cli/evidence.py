@@ -9,6 +9,7 @@ from typing import Any
 
 from gradverify.cli.asked import Asked, Settled, settle
 from gradverify.cli.check import refuse
+from gradverify.cli.environment import with_torch
 from gradverify.cli.gather import gather
 from gradverify.cli.output import Output
 from gradverify.cli.words import in_words, named
@@ -32,7 +33,9 @@ def run_evidence(given: Mapping[str, Any], out: Output) -> int:
     gathered = gather((given["code"],), settled.said)
     if gathered.problems:
         return refuse(gathered, out)
-    return _shown(one(gathered.cases, given["code"]), element, gathered.names, settled, out)
+    case = one(gathered.cases, given["code"])
+    with_torch([case])
+    return _shown(case, element, gathered.names, settled, out)
 
 
 def halves(text: str) -> tuple[str, str]:

@@ -1,20 +1,27 @@
-"""From paths to cases, the way every command that reads specs goes."""
+"""Specs read from paths to cases, for every command that reads them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from gradverify.cli.configured import project_here
 from gradverify.model.case import Case, Json
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.report.numbers import counted
+
+if TYPE_CHECKING:
+    from gradverify.spec.project import Project
+    from gradverify.spec.settings import Layer
 
 
 @dataclass(frozen=True)
 class Gathered:
     """`cases` are those that the paths name; `written` counts all of the files. `origins`: case id → setting → the place that named it.
-    `names`: functions in files, as they are looked up → as a person names them.
+    `names`: functions in files, as they are looked up → as a person names them. `layers`: case id →
+    where its settings come from, the last one counts; `ids`: of all cases of the files.
 
     `message` says what was searched, where there are no specs.
     """
@@ -25,24 +32,27 @@ class Gathered:
     problems: tuple[Problem, ...]
     origins: Mapping[str, Mapping[str, str]]
     names: Mapping[str, str]
+    layers: Mapping[str, tuple[Layer, ...]] = field(default_factory=dict)
+    ids: frozenset[str] = frozenset()
     message: str | None = None
 
 
-def gather(paths: Sequence[str], said: Mapping[str, Json] | None = None) -> Gathered:
-    """`said` are the settings of the command line."""
+def gather(paths: Sequence[str], said: Mapping[str, Json] | None = None, project: Project | None = None, origin: str = "command line") -> Gathered:
+    """`said` are the settings over those of the specs, named by `origin`; `project`, where it was read already."""
     from gradverify.functions.catalogue import BUILTINS
     from gradverify.rules.catalogue import codes
     from gradverify.spec.discover import discover, select
     from gradverify.spec.load import load
     from gradverify.spec.settings import Layer, origins
 
-    found = discover(paths, Path.cwd())
+    found = discover(paths, Path.cwd(), project or project_here())
     loaded = load(found.files, builtins={name: builtin.parameters for name, builtin in BUILTINS.items()}, codes=codes(), project=found.project.layer,
-                  options=Layer("command line", said or {}))
+                  options=Layer(origin, said or {}))
     cases, missing = select(found, loaded.cases)
     problems = (*found.problems, *loaded.problems, *(missing if not loaded.problems else ()))
     named = {name: origins(*layers) for name, layers in loaded.layers.items()}
-    return Gathered(found.files, cases, len(loaded.cases), problems, named, loaded.names, found.message)
+    return Gathered(found.files, cases, len(loaded.cases), problems, named, loaded.names, loaded.layers,
+                    frozenset(case.id for case in loaded.cases), found.message)
 
 
 def spec_problems(gathered: Gathered) -> str | None:

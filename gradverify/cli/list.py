@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import typer
 
 from gradverify.cli import options as o
-from gradverify.cli import values
-from gradverify.cli.asked import FORMATS
+from gradverify.cli.asked import shown_as
 from gradverify.cli.nearby import nothing_selected
 from gradverify.cli.output import Output
-from gradverify.cli.terminal import look, terminal
 from gradverify.model.report import NOTHING_CHECKED, OK
 from gradverify.report.look import Look
 
 
 def list_(ctx: typer.Context, paths: o.Paths = None, functions: o.Functions = False, keyword: o.Keyword = None, tags: o.Tags = None,
           format: o.Format = None, width: o.Width = None, color: o.Color = "auto") -> int:
-    """List checks with tags, device and input sizes; or, with --functions, the built-ins."""
-    values.settled([("--format", format, values.one_of(FORMATS)), ("--color", color, values.one_of(("auto", "always", "never")))])
-    shown = look(terminal(ctx.obj.stdout), os.environ, format=format, color=color, asked_width=width)
+    """List checks with their tags, device and input sizes; with --functions, the built-in functions."""
+    shown = shown_as(ctx.obj, format, color, width)
     if functions:
         return list_functions(shown, format == "json", ctx.obj)
     return list_cases(paths or [], keyword, tags, shown, format == "json", ctx.obj)

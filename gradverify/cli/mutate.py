@@ -12,6 +12,7 @@ import typer
 from gradverify.cli import options as o
 from gradverify.cli.asked import Asked, Settled, settle
 from gradverify.cli.check import refuse
+from gradverify.cli.environment import with_torch
 from gradverify.cli.gather import Gathered, gather
 from gradverify.cli.nearby import nothing_selected
 from gradverify.cli.output import Output
@@ -26,7 +27,7 @@ def mutate(
     fail_under: o.FailUnder = 0.0, format: o.Format = None, quiet: o.Quiet = False, color: o.Color = "auto", width: o.Width = None,
     no_progress: o.NoProgress = False,
 ) -> int:
-    """Damage the analytic gradients in standard ways and report which damage the specs would have let through."""
+    """Put typical mistakes into the gradients, and report which of them the checks do not find."""
     asked = {name: value for name, value in ctx.params.items() if name != "fail_under"}
     return run_mutate(Asked(**asked), fail_under, ctx.obj)
 
@@ -44,6 +45,7 @@ def run_mutate(asked: Asked, fail_under: float, out: Output) -> int:
     message = gathered.message or (None if cases else nothing_selected(gathered.cases, asked.keyword, asked.tags))
     if message:
         out.say(message)
+    with_torch(cases)
     return _run(cases, gathered, settled, fail_under, out)
 
 

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import signal
 import sys
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
 from gradverify.model.problem import Problem, ProblemsError
+from gradverify.report.names import clean
+
+BEGINNINGS = 100    # attempts at a new file, each lost only to a run that began the same path within microseconds
+OPEN_DESCRIPTOR = re.compile(r"/dev/(stdin|stdout|stderr|fd/\d+)|/proc/[^/]+/fd/\d+")
 
 
 class ReaderGone(Exception):  # noqa: N818 - no error: whoever read stdout has seen enough
@@ -34,13 +41,15 @@ def open_streams() -> None:
 class Output:
     """The streams of one command line, `arguments`.
 
-    `outlives_reader`: once stdout is closed what is written there is dropped and the run goes on, because files are still wanted.
+    `outlives_reader`: once stdout is closed or full what is written there is dropped and the run goes on, because files are still wanted.
+    `failure`: why stdout could not be written, for the end of the run.
     """
 
     def __init__(self, arguments: Sequence[str] = (), stdout: TextIO | None = None, stderr: TextIO | None = None) -> None:
         self.arguments = tuple(arguments)
         self.stdout, self.stderr = stdout or sys.stdout, stderr or sys.stderr
         self.outlives_reader = False
+        self.failure = ""
         for stream in (self.stdout, self.stderr):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="replace")
@@ -56,7 +65,9 @@ class Output:
                 raise ReaderGone from None
         except OSError as error:
             self._forget_stdout()
-            raise NotWritten(f"stdout could not be written: {error.strerror or error}") from None
+            self.failure = self.failure or f"stdout could not be written: {error.strerror or error}"
+            if not self.outlives_reader:
+                raise NotWritten(self.failure) from None
 
     def keep_stdout(self) -> None:
         """From now on stdout is ours alone: what threads and exit handlers of the user's code print to it goes to stderr."""
@@ -69,9 +80,9 @@ class Output:
             self.stdout = own
 
     def say(self, text: str) -> None:
-        """A line to stderr; lost silently where stderr is closed."""
+        """A line to stderr, in which nothing commands a terminal; lost silently where stderr is closed."""
         with contextlib.suppress(OSError, ValueError):
-            self.stderr.write(text + "\n")
+            self.stderr.write(clean(text) + "\n")
             self.stderr.flush()
 
     def beside_stderr(self) -> TextIO:
@@ -93,7 +104,7 @@ class Output:
             os.close(nowhere)
 
 
-def promise(path: Path) -> Path:
+def promise(path: Path, option: str = "--report") -> Path:
     """Makes sure before a run that `path` can be written after it; creates parent folders. Raises ProblemsError.
 
     The absolute path, which stays the same wherever the user's code goes.
@@ -107,36 +118,87 @@ def promise(path: Path) -> Path:
         beside = _beside(path)
         beside.touch(exist_ok=False)
         beside.unlink()
-    except OSError as error:
-        raise ProblemsError([Problem(f"--report: {path} cannot be written: {error.strerror or error}")]) from None
+    except (OSError, ValueError, RuntimeError) as error:        # a NUL in the name, links in a circle
+        raise ProblemsError([Problem(f"{option}: {path} cannot be written: {getattr(error, 'strerror', None) or error}")]) from None
     return path.absolute()
 
 
 def forget(path: Path) -> None:
-    """Removes the report of an earlier run, which one that is killed would leave in its place."""
+    """Removes the report of an earlier run, which one that is killed would leave in its place; a link stays."""
     with contextlib.suppress(OSError):
         if not _is_special(path):
-            path.unlink(missing_ok=True)
+            path.resolve().unlink(missing_ok=True)
+
+
+def begin(path: Path) -> TextIO:
+    """A new file to write to while a run goes on: of two runs that begin one path at the same moment each has its own, and the later one's stands.
+    Devices, pipes and open descriptors are appended to. Raises OSError."""
+    if _is_special(path):
+        return path.open("a", encoding="utf-8")
+    for _ in range(BEGINNINGS):
+        forget(path)
+        with contextlib.suppress(FileExistsError):      # another run began it in between
+            return path.resolve().open("x", encoding="utf-8")
+    raise FileExistsError(f"other runs begin it all the time ({BEGINNINGS} attempts)")
 
 
 def keep(path: Path, text: str) -> None:
-    """Writes beside `path`, then renames, so that a reader never sees half a report. Raises NotWritten."""
-    target = path if _is_special(path) else _beside(path)
+    """Writes beside `path`, then renames: nobody ever sees half a report, and of two runs that write one the later stands. Ctrl-C and SIGTERM
+    wait until it is there. Raises NotWritten."""
     try:
-        target.write_text(text, encoding="utf-8")
-        if target is not path:
-            target.replace(path)
+        if _is_special(path):
+            with path.open("a", encoding="utf-8") as stream:     # stdout may be a file that holds something already
+                stream.write(text)
+            return
+        with _uninterrupted():
+            _replace(path.resolve(), text)
+    except UnicodeEncodeError as error:
+        bytes_ = error.object[error.start:error.end]
+        raise NotWritten(f"{path} could not be written: {bytes_!r} stands for bytes of a name that are no UTF-8") from None
     except OSError as error:
-        with contextlib.suppress(OSError):
-            if target is not path:
-                target.unlink()
         raise NotWritten(f"{path} could not be written: {error.strerror or error}") from None
 
 
+def _replace(path: Path, text: str) -> None:
+    beside = _beside(path)
+    try:
+        with beside.open("x", encoding="utf-8") as file:
+            file.write(text)
+        beside.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """SIGINT and SIGTERM are heard when this ends; a second SIGINT, of somebody who waits for a disk that does not answer, at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        if number == signal.SIGINT and number in heard:
+            raise KeyboardInterrupt
+        heard.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        if heard:
+            signal.raise_signal(heard[0])
+
+
 def _beside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """A new file in the folder of the file that `path` leads to; its name is short, whatever that of the report."""
+    return path.resolve().with_name(f".gradverify-{os.urandom(8).hex()}.tmp")
 
 
 def _is_special(path: Path) -> bool:
-    """Devices and pipes (/dev/null) are written to, never replaced."""
-    return path.exists() and not path.is_file()
+    """Devices, pipes and open descriptors (/dev/null, /dev/stdout) are written to, never replaced."""
+    return path.exists() and (not path.is_file() or OPEN_DESCRIPTOR.fullmatch(str(path.absolute())) is not None)

@@ -13,10 +13,11 @@ from gradverify.model.problem import Problem, ProblemsError
 
 T = TypeVar("T")
 
-DTYPES = ("float64", "float32", "bfloat16", "float16", "complex128", "complex64")
-MODES = ("auto", "entries", "columns", "rows", "blocks")
 DEVICE = re.compile(r"cpu|auto|cuda(:\d+)?")
 SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[KMGTkmgt]?)(i?[Bb])?")
+COUNT = re.compile(r"\d{1,9}", re.ASCII)
+MOST_COUNTED = 10_000
+PART = re.compile(r"(\d{1,5})/(\d{1,5})", re.ASCII)
 MOST_JOBS = 1024
 LARGEST_SEED = 2**63 - 1
 """What torch.Generator.manual_seed takes."""
@@ -28,13 +29,18 @@ class Refused(Exception):  # noqa: N818
 
 def settled(readings: Iterable[tuple[str, str | None, Callable[[str, str], T]]]) -> dict[str, T]:
     """(option, text or None, reader) for each option → option: value, for those given. Raises ProblemsError with every refusal."""
-    values: dict[str, T] = {}
+    return dict(each_settled(readings))
+
+
+def each_settled(readings: Iterable[tuple[str, str | None, Callable[[str, str], T]]]) -> list[tuple[str, T]]:
+    """The same for options that may be given several times: (option, value) in their order."""
+    values: list[tuple[str, T]] = []
     problems = []
     for option, text, read in readings:
         if text is None:
             continue
         try:
-            values[option] = read(option, text)
+            values.append((option, read(option, text)))
         except Refused as refusal:
             problems.append(Problem(str(refusal)))
     if problems:
@@ -83,6 +89,25 @@ def jobs(option: str, text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= MOST_JOBS:
         raise Refused(f"{option} {text!r}: must be `auto` or a whole number from 1 to {MOST_JOBS}")
     return int(text)
+
+
+def count_from(least: int) -> Callable[[str, str], int]:
+    """A reader for whole numbers from `least` to MOST_COUNTED."""
+    def read(option: str, text: str) -> int:
+        if not COUNT.fullmatch(text) or not least <= int(text) <= MOST_COUNTED:
+            raise Refused(f"{option} {text!r}: must be a whole number from {least} to {MOST_COUNTED}")
+        return int(text)
+
+    return read
+
+
+def part(option: str, text: str) -> tuple[int, int]:
+    """`I/N`: which part, from 1, of how many."""
+    match = PART.fullmatch(text)
+    index, count = (int(number) for number in match.groups()) if match else (0, 0)
+    if not 1 <= index <= count:
+        raise Refused(f"{option} {text!r}: must be I/N, whole numbers with I from 1 to N, such as 2/4")
+    return index, count
 
 
 def duration(option: str, text: str) -> float:

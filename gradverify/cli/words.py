@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from gradverify.model.event import CheckFinished, Event
+from gradverify.model.paths import shown_path
 from gradverify.model.report import Gate
 from gradverify.model.result import CaseResult, Finding
 
@@ -28,11 +29,13 @@ def _gated(result: CaseResult, gate: Gate) -> CaseResult:
 def named(result: CaseResult, names: Mapping[str, str]) -> CaseResult:
     function = replace(result.function, target=names.get(result.function.target, result.function.target))
     findings = tuple(_renamed(finding, names) for finding in result.findings)
-    return replace(result, function=function, findings=findings, reason=in_words(result.reason, names))
+    return replace(result, function=function, findings=findings, reason=in_words(result.reason, names),
+                   repeats=tuple(replace(each, reason=in_words(each.reason, names)) for each in result.repeats))
 
 
 def _renamed(finding: Finding, names: Mapping[str, str]) -> Finding:
-    return replace(finding, message=in_words(finding.message, names) or "", hint=in_words(finding.hint, names))
+    frames = tuple(replace(frame, file=shown_path(frame.file)) for frame in finding.frames)
+    return replace(finding, message=in_words(finding.message, names) or "", hint=in_words(finding.hint, names), frames=frames)
 
 
 def in_words(text: str | None, names: Mapping[str, str]) -> str | None:

@@ -1,1 +1,1 @@
-"""Floor 8: one element of one Subject, and why its verdict is what it is."""
+"""One element of one Subject, and why its verdict is what it is."""

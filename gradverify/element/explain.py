@@ -6,20 +6,25 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gradverify.element.forwards_own import forwards_own
 from gradverify.element.places import Found, input_element, output_element, output_name, pair_of
-from gradverify.element.words import conclusion
+from gradverify.element.words import Excuse, conclusion
 from gradverify.evidence import Evidence
 from gradverify.model.element import Element, Measured
-from gradverify.numerics.columns.tally import Outcome, Pair, Worst
-from gradverify.numerics.compare import Limit
-from gradverify.numerics.element import OUTCOMES, measure, with_fixed_step
-from gradverify.oracles.finite_difference import Filled
+from gradverify.numerics.choose import Choice
+from gradverify.numerics.columns.tally import Pair, Worst
+from gradverify.numerics.compare import Verdict
+from gradverify.numerics.element import asked_for, fixed_step, measure
+from gradverify.oracles.finite_difference import Filled, Jacobian
+from gradverify.rules.chosen import could_miss
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Subject
 from gradverify.verify import described
 
 ABSENT = "backward gives None for this input: taken as zero"
 WORST = "no element was named: this is the worst of the check"
+PASSES = "in the whole check this element passes: as far as its structure shows, f does not depend on the input there"
+BY_ITSELF = "the check compares {}, each as a sum; here the element is judged by itself"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,53 +40,80 @@ def explain(subject: Subject, asked: Asked | None = None) -> Element:
 
     Raises ProblemsError where no such element is, UserCodeError where the user's code raises or there is nothing to compare.
     """
-    evidence = Evidence(subject)
+    evidence, before = Evidence(subject), subject.calls
+    element = _explained(evidence, asked)
+    spent = subject.calls - before
+    return replace(element, measured=replace(element.measured, forward=spent.forward, backward=spent.backward))
+
+
+def _explained(evidence: Evidence, asked: Asked | None) -> Element:
     if asked is not None:
-        return _element(evidence, input_element(evidence, asked.input), output_element(evidence, asked.output))
+        moved, seen = input_element(evidence, asked.input), output_element(evidence, asked.output)
+        found = evidence.compared(asked_for(moved.at, seen.at))
+        return _element(evidence, moved, seen, found, found.pairs[moved.tensor, seen.tensor].asked)
     moved, seen, worst = _worst(evidence)
-    element = _element(evidence, moved, seen)
-    return replace(element, in_check=_otherwise(element.measured, worst), notes=(WORST, *element.notes))
+    element = _element(evidence, moved, seen, evidence.jacobian, worst)
+    return replace(element, notes=(WORST, *element.notes))
 
 
-def _element(evidence: Evidence, moved: Found, seen: Found) -> Element:
-    function, settings, subject = Filled(evidence.measured), evidence.settings, evidence.subject
-    fixed = settings.eps != "auto"
-    arguments = evidence.inputs
-    measured = measure(
-        function, moved.at, seen.at, atol=0.0 if fixed else settings.atol or 0.0, rtol=None if fixed else settings.rtol,
-        domains=[None if fixed else argument.domain for argument in arguments],
-        symmetric=[not fixed and argument.symmetric for argument in arguments], generator=np.random.default_rng(settings.seed))
-    if settings.eps != "auto":
-        atol, rtol = settings.tolerances()
-        measured = with_fixed_step(measured, function, moved.at, seen.at, settings.eps, atol=atol, rtol=rtol)
-    absent = "" if (moved.tensor, seen.tensor) in function.given else ABSENT
-    notes = tuple(note for note in (absent, evidence.numeric_precision) if note)
+def _element(evidence: Evidence, moved: Found, seen: Found, found: Jacobian, told: Worst | None) -> Element:
+    """`told`: what came of it in the check; None under a fixed step, where f is one infinity."""
+    subject, key = evidence.subject, (moved.tensor, seen.tensor)
+    measured, pair = _measured(evidence, moved, seen, told), found.pairs[key]
+    by_itself = BY_ITSELF.format(pair.lines) if pair.lines and pair.by_itself else ""
+    own = forwards_own(evidence, moved, seen) if measured.verdict == "undecided" else ""
+    notes = (ABSENT if key in found.absent else "", by_itself, evidence.numeric_precision, own)
     result = described(subject.case, subject)
     return Element(result.id, result.name, f"{result.spec.path}:{result.spec.line}", result.function, result.device, result.dtype, moved.place,
-                   seen.place, measured, conclusion(measured), pair_of(evidence, moved), None, notes)
+                   seen.place, measured, conclusion(measured, _excused(found, key)), pair_of(evidence, moved),
+                   _otherwise(measured, pair, found.choice) if pair.by_itself else None, tuple(note for note in notes if note))
 
 
-def _worst(evidence: Evidence) -> tuple[Found, Found, Worst]:
-    """The worst element of all pairs. Raises UserCodeError where there is none."""
-    found = [(pair.worst[0], pair) for pair in evidence.jacobian.pairs.values() if pair.worst]
-    found = found or [(_first(pair), pair) for pair in evidence.jacobian.pairs.values() if pair.elements]
-    if not found:
-        raise UserCodeError("GV008", "no element of this check is compared: it has no differentiable input, or no output depends on one")
-    worst, pair = max(found, key=lambda item: item[0].rank[:2])
-    x, y = evidence.inputs[pair.input], evidence.outputs[pair.output]
-    return (Found(x.name, pair.input, worst.input_index, x.value),
-            Found(output_name(evidence, evidence.forward.checked[pair.output]), pair.output, worst.output_index, y), worst)
+def _excused(found: Jacobian, key: tuple[int, int]) -> Excuse:
+    """What lets an element pass that the finite difference alone would not."""
+    return "leftover" if key in found.left else "witness" if found.pairs[key].witnessed else ""
 
 
-def _first(pair: Pair) -> Worst:
-    """Of a pair in which no output moves with the input."""
-    return Worst((0, 0.0, 0, 0), 0, 0, 0.0, 0.0, 0.0, 0.0, Outcome.PASS, Limit.NONE)
+def _measured(evidence: Evidence, moved: Found, seen: Found, told: Worst | None) -> Measured:
+    function, settings = Filled(evidence.measured), evidence.settings
+    generator = np.random.default_rng(settings.seed)
+    if settings.eps == "auto":
+        return measure(function, moved.at, seen.at, told=told, atol=settings.atol or 0.0, rtol=settings.rtol, domains=evidence.wishes.domains,
+                       symmetric=evidence.wishes.symmetric, generator=generator)
+    atol, rtol = settings.tolerances()
+    return replace(measure(function, moved.at, seen.at, generator=generator), fixed=fixed_step(told, settings.eps, atol=atol, rtol=rtol))
 
 
-def _otherwise(measured: Measured, worst: Worst) -> str | None:
-    """What the whole check says of the element, where it says something else."""
-    outcome = OUTCOMES[worst.outcome]
-    if outcome == (measured.fixed.outcome if measured.fixed else measured.outcome):
+def _otherwise(measured: Measured, pair: Pair, choice: Choice | None) -> str | None:
+    """What the check says, where it did not judge the element by itself and lets pass what is wrong by itself."""
+    if choice is None or measured.verdict != "mismatch" or pair.verdict is not Verdict.PASS:
         return None
-    reason = "" if worst.limit.name == "NONE" else f": {worst.limit.value}"
-    return f"in the whole check this element is {outcome.replace('_', '-')}{reason}"
+    return f"in the whole check the {pair.lines[:-1]} that holds it passes. {could_miss(choice)}" if pair.lines else PASSES
+
+
+def worst_of(evidence: Evidence, pair: Pair) -> Element | None:
+    """The worst element of one pair, on every step; None where the pair has none."""
+    if not pair.worst:
+        return None
+    moved, seen = _found(evidence, pair, pair.worst[0])
+    return _element(evidence, moved, seen, evidence.jacobian, pair.worst[0])
+
+
+def _worst(evidence: Evidence) -> tuple[Found, Found, Worst | None]:
+    """The worst element of all pairs, or the first where no output moves with an input. Raises UserCodeError where there is none."""
+    pairs = evidence.jacobian.pairs.values()
+    found = [(pair.worst[0], pair) for pair in pairs if pair.worst]
+    if found:
+        worst, pair = max(found, key=lambda item: item[0].rank[:2])
+        return (*_found(evidence, pair, worst), worst)
+    first = next((pair for pair in pairs if pair.elements), None)
+    if first is None:
+        raise UserCodeError("GV008", "no element of this check is compared: it has no differentiable input, or no output depends on one")
+    return (*_found(evidence, first, None), None)
+
+
+def _found(evidence: Evidence, pair: Pair, element: Worst | None) -> tuple[Found, Found]:
+    """An element of a pair, or its first."""
+    x, y = evidence.inputs[pair.input], evidence.outputs[pair.output]
+    moved, seen = (element.input_index, element.output_index) if element else (0, 0)
+    return Found(x.name, pair.input, moved, x.value), Found(output_name(evidence, evidence.forward.checked[pair.output]), pair.output, seen, y)

@@ -4,27 +4,56 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Literal
 
 from gradverify.model.element import Measured
+from gradverify.numerics.compare import Limit
+from gradverify.rules.gv007_undecided import ADVICE
+
+LIMITS = {limit.value: limit for limit in Limit}
+Excuse = Literal["", "leftover", "witness"]
+WHOLE = frozenset({Limit.JUMP, Limit.STAIRCASE})  # what follows the colon says why, and no more what to do
 
 
-def conclusion(m: Measured) -> str:
-    """One sentence: what was compared and what came of it."""
+def conclusion(m: Measured, excuse: Excuse = "") -> str:
+    """One sentence: what was compared and what came of it. `excuse`: why its pair passes where the finite difference alone does not tell."""
     if m.fixed:
         return _by_fixed_step(m)
-    if m.limit and not math.isfinite(m.analytic):
-        return f"neither right nor wrong: the analytic value is {m.analytic:g}, where f has no values on one side, or no finite slope"
     if m.limit:
-        return f"neither right nor wrong: {m.limit}"
+        return f"neither right nor wrong: {_undecided(m, m.limit)}"
     if m.sides:
         slopes = f"f has a kink here, with slope {m.sides.left.value:.6g} on the left and {m.sides.right.value:.6g} on the right"
         return f"{slopes}: {m.analytic:.6g} {'lies between them' if m.outcome == 'kink' else 'does not lie between them'}"
+    if m.outcome == "pass" and excuse == "leftover" and m.error > m.tolerance.value:
+        return f"right: {m.error:.2g} away from the finite difference, which is what an iteration leaves, small beside its row"
+    if m.outcome == "pass" and excuse == "witness" and m.error + m.bar > m.tolerance.value:
+        return f"right: the finite difference is known to {m.bar:.2g} only, and torch's derivative of forward agrees with backward to rounding"
     if m.outcome == "pass":
         return f"right: within {m.tolerance.value:.2g} of the finite difference, whose bar is {m.bar:.2g}"
     if not m.error < float("inf"):
         return "wrong: the analytic value is not finite, and f is on both sides"
     times = m.error / m.tolerance.value if m.tolerance.value else float("inf")
     return f"wrong: {m.error:.3g} away from a finite difference that is known to {m.bar:.2g}; that is {times:.3g} times the tolerance"
+
+
+def _undecided(m: Measured, said: str) -> str:
+    """What limits it, with the numbers where there are any, and what would decide it."""
+    limit = LIMITS.get(said)
+    if limit is None:
+        return said
+    if not math.isfinite(m.analytic):
+        why = f"the analytic value is {m.analytic:g}, where f has no values on one side, or no finite slope"
+    elif m.outcome == "undecided" and math.isfinite(m.bar):
+        why = f"the numeric value is {m.numeric:.6g} ± {m.bar:.2g}, the tolerance {m.tolerance.value:.2g}; {_head(limit)}"
+    else:
+        why = _head(limit)
+    advice = ADVICE.get(limit)
+    return f"{why}; {advice}" if advice else why
+
+
+def _head(limit: Limit) -> str:
+    """What limits it, without the advice behind the colon."""
+    return limit.value if limit in WHOLE else limit.value.partition(": ")[0]
 
 
 def _by_fixed_step(m: Measured) -> str:

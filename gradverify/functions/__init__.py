@@ -1,1 +1,1 @@
-"""Floor 1: the built-in autograd Functions by theme. Imports nothing: catalogue.py knows them without torch."""
+"""The built-in autograd Functions by theme. Imports nothing: catalogue.py knows them without torch."""

@@ -1,1 +1,1 @@
-"""Floor 1: one fault per file, `Faulty`, beside its right twin, `Right`. Imports nothing."""
+"""One fault per file, `Faulty`, beside its right twin, `Right`. Imports nothing."""

@@ -1,1 +1,1 @@
-"""Floor 0: the values that pass between the stages. Frozen dataclasses, no torch, no numpy."""
+"""The values that pass between the stages. Frozen dataclasses, no torch, no numpy."""

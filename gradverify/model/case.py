@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from gradverify.model.dtypes import WIDER
+from gradverify.model.mode import Asked
+
 Json = Any
 """Plain data: None, bool, int, float, str, and lists and string-keyed mappings of those."""
 
@@ -13,7 +16,6 @@ DrawKind = Literal["normal", "uniform", "integers", "choice", "linspace", "fill"
 Kind = Literal["spd", "orthogonal", "lower_triangular", "simplex", "unit_vector", "permutation", "one_hot", "mask"]
 Layout = Literal["contiguous", "transposed", "strided", "expanded", "offset", "channels_last"]
 
-LOW_PRECISION = frozenset({"float32", "complex64"})
 OWN_DTYPES = {"integers": "int64", "permutation": "int64", "mask": "bool"}
 """Draws and kinds whose numbers have a dtype of their own, unless the spec names one."""
 
@@ -84,7 +86,7 @@ class Settings:
     eps: float | Literal["auto"] = "auto"
     atol: float | None = None
     rtol: float | None = None
-    mode: Literal["auto", "entries", "columns", "rows", "blocks"] = "auto"
+    mode: Asked = "auto"
     budget: Budget = Budget()
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
@@ -93,6 +95,7 @@ class Settings:
     vmap: bool | Literal["auto"] = "auto"
     nondeterminism: float = 0.0
     reseed: bool = True
+    witness: bool = True
     strict: bool = False
     outputs: tuple[int, ...] | None = None
     timeout: float = 300.0
@@ -110,7 +113,7 @@ class Settings:
         if self.eps != "auto":
             defaults = (1e-5, 1e-3)
         else:
-            defaults = (0.0, 1e-3 if low_precision or self.dtype in LOW_PRECISION else 1e-6)
+            defaults = (0.0, 1e-3 if low_precision or self.dtype in WIDER else 1e-6)
         return (defaults[0] if self.atol is None else self.atol, defaults[1] if self.rtol is None else self.rtol)
 
 
@@ -151,6 +154,7 @@ class Case:
     """One concrete check. `id` is `path::name`; `name` carries the matrix part, `check` (which draws are seeded by) does not.
 
     `kwargs`: plain values by keyword, `keywords`: tensors; `layout`: of every input tensor that names none and can have it.
+    `sources`: globs relative to `search.folder`. `save`: the folder (absolute) for what shows its failures again.
     """
 
     id: str
@@ -171,3 +175,5 @@ class Case:
     requires: tuple[str, ...] = ()
     search: Search = Search()
     layout: Layout | None = None
+    save: str | None = None
+    sources: tuple[str, ...] = ()

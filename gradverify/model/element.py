@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from gradverify.model.result import FunctionInfo, Index, Outcome
+from gradverify.model.terms import FunctionInfo, Index, Outcome
 
 Part = Literal["re", "im"]
 Decision = Literal["pass", "mismatch", "undecided"]
@@ -84,7 +84,7 @@ class FixedStep:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One element on every rung, coarsest first, and what came of it.
+    """One element on every rung, coarsest first, and what came of it in the check.
 
     f: the output element at x; sigma: the noise of f (standard deviation); unit: the unit roundoff it was seen to compute in. numeric ± bar:
     the finite difference (bar inf: it has none; at a kink see `sides`). second: another derivative that is as consistent, on other steps.
@@ -129,7 +129,8 @@ class Place:
 class Element:
     """What `explain PATH::NAME` shows. `pair`: under `symmetric`, the element that moves together with the input's.
 
-    conclusion: the verdict in a sentence. in_check: what the whole check says of this element where that is another outcome.
+    conclusion: the verdict in a sentence. in_check: what the whole check says where it did not judge this element by itself, and passes
+    what is wrong.
     """
 
     id: str

@@ -10,7 +10,8 @@ from gradverify.model.result import CaseResult
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """`torch` and `numpy` are versions, None where not installed; `devices` the CUDA devices seen."""
+    """`torch` and `numpy` are versions, None where not installed; `devices` the CUDA devices seen. `folder`: where the run was started, below the
+    root of its repository (the nearest folder with `.git`); empty: there, or there is none."""
 
     python: str
     torch: str | None
@@ -18,16 +19,32 @@ class Environment:
     platform: str
     devices: tuple[str, ...] = ()
     threads: int | None = None
+    folder: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Part `index` (from 1) of `count` of a selection. `of`: SHA-256 of the sorted ids of the whole selection with their settings and the gate,
+    the same in every part of one run; `total`: how many checks the whole has; `places`: where those of this part stand in it, from 0."""
+
+    index: int
+    count: int
+    of: str
+    total: int
+    places: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What was asked for on the command line."""
+    """What was asked for on the command line. `deselected`: checks of the specs that were not; those of other shards are
+    not among them. `repeat`: how many times each is checked."""
 
     paths: tuple[str, ...] = ()
     keyword: str | None = None
     tags: str | None = None
     deselected: int = 0
+    shard: Shard | None = None
+    repeat: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,5 +87,3 @@ def _place(error: BaseException) -> str:
             place = f"{file.relative_to(_PACKAGE).as_posix()}:{frame.tb_lineno}"
         frame = frame.tb_next
     return place
-
-

@@ -27,12 +27,14 @@ class OnSigint:
 
 _HEARING: ContextVar[OnSigint | None] = ContextVar("hearing", default=None)     # of the running check; None where somebody else hears SIGINT
 
+_UNHEARD: ContextVar[bool] = ContextVar("unheard", default=False)               # a process that Ctrl-C does not reach
+
 
 def is_interrupt(error: BaseException) -> bool:
     """Does this end the run? A KeyboardInterrupt does where SIGINT came, or where it is not ours to hear (the checked code put Python's own
-    handler back, say)."""
+    handler back, say). Outside the main thread no signal ever raises: there it is always the checked code's."""
     kind, hearing = type(error), _HEARING.get()     # not `isinstance`, which asks the exception's own __class__
-    if not issubclass(kind, KeyboardInterrupt):
+    if not issubclass(kind, KeyboardInterrupt) or _UNHEARD.get() or threading.current_thread() is not threading.main_thread():
         return False
     return issubclass(kind, Interrupted) or hearing is None or hearing.noted or signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -42,6 +44,16 @@ def heed() -> None:
     hearing = _HEARING.get()
     if hearing is not None and hearing.noted:
         raise Interrupted
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """For a process that Ctrl-C does not reach: a KeyboardInterrupt is the checked code's own, also where it sends the signal to itself."""
+    token = _UNHEARD.set(True)
+    try:
+        yield
+    finally:
+        _UNHEARD.reset(token)
 
 
 @contextmanager

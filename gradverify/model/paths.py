@@ -1,11 +1,33 @@
-"""Files as a report names them."""
+"""Paths as a report names them, and links followed."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
+
+REPOSITORY = ".git"     # a folder; a file in worktrees and submodules
 
 
 def shown_path(file: str) -> str:
-    """Relative to the current folder where it lies inside."""
+    """Relative to the current folder where it lies inside, or elsewhere in the same repository."""
     relative = os.path.relpath(file)
-    return file if relative.startswith(os.pardir) else relative
+    if not relative.startswith(os.pardir):
+        return relative
+    below = repository_folder(Path.cwd())
+    return relative if below and not os.path.normpath(f"{below}/{relative}").startswith(os.pardir) else file
+
+
+def resolved(file: Path) -> Path:
+    """Absolute, links followed; of links that lead in a circle what is left, where `Path.resolve` of Python before 3.13 raises."""
+    return Path(os.path.realpath(file))
+
+
+def repository_folder(folder: Path) -> str:
+    """The folder below the root of its repository, by `/`: empty for the root itself, and where there is no repository."""
+    root = nearest_with(folder, REPOSITORY) or folder
+    return "" if root == folder else folder.relative_to(root).as_posix()
+
+
+def nearest_with(folder: Path, *names: str) -> Path | None:
+    """The nearest folder, at or above this one, that holds a file or folder of one of these names."""
+    return next((each for each in (folder, *folder.parents) if any((each / name).exists() for name in names)), None)

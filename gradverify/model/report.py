@@ -6,11 +6,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from gradverify.model.baseline import Baseline, accepted, excused, marked
 from gradverify.model.event import CheckFinished, Environment, Event, RunFinished, RunStarted, Selection
+from gradverify.model.exit_codes import INTERNAL as INTERNAL
+from gradverify.model.exit_codes import INTERRUPTED as INTERRUPTED
+from gradverify.model.exit_codes import NOT_JUDGED as NOT_JUDGED
+from gradverify.model.exit_codes import NOTHING_CHECKED as NOTHING_CHECKED
+from gradverify.model.exit_codes import OF_VERDICTS as OF_VERDICTS
+from gradverify.model.exit_codes import OK as OK
+from gradverify.model.exit_codes import USAGE as USAGE
+from gradverify.model.exit_codes import WRONG as WRONG
 from gradverify.model.result import CaseResult, Verdict
 
 SCHEMA_VERSION = 1
-OK, WRONG, USAGE, NOT_JUDGED, INTERNAL, NOTHING_CHECKED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +29,19 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What besides a wrong gradient makes a run red."""
+    """What besides a wrong gradient makes a run red; `exit_zero`: nothing does, whatever the verdicts are."""
 
     undecided: Literal["warn", "fail"] = "warn"
     fail_on_skip: bool = False
     require_device: tuple[str, ...] = ()
+    exit_zero: bool = False
+    baseline: Baseline | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Counts by verdict; `ok` counts the checks that came out as expected."""
+    """Counts by verdict (`passed` is `pass` in the JSON report); `ok` counts the checks that came out as expected, `baselined` those of them whose
+    errors are known."""
 
     total: int
     passed: int
@@ -41,11 +52,12 @@ class Summary:
     not_run: int
     ok: int
     warnings: int
+    baselined: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A finished (or interrupted) run; the field names are those of the JSON report."""
+    """A finished (or interrupted) run; the field names are those of the JSON report. `forgiven`: the exit code that `--exit-zero` made 0."""
 
     schema_version: int
     tool: Tool
@@ -59,11 +71,29 @@ class Report:
     summary: Summary
     checks: tuple[CaseResult, ...]
     crashed: str | None = None
+    forgiven: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Did every selected check come out as expected, and was there one?"""
+        return self.exit_code == OK and self.forgiven is None
+
+    def to_json(self) -> str:
+        """The text of the JSON report."""
+        from gradverify.model.written import written
+
+        return written(self)
 
 
 def judged(result: CaseResult, gate: Gate) -> CaseResult:
-    """The result with `ok`: did the check come out as its `expect` says?"""
-    return replace(result, ok=_as_expected(result, gate))
+    """The result with `ok`: did the check come out as its `expect` says, or is everything else known?"""
+    if gate.baseline is not None:
+        result = marked(result, gate.baseline)
+    ok = _as_expected(result, gate)
+    if not ok and gate.baseline is not None and gate.baseline.open:
+        result = accepted(result)
+    baselined = not ok and excused(result)
+    return replace(result, ok=ok or baselined, baselined=baselined)
 
 
 def _as_expected(result: CaseResult, gate: Gate) -> bool:
@@ -95,7 +125,8 @@ def summarise(checks: Iterable[CaseResult]) -> Summary:
     return Summary(
         total=len(checks), passed=count("pass"), fail=count("fail"), undecided=count("undecided"), error=count("error"),
         skip=count("skip"), not_run=count("not_run"), ok=sum(check.ok is True for check in checks),
-        warnings=sum(finding.severity == "warning" for check in checks for finding in check.findings))
+        warnings=sum(finding.severity == "warning" for check in checks for finding in check.findings),
+        baselined=sum(check.baselined for check in checks))
 
 
 def exit_code(checks: Iterable[CaseResult], interrupted: int | None = None, crashed: bool = False) -> int:
@@ -111,6 +142,13 @@ def exit_code(checks: Iterable[CaseResult], interrupted: int | None = None, cras
     if not_ok:
         return NOT_JUDGED
     return OK if any(check.verdict not in ("skip", "not_run") for check in checks) else NOTHING_CHECKED
+
+
+def _exit_code(checks: Iterable[CaseResult], started: RunStarted, finished: RunFinished) -> int:
+    """A shard to which none of the selected checks falls is as it should be: the others hold them."""
+    code = exit_code(checks, finished.interrupted, finished.crashed is not None)
+    shard = started.selection.shard
+    return OK if code == NOTHING_CHECKED and shard and shard.total and not shard.places else code
 
 
 def fold(events: Iterable[Event], gate: Gate, version: str) -> Report:
@@ -129,8 +167,10 @@ def fold(events: Iterable[Event], gate: Gate, version: str) -> Report:
         raise ValueError("a run's events begin with RunStarted")
     place = {id: number for number, id in reversed(list(enumerate(started.order)))}
     checks.sort(key=lambda check: place.get(check.id, len(place)))      # workers end them in another order
+    code = _exit_code(checks, started, finished)
+    forgiven = code if gate.exit_zero and code in OF_VERDICTS else None
     return Report(
         schema_version=SCHEMA_VERSION, tool=Tool(version=version), started_at=started.started_at, duration_s=finished.duration_s,
-        argv=started.argv, exit_code=exit_code(checks, finished.interrupted, finished.crashed is not None),
+        argv=started.argv, exit_code=code if forgiven is None else OK,
         interrupted=finished.interrupted is not None, environment=started.environment, selection=started.selection,
-        summary=summarise(checks), checks=tuple(checks), crashed=finished.crashed)
+        summary=summarise(checks), checks=tuple(checks), crashed=finished.crashed, forgiven=forgiven)

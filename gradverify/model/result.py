@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gradverify.model.case import Json, SpecPlace
+from gradverify.model.mode import Lines
+from gradverify.model.picture import Pictures
+from gradverify.model.terms import FunctionInfo as FunctionInfo
+from gradverify.model.terms import Index as Index
+from gradverify.model.terms import Outcome as Outcome
 
 Verdict = Literal["pass", "fail", "undecided", "error", "skip", "not_run"]
 Severity = Literal["error", "warning"]
-Outcome = Literal["pass", "mismatch", "kink", "jump", "staircase", "undecided", "non_finite"]
-Index = tuple[int, ...]
 
 LEFT_OUT = "left out: "
 """How the reason begins of a rule that the budget did not afford; with something before it, of one that ran in part."""
@@ -73,6 +76,8 @@ class Finding:
     source: str | None = None
     frames: tuple[Frame, ...] = ()
     output_name: str | None = None
+    known: bool = False
+    """Does a baseline name it?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,7 @@ class Comparison:
 
     `lines`: what was compared and is counted, instead of elements, by the modes `columns`, `rows` and `blocks`; `worst` are elements.
     `groups`, `row_groups`: how many groups of input elements were moved, and of output elements pulled back, one after the other.
+    `evidence`: `witness` where torch's own derivative of forward decided `witnessed` elements that finite differences left open.
     """
 
     rule: str
@@ -120,10 +126,12 @@ class Comparison:
     resolution: float = 0.0
     groups: int = 0
     row_groups: int = 0
-    lines: Literal["", "columns", "rows", "blocks"] = ""
+    lines: Literal["", Lines] = ""
     worst: tuple[Entry, ...] = ()
     error_map: ErrorMap | None = None
     output_name: str | None = None
+    evidence: Literal["", "witness"] = ""
+    witnessed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,16 +164,6 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionInfo:
-    """The checked function; `file` and `line` where its source could be found (an autograd Function: of its `backward`)."""
-
-    target: str
-    kind: str | None = None
-    file: str | None = None
-    line: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class InputInfo:
     """One tensor input; `layout` as in a spec."""
 
@@ -187,8 +185,25 @@ class OutputInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Repeat:
+    """What one of several repeats of a check came to, with its seed; `codes` are those of its findings."""
+
+    seed: int
+    verdict: Verdict
+    ok: bool
+    seconds: float
+    calls: Calls
+    codes: tuple[str, ...] = ()
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CaseResult:
-    """What came of one check. `ok` is None until the gate has judged it (model/report.py); `missing` names an absent device; `faults` are ours."""
+    """What came of one check. `ok`: did it come out as `expect` says? None until the gate has judged it (model/report.py).
+
+    `reason`: why it was skipped, could not be judged, or was not run; `mode`, `mode_reason`: how the Jacobian was compared, and why so;
+    `could_miss`: which errors it may not have seen, a sentence; `missing`: the device that is absent; `faults`: those of gradverify itself.
+    """
 
     id: str
     spec: SpecPlace
@@ -218,3 +233,12 @@ class CaseResult:
     faults: tuple[Fault, ...] = ()
     changed: tuple[str, ...] = ()
     """What the check left changed of what all checks of a process share; it was put back, or the process was not used again."""
+    baselined: bool = False
+    """Is it ok only because a baseline names every error that was not expected?"""
+    repeats: tuple[Repeat, ...] = ()
+    """What each came to where the check was repeated; everything else is of the worst one, but for `calls` and `seconds`, which are sums."""
+    saved: tuple[str, ...] = ()
+    """The scripts that show its wrong elements without gradverify; `unsaved`: why there are none. Only where that was asked for."""
+    unsaved: str | None = None
+    pictures: Pictures | None = None
+    """What a report with pictures shows besides; only of a failing check, and only where such a report was asked for."""

@@ -1,1 +1,1 @@
-"""Floor 8: a check whose gradients are damaged on purpose, to learn which damage it would have let through."""
+"""A check whose gradients are damaged on purpose, to learn which damage it would have let through."""

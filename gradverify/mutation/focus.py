@@ -6,11 +6,19 @@ from dataclasses import replace
 
 from gradverify.model.case import Settings
 from gradverify.model.result import CaseResult
+from gradverify.model.rule import Kills
+from gradverify.rules.catalogue import rules
 from gradverify.subject.subject import Subject
 
-ELSEWHERE = ("GV113",)  # what backward returns at another point than the check's, against finite differences there
-COMPARES = ("GV101", "GV102", "GV103", "GV104", "GV106", "GV107", "GV111", "GV201", *ELSEWHERE)  # what it returns, against something else
-REMEMBERS = ("GV207",)  # ... and against what it returned before: for a state that is stale
+
+def codes(*kinds: Kills) -> tuple[str, ...]:
+    """Of the rules that declare to judge one of these, those of each kind in a row."""
+    return tuple(info.code for kind in kinds for info in rules() if info.kills == kind)
+
+
+ELSEWHERE = codes("elsewhere")  # what backward returns at another point than the check's, against finite differences there
+COMPARES = codes("values", "elsewhere")  # what it returns, against something else
+REMEMBERS = codes("memory")  # ... and against what it returned before: for a state that is stale
 
 
 def compared(settings: Settings) -> tuple[str, ...]:

@@ -80,7 +80,7 @@ class Trial:
             return self._mutant(damage, "equivalent", why=NO_STATE)
         if not self.sights.changes_elsewhere(damage):
             return self._mutant(damage, "equivalent", why=f"the same gradient here and at {counted(points, 'other point')}")
-        found = killed_by(_run(self.subject, damage, ELSEWHERE)) if ELSEWHERE[0] in compared(self.subject.case.settings) else None
+        found = killed_by(_run(self.subject, damage, ELSEWHERE)) if {*ELSEWHERE} & {*compared(self.subject.case.settings)} else None
         if found:
             return self._mutant(damage, "killed", by=found)
         if all(self.sights.vanishes(place) for place in damage.inputs):

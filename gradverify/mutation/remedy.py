@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from gradverify.model.case import Case, Settings
+from gradverify.model.dtypes import WIDER
 from gradverify.model.result import CaseResult
 from gradverify.mutation.focus import focused
 from gradverify.mutation.sight import other_point
@@ -15,7 +16,6 @@ from gradverify.subject.prepare import prepare
 from gradverify.subject.subject import Subject
 from gradverify.verify import verify
 
-WIDER = {"float32": "float64", "complex64": "complex128"}
 OTHERS = (0, 1, 2)  # kinds of other points: near by, with other signs, drawn anew
 NOTHING = 1e-8  # of an element: finite differences are off by as much
 NONE = "nothing that was tried instead finds it: other inputs, `eps: auto`, default tolerances, float64, `mode: entries`"

@@ -1,1 +1,1 @@
-"""Floor 2: finite differences, error bars, verdicts. Knows tensors and plain callables; no spec, rule or Function."""
+"""Finite differences, error bars, verdicts. Knows tensors and plain callables; no spec, rule or Function."""

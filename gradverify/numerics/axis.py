@@ -1,4 +1,4 @@
-"""One axis of an input tensor of a black box: slices of it are perturbed, and the outputs that moved are seen."""
+"""One axis of an input tensor under sparsity detection: slices of it are perturbed, and the outputs that moved are seen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The window of slices that each output depends on, by blocks of half the size at every level.
+"""Sparsity by bisection: the window of input slices that each output depends on, by blocks of half the size at every level.
 
 Each output keeps the interval of blocks that may move it. Blocks as far apart as the widest interval is wide are perturbed together: of those,
 each output has one at most in its own interval, so that what moved it is known. 2·w calls a level, w the widest interval in blocks.

@@ -2,7 +2,7 @@
 
 What is written stays until something else is, or until it is sent home: the calls along a line write the same coordinates, each time all of them.
 
-Untouched rows of a batch then stay bitwise the same in torch's CPU operators (method.md section 3).
+Untouched rows of a batch then stay bitwise the same in torch's CPU operators (method.md section 5).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rung by rung until every element is settled, and the derivative along one line.
+"""Adaptive step selection: every derivative gets coarser steps where noise limits it and finer ones elsewhere, until its error suffices.
 
 Noise-limited elements get coarser rungs, also above the scale; the others finer ones; what three such steps leave climbs every rung.
 (All rungs at once: 41 calls a column instead of 7, and more undecided.)
@@ -16,6 +16,7 @@ from gradverify.numerics.compare import MISMATCH, PASS, UNDECIDED
 from gradverify.numerics.kinks import JUMP, KINK, SMOOTH
 from gradverify.numerics.ladder import Derivative, concatenated, solve
 from gradverify.numerics.lines import Line, Rung, rung, selected
+from gradverify.numerics.refine import refine
 from gradverify.numerics.rungs import CLIMB, QUICK, RUNGS, AnyArray, Array, Codes, Index, Mask, repeated, step
 from gradverify.numerics.samples import Samples
 
@@ -23,6 +24,7 @@ CLIMB_STEPS, NOISY_STEPS = 3, 7  # then every rung; where noise limits, coarser 
 NOISY = 0.25  # of the bar is noise: a finer rung has 3.6 times as much, which is no less than the whole bar however well it converges
 SUSPECT_STEPS = 2  # that outputs take whatever their verdict when the quick rungs may have aliased
 FINEST = RUNGS - 1
+ALONE = 2 * RUNGS  # forward calls that every rung of one line takes
 PART = 1 << 14  # outputs that are solved at a time: more would not stay in the cache
 
 Judge = Callable[[Index, Derivative], Codes]
@@ -120,40 +122,43 @@ class Climb:
     """Climbs one set of elements. `asleep` [E]: the quick rungs do not move them, a coarse step does; `suspect` [E]: may have aliased."""
 
     def __init__(self, ladders: Ladders, quick: Derivative, judge: Judge, asleep: Mask, suspect: Mask) -> None:
-        self.ladders, self.judge, self.derivative = ladders, judge, quick
+        self.ladders, self.derivative, self._verdicts = ladders, quick, judge
         self._line, self._asleep, self._suspect = ladders.elements.line, asleep, suspect
         self._low, self._high = np.full(len(ladders.lines), QUICK[0]), np.full(len(ladders.lines), QUICK[-1])
+        self._todo, self._sure = np.arange(len(self._line)), np.zeros(len(self._line), bool)    # what is open; surely wrong
 
     def run(self) -> Climbed:
         """Climbs all elements until each is settled or has seen every rung it may."""
-        todo = np.arange(len(self._line))
-        sure = self._sure(todo, self._codes(todo))
-        for n in range(NOISY_STEPS):
-            live = todo[~sure | (self._suspect[todo] & (n < SUSPECT_STEPS))]
-            if n >= CLIMB_STEPS:
-                live = live[self._noisy(live)]
-            if not live.size:
-                break
-            self._widen(live, first=n == 0)
-            self._solve(live)
-            codes = self._codes(todo)
-            left = ~self._settled(todo, codes)
-            todo, codes = todo[left], codes[left]
-            sure = self._sure(todo, codes)
-        self.every_rung(todo[~sure])
+        self._sure = self._is_sure(self._todo, self._codes(self._todo))
+        refine(range(NOISY_STEPS), self._live, self._widened, self._judge)
+        self.every_rung(self._todo[~self._sure])
         unconfirmed, exhausted = np.zeros((2, len(self._line)), bool)
-        unconfirmed[todo[sure]], exhausted[todo[~sure]] = True, True
+        unconfirmed[self._todo[self._sure]], exhausted[self._todo[~self._sure]] = True, True
         return Climbed(self.derivative, unconfirmed, exhausted)
+
+    def _live(self, n: int) -> Index:
+        """What the nth further rungs may help."""
+        live = self._todo[~self._sure | (self._suspect[self._todo] & (n < SUSPECT_STEPS))]
+        return live if n < CLIMB_STEPS else live[self._noisy(live)]
+
+    def _judge(self, live: Index, found: Derivative) -> None:
+        """From now on only what these derivatives leave open is to do."""
+        self.derivative = self.derivative.replaced(live, found)
+        codes = self._codes(self._todo)
+        left = ~self._settled(self._todo, codes)
+        self._todo = self._todo[left]
+        self._sure = self._is_sure(self._todo, codes[left])
 
     def every_rung(self, i: Index) -> None:
         """Elements i from the whole ladder."""
         lines = np.unique(self._line[i])
         self._low[lines], self._high[lines] = np.minimum(self._low[lines], 0), FINEST
-        self._solve(i)
+        self.derivative = self.derivative.replaced(i, self._solved(i))
 
-    def _widen(self, live: Index, first: bool) -> None:
+    def _widened(self, live: Index, n: int) -> Derivative:
+        """Elements from three rungs more: coarser where noise limits, finer elsewhere, all where f is rough."""
         noisy = self._noisy(live)
-        asleep = self._asleep[live] & first
+        asleep = self._asleep[live] & (n == 0)
         coarser, finer = np.unique(self._line[live[noisy & ~asleep]]), np.unique(self._line[live[~noisy & ~asleep]])
         self._low[coarser] -= CLIMB
         self._low[np.unique(self._line[live[asleep]])] = 0
@@ -161,13 +166,19 @@ class Climb:
         outcome = self.derivative.outcome[live]
         rough = (outcome == KINK) | (outcome == JUMP)
         self._high[np.unique(self._line[live[rough]])] = FINEST
+        return self._solved(live)
 
-    def _solve(self, i: Index) -> None:
+    def _solved(self, i: Index) -> Derivative:
         """Elements i again, those with the same range of rungs together."""
         low, high = self._low[self._line[i]], self._high[self._line[i]]
+        found = self.derivative.take(i)
         for a, b in sorted(set(zip(low.tolist(), high.tolist(), strict=True))):
-            same = i[(low == a) & (high == b)]
-            self.derivative = self.derivative.replaced(same, self.ladders.solve(same, range(a, b + 1), b >= FINEST))
+            same = np.flatnonzero((low == a) & (high == b))
+            new = self.ladders.solve(i[same], range(a, b + 1), b >= FINEST)
+            if len(same) == len(i):
+                return new
+            found = found.replaced(same, new)
+        return found
 
     def _noisy(self, i: Index) -> Mask:
         d = self.derivative
@@ -176,12 +187,12 @@ class Climb:
 
     def _codes(self, i: Index) -> Codes:
         """The verdicts of elements i as they are known now."""
-        return self.judge(i, self.derivative.take(i))
+        return self._verdicts(i, self.derivative.take(i))
 
     def _settled(self, i: Index, codes: Codes) -> Mask:
         return settled(self.derivative.take(i), codes) & ~(self._asleep[i] & (self._low[self._line[i]] >= QUICK[0]))
 
-    def _sure(self, i: Index, codes: Codes) -> Mask:
+    def _is_sure(self, i: Index, codes: Codes) -> Mask:
         d = self.derivative
         return np.asarray((codes == MISMATCH) & (d.outcome[i] == SMOOTH) & ~d.unclear[i] & ~d.at_border[i])
 

@@ -1,4 +1,4 @@
-"""Constant-weight codes: which slices of an axis are perturbed in which call, so that the calls that moved an output name its slice.
+"""Group testing by constant-weight codes: which slices of an axis are perturbed in which call, so that the calls that moved an output name its slice.
 
 Every slice has a word, one bit a call, and is perturbed in the calls of its ones. All words have the same number of ones, and the union of two
 different words has more: an output that moved in exactly so many calls depends on slices of a single word (Sperner 1928). C(L, L/2) slices

@@ -60,10 +60,12 @@ class Limit(Enum):
     ROUNDED = "float32 rounds f, or the sums inside backward, by as much as that"
     ANALYTIC_NOISE = "the deviation is within the rounding noise of the backward"
     STUCK = "the step does not move the input (x + eps = x): leave out `eps`, so that it is chosen for each element, or give a larger one"
-    COMPANY = "elements measured together with it were cleared when they were measured alone: ask for fewer with `mode: entries` on a smaller input"
-    ALONE = "others like it could not be decided when they were measured alone"
-    STRUCTURE = "the function does not add up to the structure that was found in it: a smaller input can be checked column by column"
-    LINE = "its sum against random numbers is off by more than rounding, and no entry of it was found wrong: `mode: entries` tells"
+    COMPANY = "elements that were measured together with it turned out right when measured alone: check a smaller input with `mode: entries`"
+    ALONE = "other elements that differ in the same way could not be decided either when measured alone"
+    STRUCTURE = "the function depends on its inputs in another way than its pattern of zeros said: a smaller input can be checked column by column"
+    LINE = "as a whole it is off by more than rounding, but no element of it was found wrong: `mode: entries` compares each"
+    BUDGET = "the budget ended before gradverify knew whether rounding explains the deviation: raise `budget`"
+    RESTLESS = "the module's buffers follow its parameters from call to call and do not come to rest, and backward takes them for constants"
     SYMMETRY = "right on symmetric matrices: say `symmetric: true`"
 
 

@@ -1,4 +1,4 @@
-"""Backward against finite differences, by the comparison that was asked for or that can be afforded (method.md section 3)."""
+"""Backward against finite differences, by the comparison that was asked for or that can be afforded (method.md section 6)."""
 
 from __future__ import annotations
 
@@ -7,24 +7,28 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gradverify.numerics.blocks import check_blocks
+from gradverify.numerics.batched import shared_groups
+from gradverify.numerics.choose import Choice, Limits, choose
 from gradverify.numerics.clock import Clock
 from gradverify.numerics.columns.arrange import Arrangement
-from gradverify.numerics.columns.choose import Choice, Limits, choose
-from gradverify.numerics.columns.costs import Alike, Costs, Counts, Mode, predicted, speed, steady
+from gradverify.numerics.columns.asked import with_asked
 from gradverify.numerics.columns.dense import Prepared, compare_entries, prepare
 from gradverify.numerics.columns.ends import ending_columns
-from gradverify.numerics.columns.projected import check_columns
-from gradverify.numerics.columns.run import never
-from gradverify.numerics.columns.tally import Outcome, Pair
-from gradverify.numerics.columns.verified import PROBES
+from gradverify.numerics.columns.run import Enough, never
+from gradverify.numerics.columns.sums import PROBES
+from gradverify.numerics.columns.tally import Asked, Outcome, Pair
 from gradverify.numerics.compare import Verdict
-from gradverify.numerics.directions import PROBES as ROWS
-from gradverify.numerics.directions import check_rows, directions
+from gradverify.numerics.costs import Alike, Costs, Counts, Mode, predicted, speed, steady
 from gradverify.numerics.flagged import Flagged
 from gradverify.numerics.point import Function
-from gradverify.numerics.rungs import Index
-from gradverify.numerics.screen import SCREEN_LOW, Screen, joined, usual
+from gradverify.numerics.probing.blocks import check_blocks
+from gradverify.numerics.probing.columns import check_columns
+from gradverify.numerics.probing.known import SCREEN_LOW, Known, usual
+from gradverify.numerics.probing.rows import PROBES as ROWS
+from gradverify.numerics.probing.rows import check_rows
+from gradverify.numerics.probing.screen import Screened
+from gradverify.numerics.probing.seeds import directions
+from gradverify.numerics.sleeping import beside_sleeping
 
 Watch = Callable[[Choice], None]
 """Told what was chosen, and what it is predicted to cost, before it begins."""
@@ -46,13 +50,13 @@ def compare(
     function: Function, *, mode: Mode | None = None, limits: Limits | None = None, atol: float = 0.0, rtol: float | None = None,
     domains: Sequence[tuple[float, float] | None] | None = None, symmetric: Sequence[bool] | None = None,
     generator: np.random.Generator | None = None, keep: int = 10, watch: Watch | None = None, clock: Clock | None = None,
-    enough: Callable[[], bool] = never,
+    enough: Enough = never, asked: Asked | None = None,
 ) -> Compared:
-    """`mode` None: the strongest comparison that `limits` afford. Tolerances, `domains` and `symmetric` as in `prepare`."""
+    """`mode` None: the strongest comparison that `limits` afford. Tolerances, `domains` and `symmetric` as in `prepare`. `asked`: see `Pair`."""
     prepared = prepare(function, atol=atol, rtol=rtol, domains=domains, symmetric=symmetric, generator=generator, clock=clock)
     if prepared is None:
         return Compared((), None, Arrangement(), 0, 0, 0)
-    prepared = replace(prepared, enough=enough)
+    prepared = replace(prepared, enough=enough, asked=asked)
     point = prepared.point
     costs = _costs(prepared, steady(point.fastest))
     choice = choose(mode, limits or Limits(), costs, SCREEN_LOW if point.columns.rounded else usual(point))
@@ -62,7 +66,8 @@ def compare(
         pairs, arrangement = compare_entries(prepared, keep)
     else:
         pairs, arrangement, left = _screened(prepared, choice, keep)
-        choice = _with_left(choice, left)
+        choice = replace(choice, left=left)
+    pairs = beside_sleeping(prepared, with_asked(prepared, pairs))
     return Compared(tuple(pairs), choice, arrangement, point.forward, prepared.survey.forward, point.backward)
 
 
@@ -82,17 +87,13 @@ def _costs(prepared: Prepared, seconds: float) -> Costs:
 
 def _backwards(prepared: Prepared) -> dict[int, tuple[tuple[int, int], ...]]:
     """Per input tensor, for each output tensor, which row groups it needs (tensors with the same number share them) and how many they are."""
-    planned, seen = {plan.tensor: plan for plan in prepared.arrangement.plans}, list[tuple[int, Index]]()
-
-    def number(output: int, group: Index) -> int:
-        same = next((n for n, (o, g) in enumerate(seen) if o == output and np.array_equal(g, group)), None)
-        if same is None:
-            seen.append((output, group))
-        return len(seen) - 1 if same is None else same
-
+    plans = prepared.arrangement.plans
+    needed: dict[int, list[tuple[int, int]]] = {plan.tensor: [] for plan in plans}
+    for number, own in enumerate(shared_groups([plan.rows for plan in plans])):
+        for user in own.users:
+            needed[plans[user].tensor].append((number, own.groups.count))
     alone = ((-1, len(prepared.point.f0)),)  # one-hot rows, which tell all tensors without structure
-    return {t: tuple((number(o, rows.group), rows.count) for o, rows in enumerate(planned[t].rows)) if t in planned else alone
-            for t in prepared.arrangement.patterns}
+    return {t: tuple(needed[t]) if t in needed else alone for t in prepared.arrangement.patterns}
 
 
 def _distinct(backwards: Iterable[tuple[tuple[int, int], ...]]) -> int:
@@ -111,34 +112,26 @@ def _alike(prepared: Prepared, groups: Mapping[int, int], backwards: Mapping[int
 
 
 # ---- screens
-def _with_left(choice: Choice, left: int) -> Choice:
-    """The choice, and how many flagged lines nobody looked at."""
-    if not left:
-        return choice
-    noun = choice.mode.lines[:-1] if left == 1 else choice.mode.lines
-    return replace(choice, reason=f"{choice.reason} The budget ended before {left} flagged {noun} could be followed to their elements.")
-
-
 def _screened(prepared: Prepared, choice: Choice, keep: int) -> tuple[list[Pair], Arrangement, int]:
     """Screened, verified by blocks, and what is flagged judged by entries; once more with complete detection where lines stay open. And how many
     flagged lines the end of the budget left."""
     while True:
         with np.errstate(all="ignore"):
-            screen, check = _screens(prepared, choice)
+            screened, check = _screens(prepared, choice)
             flagged = Flagged(prepared.run(), prepared.arrangement, keep)
-            pairs, open_ = flagged.pairs(choice.of, screen, check)
+            pairs, open_ = flagged.pairs(choice.of, screened, check)
         if prepared.enough():
             return pairs, prepared.arrangement, flagged.left
         again = frozenset(t for t in open_ if prepared.arrangement.level.get(t) == 0 and _planned(prepared, t))
         if not again:
-            return _beside_ends(prepared, choice, keep, [screen, check], pairs), prepared.arrangement, 0
+            return _beside_ends(prepared, choice, keep, [*screened, *check], pairs), prepared.arrangement, 0
         prepared = prepared.again(again)
 
 
-def _beside_ends(prepared: Prepared, choice: Choice, keep: int, screens: Sequence[Screen | None], pairs: list[Pair]) -> list[Pair]:
+def _beside_ends(prepared: Prepared, choice: Choice, keep: int, screened: Sequence[Screened], pairs: list[Pair]) -> list[Pair]:
     """Screened once more without the columns along which f ends, where sums are lost to them: they tell nothing of what else is wrong."""
     undecided = {(pair.input, pair.output) for pair in pairs if pair.verdict is Verdict.UNDECIDED}
-    lost = undecided & {(own.input, own.output) for screen in screens if screen for own in screen.pairs if len(own.lost)}
+    lost = undecided & {(own.input, own.output) for own in screened if len(own.lost)}
     if not lost:
         return pairs
     with np.errstate(all="ignore"):
@@ -165,22 +158,23 @@ def _planned(prepared: Prepared, tensor: int) -> bool:
     return any(plan.tensor == tensor for plan in prepared.arrangement.plans)
 
 
-def _screens(prepared: Prepared, choice: Choice) -> tuple[Screen, Screen | None]:
+def _screens(prepared: Prepared, choice: Choice) -> tuple[list[Screened], list[Screened]]:
     """The comparison asked for, and the blocks that verify it: along one direction, which rows may have sampled already.
 
     That is the direction of the survey, on the quick rungs, also where f is linear: whoever takes one wide step leaps over what f does near x.
     """
     point, survey, generator = prepared.point, prepared.survey, prepared.generator
-    tensors = range(len(point.buffers))
-    patterns, linear = [prepared.arrangement.patterns[t] for t in tensors], prepared.linear
+    known, tensors, linear = Known(point, survey), range(len(point.buffers)), prepared.linear
+    patterns = [prepared.arrangement.patterns[t] for t in tensors]
     if choice.mode is Mode.BLOCKS:
-        return check_blocks(point, survey, patterns, generator, probes=choice.probes), None
+        return check_blocks(known, patterns, generator, probes=choice.probes), []
     rows, columns = ([t for t in tensors if choice.of(t) is mode] for mode in (Mode.ROWS, Mode.COLUMNS))
     near = [directions(point, t, ROWS if t in rows and t not in linear else PROBES, generator, survey.looks[t]) for t in tensors]
-    screens = []
+    screened = []
     if rows:
         along = [directions(point, t, ROWS, generator, linear[t]) if t in linear else near[t] for t in rows]
-        screens.append(check_rows(point, survey, patterns, generator, only=rows, along=along, linear=linear))
+        screened += check_rows(known, patterns, generator, only=rows, along=along, linear=linear)
     if columns:
-        screens.append(check_columns(point, survey, patterns, generator, only=columns, linear=[t in linear for t in tensors]))
-    return joined(screens), check_blocks(point, survey, patterns, generator, probes=PROBES, along=[own.first() for own in near])
+        screened += check_columns(known, patterns, generator, only=columns, linear=[t in linear for t in tensors])
+    screened.sort(key=lambda pair: (pair.input, pair.output))
+    return screened, check_blocks(known, patterns, generator, probes=PROBES, along=[own.first() for own in near])

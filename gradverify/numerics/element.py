@@ -1,42 +1,41 @@
-"""One element of a Jacobian by itself: its column alone on every rung, and everything that its verdict rests on.
+"""One element of a Jacobian by itself: what came of it in the check, beside its column on every rung.
 
-The verdict is that of `columns.dense` by the same parts (`verdicts`, `second_opinions`); the samples are kept to be looked at.
+The verdict is the check's. The rungs are sampled to be looked at and decide nothing; an element that the check did not judge by itself, as one
+of a row that was compared as a sum, is confirmed as the check confirms what it suspects.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from gradverify.model.element import Chosen, Decision, FixedStep, Measured, Reading, Rung, Sides, Tolerance, Truncation
 from gradverify.model.result import Outcome
-from gradverify.numerics.climb import Climb, Elements, Ladders
-from gradverify.numerics.columns.bundle import lone
-from gradverify.numerics.columns.opinions import second_opinions
-from gradverify.numerics.columns.quick import QuickSamples, quick_samples
-from gradverify.numerics.columns.run import Reach, Run
-from gradverify.numerics.columns.survey import survey
-from gradverify.numerics.columns.tally import Judged
-from gradverify.numerics.compare import Limit, Verdict, limits, verdicts
-from gradverify.numerics.kinks import Smoothness, borders
+from gradverify.numerics.climb import Ladders
+from gradverify.numerics.columns.asked import alone, climber, column_of
+from gradverify.numerics.columns.dense import Prepared, prepare
+from gradverify.numerics.columns.judged import Judged
+from gradverify.numerics.columns.tally import Asked, Worst
+from gradverify.numerics.compare import Bounds, Limit, verdicts
+from gradverify.numerics.kinks import KINK, SMOOTH, borders
 from gradverify.numerics.ladder import Derivative
 from gradverify.numerics.lines import Line
-from gradverify.numerics.point import Columns, Function, Point, columns_of
+from gradverify.numerics.point import Function
 from gradverify.numerics.readings import readings, with_tail_noise
 from gradverify.numerics.romberg import ORDERS, Choice, pick, table
-from gradverify.numerics.rungs import QUICK, RATIO, RUNGS, Array, Codes, Index, Z
+from gradverify.numerics.rungs import RATIO, RUNGS, Array, Codes, Z
 from gradverify.numerics.samples import Samples
+from gradverify.numerics.sleeping import beside_sleeping
 
-ROWS = 1024  # of the output's tensor, at most, whose reach is looked up for the floor: one backward each
 HIGHEST = -RUNGS  # no climb above the scale goes further
 SLOPES = 4  # rungs, the finest that noise does not hide, that tell how fast the quotient's error falls
 FALLS = 0.5  # powers of the step below this are no truncation error: a kink or a jump does not fall
 MASKED = "f is one and the same infinity at every step: the element is left out of the comparison"
 OUTCOMES: tuple[Outcome, ...] = ("pass", "kink", "undecided", "staircase", "jump", "non_finite", "mismatch")  # by the codes of `tally.Outcome`
-DECISIONS: tuple[Decision, ...] = ("pass", "mismatch", "undecided")  # by the codes of `compare.Verdict`
+VERDICTS: dict[Outcome, Decision] = {"pass": "pass", "kink": "pass", "mismatch": "mismatch"}  # of the outcomes; "undecided" of the rest
 
 
 @dataclass(frozen=True)
@@ -47,126 +46,66 @@ class Coordinate:
     coordinate: int
 
 
-def column_of(columns: Columns, starts: Index, asked: Coordinate) -> int | None:
-    """The column that moves this coordinate first; None where it only follows its mirror image."""
-    found = np.flatnonzero(columns.coordinate == int(starts[asked.tensor]) + asked.coordinate)
-    return int(found[0]) if found.size else None
+def asked_for(moved: Coordinate, seen: Coordinate) -> Asked:
+    """The element by which a comparison knows it."""
+    return Asked(moved.tensor, seen.tensor, moved.coordinate, seen.coordinate)
 
 
 def measure(
-    function: Function, moved: Coordinate, seen: Coordinate, *, atol: float = 0.0, rtol: float | None = None,
+    function: Function, moved: Coordinate, seen: Coordinate, *, told: Worst | None = None, atol: float = 0.0, rtol: float | None = None,
     domains: Sequence[tuple[float, float] | None] | None = None, symmetric: Sequence[bool] | None = None,
     generator: np.random.Generator | None = None,
 ) -> Measured:
-    """One element, by the rules of `check_entries` (which see). Raises ValueError where `moved` has no column of its own (`symmetric`)."""
-    n = len(function.inputs)
-    columns = columns_of(function.inputs, domains or [None] * n, symmetric or [False] * n)
+    """One element on every rung; tolerances, `domains` and `symmetric` as in `prepare`.
+
+    `told`: what came of it in the check; None: it is confirmed by itself. Raises ValueError where `moved` has no column of its own (`symmetric`).
+    """
+    prepared = prepare(function, atol=atol, rtol=rtol, domains=domains, symmetric=symmetric, generator=generator, grouped=False)
+    column = column_of(prepared.point, moved.tensor, moved.coordinate) if prepared else None
+    if prepared is None or column is None:
+        raise ValueError("this coordinate moves with its mirror image only")
+    if told is None:
+        [pair] = beside_sleeping(prepared, [alone(prepared, asked_for(moved, seen))])
+        told = pair.asked
+    assert told is not None
     with np.errstate(all="ignore"):
-        point = Point(function, columns)
-        column = column_of(columns, point.starts, moved)
-        if column is None:
-            raise ValueError("this coordinate moves with its mirror image only")
-        generator = generator or np.random.default_rng(0)
-        run = Run(point, survey(point, generator), atol, rtol, Reach(point), generator)
-        return _Alone(run, column, point.parts[seen.tensor].start + seen.coordinate, point.parts[seen.tensor]).measured()
+        return _Sampled(prepared, column, prepared.point.parts[seen.tensor].start + seen.coordinate, told).measured()
 
 
-def with_fixed_step(element: Measured, function: Function, moved: Coordinate, seen: Coordinate, eps: float, *, atol: float, rtol: float) -> Measured:
-    """The same element with gradcheck's verdict at this step. The two parts of a complex input element are one number there."""
-    columns = columns_of(function.inputs, [None] * len(function.inputs), [False] * len(function.inputs))
-    with np.errstate(all="ignore"):
-        point = Point(function, columns)
-        own = int(point.starts[moved.tensor]) + moved.coordinate
-        out = point.parts[seen.tensor].start + seen.coordinate
-        first = own - own % 2 if function.inputs[moved.tensor].is_complex() else own
-        both = range(first, first + (2 if function.inputs[moved.tensor].is_complex() else 1))
-        row = point.row(out)
-        ends = {c: [float(columns.cast(columns.x[[c]] + sign * eps, np.array([c]))[0]) for sign in (1.0, -1.0)] for c in both}
-        quotient = {c: float(point.moved([c], [up])[out] - point.moved([c], [down])[out]) / (2 * eps) for c, (up, down) in ends.items()}
-    tolerance = atol + rtol * math.hypot(*quotient.values())
-    off = math.hypot(*(row[c] - quotient[c] for c in both))
-    outcome: Outcome = "pass" if off <= tolerance else "mismatch"
-    outcome = outcome if math.isfinite(quotient[own]) else "non_finite"
-    outcome = "undecided" if columns.x[own] in ends[own] else outcome
-    fixed = FixedStep(eps, quotient[own], atol, rtol, tolerance, outcome)
-    return replace(element, fixed=fixed, forward=element.forward + point.forward, backward=element.backward + point.backward)
+def fixed_step(told: Worst | None, eps: float, *, atol: float, rtol: float) -> FixedStep:
+    """gradcheck's verdict, as it came of the element in the check under this step; None: f is one and the same infinity there, which is left out."""
+    if told is None:
+        return FixedStep(eps, math.nan, atol, rtol, math.nan, "non_finite")
+    return FixedStep(eps, told.numeric, atol, rtol, told.tolerance, OUTCOMES[told.outcome])
 
 
-class _Alone:
-    """One column and one output of a run."""
+class _Sampled:
+    """One column and one output of a run on every rung, beside what was told of them."""
 
-    def __init__(self, run: Run, column: int, out: int, part: slice) -> None:
-        self.run, self.column, self.out, self.part = run, np.array([column]), np.array([out]), part
-        self.wide = bool(run.survey.wide[run.point.columns.tensor[column], out])
+    def __init__(self, prepared: Prepared, column: int, out: int, told: Worst) -> None:
+        self.run, self.column, self.out, self.told = prepared.run(), np.array([column]), np.array([out]), told
+        self.a, self.bounds = np.array([told.analytic]), Bounds(prepared.atol, self.run.rtols()[self.out], np.array([told.floor]), np.zeros(1, bool))
 
     def measured(self) -> Measured:
-        self.a = self._analytic()
-        quick = quick_samples(self.run.point, lone(self.run.point, self.column))
-        self._learn(quick)
-        self._learn(quick_samples(self.run.point, lone(self.run.point, self.steepest)))
-        line = lone(self.run.point, self.column, self.wide).lines[0]
-        ladders, derivative = self._climbed(line, quick)
-        border = quick.at_border[self.column] | ((derivative.outcome == Smoothness.NON_FINITE) & np.isfinite(self.run.point.f0[self.out]))
-        judged = self._judged(derivative, border)
-        samples = self._samples(ladders, line)
-        shown = _Shown(samples, derivative)
-        limit = MASKED if bool(quick.masked[0, self.out[0]]) else _sentence(judged)
+        samples, d = self._climbed()
+        outcome, point, shown = OUTCOMES[self.told.outcome], self.run.point, _Shown(samples, d)
+        same = self._outcome(d) == self.told.outcome
+        numeric, bar = (float(d.value[0]), float(d.bar[0])) if same else (self.told.numeric, self.told.bar)
+        rests = same or abs(numeric - float(d.value[0])) <= float(d.bar[0])
         return Measured(
-            x=float(self.run.point.columns.x[self.column[0]]), f=float(self.run.point.f0[self.out[0]]), analytic=float(self.a[0]),
-            numeric=float(derivative.value[0]), bar=float(derivative.bar[0]), tolerance=self._tolerance(judged),
-            sigma=float(samples.sigma[0]), unit=float(samples.unit[0]), verdict=DECISIONS[int(judged.verdict[0])],
-            outcome=OUTCOMES[int(judged.outcome[0])], limit=limit, sides=_sides(derivative), second=_second(derivative), chosen=shown.chosen(),
-            truncation=shown.truncation(), rungs=shown.rungs(), forward=self.run.point.forward, backward=self.run.point.backward)
+            x=float(point.columns.x[self.column[0]]), f=float(point.f0[self.out[0]]), analytic=self.told.analytic, numeric=numeric, bar=bar,
+            tolerance=self._tolerance(numeric), sigma=float(samples.sigma[0]), unit=float(samples.unit[0]),
+            verdict=VERDICTS.get(outcome, "undecided"), outcome=outcome, limit=MASKED if shown.masked() else _sentence(self.told),
+            sides=_sides(d) if same or self.told.at_kink else None, second=_second(d) if same else None,
+            chosen=shown.chosen() if rests else None, truncation=shown.truncation(), rungs=shown.rungs(), forward=point.forward,
+            backward=point.backward)
 
-    def _analytic(self) -> Array:
-        """The element's own value; the rows of its tensor that a floor may depend on."""
-        rows = range(self.part.start, self.part.stop) if self.part.stop - self.part.start <= ROWS else self.out.tolist()
-        for j in rows:
-            row = self.run.point.row(j)
-            self.run.reach.add_row(j, row)
-            if j == self.out[0]:
-                own = row
-        reach = np.nan_to_num(np.abs(own) * self.run.point.columns.scale, posinf=0.0)
-        self.steepest = np.array([np.argmax(reach)])  # the column that should tell whether anything moves this output beyond rounding
-        return np.asarray(own[self.column])
-
-    def _learn(self, quick: QuickSamples) -> None:
-        """How far the one column of these samples moves every output."""
-        everything = np.arange(len(self.run.point.f0))
-        ladders = Ladders(quick.bundle.lines, self.run.outputs(), Elements(np.zeros_like(everything), everything))
-        self._put(ladders, quick, everything)
-        d = ladders.solve(everything, QUICK, False)
-        self.run.reach.add(quick.bundle.owner[0], everything, d.value, d.bar)
-
-    @staticmethod
-    def _put(ladders: Ladders, quick: QuickSamples, out: Index) -> None:
-        for n, k in enumerate(QUICK):
-            ladders.put(k, quick.at(n, np.zeros_like(out), out))
-
-    def _climbed(self, line: Line, quick: QuickSamples) -> tuple[Ladders, Derivative]:
+    def _climbed(self) -> tuple[Samples, Derivative]:
         """As a check climbs, and then every rung, settled or not."""
-        ladders, one = Ladders([line], self.run.outputs(), Elements(np.zeros_like(self.out), self.out)), np.arange(1)
-        if not self.wide:
-            self._put(ladders, quick, self.out)
-        asleep = self.run.survey.asleep[self.run.point.columns.tensor[self.column], self.out]
-        first = ladders.solve(one, QUICK, False)
-        first.unclear[:] |= asleep | self.wide
-        climb = Climb(ladders, first, lambda i, d: self._verdict(d), asleep, np.zeros(1, bool))
+        line, climb = climber(self.run, self.column, self.out, lambda _, d: self._verdict(d))
         climb.run()
-        climb.every_rung(one)
-        self._verdict(climb.derivative)
-        return ladders, climb.derivative
-
-    def _verdict(self, d: Derivative, border: Array | None = None) -> Codes:
-        self.run.reach.add(self.column, self.out, d.value, d.bar)
-        at_border = d.at_border if border is None else border.astype(bool)
-        return verdicts(self.a, d, self.run.bounds(self.column, self.out), at_border)
-
-    def _judged(self, d: Derivative, border: Array) -> Judged:
-        verdict = self._verdict(d, border)
-        limit = np.array(limits(self.a, d) if verdict[0] == Verdict.UNDECIDED else [Limit.NONE], object)
-        judged = Judged(self.column, self.out, self.a, d, self.run.bounds(self.column, self.out), verdict, limit)
-        return second_opinions(self.run, judged, lambda _: border.astype(bool), lambda column, out: float(self.run.point.row(out)[column]))[0]
+        climb.every_rung(np.arange(1))
+        return self._samples(climb.ladders, line), climb.derivative
 
     def _samples(self, ladders: Ladders, line: Line) -> Samples:
         up, down, step_up, step_down = np.stack([known for k in range(HIGHEST, RUNGS) if (known := _known(ladders, k)) is not None], 1)
@@ -174,11 +113,16 @@ class _Alone:
         size, magnitude = (np.atleast_1d(np.asarray(x, float)) for x in (line.size, line.magnitude))
         return Samples(up, down, step_up, step_down, o.f0[self.out], o.sigma[self.out], o.unit()[self.out], magnitude, size, o.rounds_x)
 
-    def _tolerance(self, judged: Judged) -> Tolerance:
-        value = float(judged.derivative.value[0])
-        size = max((abs(number) for number in (float(self.a[0]), value) if math.isfinite(number)), default=0.0)
-        tolerance = float(judged.bounds.tolerance(self.a, judged.derivative.value)[0])
-        return Tolerance(tolerance, self.run.atol, float(judged.bounds.rtol[0]), size, float(judged.bounds.floor[0]))
+    def _verdict(self, d: Derivative) -> Codes:
+        return verdicts(self.a, d, self.bounds, d.at_border)
+
+    def _outcome(self, d: Derivative) -> int:
+        """What the rungs alone would say under the tolerance that was told."""
+        return int(Judged(self.column, self.out, self.a, d, self.bounds, self._verdict(d), np.array([Limit.NONE], object)).outcome[0])
+
+    def _tolerance(self, numeric: float) -> Tolerance:
+        size = max((abs(number) for number in (self.told.analytic, numeric) if math.isfinite(number)), default=0.0)
+        return Tolerance(self.told.tolerance, self.run.atol, float(self.bounds.rtol[0]), size, self.told.floor)
 
 
 def _known(ladders: Ladders, k: int) -> Array | None:
@@ -188,13 +132,12 @@ def _known(ladders: Ladders, k: int) -> Array | None:
         return None
 
 
-def _sentence(judged: Judged) -> str | None:
-    limit: Limit = judged.limit[0]
-    return None if judged.verdict[0] != Verdict.UNDECIDED or limit is Limit.NONE else limit.value
+def _sentence(told: Worst) -> str | None:
+    return None if told.limit is Limit.NONE or OUTCOMES[told.outcome] in VERDICTS else told.limit.value
 
 
 def _sides(d: Derivative) -> Sides | None:
-    if d.outcome[0] != Smoothness.KINK:
+    if d.outcome[0] != KINK:
         return None
     return Sides(Reading(float(d.left[0]) + 0.0, float(d.left_bar[0])), Reading(float(d.right[0]) + 0.0, float(d.right_bar[0])))
 
@@ -221,6 +164,10 @@ class _Shown:
         parts = (s.h, s.quotient * big, t.bar[0] * big, t.noise[0] / Z * big, left, right)
         return tuple(Rung(*(float(part[k, 0]) for part in parts)) for k in range(len(s.h)))
 
+    def masked(self) -> bool:
+        """Is f one and the same infinity on every rung?"""
+        return bool(np.isinf(self.s.f0[0]) and (self.s.up == self.s.f0).all() and (self.s.down == self.s.f0).all())
+
     def chosen(self) -> Chosen | None:
         """None where no rung is: at a kink, a jump, or where no two agree."""
         if self.d.at_border[0]:
@@ -228,7 +175,7 @@ class _Shown:
         if self.d.unchanged[0]:
             near = np.where(self.s.bad | self.s.far, -np.inf, self.s.h)[:, 0]
             return Chosen(int(np.argmax(near)), 0) if np.isfinite(near).any() else None
-        if self.d.outcome[0] != Smoothness.SMOOTH or self.best.rung[0] < 0:
+        if self.d.outcome[0] != SMOOTH or self.best.rung[0] < 0:
             return None
         return Chosen(int(self.best.rung[0]), self._order(self.best))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradverify.numerics.columns.tally import Compared, Outcome, Tally
+from gradverify.numerics.columns.tally import Outcome, PairElements, Tally
 from gradverify.numerics.compare import FLOOR, Limit, Verdict, guarded
 from gradverify.numerics.rungs import Array, Index, nonzero
 
@@ -36,4 +36,4 @@ def add_exact(tally: Tally, analytic: Array, value: Array, floor: Array | float,
     limit = np.full(len(a), Limit.NONE, object)
     limit[outcome == Outcome.UNDECIDED] = Limit.NOISE
     nothing = np.full(len(a), np.nan)
-    tally.add(Compared(rows[out], first + local, a, v, bar, tolerance, low, outcome, limit, nothing, nothing))
+    tally.add(PairElements(rows[out], first + local, a, v, bar, tolerance, low, outcome, limit, nothing, nothing))

@@ -1,4 +1,4 @@
-"""Where f is not smooth at x: kinks with their one-sided slopes, jumps, infinite slopes, and borders where f exists on one side only.
+"""Where f is not smooth at x, told by its second differences: kinks with their one-sided slopes, jumps, infinite slopes, ends of the domain.
 
 S = (f(x+h) − 2 f(x) + f(x−h)) / h goes like hᵖ: p = 1 where f is smooth, 0 at a kink, −1 at a jump.
 """

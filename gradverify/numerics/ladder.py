@@ -1,4 +1,4 @@
-"""Samples at rungs → derivatives with an error bar, for many elements at once (method.md section 2).
+"""Derivatives with an error bar from central differences at a sequence of steps, for many elements at once (method.md section 2).
 
 A quick look (`full` false) sees a few rungs and declares nothing: it says where finer rungs are needed.
 """

@@ -1,4 +1,4 @@
-"""A line through x: one element, a group of elements or a dense direction; and its rungs."""
+"""f along a line x + t·d, which moves one input element, a group of them or all, and its values at x ± h·d."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which elements of an input tensor can move which elements of an output tensor: what may be perturbed, or pulled back, together.
+"""Sparsity pattern: which elements of an input tensor can move which of an output tensor, and so what may be perturbed, or pulled back, together.
 
 A pattern is a product of windows: along each input axis every output depends on the slices low … high. One slice is a window of width 1,
-a band is a narrow one, all of an axis a wide one. Columns that no output shares have one colour (Curtis, Powell, Reid 1974).
+a band is a narrow one, all of an axis a wide one. Outputs that share no input are one row group; groups of columns are in `colouring`.
 """
 
 from __future__ import annotations
@@ -110,63 +110,6 @@ def dense(shape: Sequence[int], outputs: int) -> Pattern:
     zero, empty = np.zeros(outputs, np.intp), not math.prod(shape)
     high = tuple(zero - 1 if empty else zero + n - 1 for n in shape)
     return Pattern(tuple(shape), tuple(zero for _ in shape), high, np.full(outputs, empty))
-
-
-@dataclass(frozen=True)
-class ColumnGroups:
-    """The columns of one input tensor in groups of one colour, valid for all its patterns (one per output tensor) at once."""
-
-    patterns: tuple[Pattern, ...]
-    widths: tuple[int, ...]
-
-    @property
-    def count(self) -> int:
-        return math.prod(self.widths)
-
-    def colour(self) -> Index:
-        """The group [N] of each input coordinate."""
-        first = self.patterns[0]
-        place, colour = np.arange(first.size), np.zeros(first.size, np.intp)
-        for n, width, stride in zip(first.shape, self.widths, first.strides, strict=True):
-            if width > 1:
-                colour = colour * width + place // stride % n % width
-        return colour
-
-    def owner(self, group: int) -> Index:
-        """The coordinate within the tensor that owns each output [M] of all output tensors; NOBODY where no member can move it."""
-        return np.asarray(self.owners(range(group, group + 1))[0])
-
-    def owners(self, groups: range) -> Index:
-        """`owner` of groups in a row [groups, M]."""
-        residues = np.unravel_index(np.asarray(groups), self.widths) if self.widths else ()
-        owners = [self._owners(pattern, residues, len(groups)) for pattern in self.patterns]
-        return owners[0] if len(owners) == 1 else np.concatenate(owners, 1)
-
-    def _owners(self, pattern: Pattern, residues: Sequence[Index], count: int) -> Index:
-        if pattern.pointwise and self.count == 1:
-            return np.arange(len(pattern))[None]
-        place, owned = np.zeros(len(pattern), np.intp), ~pattern.nothing
-        for k, (residue, width) in enumerate(zip(residues, self.widths, strict=True)):
-            at = pattern.low[k]
-            if width > 1:
-                at = _one_of(at)
-                onward = residue[:, None] - at % width
-                at = at + np.where(onward < 0, onward + width, onward)
-                inside = at <= _one_of(pattern.high[k])
-                owned = owned if inside.all() else owned & inside
-            place = place + at * pattern.strides[k]
-        owners = place if owned.all() else np.where(owned, place, NOBODY)
-        return np.broadcast_to(owners, (count, len(pattern)))
-
-
-def _one_of(places: Index) -> Index:
-    """Places [M], or [1] where they are all the same: a window that is a whole axis, say."""
-    return places[:1] if (places == places[:1]).all() else places
-
-
-def column_groups(patterns: Sequence[Pattern]) -> ColumnGroups:
-    """Groups of one tensor's columns; `patterns` are those of the tensor with each output tensor."""
-    return ColumnGroups(tuple(patterns), tuple(int(max(widths)) for widths in zip(*(p.widths for p in patterns), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -307,13 +250,3 @@ def _numbered(label: Index) -> Index:
             return label
         return np.asarray((np.cumsum(present) - 1)[label])
     return np.asarray(np.unique(label, return_inverse=True)[1])
-
-
-def matrix(pattern: Pattern) -> Array:
-    """The pattern as zeros and ones [M, N]: for small ones, to look at and to test against."""
-    groups, result = column_groups([pattern]), np.zeros((len(pattern), pattern.size))
-    for group in range(groups.count):
-        owner = groups.owner(group)
-        rows = np.flatnonzero(owner != NOBODY)
-        result[rows, owner[rows]] = 1
-    return result

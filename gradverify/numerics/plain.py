@@ -1,4 +1,4 @@
-"""Most elements of most functions: smooth, finite, told by the quick rungs. In a tenth of the operations of the whole solver, and with its numbers.
+"""The fast path: derivatives of elements that three steps show to be smooth, in a tenth of the operations of the whole solver, and with its numbers.
 
 What shows any sign of a kink, a jump, a border, stillness or bad convergence is left to `ladder.solve`; every test here errs on that side.
 """

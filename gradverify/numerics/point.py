@@ -1,29 +1,26 @@
-"""A function of tensors as Rᶜ → Rᴹ around one point: real coordinates in, real outputs out.
+"""A function of tensors as a map Rᶜ → Rᴹ around one point: values at perturbed inputs, rows of its Jacobian by backward, every call counted.
 
-A column is what one element line moves: a real coordinate of an input (a complex number has two), or under `symmetric` a coordinate
-together with its mirror image. Columns of all inputs are numbered through, and so are the real coordinates of all outputs.
+The real coordinates of all outputs are numbered through, as are the columns (`coordinates`) of all inputs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from gradverify.numerics.buffers import Buffers, Selection
 from gradverify.numerics.clock import Clock, Stopwatch
-from gradverify.numerics.flat import numbers, one_hot, rms
-from gradverify.numerics.noise import Bits
-from gradverify.numerics.rungs import U32, U64, U_BF16, U_FP16, Array, Index, Mask, in_a_row
+from gradverify.numerics.coordinates import Columns
+from gradverify.numerics.dtypes import UNITS
+from gradverify.numerics.flat import numbers, one_hot
+from gradverify.numerics.precision import Bits
+from gradverify.numerics.rungs import U32, U64, Array, Index
 
-UNITS = {torch.float64: U64, torch.complex128: U64, torch.float32: U32, torch.complex64: U32, torch.bfloat16: U_BF16, torch.float16: U_FP16}
-SINGLE = (torch.float32, torch.complex64)
 SAMPLED = 4096  # values a call whose bits are looked at
 
 
@@ -67,120 +64,6 @@ class Widened(Protocol):
 
     @property
     def narrow(self) -> Narrow | None: ...
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Arrays [C]: coordinate within all inputs, its mirror image (−1: none) and the mirror's sign, tensor, x, scale, RMS, domain.
-
-    `scale` is |x|, or the tensor's RMS where x is 0 or not finite; `size` = max(|x|, RMS) is what a floor is divided by.
-    """
-
-    coordinate: Index
-    mirror: Index
-    sign: Array
-    tensor: Index
-    x: Array
-    scale: Array
-    size: Array
-    low: Array
-    high: Array
-    single: Mask
-
-    def __len__(self) -> int:
-        return len(self.coordinate)
-
-    @cached_property
-    def _own(self) -> dict[int, Index]:
-        tensors = int(self.tensor[-1]) + 1 if len(self.tensor) else 0
-        ends = np.searchsorted(self.tensor, np.arange(tensors + 1)).tolist()     # they are numbered through
-        return {tensor: np.arange(start, end) for tensor, (start, end) in enumerate(pairwise(ends))}
-
-    def of(self, tensor: int) -> Index:
-        return self._own.get(tensor, np.zeros(0, np.intp))
-
-    @cached_property
-    def free(self) -> bool:
-        """No column has a domain."""
-        return not (np.isfinite(self.low) | np.isfinite(self.high)).any()
-
-    @cached_property
-    def paired(self) -> bool:
-        """Some column moves its mirror image with it."""
-        return bool((self.mirror >= 0).any())
-
-    @cached_property
-    def whole(self) -> bool:
-        """Every coordinate is a column, in order."""
-        return not len(self.coordinate) or int(self.coordinate[-1]) == len(self.coordinate) - 1
-
-    @cached_property
-    def rounded(self) -> bool:
-        """Some input holds less than float64."""
-        return bool(self.single.any())
-
-    def cast(self, x: Array, columns: Index) -> Array:
-        """Rounded to the inputs' precision."""
-        if not self.rounded:
-            return x
-        return np.where(self.single[columns], x.astype(np.float32).astype(float), x)
-
-    @cached_property
-    def finite(self) -> bool:
-        """Every x is finite."""
-        return bool(np.isfinite(self.x).all())
-
-    def ulp(self, columns: Index) -> Array:
-        """The distance [k] between the numbers at x, or at the scale where x is 0; of columns in ascending order."""
-        own = in_a_row(columns)
-        x = np.abs(self.x[own])
-        at = x if x.all() else np.where(x != 0, x, self.scale[own])
-        if not self.rounded:
-            return np.asarray(np.spacing(at))
-        return np.where(self.single[columns], np.spacing(at.astype(np.float32)).astype(float), np.spacing(at))
-
-
-def columns_of(inputs: Sequence[Tensor], domains: Sequence[tuple[float, float] | None], symmetric: Sequence[bool]) -> Columns:
-    """The columns of all inputs, in order."""
-    parts, start = [], 0
-    for n, (t, domain, pairs) in enumerate(zip(inputs, domains, symmetric, strict=True)):
-        x = numbers(t).copy()
-        (scale, typical), end = _scales(t, x), start + len(x)
-        own, mirror, sign = np.arange(start, end), np.full(len(x), -1), np.ones(len(x))
-        if pairs:
-            keep, mirror, sign = _pairs(t)
-            own, mirror, x, scale = own[keep], np.where(mirror >= 0, mirror + start, -1), x[keep], scale[keep]
-        low, high = domain or (-np.inf, np.inf)
-        parts.append((own, mirror, sign, np.full(len(own), n), x, scale, np.maximum(scale, typical),
-                      np.full(len(own), low), np.full(len(own), high), np.full(len(own), t.dtype in SINGLE)))
-        start = end
-    return Columns(*parts[0]) if len(parts) == 1 else Columns(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-
-def _scales(t: Tensor, x: Array) -> tuple[Array, float]:
-    """The scale [n] of each real coordinate x of a tensor, and what is typical of them."""
-    magnitude = np.abs(x)
-    if t.is_complex():
-        moduli = np.abs(t.detach().resolve_conj().resolve_neg().cpu().numpy()).reshape(-1).astype(float)
-        magnitude = np.repeat(moduli, 2)
-    typical, usual = rms(magnitude) or 1.0, (magnitude > 0) & (magnitude < np.inf)
-    return magnitude if usual.all() else np.where(usual, magnitude, typical), typical
-
-
-def mirror_of(t: Tensor) -> tuple[Index, Array]:
-    """For each real coordinate of a batch of square matrices its place in the (conjugate) transpose, and the sign it has there."""
-    place = torch.arange(t.numel()).reshape(t.shape).mT.reshape(-1).numpy()
-    if not t.is_complex():
-        return place, np.ones(len(place))
-    return np.stack([2 * place, 2 * place + 1], 1).reshape(-1), np.tile([1.0, -1.0], t.numel())
-
-
-def _pairs(t: Tensor) -> tuple[Index, Index, Array]:
-    """Columns of a symmetric (Hermitian) input: upper triangle with its mirror, the diagonal alone and, where complex, real."""
-    mirror, sign = mirror_of(t)
-    own = np.arange(len(mirror))
-    keep = own[(own < mirror) | ((own == mirror) & (sign > 0))]
-    return keep, np.where(mirror[keep] == keep, -1, mirror[keep]), sign[keep]
 
 
 class Point:
@@ -351,7 +234,4 @@ class Point:
 
     def of_columns(self, g: Array) -> Array:
         """Gradients in all input coordinates […, N] as one number a column […, C]."""
-        c = self.columns
-        if not c.paired and g.shape[-1] == len(c):
-            return g
-        return np.where(c.mirror >= 0, g[..., c.coordinate] + c.sign * g[..., c.mirror], g[..., c.coordinate])
+        return self.columns.combined(g)

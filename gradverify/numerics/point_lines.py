@@ -1,4 +1,4 @@
-"""Lines through a point: one column by itself, or several moved together."""
+"""Lines through the inputs of a function of tensors: one real coordinate by itself, or several moved together."""
 
 from __future__ import annotations
 

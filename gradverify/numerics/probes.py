@@ -1,4 +1,4 @@
-"""One input tensor of a point as a probe: whole slices of it are perturbed in one call, and the outputs that changed are seen."""
+"""What sparsity detection asks of a function: slices of an input tensor are perturbed in one call, and the outputs that changed are seen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where f has two consistent derivatives: that of the finest steps and that of the trend above them. A mismatch must miss both.
+"""Ambiguous derivatives: f in steps or ripples has one slope at the finest steps and another above them. A mismatch must miss both.
 
 Bisection, `round(x, 3)`, (x + 1e8) − 1e8, lookup tables and ripples are confident false alarms without it.
 """

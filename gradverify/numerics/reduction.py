@@ -1,4 +1,4 @@
-"""What reduces a Jacobian to one number a line: random weights and directions, what cotangents pull back to, and who owns it."""
+"""Seed vectors: random weights, directions and cotangents that reduce a Jacobian to one number for each row, column or block."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gradverify.numerics.pattern import Pattern
 from gradverify.numerics.point import Point
 from gradverify.numerics.rungs import BASE, RATIO, Array, Index, Mask
 
-WEIGHTS = (0.7, 1.4)  # of the members of a group or direction: ±1 lets pairs cancel
+WEIGHTS = (0.7, 1.4)  # magnitudes of the members of a group, a direction or a cotangent: ±1 lets pairs cancel
 INSIDE = 0.5  # of the way to the end of the domain: the widest step of a probe
 
 
@@ -30,6 +30,18 @@ def uniform(n: int, generator: np.random.Generator) -> Array:
 def signed(n: int, generator: np.random.Generator) -> Array:
     """Continuous signed weights [n], ±[0.7, 1.4]: with ±1 half of the stray pairs cancel, with ones all of them."""
     return spread(uniform(n, generator))
+
+
+def signed_short(n: int, generator: np.random.Generator) -> Array:
+    """Such weights exact in float32, so that they cost no rounding there."""
+    return signed(n, generator).astype(np.float32).astype(float)
+
+
+def drawn(shape: Sequence[int], source: torch.Generator) -> Tensor:
+    """Such weights in float64 from a generator of torch's."""
+    low, high = WEIGHTS
+    sign = torch.randint(0, 2, tuple(shape), generator=source, dtype=torch.float64) * 2 - 1
+    return sign * (low + (high - low) * torch.rand(tuple(shape), generator=source, dtype=torch.float64))
 
 
 def spread(numbers: Array) -> Array:

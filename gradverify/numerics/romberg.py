@@ -1,4 +1,4 @@
-"""Extrapolation of central differences, with the noise carried along, and the choice of the entry with the smallest bar.
+"""Richardson extrapolation of central differences in Romberg's table, with the noise carried along, and the choice of its best entry.
 
 C. Ridders, Adv. Eng. Softw. 4 (1982), with three departures: the rungs' ratio is no integer, noise is propagated through the table, and
 a value counts only where every finer rung agrees with it.

@@ -1,4 +1,4 @@
-"""The steps of the ladder and the constants that several of its parts share.
+"""The sequence of steps of finite differences, and the constants and small helpers that several of their parts share.
 
 All arrays of `numerics` are float64 NumPy arrays on the CPU; [n, m] is n rungs (coarsest first) of m elements, and an element is one
 output along one line. A bar is a half width: the truth should lie within value ± bar. Constants were set by measurement.

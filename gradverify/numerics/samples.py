@@ -1,4 +1,4 @@
-"""What the ladder works on: f at its rungs, for many elements at once, and what follows from that without any judgement."""
+"""f at a sequence of steps around x, for many elements at once, and what follows without any judgement: quotients, rounding, noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which outputs depend on which slices of an input tensor, found by perturbing slices of a black box and seeing what moved.
+"""Sparsity detection: which outputs depend on which slices of an input tensor, found by perturbing slices of a black box and seeing what moved.
 
 Where every output tensor has as many elements as the input, of two long axes at least, random halves of the elements first: an elementwise
 function is told by four calls, any other mostly by the first. Else per axis of the input, until every output has its window of slices:

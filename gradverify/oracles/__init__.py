@@ -1,1 +1,1 @@
-"""Floor 4: anything that yields a value with a bar, to hold the analytic gradient against."""
+"""Anything that yields a value with a bar, to hold the analytic gradient against."""

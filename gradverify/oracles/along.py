@@ -1,23 +1,25 @@
-"""The derivative of a function along one direction of all its inputs together, by the ladder: what no element-wise table is needed for."""
+"""The derivative of a function along one direction of all its inputs, by finite differences of many steps, with an error bar."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gradverify.numerics.climb import Elements, Ladders, Outputs, derivative
+from gradverify.numerics.coordinates import Columns
+from gradverify.numerics.dtypes import SINGLE
 from gradverify.numerics.flat import flat_all, numbers, rms
 from gradverify.numerics.ladder import Derivative
 from gradverify.numerics.noise import Ray, noise_along, pooled, repeat_noise
-from gradverify.numerics.point import SINGLE, Columns, Function, Point
+from gradverify.numerics.point import Function, Point
 from gradverify.numerics.point_lines import DirectionLine
-from gradverify.numerics.rungs import QUICK, Array, Index
-
-LOW, HIGH = 0.7, 1.4    # magnitudes of a direction's members, in their own scales: ±1 lets pairs cancel
+from gradverify.numerics.reduction import drawn
+from gradverify.numerics.rungs import QUICK, Array
 
 
 class Along:
@@ -27,65 +29,80 @@ class Along:
         """`columns`: of the function's inputs, or of the same ones in another precision."""
         if columns.rounded and not any(x.dtype in SINGLE for x in function.inputs):
             columns = replace(columns, single=np.zeros(len(columns), bool))
-        self.columns, self._point = columns, Point(function, columns)
-        self._sigma = repeat_noise(self._point.values, self._point.f0)
+        self.columns, self.point = columns, Point(function, columns)
 
     @property
     def value(self) -> Array:
         """f [M] at the inputs."""
-        return self._point.f0
+        return self.point.f0
 
     @property
     def unit(self) -> float:
         """The coarsest roundoff that f's dtypes and bits show."""
-        return float(self._point.unit.max(initial=0.0))
+        return float(self.point.unit.max(initial=0.0))
+
+    def at_rounding(self, direction: Array) -> Derivative:
+        """As `quick`, as if f were as good as its rounding: a guess, in six calls."""
+        return self._quick(direction, self.point.unit * np.abs(self.point.f0))
 
     def quick(self, direction: Array) -> Derivative:
         """df/dt [M] of f(x + t·direction) from the quick rungs alone. `direction` [C]: one number a column; 0: it does not move."""
-        everything = np.arange(len(self.value))
-        with np.errstate(all="ignore"):
-            outputs = self._outputs(np.maximum(self._sigma, self._rounding()))
-            ladders = Ladders([self._line(direction)], outputs, Elements(np.zeros_like(everything), everything))
-            return ladders.solve(everything, QUICK, False)
+        return self._quick(direction, np.maximum(self._repeated, self._rounding()))
 
     def refined(self, direction: Array, atol: Array) -> Derivative:
         """The same, climbed until every bar is within `atol` [M] (inf: not asked for) or nothing more helps: coarser where noise limits."""
-        return derivative(self._line(direction), self._outputs(np.maximum(self._sigma, self._rounding())), rtol=0.0, atol=atol)
+        return derivative(self._line(direction), self._outputs(np.maximum(self._repeated, self._rounding())), rtol=0.0, atol=atol)
 
     def thorough(self, direction: Array) -> Derivative:
         """The same from every rung, with the noise measured along the direction."""
         with np.errstate(all="ignore"):
             return derivative(self._line(direction), self._outputs(self._noise(direction)), every_rung=True)
 
+    def _quick(self, direction: Array, sigma: Array) -> Derivative:
+        everything = np.arange(len(self.value))
+        with np.errstate(all="ignore"):
+            ladders = Ladders([self._line(direction)], self._outputs(sigma), Elements(np.zeros_like(everything), everything))
+            return ladders.solve(everything, QUICK, False)
+
     def _line(self, direction: Array) -> DirectionLine:
-        moving = _moving(direction)
-        return DirectionLine(self._point, moving, direction[moving])
+        moving = np.flatnonzero(direction)
+        return DirectionLine(self.point, moving, direction[moving])
 
     def _outputs(self, sigma: Array) -> Outputs:
-        return Outputs(self._point.f0, sigma, lambda: self._point.unit, rounds_x=not self.columns.single.any())
+        return Outputs(self.point.f0, sigma, lambda: self.point.unit, rounds_x=not self.columns.rounded)
+
+    @cached_property
+    def _repeated(self) -> Array:
+        """The noise [M] of identical calls."""
+        return repeat_noise(self.point.values, self.point.f0)
 
     def _rounding(self) -> Array:
         """Of sums over terms of the tensor's typical size [M]: an output in which they cancel is no less noisy than the others."""
-        point, unit = self._point, self._point.unit
+        point, unit = self.point, self.point.unit
         sizes = np.zeros_like(point.f0)
         for part in point.parts:
             sizes[part] = rms(np.abs(point.f0[part]))
         return np.asarray(unit * sizes)
 
     def _noise(self, direction: Array) -> Array:
-        c, moving, point = self.columns, _moving(direction), self._point
+        """The noise [M] of repeated calls and of nine points along the direction."""
+        c, moving, point, repeated = self.columns, np.flatnonzero(direction), self.point, self._repeated
         ray = Ray(c.x[moving], np.abs(direction[moving]), np.sign(direction[moving]), c.ulp(moving), lambda at: c.cast(at, moving),
                   lambda at: point.moved_all(moving, at))
         size = np.where(np.isfinite(point.f0), np.abs(point.f0), 0.0)
         found = noise_along(ray, size, np.ones(len(size), bool)).sigma
-        return np.maximum(self._sigma, pooled(found, size, point.parts, point.shared(size)))
+        return np.maximum(repeated, pooled(found, size, point.parts, point.shared(size)))
 
 
-def direction(columns: Columns, source: torch.Generator) -> Array:
-    """A random direction [C]: signed, in each column's own scale; columns of no finite x stay."""
-    size = LOW + (HIGH - LOW) * torch.rand(len(columns), generator=source, dtype=torch.float64).numpy()
-    sign = 1.0 - 2.0 * torch.randint(0, 2, (len(columns),), generator=source).numpy()
-    return np.where(np.isfinite(columns.x), sign * size * columns.scale, 0.0)
+def direction(columns: Columns, source: torch.Generator, zeros: bool = True) -> Array:
+    """A random direction [C]: signed, in each column's own scale; columns of no finite x stay. Not `zeros`: so do zeros of an input that has
+    other numbers too, which may belong to its structure."""
+    moves = np.isfinite(columns.x)
+    for tensor in () if zeros else np.unique(columns.tensor).tolist():
+        own = columns.of(tensor)
+        if columns.x[own].any():
+            moves[own] &= columns.x[own] != 0
+    return np.where(moves, drawn((len(columns),), source).numpy() * columns.scale, 0.0)
 
 
 def change(columns: Columns, direction: Array, inputs: Sequence[Tensor]) -> Array:
@@ -95,12 +112,6 @@ def change(columns: Columns, direction: Array, inputs: Sequence[Tensor]) -> Arra
     pairs = columns.mirror >= 0
     full[columns.mirror[pairs]] = columns.sign[pairs] * direction[pairs]
     return full
-
-
-def by_column(columns: Columns, coordinates: Array) -> Array:
-    """A gradient's coordinates as one number a column: for pairs the sum of both."""
-    mirrored = columns.sign * coordinates[columns.mirror]
-    return np.where(columns.mirror >= 0, coordinates[columns.coordinate] + mirrored, coordinates[columns.coordinate])
 
 
 def real_size(tensor: Tensor) -> int:
@@ -129,7 +140,3 @@ def moduli(tensors: Sequence[Tensor]) -> Array:
 def coordinates(tensors: Sequence[Tensor | None], like: Sequence[Tensor]) -> Array:
     """The real coordinates of tensors, one after the other; None is zeros."""
     return flat_all([torch.zeros_like(x) if tensor is None else tensor for tensor, x in zip(tensors, like, strict=True)]).numpy()
-
-
-def _moving(direction: Array) -> Index:
-    return np.flatnonzero(direction)

@@ -14,8 +14,10 @@ import numpy as np
 from torch import Tensor
 
 from gradverify.numerics.columns.tally import Outcome, Pair
-from gradverify.numerics.point import columns_of
-from gradverify.numerics.rungs import Array, Index
+from gradverify.numerics.compare import Limit
+from gradverify.numerics.coordinates import columns_of
+from gradverify.numerics.revised import Wrong, mismatches, undecided
+from gradverify.numerics.rungs import Array
 from gradverify.oracles.finite_difference import Jacobian, Wishes
 
 FORGOTTEN = 1e-9        # of the row: what is left of an initial guess (measured: 4e-13 to 8e-10 of Newton's, at tolerances of 1e-6 and less)
@@ -30,6 +32,12 @@ def without_leftovers(found: Jacobian, inputs: Sequence[Tensor], wishes: Wishes,
     sizes = _Sizes(found.pairs, inputs, wishes)
     left = {key: pair for key, pair in wrong.items() if (_silent(pair) and sizes.hold(pair, FORGOTTEN, 0.0)) or sizes.hold(pair, 0.0, leftover())}
     return replace(found, pairs={key: _passed(pair) if key in left else pair for key, pair in found.pairs.items()}, left=left)
+
+
+def left_open(found: Jacobian, why: Limit) -> Jacobian:
+    """The pairs with their mismatches undecided."""
+    wrong = Outcome.MISMATCH
+    return replace(found, pairs={key: undecided(pair, wrong, why) if pair.count(wrong) else pair for key, pair in found.pairs.items()})
 
 
 class _Sizes:
@@ -62,21 +70,20 @@ class _Sizes:
 
     def hold(self, pair: Pair, of_row: float, of_largest: float) -> bool:
         """Is every mismatch of the pair off by less than these shares of its row and of the largest row, beside the tolerance it has anyway?"""
-        known, rows = _mismatches(pair), self._reach.get(pair.output, np.zeros(0))
-        if known is None or not len(rows) or not of_row + of_largest:
+        wrong, rows = mismatches(pair), self._reach.get(pair.output, np.zeros(0))
+        if wrong is None or not len(rows) or not of_row + of_largest:
             return False
-        out, in_, off, tolerance = known
-        row = np.where(out < len(rows), rows[np.minimum(out, len(rows) - 1)], 0.0)
-        return bool((off <= tolerance + (of_row * row + of_largest * rows.max()) / self._size[pair.input][in_]).all())
+        row = np.where(wrong.output < len(rows), rows[np.minimum(wrong.output, len(rows) - 1)], 0.0)
+        return bool((_off(wrong) <= wrong.tolerance + (of_row * row + of_largest * rows.max()) / self._size[pair.input][wrong.input]).all())
 
 
 def beside_largest(pair: Pair, leftover: Callable[[], float]) -> Pair:
     """A comparison with an oracle's numbers as passed, where no mismatch is off by more than `leftover` of the largest of these numbers."""
-    known, seen = _mismatches(pair), pair.entries
-    if not pair.count(Outcome.MISMATCH) or known is None or seen is None:
+    wrong, seen = mismatches(pair), pair.entries
+    if not pair.count(Outcome.MISMATCH) or wrong is None or seen is None:
         return pair
     size = float(np.abs(seen.numeric[np.isfinite(seen.numeric)]).max(initial=0.0))
-    return _passed(pair) if bool((known[2] <= known[3] + leftover() * size).all()) else pair
+    return _passed(pair) if bool((_off(wrong) <= wrong.tolerance + leftover() * size).all()) else pair
 
 
 def _passed(pair: Pair) -> Pair:
@@ -87,23 +94,13 @@ def _passed(pair: Pair) -> Pair:
     rest = tuple(each for each in pair.worst if each.outcome is not Outcome.MISMATCH)
     worst = rest or (pair.worst[0]._replace(outcome=Outcome.PASS, tolerance=pair.worst[0].error),)
     seen = max([pair.resolution, *(each.error + each.bar for each in pair.worst if each.outcome is Outcome.MISMATCH)])
-    return replace(pair, counts=tuple(counts), worst=worst, resolution=seen, ratios=None, entries=None)
+    told = pair.relabelled(Outcome.MISMATCH, Outcome.PASS, Limit.NONE)
+    return replace(told, counts=tuple(counts), worst=worst, resolution=seen, ratios=None, entries=None)
 
 
-def _mismatches(pair: Pair) -> tuple[Index, Index, Array, Array] | None:
-    """Output and input coordinates, by how much they are off less the bar, tolerances; None where not all of them are known."""
-    bad = [each for each in pair.worst if each.outcome is Outcome.MISMATCH]
-    if len(bad) == pair.count(Outcome.MISMATCH):
-        off = np.array([each.error - each.bar for each in bad])
-        return (np.array([each.output_index for each in bad]), np.array([each.input_index for each in bad]), off,
-                np.array([each.tolerance for each in bad]))
-    seen = pair.entries
-    if seen is None:
-        return None
-    own = np.flatnonzero(seen.outcome == Outcome.MISMATCH)
-    if len(own) < pair.count(Outcome.MISMATCH):
-        return None
-    return seen.output[own], seen.input[own], np.abs(seen.analytic - seen.numeric)[own] - seen.bar[own], np.zeros(len(own))
+def _off(wrong: Wrong) -> Array:
+    """By how much they are off, less the bar."""
+    return np.asarray(np.abs(wrong.analytic - wrong.numeric) - wrong.bar)
 
 
 def _silent(pair: Pair) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from gradverify.model.case import Budget, Settings
+from gradverify.numerics.choose import Choice, Limits
 from gradverify.numerics.clock import Clock
-from gradverify.numerics.columns.choose import Choice, Limits
-from gradverify.numerics.columns.costs import Mode
-from gradverify.numerics.columns.fixed import check_fixed
-from gradverify.numerics.columns.run import never
-from gradverify.numerics.columns.tally import Pair
+from gradverify.numerics.columns.run import Enough, never
+from gradverify.numerics.columns.tally import Asked, Pair
 from gradverify.numerics.comparison import Watch, compare
+from gradverify.numerics.costs import Mode
+from gradverify.numerics.fixed import check_fixed
 from gradverify.numerics.point import Narrow, Widened
 
 WORST = 100  # failing elements kept for the table
@@ -27,12 +27,13 @@ WORST = 100  # failing elements kept for the table
 class Jacobian:
     """Backward against finite differences: a Pair per (differentiable input, checked output); `absent` those whose gradient is always None;
     `choice`: how they were compared and why; None for a fixed step. `left`: pairs that pass because no more is off than an iteration leaves, as they
-    were measured."""
+    were measured. `unwitnessed`: what cut the path of torch's own derivative of the forward, where it was asked for and is absent."""
 
     pairs: Mapping[tuple[int, int], Pair]
     absent: frozenset[tuple[int, int]]
     choice: Choice | None
     left: Mapping[tuple[int, int], Pair] = field(default_factory=dict)
+    unwitnessed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +45,24 @@ class Wishes:
 
 
 def jacobian(function: Gives, settings: Settings, wishes: Wishes, watch: Watch | None = None, clock: Clock | None = None,
-             enough: Callable[[], bool] = never) -> Jacobian:
-    """Every (input, output) pair against finite differences; `watch` is told the choice before the comparison begins."""
+             enough: Enough = never, asked: Asked | None = None) -> Jacobian:
+    """Every (input, output) pair against finite differences; `watch` is told the choice before the comparison begins. `asked`: see `Pair`."""
     filled = Filled(function)
-    found, choice = _compared(filled, settings, wishes, watch, clock, enough)
+    found, choice = _compared(filled, settings, wishes, watch, clock, enough, asked)
     pairs = {(pair.input, pair.output): pair for pair in found}
     return Jacobian(pairs, frozenset(pairs) - frozenset(filled.given), choice)
 
 
 def _compared(function: Filled, settings: Settings, wishes: Wishes, watch: Watch | None, clock: Clock | None,
-              enough: Callable[[], bool]) -> tuple[Sequence[Pair], Choice | None]:
+              enough: Enough, asked: Asked | None) -> tuple[Sequence[Pair], Choice | None]:
     if settings.eps != "auto":
         atol, rtol = settings.tolerances()
-        return check_fixed(function, settings.eps, atol=atol, rtol=rtol, keep=WORST).pairs, None
+        return check_fixed(function, settings.eps, atol=atol, rtol=rtol, keep=WORST, asked=asked).pairs, None
     generator = np.random.default_rng(settings.seed)
     mode = None if settings.mode == "auto" else Mode(settings.mode)
     limits = Limits(settings.budget.calls, settings.budget.seconds, lenient=settings.budget == Budget())
     compared = compare(function, mode=mode, limits=limits, atol=settings.atol or 0.0, rtol=settings.rtol, domains=wishes.domains,
-                       symmetric=wishes.symmetric, generator=generator, keep=WORST, watch=watch, clock=clock, enough=enough)
+                       symmetric=wishes.symmetric, generator=generator, keep=WORST, watch=watch, clock=clock, enough=enough, asked=asked)
     return compared.pairs, compared.choice
 
 

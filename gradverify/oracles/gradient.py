@@ -10,8 +10,11 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from gradverify.oracles.given import Given
 from gradverify.oracles.implementation import arranged
+from gradverify.oracles.oracle import Checked
 from gradverify.subject.arguments import Members
+from gradverify.subject.differentiable import Gradients
 from gradverify.subject.failure import UserCodeError, blamed, type_name
 from gradverify.subject.guard import odd_kind
 from gradverify.subject.outputs import step
@@ -21,15 +24,39 @@ from gradverify.subject.target import Target, callable_target, live
 _LIBRARIES = {"numpy", "torch"}
 
 
-def hand_written(subject: Subject, cotangents: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+def oracle(checked: Checked) -> Given | None:
+    """The function under `gradient`."""
+    named = checked.subject.case.oracles.gradient
+    return None if named is None else HandWritten(checked, f"gradient {named}")
+
+
+class HandWritten(Given):
+    """Asked for a dense random cotangent per output."""
+
+    everywhere = True
+
+    @property
+    def target(self) -> Target | None:
+        return gradient_target(self.checked.subject)
+
+    @property
+    def cotangents(self) -> tuple[Tensor, ...]:
+        return self.checked.cotangents("hand-written")
+
+    def gradients(self, cotangents: Sequence[Tensor], inputs: Sequence[Tensor] | None = None) -> Gradients:
+        return hand_written(self.checked.subject, cotangents, inputs)
+
+
+def hand_written(subject: Subject, cotangents: Sequence[Tensor], inputs: Sequence[Tensor] | None = None) -> tuple[Tensor | None, ...]:
     """What the function named by `gradient:` returns for one cotangent per checked output: a tensor per differentiable input, None where it
     gives none. It is called with the inputs (a module's parameters by name, or after them) and then the cotangents.
+    `inputs`: in place of the differentiable ones.
 
     Raises UserCodeError (GV002) that names the oracle where it raises or returns what does not fit.
     """
     target, name = gradient_target(subject), f"gradient {subject.case.oracles.gradient}"
     with blamed("GV002", name):
-        returned = _called(target, name, subject, cotangents)
+        returned = _called(target, name, subject, cotangents, inputs)
     gradients = tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
     picked = _per_input(gradients, subject, name)
     if all(gradient is None for gradient in picked):
@@ -43,10 +70,10 @@ def gradient_target(subject: Subject) -> Target:
     return live(text, callable_target(text, "gradient"), None, torch.float64)
 
 
-def _called(target: Target, name: str, subject: Subject, cotangents: Sequence[Tensor]) -> Any:
+def _called(target: Target, name: str, subject: Subject, cotangents: Sequence[Tensor], inputs: Sequence[Tensor] | None) -> Any:
     """With arrays where the function is written in NumPy, else with tensors."""
-    as_numpy = _speaks_numpy(target.call)
-    copies = [_copied(argument.value, as_numpy) for argument in subject.arguments]
+    as_numpy, moved = _speaks_numpy(target.call), iter(subject.inputs if inputs is None else inputs)
+    copies = [_copied(next(moved) if argument.differentiable else argument.value, as_numpy) for argument in subject.arguments]
     last = [_copied(cotangent, as_numpy) for cotangent in cotangents]
     given, named = subject.arranged(copies)
     arguments, keywords = arranged(target, name, given, subject.parameters(copies), last)

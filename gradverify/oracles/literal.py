@@ -9,10 +9,30 @@ import torch
 from torch import Tensor
 
 from gradverify.model.case import Json
+from gradverify.oracles.given import Given
+from gradverify.oracles.oracle import Checked
+from gradverify.subject.differentiable import Gradients
 from gradverify.subject.draw import numbers
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.find import CODE
 from gradverify.subject.subject import Subject
+
+
+def oracle(checked: Checked) -> Given | None:
+    """The numbers under `expected`."""
+    given = checked.subject.case.oracles.expected is not None
+    return Expected(checked, "`expected` in the spec", "the numbers in the spec (`expected`)") if given else None
+
+
+class Expected(Given):
+    """Known at the point alone, for the cotangents under `grad_output`."""
+
+    @property
+    def cotangents(self) -> tuple[Tensor, ...]:
+        return weights(self.checked.subject.case.oracles.grad_output, self.checked.outputs)
+
+    def gradients(self, cotangents: Sequence[Tensor], inputs: Sequence[Tensor] | None = None) -> Gradients:
+        return expected_gradients(self.checked.subject, self.checked.subject.case.oracles.expected or {})
 
 
 def expected_gradients(subject: Subject, expected: Mapping[str, Json]) -> tuple[Tensor | None, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -12,13 +13,19 @@ from torch import Tensor
 from gradverify.model.case import Settings
 from gradverify.numerics.columns.dense import LIMIT
 from gradverify.numerics.columns.tally import Pair, Tally
+from gradverify.numerics.coordinates import columns_of
 from gradverify.numerics.exact import add_exact, dust
-from gradverify.numerics.point import Function, Point, columns_of
+from gradverify.numerics.point import Function, Point
 from gradverify.numerics.rungs import U64
-from gradverify.oracles.finite_difference import WORST
+from gradverify.oracles.convergence import beside_largest
+from gradverify.oracles.finite_difference import WORST, Filled
 from gradverify.oracles.implementation import Implementation
+from gradverify.oracles.oracle import Checked, Key
+from gradverify.oracles.rounding import beside_rounding, row_of
+from gradverify.oracles.values import reference_values
 from gradverify.subject.failure import blamed
 from gradverify.subject.subject import Subject
+from gradverify.subject.target import Target
 
 ARRAYS = 12  # of a tile's size that a comparison holds at once
 
@@ -62,6 +69,59 @@ class Reference:
         with blamed("GV003", f"the backward of {self.name}"):
             return torch.autograd.grad([output for output, _ in wanted], leaves, [cotangent for _, cotangent in wanted],
                                        retain_graph=True, allow_unused=True)
+
+
+def oracle(checked: Checked) -> AgainstReference | None:
+    """The function or module under `reference`."""
+    return AgainstReference(checked) if checked.subject.case.oracles.reference else None
+
+
+class AgainstReference:
+    """Backward and forward of what is checked against the reference's, both within rounding."""
+
+    def __init__(self, checked: Checked) -> None:
+        self._checked = checked
+
+    @cached_property
+    def reference(self) -> Reference:
+        """Called at the point. Raises UserCodeError (GV001, GV002)."""
+        return Reference(self._checked.subject, self._checked.forward.checked)
+
+    @property
+    def name(self) -> str:
+        return self.reference.name
+
+    @property
+    def target(self) -> Target | None:
+        return self.reference.target
+
+    @property
+    def outputs(self) -> Sequence[Tensor]:
+        """Of the reference, at the places of the checked ones."""
+        return self.reference.outputs
+
+    @cached_property
+    def values(self) -> Mapping[int, Pair | str]:
+        """Forward values per checked output: a Pair, or the sentence that says how the shapes differ."""
+        seen = self._checked
+        found = reference_values(seen.outputs, self.outputs, Filled(seen.function), Filled(self.reference), seen.settings, seen.wishes)
+        return {place: each if isinstance(each, str) else beside_largest(each, lambda: seen.leftover) for place, each in found.items()}
+
+    @property
+    def pairs(self) -> Mapping[Key, Pair]:
+        return {(place, output): pair for (place, output), pair in self.rows.items()}
+
+    @cached_property
+    def rows(self) -> Mapping[tuple[int, int], Pair]:
+        """Every row of the two Jacobians, without mismatches that either of the two rounds inside."""
+        seen = self._checked
+        found = reference_gradients(Filled(seen.function), Filled(self.reference), seen.settings)
+        return {key: self._unrounded(beside_largest(pair, lambda: seen.leftover), *key) for key, pair in found.items()}
+
+    def _unrounded(self, pair: Pair, tensor: int, output: int) -> Pair:
+        seen = self._checked
+        routes = [row_of(each, seen.outputs, tensor, output) for each in (seen.function, self.reference)]
+        return beside_rounding(pair, seen.subject, routes, seen.precision)
 
 
 def reference_gradients(function: Function, reference: Function, settings: Settings) -> dict[tuple[int, int], Pair]:

@@ -8,13 +8,15 @@ import numpy as np
 from torch import Tensor
 
 from gradverify.model.case import Settings
-from gradverify.numerics.columns.survey import survey
-from gradverify.numerics.columns.tally import Compared, Outcome, Pair, Tally
+from gradverify.numerics.columns.tally import Outcome, Pair, PairElements, Tally
 from gradverify.numerics.compare import FLOOR, Limit, Verdict, guarded
+from gradverify.numerics.coordinates import Columns, columns_of
+from gradverify.numerics.dtypes import UNITS
 from gradverify.numerics.exact import ROUNDING
 from gradverify.numerics.flat import numbers, rms
-from gradverify.numerics.point import UNITS, Columns, Function, Point, columns_of
+from gradverify.numerics.point import Function, Point
 from gradverify.numerics.rungs import U32, Array, Z
+from gradverify.numerics.survey import survey
 from gradverify.oracles.finite_difference import WORST, Wishes
 
 
@@ -71,6 +73,6 @@ def _values(place: int, mine: Tensor, theirs: Tensor, noise: Array, settings: Se
     kept = np.flatnonzero(~same_infinity)
     limit, nothing = np.full(len(kept), Limit.NONE, object), np.full(len(kept), np.nan)
     limit[outcome[kept] == Outcome.UNDECIDED] = Limit.NOISE
-    tally.add(Compared(kept, np.zeros(len(kept), np.intp), a[kept], v[kept], bar[kept], tolerance[kept], floor[kept], outcome[kept], limit, nothing,
-                       nothing))
+    tally.add(PairElements(kept, np.zeros(len(kept), np.intp), a[kept], v[kept], bar[kept], tolerance[kept],
+                           floor[kept], outcome[kept], limit, nothing, nothing))
     return tally.result(unit, False)

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from gradverify.numerics.dtypes import DOUBLE
 from gradverify.numerics.flat import numbers, rms
 from gradverify.numerics.rungs import U32, Array
+from gradverify.oracles.finite_difference import Gives
 from gradverify.subject.differentiable import Gradients
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.wide import WIDE, by_default, wide
@@ -22,19 +23,6 @@ from gradverify.subject.wide import WIDE, by_default, wide
 ROUNDINGS = 16.0  # of the larger of a value and its tensor's root mean square: what float32 may take from it without more being asked
 SPREADS = 3.0  # of the deviations at nearby points: those at the point may be as large where they come and go with the bits of the inputs
 POINTS = 4  # nearby
-
-
-class Gives(Protocol):
-    """A function whose backward may give None."""
-
-    @property
-    def inputs(self) -> Sequence[Tensor]: ...
-
-    def values(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]: ...
-
-    def vjp(self, cotangents: Sequence[Tensor | None]) -> Gradients: ...
-
-    def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> Gradients: ...
 
 
 Nearby = Callable[[int], Sequence[Tensor]]
@@ -73,12 +61,12 @@ class InFloat64:
 
     def vjp(self, cotangents: Sequence[Tensor | None]) -> Gradients:
         """In float32."""
-        return self._narrow.vjp(self._cast(cotangents))
+        return tuple(self._narrow.vjp(self._cast(cotangents)))
 
     def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> Gradients:
         """In float32, at other inputs, rounded to it."""
         own = [x.to(dtype=own.dtype) for x, own in zip(inputs, self._narrow.inputs, strict=True)]
-        return self._narrow.vjp_at(own, self._cast(cotangents))
+        return tuple(self._narrow.vjp_at(own, self._cast(cotangents)))
 
     def vjps(self, output: int, cotangents: Tensor, wanted: Sequence[int] | None = None) -> Gradients | None:
         """In float32, many at once; None where the function does not offer it."""
@@ -137,7 +125,7 @@ def _deviation(narrow: Sequence[Tensor], full: Sequence[Tensor]) -> list[Array]:
         raise RefusedError("it has another number of outputs in float64")
     found = list[Array]()
     for mine, theirs in zip(narrow, full, strict=True):
-        if theirs.dtype != WIDE.get(mine.dtype, mine.dtype) or theirs.dtype not in (torch.float64, torch.complex128):
+        if theirs.dtype != WIDE.get(mine.dtype, mine.dtype) or theirs.dtype not in DOUBLE:
             raise RefusedError(f"given float64 it returns {str(theirs.dtype).removeprefix('torch.')}")
         if mine.shape != theirs.shape:
             raise RefusedError("its outputs have other shapes in float64")

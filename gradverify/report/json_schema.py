@@ -10,7 +10,11 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from gradverify.model.case import Json
 from gradverify.model.report import SCHEMA_VERSION, Report
-from gradverify.report.json import RENAMED
+from gradverify.model.written import RENAMED
+
+ADDED = {"Environment": ("folder",), "Selection": ("shard", "repeat"), "Summary": ("baselined",), "Report": ("forgiven",), "Finding": ("known",),
+         "CaseResult": ("baselined", "repeats", "saved", "unsaved", "pictures")}
+"""Fields that reports of earlier versions lack."""
 
 NUMBER = {"anyOf": [{"type": "number"}, {"enum": ["nan", "inf", "-inf"]}]}
 SIMPLE: dict[Any, dict[str, Json]] = {float: NUMBER, int: {"type": "integer"}, str: {"type": "string"}, bool: {"type": "boolean"},
@@ -32,8 +36,9 @@ def _describe(cls: type, definitions: dict[str, Json]) -> dict[str, Json]:
         definitions[cls.__name__] = {}
         hints = get_type_hints(cls)
         names = {field.name: RENAMED.get(field.name, field.name) for field in fields(cls)}
+        required = [shown for name, shown in names.items() if name not in ADDED.get(cls.__name__, ())]
         definitions[cls.__name__] = {
-            "type": "object", "description": inspect.getdoc(cls) or "", "additionalProperties": True, "required": list(names.values()),
+            "type": "object", "description": inspect.getdoc(cls) or "", "additionalProperties": True, "required": required,
             "properties": {shown: _of(hints[name], definitions) for name, shown in names.items()}}
     return {"$ref": f"#/definitions/{cls.__name__}"}
 

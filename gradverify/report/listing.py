@@ -12,27 +12,29 @@ from rich.table import Table
 from rich.text import Text
 
 from gradverify.model.case import Case, InputRecipe, Json, TensorRecipe
+from gradverify.model.codec import to_json
 from gradverify.report.look import Look
 from gradverify.report.names import one_line
 from gradverify.report.terminal.canvas import paint
 
 UNNAMED: Mapping[str, str] = MappingProxyType({})
 CASE_HEADERS = ("check", "tags", "device", "inputs")
+RULE_HEADERS = ("code", "name", "severity", "when")
 FUNCTION_HEADERS = ("built-in", "what it computes")
 
 
 def cases_text(cases: Iterable[Case], look: Look, names: Mapping[str, str] = UNNAMED) -> str:
     """A table; in the plain format tab-separated lines, one a case, to be searched and cut. `names`: functions in files → as a person names them."""
-    return _rows(CASE_HEADERS, [(case.id, _tags(case), case.settings.device, _inputs(case, names)) for case in cases], look)
+    return rows(CASE_HEADERS, [(case.id, _tags(case), case.settings.device, _inputs(case, names)) for case in cases], look)
 
 
 def cases_json(cases: Iterable[Case], names: Mapping[str, str] = UNNAMED) -> str:
-    return json.dumps([_case_data(case, names) for case in cases], indent=2, allow_nan=False) + "\n"
+    return json.dumps(to_json([_case_data(case, names) for case in cases]), indent=2, allow_nan=False) + "\n"
 
 
 def functions_text(functions: Iterable[tuple[str, Sequence[str], str]], look: Look) -> str:
     """Each function as (name, its parameters, what it computes)."""
-    return _rows(FUNCTION_HEADERS, [(f"{name}({', '.join(parameters)})", summary) for name, parameters, summary in functions], look)
+    return rows(FUNCTION_HEADERS, [(f"{name}({', '.join(parameters)})", summary) for name, parameters, summary in functions], look)
 
 
 def functions_json(functions: Iterable[tuple[str, Sequence[str], str]]) -> str:
@@ -40,8 +42,14 @@ def functions_json(functions: Iterable[tuple[str, Sequence[str], str]]) -> str:
     return json.dumps(data, indent=2) + "\n"
 
 
-def _rows(headers: Sequence[str], rows: Sequence[Sequence[str]], look: Look) -> str:
-    cells = [[one_line(cell) for cell in row] for row in rows]
+def rules_text(rules: Iterable[tuple[str, str, str, str]], look: Look) -> str:
+    """Each rule as (code, name, severity, when it is found)."""
+    return rows(RULE_HEADERS, list(rules), look)
+
+
+def rows(headers: Sequence[str], lines: Sequence[Sequence[str]], look: Look) -> str:
+    """A grid; in the plain format tab-separated lines without headers."""
+    cells = [[one_line(cell) for cell in line] for line in lines]
     if not look.boxes:
         return "".join("\t".join(row).rstrip("\t") + "\n" for row in cells)
     return paint(_grid(headers, cells, look), look)

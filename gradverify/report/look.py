@@ -7,6 +7,9 @@ from dataclasses import dataclass
 MIN_WIDTH = 72
 """Narrower, a row of seven columns cannot hold its numbers uncut: the terminal wraps such lines itself."""
 
+ROWS = 10
+"""Elements shown for each finding, where nobody asks for more or fewer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Glyphs:
@@ -27,7 +30,8 @@ class Look:
     """`boxes` False is the plain format: no frames, a line per check. `wrap` False leaves sentences on one line, for logs: nobody knows how wide
     they are read. Ids, places in files, code and commands to copy are never wrapped in the plain format.
 
-    `verbosity` is -1 (only failures and the summary), 0, 1 (rules, mode, comparisons) or 2 (also panels of expected failures).
+    `verbosity` is -1 (only failures and the summary), 0, 1 (rules, mode, comparisons) or 2 (also panels of expected failures). `slowest`: how many of
+    the slowest checks are listed at the end; 0: all.
     """
 
     width: int = 120
@@ -35,8 +39,9 @@ class Look:
     ascii: bool = False
     boxes: bool = True
     wrap: bool = True
-    max_rows: int = 10
+    max_rows: int = ROWS
     verbosity: int = 0
+    slowest: int | None = None
 
     @property
     def glyphs(self) -> Glyphs:

@@ -1,22 +1,30 @@
-"""Names as they are shown: of an element, of a pair; and text that came from outside, made harmless."""
+"""Names as they are shown: of an element, of a finding, of its pair; and text that came from outside, made harmless."""
 
 from __future__ import annotations
 
 import re
 from typing import Literal
 
-from gradverify.model.result import Entry, Index
+from gradverify.model.result import Entry, Finding, Index
 
 Part = Literal["re", "im"] | None
 
 ESCAPE_SEQUENCE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[@-Z\\-_])")
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+"""What moves a cursor, turns text around, ends a line unasked, cannot be encoded, or may not stand in XML 1.0."""
 
 
 def clean(text: str) -> str:
-    """Without terminal escape sequences and carriage returns; any other control character written as `\\x07`."""
-    text = ESCAPE_SEQUENCE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    """Every character as it can be read: a control character (escape sequences are made of them) written as `\\x07`; lines end in `\\n`."""
+    if text.isprintable():
+        return text
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     return CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text).expandtabs(4)
+
+
+def uncolored(text: str) -> str:
+    """Of what a program printed for a terminal: without its escape sequences."""
+    return clean(ESCAPE_SEQUENCE.sub("", text))
 
 
 def one_line(text: str) -> str:
@@ -41,3 +49,14 @@ def output_element(entry: Entry, number: int | None, name: str | None = None) ->
 
 def input_element(entry: Entry, name: str) -> str:
     return element(name, entry.input_index, entry.input_part) if name else "-"
+
+
+def title_of(found: Finding) -> str:
+    """`GV101 jacobian`."""
+    return one_line(f"{found.code} {found.name}".strip())
+
+
+def pair_of(found: Finding) -> str:
+    """`y0 / x`: the output and the input that a finding stands for, as far as it names them."""
+    parts = [output(found.output, found.output_name)] if found.output is not None else []
+    return " / ".join([*parts, *([one_line(found.input)] if found.input else [])])

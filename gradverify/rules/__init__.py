@@ -1,1 +1,1 @@
-"""Floor 6: what a check looks at. One file per code, named by it; its docstring is the page that `gradverify explain` prints."""
+"""What a check looks at. One file per code, named by it; its docstring is the page that `gradverify explain` prints."""

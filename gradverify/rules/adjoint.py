@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradverify.numerics.rungs import Array, Mask
+from gradverify.numerics.halving import most_off
+from gradverify.numerics.rungs import Array, Index, Mask
 from gradverify.rules.agreement import DUST
 
 
@@ -44,13 +45,10 @@ def bisect(members: Mask, deviation: Callable[[Mask], float], total: float) -> i
 
     `members`: places that may be at fault; `deviation` takes a mask over all places. A deviation that is no number is the largest.
     """
-    places = np.flatnonzero(members)
-    while len(places) > 1:
-        half = len(places) // 2
+
+    def of(places: Index) -> float:
         mask = np.zeros(len(members), bool)
-        mask[places[:half]] = True
-        first = deviation(mask)
-        rest = total - first
-        here = not np.isfinite(first) or (np.isfinite(rest) and abs(first) >= abs(rest))
-        places, total = (places[:half], first) if here else (places[half:], rest)
-    return int(places[0])
+        mask[places] = True
+        return deviation(mask)
+
+    return most_off(np.flatnonzero(members), of, total)

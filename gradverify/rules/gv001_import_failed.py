@@ -1,4 +1,4 @@
-"""GV001 import-failed: the function, an oracle or an input cannot be imported or made
+"""GV001 import-failed: the function, an input, or what it is compared with, cannot be imported or made
 
 What. A name in the spec (`function`, `reference`, `gradient`, `surrogate`, `make`, `inputs_from`, `import`) cannot be imported, has no such
 attribute or is nothing that can be checked, or an input cannot be made: a shape too large to allocate, a tensor whose elements cannot be moved.
@@ -15,3 +15,6 @@ Example.
       - function: my_ops:Swihs          # my_ops has Swish
         inputs: {x: {shape: [3]}}
 """
+
+VERDICT = "error"
+STOPS = True

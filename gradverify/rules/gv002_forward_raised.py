@@ -1,7 +1,7 @@
-"""GV002 forward-raised: the forward, or an oracle, raises
+"""GV002 forward-raised: the forward, or what it is compared with, raises
 
-What. Calling the function on the inputs of the spec raises, or they do not fit its signature: one is missing, or has a name that it lacks. An
-oracle that raises is named as the oracle, not as the function.
+What. Calling the function on the inputs of the spec raises, or they do not fit its signature: one is missing, or has a name that it lacks. If a
+`reference`, `gradient` or `surrogate` raises, the message names that, and not the function.
 
 Why it matters. Nothing was checked: an error (exit code 3), never a pass.
 
@@ -16,3 +16,7 @@ Example.
         def forward(ctx, x, weight):
             return x * weight           # x [2, 3], weight [4]: the shapes do not fit
 """
+
+RANK = 10
+VERDICT = "error"
+STOPS = True

@@ -16,3 +16,7 @@ Example.
         x, weight = ctx.saved_tensors   # forward saved x alone
         return grad_output * weight
 """
+
+RANK = 10
+VERDICT = "error"
+STOPS = True

@@ -16,3 +16,5 @@ Example.
     def forward(ctx, x):
         return my_kernels.forward(x.data_ptr(), x.numel() + 1)          # reads behind the end
 """
+
+VERDICT = "error"

@@ -17,3 +17,5 @@ Example.
         while not converged(x):         # for a cotangent of zeros it never is
             x = step(x, grad_output)
 """
+
+VERDICT = "error"

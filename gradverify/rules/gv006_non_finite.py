@@ -26,6 +26,10 @@ from gradverify.model.result import Finding
 from gradverify.numerics.flat import flat_all, flat_real
 from gradverify.rules.shown import element_name
 
+ORDER = 20
+RANK = 10
+VERDICT = "error"
+STOPS = True
 STEP = 1e-3     # of each element: an infinity that such a step does not change is a mask
 
 

@@ -1,7 +1,8 @@
 """GV007 undecided: the error bar is wider than the tolerance
 
 What. For more elements than max(1, 0.01 %), neither "right" nor "wrong" can be said: the finite difference is known to less than the
-tolerance, or does not exist. Where columns, rows or blocks are compared, each stands for many elements: more than 0.01 % of them.
+tolerance, or does not exist. Where columns, rows or blocks are compared, each stands for many elements: more than 0.01 % of them. Nor can anything be
+said where the check replaced what gradients are measured with (torch.autograd.grad, an operator of tensors) and left it so.
 
 Why it matters. A check that cannot decide must not be green by accident: the verdict is `undecided`. It fails the run under
 `--undecided fail`, which is the default where `CI` is set.
@@ -26,6 +27,9 @@ from gradverify.numerics.columns.tally import Outcome, Pair
 from gradverify.numerics.compare import Limit
 from gradverify.rules.shown import element_name, place_name
 
+ORDER = 460
+VERDICT = "undecided"
+LAST = True
 SHARE = 1e-4        # of the elements may stay undecided in a check that passes (command-line.md)
 ADVICE = {
     Limit.NOISE: "compute in float64 inside, choose inputs of moderate size, or give `rtol` if less accuracy will do",
@@ -46,6 +50,8 @@ ADVICE = {
     Limit.COMPANY: "check a smaller input, or give `mode: columns`",
     Limit.STRUCTURE: "check a smaller input, whose columns are moved one by one",
     Limit.LINE: "give `mode: entries`, which judges every element by itself",
+    Limit.BUDGET: "raise `budget`",
+    Limit.RESTLESS: "check the module in evaluation mode, or where its buffers come to rest (singular values that lie further apart)",
     Limit.SYMMETRY: "say `symmetric: true` on that input",
 }
 _OPEN = (Outcome.UNDECIDED, Outcome.JUMP, Outcome.STAIRCASE, Outcome.NON_FINITE)

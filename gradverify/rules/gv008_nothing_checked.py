@@ -30,7 +30,11 @@ from gradverify.subject.containers import out_of_reach
 from gradverify.subject.failure import type_name
 from gradverify.subject.subject import Subject
 
+ORDER = 10
+VERDICT = "error"
+STOPS = True
 DIMENSIONS = 8      # of a shape that is written by hand; a longer list of whole numbers is data
+ALL_IGNORED = Finding("GV008", "every rule that looks at a gradient is ignored")
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

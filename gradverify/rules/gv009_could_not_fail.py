@@ -32,6 +32,9 @@ from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Argument
 
 SEVERITY = "warning"
+ORDER = 450
+VERDICT = "error"
+LAST = True
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

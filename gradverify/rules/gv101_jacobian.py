@@ -27,9 +27,14 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Finding
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.rules.meant import meant
-from gradverify.rules.shown import comparison, differs, pairs, slopes, unjudged
+from gradverify.rules.shown import comparison, differs, pairs, slopes, unfinished, unjudged
 
 CATCHES = "drops_factor"
+ORDER = 310
+RANK = 150
+LINE = True
+CAUSES = "finite differences"
+KILLS = "values"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -40,7 +45,8 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     return None
 
 
-def check(evidence: Evidence) -> Iterator[Finding | Comparison]:
+def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
+    yield from unfinished(evidence, [pair for *_, pair in pairs(evidence, parameters=False)])
     for argument, output, y, pair in pairs(evidence, parameters=False):
         yield comparison("GV101", argument, output, y, pair)
         if pair.count(Outcome.MISMATCH):

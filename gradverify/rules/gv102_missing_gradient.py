@@ -27,6 +27,10 @@ from gradverify.rules.shown import place_name, unjudged
 from gradverify.subject.subject import Argument
 
 CATCHES = "forgets_second_gradient"
+ORDER = 330
+RANK = 40
+LINE = True
+KILLS = "values"
 UNREGISTERED = "WarnNotImplemented"     # torch's node behind an operator that has kernels only
 
 

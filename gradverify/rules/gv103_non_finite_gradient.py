@@ -28,6 +28,10 @@ from gradverify.numerics.columns.tally import Outcome
 from gradverify.rules.shown import element_name, unjudged
 
 CATCHES = "sinc_divides_by_zero"
+ORDER = 340
+RANK = 40
+LINE = True
+KILLS = "values"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

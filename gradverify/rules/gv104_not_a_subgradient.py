@@ -27,6 +27,10 @@ from gradverify.numerics.columns.tally import Outcome
 from gradverify.rules.shown import place_name, unjudged
 
 CATCHES = "counts_both_branches"
+ORDER = 350
+RANK = 130
+LINE = True
+KILLS = "values"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

@@ -27,6 +27,8 @@ from gradverify.rules.shown import element_name
 
 SHARE = 1e-4        # of the numbers may stay undecided in a check that passes (command-line.md)
 CATCHES = "forgets_the_offset"
+ORDER = 300
+APART = True
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -34,7 +36,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    for index, seen in evidence.reference_values.items():
+    for index, seen in evidence.reference.values.items():
         place, y = evidence.forward.checked[index], evidence.outputs[index]
         if isinstance(seen, str):
             yield Finding("GV105", f"{evidence.name_of(place)}: {seen}", output=place)

@@ -5,7 +5,8 @@ implementation.
 
 Why it matters. The two should be interchangeable; training with one is not training with the other.
 
-How it is measured. Every row of both Jacobians by one-hot cotangents, compared within the tolerance, plus rounding.
+How it is measured. Every row of both Jacobians by one-hot cotangents, compared within the tolerance, plus rounding. A difference that
+comes and goes with the bits of the inputs, and is at most some roundings of 1, is rounding inside one of them: undecided.
 
 How to repair. As for GV101. If finite differences agree with backward (no GV101), the reference is the one that differs: it may compute
 another function, or treat a boundary in another way.
@@ -28,6 +29,11 @@ from gradverify.rules.oracle import blamed
 from gradverify.rules.shown import comparison, differs, unjudged
 
 CATCHES = "forgets_the_scale"
+ORDER = 290
+RANK = 140
+LINE = True
+CAUSES = "reference"
+KILLS = "values"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -35,7 +41,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
         return "the spec names no `reference`"
     if unjudged(found):
         return unjudged(found)
-    shaped = any(isinstance(seen, str) for seen in evidence.reference_values.values())
+    shaped = any(isinstance(seen, str) for seen in evidence.reference.values.values())
     return "the reference returns other shapes (GV105)" if shaped else None
 
 
@@ -44,7 +50,7 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison]:
         if not theirs.requires_grad:
             yield Finding("GV106", f"{evidence.name_of(place)} of {evidence.reference.name} has no graph: autograd gives no gradient", output=place,
                           hint="write the reference with differentiable torch operations, or give the gradient itself: `gradient:`")
-    for (index, output), pair in evidence.reference_gradients.items():
+    for (index, output), pair in evidence.reference.rows.items():
         argument, place, y = evidence.inputs[index], evidence.forward.checked[output], evidence.outputs[output]
         yield comparison("GV106", argument, place, y, pair)
         if pair.count(Outcome.MISMATCH) and evidence.reference.outputs[output].requires_grad:

@@ -41,6 +41,9 @@ from gradverify.subject.failure import UserCodeError
 from gradverify.subject.forward_mode import Pushed
 
 CATCHES = "jvp_forgets_a_tangent"
+ORDER = 370
+PRICE, WORTH = (2, 2), 80
+APART = True
 FACTOR = -3.0           # of u where an input moves alone: another sign and size, which a jvp that is not linear would show
 SMALL = 1e-6            # of an output's value: tangents below that are not weighed up, they are mostly rounding
 NESTED = "Nested forward mode AD is not supported"    # torch's own limit: the function uses forward mode itself (jvp, jacfwd, hessian)

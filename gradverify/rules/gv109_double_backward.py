@@ -8,8 +8,9 @@ silently. A warning, and an error where the spec says `second_order: true`. A ba
 
 How it is measured. Backward is run with `create_graph=True` and a cotangent that itself requires grad, then differentiated by `.backward()`
 for random weights. With respect to the cotangent backward is linear, so the result must be backward of another cotangent: no step is
-needed. With respect to the inputs it is compared with finite differences of backward along two random directions. What differs is traced to
-one element, and judged there with an error bar. `second_order: true` makes a double backward that raises a finding.
+needed. With respect to the inputs it is compared with finite differences of backward along a random direction for two choices of weights, along two
+where that is not smooth. What differs is traced to one element, and judged there with an error bar. `second_order: true` makes a double backward
+that raises a finding.
 
 How to repair. Compute gradients with torch operations on `ctx.saved_tensors`, and save only inputs and outputs of forward there; compute an
 intermediate again in backward, or return it as a further output. Or mark backward `@once_differentiable`.
@@ -27,13 +28,17 @@ from collections.abc import Iterator
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Severity
-from gradverify.oracles.along import Along
+from gradverify.oracles.along import Along, shaped
 from gradverify.rules.second import Cotangents, Inputs, Wrong, backwards
 from gradverify.rules.shown import apart, coordinate_name
 from gradverify.rules.sound import unasked
 from gradverify.subject.failure import UserCodeError
+from gradverify.subject.second_order import Second
 
 CATCHES = "keeps_an_intermediate"
+ORDER = 380
+PRICE, WORTH = (7, 9), 10
+APART = True
 DIRECTIONS = 2
 HINT = ("compute backward with torch operations from ctx.saved_tensors (inputs and outputs of forward only; no .detach(), .data, no_grad or NumPy), "
         "or mark it @once_differentiable, so that it raises")
@@ -53,16 +58,35 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("GV109", f"the spec says `second_order: true`, but {raised.message}", frames=raised.frames,
                       hint="make backward differentiable, or leave out `second_order: true`")
         return
-    wrong = Cotangents(evidence).wrong() or _to_inputs(evidence)
+    wrong = _wrong(evidence)
+    if wrong is not None and _is_spoilt(evidence, raised):
+        wrong = _wrong(evidence)
+    evidence.modes.backwards.release()
     if wrong is not None:
         yield _finding(evidence, wrong)
 
 
+def _is_spoilt(evidence: Evidence, first: Second) -> bool:
+    """Did the graph of backward, asked for one choice of weights after the other, give other numbers than at first?"""
+    return evidence.modes.backwards.spoilt(shaped(evidence.modes.gradient_weights, evidence.subject.inputs), first)
+
+
+def _wrong(evidence: Evidence) -> Wrong | None:
+    return Cotangents(evidence).wrong() or _to_inputs(evidence)
+
+
 def _to_inputs(evidence: Evidence) -> Wrong | None:
+    """Along a direction for two choices of weights, or, where the first of them did not agree at once, along two directions for one."""
     inputs = Inputs(evidence, Along(backwards(evidence), evidence.modes.columns))
-    numbers = evidence.spending.some(range(DIRECTIONS), 8, 8, "directions")
-    tried = (inputs.wrong(evidence.modes.direction(f"second order {number}")) for number in numbers)
-    return next((wrong for wrong in tried if wrong is not None), None)
+    directions = [evidence.modes.direction(f"second order {number}") for number in evidence.spending.some(range(DIRECTIONS), 8, 8, "directions")]
+    wrong, others = inputs.wrong(directions[0]), evidence.modes.weighing("other gradient weights")
+    if wrong is not None or len(directions) == 1:
+        return wrong
+    off = inputs.off_for(others)
+    if off == "no":
+        return None
+    wrong = inputs.wrong(directions[1])
+    return Inputs(evidence, inputs.along, others).wrong(directions[0]) if wrong is None and off == "yes" else wrong
 
 
 def _finding(evidence: Evidence, wrong: Wrong) -> Finding:

@@ -40,6 +40,9 @@ from gradverify.subject.failure import UserCodeError
 from gradverify.subject.vmapped import Batch, Dims
 
 CATCHES = "vmap_ignores_in_dims"
+ORDER = 390
+PRICE, WORTH = (6, 6), 70
+APART = True
 HINT = "in_dims holds one entry per argument: the dimension that is batched, or None for an argument that all examples share"
 
 LOUD = "write forward and backward without .item(), boolean indices and branches on values, or leave out generate_vmap_rule"

@@ -27,10 +27,14 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Finding
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.rules.meant import meant
-from gradverify.rules.shown import comparison, differs, pairs, slopes, unjudged
+from gradverify.rules.shown import comparison, differs, pairs, slopes, unfinished, unjudged
 from gradverify.subject.modules import Hooks, after_accumulation, hooks_of
 
 CATCHES = "averages_weight_gradient"
+ORDER = 320
+RANK = 150
+CAUSES = "finite differences"
+KILLS = "values"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -44,6 +48,7 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
     hooks, later = hooks_of(module), after_accumulation(module)
     if later:
         yield f"the post-accumulate-grad hooks of {', '.join(later)} did not run: they see `.grad`, which is not written here"
+    yield from unfinished(evidence, [pair for *_, pair in pairs(evidence, parameters=True)])
     for argument, output, y, pair in pairs(evidence, parameters=True):
         yield comparison("GV111", argument, output, y, pair)
         if pair.count(Outcome.MISMATCH):

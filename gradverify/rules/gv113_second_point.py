@@ -51,6 +51,11 @@ from gradverify.subject.snapshot import alike
 from gradverify.subject.subject import Argument, Subject
 
 CATCHES = "keeps_the_first_mask"
+ORDER = 420
+PRICE, WORTH = (9, 1), 190
+LINE = True
+APART = True
+KILLS = "elsewhere"
 HINT = "what depends on the inputs belongs in ctx: look for what is kept between calls"
 HINT_NUMBERS = "look for a number that is written into backward, or kept from another call: what forward is given belongs on ctx"
 
@@ -77,6 +82,8 @@ class Look:
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     wrong = wrong_here(found)
+    if evidence.subject.restless:
+        return "the module's buffers, which forward updates and reads, do not come to rest"
     return unjudged(found) or (f"{wrong} already stands" if wrong else None)
 
 

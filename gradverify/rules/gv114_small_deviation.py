@@ -29,6 +29,10 @@ from gradverify.rules.shown import apart, place_name, unjudged
 
 SEVERITY = "warning"
 CATCHES = "rounds_a_constant"
+ORDER = 360
+RANK = 150
+LINE = True
+CAUSES = "deviations"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

@@ -24,6 +24,7 @@ Example.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -32,11 +33,17 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.rules.agreement import DUST, ODD, SIXTEEN, dust, flat, largest, noise, tolerance
 from gradverify.rules.shown import element_name
+from gradverify.subject.differentiable import Gradients
 from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Argument
 
 CATCHES = "mul_ignores_grad_output"
+ORDER = 150
+RANK = 50
+LINE = True
+CAUSES = "linearity"
+KILLS = "values"
 FACTORS, FACTORS_16 = (-3.0 * 2.0**18, 2.0**-40), (-12.0, 2.0**-4)  # forced: signed, far apart, one no power of two; the second for 16 bits
 ROUNDED = 1e-6              # of the largest gradient: more is no rounding of float64, even where most of its digits cancel
 OF_ORDER_ONE = 5 / 8        # in the place of the small factor
@@ -62,22 +69,27 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         where = element_name(argument.name, argument.value, worst)
         if not coarse and halves.linear_but_for_small_ones():
             yield Finding("GV201", f"backward is linear in grad_output for factors of order 1, but not for small ones: at {where} it gives "
-                          f"{float(expected[worst]):.6g} for a cotangent, but {float(apart[worst]):.6g} when a part of it comes 2⁻⁴⁰ as large: small "
-                          "ones fall under a tolerance inside backward", severity="warning", input=argument.name, hint=UNDER)
+                          f"{float(expected[worst]):.6g} for one grad_output, but {float(apart[worst]):.6g} when a part of it comes 2⁻⁴⁰ as large: "
+                          "small ones fall under a tolerance inside backward", severity="warning", input=argument.name, hint=UNDER)
         else:
-            yield Finding("GV201", f"backward is not linear in grad_output: at {where} it gives {float(expected[worst]):.6g} for a cotangent, but "
-                          f"{float(apart[worst]):.6g} when the same cotangent comes in two scaled halves", input=argument.name, hint=HINT)
+            yield Finding("GV201", f"backward is not linear in grad_output: at {where} it gives {float(expected[worst]):.6g} for one grad_output, "
+                          f"but {float(apart[worst]):.6g} when the same grad_output comes in two scaled halves", input=argument.name, hint=HINT)
         return
 
 
 class _Halves:
-    """One dense cotangent v, in two halves that are scaled apart: `together` are the gradients for all of it."""
+    """The base cotangent v, in two halves that are scaled apart: `together` are the gradients for all of it, which a repeat of the base call gave."""
 
     def __init__(self, evidence: Evidence) -> None:
-        self._evidence, self.v = evidence, evidence.cotangents("linear")
+        self._evidence, self.v = evidence, evidence.worked.cotangents
         source = generator(evidence.settings.seed, evidence.subject.case.check, "mask")
         self._masks = [torch.randint(0, 2, y.shape, generator=source).to(device=y.device, dtype=y.dtype) for y in evidence.outputs]
-        self.together = self._gradients([cotangent.clone() for cotangent in self.v])
+
+    @cached_property
+    def together(self) -> list[Tensor]:
+        """Asked for when the halves were, on a graph that nobody watches: if that refused the second, there are no repeats."""
+        repeats = self._evidence.repeats
+        return self._known(repeats[0].values) if repeats else self._gradients([cotangent.clone() for cotangent in self.v])
 
     def apart(self, grow: float, shrink: float) -> list[Tensor]:
         """The gradients of the halves, each divided by its factor, added."""
@@ -112,7 +124,9 @@ class _Halves:
 
     def _gradients(self, cotangents: list[Tensor]) -> list[Tensor]:
         """Each input's gradient before the next call is made, which may use its memory again."""
-        gradients = self._evidence.function.vjp(cotangents)
+        return self._known(self._evidence.function.vjp(cotangents))
+
+    def _known(self, gradients: Gradients) -> list[Tensor]:
         return [flat(argument, gradient) for argument, gradient in zip(self._evidence.inputs, gradients, strict=True)]
 
 

@@ -26,6 +26,9 @@ from gradverify.model.result import Finding
 from gradverify.rules.shown import element_name
 
 CATCHES = "relu_modifies_grad_output"
+ORDER = 90
+RANK = 60
+SPREADS = True
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

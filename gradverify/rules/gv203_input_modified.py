@@ -33,6 +33,9 @@ from gradverify.subject.custody import Written, given_back
 from gradverify.subject.graph import Wrote
 
 CATCHES = "centres_its_input_in_place"
+ORDER = 100
+RANK = 60
+SPREADS = True
 HINTS = {"forward": "write into a copy; if it is meant to work in place, ctx.mark_dirty(x) and return x itself",
          "backward": "backward must leave what forward was given as it is: write into a copy"}
 

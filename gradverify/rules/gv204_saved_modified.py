@@ -27,6 +27,9 @@ from gradverify.model.result import Finding
 from gradverify.rules.shown import NO_FUNCTION, changed
 
 CATCHES = "squares_its_output_in_place"
+ORDER = 110
+RANK = 60
+SPREADS = True
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

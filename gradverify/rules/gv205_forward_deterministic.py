@@ -34,6 +34,8 @@ from gradverify.rules.shown import apart, element_name
 from gradverify.subject.snapshot import same
 
 CATCHES = "draws_from_its_own_generator"
+ORDER = 30
+RANK = 20
 LEFT = "that is what an iteration leaves that starts from other numbers, or rounds in another order: within `rtol`"
 
 
@@ -66,7 +68,7 @@ def _converges(evidence: Evidence, first: Tensor, second: Tensor) -> bool:
 
 def _repeats(evidence: Evidence) -> Iterator[Sequence[Tensor]]:
     """Two further outputs; the second with generators that start elsewhere, unless that alone makes the difference."""
-    yield evidence.function.values(evidence.subject.leaves())
+    yield evidence.function.here()
     if evidence.forward.random:
         yield evidence.function.values(evidence.subject.leaves())
         return

@@ -36,14 +36,18 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.point import UNITS
+from gradverify.numerics.dtypes import UNITS
 from gradverify.rules.agreement import dust, flat, largest, torchs_own, unsteady
 from gradverify.rules.gv208_input_subset import ALL_SUBSETS, subsets
 from gradverify.rules.shown import element_name
 from gradverify.subject.differentiable import Gradients
 
 CATCHES = "decays_every_twentieth_call"
+ORDER = 80
+RANK = 20
+PRICE, WORTH = (0, 2), 100
 CALLS, FEW = 20, 4      # compared calls; where each needs a forward of its own
+ASKED = 2               # calls of one graph that show whether it may be asked again
 BUDGET, OTHERS = 60, 26     # backward calls of all rules GV2xx up to ALL_SUBSETS inputs; of the others with one input and one output
 ULPS = 4
 LEFT = "that is what an iteration leaves that starts from other numbers, or rounds in another order: within `rtol`"
@@ -101,8 +105,15 @@ def _planned(evidence: Evidence) -> int:
 
 
 def _repeats(evidence: Evidence, numbers: Sequence[int]) -> Iterator[Gradients]:
-    """The base call's backward again, on one graph as long as that is allowed."""
-    for number in numbers:
+    """The base call's backward again, on another graph as long as one is allowed; among them the repeats that GV207 and GV227 ask for as well.
+
+    These come when that graph was asked twice: of the base graph, whose saved tensors are watched, torch would not see that they were written to.
+    """
+    for _ in numbers[:ASKED]:
+        yield evidence.function.vjp(evidence.cotangents("base"))
+    again = (evidence.repeats or ())[:len(numbers) - ASKED] if len(numbers) > ASKED else ()
+    yield from (returned.values for returned in again)
+    for number in numbers[ASKED + len(again):]:
         if number > FEW and not evidence.function.reusable:
             return
         yield evidence.function.vjp(evidence.cotangents("base"))
@@ -128,6 +139,8 @@ def _compared(evidence: Evidence, repeats: Iterator[Gradients]) -> Compared:
 
 
 def _difference(evidence: Evidence, place: int, number: int, wanted: Tensor, given: Tensor) -> Odd | None:
+    if torch.equal(wanted, given):
+        return None
     argument = evidence.inputs[place]
     unit = max(evidence.precision, UNITS[argument.value.dtype])
     equal = (wanted == given) | (wanted.isnan() & given.isnan())

@@ -36,6 +36,10 @@ from gradverify.subject.failure import UserCodeError
 from gradverify.subject.snapshot import change, same
 
 CATCHES = "keeps_its_mask_on_the_class"
+ORDER = 170
+RANK = 80
+PRICE, WORTH = (2, 2), 180
+KILLS = "memory"
 HINT = "keep what belongs to one call on ctx, and return fresh tensors"
 
 
@@ -111,7 +115,7 @@ def _gradients(evidence: Evidence, again: Gradients, what: str) -> Iterator[str]
 
 
 def _outputs(evidence: Evidence) -> Iterator[str]:
-    again = evidence.function.of(evidence.function.graph(evidence.subject.leaves()))
+    again = evidence.function.of(evidence.later)
     for place, first, now in zip(evidence.forward.checked, evidence.outputs, again, strict=True):
         difference = differing_output(evidence, place, first, now) if first.shape == now.shape else None
         if difference is not None:

@@ -32,6 +32,9 @@ from gradverify.rules.shown import NO_FUNCTION, RANDOM
 from gradverify.subject.failure import UserCodeError
 
 CATCHES = "skips_weight_with_its_input"
+ORDER = 190
+RANK = 100
+PRICE, WORTH = (1, 1), 170
 ALL_SUBSETS = 4         # up to so many inputs every subset is tried
 HINT = "look at ctx.needs_input_grad[i] for the gradient of argument i only"
 

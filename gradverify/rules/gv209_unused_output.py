@@ -25,6 +25,7 @@ Example.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import cast
 
 import torch
@@ -38,6 +39,9 @@ from gradverify.subject.failure import UserCodeError
 from gradverify.subject.variants import is_plain
 
 CATCHES = "needs_both_outputs"
+ORDER = 230
+RANK = 120
+PRICE, WORTH = (1, 1), 160
 HINT = "treat every incoming gradient as one that may be zero, or None under set_materialize_grads(False)"
 
 
@@ -50,7 +54,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    findings = list(_each_alone(evidence)) if len(evidence.outputs) > 1 else []
+    findings = list(_each_alone(evidence)) if len(evidence.outputs) > 1 or evidence.function.refuses_none else []
     yield from findings
     if not findings:
         yield from _none_used(evidence)
@@ -86,7 +90,7 @@ def _none_used(evidence: Evidence) -> Iterator[Finding]:
     """No output's gradient defined: backward may give None or zeros, and should not raise."""
     v = evidence.cotangents("base")
     try:
-        _, gradients = evidence.function.once(v, through=_undefined)
+        gradients = _through_nothing(evidence, v)
     except UserCodeError as error:
         yield Finding("GV209", f"with no gradient for any output, as behind a Function that returns None, {error.message}", severity="warning",
                       frames=error.frames, hint=HINT)
@@ -94,6 +98,14 @@ def _none_used(evidence: Evidence) -> Iterator[Finding]:
     nothing: Gradients = (None,) * len(gradients)
     for apart in gradients_apart(evidence, nothing, gradients, [torch.zeros_like(c) for c in v]):
         yield Finding("GV209", f"with no gradient for any output {apart.text}", input=apart.input, hint=HINT)
+
+
+def _through_nothing(evidence: Evidence, v: Sequence[Tensor]) -> Gradients:
+    """Of the base graph where that serves once more; of a fresh one, in every way there is, where it refuses. Raises UserCodeError."""
+    if evidence.repeats is not None:
+        with suppress(UserCodeError):
+            return evidence.function.gradients(evidence.base, v, retain=True, through=_undefined)
+    return evidence.function.once(v, through=_undefined)[1]
 
 
 def _undefined(y: Tensor) -> Tensor:

@@ -34,6 +34,9 @@ from gradverify.subject.failure import UserCodeError
 from gradverify.subject.variants import conjugated, constant, is_plain, permuted, sliced
 
 CATCHES = "takes_grad_output_for_contiguous"
+ORDER = 240
+RANK = 120
+PRICE, WORTH = (0, 2), 110
 CONSTANT = -1.75        # not 1: a backward that ignores the numbers would look right; the next output has CONSTANT + 0.5, and so on
 HINT = "call grad_output.contiguous() before its memory is read, and reshape where view would raise"
 

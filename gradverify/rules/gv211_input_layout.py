@@ -40,6 +40,9 @@ from gradverify.subject.subject import Argument
 from gradverify.subject.variants import is_plain, permuted, sliced
 
 CATCHES = "takes_input_for_contiguous"
+ORDER = 250
+RANK = 120
+PRICE, WORTH = (1, 1), 120
 LAYOUTS: tuple[tuple[str, Callable[[Tensor], Tensor]], ...] = (
     ("sliced (every second column of wider rows)", sliced), ("permuted (its dimensions in another order in memory)", permuted))
 HINT = "call .contiguous() on it before its memory is read, or refuse what is not contiguous"

@@ -34,6 +34,10 @@ from gradverify.subject.guard import of_type
 from gradverify.subject.native import wrong_number
 
 CATCHES = "returns_float32_gradient"
+ORDER = 50
+RANK = 30
+REFUSED = True
+LINE = True
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

@@ -34,6 +34,9 @@ from gradverify.subject.failure import UserCodeError
 from gradverify.subject.graph import RawReturn
 
 CATCHES = "returns_what_it_saved"
+ORDER = 160
+RANK = 70
+PRICE, WORTH = (0, 3), 210
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

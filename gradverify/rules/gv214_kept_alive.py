@@ -32,6 +32,9 @@ from gradverify.subject.lifetime import Alive, still_alive
 
 SEVERITY = "warning"
 CATCHES = "keeps_its_output_on_ctx"
+ORDER = 220
+PRICE, WORTH = (1, 1), 40
+APART = True
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -46,10 +49,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         what = " and ".join([*alive.outputs, *(f"the node of {name}" for name in dict.fromkeys(alive.nodes))])
         stay = "stays" if len(alive.outputs + alive.nodes) == 1 else "stay"
         yield Finding("GV214", f"{what} {stay} in memory after backward when everything was dropped, until the garbage collector runs",
-                      hint="save outputs with ctx.save_for_backward: an attribute of ctx makes a circle")
+                      hint="save outputs with ctx.save_for_backward: an output that is an attribute of ctx keeps itself alive")
     for name in alive.inputs:
         yield Finding("GV214", f"{name} stays in memory as long as the output, although backward is over", input=name,
-                      hint="save it with ctx.save_for_backward, which lets go of it after backward")
+                      hint="save it with ctx.save_for_backward, which frees it after backward")
 
 
 def _alive(evidence: Evidence) -> Alive:

@@ -41,6 +41,9 @@ from gradverify.subject.subject import Argument
 
 SEVERITY = "warning"
 CATCHES = "saves_without_a_version"
+ORDER = 210
+PRICE, WORTH = (1, 2), 150
+APART = True
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

@@ -24,6 +24,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 
 CATCHES = "bypasses_backward"
+ORDER = 40
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

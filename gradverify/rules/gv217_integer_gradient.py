@@ -27,6 +27,9 @@ from gradverify.subject.failure import type_name
 from gradverify.subject.subject import Argument
 
 CATCHES = "gives_index_a_gradient"
+ORDER = 60
+REFUSED = True
+LINE = True
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

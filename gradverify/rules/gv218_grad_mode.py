@@ -34,6 +34,9 @@ from gradverify.rules.shown import RANDOM
 from gradverify.subject.failure import UserCodeError
 
 CATCHES = "approximates_without_gradients"
+ORDER = 200
+RANK = 110
+PRICE, WORTH = (2, 1), 140
 NO_GRAD = ("under torch.no_grad", torch.no_grad, True)        # in words, the mode, whether inputs require a gradient
 BOTH = ("under torch.inference_mode", torch.inference_mode, False)
 FROZEN = ("where no input requires a gradient", torch.enable_grad, False)       # found by BOTH: asked for by itself only to say which it is

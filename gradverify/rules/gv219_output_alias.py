@@ -29,6 +29,8 @@ from gradverify.subject.custody import arguments
 
 SEVERITY = "warning"
 CATCHES = "returns_its_inputs_memory"
+ORDER = 120
+APART = True
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

@@ -32,6 +32,9 @@ from gradverify.subject.accumulate import Accumulated, accumulated, straight
 from gradverify.subject.failure import UserCodeError
 
 CATCHES = "returns_two_views"
+ORDER = 180
+RANK = 90
+PRICE, WORTH = (1, 2), 130
 HINT = "return grad_output itself, or a clone: autograd may keep what it gets as .grad"
 
 
@@ -47,7 +50,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     try:
-        seen: Accumulated = accumulated(evidence.subject, evidence.function, evidence.repeats is not None)
+        seen: Accumulated = accumulated(evidence.subject, evidence.function, evidence.later, evidence.repeats is not None)
     except UserCodeError as error:
         yield Finding("GV220", f"`.backward(ones)` twice: {error.message}", frames=error.frames, hint=HINT)
         return

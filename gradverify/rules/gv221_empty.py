@@ -23,6 +23,8 @@ from gradverify.model.result import Finding
 from gradverify.numerics.flat import flat_real
 
 CATCHES = "stacks_no_rows"
+ORDER = 70
+REFUSED = True
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

@@ -43,6 +43,11 @@ from gradverify.subject.snapshot import same
 from gradverify.subject.subject import Argument
 
 CATCHES = "overwrites_repeated_rows"
+ORDER = 410
+PRICE, WORTH = (9, 1), 90
+LINE = True
+APART = True
+TAKES_OVER = "repeated index overwritten"
 HINT = "add up what repeats: index_add, scatter_add, index_put(accumulate=True)"
 STEP = 1e-3     # of an element's size: does it move the forward?
 

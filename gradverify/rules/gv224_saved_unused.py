@@ -26,6 +26,8 @@ from gradverify.model.result import Finding
 
 SEVERITY = "warning"
 CATCHES = "add_saves_unused"
+ORDER = 130
+APART = True
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

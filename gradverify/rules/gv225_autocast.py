@@ -21,20 +21,24 @@ Example.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.rules.agreement import gradients_apart, is_double, outputs_apart, torchs_own, unsteady
-from gradverify.subject.differentiable import Differentiable
+from gradverify.subject.differentiable import Differentiable, Gradients
 from gradverify.subject.failure import UserCodeError
 
 CATCHES = "casts_under_autocast"
+ORDER = 260
+PRICE, WORTH = (1, 2), 50
+APART = True
 HINT = "torch.amp.custom_fwd and custom_bwd keep forward and backward in one precision"
 Context = Callable[[], AbstractContextManager[Any]]
 
@@ -57,18 +61,16 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return torch.autocast(device, enabled=False)
 
     for finding in chain(_compared(evidence, "forward inside autocast and backward outside", autocast, plain),
-                         _compared(evidence, "forward outside autocast and backward inside", plain, autocast)):
+                         _compared(evidence, "forward outside autocast and backward inside", plain, autocast, not torch.is_autocast_enabled(device))):
         yield finding
         return
 
 
-def _compared(evidence: Evidence, what: str, forward: Context, backward: Context) -> Iterator[Finding]:
+def _compared(evidence: Evidence, what: str, forward: Context, backward: Context, outside: bool = False) -> Iterator[Finding]:
     """What differs from the base call with forward in one context and backward in another."""
-    v, twin = evidence.cotangents("base"), evidence.subject.twin(evidence.subject.arguments)
-    twin.around = forward
+    v = evidence.cotangents("base")
     try:
-        with backward():
-            outputs, gradients = Differentiable(twin, evidence.forward.checked).once(v)
+        outputs, gradients = _once(evidence, v, forward, backward, outside)
     except UserCodeError as error:
         yield Finding("GV225", f"with {what}, {error.message}", frames=error.frames, hint=HINT)
         return
@@ -79,3 +81,14 @@ def _compared(evidence: Evidence, what: str, forward: Context, backward: Context
             return
     for apart in chain(outputs_apart(evidence, outputs), gradients_apart(evidence, evidence.worked.gradients, gradients, v)):
         yield Finding("GV225", f"with {what}, {apart.text} as without", input=apart.input, output=apart.output, hint=HINT)
+
+
+def _once(evidence: Evidence, v: Sequence[Tensor], forward: Context, backward: Context, outside: bool) -> tuple[Sequence[Tensor], Gradients]:
+    """Outputs and gradients. `outside`: forward outside autocast, where the base call was, whose graph serves if it may be asked again."""
+    if outside and evidence.repeats is not None:
+        with backward():
+            return evidence.outputs, evidence.function.gradients(evidence.base, v, retain=True)
+    twin = evidence.subject.twin(evidence.subject.arguments)
+    twin.around = forward
+    with backward():
+        return Differentiable(twin, evidence.forward.checked).once(v)

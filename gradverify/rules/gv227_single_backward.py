@@ -30,6 +30,9 @@ from gradverify.rules.agreement import torchs_own
 
 SEVERITY = "warning"
 CATCHES = "drops_its_mask_in_backward"
+ORDER = 140
+PRICE, WORTH = (0, 2), 200
+APART = True
 DAMAGED = ("GV202", "GV203", "GV204")
 
 
@@ -46,4 +49,4 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     refused = evidence.refused
     if refused is not None:
         yield Finding("GV227", f"a second backward of one graph is refused, though it was retained: {refused.message}", frames=refused.frames,
-                      hint="leave on ctx what is on ctx: save_for_backward frees its tensors by itself")
+                      hint="delete nothing from ctx in backward: autograd frees what save_for_backward holds")

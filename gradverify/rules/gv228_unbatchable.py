@@ -39,11 +39,14 @@ from gradverify.subject.graph import CPP_NODE
 
 SEVERITY = "warning"
 CATCHES = "asks_grad_output_for_a_number"
+ORDER = 430
+PRICE, WORTH = (0, 2), 20
+APART = True
 FACTORS = (1.0, -0.5)       # of the base cotangent: backward is linear, or GV201 stands
 ASKS = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero|equal|allclose)\b")      # torch's words for a number out of a batch
 WRITES = re.compile(r"vmap: (aten::)?(\w+)\(self, ")                # and for a batch that is written into one tensor
 PLACES = ("index_add_", "scatter_add_", "scatter_", "scatter_reduce_", "index_put_", "index_copy_", "copy_")      # of rows and slices
-HINT_ASKS = "no .item(), float() or `if` on grad_output: torch.where, or compute both"
+HINT_ASKS = "use torch.where, or compute both branches, in place of .item(), float() or `if` on grad_output"
 HINT_WRITES = "compute the gradient out of place, or write it into torch.zeros_like(grad_output)"
 
 
@@ -103,5 +106,6 @@ def _differing(evidence: Evidence, v: Sequence[Tensor], seen: Sequence[Tensor | 
             difference = clearly_differing(evidence, argument, wanted, None if batch is None else batch[place], [factor * c for c in v])
             if difference is not None:
                 yield Finding("GV228", f"of batched cotangents (is_grads_batched) the gradient at {difference.where} is {difference.seen:.6g}, of "
-                              f"one alone {difference.expected:.6g}", input=argument.name, hint="let backward treat every cotangent by itself")
+                              f"one alone {difference.expected:.6g}", input=argument.name,
+                              hint="let backward treat every grad_output of the batch by itself")
                 break

@@ -43,6 +43,9 @@ from gradverify.subject.subject import Argument
 
 SEVERITY = "warning"
 CATCHES = "forgets_its_gain"
+ORDER = 440
+PRICE, WORTH = (3, 0), 30
+APART = True
 WIDE = (-1.0, 1e3, -1e3)    # times the input: across every sign, threshold and bound of its own size
 
 

@@ -6,14 +6,20 @@ import re
 import textwrap
 from collections.abc import Iterable
 
-from gradverify.rules.catalogue import RuleInfo
+from gradverify.model.rule import RuleInfo
 
 HEAD = """# Rules
 
-Every finding has a code. `gradverify explain CODE` prints the page of one; `rules: {select: […], ignore: […]}` in a spec, `--select` and
-`--ignore` on the command line choose which run; `expect: [GV101]` in a spec says that exactly these errors are found. GV0xx: the check could
-not be judged (exit code 3). GV1xx: values. GV2xx: the contract of an autograd Function. A warning is a hazard on a function whose gradients are
-right; `--strict` makes it an error.
+A rule is one thing that gradverify looks at, and what it finds has the code of the rule. GV0xx say that a check could not be judged (exit code 3),
+GV1xx that numbers are wrong, and GV2xx that a Function breaks what autograd asks of it in another way. A warning is a hazard in a function whose
+gradients are right; `--strict` makes it an error.
+
+`gradverify explain` lists all rules; with a code or a name it prints what this page says of one. `rules: {select: […], ignore: […]}` in a spec, and
+`--select` and `--ignore` on the command line, choose which rules run. `expect: [GV101]` in a spec says that exactly these errors are found.
+
+Words of this page: a *cotangent* is the `grad_output` that backward is given; a *dense* one has no zeros. The *base* forward and backward are the
+first ones of a check, which others are compared with, and the *second point* is another, freshly drawn set of inputs. ⟨a, b⟩ is the sum of the
+products of two tensors' elements, J the Jacobian. The *ladder* is the sequence of steps of [finite differences](method.md#2-the-finite-difference).
 """
 _LEAD = re.compile(r"^(What|Why it matters|How it is measured|How to repair|Example)\.", re.MULTILINE)
 _PYTHON = ("class ", "def ", "@")

@@ -1,17 +1,13 @@
-"""One fault, one code: which finding stands where several rules found the same, from most to least specific (command-line.md)."""
+"""One fault, one code: which finding stands where several rules found the same, from most to least specific, by the ranks that rules declare."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
 from gradverify.model.result import Finding
-
-SPECIFIC = (("GV002", "GV003", "GV006"), ("GV205", "GV206"), ("GV212",), ("GV102", "GV103"), ("GV201",), ("GV202", "GV203", "GV204"), ("GV213",),
-            ("GV207",), ("GV220",), ("GV208",), ("GV218",), ("GV209", "GV210", "GV211"), ("GV104",), ("GV107", "GV106"),
-            ("GV101", "GV111", "GV114"))    # from most to least
-DAMAGING = frozenset({"GV202", "GV203", "GV204"})      # what they write into enters the gradients of other inputs too
-DAMAGED = frozenset({"GV101", "GV111", "GV114"})
+from gradverify.rules.catalogue import book
 
 
 def specific(findings: Iterator[Finding]) -> tuple[Finding, ...]:
@@ -26,14 +22,15 @@ def specific(findings: Iterator[Finding]) -> tuple[Finding, ...]:
     return tuple(kept)
 
 
-def _rank(finding: Finding) -> int:
-    return next((rank for rank, codes in enumerate(SPECIFIC) if finding.code in codes), len(SPECIFIC))
+def _rank(finding: Finding) -> float:
+    rank = book()[finding.code].rank
+    return math.inf if rank is None else rank
 
 
 def _explains(better: Finding, finding: Finding) -> bool:
     """Do both stand for one pair, and is `better` of a more specific rank? A finding without input or output stands for all of them."""
-    if _rank(better) >= _rank(finding) or _rank(finding) == len(SPECIFIC) or better.severity == "warning":
+    if _rank(better) >= _rank(finding) or _rank(finding) == math.inf or better.severity == "warning":
         return False
-    spread = better.code in DAMAGING and finding.code in DAMAGED
+    spread = book()[better.code].spreads and book()[finding.code].numeric
     same_input = spread or better.input == finding.input or better.input is None or finding.input is None
     return same_input and (better.output == finding.output or better.output is None or finding.output is None)

@@ -14,7 +14,7 @@ from gradverify.numerics.flat import flat_all, one_hot
 from gradverify.numerics.kinks import Smoothness
 from gradverify.numerics.ladder import Derivative
 from gradverify.numerics.rungs import Array, Mask
-from gradverify.oracles.along import Along, by_column, coordinates, moduli, shaped
+from gradverify.oracles.along import Along, coordinates, moduli, shaped
 from gradverify.oracles.finite_difference import Filled
 from gradverify.rules.adjoint import Identity, bisect
 from gradverify.rules.agreement import DUST, NUDGE, loosened, tolerance
@@ -128,7 +128,7 @@ class Trial:
 
     def _off_at(self, v: Array, inputs: Sequence[Tensor]) -> float:
         pushed, subject = self._push(self.moved, inputs), self.evidence.subject
-        gradient = by_column(self.evidence.modes.columns, coordinates(self.evidence.function.vjp_at(inputs, shaped(v, self.evidence.outputs)),
+        gradient = self.evidence.modes.columns.combined(coordinates(self.evidence.function.vjp_at(inputs, shaped(v, self.evidence.outputs)),
                                                                       subject.inputs))
         return float(np.sum(v * flat_all(pushed.tangents).numpy()) - np.sum(gradient * self.moved))
 
@@ -145,7 +145,7 @@ class Trial:
 def pull(evidence: Evidence, v: Array) -> Array:
     """The gradient by columns [C] for a cotangent's coordinates [M]."""
     gradients = evidence.function.vjp(shaped(v, evidence.outputs))
-    return by_column(evidence.modes.columns, coordinates(gradients, evidence.subject.inputs))
+    return evidence.modes.columns.combined(coordinates(gradients, evidence.subject.inputs))
 
 
 def right(forward: float, backward: float, found: Derivative, row: int) -> bool:

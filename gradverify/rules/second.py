@@ -14,7 +14,7 @@ from gradverify.numerics.compare import FLOOR, RTOL, RTOL_LOW
 from gradverify.numerics.flat import flat_all, numbers
 from gradverify.numerics.ladder import Derivative
 from gradverify.numerics.rungs import Array, Mask
-from gradverify.oracles.along import Along, by_column, change, coordinates, moduli, shaped
+from gradverify.oracles.along import Along, change, coordinates, moduli, shaped
 from gradverify.oracles.widened import InFloat64
 from gradverify.rules.adjoint import Identity, bisect
 from gradverify.rules.agreement import DUST, NUDGE, ODD, SINGLE, loosened, tolerance
@@ -97,9 +97,12 @@ class Inputs:
     where they are: double backward may say anything there.
     """
 
-    def __init__(self, evidence: Evidence, along: Along) -> None:
+    def __init__(self, evidence: Evidence, along: Along, w: Array | None = None) -> None:
+        """`w`: of the gradients' coordinates [N], the first ones of all where none are given."""
         self.evidence, self.along = evidence, along
-        self.w, self._double = evidence.modes.gradient_weights, _known(evidence.modes.double_backward)
+        self.w = evidence.modes.gradient_weights if w is None else w
+        self._double = _known(evidence.modes.double_backward) if w is None else doubled(evidence, w)
+        self._agreed: tuple[Array, Derivative] | None = None    # a direction, and what the quick rungs said along it
 
     @property
     def rtol(self) -> float:
@@ -111,6 +114,7 @@ class Inputs:
         moved = self._smooth(moved)
         found = self.along.quick(moved)
         if self._off(moved, found) == "no":
+            self._agreed = moved, found
             return None
         wanted = self._wanted(found)
         found = self.along.refined(moved, wanted)
@@ -122,6 +126,11 @@ class Inputs:
         found = self.along.thorough(moved)
         self._leave_out(found)
         return self._element(moved, found) if self._off(moved, found) == "yes" else None
+
+    def off_for(self, w: Array) -> str:
+        """As `_off`, for other weights [N], by the quick rungs of a direction along which the two agreed; "open" where they did not settle one. (It
+        asks as much as another direction for the same weights, by one backward in the place of six forwards and backwards.)"""
+        return "open" if self._agreed is None else Inputs(self.evidence, self.along, w)._off(*self._agreed)
 
     def _leave_out(self, found: Derivative) -> bool:
         """Takes the weight of what has no derivative; False where everything has one."""
@@ -138,7 +147,7 @@ class Inputs:
         moved = np.where(self.w[columns.coordinate] != 0, moved, 0.0)
         if np.isfinite(self.along.value).all():
             return moved
-        return np.where(np.isfinite(by_column(columns, coordinates(self._double.inputs, self.evidence.subject.inputs))), moved, 0.0)
+        return np.where(np.isfinite(columns.combined(coordinates(self._double.inputs, self.evidence.subject.inputs))), moved, 0.0)
 
     def _wanted(self, found: Derivative) -> Array:
         """The bars [N] with which the sum can be judged."""
@@ -157,7 +166,7 @@ class Inputs:
         gradient = bisect(w != 0, by_gradient, by_gradient(w != 0))
         weight = w * (np.arange(len(w)) == gradient)
         inputs = coordinates(doubled(self.evidence, weight).inputs, self.evidence.subject.inputs) / w[gradient]
-        row = by_column(self.evidence.modes.columns, inputs)
+        row = self.evidence.modes.columns.combined(inputs)
 
         def by_place(mask: Mask) -> float:
             return float(np.sum((row * moved)[mask & (moved != 0)]) - self.along.quick(moved * mask).value[gradient])

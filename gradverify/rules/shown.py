@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from torch import Tensor
 
 from gradverify.evidence import Evidence
-from gradverify.model.result import Comparison, Entry, ErrorMap, Finding, Outcome
+from gradverify.model.result import LEFT_OUT, Comparison, Entry, ErrorMap, Finding, Outcome
 from gradverify.numerics.columns.tally import Outcome as Seen
 from gradverify.numerics.columns.tally import Pair, Worst
+from gradverify.numerics.compare import Limit
 from gradverify.numerics.flat import place
 from gradverify.subject.snapshot import Change
 from gradverify.subject.subject import Argument
@@ -29,6 +30,7 @@ def comparison(rule: str, argument: Argument, output: int | None, value: Tensor 
         rule, argument.name, output, pair.compared, mismatched=pair.count(Seen.MISMATCH), kinks=pair.count(Seen.KINK),
         undecided=pair.count(*_OPEN), non_finite=pair.count(Seen.NON_FINITE), max_abs_error=pair.max_abs_error,
         max_rel_error=pair.max_rel_error, resolution=pair.resolution, groups=pair.groups, row_groups=pair.row_groups, lines=pair.lines,
+        witnessed=pair.witnessed, evidence="witness" if pair.witnessed else "",
         worst=tuple(_entry(element, argument.value, value) for element in _told(pair)), error_map=_map(pair))
 
 
@@ -102,6 +104,17 @@ def pairs(evidence: Evidence, parameters: bool) -> Iterator[tuple[Argument, int,
         argument = evidence.inputs[index]
         if argument.parameter is parameters:
             yield argument, evidence.forward.checked[output], evidence.outputs[output], pair
+
+
+def unfinished(evidence: Evidence, own: Sequence[Pair]) -> Iterator[str]:
+    """What the budget ended before, of these pairs, and why forward's own derivative could not speak for them: a note each."""
+    if evidence.jacobian.unwitnessed and any(pair.count(*_OPEN) for pair in own):
+        yield f"forward has no derivative of its own to ask: {evidence.jacobian.unwitnessed}"
+    elements = sum(count for pair in own for limit, count in pair.limits if limit is Limit.BUDGET)
+    if elements:
+        yield f"{elements:,} of the elements that seem to differ {LEFT_OUT}{evidence.spending.name} was spent"
+    if evidence.choice is not None and evidence.choice.left:
+        yield f"{evidence.choice.left:,} flagged {evidence.choice.mode.lines} {LEFT_OUT}{evidence.spending.name} was spent"
 
 
 def differs(code: str, argument: Argument, output: int | None, y: Tensor | None, pair: Pair, against: str, hint: str | None,

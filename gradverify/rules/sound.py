@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from gradverify.evidence import Evidence
-
-# Found before, these say nothing against the gradient at this point: other values, other calls, memory that is kept.
-APART = ("GV0", "GV105", "GV108", "GV109", "GV110", "GV113", "GV214", "GV215", "GV219", "GV223", "GV224", "GV225", "GV226", "GV227", "GV228", "GV229")
+from gradverify.rules.catalogue import book
 
 
 def wrong_here(found: frozenset[str]) -> str | None:
-    """The first code found that does; None where there is none."""
-    return min((code for code in found if not code.startswith(APART)), default=None)
+    """The first code found that speaks against the gradient at this point; None where there is none."""
+    return min((code for code in found if not (code.startswith("GV0") or book()[code].apart)), default=None)
 
 
 def unasked(evidence: Evidence, setting: str, found: frozenset[str]) -> str | None:

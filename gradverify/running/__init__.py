@@ -1,1 +1,1 @@
-"""Floor 8: cases become events. Nothing here imports torch, except `inline` when a check runs."""
+"""Cases become events. Nothing here imports torch, except `inline` when a check runs."""

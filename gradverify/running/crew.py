@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,13 +18,14 @@ from gradverify.model.interrupt import interruptible, is_interrupt
 from gradverify.model.result import CaseResult
 from gradverify.running.inline import Devices, devices, run_case, tail
 from gradverify.running.lost import of_lost
-from gradverify.running.process import Worker, start_method
+from gradverify.running.process import Main, Worker
+from gradverify.running.server import begin, start_method
 from gradverify.running.signals import Signals
 from gradverify.running.supervisor import Answered, Began, Happening, Lost, Supervisor, Task, Told
 from gradverify.running.unrun import faulty
+from gradverify.source.python_path import python_path
 
 LOADING = 600.0     # seconds for importing and building what a check names: an extension that is compiled on import takes minutes
-PRELOADED = ["gradverify.running.preload"]
 
 CheckEvent = CheckStarted | CheckFinished
 
@@ -47,8 +48,9 @@ class Here:
     """This process, one case after the other: for debuggers."""
 
     planned: Planned | None = None
-    runner: Callable[[Case, Planned | None], CaseResult] = run_case
+    runner: Callable[[Case, Planned | None], CaseResult] | None = None
     probe: Callable[[], Devices] = devices
+    pictures: bool = False      # of failing checks
 
     def machine(self) -> Devices:
         return self.probe()
@@ -62,7 +64,7 @@ class Here:
         """Whatever comes of it, the other checks run. Raises Interrupted where Ctrl-C came, even if the checked code swallowed it."""
         with interruptible():
             try:
-                return self.runner(case, self.planned)
+                return self.runner(case, self.planned) if self.runner else run_case(case, self.planned, pictures=self.pictures)
             except BaseException as error:
                 if is_interrupt(error):
                     raise
@@ -75,13 +77,15 @@ class Here:
 @dataclass
 class Workers:
     """`jobs` processes, each with a case at a time and with its share of the threads. `timeout`: seconds for every case, in place of its own;
-    `loading`: for importing what it names; `memory`: bytes for each process."""
+    `loading`: for importing what it names; `memory`: bytes for each process. `signals`: heard already; None: heard by this one while it runs."""
 
     jobs: int = 1
     timeout: float | None = None
     loading: float = LOADING
     memory: int | None = None
     planned: Planned | None = None
+    pictures: bool = False      # of failing checks
+    signals: Signals | None = None
     _supervisor: Supervisor | None = field(default=None, init=False)
     _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, init=False)
 
@@ -91,35 +95,44 @@ class Workers:
     def run(self, cases: Sequence[Case]) -> Iterator[CheckEvent]:
         known = {str(place): case for place, case in enumerate(cases)}
         made: dict[str, int] = {}
+        begun: dict[str, float] = {}
         for happening in self._running().run([self._task(name, case) for name, case in known.items()]):
-            yield from self._told(happening, known[happening.task.name], made)
+            yield from self._told(happening, known[happening.task.name], made, begun)
 
     def close(self) -> None:
         if self._supervisor is not None:
             self._supervisor.close()
-            self._supervisor.signals.close()
+            if self.signals is None:
+                self._supervisor.signals.close()
         if self._folder is not None:
             self._folder.cleanup()
         self._supervisor, self._folder = None, None
 
     def _running(self) -> Supervisor:
         if self._supervisor is None:
+            from gradverify.running.worker import serve
+
             self._folder = tempfile.TemporaryDirectory(prefix="gradverify-", ignore_cleanup_errors=True)
-            self._supervisor = Supervisor(_hiring(self.jobs, self.memory, Path(self._folder.name)), Signals().hear(), self.jobs)
+            hire = hiring(self.jobs, self.memory, Path(self._folder.name), serve, self.pictures)
+            self._supervisor = Supervisor(hire, self.signals or Signals().hear(), self.jobs)
         return self._supervisor
 
     def _task(self, name: str, case: Case) -> Task:
         device = case.settings.device
         limit = case.settings.timeout if self.timeout is None else self.timeout
-        return Task(name, json.dumps(to_json(case)).encode(), (self.loading, limit), device if device.startswith("cuda") else None)
+        return Task(name, json.dumps(to_json(case, exact=True)).encode(), (self.loading, limit), device if device.startswith("cuda") else None)
 
-    def _told(self, happening: Happening, case: Case, made: dict[str, int]) -> Iterator[CheckEvent]:
+    def _told(self, happening: Happening, case: Case, made: dict[str, int], begun: dict[str, float]) -> Iterator[CheckEvent]:
         if isinstance(happening, Began):
-            yield CheckStarted(case.id, case.name)
+            again = happening.task.name in begun
+            begun[happening.task.name] = time.perf_counter()
+            if not again:
+                yield CheckStarted(case.id, case.name)
         elif isinstance(happening, Answered):
             yield CheckFinished(from_json(CaseResult, json.loads(happening.payload)))
         elif isinstance(happening, Lost):
-            yield CheckFinished(of_lost(case, happening))
+            took = time.perf_counter() - begun[happening.task.name]
+            yield CheckFinished(replace(of_lost(case, happening), seconds=took))
         elif self.planned is not None:
             self._progress(happening, case, made)
 
@@ -131,13 +144,18 @@ class Workers:
             self.planned(replace(from_json(Plan, json.loads(told.payload)), check=case.name), lambda: made[case.id])
 
 
-def _hiring(jobs: int, memory: int | None, folder: Path) -> Callable[[], Worker]:
-    """How a worker is started: with the folder, environment and path of this process as they are now."""
-    from gradverify.running.worker import Setup, serve
+def hiring(jobs: int, memory: int | None, folder: Path, main: Main, pictures: bool = False) -> Callable[[], Worker]:
+    """How a worker is started, which does `main`: with the folder, environment and path of this process as they are now. Where the process that
+    it is forked from has ended, there is a new one."""
+    from gradverify.running.worker import Setup
 
+    begin()
     context = start_method()
-    if hasattr(context, "set_forkserver_preload"):
-        context.set_forkserver_preload(PRELOADED)
     threads = None if jobs == 1 else max(1, (os.cpu_count() or 1) // jobs)
-    setup = Setup(str(Path.cwd()), dict(os.environ), tuple(sys.path), threads, memory)
-    return lambda: Worker(context, serve, setup, folder, lambda path: tail(path))
+    setup = Setup(str(Path.cwd()), dict(os.environ), tuple(python_path()), threads, memory, pictures)
+
+    def hire() -> Worker:
+        begin()
+        return Worker(context, main, setup, folder, tail)
+
+    return hire

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from pathlib import Path
+
+OPEN = Path("/dev/fd")
+STANDARD = 3        # stdin, stdout, stderr: programs that are started have these
 
 FIRST = 400     # code that closes 3 to 63, 3 to 255 and the like does not meet them
 
@@ -23,3 +28,11 @@ def moved(descriptor: int) -> int:
     found = high(descriptor)
     os.close(descriptor)
     return found
+
+
+def keep_to_ourselves() -> None:
+    """No program that is started holds what is open now: a pipe whose end nobody sees while a program that a check left in the background runs."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(OPEN):  # noqa: PTH208 - names only
+            with contextlib.suppress(OSError):
+                os.set_inheritable(int(name), int(name) < STANDARD)

@@ -2,30 +2,87 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
-PPID, SESSION = 1, 3    # places in /proc/PID/stat behind the name in parentheses, which may hold blanks
+STATE, PPID, GROUP, SESSION = 0, 1, 2, 3    # places in /proc/PID/stat behind the name in parentheses, which may hold blanks
+DEAD = ("Z", "X")                           # states of a process that has ended, and that nobody has asked for
+DEAD_COUNT = 16                             # so many of these count as one: they hold a number and nothing else
+STOPS_WITHIN = 5.0                          # seconds for all processes of a family to be found
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    state: str
+    parent: int
+    group: int
+    session: int
 
 
 def family(pid: int) -> frozenset[int]:
     """Its descendants, and those of its session that have lost their parents."""
-    known = _known()
-    found = {child for child, (_, session) in known.items() if session == pid}
+    return _family(pid, _known())
+
+
+def sizes(pids: Iterable[int]) -> dict[int, int]:
+    """How many processes each of these has started that still run."""
+    known, found = _known(), {}
+    for pid in pids:
+        states = [known[each].state in DEAD for each in _family(pid, known)]
+        found[pid] = states.count(False) + states.count(True) // DEAD_COUNT
+    return found
+
+
+def end_family(pid: int, *, alive: bool) -> None:
+    """Kills what a process started, and the process itself if it is `alive`.
+
+    All are stopped before the first is killed, whole groups at once: none forks, or loses its parent, while the others are looked for.
+    """
+    stopped = {pid} if alive else set[int]()
+    groups = set(stopped)       # a worker leads a group of its own
+    _send(stopped, groups, signal.SIGSTOP)
+    until = time.monotonic() + STOPS_WITHIN
+    while time.monotonic() < until:
+        known = _known()
+        fresh = {each for each in _family(pid, known) if known[each].state not in DEAD} - stopped
+        if not fresh:
+            break
+        groups |= {known[each].group for each in fresh} - {0, 1, os.getpgrp()}      # a worker that has just begun is still of ours
+        _send(fresh, groups, signal.SIGSTOP)
+        stopped |= fresh
+    _send(stopped, groups, signal.SIGKILL)
+
+
+def _send(pids: Iterable[int], groups: Iterable[int], number: signal.Signals) -> None:
+    for group in groups:
+        with contextlib.suppress(OSError):
+            os.killpg(group, number)
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.kill(pid, number)
+
+
+def _family(pid: int, known: Mapping[int, _Process]) -> frozenset[int]:
+    found = {child for child, process in known.items() if process.session == pid}
     while True:
-        more = {child for child, (parent, _) in known.items() if parent in found or parent == pid} - found
+        more = {child for child, process in known.items() if process.parent in found or process.parent == pid} - found
         if not more:
             return frozenset(found - {pid})
         found |= more
 
 
-def _known() -> dict[int, tuple[int, int]]:
-    """Process → its parent and its session."""
+def _known() -> dict[int, _Process]:
     known = {}
     for folder in PROC.glob("[0-9]*"):
         try:
             fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
         except OSError:
             continue
-        known[int(folder.name)] = (int(fields[PPID]), int(fields[SESSION]))
+        known[int(folder.name)] = _Process(fields[STATE], *(int(fields[place]) for place in (PPID, GROUP, SESSION)))
     return known

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gradverify.model.case import Case
 from gradverify.model.element import Element
@@ -21,6 +21,9 @@ from gradverify.model.interrupt import is_interrupt
 from gradverify.model.result import CaseResult
 from gradverify.running.descriptors import high
 from gradverify.running.staying import stack_on_crash, staying
+
+if TYPE_CHECKING:
+    from gradverify.subject.subject import Subject
 
 KEPT_LINES, KEPT_BYTES = 200, 2**16     # of the end of what a check printed
 STDOUT, STDERR = 1, 2                   # the descriptors that native code writes to
@@ -42,32 +45,52 @@ def devices() -> Devices:
 
 
 def run_case(case: Case, planned: Planned | None = None, *, prepared: Callable[[], None] = lambda: None, left: Callable[[], tuple[str, ...]] = tuple,
-             into: Path | None = None) -> CaseResult:
-    """Prepares and verifies one case. Only Ctrl-C raises. `planned` hears what a comparison is going to cost.
+             into: Path | None = None, pictures: bool = False) -> CaseResult:
+    """Prepares and verifies one case. Only Ctrl-C raises. `planned` hears what a comparison is going to cost. `pictures`: also those of a failure.
 
     `prepared` is called once everything is imported and made; `left` says what the check changed, before it is put back. `into`: the file for what
     is printed, which another process reads if this one ends.
     """
     from gradverify.subject.failure import UserCodeError
     from gradverify.subject.find import importable
-    from gradverify.subject.machine import compute_on_one_thread, undisturbed
+    from gradverify.subject.machine import as_torch_starts, compute_on_one_thread, undisturbed
     from gradverify.subject.prepare import prepare
     from gradverify.verify import broken, failed, verify
 
     started = time.perf_counter()
-    with captured(into) as printed, undisturbed(), staying():
+    with captured(into) as printed, undisturbed(), as_torch_starts(), staying():
         try:
-            with importable(case.search):
+            with importable(case.search, printed.only_if_raised):
                 subject = prepare(case)
                 prepared()
                 compute_on_one_thread(subject.size)
-                result = verify(subject, planned)
+                result = _saved(subject, _pictured(subject, planned) if pictures else verify(subject, planned))
         except UserCodeError as error:
             result = failed(case, error)
         except BaseException as error:
             result = broken(case, error)
         changed = left()
     return replace(result, seconds=time.perf_counter() - started, captured=printed.text, changed=changed)
+
+
+def _pictured(subject: Subject, planned: Planned | None) -> CaseResult:
+    """The calls that the pictures cost are not the check's."""
+    from gradverify.element.pictures import pictures
+    from gradverify.verify import evidence_of, verify
+
+    evidence = evidence_of(subject, planned)
+    result = verify(subject, evidence=evidence)
+    drawn = evidence.spared("the pictures of a failure", lambda: pictures(evidence, result))
+    return replace(result, pictures=drawn)
+
+
+def _saved(subject: Subject, result: CaseResult) -> CaseResult:
+    """What is wrong, kept as files where that is asked for."""
+    if subject.case.save is None:
+        return result
+    from gradverify.subject.saved import saved
+
+    return saved(subject, result)
 
 
 def explain_case(case: Case, element: tuple[str, str] | None) -> Element | CaseResult:
@@ -84,7 +107,7 @@ def explain_case(case: Case, element: tuple[str, str] | None) -> Element | CaseR
 
     with captured() as printed, undisturbed(), staying():
         try:
-            with importable(case.search):
+            with importable(case.search, printed.only_if_raised):
                 subject = prepare(case)
                 compute_on_one_thread(subject.size)
                 return explain(subject, Asked(*element) if element else None)
@@ -99,9 +122,20 @@ def explain_case(case: Case, element: tuple[str, str] | None) -> Element | CaseR
 
 @dataclass(slots=True)
 class _Printed:
-    """The end of what was written to stdout and stderr, complete once the capture has ended."""
+    """The end of what was written to stdout and stderr, complete once the capture has ended. `file`: all of it, until then."""
 
+    file: io.FileIO
     text: str | None = None
+
+    @contextmanager
+    def only_if_raised(self) -> Iterator[None]:
+        """What is printed inside is taken out again, unless something is raised."""
+        _flush_native()
+        before = self.file.tell()       # of the descriptors 1 and 2 as well
+        yield
+        _flush_native()
+        self.file.truncate(before)
+        self.file.seek(before)
 
 
 class _Sink(io.RawIOBase):
@@ -126,10 +160,10 @@ def captured(into: Path | None = None) -> Iterator[_Printed]:
 
     `into`: the file that holds it meanwhile, in place of one without a name.
     """
-    printed = _Printed()
     sys.stdout.flush()
     sys.stderr.flush()
     with _file(into) as file:
+        printed = _Printed(file)
         sink = _Sink(file)
         stream = io.TextIOWrapper(sink, encoding="utf-8", errors="backslashreplace", write_through=True)      # type: ignore[type-var]
         saved = [(fd, high(fd)) for fd in (STDOUT, STDERR)]

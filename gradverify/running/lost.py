@@ -13,7 +13,7 @@ from gradverify.model.case import Case
 from gradverify.model.paths import shown_path
 from gradverify.model.result import CaseResult, Finding, Frame
 from gradverify.report.numbers import duration
-from gradverify.running.supervisor import Lost
+from gradverify.running.supervisor import MOST, Lost
 from gradverify.running.unrun import without_running
 
 _LINE = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
@@ -54,6 +54,14 @@ def _crashed(lost: Lost) -> Finding:
     elif died.how == "status":
         message = f"the process of this check ended{while_} with status {int(died.number)} before there was a result"
         hint = "the code, or a library that it calls, ended the process itself (exit, _exit, exec): what it checked is not known"
+    elif died.how == "processes":
+        message = f"this check had started {int(died.number)} processes{while_} that ran at the same time, and was ended: no more than {MOST} may"
+        hint = "code that forks and does not end the child forks in the child too"
+    elif died.how == "server":
+        by = f" by {_name(int(died.number))}" if died.number else ""
+        while_ = "was imported" if lost.while_loading else "ran"
+        message = f"the process that all checks are started from was ended{by} while this check {while_}, and again when it ran alone"
+        hint = f"the code ends its parent process (`os.kill(os.getppid(), …)`), or memory ran out: {OUT_OF_MEMORY}"
     else:
         message = f"the process of this check went on{while_} but closed the pipe that its result goes through"
     return Finding("GV004", message, "crashed", hint=hint)

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import importlib
 import pkgutil
+import warnings
 
-import gradverify.rules
-import gradverify.verify
+# What torch imports in the first backward (sympy among it, 0.8 s of CPU), forward-mode derivative and draw: once here, not once in every worker.
+IN_THE_FIRST = ("torch.fx.experimental.symbolic_shapes", "torch._decomp.decompositions_for_jvp", "torch.utils._device", "numpy.random", "numpy.ma")
 
-for _module in pkgutil.iter_modules(gradverify.rules.__path__):
-    importlib.import_module(f"gradverify.rules.{_module.name}")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")     # those of torch's own modules, which PYTHONWARNINGS=error would make errors of
+    import gradverify.rules
+    import gradverify.verify
+
+    for _module in pkgutil.iter_modules(gradverify.rules.__path__):
+        importlib.import_module(f"gradverify.rules.{_module.name}")
+    for _name in IN_THE_FIRST:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(_name)
+gc.collect()
+gc.freeze()     # what is here stays: collections in the workers pass it by, and its memory stays shared with them

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import signal
 import tempfile
@@ -14,20 +13,24 @@ from multiprocessing.context import ForkServerContext, SpawnContext
 from pathlib import Path
 from typing import Any, Literal
 
-from gradverify.running.family import family
+from gradverify.running.family import end_family
+from gradverify.running.server import ended_by, number, status_of
 
 SILENT_FOR = 2.0        # seconds between a worker's closed pipe and its end, before it is ended
 STACK_WITHIN = 0.5      # seconds for the Python stack of a hanging worker to be written
 ENDS_WITHIN = 5.0       # seconds for a killed process to be gone
 LARGEST = 1 << 30       # bytes of one message
 
+How = Literal["status", "signal", "limit", "silence", "processes", "server"]
+
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """How a process ended. `number`: its exit status, the signal that ended it, or the seconds that it was given; `stack`: of Python, where it is
-    known, as faulthandler writes it; `printed`: the end of what its task wrote to stdout and stderr."""
+    """How a process ended. `number`: its exit status, the signal that ended it, the seconds that it was given, the processes that it had started, or
+    the signal that ended the process that workers are forked from ("server"; 0: not known), and it with that; `stack`: of Python, where it is known,
+    as faulthandler writes it; `printed`: the end of what its task wrote to stdout and stderr."""
 
-    how: Literal["status", "signal", "limit", "silence"]
+    how: How
     number: float
     stack: str = ""
     printed: str | None = None
@@ -45,13 +48,6 @@ Main = Callable[[Connection, Connection, Any, Files], None]
 """What runs inside: it is handed the pipe for words, one that closes when the supervisor is gone, its set-up, and its files."""
 
 
-def start_method() -> ForkServerContext | SpawnContext:
-    """Forkserver where it exists: a worker then starts in 10 to 20 ms, as torch is imported once. Never fork: it hangs after one backward."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    return multiprocessing.get_context("forkserver")
-
-
 class Worker:
     """A process that takes one task at a time. `words` and `sentinel` can be waited for."""
 
@@ -61,9 +57,13 @@ class Worker:
         self.words, inner = context.Pipe()
         alive, self._alive = context.Pipe(duplex=False)
         self._process = context.Process(target=main, args=(inner, alive, setup, self.files), daemon=False)
-        self._process.start()
-        inner.close()
-        alive.close()
+        try:
+            self._process.start()
+        finally:
+            inner.close()
+            alive.close()
+        self.server = number()      # the process that it was forked from
+        self._forked = isinstance(context, ForkServerContext)
 
     @property
     def sentinel(self) -> int:
@@ -97,37 +97,43 @@ class Worker:
 
     def ended(self) -> Died:
         """Of a process that has ended by itself."""
-        self._process.join(ENDS_WITHIN)
-        code = self._process.exitcode
-        if code is None:
-            return self.stopped(ENDS_WITHIN)
-        return self._died("signal" if code < 0 else "status", abs(code))
+        return self._end_within(ENDS_WITHIN) or self.stopped(ENDS_WITHIN)
 
     def silent(self) -> Died:
         """Of a process whose pipe is closed: it has ended, or goes on without being heard."""
-        self._process.join(SILENT_FOR)
-        return self.ended() if self._process.exitcode is not None else self._died("silence", 0)
+        return self._end_within(SILENT_FOR) or self._died("silence", 0)
+
+    def _end_within(self, seconds: float) -> Died | None:
+        try:
+            code = self._status(seconds)
+        except EOFError:
+            return self._died("server", ended_by(self.server))
+        return None if code is None else self._died("signal" if code < 0 else "status", abs(code))
+
+    def _status(self, seconds: float) -> int | None:
+        """Raises EOFError where the process that it was forked from ended first."""
+        if not self._forked:
+            self._process.join(seconds)
+            return self._process.exitcode
+        return status_of(self.sentinel) if wait([self.sentinel], seconds) else None
 
     def stopped(self, limit: float) -> Died:
         """Of a process that did not end within its limit: asked for its stack, then killed."""
         with contextlib.suppress(OSError, AttributeError):
             os.kill(self.pid, signal.SIGUSR1)
             self._process.join(STACK_WITHIN)
-        died = self._died("limit", limit)
-        self._process.kill()
-        return died
+        return self._died("limit", limit)
+
+    def crowded(self, processes: int) -> Died:
+        """Of a process that has started so many others that it is ended."""
+        return self._died("processes", processes)
 
     def end(self) -> None:
         """Kills it with all that it started, and removes its files."""
         with contextlib.suppress(OSError):
             self._alive.close()
             self.words.close()
-        relatives = family(self.pid)
-        if self._process.is_alive():
-            self._process.kill()
-        for pid in {*relatives, *family(self.pid)}:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+        end_family(self.pid, alive=self._process.is_alive())
         self._process.join(ENDS_WITHIN)
         for path in (self.files.stack, self.files.printed):
             with contextlib.suppress(OSError):
@@ -135,6 +141,6 @@ class Worker:
         with contextlib.suppress(OSError):
             self._folder.rmdir()
 
-    def _died(self, how: Literal["status", "signal", "limit", "silence"], number: float) -> Died:
+    def _died(self, how: How, number: float) -> Died:
         return Died(how, number, self._read(Path(self.files.stack)) or "", self._read(Path(self.files.printed)))
 

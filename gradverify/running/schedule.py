@@ -8,9 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from gradverify.model.case import Case
 from gradverify.model.event import CheckFinished, CheckStarted, Environment, Event, RunFinished, RunStarted, Selection
+from gradverify.model.exit_codes import SIGNALLED
+from gradverify.model.paths import repository_folder
 from gradverify.model.report import Gate, judged
 from gradverify.model.result import CaseResult
 from gradverify.running.crew import Crew
@@ -19,8 +22,6 @@ from gradverify.running.requirements import lack, placed
 from gradverify.running.signals import Stopped
 from gradverify.running.supervisor import CannotStart
 from gradverify.running.unrun import without_running
-
-SIGNALLED = 128     # an exit code for a signal: 130, 143
 
 
 @dataclass
@@ -54,14 +55,17 @@ class _Run:
 
 
 def run(cases: Sequence[Case], *, argv: tuple[str, ...], selection: Selection, crew: Crew, maxfail: int | None = None,
-        gate: Gate | None = None) -> Iterator[Event]:
-    """The events of a run; checks end in any order. A signal ends it early, with `not_run` results for what is left. Closes the crew."""
+        gate: Gate | None = None, order: tuple[str, ...] | None = None) -> Iterator[Event]:
+    """The events of a run; checks end in any order. A signal ends it early, with `not_run` results for what is left. Closes the crew.
+
+    `order`: the ids as a report lists them; None: as `cases` stand, which is how they begin.
+    """
     started = time.perf_counter()
     state = _Run({case.id: case for case in cases}, gate or Gate(), maxfail)
     try:
         machine = _machine(cases, crew, state)
         begun = datetime.now(UTC).isoformat(timespec="seconds")
-        yield RunStarted(begun, argv, selection, environment(machine), len(cases), tuple(case.id for case in cases))
+        yield RunStarted(begun, argv, selection, environment(machine), len(cases), order or tuple(case.id for case in cases))
         if not state.why:
             yield from _checks(cases, crew, machine, state)
     finally:
@@ -113,7 +117,7 @@ def _stopped_after(count: int) -> str:
 def environment(machine: Devices | None) -> Environment:
     """Versions without importing what they are of."""
     return Environment(platform.python_version(), _version("torch"), _version("numpy"), platform.platform(),
-                       machine.cuda if machine else (), machine.threads if machine else None)
+                       machine.cuda if machine else (), machine.threads if machine else None, repository_folder(Path.cwd()))
 
 
 def _version(package: str) -> str | None:

@@ -25,6 +25,12 @@ def select(cases: Sequence[Case], *, keyword: str | None = None, tags: str | Non
     return tuple(case for case in cases if fits(case))
 
 
+def failed_first(cases: Sequence[Case], failed: Sequence[Case]) -> tuple[Case, ...]:
+    """All cases; those that failed stand first, and otherwise each in its order."""
+    ids = {case.id for case in failed}
+    return tuple(sorted(cases, key=lambda case: case.id not in ids))
+
+
 def _compile(expression: str | None, option: str) -> Callable[[_Match], bool]:
     """An expression of words with and, or, not and parentheses, as a predicate of what holds for one word."""
     if expression is None or not expression.strip():

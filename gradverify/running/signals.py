@@ -6,6 +6,8 @@ import contextlib
 import signal
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -25,6 +27,7 @@ class Signals:
 
     def __init__(self) -> None:
         self.number: int | None = None
+        self._at_once = False
         self.bell, self._string = socket.socketpair()       # rings where a signal comes
         for end in (self.bell, self._string):
             end.setblocking(False)
@@ -44,17 +47,55 @@ class Signals:
         if self.number is not None:
             raise Stopped(self.number)
 
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Inside, a signal raises Stopped where it comes: for waiting that nothing else would end."""
+        self._at_once = True
+        try:
+            self.check()
+            yield
+        finally:
+            self._at_once = False
+
+    @contextmanager
+    def during(self) -> Iterator[None]:
+        """Heard inside only, as often as it is entered. A signal that nobody has seen by the end raises Stopped there."""
+        self.hear()
+        try:
+            yield
+            self.check()
+        finally:
+            self._give_back()
+
     def close(self) -> None:
         """What signals do is what it was."""
+        self._give_back()
+        self.bell.close()
+        self._string.close()
+
+    def _give_back(self) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         if self._before:
             signal.set_wakeup_fd(self._wakeup)
         self._before = {}
-        self.bell.close()
-        self._string.close()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.number is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.number = number
+        if self._at_once:
+            raise Stopped(number)
+
+
+@contextmanager
+def heard(wanted: bool) -> Iterator[Signals | None]:
+    """Signals are noted inside; None, where they are not `wanted`: Ctrl-C is then Python's own."""
+    if not wanted:
+        yield None
+        return
+    signals = Signals().hear()
+    try:
+        yield signals
+    finally:
+        signals.close()

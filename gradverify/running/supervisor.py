@@ -1,22 +1,28 @@
 """Tasks in worker processes: one that ends its process, or takes too long, costs itself only. Knows nothing of gradients.
 
 A worker has one task at a time and says when it begins to load it, when it begins, and what came of it. What it does not say did not happen:
-a process that ends without an answer, with whatever status, was ended by its task.
+a process that ends without an answer, with whatever status, was ended by its task. Where the process that workers are forked from ends, all of
+them end, whoever did it: their tasks are done again one at a time, so that the one that does it again is known.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 
+from gradverify.running.family import sizes
 from gradverify.running.process import Died, Worker
 from gradverify.running.signals import Signals
 
 START_LIMIT = 300.0     # seconds until a worker has imported torch: 20 on a slow machine, more on a network file system
 FUTILE = 3              # workers in a row that end before they are ready: no further one would be
+PAUSE = 0.2             # seconds before another attempt to start one: a server that has just been killed may still be seen
+LOOKS_EVERY = 1.0       # seconds between two counts of the processes that tasks have started: 3 ms of CPU where 100 processes run
+MOST = 256 + 8 * (os.cpu_count() or 1)     # processes that a task may have at a time: a compiler for each processor is a chain of four or five
 
 
 class CannotStart(Exception):  # noqa: N818 - a sentence for a bug report
@@ -35,7 +41,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A worker took the task."""
+    """A worker took the task; a second time where it was lost with others."""
 
     task: Task
 
@@ -69,15 +75,16 @@ class Lost:
 Happening = Began | Told | Answered | Lost
 
 
-@dataclass
+@dataclass(eq=False)
 class _Job:
-    """A worker with what it does now. `ready`: it said that it can take a task."""
+    """A worker with what it does now. `ready`: it said that it can take a task; `alone`: no other task runs beside this one."""
 
     worker: Worker
     deadline: float
     task: Task | None = None
     ready: bool = False
     loading: bool = True
+    alone: bool = False
 
 
 @dataclass
@@ -89,6 +96,9 @@ class Supervisor:
     jobs: int = 1
     _staff: list[_Job] = field(default_factory=list, init=False)
     _futile: int = field(default=0, init=False)
+    _lost: deque[Task] = field(default_factory=deque, init=False)      # together, to be done again one at a time
+    _server: int | None = field(default=None, init=False)              # the last one that was found to have ended
+    _looks: float = field(default=0.0, init=False)                     # when processes are counted again
     _hello: bytes = field(default=b"", init=False)
 
     def hello(self) -> bytes:
@@ -96,17 +106,18 @@ class Supervisor:
         if not self._staff:
             self._employ()
         while not self._hello:
-            for _ in self._listen(deque()):
+            for _ in self._listen():
                 pass
         return self._hello
 
     def run(self, tasks: Sequence[Task]) -> Iterator[Happening]:
         """What happens, as it happens, until every task has its answer or its end. Raises CannotStart."""
         waiting = deque(tasks)
-        while waiting or any(job.task for job in self._staff):
+        while waiting or self._lost or any(job.task for job in self._staff):
             self._staff_up(len(waiting) + sum(job.task is not None for job in self._staff))
             yield from self._feed(waiting)
-            yield from self._listen(waiting)
+            yield from self._listen()
+            yield from self._look()
 
     def close(self) -> None:
         """Ends all workers and whatever they started."""
@@ -115,12 +126,23 @@ class Supervisor:
         self._staff.clear()
 
     def _employ(self) -> None:
-        if self._futile >= FUTILE:
-            raise CannotStart(f"{FUTILE} worker processes in a row ended before they were ready")
-        self._staff.append(_Job(self.hire(), time.monotonic() + START_LIMIT))
+        why = f"{FUTILE} worker processes in a row ended before they were ready"
+        while self._futile < FUTILE:
+            try:
+                with self.signals.at_once():        # a process that imports torch answers after seconds
+                    worker = self.hire()
+                self._staff.append(_Job(worker, time.monotonic() + START_LIMIT))
+                return
+            except (EOFError, OSError) as error:
+                self._futile += 1
+                why = f"a worker process could not be started: {type(error).__name__}{f' ({error})' if str(error) else ''}"
+                time.sleep(PAUSE)
+        raise CannotStart(why)
 
     def _staff_up(self, wanted: int) -> None:
-        """As many workers as there are tasks for."""
+        """As many workers as there are tasks for; one, while a task that was lost with others is done alone."""
+        if self._lost or any(job.alone for job in self._staff if job.task):
+            wanted = 1
         while len(self._staff) < min(self.jobs, wanted):
             self._employ()
 
@@ -131,31 +153,47 @@ class Supervisor:
             task = self._next(waiting) if job.ready and job.task is None else None
             if task is None:
                 continue
-            waiting.remove(task)
+            job.alone = task in self._lost
+            (self._lost if job.alone else waiting).remove(task)
             job.task, job.loading, job.deadline = task, True, time.monotonic() + task.limits[0]
             yield Began(task)
             job.worker.send(task.payload)
 
     def _next(self, waiting: deque[Task]) -> Task | None:
-        taken = {job.task.slot for job in self._staff if job.task and job.task.slot}
+        """One that was lost when no other runs, and none beside it."""
+        running = [job for job in self._staff if job.task]
+        if self._lost or any(job.alone for job in running):
+            return self._lost[0] if self._lost and not running else None
+        taken = {job.task.slot for job in running if job.task and job.task.slot}
         return next((task for task in waiting if task.slot not in taken), None)
 
-    def _listen(self, waiting: deque[Task]) -> Iterator[Happening]:
+    def _listen(self) -> Iterator[Happening]:
         """Waits for the next word of a worker, its end, or a deadline."""
         watched = [job for job in self._staff if job.task or not job.ready]
         if not watched:
             return
-        first = min(job.deadline for job in watched)
+        first = min([job.deadline for job in watched] + [self._looks for job in watched if job.task])
         pipes = [each for job in watched for each in (job.worker.words, job.worker.sentinel)]
         heard = set(wait([self.signals.bell, *pipes], max(0.0, first - time.monotonic())))
         self.signals.check()
         for job in watched:
+            if job not in self._staff:
+                continue        # dismissed with another
             if job.worker.words in heard:
                 yield from self._hear(job)
             elif job.worker.sentinel in heard:
                 yield from self._bury(job, job.worker.ended())
             elif time.monotonic() >= job.deadline:
                 yield from self._bury(job, job.worker.stopped(self._limit(job)))
+
+    def _look(self) -> Iterator[Happening]:
+        """Ends tasks that have started more processes than the machine can bear."""
+        if time.monotonic() < self._looks:
+            return
+        found = sizes(job.worker.pid for job in self._staff if job.task)
+        for job in [job for job in self._staff if found.get(job.worker.pid, 0) > MOST]:
+            yield from self._bury(job, job.worker.crowded(found[job.worker.pid]))
+        self._looks = time.monotonic() + LOOKS_EVERY
 
     def _limit(self, job: _Job) -> float:
         return START_LIMIT if job.task is None else job.task.limits[0 if job.loading else 1]
@@ -184,16 +222,24 @@ class Supervisor:
             yield Told(task, kind, payload)
 
     def _bury(self, job: _Job, died: Died) -> Iterator[Happening]:
-        task, loading = job.task, job.loading
+        task, with_others = job.task, died.how == "server"
         self._dismiss(job)
-        if task is not None:
-            yield Lost(task, died, loading)
-        elif not job.ready:
-            self._futile += 1
-            if not self._staff:
-                self._employ()
+        self._futile += not job.ready and not (with_others and job.worker.server == self._server)   # one for all that a server took with it
+        if with_others:
+            self._forget(job.worker.server)
+        if task is not None and with_others and not job.alone:
+            self._lost.append(task)
+        elif task is not None:
+            yield Lost(task, died, job.loading)
+        elif not self._staff:
+            self._employ()
+
+    def _forget(self, server: int | None) -> None:
+        """Those that wait for a task have ended with it, whether that is seen yet or not."""
+        self._server = server
+        for job in [job for job in self._staff if job.task is None and job.worker.server == server]:
+            self._dismiss(job)
 
     def _dismiss(self, job: _Job) -> None:
         job.worker.end()
         self._staff.remove(job)
-

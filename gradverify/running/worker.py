@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NoReturn
@@ -20,27 +20,29 @@ from typing import NoReturn
 from gradverify.model.case import Case
 from gradverify.model.codec import from_json, to_json
 from gradverify.model.event import Plan
-from gradverify.model.interrupt import interruptible
+from gradverify.model.interrupt import unheard
 from gradverify.model.result import CaseResult
-from gradverify.running.descriptors import high, moved
+from gradverify.running.descriptors import high, keep_to_ourselves, moved
+from gradverify.running.instruments import measured, within
 from gradverify.running.process import Files
 from gradverify.running.unrun import faulty
 
 TELLS_EVERY = 0.25          # seconds between two words on how many calls were made
 SUBREAPER, DEATH_SIGNAL = 36, 1     # of prctl: orphans of this process become its children; how it ends with its own parent
-_leave: Callable[[int], NoReturn] = os._exit
+leave: Callable[[int], NoReturn] = os._exit
 
 
 @dataclass(frozen=True)
 class Setup:
     """How the process that runs the command is: folder, environment, `sys.path`; `threads` of torch, None: its own choice;
-    `memory`: bytes, None for no limit."""
+    `memory`: bytes, None for no limit; `pictures`: failing checks bring those of a report with them."""
 
     folder: str
     environment: Mapping[str, str]
     path: tuple[str, ...]
     threads: int | None
     memory: int | None = None
+    pictures: bool = False
 
 
 class Words:
@@ -52,44 +54,52 @@ class Words:
     def say(self, kind: str, payload: object = None) -> None:
         """A child that a check forked, and that returns here, leaves."""
         if os.getpid() != self._process:
-            _leave(0)
+            leave(0)
         with self._lock:
             self._pipe.send_bytes(kind.encode() + b"\n" + json.dumps(payload).encode())
 
 
 def serve(words: Connection, alive: Connection, setup: Setup, files: Files) -> None:
     """The life of a worker: set up, then case after case until one leaves something changed, or the supervisor is gone."""
+    pipe, saying, calls = entered(words, alive, setup, files)
+    from gradverify.subject import shared
+
+    before = shared.look()
+    while True:
+        try:
+            case = from_json(Case, json.loads(pipe.recv_bytes()))
+        except (EOFError, OSError):
+            leave(0)
+        result = _verified(case, saying, calls, files, lambda: shared.switched(before, (shared.THREADS, shared.SIGNALS)), setup.pictures)
+        changed = shared.changes(before, shared.look())
+        retires = bool(changed) or _broken_cuda(result)
+        saying.say("last" if retires else "result", to_json(measured(within(result, setup.memory), changed)))
+        if retires:
+            leave(0)
+
+
+def entered(words: Connection, alive: Connection, setup: Setup, files: Files) -> tuple[Connection, Words, _Calls]:
+    """Sets a worker up until it can take a task, and says so: the pipe that tasks come by, and what it speaks through."""
     pipe, alive = _out_of_the_way(words), _out_of_the_way(alive)
     _settle(setup, files)
     saying = Words(pipe)
     calls = _Calls(saying)
     threading.Thread(target=_end_with_supervisor, args=(alive, calls), daemon=True).start()
     from gradverify.running.inline import devices
-    from gradverify.subject import shared
 
     _divide(setup)
     saying.say("ready", to_json(devices()))
-    before = shared.look()
-    while True:
-        try:
-            case = from_json(Case, json.loads(pipe.recv_bytes()))
-        except (EOFError, OSError):
-            _leave(0)
-        result = _verified(case, saying, calls, files, lambda: shared.switched(before, (shared.THREADS, shared.SIGNALS)))
-        changed = shared.changes(before, shared.look())
-        retires = bool(changed) or _broken_cuda(result)
-        saying.say("last" if retires else "result", to_json(replace(result, changed=tuple(dict.fromkeys([*result.changed, *changed])))))
-        if retires:
-            _leave(0)
+    return pipe, saying, calls
 
 
-def _verified(case: Case, saying: Words, calls: _Calls, files: Files, left: Callable[[], tuple[str, ...]]) -> CaseResult:
+def _verified(case: Case, saying: Words, calls: _Calls, files: Files, left: Callable[[], tuple[str, ...]],
+              pictures: bool) -> CaseResult:
     from gradverify.running.inline import run_case
 
     try:
-        with interruptible():
-            return run_case(case, calls.planned, prepared=lambda: saying.say("begins"), left=left, into=Path(files.printed))
-    except BaseException as error:      # Ctrl-C does not reach this session: none of them ends the run
+        with unheard():
+            return run_case(case, calls.planned, prepared=lambda: saying.say("begins"), left=left, into=Path(files.printed), pictures=pictures)
+    except BaseException as error:      # none of them ends the run
         return faulty(case, error)
     finally:
         calls.forget()
@@ -122,10 +132,10 @@ def _end_with_supervisor(alive: Connection, calls: _Calls) -> None:
     while True:
         try:
             if alive.poll(TELLS_EVERY):
-                _leave(0)
+                leave(0)
             calls.tell()
         except (EOFError, OSError):
-            _leave(0)
+            leave(0)
 
 
 def _settle(setup: Setup, files: Files) -> None:
@@ -134,7 +144,10 @@ def _settle(setup: Setup, files: Files) -> None:
         os.setsid()
     _with_parent()
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    keep_to_ourselves()
     stack, printed = _opened(files.stack), _opened(files.printed)
     faulthandler.enable(stack)
     if hasattr(faulthandler, "register"):
@@ -175,7 +188,9 @@ def _divide(setup: Setup) -> None:
     if setup.threads is not None:
         use_threads(setup.threads)
     if setup.memory is not None:
-        resource.setrlimit(resource.RLIMIT_DATA, (setup.memory, setup.memory))
+        _, most = resource.getrlimit(resource.RLIMIT_DATA)
+        limit = setup.memory if most == resource.RLIM_INFINITY else min(setup.memory, most)     # a limit that is there already may be lower
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 def _broken_cuda(result: CaseResult) -> bool:

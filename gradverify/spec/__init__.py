@@ -1,1 +1,1 @@
-"""Floor 1: what people write. YAML text to a document, to validated checks, to cases; no torch, no numpy."""
+"""What people write. YAML text to a document, to validated checks, to cases; no torch, no numpy."""

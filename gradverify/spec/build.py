@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -21,6 +21,8 @@ from gradverify.spec.structure_sense import known_shape, layout_complaint
 from gradverify.spec.tensor_sense import draw_of
 from gradverify.spec.unsupported import check_faults
 from gradverify.spec.wording import validated
+
+AN_EXAMPLE = "{function: relu, inputs: {input: {shape: [2, 3]}}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,8 @@ def build(raw: Json, base: Path, line: int, world: World) -> tuple[tuple[Built, 
     """The cases of the check `raw` that stands at `base`, on `line`, and all its faults; a faulty variant has no case."""
     if not isinstance(raw, dict):
         refused = validated(Check, raw, base)
-        return (), refused if isinstance(refused, tuple) else ()
+        formless = refused if isinstance(refused, tuple) else ()
+        return (), tuple(replace(fault, message=f"{fault.message}; for example {AN_EXAMPLE}") for fault in formless)
     expansion = expand(raw, base, world.matrix)
     faults: list[Fault] = list(expansion.faults)
     built: list[Built] = []
@@ -130,7 +133,8 @@ def _without(value: Json, path: Path) -> Json:
 def _name_faults(check: Check, base: Path) -> Iterator[Fault]:
     name = check.name
     if name is not None and (not name.isprintable() or name != name.strip()):
-        yield Fault((*base, "name"), "a name is one line without spaces at its ends")
+        yield Fault((*base, "name"), "a name is one line without spaces at its ends" if name.isprintable() else
+                    "a name is one line without control characters or others that do not show")
 
 
 def _layout_faults(check: Check, variant: Variant, base: Path) -> Iterator[Fault]:
@@ -173,7 +177,7 @@ def _case(check: Check, variant: Variant, line: int, layers: tuple[Layer, ...], 
         kwargs={name: value for name, value in check.kwargs.items() if name not in named}, keywords=keywords, settings=settle(*layers),
         oracles=oracles_of(check, world.folder), expect=expect if isinstance(expect, str) else tuple(expect), tags=tuple(said.get("tags", ())),
         skip=said.get("skip"), requires=tuple(said.get("requires", ())), search=world.search,
-        layout=variant.values.get("layout"))
+        layout=variant.values.get("layout"), sources=tuple(said.get("sources", ())))
 
 
 def _written(check: Check, world: World) -> dict[str, str]:

@@ -98,7 +98,8 @@ def _builtin_faults(check: Check, parameters: tuple[str, ...], base: Path) -> It
     names = tuple(check.inputs) if isinstance(check.inputs, dict) else ()
     strangers = [name for name in names if name not in parameters]
     for name in filter(PARAMETER.fullmatch, strangers):
-        yield Fault((*base, "inputs", name), f"{check.function} has no input {name!r}; {allowed(name, parameters, 'its inputs')}", key=True)
+        beside = f" ({name!r} is a key of the check: it stands beside `inputs`)" if name in Check.model_fields else ""
+        yield Fault((*base, "inputs", name), f"{check.function} has no input {name!r}; {allowed(name, parameters, 'its inputs')}{beside}", key=True)
     for name in filter(PARAMETER.fullmatch, check.kwargs):
         if name not in parameters:
             complaint = f"{check.function} has no parameter {name!r}; {allowed(name, parameters, 'its parameters')}"

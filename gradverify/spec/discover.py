@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gradverify.model.case import Case
+from gradverify.model.paths import resolved
 from gradverify.model.problem import Problem
-from gradverify.spec.document import decode
 from gradverify.spec.fault import allowed, nearest
 from gradverify.spec.project import Project, project_of
+from gradverify.spec.walk import OWN_SUFFIXES, SPEC_FOLDER, is_spec, walk
 
-SUFFIXES = (".yaml", ".yml")
-OWN_SUFFIXES = (".gradverify.yaml", ".gradverify.yml")
-SKIPPED = {"node_modules", "__pycache__", "site-packages", "venv", "build", "dist"}
-SPEC_FOLDER = "specs"
-HAS_KEY = re.compile(r"""^(?:---[ \t]+)?(?:\{[ \t]*)?["']?gradverify["']?[ \t]*:""", re.MULTILINE)
-LOOKS_LIKE_ONE = re.compile(r"""^checks[ \t]*:(?=.*^[ \t]+(?:-[ \t]+)?function[ \t]*:)""", re.MULTILINE | re.DOTALL)
 PYTHON = re.compile(r"\.py(:\w+)?$")
-HEAD = 1 << 20  # bytes of a file that are looked at; the loader reads no larger ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +30,19 @@ class Found:
     message: str | None = None
 
 
-def discover(paths: Sequence[str], cwd: Path) -> Found:
-    """The spec files that `paths` name; without paths those of the project, of `specs/`, or every `*.gradverify.yaml` below `cwd`."""
-    project = project_of(cwd)
+def discover(paths: Sequence[str], cwd: Path, project: Project | None = None) -> Found:
+    """The spec files that `paths` name; without paths those of the project, of `specs/`, or every `*.gradverify.yaml` below `cwd`.
+
+    `project`: the one around `cwd`, where it was read already.
+    """
+    project = project_of(cwd) if project is None else project
     if paths:
         return _given(paths, cwd, project)
     if project.paths and project.folder is not None:
         return _given([os.path.relpath(project.folder / path, cwd) for path in project.paths], cwd, project)
     if (cwd / SPEC_FOLDER).is_dir():
         return _given([SPEC_FOLDER], cwd, project)
-    files = tuple(_shown(file, cwd) for file in _walk(cwd) if file.name.endswith(OWN_SUFFIXES))
+    files = tuple(_shown(file, cwd) for file in walk(cwd) if file.name.endswith(OWN_SUFFIXES))
     message = None if files else f"no specs: neither `paths` in [tool.gradverify], nor {SPEC_FOLDER}/, nor *{OWN_SUFFIXES[0]} below {cwd}"
     return Found(files, {}, project.problems, project, message)
 
@@ -62,7 +59,7 @@ def _given(paths: Sequence[str], cwd: Path, project: Project) -> Found:
             problems.append(found)
             continue
         empty += [] if found or (cwd / place).is_file() else [place]
-        kept = [files.setdefault((cwd / file).resolve(), file) for file in found]
+        kept = [files.setdefault(resolved(cwd / file), file) for file in found]
         if "::" in text and name:
             for file in kept:
                 names.setdefault(file, []).append(name)
@@ -80,39 +77,15 @@ def _members(place: str, cwd: Path) -> list[Path] | Problem:
         return Problem(f"Python is no spec: name it in a YAML file, as `function: {place}{'' if '.py:' in place else ':Name'}`", place)
     try:
         if path.is_dir():
-            return [_shown(file, cwd, place) for file in _walk(path) if is_spec(file)]
+            return [_shown(file, cwd, place) for file in walk(path) if is_spec(file)]
         if path.exists():
             return [_shown(path, cwd, place)]
     except (OSError, ValueError) as error:
         return Problem(f"cannot be read: {error}", place)
+    if path.is_symlink():
+        return Problem("a link that leads nowhere", place)
     near = nearest(path.name, [item.name for item in path.parent.iterdir()]) if path.parent.is_dir() else None
     return Problem("no such file or folder" + (f"; did you mean {near!r}?" if near else ""), place)
-
-
-def _walk(folder: Path) -> Iterator[Path]:
-    """All YAML files below a folder, sorted; hidden folders, virtual environments and build output left out."""
-    for root, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not _is_skipped(Path(root) / name))
-        yield from (Path(root) / name for name in sorted(files) if name.endswith(SUFFIXES))
-
-
-def _is_skipped(folder: Path) -> bool:
-    return folder.name.startswith(".") or folder.name in SKIPPED or (folder / "pyvenv.cfg").exists()
-
-
-def is_spec(file: Path) -> bool:
-    """Whether a YAML file in a folder is meant as a spec: it has the key `gradverify` at its top level, or the name, or the shape of one.
-
-    A file that looks like a spec but lacks the key is taken, so that the loader says what is missing; one that cannot be read too.
-    """
-    if file.name.endswith(OWN_SUFFIXES):
-        return True
-    try:
-        with file.open("rb") as stream:
-            text = decode(stream.read(HEAD))
-    except OSError:
-        return True
-    return isinstance(text, str) and bool(HAS_KEY.search(text) or LOOKS_LIKE_ONE.search(text))
 
 
 def _shown(file: Path, cwd: Path, given: str = "") -> Path:

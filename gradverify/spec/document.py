@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 import sys
 from collections.abc import Iterator
@@ -16,14 +15,13 @@ from yaml.reader import ReaderError
 from gradverify.model.case import Json
 from gradverify.model.problem import Problem
 from gradverify.spec.fault import Fault, Path, dotted
+from gradverify.spec.text import decode
 from gradverify.spec.tree import tree_faults
 from gradverify.spec.yaml12 import Loader12
 
 MAX_BYTES = 1 << 20  # 1 MiB: 15,000 checks; numbers beyond that belong into a data file
 ESCAPES = re.compile(r"\\U[0-9a-fA-F]{8}")
 MAX_LINE = 400  # characters; a longer line with a caret below it helps nobody
-HEAD = 4096  # bytes by which UTF-16 without a byte order mark is known: half of them are NUL
-UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,27 +56,6 @@ def read(file: str, path: FilePath) -> Document | tuple[Problem, ...]:
     return (replace(text, file=file),) if isinstance(text, Problem) else parse(file, text)
 
 
-def decode(raw: bytes) -> str | Problem:
-    """The text of a UTF-8 file (a byte order mark is dropped)."""
-    if raw.startswith(UTF16):
-        return Problem("UTF-16 text: save the file as UTF-8", line=1, column=1)
-    if any(len(raw) > 1 and half.count(0) > len(half) // 2 and raw.count(0) < len(raw) * 3 // 4 for half in (raw[0:HEAD:2], raw[1:HEAD:2])):
-        return Problem("UTF-16 text without a byte order mark: save the file as UTF-8", line=1, column=1)
-    if b"\0" in raw:
-        return _at_byte(raw, raw.index(b"\0"), "a binary file, not YAML: a NUL byte")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        return _at_byte(raw, error.start, f"not UTF-8: byte 0x{raw[error.start]:02x} at offset {error.start}")
-
-
-def _at_byte(raw: bytes, offset: int, message: str) -> Problem:
-    """The problem with the line and column of a byte, columns counted in characters."""
-    before = raw[:offset].decode("utf-8-sig", errors="replace")
-    line = before.replace("\r\n", "\n").replace("\r", "\n").rpartition("\n")
-    return Problem(message, line=line[0].count("\n") + len(line[1]) + 1, column=len(line[2]) + 1)
-
-
 def parse(file: str, text: str) -> Document | tuple[Problem, ...]:
     """The document that `text` holds, composed once: positions, duplicate keys and data come from one tree."""
     lines = tuple(text.splitlines())
@@ -94,8 +71,9 @@ def parse(file: str, text: str) -> Document | tuple[Problem, ...]:
     except (ValueError, OverflowError):       # an escape beyond U+10FFFF, of which PyYAML does not say where it stands
         return (_escaped(file, lines),)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        return (_at(file, lines, mark.line if mark else 0, mark.column if mark else 0, _plainly(error, lines)),)
+        from gradverify.spec.yaml_wording import complaint  # knows the whole format, which readers of sound files do without
+
+        return (_at(file, lines, *complaint(error, lines)),)
     except ReaderError as error:
         before = text[: error.position].splitlines() or [""]
         return (_at(file, lines, len(before) - 1, len(before[-1]), f"the character U+{error.character:04X} is not allowed in YAML"),)
@@ -105,26 +83,6 @@ def _escaped(file: str, lines: tuple[str, ...]) -> Problem:
     place = next(((number, found.start()) for number, line in enumerate(lines) for found in ESCAPES.finditer(line)
                   if int(found.group()[2:], 16) > sys.maxunicode), (0, 0))
     return _at(file, lines, *place, "an escape that stands for no character: they end with \\U0010FFFF")
-
-
-def _plainly(error: yaml.MarkedYAMLError, lines: tuple[str, ...]) -> str:
-    """PyYAML's complaint as a sentence that says what to do."""
-    problem, mark = str(error.problem), error.problem_mark
-    if "'\\t'" in problem or (mark and "\t" in _indent(lines, mark.line)):
-        return "a tab: YAML is indented with spaces"
-    if error.context and "expected a single document" in error.context:
-        return "a second document begins here: a spec is one document, without a second `---`"
-    if "cannot start any token" in problem:
-        return f"{problem}: put the text in quotes"
-    if "mapping values are not allowed here" in problem:
-        return "a `:` where no key can stand: check the indentation, or put text that contains `: ` in quotes"
-    begun = error.context_mark
-    return f"not valid YAML: {problem} ({error.context}, begun on line {begun.line + 1})" if begun and error.context else problem
-
-
-def _indent(lines: tuple[str, ...], line: int) -> str:
-    text = lines[line] if line < len(lines) else ""
-    return text[: len(text) - len(text.lstrip())]
 
 
 def _at(file: str, lines: tuple[str, ...], line: int, column: int, message: str, path: str | None = None) -> Problem:

@@ -60,8 +60,23 @@ def _cut(text: str) -> str:
     return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
 
 
+SYNONYMS = {
+    "size": "shape", "dims": "shape", "op": "function", "target": "function", "callable": "function", "args": "inputs", "arguments": "inputs",
+    "parametrize": "matrix", "params": "matrix", "epsilon": "eps", "step": "eps", "random_seed": "seed", "marks": "tags", "xfail": "expect",
+    "files": "sources", "randn": "normal", "gaussian": "normal", "rand": "uniform", "range": "uniform", "randint": "integers", "zeros": "fill",
+    "ones": "fill", "constant": "fill", "data": "values", "nondet_tol": "nondeterminism", "check_forward_ad": "forward_ad",
+    "check_batched_grad": "vmap", "fast_mode": "mode", "gradgradcheck": "second_order",     # gradcheck's own
+    "double": "float64", "f64": "float64", "float": "float32", "single": "float32", "f32": "float32", "half": "float16", "cdouble": "complex128",
+    "cfloat": "complex64", "long": "int64", "int": "int64", "gpu": "cuda"}
+"""Words of other programs for names of the format."""
+
+
 def nearest(word: str, names: Collection[str]) -> str | None:
-    """The name that `word` most likely misspells, as it is written first (`linear` beside `Linear`), then with capitals left aside."""
+    """The name that `word` most likely stands for: what other programs call so; what it misspells, as it is written first (`linear` beside
+    `Linear`), then with capitals left aside."""
+    known = SYNONYMS.get(word.casefold())
+    if known in names:
+        return known
     as_written = difflib.get_close_matches(word, list(names), n=1, cutoff=0.6)
     if as_written:
         return as_written[0]

@@ -7,17 +7,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 
 from gradverify.model.case import Case, Json, Search
+from gradverify.model.paths import resolved
 from gradverify.model.problem import Problem
 from gradverify.spec.build import Built, World, build
 from gradverify.spec.check_sense import Builtins, code_faults, tag_faults
 from gradverify.spec.document import Document, read
 from gradverify.spec.fault import Fault, Path, dotted
 from gradverify.spec.names import DOTTED, called
-from gradverify.spec.project import folder_of
 from gradverify.spec.schema import FORMAT_VERSION, Spec
 from gradverify.spec.schema_settings import RunSettings, Settings
 from gradverify.spec.settings import Layer, as_written, layer_of
 from gradverify.spec.unsupported import settings_faults
+from gradverify.spec.walk import folder_of
 from gradverify.spec.wording import validated
 
 NOBODY = Layer("")
@@ -42,8 +43,8 @@ def load(
 
     `builtins`: each built-in's parameter names; `codes`: the rule codes there are; `project`, `options`: the layers below and above the specs'.
     """
-    project, project_problems = _vetted(project, codes)
-    options, option_problems = _vetted(options, codes)
+    project, project_problems = vetted(project, codes)
+    options, option_problems = vetted(options, codes)
     folder = cwd or FilePath.cwd()
     parts = [_file(file, folder, World("", folder, builtins, codes, project, options)) for file in files]
     problems = [problem for part in parts for problem in part.problems]
@@ -53,7 +54,7 @@ def load(
         {target: name for part in parts for target, name in part.names.items()})
 
 
-def _vetted(layer: Layer, codes: Collection[str]) -> tuple[Layer, tuple[Problem, ...]]:
+def vetted(layer: Layer, codes: Collection[str]) -> tuple[Layer, tuple[Problem, ...]]:
     """The layer, and what is wrong with it; a faulty one is emptied, so that its faults are reported once and not by every case."""
     written = as_written(layer)
     checked = validated(RunSettings, written, ())
@@ -62,7 +63,7 @@ def _vetted(layer: Layer, codes: Collection[str]) -> tuple[Layer, tuple[Problem,
     problems = tuple(Problem(fault.message, layer.origin, path=dotted(fault.path)) for fault in faults)
     if problems or not isinstance(checked, RunSettings):
         return Layer(layer.origin), problems
-    return layer_of(checked, layer.origin), ()
+    return replace(layer_of(checked, layer.origin), places=layer.places), ()
 
 
 def _file(file: FilePath, cwd: FilePath, world: World) -> Loaded:
@@ -72,7 +73,7 @@ def _file(file: FilePath, cwd: FilePath, world: World) -> Loaded:
     data = document.data
     if not isinstance(data, dict):
         return Loaded(problems=(document.problem(Fault((), "a spec is a mapping that begins with `gradverify: 1`")),))
-    folder = (cwd / file).resolve().parent
+    folder = resolved(cwd / file).parent
     world, faults = _spec(data, replace(world, file=file.as_posix(), folder=folder))
     built, check_faults = _checks(document, world)
     problems = _in_order(document.problem(fault) for fault in (*faults, *check_faults))
@@ -108,6 +109,8 @@ def _version(fault: Fault, data: Mapping[str, Json]) -> Fault:
     """The two sentences about `gradverify: 1` that a newcomer is likely to meet."""
     if fault.path == () and "gradverify" not in data and "'gradverify'" in fault.message:
         return Fault((), f"the key `gradverify: {FORMAT_VERSION}` (the format's version) is missing")
+    if fault.path == ("checks",) and isinstance(data["checks"], dict):
+        return Fault(fault.path, "expected a list of checks: begin each one with `- `, as in `- function: relu`")
     version = data.get("gradverify")
     if fault.path == ("gradverify",) and isinstance(version, int) and not isinstance(version, bool):
         return Fault(fault.path, f"format version {version} is unknown: this gradverify reads version {FORMAT_VERSION}")
@@ -161,5 +164,3 @@ def _checks(document: Document, world: World) -> tuple[tuple[Built, ...], tuple[
         lines |= {item.case.name: line for item in cases}
         built += cases
     return tuple(built), tuple(faults)
-
-

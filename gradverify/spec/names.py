@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
+from gradverify.model.paths import resolved
 from gradverify.spec.fault import allowed, nearest
 
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -53,7 +54,7 @@ def _is_file(place: str) -> bool:
 
 
 def _in_file(text: str, place: str, attribute: str, folder: Path) -> tuple[str, str | None]:
-    path = (folder / place).resolve()
+    path = resolved(folder / place)
     if not DOTTED.fullmatch(attribute):
         return text, f"{attribute!r} is no attribute's name; write {place}:Name"
     if path.suffix != ".py":
@@ -65,7 +66,7 @@ def _in_file(text: str, place: str, attribute: str, folder: Path) -> tuple[str, 
 
 def missing(place: str, folder: Path) -> str:
     """The complaint about a file that is not there, with its nearest neighbour."""
-    path = (folder / place).resolve()
+    path = resolved(folder / place)
     if path.is_dir():
         return f"{place!r} is a folder, not a file"
     if not path.parent.is_dir():
@@ -77,7 +78,10 @@ def missing(place: str, folder: Path) -> str:
 def _module_complaint(module: str, attribute: str) -> str | None:
     if DOTTED.fullmatch(module) and DOTTED.fullmatch(attribute):
         return None
-    return f"{module + ':' + attribute!r} is no name; {OWN_FORMS}"
+    text = f"{module}:{attribute}"
+    meant = text.replace("::", ":")
+    near = f"did you mean {meant!r}?" if meant != text and re.fullmatch(r"[\w./\\]+:\w+", meant) else OWN_FORMS
+    return f"{text!r} is no name; {near}"
 
 
 def _builtin_complaint(text: str, builtins: Collection[str]) -> str | None:

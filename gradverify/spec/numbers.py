@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from gradverify.model.case import Json
+from gradverify.model.dtypes import COMPLEX, TABLE
 from gradverify.spec.fault import Fault, Path, shown
 from gradverify.spec.values import COMPLEX_NUMBER
 from gradverify.spec.wording import number_hint
 
-INTEGER_RANGES = {
-    "int64": (-(2**63), 2**63), "int32": (-(2**31), 2**31), "int16": (-(2**15), 2**15), "int8": (-128, 128), "uint8": (0, 256), "bool": (0, 2)}
+INTEGER_RANGES: Mapping[str, tuple[int, int]] = {name: held.integers for name, held in TABLE.items() if held.integers}
 """dtype → the integers it holds, high excluded."""
-
-COMPLEX_DTYPES = ("complex128", "complex64")
 
 
 def shape_of(value: Json) -> tuple[int, ...]:
@@ -60,4 +58,4 @@ def _text_complaint(value: str, dtype: str) -> str | None:
     if not COMPLEX_NUMBER.fullmatch(value):
         hint = number_hint(value, finite=False)
         return f"expected a number, got {shown(value)}" + (f"; {hint}" if hint else "")
-    return None if dtype in COMPLEX_DTYPES else f"the complex number {value} needs `dtype: complex128`, the dtype here is {dtype}"
+    return None if dtype in COMPLEX else f"the complex number {value} needs `dtype: complex128`, the dtype here is {dtype}"

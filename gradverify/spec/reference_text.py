@@ -131,7 +131,7 @@ checks:
 ```
 
 Where a setting is said more than once, the later one counts: gradverify's defaults, `[tool.gradverify.defaults]` of pyproject.toml, the spec's
-`defaults`, the check, its matrix, the command line.
+`defaults`, the check, its matrix, the command line. `gradverify env --show-config PATH::NAME` shows for each setting of a check which place counts.
 """
 
 CLOSING = """

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Discriminator, Field, Tag, WithJsonSchema
 
+from gradverify.model.dtypes import Dtype
 from gradverify.spec.values import (
     UNSAID,
     Device,
@@ -16,7 +17,6 @@ from gradverify.spec.values import (
     Numbers,
     Positive,
     Strict,
-    TensorDtype,
     Text,
 )
 
@@ -61,7 +61,7 @@ class Tensor(Strict):
         UNSAID, description="Redraw elements nearer than `margin` to this number, or to one of these: keeps samples off kinks.", examples=[0])
     margin: Positive = Field(0.1, description="How near is too near for `avoid`.", examples=[0.1])
     distinct: Positive = Field(UNSAID, description="All elements pairwise at least this far apart (sort, max, top-k).", examples=[0.05])
-    dtype: TensorDtype = Field(
+    dtype: Dtype = Field(
         UNSAID, description="Overrides the check's dtype; integer and boolean types are not differentiated.",
         examples=["int64"])
     device: Device = Field(UNSAID, description="Overrides the check's device.", examples=["cpu"])

@@ -6,8 +6,10 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field
 
+from gradverify.model.dtypes import Floating
+from gradverify.model.mode import Asked
 from gradverify.spec.schema_inputs import Layout
-from gradverify.spec.values import UNSAID, Auto, Device, Dtype, Either, Integer, NotNegative, NotNegativeInteger, Positive, Strict, Text
+from gradverify.spec.values import UNSAID, Auto, Device, Either, Integer, NotNegative, NotNegativeInteger, Positive, Strict, Text
 
 Tristate: TypeAlias = Annotated[bool | Auto, Either("auto, true or false")]
 Code = Annotated[str, Field(pattern=r"^GV[0-9]{3}$")]
@@ -34,7 +36,7 @@ class Rules(Strict):
 class RunSettings(Strict):
     """How one check is run: what `[tool.gradverify.defaults]` may hold."""
 
-    dtype: Dtype = Field("float64", description="The dtype of every tensor that names none.", examples=["float32"])
+    dtype: Floating = Field("float64", description="The dtype of every tensor that names none.", examples=["float32"])
     device: Device = Field("cpu", description="`cpu`, `cuda`, `cuda:1`, or `auto` (CUDA where there is one).", examples=["cuda"])
     seed: Integer = Field(0, description="What every draw starts from.", examples=[0])
     eps: Annotated[Positive | Auto, Either("a number greater than 0, or auto")] = Field(
@@ -44,7 +46,7 @@ class RunSettings(Strict):
         UNSAID, description="Accepted absolute deviation; default 0, with `eps: <number>` 1e-5.", examples=[1e-4])
     rtol: NotNegative = Field(
         UNSAID, description="Accepted relative deviation; default 1e-6 (float32: 1e-3), with `eps: <number>` 1e-3.", examples=[1e-3])
-    mode: Literal["auto", "entries", "columns", "rows", "blocks"] = Field(
+    mode: Asked = Field(
         "auto", description="`entries`: every element of the Jacobian; `columns`, `rows`: every input (output) element against random "
         "cotangents (directions); `blocks`: random projections; `auto`: the strongest that `budget` affords.", examples=["entries"])
     budget: Budget = Field(UNSAID, description="What one check may spend; default: 10 seconds.", examples=[{"seconds": 10}])
@@ -62,6 +64,8 @@ class RunSettings(Strict):
         0.0, description="Largest difference between two identical calls that is accepted.", examples=[0])
     reseed: bool = Field(
         True, description="Set torch's generator to the check's seed before every forward, so that random functions can be checked.", examples=[True])
+    witness: bool = Field(
+        True, description="Ask torch's own derivative of the forward where the finite difference leaves elements undecided.", examples=[False])
     strict: bool = Field(False, description="Warnings are errors.", examples=[True])
     outputs: Annotated[list[NotNegativeInteger], Field(min_length=1)] = Field(
         UNSAID, description="Which outputs to check; default: all differentiable.", examples=[[0]])
@@ -91,4 +95,6 @@ class Settings(RunSettings):
     tags: list[TagName] = Field([], description="Words to select checks by.", examples=[["slow"]])
     skip: Text = Field(UNSAID, description="Why the check does not run.", examples=["needs the new kernel"])
     requires: list[Requirement] = Field([], description="What must be there, else the check is skipped.", examples=[["cuda", "module:triton"]])
-    sources: list[Text] = Field([], description="Files outside Python that the check depends on.", examples=[["csrc/*.cu"]])
+    sources: list[Text] = Field(
+        [], description="Files outside Python that the check depends on, as globs relative to the spec: a change to one of them affects "
+        "the check. `**` is any number of folders, a folder stands for all in it.", examples=[["../csrc/*.cu"]])

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from gradverify.model.case import Json
+from gradverify.model.dtypes import COMPLEX
 from gradverify.model.layouts import core, dimension_complaint, is_cut
 from gradverify.spec.fault import Fault, Path
-from gradverify.spec.numbers import COMPLEX_DTYPES, INTEGER_RANGES, shape_of
+from gradverify.spec.numbers import INTEGER_RANGES, shape_of
 from gradverify.spec.schema_inputs import Tensor
 
 WHOLE = ("permutation", "one_hot", "mask")  # kinds whose numbers integers can hold
@@ -41,7 +42,7 @@ def _kind_faults(tensor: Tensor, dtype: str, path: Path) -> Iterator[Fault]:
     kind, shape = tensor.kind, tensor.shape
     if dtype in INTEGER_RANGES and kind not in WHOLE:
         yield Fault((*path, "kind"), f"the numbers of `{kind}` are no {dtype}: leave out `dtype`, or say a floating one")
-    elif kind == "simplex" and dtype in COMPLEX_DTYPES:
+    elif kind == "simplex" and dtype in COMPLEX:
         yield Fault((*path, "kind"), f"a simplex is a set of real numbers, and the tensor is {dtype}")
     if shape is None:
         return

@@ -7,9 +7,10 @@ from itertools import pairwise
 from pathlib import Path as FilePath
 
 from gradverify.model.case import own_dtype
+from gradverify.model.dtypes import COMPLEX
 from gradverify.spec.fault import Fault, Path, shown
 from gradverify.spec.names import missing
-from gradverify.spec.numbers import COMPLEX_DTYPES, INTEGER_RANGES, number_faults, scalar_complaint, shape_of
+from gradverify.spec.numbers import INTEGER_RANGES, number_faults, scalar_complaint, shape_of
 from gradverify.spec.schema_inputs import DRAWS, GIVEN, Tensor
 from gradverify.spec.structure_sense import structure_faults
 
@@ -63,7 +64,7 @@ def _structure_faults(tensor: Tensor, dtype: str, path: Path) -> Iterator[Fault]
         low, high = tensor.domain
         if not low < high:      # NaN included
             yield Fault((*path, "domain"), f"expected [low, high] with low < high, got {shown(tensor.domain)}")
-        elif dtype in COMPLEX_DTYPES:
+        elif dtype in COMPLEX:
             yield Fault((*path, "domain"), f"a `domain` is an interval of real numbers, and the tensor is {dtype}")
     shape = tensor.shape if tensor.shape is not None else shape_of(tensor.values) if draw_of(tensor) == "values" else None
     if tensor.symmetric and shape is not None and (len(shape) < 2 or shape[-1] != shape[-2]):

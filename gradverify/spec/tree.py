@@ -14,6 +14,7 @@ from gradverify.spec.yaml12 import MAX_DEPTH, MERGE, PLAIN_TAGS, SCALARS, STRING
 
 MAX_NODES = 100_000  # after aliases are expanded: a 200-byte file can stand for millions
 MERGES = "<<"
+NUL = "\0"
 MAX_DIGITS = 400  # the largest float64 has 309 digits
 
 MarkedFault = tuple[Mark, str]
@@ -78,6 +79,8 @@ def _kind(node: Node) -> str:
 
 def _scalar_faults(node: ScalarNode) -> Iterator[MarkedFault]:
     pattern = SCALARS.get(node.tag)
+    if NUL in node.value:
+        yield node.start_mark, "a text with the character NUL (\\0), which no name and no path can hold"
     if node.tag == MERGE and node.value != MERGES:
         yield node.start_mark, f"{shown(node.value)} cannot have the tag !!merge: leave the tag out"
     if pattern is None:

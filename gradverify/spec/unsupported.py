@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from gradverify.model.case import Json
+from gradverify.model.dtypes import DTYPES, RUN, TABLE
 from gradverify.spec.fault import Fault, Path, shown
 
 SETTINGS: Mapping[str, tuple[Json, ...]] = {  # key → the values that are accepted because they change nothing, or are run
-    "dtype": ("float64", "float32", "complex128", "complex64"),
-    "sources": ([],),
+    "dtype": RUN,
 }
 TENSOR: Mapping[str, tuple[Json, ...]] = {
-    "dtype": ("float64", "float32", "complex128", "complex64", "int64", "int32", "int16", "int8", "uint8", "bool"),
+    "dtype": tuple(name for name in DTYPES if name in RUN or TABLE[name].integers),
 }
 
 
@@ -63,4 +63,3 @@ def _equal(left: Json, right: Json) -> bool:
 def _sentence(key: str, value: Json, accepted: tuple[Json, ...]) -> str:
     words = ", ".join(shown(item).strip("'") for item in accepted)
     return f"`{key}: {shown(value).strip(chr(39))}` is not supported yet; supported: {words}"
-

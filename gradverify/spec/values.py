@@ -17,9 +17,6 @@ COMPLEX = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 COMPLEX_NUMBER = re.compile(rf"(?:{COMPLEX}(?=[-+]))?(?:{COMPLEX})[jJ]")
 INT64 = 2**63
 
-Dtype = Literal["float64", "float32", "bfloat16", "float16", "complex128", "complex64"]
-TensorDtype = Literal[
-    "float64", "float32", "bfloat16", "float16", "complex128", "complex64", "int64", "int32", "int16", "int8", "uint8", "bool"]
 Integer = Annotated[int, Field(ge=-INT64, lt=INT64)]
 NotNegativeInteger = Annotated[int, Field(ge=0, lt=INT64)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]

@@ -1,4 +1,4 @@
-"""pydantic's errors as sentences of the house: what was expected, what was found, what to write instead."""
+"""pydantic's errors as plain sentences: what was expected, what was found, what to write instead."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from gradverify.model.case import Json
-from gradverify.spec.fault import Fault, Path, allowed, shown
+from gradverify.spec.fault import SYNONYMS, Fault, Path, allowed, flow, shown
 from gradverify.spec.values import is_tag
 from gradverify.spec.yaml12 import FLOAT, INT
 
@@ -22,6 +22,9 @@ TYPES = {
     "int_type": "an integer", "float_type": "a number", "bool_type": "true or false", "string_type": "text", "list_type": "a list",
     "dict_type": "a mapping", "model_type": "a mapping", "int_from_float": "an integer",
 }
+SHAPED = ("list_type", "dict_type", "model_type", "string_type")
+"""Kinds of errors about the form of a value, which an example tells best."""
+
 PATTERNS = {
     "cpu": "cpu, cuda, cuda:<number> or auto",
     "GV[0-9]{3}": "a rule code such as GV101",
@@ -50,15 +53,30 @@ def _fault(model: type[BaseModel], error: Any, base: Path) -> Fault:
         return Fault(path, _expected(loc[-1][1 : loc[-1].index(">")], value, ctx))
     if kind == "expected":  # no branch of an Either fits; its message says what all of them expect
         return Fault(path, _expected(error["msg"], value, {}))
-    return Fault(path, _sentence(kind, value, ctx, error["msg"]))
+    sentence = _sentence(kind, value, ctx, error["msg"])
+    return Fault(path, sentence + (_example(model, loc) if kind in SHAPED and ";" not in sentence else ""))
+
+
+def _example(model: type[BaseModel], loc: tuple[str | int, ...]) -> str:
+    """What the key's value may look like, where the format gives an example."""
+    from gradverify.spec.schema_inputs import Tensor
+
+    owner = model_at(model, loc[:-1])
+    info = next((info for name, info in owner.model_fields.items() if loc and loc[-1] in (name, info.alias)), None)
+    if info is None and owner is Tensor:
+        return "; for example {shape: [2, 3]}, as every other item of a list of tensors"
+    return f"; for example {flow(info.examples[0])}" if info is not None and info.examples else ""
 
 
 def _unknown_key(key: str, value: Json, model: type[BaseModel]) -> str:
     """The nearest key there is; where none is near, all of them."""
     if value is None and ":" in key:
         return f"unknown key {key!r}: put a space after the colon: `{key.replace(':', ': ', 1)}`"
+    from gradverify.spec.misplaced import home_of  # knows the whole format
+
+    home = home_of(key, model, value)
     known = [info.alias or name for name, info in model.model_fields.items()]
-    return f"unknown key {key!r}; {allowed(key, known)}"
+    return f"unknown key {key!r} here: {home}" if home else f"unknown key {key!r}; {allowed(key, known)}"
 
 
 def model_at(model: type[BaseModel], loc: tuple[str | int, ...]) -> type[BaseModel]:
@@ -86,7 +104,8 @@ def _sentence(kind: str, value: Json, ctx: Ctx, msg: str) -> str:
 def _expected(what: str, value: Json, ctx: Ctx) -> str:
     """`expected an integer, got 'three'`, with what to change where the slip is a known one."""
     names = re.findall(r"'([^']*)'", ctx.get("expected", ""))
-    hints = (number_hint(value), _boolean_hint(what, value), allowed(value, names) if names and isinstance(value, str) else None)
+    hints = (number_hint(value), _boolean_hint(what, value), _codes_hint(what, value),
+             allowed(value, names) if names and isinstance(value, str) else None)
     hint = next((hint for hint in hints if hint), None)
     return f"expected {what}, got {shown(value)}" + (f"; {hint}" if hint and hint != f"allowed: {', '.join(names)}" else "")
 
@@ -108,6 +127,11 @@ def _boolean_hint(what: str, value: Json) -> str | None:
     return "in YAML 1.2 this is text: write true or false" if is_word and "true" in what else None
 
 
+def _codes_hint(what: str, value: Json) -> str | None:
+    is_code = isinstance(value, str) and re.fullmatch(r"GV\d{3}", value)
+    return f"write [{value}]" if is_code and "list of rule codes" in what else None
+
+
 def _literal(value: Json, ctx: Ctx) -> str:
     names = re.findall(r"'([^']*)'", ctx["expected"])
     if not names:
@@ -119,7 +143,11 @@ def _literal(value: Json, ctx: Ctx) -> str:
 
 def _pattern(value: Json, ctx: Ctx) -> str:
     what = next((text for mark, text in PATTERNS.items() if mark in ctx["pattern"]), ctx["pattern"])
-    return f"expected {what}, got {shown(value)}"
+    meant = SYNONYMS.get(value.casefold(), "") if isinstance(value, str) else ""
+    if "GV" in ctx["pattern"] and isinstance(value, str):
+        is_low = re.fullmatch(ctx["pattern"], value.upper())
+        return f"expected {what}, got {shown(value)}; " + (f"write {value.upper()}" if is_low else "`gradverify explain` lists them with their names")
+    return f"expected {what}, got {shown(value)}" + (f"; did you mean {meant!r}?" if meant and re.search(rf"\b{meant}\b", what) else "")
 
 
 def _size(value: Json, ctx: Ctx) -> str:
@@ -137,5 +165,5 @@ SENTENCES: dict[str, Callable[[Json, Ctx], str]] = {
     "finite_number": lambda value, ctx: f"expected a finite number, got {shown(value)}",
     "greater_than": lambda value, ctx: f"must be greater than {ctx['gt']:g}, got {shown(value)}",
     "greater_than_equal": lambda value, ctx: f"must be at least {ctx['ge']:g}, got {shown(value)}",
-    "less_than": lambda value, ctx: f"must be less than {ctx['lt']:g}, got {shown(value)}",
+    "less_than": lambda value, ctx: f"must be less than {'2**63' if ctx['lt'] == 2**63 else format(ctx['lt'], 'g')}, got {shown(value)}",
 }

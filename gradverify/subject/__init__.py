@@ -1,1 +1,1 @@
-"""Floor 3: a Case becomes a Subject: the live function, its inputs as tensors, its calls counted."""
+"""A Case becomes a Subject: the live function, its inputs as tensors, its calls counted."""

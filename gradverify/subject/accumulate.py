@@ -24,10 +24,9 @@ class Accumulated:
     written: tuple[Written, ...]
 
 
-def accumulated(subject: Subject, function: Differentiable, reusable: bool) -> Accumulated:
-    """`.backward(ones)` twice: on one graph, or on two graphs of the same leaves. Raises UserCodeError."""
-    leaves = subject.leaves()
-    graph = function.graph(leaves)
+def accumulated(subject: Subject, function: Differentiable, graph: Graph, reusable: bool) -> Accumulated:
+    """`.backward(ones)` twice: on one graph, whose last use it is, or on two graphs of the same leaves. Raises UserCodeError."""
+    leaves = graph.leaves
     custody = Custody([Held("argument", name, x) for name, x in arguments(subject, graph.called) if x.layout == torch.strided])
     _backward(subject, function, graph, retain=reusable)
     first = tuple(None if leaf.grad is None else leaf.grad.detach().clone() for leaf in leaves)
@@ -44,6 +43,7 @@ def straight(nodes: Sequence[Any], leaves: Sequence[Tensor]) -> list[bool]:
 def _backward(subject: Subject, function: Differentiable, graph: Graph, retain: bool) -> None:
     """The cotangents are made here, so that nothing but the engine holds them or what backward returns."""
     outputs = [y for y in function.of(graph) if y.requires_grad]
+    others = function.with_zeros(graph)
     subject.counted_backward()
     with blamed("GV003", "backward"):
-        torch.autograd.backward(outputs, [torch.ones_like(y) for y in outputs], retain_graph=retain)
+        torch.autograd.backward([*outputs, *others], [*map(torch.ones_like, outputs), *map(torch.zeros_like, others)], retain_graph=retain)

@@ -15,6 +15,7 @@ from gradverify.subject.snapshot import alike, same
 MOST = 512      # calls: measured, a power iteration takes 70 with singular values 10 % apart, 350 with 2 %, 460 with 1.5 %
 EARLY = 32      # calls by which what will come to rest has come nearer: a counter never does
 NEARER = 0.9
+SLOWLY = 2.0**-7    # of the outputs: what moves by less a call may come to rest some day (singular values that lie closer than 1 %)
 LEAST = 8       # more calls once the outputs stand still, and as many as it took: buffers have the error's square root to go
 OFF = 2.0**-7   # of a number: far above rounding, near enough to be defined
 STILL = 4       # roundings of the output's type that its largest element still moves
@@ -22,10 +23,14 @@ STILL = 4       # roundings of the output's type that its largest element still 
 State = dict[str, Tensor]
 
 
+class Restless(Exception):      # noqa: N818 - no fault of anybody's
+    """The buffers come to rest, but so slowly that nobody can wait for it."""
+
+
 def at_rest(module: torch.nn.Module, forward: Callable[[], Sequence[Tensor]], start: Mapping[str, Tensor]) -> State | None:
     """The buffers at rest, from `start` on; None where forward leaves them alone, where they do not move its outputs, or where they never rest.
 
-    `forward` calls the module with its own buffers, which are afterwards what they were.
+    `forward` calls the module with its own buffers, which are afterwards what they were. Raises Restless.
     """
     places = [(part, name, buffer, buffer.detach().clone()) for part in module.modules()
               for name, buffer in part._buffers.items() if buffer is not None]
@@ -33,6 +38,8 @@ def at_rest(module: torch.nn.Module, forward: Callable[[], Sequence[Tensor]], st
         for name, buffer in module.named_buffers():
             _write(buffer, start[name])
         return _state(module) if _rests(module, forward, start) else None
+    except Restless:
+        raise
     except Exception:       # it will be said of the base call, if it is to be said
         return None
     finally:
@@ -42,7 +49,7 @@ def at_rest(module: torch.nn.Module, forward: Callable[[], Sequence[Tensor]], st
 
 
 def _rests(module: torch.nn.Module, forward: Callable[[], Sequence[Tensor]], start: Mapping[str, Tensor]) -> bool:
-    last, first, after = forward(), 0.0, _state(module)
+    last, first, moved, after = forward(), 0.0, 0.0, _state(module)
     if all(same(buffer, start[name]) for name, buffer in after.items()) or alike(last, _beside(module, forward)):
         return False
     for name, buffer in module.named_buffers():
@@ -56,8 +63,15 @@ def _rests(module: torch.nn.Module, forward: Callable[[], Sequence[Tensor]], sta
             return True
         first = first or moved
         if call == EARLY and not moved <= NEARER * first:
-            return False
+            return _never(now, moved)
         last = now
+    return _never(last, moved)
+
+
+def _never(outputs: Sequence[Tensor], moved: float) -> bool:
+    """False where no one can think that this comes to rest. Raises Restless where it may, much later."""
+    if 0 < moved <= SLOWLY * max((float(y.abs().max()) for y in outputs if y.numel()), default=0.0):
+        raise Restless
     return False
 
 

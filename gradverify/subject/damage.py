@@ -61,6 +61,10 @@ class Damaged(Differentiable):
         self._remember(inputs)
         return super().values(inputs)
 
+    def here(self) -> list[Tensor]:
+        self._remember(self.inputs)
+        return super().here()
+
     def graph(self, leaves: Sequence[Tensor], inputs: Sequence[Tensor] | None = None) -> Graph:
         self._remember(leaves if inputs is None else inputs)
         return super().graph(leaves, inputs)
@@ -76,9 +80,10 @@ class Damaged(Differentiable):
     def vjp_at(self, inputs: Sequence[Tensor], cotangents: Cotangents) -> Gradients:
         return done(self._damage, super().vjp_at(inputs, self._heard(cotangents)), cotangents)
 
-    def gradients(self, graph: Graph, cotangents: Sequence[Tensor], *, retain: bool = False, create: bool = False) -> Gradients:
+    def gradients(self, graph: Graph, cotangents: Sequence[Tensor], *, retain: bool = False, create: bool = False,
+                  through: Callable[[Tensor], Tensor] | None = None) -> Gradients:
         found = super().gradients(graph, [torch.ones_like(v) for v in cotangents] if self._damage.how == "deaf" else cotangents,
-                                  retain=retain, create=create)
+                                  retain=retain, create=create, through=through)
         if self._last is not None:
             return super().vjp_at(self._last, cotangents)
         return done(self._damage, found, cotangents)

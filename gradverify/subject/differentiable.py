@@ -48,13 +48,14 @@ class Differentiable:
     """`checked` are the places of the compared outputs among the flattened ones.
 
     VJPs reuse one graph. Where a second backward of a graph is refused, each gets a fresh forward; where `torch.autograd.grad` is refused
-    (re-entrant checkpoints, reversible nets), leaf `.backward()` is used. Where an undefined cotangent is refused, and zeros in its place are not
-    (`refuses_none`: what was raised), it gets zeros from then on.
+    (re-entrant checkpoints, reversible nets), leaf `.backward()` is used. Where an undefined cotangent is refused, of an output that is compared or
+    of one that is not, and zeros in its place are not (`refuses_none`: what was raised), it gets zeros from then on.
     """
 
     def __init__(self, subject: Subject, checked: Sequence[int]) -> None:
         self._subject, self._checked = subject, tuple(checked)
         self._graph: tuple[list[Tensor], list[Tensor]] | None = None
+        self._others = False    # outputs that are not compared have gradients too, which are undefined then
         self._at_once: int | None = None    # cotangents of a batch, 0 where they come one by one; None where the graph was not looked at
         self.refused: UserCodeError | None = None       # what the way that was left raised
         self._way: Callable[[Sequence[Tensor | None]], Gradients] = self._reused
@@ -68,6 +69,11 @@ class Differentiable:
         """The checked outputs at other inputs. Raises UserCodeError (GV002)."""
         return self._picked(self._subject.forward(inputs))
 
+    def here(self) -> list[Tensor]:
+        """The checked outputs at the inputs, of the forward whose graph `vjp` asks. Raises UserCodeError (GV002)."""
+        self._graph = self._graph or self._fresh_graph()
+        return self._graph[1][:len(self._checked)]
+
     def vjp(self, cotangents: Sequence[Tensor | None]) -> Gradients:
         """The gradient per input, None where backward gives none. Raises UserCodeError (GV003) where every way is refused."""
         return self._with_zeros(lambda: self._any_way(cotangents), cotangents)
@@ -77,7 +83,7 @@ class Differentiable:
         try:
             return pull()
         except UserCodeError as refused:
-            if self.refuses_none is not None or all(cotangent is not None for cotangent in cotangents):
+            if self.refuses_none is not None or not (self._others or any(cotangent is None for cotangent in cotangents)):
                 raise
             self.refuses_none, self._graph = refused, None
             try:
@@ -133,8 +139,7 @@ class Differentiable:
         """The gradient at other inputs, on a graph of its own. Raises UserCodeError."""
         def pull() -> Gradients:
             leaves = [x.detach().clone().requires_grad_() for x in inputs]
-            outputs = self._subject.forward(leaves)
-            return self._grad(leaves, [outputs[place] for place in self._checked], cotangents, retain=False)
+            return self._grad(leaves, self._differentiated(self._subject.forward(leaves)), cotangents, retain=False)
 
         return self._with_zeros(pull, cotangents)
 
@@ -145,15 +150,17 @@ class Differentiable:
         Raises UserCodeError: GV002 where forward raises, GV003 where backward does.
         """
         leaves, outputs = self._fresh_graph()
-        values = [output.detach().clone() for output in outputs]        # backward may write into what forward returned
-        fitting = [cotangent.to(dtype=output.dtype) for output, cotangent in zip(outputs, cotangents, strict=True)]
+        values = [output.detach().clone() for output in outputs[:len(cotangents)]]      # backward may write into what forward returned
+        fitting = [cotangent.to(dtype=output.dtype) for output, cotangent in zip(outputs, cotangents, strict=False)]
         try:
             return values, self._grad(leaves, [through(y) for y in outputs] if through else outputs, fitting, retain=False)
         except UserCodeError as refused:
             try:
                 return values, self._leaf(fitting, through)
             except UserCodeError:
-                raise refused from None
+                if not self._others or self.refuses_none is not None or through:
+                    raise refused from None
+                return values, self._with_zeros(lambda: self._fresh(fitting), cotangents)
 
     def build(self) -> tuple[list[Tensor], list[Any]]:
         """A graph: fresh leaves and all flattened outputs."""
@@ -173,12 +180,20 @@ class Differentiable:
         """The checked outputs of a graph."""
         return [graph.called.outputs[place] for place in self._checked]
 
-    def gradients(self, graph: Graph, cotangents: Sequence[Tensor], *, retain: bool = False, create: bool = False) -> Gradients:
-        """The gradient per leaf, None for one that needs none, in the way that the base backward was found to allow.
+    def with_zeros(self, graph: Graph) -> list[Tensor]:
+        """The outputs of a graph that are not compared, and whose cotangents must be zeros, as backward refuses undefined ones."""
+        return [] if self.refuses_none is None else self._beside(graph.called.outputs)
+
+    def gradients(self, graph: Graph, cotangents: Sequence[Tensor], *, retain: bool = False, create: bool = False,
+                  through: Callable[[Tensor], Tensor] | None = None) -> Gradients:
+        """The gradient per leaf, None for one that needs none, in the way that the base backward was found to allow; each output passed `through`
+        a last operation.
 
         Outputs without a graph are left out. Raises UserCodeError (GV003).
         """
-        wanted = [(output, cotangent.clone()) for output, cotangent in zip(self.of(graph), cotangents, strict=True) if output.requires_grad]
+        pairs = zip(self.of(graph), cotangents, strict=True)
+        wanted = [(through(output) if through else output, cotangent.clone()) for output, cotangent in pairs if output.requires_grad]
+        wanted += [(output, torch.zeros_like(output)) for output in self.with_zeros(graph)]
         asked = [leaf for leaf in graph.leaves if leaf.requires_grad]
         if not wanted or not asked:
             return (None,) * len(graph.leaves)
@@ -209,7 +224,17 @@ class Differentiable:
 
     def _fresh_graph(self) -> tuple[list[Tensor], list[Tensor]]:
         leaves, outputs = self.build()
-        return leaves, self._picked(outputs)
+        return leaves, self._differentiated(outputs)
+
+    def _differentiated(self, outputs: Sequence[Any]) -> list[Tensor]:
+        """The checked outputs; and behind them the others that have gradients, where these must not be undefined."""
+        picked, others = self._picked(outputs), self._beside(outputs)
+        self._others = bool(others)
+        return picked + (others if self.refuses_none is not None else [])
+
+    def _beside(self, outputs: Sequence[Any]) -> list[Tensor]:
+        """The outputs that are not compared and have gradients."""
+        return [y for place, y in enumerate(outputs) if place not in self._checked and isinstance(y, Tensor) and y.requires_grad]
 
     def _picked(self, outputs: Sequence[Any]) -> list[Tensor]:
         """The checked ones. Raises UserCodeError (GV002) where they are not there (their number may depend on the inputs)."""
@@ -236,10 +261,11 @@ class Differentiable:
             return found
 
     def _defined(self, outputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> list[tuple[Tensor, Tensor]]:
-        """Outputs with their cotangents: without undefined ones, or with zeros for these."""
+        """Outputs with their cotangents: without undefined ones, or with zeros for these. Outputs behind the cotangents have none."""
+        given = [*cotangents, *[None] * (len(outputs) - len(cotangents))]
         if self.refuses_none is not None:
-            return [(y, torch.zeros_like(y) if v is None else v) for y, v in zip(outputs, cotangents, strict=True)]
-        return [(y, v) for y, v in zip(outputs, cotangents, strict=True) if v is not None]
+            return [(y, torch.zeros_like(y) if v is None else v) for y, v in zip(outputs, given, strict=True)]
+        return [(y, v) for y, v in zip(outputs, given, strict=True) if v is not None]
 
     def _leaf(self, cotangents: Sequence[Tensor | None], through: Callable[[Tensor], Tensor] | None = None) -> Gradients:
         leaves, outputs = self._fresh_graph()

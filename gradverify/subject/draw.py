@@ -13,6 +13,10 @@ import torch
 from torch import Tensor
 
 from gradverify.model.case import TensorRecipe, own_dtype
+from gradverify.model.dtypes import RUN
+from gradverify.numerics.dtypes import DTYPES as DTYPES
+from gradverify.numerics.dtypes import SINGLE
+from gradverify.numerics.reduction import drawn
 from gradverify.subject import distinct
 from gradverify.subject.containers import Apart, taken_apart
 from gradverify.subject.failure import UserCodeError, blamed, type_name
@@ -21,12 +25,9 @@ from gradverify.subject.guard import admitted
 from gradverify.subject.kinds import structured
 from gradverify.subject.target import callable_target
 
-DTYPES = {name: getattr(torch, name) for name in (
-    "float64", "float32", "bfloat16", "float16", "complex128", "complex64", "int64", "int32", "int16", "int8", "uint8", "bool")}
-DIFFERENTIABLE = (torch.float64, torch.float32, torch.complex128, torch.complex64)      # what a differentiable input may be
+DIFFERENTIABLE = tuple(DTYPES[name] for name in RUN)      # what a differentiable input may be
 GIVEN = ("values", "file", "make")      # draws whose numbers are taken as they are
-ROUNDED = {torch.float32: 1e-2, torch.complex64: 1e-2}      # of a distance: what the cast may take from it
-LOW, HIGH = 0.7, 1.4    # magnitudes of random cotangents and directions: continuous and signed (method.md 3.1)
+ROUNDED = dict.fromkeys(SINGLE, 1e-2)      # of a distance: what the cast may take from it
 REDRAWS = 1000          # rounds of redrawing the elements nearer than `margin` to a value to avoid
 
 
@@ -38,11 +39,7 @@ def generator(seed: int, check: str, name: str) -> torch.Generator:
 
 def signed(like: Tensor, source: torch.Generator) -> Tensor:
     """Random numbers ±[0.7, 1.4] of the shape, dtype and device of `like` (complex: both parts)."""
-    def real() -> Tensor:
-        sign = torch.randint(0, 2, like.shape, generator=source, dtype=torch.float64) * 2 - 1
-        return sign * (LOW + (HIGH - LOW) * torch.rand(like.shape, generator=source, dtype=torch.float64))
-
-    values = torch.complex(real(), real()) if like.is_complex() else real()
+    values = torch.complex(drawn(like.shape, source), drawn(like.shape, source)) if like.is_complex() else drawn(like.shape, source)
     return values.to(dtype=like.dtype).to(device=like.device)
 
 

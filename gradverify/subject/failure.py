@@ -17,9 +17,10 @@ import torch
 from gradverify.model.fault import described, legible, spelled
 from gradverify.model.fault import type_name as type_name
 from gradverify.model.interrupt import heed, is_interrupt
-from gradverify.model.result import Frame
+from gradverify.model.result import Finding, Frame
 
 CODE = "GV001"      # what cannot be imported or made
+CALLED = "GV002"    # what raises where it is called
 REFUSES_DOUBLE = re.compile(r"expected scalar type (Complex)?Float but found (Complex)?Double|not implemented for '(Complex)?Double'")     # torch's
 FRAMES = 8          # of each end of a traceback: endless recursion has a thousand
 SINGLE_ONLY = "if it computes in single precision only, say `dtype: float32` (or complex64) in the check"
@@ -36,7 +37,7 @@ WANTS_TENSOR = re.compile(r"must be Tensor, not list")
 LIST_OF_NUMBERS = "a list is passed as it is: a tensor of that shape is `x: {shape: [40, 30]}`, one of these numbers `x: {values: [40, 30]}`"
 SYNTAX = (SyntaxError, IndentationError, TabError)
 _PACKAGE = Path(__file__).resolve().parent.parent
-_USER_ROOMS = ("functions", "gallery")      # what a spec may name is checked like anybody's code
+_USER_ROOMS = tuple(f"{_PACKAGE / room}{os.sep}" for room in ("functions", "gallery"))     # what a spec may name is checked like anybody's code
 _FOREIGN = (f"{_PACKAGE}{os.sep}", f"{Path(torch.__file__).resolve().parent}{os.sep}", f"{Path(importlib.__file__).parent}{os.sep}",
             "<frozen importlib")
 _NUMPY, _LIBRARY = f"{Path(np.__file__).resolve().parent}{os.sep}", f"{Path(os.__file__).resolve().parent}{os.sep}"
@@ -48,6 +49,11 @@ class UserCodeError(Exception):
     def __init__(self, code: str, message: str, frames: tuple[Frame, ...] = (), hint: str | None = None) -> None:
         super().__init__(message)
         self.code, self.message, self.frames, self.hint = code, message, frames, hint
+
+    @property
+    def finding(self) -> Finding:
+        """What a report says of it."""
+        return Finding(self.code, self.message, hint=self.hint, frames=self.frames)
 
 
 class Spent(BaseException):
@@ -78,6 +84,11 @@ def blame(error: BaseException, code: str, what: str) -> None:
     text = describe(error)      # `sys.exit()` in the user's code must not end the run: every BaseException is meant
     frames = user_frames(error)
     raise UserCodeError(code, f"{what} raised {text}", frames, _what_to_write(text, frames)) from error
+
+
+def unnamed(error: BaseException) -> UserCodeError:
+    """What the user's code raised where it was not called by name: from a hook, a property, a `__del__`."""
+    return UserCodeError(CALLED, f"the function's code raised {describe(error)}", user_frames(error))
 
 
 def _what_to_write(text: str, frames: tuple[Frame, ...]) -> str | None:
@@ -149,6 +160,4 @@ def _is_tool(filename: str) -> bool:
 
 
 def _is_users(filename: str) -> bool:
-    if any(filename.startswith(f"{_PACKAGE / room}{os.sep}") for room in _USER_ROOMS):
-        return True
-    return not filename.startswith(_FOREIGN)
+    return filename.startswith(_USER_ROOMS) or not filename.startswith(_FOREIGN)

@@ -18,24 +18,26 @@ from gradverify.model.case import Search
 from gradverify.model.interrupt import is_interrupt
 from gradverify.subject.failure import CODE as CODE
 from gradverify.subject.failure import UserCodeError, blamed, describe, named, user_frames
-from gradverify.subject.namesakes import Importer, importer
+from gradverify.subject.namesakes import Aside, Importer, importer
 from gradverify.subject.registered import REGISTERED, find_operator
 
 _FOUND_IN = "__gradverify_found_in__"       # set on modules that a spec's folders brought in: the folder each was found in
 
 
 @contextmanager
-def importable(search: Search) -> Iterator[None]:
-    """The spec's folder, the current folder and the `path:` entries are importable inside; `import:` modules are imported.
+def importable(search: Search, aside: Aside = nullcontext) -> Iterator[None]:
+    """The spec's folder, the current folder and the `path:` entries are importable inside; `import:` modules are imported, `aside` as all are that
+    `find` imports.
 
     For code that lies in these folders their modules win over namesakes, imported or Python's own, which all other code still gets.
     """
     before = list(sys.path)
     try:
         folders = list(dict.fromkeys([*search.path, str(Path(search.folder).resolve()), str(Path.cwd())]))
-        with _first(folders), Importer(folders).installed():
+        with _first(folders), Importer(folders, aside).installed():
             for name in search.imports:
-                _import(name, f"import: {name}")
+                with aside():
+                    _import(name, f"import: {name}")
             yield
     finally:
         sys.path[:] = before
@@ -70,9 +72,13 @@ def _mark(name: str, folders: Sequence[str]) -> None:
 
 def _forget_namesakes() -> None:
     """Drops the modules of earlier specs that would now be found somewhere else, or nowhere; all others stay as they are."""
-    for name, module in list(sys.modules.items()):
-        found_in = getattr(module, "__dict__", {}).get(_FOUND_IN)
-        if found_in is not None and _home(name.partition(".")[0]) != found_in:
+    homes = dict[str, str | None]()     # a package of a hundred modules is looked for once
+    marked = [(name, vars(module)[_FOUND_IN]) for name, module in list(sys.modules.items()) if _FOUND_IN in getattr(module, "__dict__", ())]
+    for name, found_in in marked:
+        top = name.partition(".")[0]
+        if top not in homes:
+            homes[top] = _home(top)
+        if homes[top] != found_in:
             del sys.modules[name]
 
 
@@ -87,6 +93,12 @@ def _home(top: str) -> str | None:
 
 def find(name: str, key: str) -> Any:
     """The object a spec names under `key` ("function", "reference", …). Raises UserCodeError (GV001) where it is not to be had."""
+    active = importer()
+    with nullcontext() if active is None else active.aside():
+        return _found(name, key)
+
+
+def _found(name: str, key: str) -> Any:
     if name.startswith(REGISTERED):
         return find_operator(name, key)
     place, _, attribute = name.rpartition(":")

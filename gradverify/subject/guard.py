@@ -11,14 +11,14 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.masked import MaskedTensor
 from torch.nn.parameter import is_lazy
 
+from gradverify.numerics.dtypes import DTYPES
 from gradverify.subject.failure import UserCodeError, type_name
 
 LAYOUTS = {
     torch.sparse_coo: "a sparse COO tensor", torch.sparse_csr: "a sparse CSR tensor", torch.sparse_csc: "a sparse CSC tensor",
     torch.sparse_bsr: "a sparse BSR tensor", torch.sparse_bsc: "a sparse BSC tensor",
     torch._mkldnn: "an MKLDNN tensor"}  # type: ignore[attr-defined]
-PLAIN = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.complex128, torch.complex64, torch.int64, torch.int32, torch.int16,
-         torch.int8, torch.uint8, torch.bool, torch.uint16, torch.uint32, torch.uint64)
+PLAIN = (*DTYPES.values(), torch.uint16, torch.uint32, torch.uint64)
 DENSE = "make it dense: `.to_dense()`"
 _OWN = Tensor.__torch_dispatch__
 

@@ -1,36 +1,64 @@
-"""Does a function iterate until something is small? Then it reads numbers of its tensors, again and again, to decide when to stop."""
+"""Does a function iterate until something is small? Then it reads numbers of its tensors, again and again, to decide when to stop; and may never."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradverify.subject.differentiable import Differentiable
+from gradverify.subject.failure import Spent, UserCodeError
 
+Found = TypeVar("Found")
 READS = 3       # of single numbers in one call: a scale or a threshold takes one or two, a loop one a step
+MOST_READS, MOST_OPERATIONS = 10_000, 200_000    # of a forward and a backward: a solver takes some hundreds, and both are done in seconds
 
 
 class _Counting(TorchDispatchMode):     # type: ignore[no-untyped-call]
-    """Counts how often a number is taken out of a tensor (`.item()`, `float(x)`, `if x > 0`)."""
+    """Counts how often a number is taken out of a tensor (`.item()`, `float(x)`, `if x > 0`). Raises Endless after `most` of that."""
 
-    def __init__(self) -> None:
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch then leaves the method below as it is, and does not import its compiler (two seconds in every process) to keep it from that."""
+        return False
+
+    def __init__(self, most: float = math.inf) -> None:
         super().__init__()     # type: ignore[no-untyped-call]
-        self.reads = 0
+        self.reads = self.operations = 0
+        self._most = most
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         self.reads += func is torch.ops.aten._local_scalar_dense.default
+        self.operations += 1
+        if self.reads > self._most or (self.operations > MOST_OPERATIONS and self._most < math.inf):
+            raise Endless(f"it reads a number of its tensors {self.reads:,} times, in {self.operations:,} operations, and has not come to an end")
         return func(*args, **(kwargs or {}))
+
+
+class Endless(Spent):
+    """A call was ended that may never have ended by itself; the text says after what."""
 
 
 def iterates(function: Differentiable, cotangents: Sequence[Tensor], elsewhere: Sequence[Tensor]) -> bool:
     """One forward and one backward, watched; and at other inputs, as an iteration that starts from the last solution has nothing to do at the same
     ones. What raises, or computes outside of torch, is not seen to iterate."""
     return _reads(lambda: function.once(cotangents)) >= READS or _reads(lambda: function.vjp_at(elsewhere, cotangents)) >= READS
+
+
+def ended(call: Callable[[], Found]) -> Found:
+    """What a call gives. Raises Endless where it takes more than MOST_READS or MOST_OPERATIONS; what it does outside of torch is not counted.
+
+    The call is made twice, as torch computes other numbers under a dispatch mode: the backward of a complex `linalg.lstsq` takes a conjugate for
+    the number itself (torch 2.13). A function may also not bear to be watched at all.
+    """
+    with suppress(UserCodeError), _Counting(MOST_READS):
+        call()
+    return call()
 
 
 def _reads(call: Callable[[], object]) -> int:

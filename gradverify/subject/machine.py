@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import torch
@@ -65,10 +66,30 @@ def undisturbed() -> Iterator[None]:
     with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_available() else []):
         try:
             with left_as_found(ambient()):
+                _tell_no_error_of_warnings()
                 yield
         finally:
             random.setstate(python)
             np.random.set_state(numpy)
+
+
+@contextmanager
+def as_torch_starts() -> Iterator[None]:
+    """Inside `undisturbed`: what tests of the same process have set of torch and NumPy (a default device, no_grad) is not in a check's way."""
+    own_device = nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")
+    with torch.inference_mode(False), own_device:
+        torch.set_grad_enabled(True)
+        torch.set_default_dtype(torch.float32)
+        np.seterr(divide="warn", over="warn", under="ignore", invalid="warn")
+        yield
+
+
+def _tell_no_error_of_warnings() -> None:
+    """Where warnings are errors (PYTHONWARNINGS=error, a test suite), those that unusual calls of torch give would be taken for the function's."""
+    if any(action == "error" for action, *_ in warnings.filters):
+        warnings.filters[:] = [("default" if each[0] == "error" else each[0], *each[1:]) for each in warnings.filters]  # type: ignore[index]
+        with warnings.catch_warnings():     # which tells Python that they are others
+            pass
 
 
 def random_states(cuda: bool) -> tuple[object, ...]:

@@ -12,15 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradverify.numerics.dtypes import REAL
+
 Hooks = tuple[Callable[..., Any], ...]
 HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")      # where torch keeps those of a tensor
 
 COMPLEX = {torch.float64: torch.complex128, torch.float32: torch.complex64, torch.complex128: torch.complex128, torch.complex64: torch.complex64,
            torch.float16: torch.complex32, torch.bfloat16: torch.complex64}
 """The complex type of a check's dtype."""
-
-REAL = {torch.complex128: torch.float64, torch.complex64: torch.float32}
-"""The real type of a complex one."""
 
 
 def cast(module: torch.nn.Module, dtype: torch.dtype, device: torch.device) -> torch.nn.Module:

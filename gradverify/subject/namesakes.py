@@ -9,8 +9,8 @@ import builtins
 import importlib
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.machinery import all_suffixes
 from pathlib import Path
@@ -21,6 +21,10 @@ PROTECTED = frozenset({"gradverify", "torch", "numpy", "sys", "builtins", "impor
 KEEPER = "gradverify: own modules that are out of sight"        # in sys.modules: it holds them between one check and the next
 INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 STDLIB = f"{Path(os.__file__).parent}{os.sep}"
+
+
+Aside = Callable[[], AbstractContextManager[None]]
+"""What is printed inside counts only where something is raised: a module that prints is imported once, for whichever check comes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +79,12 @@ def _has_namesake(name: str, file: str) -> bool:
 class Importer:
     """Stands in for `builtins.__import__` and `importlib.import_module` while the checks of a spec run.
 
-    Own modules that have a namesake are in sys.modules only while code of their place imports them; at all other times the others are.
+    Own modules that have a namesake are in sys.modules only while code of their place imports them; at all other times the others are. `aside`: for
+    what is printed while a module is imported that a spec names.
     """
 
-    def __init__(self, folders: Sequence[str]) -> None:
-        self._folders = tuple(folders)
+    def __init__(self, folders: Sequence[str], aside: Aside = nullcontext) -> None:
+        self._folders, self.aside = tuple(folders), aside
         self._places = [place_of(folders, folders)]
         self._plain, self._by_name = builtins.__import__, importlib.import_module
         self._in_sight: dict[str, str] = {}     # of own modules: top-level name → home

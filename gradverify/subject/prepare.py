@@ -38,10 +38,11 @@ def prepare(case: Case) -> Subject:
     device = torch.device(case.settings.device)
     with seeded(case.settings.seed):        # a module draws its parameters as it is built
         found = target(case.target, case.init, DTYPES[case.settings.dtype])
-    return assemble(case, found, _inputs(case, device))
+    return assemble(case, found, drawn_inputs(case, device))
 
 
-def _inputs(case: Case, device: torch.device) -> list[Argument]:
+def drawn_inputs(case: Case, device: torch.device) -> list[Argument]:
+    """All arguments of a case, made as its recipes say, in its order. Raises UserCodeError (GV001)."""
     placed = _from_function(case, device) if case.inputs_from else [_make(recipe, place, case, device) for place, recipe in enumerate(case.inputs)]
     named = [_make(recipe, place, case, device, "kwargs") for place, recipe in enumerate(case.keywords)]
     return [*placed, *(replace(argument, keyword=True) for argument in named)]
@@ -55,7 +56,7 @@ def redrawn(subject: Subject, seed: int) -> list[Argument]:
     case = replace(subject.case, settings=replace(subject.case.settings, seed=seed))
     if not case.inputs and not case.inputs_from:
         return list(subject.arguments)
-    return list(assemble(case, subject.target, _inputs(case, torch.device(case.settings.device))).arguments)
+    return list(assemble(case, subject.target, drawn_inputs(case, torch.device(case.settings.device))).arguments)
 
 
 def assemble(case: Case, found: Target, made: Sequence[Argument]) -> Subject:
@@ -71,7 +72,7 @@ def assemble(case: Case, found: Target, made: Sequence[Argument]) -> Subject:
     parameters = _module_parameters(found, case, torch.device(case.settings.device))
     own = {argument.name for argument in parameters}
     overridden = {argument.name: argument for argument in made if argument.name in own and not argument.keyword}
-    given = [_passed(_opened(argument, "the inputs"), case, found) for argument in made if argument.name not in overridden]
+    given = [_passed(_opened(argument, "the inputs hold"), case, found) for argument in made if argument.name not in overridden]
     ordered = bind(given, found, own, keywords)
     return Subject(case, found, [*_each(ordered), *(_override(argument, overridden) for argument in parameters)], case.kwargs)
 
@@ -156,7 +157,27 @@ def _from_function(case: Case, device: torch.device) -> list[Argument]:
     named = made.items() if isinstance(made, Mapping) else (("", value) for value in made)
     flagged = any(tensor.requires_grad for tensor in _tensors(made))
     with blamed(CODE, what):
-        return [_laid_out(_taken(name, value, what, flagged), case) for name, value in named]
+        return [_laid_out(_taken(name, value, f"{what} made", flagged), case) for name, value in named]
+
+
+def given(inputs: Sequence[Any] | Mapping[str, Any], kwargs: Mapping[str, Any]) -> tuple[list[Argument], dict[str, Any]]:
+    """Arguments of a call, in their order or by name, tensors by keyword among them; and what is plain by keyword. Raises UserCodeError (GV001)."""
+    placed = inputs.items() if isinstance(inputs, Mapping) else (("", value) for value in inputs)
+    flagged = any(tensor.requires_grad for tensor in _tensors([*(inputs.values() if isinstance(inputs, Mapping) else inputs), *kwargs.values()]))
+    with blamed(CODE, "the inputs"):
+        arguments = [_taken(name, value, "the call gives", flagged) for name, value in placed]
+        by_name = {name: _taken(name, value, "the call gives", flagged) for name, value in kwargs.items()}
+    plain = {name: argument.value for name, argument in by_name.items() if not (argument.is_tensor or isinstance(argument.value, _Apart))}
+    return [*arguments, *(replace(argument, keyword=True) for name, argument in by_name.items() if name not in plain)], plain
+
+
+def computed_in(values: Sequence[Any]) -> tuple[str, str]:
+    """The coarsest dtype of what can be differentiated among values, and the first device that is not the CPU: a check's settings."""
+    tensors = [tensor for tensor in _tensors(list(values)) if tensor.dtype in DIFFERENTIABLE]
+    names = {name: dtype for name, dtype in DTYPES.items() if dtype in DIFFERENTIABLE}
+    coarse = max((tensor.dtype for tensor in tensors), key=lambda dtype: (torch.finfo(dtype).eps, dtype.is_complex), default=torch.float64)
+    device = next((str(tensor.device) for tensor in tensors if tensor.device.type != "cpu"), "cpu")
+    return next(name for name, dtype in names.items() if dtype == coarse), device
 
 
 def _tensors(made: Any) -> list[Tensor]:
@@ -179,10 +200,10 @@ def _taken(name: str, value: Any, what: str, flagged: bool) -> Argument:
     """A value of the user's; `flagged`: some tensor beside it says `requires_grad`, so those that do not are not meant to be differentiated."""
     if not isinstance(value, Tensor):
         return _opened(Argument(name, value), what, flagged)
-    admitted(value, f"{what} made{f' {name}' if name else ''}" + (":" if name else ""))
+    admitted(value, f"{what}{f' {name}' if name else ''}" + (":" if name else ""))
     differentiable = _differentiable(value, value.requires_grad if flagged else None)
     if differentiable and value.dtype not in DIFFERENTIABLE:
-        raise UserCodeError(CODE, f"{what} made a {str(value.dtype).removeprefix('torch.')} tensor",
+        raise UserCodeError(CODE, f"{what} a {str(value.dtype).removeprefix('torch.')} tensor",
                             hint=f"supported are {', '.join(str(dtype).removeprefix('torch.') for dtype in DIFFERENTIABLE)}")
     return Argument(name, _point(value), differentiable)
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import inspect
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gradverify.subject.definition import source_of
 from gradverify.subject.subject import Subject
 
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -30,15 +29,11 @@ def returned_line(subject: Subject, name: str) -> Line | None:
     target = subject.target
     if place is None or target.kind != "autograd.Function" or target.line is None or subject.kwargs:
         return None
-    try:
-        lines, first = inspect.getsourcelines(inspect.unwrap(target.subject.backward))
-        function = ast.parse(textwrap.dedent("".join(lines))).body[0]
-    except (OSError, TypeError, ValueError, SyntaxError, AttributeError, IndexError):
+    source = source_of(target.subject.backward)
+    if source is None or not isinstance(source.tree, ast.FunctionDef) or not source.first <= target.line < source.first + len(source.lines):
         return None
-    if not isinstance(function, ast.FunctionDef) or not first <= target.line < first + len(lines):
-        return None
-    made = _made(function, place, len(subject.positions))
-    return None if made is None else Line(first + made.lineno - 1, lines[made.lineno - 1].strip())
+    made = _made(source.tree, place, len(subject.positions))
+    return None if made is None else Line(source.line(made), source.lines[made.lineno - 1].strip())
 
 
 def _made(function: ast.FunctionDef, place: int, count: int) -> ast.expr | ast.stmt | None:
@@ -69,7 +64,9 @@ def _assigned(function: ast.FunctionDef, name: ast.Name) -> ast.stmt | None:
 
 def _own(node: ast.AST) -> Iterator[ast.AST]:
     """All nodes of a function, without those of functions and classes inside it."""
-    for child in ast.iter_child_nodes(node):
+    waiting = list(ast.iter_child_nodes(node))
+    while waiting:
+        child = waiting.pop(0)
         yield child
         if not isinstance(child, SCOPES):
-            yield from _own(child)
+            waiting += list(ast.iter_child_nodes(child))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gradverify.subject.differentiable import Differentiable, Gradients
 from gradverify.subject.failure import UserCodeError, blamed
+from gradverify.subject.snapshot import same
 from gradverify.subject.subject import Subject
 
 CODE = "GV109"
@@ -25,11 +26,22 @@ class Second:
     cotangents: Gradients
 
 
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    """Gradients with a graph of their own, back to the leaves and to the cotangents that they were given."""
+
+    leaves: tuple[Tensor, ...]
+    given: tuple[Tensor, ...]
+    gradients: Gradients
+
+
 class Backward:
     """Backward for fixed cotangents as a function of the inputs (`numerics.point.Function`), whose derivative is the double backward."""
 
     def __init__(self, subject: Subject, function: Differentiable, checked: Sequence[int], cotangents: Sequence[Tensor]) -> None:
         self._subject, self._function, self._checked, self._cotangents = subject, function, checked, cotangents
+        self._graph: _Graph | None = None       # at the inputs, for further weights
+        self._again = function.reusable     # may a graph of backward be asked again, as far as is known?
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -45,26 +57,59 @@ class Backward:
         return self._filled(self.second(weights, inputs).inputs)
 
     def second(self, weights: Sequence[Tensor], inputs: Sequence[Tensor] | None = None) -> Second:
-        """One forward, one backward under `create_graph`, one backward through it, all on a graph of their own.
+        """One forward, one backward under `create_graph`, one backward through it. At the inputs themselves further weights take the last one only.
 
         The cotangents require grad themselves, and the second pass is `.backward()` of everything: `once_differentiable` is silent without
         the first, and `torch.autograd.grad(allow_unused=True)` prunes the node that raises. Raises UserCodeError (GV109).
         """
-        leaves = self._subject.leaves() if inputs is None else [x.detach().clone().requires_grad_() for x in inputs]
+        if inputs is not None:
+            return self._through(self._created([x.detach().clone().requires_grad_() for x in inputs]), weights)
+        if self._graph is not None:
+            with suppress(UserCodeError):
+                return self._through(self._graph, weights)
+            self._graph, self._again = None, False
+        graph = self._created(self._subject.leaves())
+        found = self._through(graph, weights)
+        self._graph = graph if self._again else None
+        return found
+
+    def spoilt(self, weights: Sequence[Tensor], first: Second) -> bool:
+        """Does the graph that is kept give other numbers now than at `first`? Then none is kept from now on."""
+        if self._graph is None:
+            return False
+        again = self.second(weights)
+        pairs = zip((*first.inputs, *first.cotangents), (*again.inputs, *again.cotangents), strict=True)
+        if all(a is b if a is None or b is None else same(a, b) for a, b in pairs):
+            return False
+        self._graph, self._again = None, False
+        return True
+
+    def release(self) -> None:
+        """Lets the graph go that is kept."""
+        self._graph = None
+
+    def _created(self, leaves: Sequence[Tensor]) -> _Graph:
+        """A forward, and its backward under `create_graph`."""
         outputs = self._subject.probe(leaves)
         given = [cotangent.detach().clone().requires_grad_() for cotangent in self._cotangents]
         self._subject.counted_backward()
         with blamed(CODE, "backward under create_graph"):
             gradients = torch.autograd.grad([outputs[place] for place in self._checked], leaves, [cotangent.clone() for cotangent in given],
                                             create_graph=True, allow_unused=True)
-        moving = [(g, w) for g, w in zip(gradients, weights, strict=True) if g is not None and g.requires_grad]
+        return _Graph(tuple(leaves), tuple(given), gradients)
+
+    def _through(self, graph: _Graph, weights: Sequence[Tensor]) -> Second:
+        own = [*graph.leaves, *graph.given]
+        for tensor in own:
+            tensor.grad = None
+        moving = [(g, w) for g, w in zip(graph.gradients, weights, strict=True) if g is not None and g.requires_grad]
         if any(g.layout != torch.strided for g, _ in moving):
             raise UserCodeError(CODE, "a gradient is sparse")
         if moving:
             self._subject.counted_backward()
-            with blamed(CODE, "the double backward"), _kept([g for g, _ in moving], [*leaves, *given]):
-                torch.autograd.backward([g for g, _ in moving], [w for _, w in moving])
-        return Second(tuple(leaf.grad for leaf in leaves), tuple(cotangent.grad for cotangent in given))
+            with blamed(CODE, "the double backward"), _kept([g for g, _ in moving], own):
+                torch.autograd.backward([g for g, _ in moving], [w for _, w in moving], retain_graph=self._again)
+        return Second(tuple(leaf.grad for leaf in graph.leaves), tuple(cotangent.grad for cotangent in graph.given))
 
     def _filled(self, gradients: Sequence[Tensor | None]) -> list[Tensor]:
         return [torch.zeros_like(x) if g is None else g for g, x in zip(gradients, self.inputs, strict=True)]

@@ -28,6 +28,7 @@ class Spending:
         self._varied = 0.0                  # seconds of the rules that vary the call
         self._allowed: float = math.inf     # seconds of the check up to which such a rule may go
         self.cut: str | None = None         # what that rule left out, in words
+        self.unexplained = set[str]()       # codes of findings whose cause was not looked for
 
     @property
     def tight(self) -> bool:
@@ -38,8 +39,14 @@ class Spending:
     @property
     def over(self) -> bool:
         """Is nothing left?"""
+        return self.short_of()
+
+    def short_of(self, ahead: int = 0) -> bool:
+        """Would nothing be left after so many forward calls more?"""
         calls, seconds, made = self._budget.calls, self._budget.seconds, self._made
-        return (calls is not None and made.forward + made.backward >= calls) or (seconds is not None and self._spent() >= seconds)
+        if calls is not None and made.forward + made.backward + ahead >= calls:
+            return True
+        return seconds is not None and self._spent() + self._seconds(Calls(ahead, 0)) >= seconds
 
     @property
     def name(self) -> str:
@@ -54,7 +61,7 @@ class Spending:
         calls, seconds, made = self._budget.calls, self._budget.seconds, self._made
         if calls is not None and made.forward + made.backward + forward + backward > calls:
             return False
-        return seconds is None or self._spent() + self._seconds(Calls(forward, backward)) <= self._allowed + slack * seconds
+        return seconds is None or self._seconds(made) + self._seconds(Calls(forward, backward)) <= self._allowed + slack * seconds
 
     def some(self, samples: Sequence[Sample], forward: int, backward: int, what: str) -> Sequence[Sample]:
         """The samples, halved until the calls of each are afforded, but one at least; `cut` says how many were left out."""

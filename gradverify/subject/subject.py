@@ -5,34 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from math import inf
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradverify.model.case import Case
-from gradverify.model.interrupt import heed
-from gradverify.model.result import Calls
-from gradverify.numerics.clock import Clock, Stopwatch
 from gradverify.subject.ambient import in_our_way, left_as_found
 from gradverify.subject.arguments import Argument as Argument
 from gradverify.subject.arguments import as_it_is, together, value_of
-from gradverify.subject.at_rest import State, at_rest
+from gradverify.subject.at_rest import Restless, State, at_rest
+from gradverify.subject.counted import Counted
 from gradverify.subject.failure import UserCodeError, blame
 from gradverify.subject.held import Held, reached
 from gradverify.subject.layout import laid
-from gradverify.subject.machine import next_draws, random_states, seed_all, seeded
+from gradverify.subject.machine import seeded
 from gradverify.subject.modules import hooked, hooks_of
 from gradverify.subject.outputs import leaves as flattened
 from gradverify.subject.outputs import names
+from gradverify.subject.seeded import Seeded
 from gradverify.subject.snapshot import same
 from gradverify.subject.target import Target
 from gradverify.subject.variants import copied, relaid
 
-Measured = TypeVar("Measured")
-TIMED, BACKWARD = 3, 2.0    # backwards that must have been timed; forward calls that one takes else
-ELSEWHERE = 2       # added to the seed, beside 0 of forwards and 1 of backwards
 LEAF_WRITTEN = "a leaf Variable that requires grad"     # torch's refusal of an in-place write into an input
 
 
@@ -45,7 +40,7 @@ class Called:
     outputs: tuple[Any, ...]
 
 
-class Subject:
+class Subject(Counted, Seeded):
     """`positions`: the arguments as the function takes them, one each, but the elements of a list or the like together; `kwargs`: the plain
     ones by name; `output_names`: of the flattened outputs, known after the first forward; `writes` is set once the function was seen to write
     into an input: from then on every call gets fresh, non-leaf clones; `around` makes the context that every forward runs in, where there is
@@ -55,25 +50,20 @@ class Subject:
         self.case, self.target = case, target
         self.arguments, self.kwargs = tuple(arguments), dict(kwargs)
         self.positions = together(self.arguments)
-        self._forward = self._backward = self._batched = 0
         self.writes = False
         self.meddles = False    # a forward was seen to set global state that our own computing needs
         self.output_names: tuple[str, ...] = ()
         self.around: Callable[[], AbstractContextManager[Any]] | None = None
         self.lent: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None
-        self._followed: Subject | None = None
-        self._original: Subject | None = None
         self._rest: State | None = None
         self._looked = False    # for buffers at rest
+        self.restless = False   # a module's buffers follow its parameters too slowly to come to rest, and so do its outputs
         self._hooks = hooks_of(target.subject) if target.kind == "module" else {}
-        self._quiet = False     # nothing is seeded, as nothing is drawn
-        self.before_call: Callable[[], None] | None = None      # may raise Spent
-        self.watches = Stopwatch(Clock()), Stopwatch(Clock())   # of forward and of backward
-        self._fresh: tuple[object, ...] | None = None
         plain = [argument.value for argument in arguments if not argument.is_tensor]
         self._held = Held(() if target.kind == "module" else reached(target.subject, *plain, *kwargs.values()))
         self._bare = target.kind != "module" and not self.kwargs and not self._held and all(map(as_it_is, self.positions))
-        self.on_cuda = any(argument.is_tensor and argument.value.is_cuda for argument in self.arguments)
+        Counted.__init__(self)
+        Seeded.__init__(self, any(argument.is_tensor and argument.value.is_cuda for argument in self.arguments))
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -97,46 +87,11 @@ class Subject:
         """The same function at other arguments; with other keyword arguments, or built anew, where they are given. Its calls are counted here too."""
         other = Subject(self.case, target or self.target, arguments, self.kwargs if kwargs is None else kwargs)
         other.writes, other._original, other.watches, other.meddles = self.writes, self, self.watches, self.meddles
+        other.restless = self.restless
         if target is None and self._looked:     # a module's buffers follow its inputs and parameters, if they do so at all
             other._rest = self._rest
             other._looked = self._rest is None or all(_alike(a.value, b.value) for a, b in zip(self.arguments, arguments, strict=True))
         return other
-
-    def follow(self, other: Subject) -> None:
-        """From now on nothing is seeded while the other subject seeds nothing."""
-        self._followed = other
-
-    @property
-    def calls(self) -> Calls:
-        """All calls so far."""
-        return Calls(self._forward, self._backward, self._batched)
-
-    def count(self, forward: int = 0, backward: int = 0, batched: int = 0) -> None:
-        """Adds calls that are about to be made, or that one call stood for. Raises Interrupted where an earlier one swallowed Ctrl-C, and Spent
-        where no more are afforded."""
-        heed()
-        if self.before_call is not None:
-            self.before_call()
-        self._forward += forward
-        self._backward += backward
-        self._batched += batched
-        if self._original is not None:
-            self._original.count(forward, backward, batched)
-
-    @property
-    def clock(self) -> Clock:
-        """What calls are timed by."""
-        return self.watches[0].clock
-
-    @clock.setter
-    def clock(self, clock: Clock) -> None:
-        self.watches = Stopwatch(clock), Stopwatch(clock)
-
-    @property
-    def fastest(self) -> tuple[float, float]:
-        """Seconds of the fastest forward and of the fastest backward, which is a guess where few were timed; 0 where none was."""
-        forward, backward = (0.0 if watch.fastest == inf else watch.fastest for watch in self.watches)
-        return forward, backward if self.watches[1].calls >= TIMED else BACKWARD * forward
 
     def forward(self, inputs: Sequence[Tensor]) -> list[Any]:
         """The flattened outputs (pytree leaves) with gradients on, the inputs laid out as the spec says. Raises UserCodeError (GV002)."""
@@ -181,46 +136,6 @@ class Subject:
         self.count(backward=1)
         self.reseed(1)
 
-    def reseed(self, offset: int = 0) -> None:
-        """Every forward draws the same random numbers (dropout, samplers), from torch, NumPy and Python; every backward others."""
-        quiet = self._quiet or (self._followed is not None and self._followed._quiet)
-        if not quiet and self.case.settings.reseed:
-            seed_all(self.case.settings.seed + offset, self.on_cuda)
-
-    def fresh_states(self) -> tuple[object, ...]:
-        """Seeds, and says what the generators would draw next: always the same, where the check seeds them at all."""
-        self.reseed()
-        if self._fresh is None or not self.case.settings.reseed:
-            self._fresh = self.states()
-            self.reseed()
-        return self._fresh
-
-    def states(self) -> tuple[object, ...]:
-        """What the generators would draw next: equal before and after code that drew nothing. Draws it, where every call seeds them anew."""
-        return next_draws(self.on_cuda) if self.case.settings.reseed else random_states(self.on_cuda)
-
-    def seldom_seeded(self, measure: Callable[[], Measured]) -> Measured:
-        """What is measured, seeded once: if anything was drawn meanwhile, it is measured again with a seed before every call.
-
-        Three generators that nobody draws from cost as much to seed as a small forward takes.
-        """
-        before, self._quiet = self.fresh_states(), True
-        try:
-            found = measure()
-        finally:
-            self._quiet = False
-        return found if self.states() == before else measure()
-
-    def seeded_elsewhere(self, measure: Callable[[], Measured]) -> Measured:
-        """What is measured where the generators start elsewhere than for every other forward."""
-        if self.case.settings.reseed:
-            seed_all(self.case.settings.seed + ELSEWHERE, self.on_cuda)
-        self._quiet = True
-        try:
-            return measure()
-        finally:
-            self._quiet = False
-
     def _lent(self, inputs: Sequence[Tensor]) -> tuple[Sequence[Any], Mapping[str, Tensor]]:
         """All arguments, as the function is to get them, and fresh clones of a module's buffers."""
         if self._bare:
@@ -258,8 +173,12 @@ class Subject:
 
         if not start or not any(part.training for part in module.modules()):
             return None
-        with seeded(self.case.settings.seed):
-            return at_rest(module, forward, start)
+        try:
+            with seeded(self.case.settings.seed):
+                return at_rest(module, forward, start)
+        except Restless:
+            self.restless = True
+            return None
 
     def _outputs(self, values: Sequence[Any], buffers: Mapping[str, Tensor]) -> list[Any]:
         """The flattened outputs. Raises UserCodeError (GV002)."""

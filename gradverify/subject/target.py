@@ -46,6 +46,7 @@ def target(name: str, init: Mapping[str, Any] | None, dtype: torch.dtype) -> Tar
 
 def live(name: str, found: Any, init: Mapping[str, Any] | None, dtype: torch.dtype) -> Target:
     """The target that an object is, under the name it is to be shown by. Raises UserCodeError (GV001)."""
+    found = _applied(found)
     if inspect.isclass(found) and issubclass(found, torch.autograd.Function):
         return Target(name, "autograd.Function", found, found.apply, _function_parameters(found), *_definition(found))
     if inspect.isclass(found) and issubclass(found, torch.nn.Module):
@@ -62,6 +63,14 @@ def live(name: str, found: Any, init: Mapping[str, Any] | None, dtype: torch.dty
     if isinstance(found, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
         return Target(name, "operator", found, found, operator_parameters(found))
     return Target(name, "callable", found, found, _parameters(found), *_definition(found))
+
+
+def _applied(found: Any) -> Any:
+    """The Function behind `swish = Swish.apply`, which is how most are offered to others."""
+    owner = getattr(found, "__self__", None) if inspect.ismethod(found) else None
+    if isinstance(owner, type) and issubclass(owner, torch.autograd.Function) and found == owner.apply:
+        return owner
+    return found
 
 
 def _copied(found: Any) -> Any:

@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradverify.numerics.dtypes import WIDE as WIDE
 from gradverify.subject.subject import Argument, Subject
-
-WIDE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 
 
 def is_narrow(subject: Subject) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -26,9 +27,17 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     return run("--quick", "--families", "sin", "log", "--out", str(out)).stdout, out.read_text()
 
 
-def counts(table: str) -> dict[tuple[str, str, str], list[int]]:
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+def counts(printed: str) -> dict[tuple[str, str, str], list[int]]:
+    rows = cells(printed.partition("## By mode")[0])
     return {(row[0], row[1], row[2]): [int(cell) for cell in row[FIRST_COUNT:]] for row in rows}
+
+
+def by_mode(printed: str) -> dict[tuple[str, str], list[int]]:
+    return {(forward, mode): [int(cell) for cell in row] for forward, mode, *row in cells(printed.partition("## By mode")[2].strip())}
+
+
+def cells(table: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:] if line]
 
 
 def test_a_row_for_each_precision_scale_and_checker(page):
@@ -40,6 +49,14 @@ def test_a_row_for_each_precision_scale_and_checker(page):
 def test_gradverify_raises_no_false_alarm_and_misses_nothing_in_float64(page):
     ours = [row for (forward, _, checker), row in counts(page[0]).items() if (forward, checker) == ("float64", "gradverify")]
     assert [row[1:] for row in ours] == [[0] * 8] * 2
+
+
+def test_no_mode_raises_a_false_alarm_or_passes_an_error_of_one_in_a_hundred(page):
+    table = by_mode(page[0])
+    assert table.keys() == set(product(("float64", "float32", "all"), ("entries", "columns", "rows", "blocks")))
+    assert {row[0] for (forward, _), row in table.items() if forward != "all"} == {2 * 2}
+    assert {(row[1], *row[4:8]) for row in table.values()} == {(0,) * 5}
+    assert {row[3] for (forward, _), row in table.items() if forward == "float64"} == {0}    # nor one of 1e-4
 
 
 def test_gradcheck_misses_what_lies_within_its_tolerance(page):

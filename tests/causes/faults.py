@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from causes.damaged import function
 from causes.operators import COMPLEX, OPERATORS, attention, rope, rope_of_neighbours
 from gradverify.model.result import CaseResult
-from gradverify.subject.prepare import _inputs, assemble
+from gradverify.subject.prepare import assemble, drawn_inputs
 from gradverify.verify import verify
 
 Gradients = list[Any]
@@ -57,7 +57,7 @@ def checked(name: str, backward: Backward, **settings: Any) -> CaseResult:
     dtype = "complex128" if name in COMPLEX else "float64"
     described = case(name, operator.recipes, dtype=dtype, **{"select": ("GV101", "GV114", "GV201", "GV223"), **settings})
     target = live("live", function(operator.f, backward), None, torch.float64)
-    return verify(assemble(described, target, _inputs(described, torch.device("cpu"))))
+    return verify(assemble(described, target, drawn_inputs(described, torch.device("cpu"))))
 
 
 # ---- how a backward is damaged

@@ -15,7 +15,8 @@ checks:
   - {name: "op[a=1]", function: add, inputs: {x: {shape: [2]}, y: {shape: [2]}}, tags: [fast]}
   - {name: other, function: mul, inputs: {x: {shape: [3]}, y: {shape: [3]}}}
 """
-QUIET_VARIABLES = ("CI", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "PRE_COMMIT", "GITHUB_ACTIONS", "PYTHONIOENCODING", "PYTHONUTF8")
+QUIET_VARIABLES = ("CI", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "PRE_COMMIT", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "PYTHONIOENCODING",
+                   "PYTHONUTF8")
 
 
 @pytest.fixture
@@ -63,8 +64,8 @@ def engine(monkeypatch):
     asked = {}
 
     def replace(*results, interrupted=None, crashed=None):
-        def fake(cases, *, argv, selection, crew, maxfail=None, gate=None):
-            asked.update(cases=cases, argv=argv, selection=selection, maxfail=maxfail, gate=gate, crew=crew)
+        def fake(cases, *, argv, selection, crew, maxfail=None, gate=None, order=None):
+            asked.update(cases=cases, argv=argv, selection=selection, maxfail=maxfail, gate=gate, crew=crew, order=order)
             yield RunStarted("2026-01-02T03:04:05+00:00", argv, selection, ENVIRONMENT, len(results))
             for result in results:
                 yield CheckStarted(result.id, result.name)

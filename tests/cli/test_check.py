@@ -71,7 +71,24 @@ def test_the_report_file_is_the_json_of_stdout(gradverify, engine, spec, folder)
     engine(passing(), failing())
     _, out, _ = gradverify("check", "s.yaml", "--format", "json", "--report", "json:deep/er/r.json", "--report", "json:second.json")
     assert (folder / "deep/er/r.json").read_text() == (folder / "second.json").read_text() == out
-    assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == ["r.json", "s.yaml", "second.json"]
+    written = {path.name for path in folder.rglob("*") if path.is_file() and path.parent.name != ".gradverify_cache"}
+    assert written == {"r.json", "s.yaml", "second.json"}
+
+
+def test_a_report_that_fails_costs_neither_the_others_nor_the_summary(gradverify, engine, spec, folder, monkeypatch):
+    engine(passing(), failing())
+    calls = []
+
+    def render(report):
+        calls.append(1)
+        if len(calls) == 1:
+            raise ValueError("odd")
+        return "whole"
+
+    monkeypatch.setattr("gradverify.report.json.render", render)
+    code, out, err = gradverify("check", "s.yaml", "--report", "json:a.json", "--report", "json:b.json")
+    assert code == 4 and "1 failed, 1 passed" in out and "ValueError: odd" in err and "a.json could not be written" in err
+    assert not (folder / "a.json").exists() and (folder / "b.json").read_text() == "whole"
 
 
 def test_an_older_report_is_gone_when_the_run_starts(gradverify, spec, folder, monkeypatch):
@@ -97,10 +114,11 @@ def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(gradver
 
 def test_the_engine_gets_what_was_asked(gradverify, engine, spec):
     asked = engine(passing())
-    gradverify("check", "s.yaml", "--eps", "1e-5", "--seed", "7", "--select", "GV1,GV224", "--select", "GV201", "--strict", "-x",
+    gradverify("check", "s.yaml", "--eps", "1e-5", "--seed", "7", "--select", "GV1,GV224", "--select", "GV201", "--strict", "--no-witness", "-x",
                "-k", "op", "-m", "fast", "--require-device", "cuda")
     case, = asked["cases"]
     assert case.name == "op[a=1]" and (case.settings.eps, case.settings.seed, case.settings.strict) == (1e-5, 7, True)
+    assert not case.settings.witness
     assert case.settings.select == ("GV1", "GV224", "GV201")
     assert asked["maxfail"] == 1 and asked["argv"][:2] == ("check", "s.yaml") and asked["gate"] == Gate(require_device=("cuda",))
     assert asked["selection"] == Selection(("s.yaml",), "op", "fast", deselected=1)
@@ -141,7 +159,8 @@ def test_rows_are_capped_as_asked(gradverify, engine, spec):
     (["--dtype", "flaot64"], "did you mean float64?"), (["--device", "cdua"], "did you mean cuda?"), (["--mode", "entires"], "did you mean entries?"),
     (["--select", "GV999"], "--select 'GV999': no rule has a code that begins so"), (["--ignore", "jacobian"], "--ignore 'jacobian'"),
     (["--undecided", "wran"], "did you mean warn?"), (["--format", "tabel"], "did you mean table?"), (["--color", "allways"], "did you mean always?"),
-    (["--report", "junit:x.xml"], "must be KIND:PATH, where KIND is json"), (["--report", "json:"], "must be KIND:PATH"),
+    (["--report", "jsom:x.json"], "did you mean json?"), (["--report", "json:"], "must be KIND:PATH, where KIND is"),
+    (["--report", "r.json"], "must be KIND:PATH"), (["--report", "json:a/../r.json", "--report", "json:r.json"], "two reports are to be written to"),
     (["--require-device", "gpu"], "--require-device 'gpu'"), (["-k", "a and"], "-k 'a and'"), (["--dtype", "float16"], "not supported yet")])
 def test_a_bad_value_is_refused_in_one_sentence(gradverify, engine, spec, arguments, sentence):
     asked = engine(passing())

@@ -1,10 +1,12 @@
 import json
+import re
 import subprocess
 import sys
 
 import jsonschema
 import pytest
 
+from gradverify.cli.app import COMMANDS
 from gradverify.functions.catalogue import BUILTINS
 
 
@@ -72,6 +74,31 @@ def test_env_says_what_a_bug_report_needs(gradverify):
         assert any(found.startswith(line) for found in out.splitlines()), line
 
 
+@pytest.mark.parametrize("arguments", [[], *([name] for name in COMMANDS)], ids=" ".join)
+def test_help_names_no_types_of_python(process, arguments):
+    out = process(*arguments, "--help", env={"COLUMNS": "200"}).stdout
+    assert "--help" in out and not re.search(r"<(bool|str|int|float|list)", out)
+
+
+def test_the_help_of_check_names_every_format_and_fits_eighty_columns(process):
+    from gradverify.cli.asked import CHECK_FORMATS
+    from gradverify.report.formats import NAMES
+
+    out = process("check", "--help", env={"COLUMNS": "80"}).stdout
+    words = re.sub(r"[│\s]+", " ", out)
+    assert {*CHECK_FORMATS, *NAMES} <= set(re.findall(r"\w+", words.partition("Output")[2]))
+    assert max(map(len, out.splitlines())) <= 80 and "x>=" not in out and not re.search(r"\w…", out)      # nothing is cut
+    panels = [line.split()[1] for line in out.splitlines() if line.startswith("╭─")]
+    assert panels == ["Arguments", "Options", "Selection", "Running", "Settings", "Gate", "Output"]
+
+
+@pytest.mark.parametrize(("option", "least"), [("--maxfail", 1), ("--max-rows", 1), ("--width", 20)])
+@pytest.mark.parametrize("value", ["0", "-1", "x", "1.5", "", "9" * 5000])
+def test_a_count_below_its_least_is_refused(gradverify, spec, option, least, value):
+    code, out, err = gradverify("check", "s.yaml", f"{option}={value}")
+    assert (code, out) == (2, "") and f"Invalid value for '{option}': {value!r} is no whole number from {least}" in err
+
+
 def test_version_names_torch_too(gradverify):
     from gradverify import __version__
 
@@ -94,7 +121,7 @@ assert not heavy, heavy[:3]
 
 @pytest.mark.parametrize("arguments", [
     ["--help"], ["check", "--help"], ["--version"], ["validate", "s.yaml"], ["list", "s.yaml"], ["list", "--functions"], ["schema"],
-    ["schema", "--report"], ["explain", "GV101"]], ids=" ".join)
+    ["schema", "--report"], ["explain", "GV101"], ["env", "--show-config", "s.yaml"], ["explain"], ["explain", "jacobian"]], ids=" ".join)
 def test_light_commands_import_neither_torch_nor_numpy(spec, folder, arguments):
     code = LIGHT.format(arguments=arguments)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, timeout=60, check=False)
@@ -128,3 +155,24 @@ def test_list_shows_files_elsewhere_as_they_are_written(gradverify, folder, monk
 
 def test_list_names_the_nearest_of_an_empty_selection(gradverify, spec):
     assert gradverify("list", "s.yaml", "-m", "fsat") == (5, "", "-m 'fsat' fits none of 2 checks; did you mean 'fast'?\n")
+
+
+def test_validate_says_which_sources_stand_for_no_file_and_goes_on(gradverify, folder):
+    (folder / "a.cu").touch()
+    text = "gradverify: 1\nchecks:\n  - {function: add, inputs: [1, 2], sources: [a.cu, '*.hip', '*.hip'], matrix: {seed: [1, 2]}}\n"
+    (folder / "s.yaml").write_text(text)
+    assert gradverify("validate", "s.yaml") == (
+        0, "1 spec, 2 checks: valid\n", "s.yaml:3: sources: '*.hip' stands for no file (relative to the spec)\n")
+
+
+@pytest.mark.parametrize("command", ["merge", "show"])
+def test_a_count_that_is_a_default_needs_no_word(gradverify, folder, command):
+    """Here the file that is missing is what is wrong."""
+    code, out, err = gradverify(command, "no.json")
+    assert (code, out) == (2, "") and "no.json" in err and "fault" not in err
+
+
+@pytest.mark.parametrize("command", [("list",), ("list", "--functions"), ("explain",), ("coverage", ".")])
+def test_a_colour_that_is_none_is_refused_by_every_command_that_takes_one(gradverify, spec, command):
+    code, out, err = gradverify(*command, "--color", "allways")
+    assert (code, out) == (2, "") and "--color 'allways': must be one of auto, always, never; did you mean always?" in err

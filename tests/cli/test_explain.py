@@ -149,9 +149,34 @@ def test_the_two_halves_of_an_element(text, expected):
 
 
 @pytest.mark.parametrize(("text", "is_check"), [("GV101", False), ("gv201", False), ("relu", False), ("s.yaml::a", True), ("s.yaml", True),
-                                                ("a/b", True), ("::a", True)])
-def test_a_code_is_told_from_a_check(folder, text, is_check):
+                                                ("a/b", True), ("::a", True), ("vmap", False), ("./vmap", True), ("swish", True)])
+def test_a_code_or_a_name_is_told_from_a_check(folder, text, is_check):
+    (folder / "vmap").mkdir()
+    (folder / "swish").touch()
     assert names_a_check(text) is is_check
+
+
+@pytest.mark.parametrize("text", ["backward-linear", "Backward-Linear", "backward_linear", "GV201-backward-linear", "gv201_backward_linear", "gv201"])
+def test_a_rule_has_its_page_by_name_too(gradverify, folder, text):
+    assert gradverify("explain", text) == gradverify("explain", "GV201")
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("jacobain", "no rule 'jacobain'; did you mean jacobian?\n"),
+    ("GV1111", "no rule 'GV1111'; did you mean GV111?\n"),
+    ("swishy", "no rule 'swishy'; `gradverify explain` lists them, and a check is named PATH::NAME\n")])
+def test_a_rule_that_is_none_is_told_its_neighbour(gradverify, folder, text, said):
+    assert gradverify("explain", text) == (2, "", said)
+
+
+def test_without_a_rule_all_are_listed(gradverify, folder):
+    from gradverify.rules.catalogue import rules
+
+    code, out, _ = gradverify("explain")
+    assert code == 0 and [line.split("\t") for line in out.splitlines()] == [[rule.code, rule.name, rule.severity, rule.message] for rule in rules()]
+    boxed = gradverify("explain", "--color", "always", "--width", "80")[1]
+    assert all(rule.code in boxed and rule.name in boxed for rule in rules())
+    assert gradverify("explain", "--eps", "1e-6") == (2, "", "--eps is for a check (PATH::NAME); name one\n")
 
 
 def test_no_check_at_all_is_said():

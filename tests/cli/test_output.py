@@ -35,6 +35,13 @@ def test_a_folder_is_no_report(tmp_path):
         promise(tmp_path)
 
 
+def test_what_can_be_no_file_is_refused_before_a_run(tmp_path):
+    (tmp_path / "circle").symlink_to("circle")
+    for name in ("circle", "a\0b", "n" * 300):
+        with pytest.raises(ProblemsError, match="cannot be written"):
+            promise(tmp_path / name)
+
+
 def test_a_report_that_fails_to_be_written_leaves_no_half(tmp_path):
     with pytest.raises(NotWritten, match="could not be written"):
         keep(tmp_path / "gone" / "r.json", "text")

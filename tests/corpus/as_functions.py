@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils import _pytree as pytree
 
 from corpus.operator_samples import Sample, is_number
+from gradverify.numerics.flat import flat_real
 from gradverify.subject.subject import Argument
 
 
@@ -60,3 +61,47 @@ def wrapped(call: Callable[..., Any]) -> type[Function]:
             return tuple(next(found) if needed else None for needed in ctx.needs_input_grad)
 
     return Wrapped
+
+
+class Leak(Function):
+    """The identity of outputs, whose backward adds a multiple of `error` [real coordinates of the inputs] to the gradients of the inputs: the
+    cotangent's coordinate `row`."""
+
+    @staticmethod
+    def forward(ctx: Any, row: int, error: Tensor, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.row, ctx.error, ctx.inputs = row, error, [(x.shape, x.dtype) for x in tensors[count:]]
+        return tuple(y.view_as(y) for y in tensors[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        extra = ctx.error * torch.cat([flat_real(grad) for grad in grads])[ctx.row]
+        sizes = [shape.numel() * (2 if dtype.is_complex else 1) for shape, dtype in ctx.inputs]
+        parts = zip(torch.split(extra, sizes), ctx.inputs, strict=True)
+        return None, None, None, *grads, *(_shaped(part, shape, dtype) for part, (shape, dtype) in parts)
+
+
+def _shaped(coordinates: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    """Real coordinates as a tensor that holds them."""
+    numbers = torch.view_as_complex(coordinates.reshape(*shape, 2)) if dtype.is_complex else coordinates.reshape(shape)
+    return numbers.to(dtype)
+
+
+def damaged(sample: Sample) -> tuple[Callable[..., Any], list[Argument]] | None:
+    """`plain` with one wrong entry in its Jacobian; None where that is zero."""
+    if sample.wrong_entry is None:
+        return None
+    row, error = sample.wrong_entry
+    call, arguments = plain(sample)
+    places = [n for n, argument in enumerate(arguments) if argument.differentiable]
+
+    def leaking(*tensors: Tensor) -> Any:
+        output = call(*tensors)
+        outputs = list(output) if isinstance(output, tuple) else [output]
+        meant = [n for n, y in enumerate(outputs) if is_number(y) and y.requires_grad]
+        if meant:
+            leaked = Leak.apply(row, error, len(meant), *(outputs[n] for n in meant), *(tensors[n] for n in places))
+            for n, y in zip(meant, leaked, strict=True):
+                outputs[n] = y
+        return tuple(outputs) if isinstance(output, tuple) else outputs[0]
+
+    return leaking, arguments

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from gradverify.numerics.compare import RTOL, RTOL_LOW
+from gradverify.numerics.dtypes import SINGLE
 from gradverify.numerics.flat import flat_real, one_hot
-from gradverify.numerics.point import SINGLE
 
 DTYPES = (torch.float64, torch.complex128)
 MOST_INPUTS, MOST_ENTRIES = 60, 3000  # real coordinates of the inputs; of the inputs times those of the outputs
@@ -32,11 +32,11 @@ def real_size(tensor: Tensor) -> int:
     return tensor.numel() * (2 if tensor.is_complex() else 1)
 
 
-def seeded() -> None:
+def seeded(seed: int = SEED) -> None:
     """Samples draw from torch, numpy and random; random operators draw from torch. All restart from here."""
-    torch.default_generator.manual_seed(SEED)  # torch.manual_seed formats a traceback for each device that is not there
-    np.random.seed(SEED)
-    random.seed(SEED)
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed formats a traceback for each device that is not there
+    np.random.seed(seed)
+    random.seed(seed)
 
 
 def is_number(leaf: object) -> bool:
@@ -45,16 +45,12 @@ def is_number(leaf: object) -> bool:
 
 @dataclass(eq=False)
 class Sample:
-    """One operator at one of its samples: a `Function` of the leaves that require a gradient, None among its gradients filled with zeros.
-
-    `damage`: nothing, or what is added to the gradients for given cotangents.
-    """
+    """One operator at one of its samples: a `Function` of the leaves that require a gradient, None among its gradients filled with zeros."""
 
     name: str
     operator: Callable[..., object]
     leaves: list[Any]
     spec: pytree.TreeSpec
-    damage: Callable[[Sequence[Tensor | None]], Tensor] | None = None
 
     @cached_property
     def _graph(self) -> tuple[list[Tensor], list[Tensor]]:
@@ -97,12 +93,7 @@ class Sample:
         leaves, outputs = self._graph if inputs is None else self._graph_at(inputs)
         asked = [(outputs[n], c) for n, c in zip(self._differentiable, cotangents, strict=True) if c is not None]
         grads = torch.autograd.grad([o for o, _ in asked], leaves, [c for _, c in asked], allow_unused=True, retain_graph=True)
-        filled = [torch.zeros_like(x) if g is None else g.clone() for g, x in zip(grads, leaves, strict=True)]
-        return filled if self.damage is None else self._damaged(filled, self.damage(cotangents))
-
-    def _damaged(self, gradients: list[Tensor], extra: Tensor) -> list[Tensor]:
-        parts = torch.split(extra, [real_size(x) for x in self.inputs])
-        return [g.to_dense() + _like(x, part) for g, x, part in zip(gradients, self.inputs, parts, strict=True)]
+        return [torch.zeros_like(x) if g is None else g.clone() for g, x in zip(grads, leaves, strict=True)]
 
     @cached_property
     def jacobian(self) -> Tensor:
@@ -114,23 +105,17 @@ class Sample:
                 rows.append(_flat(self.vjp([cotangent if k == n else None for k in range(len(outputs))])))
         return torch.stack(rows) if rows else torch.zeros(0, sum(map(real_size, self.inputs)))
 
-    def damaged(self) -> Sample | None:
-        """Its largest Jacobian entry off by TOLERANCES tolerances; None where all are zero."""
+    @cached_property
+    def wrong_entry(self) -> tuple[int, Tensor] | None:
+        """A row of the Jacobian, and what makes its largest entry wrong by TOLERANCES tolerances if added [inputs]; None where all are zero."""
         sizes = self.jacobian.abs().nan_to_num(nan=0.0, posinf=0.0)
         if not sizes.any():
             return None
-        output, column = divmod(int(sizes.argmax()), sizes.shape[1])
+        row, column = divmod(int(sizes.argmax()), sizes.shape[1])
         error = torch.zeros(sizes.shape[1], dtype=torch.float64)
-        outputs = self.values(self.inputs)
-        single = any(t.dtype in SINGLE for t in (*outputs, *self.inputs))
-        error[column] = TOLERANCES * (RTOL_LOW if single else RTOL) * self.jacobian[output, column]
-        shapes = [(o.shape, o.dtype) for o in outputs]
-
-        def extra(cotangents: Sequence[Tensor | None]) -> Tensor:
-            given = [torch.zeros(s, dtype=d) if c is None else c for c, (s, d) in zip(cotangents, shapes, strict=True)]
-            return error * _flat(given)[output]
-
-        return Sample(self.name, self.operator, self.leaves, self.spec, extra)
+        single = any(t.dtype in SINGLE for t in (*self.values(self.inputs), *self.inputs))
+        error[column] = TOLERANCES * (RTOL_LOW if single else RTOL) * self.jacobian[row, column]
+        return row, error
 
     @property
     def fits(self) -> bool:
@@ -146,16 +131,11 @@ def _flat(tensors: Sequence[Tensor]) -> Tensor:
     return torch.cat([flat_real(t) for t in tensors])
 
 
-def _like(x: Tensor, coordinates: Tensor) -> Tensor:
-    numbers = torch.view_as_complex(coordinates.clone().reshape(*x.shape, 2)) if x.is_complex() else coordinates.reshape(x.shape)
-    return numbers.to(x.dtype)
-
-
-def samples_of(operator: Any, dtype: torch.dtype) -> list[Sample]:
-    """The first and the last of an operator's samples that are small enough."""
+def samples_of(operator: Any, dtype: torch.dtype, seed: int = SEED) -> list[Sample]:
+    """The first and the last of an operator's samples that are small enough; `seed`: of what they draw."""
     if not operator.supports_autograd or operator.full_name in SKIPPED or dtype not in operator.supported_backward_dtypes("cpu"):
         return []
-    seeded()
+    seeded(seed)
     found = operator.sample_inputs("cpu", dtype, requires_grad=True, small_inputs_only=True)
     named = list(_named(operator, dtype, islice(found, LOOKED_AT)))
     first = next((sample for sample in named if sample.fits), None)

@@ -22,8 +22,8 @@ from corpus.test_operator_samples import WHOLE
 from gradverify.evidence import Evidence
 from gradverify.model.result import CaseResult
 from gradverify.numerics.compare import Verdict
+from gradverify.numerics.coordinates import columns_of
 from gradverify.numerics.flat import numbers, one_hot
-from gradverify.numerics.point import columns_of
 from gradverify.subject.differentiable import Differentiable, Gradients
 
 SEEDS = range(3) if WHOLE else range(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import subprocess
@@ -24,7 +25,7 @@ SOME_CHECK = "function: relu\ninputs: {input: {shape: [2]}}\n"
 SETTLED = re.compile(r"[ ─]{2,}")
 MAP_ROW = re.compile(r"\|[ .:\-=+*#%@]+\|")
 VARYING = (
-    (re.compile(r"\s+\d+(?:\.\d+)? (?:s|min)\b"), " TIME"),                          # durations, and the blanks that line them up
+    (re.compile(r"\s+\d+(?:\.\d+)? ?(?:s|min)\b"), " TIME"),                         # durations, and the blanks that line them up
     (re.compile(r"±\S+"), "±BAR"),                                      # rounding noise, which is the processor's
     (re.compile(r"largest error \S+ absolute, \S+ relative|the nearest at \S+ of its tolerance"), "ROUNDING"),
     (re.compile(r"torch \d+\.\d+\.\d+\S*"), "torch VERSION"),
@@ -90,11 +91,15 @@ class Played:
         return f"{PROMPT}{line}\n{printed}"
 
     def _uses(self, line: str, name: str) -> bool:
-        """Specs are used by commands that name them, their folder or nothing; a module by a run that imported it; configuration by all."""
-        if not line.startswith("gradverify"):
-            return name in line
+        """Specs are used by commands that name them, their folder or nothing, and by scripts that do; a module by a command that imported it;
+        configuration by all."""
+        if name.endswith(".py") and list((self.folder / name).parent.glob(f"__pycache__/{Path(name).stem}.*")):
+            return True
+        if not line.startswith(("gradverify", "pytest")):
+            scripts = [self.folder / word for word in line.split() if word.endswith(".py")]
+            return name in line or any(f'"{name.partition("/")[0]}' in script.read_text() for script in scripts if script.exists())
         if name.endswith(".py"):
-            return bool(list((self.folder / name).parent.glob(f"__pycache__/{Path(name).stem}.*")))
+            return False
         places = [word.partition("::")[0].strip("'") for word in line.split()[2:] if "specs" in word]
         return not name.startswith("specs/") or not places or name in places or "specs" in places
 
@@ -126,13 +131,31 @@ class Played:
         path.unlink()
 
     def workflow(self, block: Block, data: Any) -> None:
-        """A GitHub workflow: its steps name versions, and its gradverify commands pass as they stand."""
-        steps = [step for job in data["jobs"].values() for step in job["steps"]]
-        assert all("@" in step["uses"] for step in steps if "uses" in step), "a step without a version"
-        lines = [line for step in steps for line in step.get("run", "").splitlines() if "gradverify " in line]
-        assert lines, "a workflow that runs no gradverify"
+        """A GitHub workflow: sound by GitHub's schema, its steps name versions, and its gradverify commands pass for every value of its matrix."""
+        path = self.folder / "workflow.yml"
+        path.write_text(block.text, encoding="utf-8")
+        self._passes(f"check-jsonschema --builtin-schema vendor.github-workflows {path.name}")
+        path.unlink()
+        steps = [(step, values) for job in data["jobs"].values() for step in job["steps"] for values in _matrix(job)]
+        assert all("@" in step["uses"] for step, _ in steps if "uses" in step), "a step without a version"
+        acts = any("/gradverify@" in step.get("uses", "") for step, _ in steps)
+        self._all_pass([_filled(line, values) for step, values in steps for line in step.get("run", "").splitlines()], block, acts)
+
+    def pipeline(self, block: Block, data: Any) -> None:
+        """A GitLab pipeline."""
+        self._all_pass([line for job in data.values() if isinstance(job, Mapping) for line in job.get("script", ())], block)
+
+    def groovy(self, block: Block) -> None:
+        """A Jenkins pipeline."""
+        self._all_pass(re.findall(r"^\s*sh '(.*)'$", block.text, re.MULTILINE), block)
+
+    def _all_pass(self, lines: list[str], block: Block, acts: bool = False) -> None:
+        """The gradverify commands among them, as they stand; `acts`: gradverify's own action runs it."""
+        lines = [line for line in lines if "gradverify " in line]
+        assert lines or acts, "a workflow that runs no gradverify"
         for line in lines:
             self._passes(f"CI=true {line}")
+            self.unused = {name: at for name, at in self.unused.items() if not self._uses(line, name)}
         self.unused.pop(str(block.file), None)
 
     def hooks(self, block: Block, data: Any) -> None:
@@ -160,12 +183,26 @@ class Played:
         json.loads(block.text)
 
 
+def _matrix(job: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What each run of a job has in place of `matrix.NAME`."""
+    axes = job.get("strategy", {}).get("matrix", {})
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
+def _filled(line: str, values: Mapping[str, Any]) -> str:
+    return re.sub(r"\$\{\{ matrix\.(\w+) \}\}", lambda found: str(values[found[1]]), line)
+
+
 def is_spec(data: Any) -> bool:
     return isinstance(data, Mapping) and "gradverify" in data
 
 
 def is_workflow(data: Any) -> bool:
     return isinstance(data, Mapping) and "jobs" in data
+
+
+def is_pipeline(data: Any) -> bool:
+    return isinstance(data, Mapping) and any(isinstance(job, Mapping) and "script" in job for job in data.values())
 
 
 def is_hooks(data: Any) -> bool:
@@ -175,8 +212,11 @@ def is_hooks(data: Any) -> bool:
 
 Reader = Callable[[Played, Block], None]
 READERS: Mapping[str, Reader] = {
-    "console": Played.console, "yaml": Played.yaml, "python": Played.python, "toml": Played.toml, "json": Played.json}
-KINDS = ((is_workflow, Played.workflow), (is_hooks, Played.hooks), (is_spec, Played.specification), (lambda data: True, Played.fragment))
+    "console": Played.console, "yaml": Played.yaml, "python": Played.python, "toml": Played.toml, "json": Played.json,
+    "groovy": Played.groovy}
+KINDS = (
+    (is_workflow, Played.workflow), (is_pipeline, Played.pipeline), (is_hooks, Played.hooks), (is_spec, Played.specification),
+    (lambda data: True, Played.fragment))
 
 
 def play(text: str, folder: Path) -> Played:

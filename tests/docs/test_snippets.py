@@ -44,6 +44,11 @@ def test_no_document_shows_folders_of_the_machine_that_wrote_it(document):
     assert re.findall(r"(?:/tmp/|/home/|/root/|/work/|site-packages|[A-Z]:\\).*", document.read_text(encoding="utf-8")) == []
 
 
+def test_every_page_that_people_write_is_short_enough_to_read_at_once():
+    lines = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in DOCUMENTS if path.name != "rules.md"}
+    assert {name: count for name, count in lines.items() if count > 300} == {}
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_no_code_hides_outside_of_fences(document):
     assert [line for line in indented_code(document.read_text(encoding="utf-8")) if line not in (RUN, TEST)] == []
@@ -66,8 +71,11 @@ SPEC = "```yaml\n# file: specs/a.yaml\ngradverify: 1\nchecks: []\n```\n"
     ("```yaml\n- {function: rleu, inputs: {input: {shape: [2]}}}\n```\n", "did you mean 'relu'"),
     ("```yaml\nepsilon: 1e-6\n```\n", "did you mean 'eps'"),
     ("```yaml\nrepos: [{repo: local}]\n```\n", "validate-config"),
-    ("```yaml\njobs: {a: {steps: [{run: gradverify check missing.yaml}]}}\n```\n", "exits with 2"),
-    ("```yaml\njobs: {a: {steps: [{run: ls}]}}\n```\n", "runs no gradverify"),
+    ("```yaml\non: push\njobs: {a: {runs-on: a, steps: [{run: gradverify check missing.yaml}]}}\n```\n", "exits with 2"),
+    ("```yaml\non: push\njobs: {a: {runs-on: a, steps: [{run: ls}]}}\n```\n", "runs no gradverify"),
+    ("```yaml\na: {script: [gradverify check missing.yaml]}\n```\n", "exits with 2"),
+    ("```groovy\nsh 'gradverify check missing.yaml'\n```\n", "exits with 2"),
+    ("```groovy\nsh 'ls'\n```\n", "runs no gradverify"),
     (SPEC, "no command uses specs/a.yaml"),
     ("```python\n# file: op.py\n```\n" + SPEC + "```console\n$ gradverify validate specs\n```\n", "no command uses op.py"),
 ])

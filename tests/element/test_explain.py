@@ -45,7 +45,7 @@ def test_a_right_element_is_right_within_so_much():
 
 
 def test_a_wrong_element_is_wrong_by_so_much():
-    found = explained(Halved.apply, given(3.0), given(1.0), asked=Asked("0[0]", "y[0]"))
+    found = explained(Halved.apply, given(3.0), given(1.0), asked=Asked("input[0]", "y[0]"))
     assert found.conclusion.startswith("wrong: 3 away from a finite difference that is known to ")
     assert found.conclusion.endswith("that is 5e+05 times the tolerance")
 
@@ -82,7 +82,7 @@ def test_under_a_fixed_step_gradchecks_verdict_comes_first_and_that_of_the_ladde
 
 
 def test_a_missing_gradient_is_taken_as_zero_and_said():
-    found = explained(Halved.apply, given(3.0), given(1.0), asked=Asked("1[0]", "y[0]"))
+    found = explained(Halved.apply, given(3.0), given(1.0), asked=Asked("other[0]", "y[0]"))
     assert found.notes == (ABSENT,) and found.measured.analytic == 0.0
 
 
@@ -99,7 +99,8 @@ def test_the_worst_of_a_function_that_nothing_moves_is_its_first_element():
     assert (found.measured.analytic, found.measured.numeric, found.measured.outcome) == (0.0, 0.0, "pass")
 
 
-def test_where_the_whole_check_says_something_else_that_is_told():
+@pytest.mark.parametrize("asked", [None, FIRST])
+def test_what_only_the_whole_check_can_say_is_said(asked):
     """Each of 0.9 and 0.9 is a subgradient of max(x, y) at x = y; moved together, x and y give 1, not 1.8."""
     class Max(torch.autograd.Function):
         @staticmethod
@@ -110,9 +111,10 @@ def test_where_the_whole_check_says_something_else_that_is_told():
         def backward(ctx, grad):
             return grad * given(0.9, 0.9)
 
-    found = explained(Max, given(2.0, 2.0), asked=None)
-    assert found.measured.outcome == "kink"
-    assert found.in_check.startswith("in the whole check this element is undecided: the gradient lies outside the subgradients")
+    found = explained(Max, given(2.0, 2.0), asked=asked and Asked(asked.input, "y"))
+    assert (found.measured.outcome, found.in_check) == ("undecided", None)
+    assert (found.measured.sides.left.value, found.measured.sides.right.value) == pytest.approx((0.0, 1.0))
+    assert "the gradient lies outside the subgradients along the sum of the kinked elements" in found.conclusion
 
 
 def test_nothing_to_compare_is_no_element():

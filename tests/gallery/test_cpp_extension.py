@@ -161,3 +161,11 @@ def test_an_operator_without_autograd_is_told_how_to_get_one(faults):
 def test_a_cpp_function_inside_a_callable_is_seen_and_its_argument_counted(faults):
     result = check(lambda x: faults.returns_float32(x.sin()).exp(), X)
     assert "backward of Square<ReturnsFloat32> returns a float32 gradient for argument 0" in message(result, "GV212")
+
+
+def test_init_writes_a_spec_for_an_operator_in_cpp_that_passes(folder, tmp_path):
+    spec = tmp_path / "cpp.yaml"
+    done = gradverify("init", "torch.ops.gradverify_gallery.linear", "--import", "gradverify_gallery_cpp", "-o", str(spec), module_folder=folder)
+    assert done.returncode == 0 and "linear: runs" in done.stdout, done.stdout + done.stderr
+    done = gradverify("check", str(spec), module_folder=folder)
+    assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout     # with a bias and without

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,10 @@ import gradverify
 from gradverify.functions.catalogue import BUILTINS
 from gradverify.model.case import Case
 from gradverify.model.report import Gate, judged
-from gradverify.rules.catalogue import codes, rule, rules
+from gradverify.model.result import Calls
+from gradverify.rules.catalogue import OWN, asked, codes, rule, rules
 from gradverify.running.inline import run_case
 from gradverify.spec.load import load
-from gradverify.verify import ORDER
 
 PACKAGE = Path(gradverify.__file__).parent
 SPECS = PACKAGE.parent / "specs" / "gallery"
@@ -51,15 +52,18 @@ def test_the_catalogue_reads_what_the_files_say():
     for info in rules():
         module = importlib.import_module(f"gradverify.rules.{info.module}")
         assert info.page == ast.get_docstring(ast.parse(Path(module.__file__).read_text(encoding="utf-8")))
-        assert info.severity == getattr(module, "SEVERITY", "error")
-        assert info.catches == getattr(module, "CATCHES", None)
+        for field in fields(info):
+            if field.name not in OWN:
+                declared = getattr(module, field.name.upper(), field.default)
+                assert getattr(info, field.name) == (Calls(*declared) if field.name == "price" and declared else declared), (info.code, field.name)
         assert info.page.startswith(f"{info.code} {info.name}: {info.message}\n")
     assert rule("gv101") == rule("GV101") != rule("GV102")
     assert rule("GV999") is None
 
 
 def test_every_rule_is_asked_and_every_asked_one_exists():
-    assert sorted(ORDER) == sorted(set(codes()) - RAISED - OUTSIDE)
+    assert sorted(info.code for info in asked()) == sorted(set(codes()) - RAISED - OUTSIDE)
+    assert len({info.order for info in asked()}) == len(asked())
     for info in rules():
         module = importlib.import_module(f"gradverify.rules.{info.module}")
         assert (hasattr(module, "check") and hasattr(module, "applies")) == (info.code not in RAISED | OUTSIDE)

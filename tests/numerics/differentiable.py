@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from gradverify.numerics.columns.dense import Entries, check_entries
+from gradverify.numerics.columns.dense import Entrywise, check_entries
 from gradverify.numerics.compare import Verdict
 
 Damage = Callable[[list[Tensor]], list[Tensor]]
@@ -85,11 +85,11 @@ def spd(seed: int = 2, eps: float = 1.0, n: int = 4) -> Tensor:
     return b @ b.T + eps * torch.eye(n, dtype=DOUBLE)
 
 
-def verdict(entries: Entries) -> Verdict:
+def verdict(entries: Entrywise) -> Verdict:
     """The worst of all pairs."""
     found = [pair.verdict for pair in entries.pairs]
     return next((v for v in (Verdict.MISMATCH, Verdict.UNDECIDED) if v in found), Verdict.PASS)
 
 
-def check(forward: Callable[..., object], *inputs: Tensor, damage: Damage | None = None, **options: object) -> Entries:
+def check(forward: Callable[..., object], *inputs: Tensor, damage: Damage | None = None, **options: object) -> Entrywise:
     return check_entries(Differentiable(forward, *inputs, damage=damage), **options)  # type: ignore[arg-type]

@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gradverify.numerics.columns.costs import Mode
 from gradverify.numerics.comparison import compare
+from gradverify.numerics.costs import Mode
 from numerics.differentiable import DOUBLE, Differentiable, normal
 
 ENTRIES, COLUMNS, ROWS, BLOCKS = Mode

@@ -5,11 +5,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gradverify.numerics.columns.choose import Limits
-from gradverify.numerics.columns.costs import Mode
+from gradverify.numerics.choose import Limits
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.numerics.compare import Verdict
 from gradverify.numerics.comparison import compare
+from gradverify.numerics.costs import Mode
 from numerics.differentiable import DOUBLE, Differentiable, normal, with_backward
 
 SHARE = 1e-4  # of the lines may stay open in a check that passes, and one may always

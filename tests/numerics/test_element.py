@@ -9,9 +9,11 @@ import torch
 from gradverify.model.codec import from_json, to_json
 from gradverify.model.element import Measured
 from gradverify.numerics.columns.dense import check_entries
-from gradverify.numerics.columns.tally import Outcome
-from gradverify.numerics.compare import Verdict
-from gradverify.numerics.element import DECISIONS, OUTCOMES, Coordinate, measure, with_fixed_step
+from gradverify.numerics.columns.tally import Asked, Outcome
+from gradverify.numerics.comparison import compare
+from gradverify.numerics.costs import Mode
+from gradverify.numerics.element import OUTCOMES, Coordinate, fixed_step, measure
+from gradverify.numerics.fixed import check_fixed
 from gradverify.numerics.rungs import RATIO, RUNGS
 from numerics.columns.test_hard_cases import SCALAR, hashed
 from numerics.differentiable import DOUBLE, Differentiable, leaf, times, with_backward
@@ -31,7 +33,6 @@ def at(forward, x, slope, **options):
 
 def test_the_codes_are_in_the_order_of_those_they_stand_for():
     assert [name.upper() for name in OUTCOMES] == [outcome.name for outcome in Outcome]
-    assert [name.upper() for name in DECISIONS] == [verdict.name for verdict in Verdict]
 
 
 def test_a_smooth_element_is_known_within_its_bar_and_its_error_falls_with_the_square_of_the_step():
@@ -145,21 +146,44 @@ def test_of_several_inputs_and_outputs_the_element_that_was_asked_for_is_measure
     assert (m.x, m.f, m.analytic) == (11.0, 33.0, 3.0) and abs(m.numeric - 3.0) <= m.bar
 
 
+def under_step(function, eps, atol, rtol):
+    """The first element as the check judges it under a fixed step."""
+    [pair] = check_fixed(function, eps, atol=atol, rtol=rtol, asked=Asked(0, 0, 0, 0)).pairs
+    return fixed_step(pair.asked, eps, atol=atol, rtol=rtol)
+
+
 def test_a_fixed_step_is_judged_by_the_rule_of_gradcheck():
     f = Differentiable(torch.sin, leaf(1.0))
-    m = with_fixed_step(measure(f, FIRST, FIRST), f, FIRST, FIRST, 0.1, atol=1e-5, rtol=1e-3)
-    truth = math.cos(1.0) * math.sin(0.1) / 0.1
-    assert m.fixed.quotient == pytest.approx(truth, rel=1e-12)
-    assert m.fixed.tolerance == pytest.approx(1e-5 + 1e-3 * truth) and m.fixed.outcome == "mismatch"
-    assert m.verdict == "pass"
-    assert with_fixed_step(m, f, FIRST, FIRST, 1e-20, atol=1e-5, rtol=1e-3).fixed.outcome == "undecided"
+    fixed, truth = under_step(f, 0.1, 1e-5, 1e-3), math.cos(1.0) * math.sin(0.1) / 0.1
+    assert fixed.quotient == pytest.approx(truth, rel=1e-12)
+    assert fixed.tolerance == pytest.approx(1e-5 + 1e-3 * truth) and fixed.outcome == "mismatch"
+    assert measure(f, FIRST, FIRST).verdict == "pass"
+    assert under_step(f, 1e-20, 1e-5, 1e-3).outcome == "undecided"
 
 
 def test_with_a_fixed_step_both_parts_of_a_complex_number_count():
     f = Differentiable(lambda z: (z * z).real, leaf(3 + 4j, dtype=torch.complex128), damage=lambda grads: [g + 0.006j for g in grads])
-    m = with_fixed_step(measure(f, FIRST, FIRST), f, FIRST, FIRST, 1e-6, atol=0.0, rtol=1e-3)
-    assert m.fixed.tolerance == pytest.approx(1e-2) and m.fixed.outcome == "pass"       # |(6, −8)| = 10
-    assert with_fixed_step(m, f, FIRST, FIRST, 1e-6, atol=0.0, rtol=5e-4).fixed.outcome == "mismatch"
+    fixed = under_step(f, 1e-6, 0.0, 1e-3)
+    assert fixed.tolerance == pytest.approx(1e-2) and fixed.outcome == "pass"       # |(6, −8)| = 10
+    assert under_step(f, 1e-6, 0.0, 5e-4).outcome == "mismatch"
+
+
+@pytest.mark.parametrize("mode", [None, Mode.ENTRIES, Mode.ROWS, Mode.COLUMNS, Mode.BLOCKS])
+@pytest.mark.parametrize("asked", [Asked(0, 0, 2, 2), Asked(0, 0, 1, 2), Asked(0, 0, 4, 4)])
+def test_what_comes_of_an_element_that_is_asked_for_is_kept_in_every_mode(mode, asked):
+    """One that passes, a zero that needs no solver, one that is wrong; `by_itself` tells which of them the comparison judged."""
+    def damage(grads):
+        return [g * torch.tensor([1, 1, 1, 1, 1.5], dtype=DOUBLE) for g in grads]
+
+    f = Differentiable(torch.sin, leaf(0.3, 1.0, -2.0, 0.9, 2.5), damage=damage)
+    [pair] = compare(f, mode=mode, asked=asked).pairs
+    truth = math.cos((0.3, 1.0, -2.0, 0.9, 2.5)[asked.input_index]) if asked.input_index == asked.output_index else 0.0
+    assert pair.asked.numeric == pytest.approx(truth, abs=1e-9)
+    assert pair.asked.outcome is (Outcome.MISMATCH if asked.input_index == 4 else Outcome.PASS)
+    assert (pair.asked.input_index, pair.asked.output_index) == asked[2:]
+    assert pair.by_itself is (truth == 0.0 or (bool(pair.lines) and asked.input_index == 2))
+    [same] = compare(f, mode=mode).pairs
+    assert (same, same.asked) == (pair, None)      # the comparison is the one that it would be
 
 
 def test_calls_are_counted():
@@ -181,5 +205,6 @@ def test_its_verdict_is_that_of_the_whole_comparison(name, factor):
     [pair] = check_entries(Differentiable(forward, leaf(x))).pairs
     [worst] = pair.worst or [None]
     m = seen(forward, leaf(x))
-    assert m.outcome == (OUTCOMES[worst.outcome] if worst else "pass")
+    told = measure(Differentiable(forward, leaf(x)), FIRST, FIRST, told=worst)
+    assert m.outcome == (OUTCOMES[worst.outcome] if worst else "pass") == told.outcome
     assert worst is None or m.tolerance.value == pytest.approx(worst.tolerance, rel=1e-2)

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from gradverify.numerics.noise import Bits, Ending, Ray, ecnoise, gradient_noise, noise_along, pooled, repeat_noise
+from gradverify.numerics.noise import Ending, Ray, ecnoise, gradient_noise, noise_along, pooled, repeat_noise
+from gradverify.numerics.precision import Bits
 from gradverify.numerics.rungs import U32, U64, U_BF16
 
 

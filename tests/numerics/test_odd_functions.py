@@ -7,10 +7,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gradverify.numerics.columns.costs import Mode
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.numerics.compare import Verdict
 from gradverify.numerics.comparison import compare
+from gradverify.numerics.costs import Mode
 from numerics.differentiable import DOUBLE, Differentiable, normal
 
 ORDER = torch.randperm(120, generator=torch.Generator().manual_seed(1))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.numerics.columns.costs import Mode
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.numerics.comparison import compare
+from gradverify.numerics.costs import Mode
 from gradverify.numerics.readings import readings
 from gradverify.numerics.rungs import RUNGS, step
 from gradverify.numerics.samples import Samples

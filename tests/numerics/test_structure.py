@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradverify.numerics.pattern import column_groups, row_groups
+from gradverify.numerics.colouring import column_groups
+from gradverify.numerics.pattern import row_groups
 from gradverify.numerics.probes import PointProbe
 from gradverify.numerics.structure import detect
 from numerics.dependencies import full, pattern_of

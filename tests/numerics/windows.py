@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
 
-from gradverify.numerics.blocks import check_blocks
-from gradverify.numerics.columns.projected import check_columns
-from gradverify.numerics.columns.survey import Survey, survey
-from gradverify.numerics.directions import check_rows
+from gradverify.numerics.coordinates import columns_of
 from gradverify.numerics.pattern import Pattern
-from gradverify.numerics.point import Function, Point, columns_of
-from gradverify.numerics.screen import Screen
+from gradverify.numerics.point import Function, Point
+from gradverify.numerics.probing.blocks import check_blocks
+from gradverify.numerics.probing.columns import check_columns
+from gradverify.numerics.probing.known import Known
+from gradverify.numerics.probing.rows import check_rows
+from gradverify.numerics.probing.screen import Screened
+from gradverify.numerics.survey import Survey, survey
 from numerics.differentiable import Damage, Differentiable
 
 CHECKS = {"columns": check_columns, "rows": check_rows, "blocks": check_blocks}
+
+
+@dataclass(frozen=True)
+class Screen:
+    """What one comparison by sums says of all pairs, and the calls it took."""
+
+    pairs: list[Screened]
+    forward: int
+    backward: int
+
+    @property
+    def clean(self) -> bool:
+        return all(pair.clean for pair in self.pairs)
+
+    def pair(self, input_: int, output: int) -> Screened:
+        return next(pair for pair in self.pairs if (pair.input, pair.output) == (input_, output))
 
 
 def axes(*shape: int) -> list[np.ndarray]:
@@ -82,7 +101,10 @@ def screen(mode: str, forward: Callable[..., object] | Function, inputs: Tensor 
     function = Differentiable(forward, *inputs, damage=damage) if callable(forward) else forward
     point, known = prepared(function, domains, symmetric)
     patterns = [[patterns]] if isinstance(patterns, Pattern) else patterns
-    return CHECKS[mode](point, known, patterns, np.random.default_rng(seed), **options)  # type: ignore[operator]
+    before = point.forward, point.backward
+    with np.errstate(all="ignore"):
+        pairs = CHECKS[mode](Known(point, known), patterns, np.random.default_rng(seed), **options)  # type: ignore[operator]
+    return Screen(pairs, point.forward - before[0], point.backward - before[1])
 
 
 def flagged(result: Screen) -> list[int]:

@@ -57,17 +57,17 @@ def test_a_reference_that_writes_into_its_arguments_does_not_damage_the_check():
                    oracles=Oracles(reference=f"{HERE}:reference_that_writes"))
     before = live.inputs[0].clone()
     seen = Evidence(live)
-    assert all(tally.count(Outcome.MISMATCH) == 0 for tally in seen.reference_gradients.values())
+    assert all(tally.count(Outcome.MISMATCH) == 0 for tally in seen.reference.rows.values())
     assert torch.equal(live.inputs[0], before)
     other = Evidence(subject(lambda x, index: x[index], randn(3), fixed(torch.tensor([2, 1, 0])),
                              oracles=Oracles(reference=f"{HERE}:reference_that_writes")))
-    _ = other.reference_values
+    _ = other.reference.values
     assert other.subject.arguments[1].value.tolist() == [2, 1, 0]
 
 
 def test_only_the_checked_outputs_are_compared():
     live = subject(lambda x: (x.argmax(), x * 2), randn(3), oracles=Oracles(reference="oracles.test_reference:second_output"))
-    assert {place: tally.count(Outcome.PASS) for place, tally in Evidence(live).reference_values.items()} == {0: 3}
+    assert {place: tally.count(Outcome.PASS) for place, tally in Evidence(live).reference.values.items()} == {0: 3}
 
 
 def second_output(x):
@@ -77,7 +77,7 @@ def second_output(x):
 def test_an_infinity_in_both_is_left_out_and_the_worst_element_keeps_its_place():
     mask = torch.tensor([-torch.inf, 0.0, 0.0], dtype=torch.float64)
     live = subject(lambda x: x + mask, randn(3), oracles=Oracles(reference="oracles.test_reference:masked_and_wrong_at_the_end"))
-    tally = Evidence(live).reference_values[0]
+    tally = Evidence(live).reference.values[0]
     assert (tally.compared, tally.count(Outcome.MISMATCH)) == (2, 1)
     assert tally.worst[0].output_index == 2
 
@@ -88,7 +88,7 @@ def masked_and_wrong_at_the_end(x):
 
 def test_a_nan_in_the_function_alone_is_no_agreement():
     live = subject(lambda x: torch.where(x > 1e9, x, x * torch.nan), randn(2), oracles=Oracles(reference="torch:clone"))
-    assert Evidence(live).reference_values[0].count(Outcome.PASS) == 0
+    assert Evidence(live).reference.values[0].count(Outcome.PASS) == 0
 
 
 def test_an_output_that_the_reference_lacks_a_graph_for_counts_as_zero():

@@ -25,7 +25,7 @@ def off_by_a_millionth(x):
 
 
 def values(function, reference, **settings):
-    return evidence(function, randn(6), oracles=Oracles(reference=f"{HERE}:{reference}"), **settings).reference_values[0]
+    return evidence(function, randn(6), oracles=Oracles(reference=f"{HERE}:{reference}"), **settings).reference.values[0]
 
 
 def test_a_right_reference_passes_and_a_wrong_one_does_not():

@@ -29,6 +29,10 @@ def test_comparisons_are_counted_one_by_one():
             "catches errors above 3.1e-10, 4 column groups and 2 row groups") in " ".join(shown(check).split())
 
 
+def test_a_comparison_says_what_forwards_own_derivative_decided():
+    assert ", 7 by forward's own derivative, 4 column groups" in " ".join(shown(passing(comparisons=(comparison(witnessed=7, groups=4),))).split())
+
+
 def test_a_pass_says_how_close_it_was():
     nearest = entry(analytic=1.0, numeric=1.0 + 2.5e-7, tolerance=1e-6, outcome="pass")
     assert "the nearest at 0.25 of its tolerance" in shown(passing(comparisons=(comparison(worst=(nearest,)),)))

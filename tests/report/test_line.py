@@ -34,6 +34,11 @@ def test_zero_elements_are_no_claim():
     assert "nothing to compare" in shown(passing(comparisons=(comparison(elements=0, resolution=0.0),)))
 
 
+def test_what_passed_by_forwards_own_derivative_is_counted_apart():
+    text = shown(passing(comparisons=(comparison(witnessed=312, evidence="witness"), comparison(input="w", witnessed=1000, undecided=2))))
+    assert text.splitlines()[0].endswith("  1,312 by forward's own derivative, 2 undecided")
+
+
 @pytest.mark.parametrize("counts, said", [({"undecided": 1}, "1 undecided"), ({"kinks": 1}, "1 kink"), ({"non_finite": 2}, "2 undecided"),
                                           ({"kinks": 3, "undecided": 13, "non_finite": 1}, "3 kinks, 14 undecided")])
 def test_a_pass_ends_with_the_elements_that_are_neither_right_nor_wrong(counts, said):

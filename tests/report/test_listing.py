@@ -1,4 +1,6 @@
 import json
+import math
+from dataclasses import replace
 
 import pytest
 
@@ -45,3 +47,8 @@ def test_functions_show_how_they_are_called():
     rows = [("add", ("x", "y"), "x + y")]
     assert listing.functions_text(rows, Look(80, boxes=False)) == "add(x, y)\tx + y\n"
     assert json.loads(listing.functions_json(rows)) == [{"name": "add", "parameters": ["x", "y"], "summary": "x + y"}]
+
+
+def test_infinity_among_plain_values_is_json():
+    case = replace(CASES[0], inputs=(InputRecipe("limit", value=[math.inf, math.nan]),))
+    assert json.loads(listing.cases_json([case]), parse_constant=pytest.fail)[0]["inputs"] == [{"name": "limit", "value": ["inf", "nan"]}]

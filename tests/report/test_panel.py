@@ -1,6 +1,8 @@
+from dataclasses import replace
+
 from factories import ARGV, comparison, entry, failing, passing, raising, report, result
 
-from gradverify.model.result import Finding
+from gradverify.model.result import Finding, Frame
 from gradverify.report.look import Look
 from gradverify.report.terminal.canvas import paint
 from gradverify.report.terminal.finding import comparisons_of
@@ -24,6 +26,13 @@ def test_a_finding_is_told_in_the_order_in_which_it_is_read():
 def test_the_users_frames_are_shown_with_their_lines():
     text = shown(raising())
     assert "at my_ops/act.py:30 in forward\n    return x.view(3)\nat my_ops/util.py:7 in <lambda>\n    raise ValueError(x)" in text
+
+
+def test_frames_of_other_packages_are_folded():
+    theirs = Frame("/env/lib/python3.11/site-packages/einops/einops.py", 99, "rearrange", "raise EinopsError(shape)")
+    found = replace(raising().findings[0], frames=(*raising().findings[0].frames, theirs, theirs))
+    text = shown(replace(raising(), findings=(found,)))
+    assert "    raise ValueError(x)\n… 2 frames in einops\n" in text and "EinopsError" not in text
 
 
 def test_only_the_last_lines_printed_are_shown():

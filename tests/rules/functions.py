@@ -10,21 +10,26 @@ from torch import Tensor
 from torch.autograd import Function
 
 
-def square(backward: Callable[[Tensor, Tensor], Any]) -> type[Function]:
-    """x² with `backward(x, grad_output)`."""
+def unary(forward: Callable[[Tensor], Tensor], backward: Callable[[Tensor, Tensor], Any]) -> type[Function]:
+    """`forward(x)` with `backward(x, grad_output)`."""
 
-    class Square(Function):
+    class Unary(Function):
         @staticmethod
         def forward(ctx: Any, x: Tensor) -> Tensor:
             ctx.save_for_backward(x)
-            return x * x
+            return forward(x)
 
         @staticmethod
         def backward(ctx: Any, grad_output: Tensor) -> Any:
             x, = ctx.saved_tensors
             return backward(x, grad_output)
 
-    return Square
+    return Unary
+
+
+def square(backward: Callable[[Tensor, Tensor], Any]) -> type[Function]:
+    """x² with `backward(x, grad_output)`."""
+    return unary(lambda x: x * x, backward)
 
 
 def product(backward: Callable[[Any, Tensor, Tensor, Tensor], Any]) -> type[Function]:

@@ -149,6 +149,6 @@ def test_where_a_second_backward_is_refused_each_graph_gets_one():
     assert codes(check(Used, X)) == {"GV227"}      # a warning
 
 
-def test_it_costs_two_forwards_and_four_backwards():
+def test_it_costs_two_forwards_and_two_backwards_beside_the_repeats_that_others_asked_for():
     run, = (run for run in check(torch.sin, X).rules if run.code == "GV207")
-    assert (run.calls.forward, run.calls.backward) == (2, 4)
+    assert (run.calls.forward, run.calls.backward) == (2, 2)

@@ -138,3 +138,45 @@ def test_torchs_own_backwards_are_left_alone_and_those_inside_a_callable_are_not
 def test_after_a_backward_that_is_not_linear_it_is_not_asked():
     run = next(run for run in check(two(lambda g, h: 2 * g + 3 * h + 1, materialize=True), X).rules if run.code == "GV209")
     assert run.reason == "backward is not linear"
+
+
+# ---- the other outputs are not compared: their gradients are always undefined
+@pytest.mark.parametrize(("factor", "more"), [(2, set()), (2.5, {"GV101"})], ids=["right", "wrong"])
+def test_a_backward_that_raises_for_the_none_of_an_output_that_is_not_compared_is_a_fault_and_the_rest_is_judged(factor, more):
+    """No error of the check: the class is a branch for None that is missing, whichever outputs the spec compares."""
+    result = check(two(lambda g, h: factor * g + 3 * h), X, outputs=(0,))
+    assert (result.verdict, codes(result), set(result.findings[0].also)) == ("fail", {"GV209"}, more)
+    assert "with a gradient for y0 only, backward raised TypeError" in message(result, "GV209")
+    assert {run.code: run.status for run in result.rules}["GV101"] == "ran"
+    assert next(found for found in result.findings if found.code == "GV209").frames
+
+
+@pytest.mark.parametrize("function", RIGHT.values(), ids=RIGHT)
+def test_a_backward_that_copes_with_none_passes_whichever_outputs_are_compared(function):
+    for place in (0, 1):
+        assert codes(check(function, X, outputs=(place,))) == set()
+
+
+def test_a_backward_that_raises_whatever_it_is_given_is_still_an_error():
+    def broken(g, h):
+        raise ValueError("always")
+
+    result = check(two(broken), X, outputs=(0,))
+    assert (result.verdict, codes(result)) == ("error", {"GV003"})
+    assert "always" in message(result, "GV003")
+
+
+def test_an_output_without_a_graph_beside_the_compared_one_is_left_alone():
+    class Marked(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.set_materialize_grads(False)
+            count = (x > 0).sum()
+            ctx.mark_non_differentiable(count)
+            return 2 * x, count
+
+        @staticmethod
+        def backward(ctx, g, _):
+            return None if g is None else 2 * g
+
+    assert codes(check(Marked, X, outputs=(0,))) == set()

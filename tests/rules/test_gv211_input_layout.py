@@ -5,7 +5,7 @@ import torch
 from live import check, codes, fixed, message, randn
 from torch.autograd import Function
 
-from rules.functions import X, Y
+from rules.functions import X, Y, unary
 from rules.test_gv210_cotangent_layout import READS, by_strides
 
 
@@ -40,35 +40,13 @@ def test_behind_contiguous_every_way_of_reading_is_right(read):
 
 
 def test_a_backward_that_reads_what_was_saved_as_contiguous_is_found():
-    class Sine(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x.sin()
-
-        @staticmethod
-        def backward(ctx, g):
-            x, = ctx.saved_tensors
-            return g * by_strides(x).cos()
-
-    result = check(Sine, X)
+    result = check(unary(torch.sin, lambda x, g: g * by_strides(x).cos()), X)
     assert codes(result) == {"GV211"}
     assert "with x sliced (every second column of wider rows), the gradient at x[" in message(result, "GV211")
 
 
 def test_a_backward_that_raises_is_found():
-    class Sine(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x.sin()
-
-        @staticmethod
-        def backward(ctx, g):
-            x, = ctx.saved_tensors
-            return g * x.view(-1).cos().view(x.shape)
-
-    result = check(Sine, X)
+    result = check(unary(torch.sin, lambda x, g: g * x.view(-1).cos().view(x.shape)), X)
     assert codes(result) == {"GV211"}
     assert "backward raised RuntimeError: view size" in message(result, "GV211")
 

@@ -84,7 +84,7 @@ def test_torchs_own_decorators_keep_it_right():
 
     result = check(Product, X, Y)
     assert codes(result) == set()
-    assert (run(result).status, run(result).calls.forward, run(result).calls.backward) == ("ran", 2, 2)
+    assert (run(result).status, run(result).calls.forward, run(result).calls.backward) == ("ran", 1, 2)
 
 
 def test_a_matrix_product_in_float64_is_left_alone_by_autocast():

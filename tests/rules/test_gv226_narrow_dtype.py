@@ -114,3 +114,84 @@ def test_constants_come_along_and_integers_stay():
             return g * w * n, None, None
 
     assert codes(check(Scaled, X, fixed(Y), fixed(torch.tensor([1, 2, 3])))) == set()
+
+
+# ---- loops that only float64 ends
+def newton(tolerance, once_more=1.0, guarded=False):
+    """√x by Newton's iteration until the square is right to a tolerance, which float32 may never reach; and again in backward for 1/√x."""
+    def root(x):
+        y = x.clone() if x.dtype == torch.float64 else x * 1.0001
+        while (y * y - x).abs().max() > tolerance:
+            y = 0.5 * (y + x / y)
+        return y
+
+    class Root(Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = root(x)
+            ctx.save_for_backward(x, y)
+            return y
+
+        @staticmethod
+        def backward(ctx, g):
+            x, y = ctx.saved_tensors
+            scale = once_more if x.dtype == torch.float32 else 1.0
+            return g * scale / (2 * (root(x) if guarded else y))
+
+    return Root
+
+
+POSITIVE = torch.tensor([2.0, 3.0, 5.0, 7.0], dtype=torch.float64)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("guarded", [False, True])
+def test_a_loop_that_float32_never_ends_is_ended_and_is_no_fault(guarded):
+    """The class: an iteration whose absolute tolerance is one of float64; without a bound nothing but `timeout` ends it."""
+    result = check(newton(1e-12, guarded=guarded), POSITIVE)
+    assert result.verdict == "pass"
+    assert run(result).status == "not_applicable"
+    assert "has not come to an end: is its tolerance one of float64?" in run(result).reason
+
+
+def test_a_loop_that_ends_in_float32_too_is_compared():
+    assert codes(check(newton(1e-5), POSITIVE, rtol=1e-4)) - {"GV114"} == set()
+    assert "GV226" in codes(check(newton(1e-5, once_more=1.1), POSITIVE, rtol=1e-4))
+
+
+def test_a_function_that_bears_no_watching_is_called_without():
+    from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+    class Shy(Function):
+        @staticmethod
+        def forward(ctx, x):
+            if _get_current_dispatch_mode() is not None:
+                raise RuntimeError("watched")
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            return 2 * ctx.saved_tensors[0] * g
+
+    result = check(Shy, X)
+    assert codes(result) == set() and run(result).status == "ran"
+
+
+def test_a_function_whose_gradient_changes_under_a_watch_is_compared_without():
+    """torch's complex `linalg.lstsq` loses a conjugate in its backward while a dispatch mode is on."""
+    class Solve(Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            ctx.save_for_backward(a, b)
+            return torch.linalg.lstsq(a, b).solution
+
+        @staticmethod
+        def backward(ctx, g):
+            a, b = (x.detach().requires_grad_() for x in ctx.saved_tensors)
+            with torch.enable_grad():
+                return torch.autograd.grad(torch.linalg.lstsq(a, b).solution, (a, b), g)
+
+    a, b = randn(2, 3, dtype=torch.complex128), randn(2, 2, seed=1, dtype=torch.complex128)
+    result = check(Solve, a, b)
+    assert "GV226" not in codes(result) and run(result).status == "ran"

@@ -127,3 +127,19 @@ def test_a_python_file_is_told_to_stand_in_a_spec(tmp_path: Path, given: str, wr
 def test_a_folder_may_be_called_like_a_python_file(tmp_path: Path) -> None:
     write(tmp_path, odd_py__a_yaml=SPEC)
     assert names(["odd.py"], tmp_path) == ["odd.py/a.yaml"]
+
+
+def test_links_in_a_circle_are_files_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "specs").mkdir()
+    (tmp_path / "specs" / "a.yaml").symlink_to(tmp_path / "specs" / "a.yaml")
+    found = discover([], tmp_path)
+    assert [str(file) for file in found.files] == ["specs/a.yaml"]
+    [problem] = load(found.files, builtins=BUILTINS, codes=CODES, cwd=tmp_path).problems
+    assert problem.message.startswith("cannot be read: ")
+
+
+def test_a_link_that_leads_nowhere_is_told_as_that(tmp_path: Path) -> None:
+    (tmp_path / "loop.yaml").symlink_to("loop.yaml")
+    (tmp_path / "gone.yaml").symlink_to("nowhere.yaml")
+    problems = discover(["loop.yaml", "gone.yaml"], tmp_path).problems
+    assert [str(problem) for problem in problems] == ["loop.yaml: a link that leads nowhere", "gone.yaml: a link that leads nowhere"]

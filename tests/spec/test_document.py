@@ -28,6 +28,8 @@ def problems(text: str) -> tuple[Problem, ...]:
     ("a:\n«\tb: 1", "tab spaces"),
     ("a: 1\n«---\nb: 2", "second document"),
     ("a: «@x", "quotes"),
+    ('a: [b, «"x\\0.py"]', "NUL"),
+    ('{«"\\0": 1}', "NUL"),
     ("a: «`x`", "quotes"),
     ("a: b«: c", "quotes"),
     ("a: [1, 2«", "begun on line 1"),

@@ -60,6 +60,7 @@ FAULTS = [  # the spec, with « where each problem is expected; the words of its
     (HEAD + "  - {function: mul, inputs: [1, 2]}\n  - {function: «mul, inputs: [1, 2]}", "name 'mul' is taken by the check on line 3"),
     (HEAD + "  - {name: a, function: mul, inputs: []}\n  - {name: «a, function: relu, inputs: []}", "name 'a' is taken by the check on line 3"),
     (check("name: «' a'"), "one line without spaces"),
+    (check('name: «"a\\u202eb"'), "without control characters or others that do not show"),
     (check("reference: «a/b"), "no attribute named"),
     (check("gradient: «mul"), "'mul' names no module"),
     (check("«nmae: x"), "unknown key 'nmae'; did you mean 'name'?"),
@@ -278,3 +279,9 @@ def test_functions_in_files_are_named_below_the_current_folder_or_as_written(tmp
     result = loaded(HEAD + "  - {function: 'ops.py:f', inputs: [1], reference: '../outside.py:g', gradient: 'm:h'}\n", tmp_path / "specs")
     root = tmp_path.resolve()
     assert result.names == {f"{root}/specs/ops.py:f": "ops.py:f", f"{root}/outside.py:g": "../outside.py:g"}
+
+
+def test_the_sources_of_a_check_stand_over_those_of_the_defaults(tmp_path: Path) -> None:
+    text = ("gradverify: 1\ndefaults: {sources: [a.cu]}\nchecks:\n"
+            "  - {function: relu, inputs: [1]}\n  - {function: mul, inputs: [1, 2], sources: [b.cu]}\n")
+    assert [case.sources for case in loaded(text, tmp_path).cases] == [("a.cu",), ("b.cu",)]

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from gradverify.spec.project import project_of
+from gradverify.rules.catalogue import codes
+from gradverify.spec.project import OPTIONS, project_of
 from spec.marked import unmarked
 
 
@@ -14,13 +16,28 @@ from spec.marked import unmarked
     ("[tool.gradverify.defaults]\n«dtype = 'bfloat16'\n", "not supported yet"),
     ("[tool.gradverify.«defualts]\nseed = 1\n", "unknown key 'defualts'; did you mean 'defaults'?"),
     ("[tool.gradverify]\ndefaults = {«eps = -1}\n", "must be greater than 0"),
+    ("[tool.gradverify]\n«max_rows = 3\n", "unknown key 'max_rows'; did you mean 'max-rows'?"),
+    ("[tool.gradverify]\n«eps = 1e-6\n", "'eps' is a setting of checks: it stands in [tool.gradverify.defaults]"),
+    ("[tool.gradverify]\n«timeout = 3\n", "'timeout' is a setting of checks: it stands in [tool.gradverify.defaults]"),
+    ("[tool.gradverify.defaults]\n«jobs = 3\n", "'jobs' is an option of the run: it stands in [tool.gradverify]"),
+    ("[tool.gradverify]\n«ignore = ['GV2']\n", "'ignore' stands in `rules`: [tool.gradverify.defaults] rules = {ignore = "),
+    ("[tool.gradverify.defaults]\n«select = ['GV2']\n", "'select' stands in `rules`: rules = {select = "),
+    ("[tool.gradverify.defaults]\n«tags = ['slow']\n", "'tags' belongs to a spec (its `defaults`, or a check), not to a project"),
+    ("[tool.gradverify.defaults]\n«strict = 'yes'\n", "expected true or false, got 'yes'; write true or false"),
+    ("[tool.gradverify]\n«undecided = 'fial'\n", "unknown value 'fial'; did you mean 'fail'?"),
+    ("[tool.gradverify]\n«jobs = 'all'\n", "expected a whole number of processes, or auto, got 'all'"),
+    ("[tool.gradverify]\n«paths = 'specs'\n", "expected a list, got 'specs'; for example [\"specs\"]"),
+    ("[tool.gradverify.defaults]\n«budget = 3\n", "expected a table, got 3"),
+    ("[tool.gradverify]\n«jobs = 0\n", "must be at least 1, got 0"),
+    ("[tool.gradverify]\n«require-device = ['gpu']\n", "expected cpu, cuda, cuda:<number> or auto, got 'gpu'"),
+    ("[tool.gradverify.defaults.rules]\n«ignore = ['GV999']\n", "GV999"),
 ])
 def test_a_fault_in_the_project_has_its_line(text: str, words: str, tmp_path: Path) -> None:
     text, places = unmarked(text)
     (tmp_path / "pyproject.toml").write_text(text)
-    problems = project_of(tmp_path).problems
+    problems = project_of(tmp_path, codes()).problems
     assert [(problem.line, problem.column) for problem in problems] == places
-    assert words in problems[0].message
+    assert words in problems[0].message and "YAML" not in problems[0].message and "{\"" not in problems[0].message
     assert problems[0].path is not None and problems[0].path.startswith("tool.gradverify")
 
 
@@ -40,4 +57,28 @@ def test_the_nearest_file_counts(tmp_path: Path) -> None:
 
 def test_rules_and_tolerances_become_a_layer(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.gradverify.defaults]\neps = 1e-6\nrules = {ignore = ['GV2']}\n")
-    assert project_of(tmp_path).layer.said == {"eps": 1e-6, "ignore": ["GV2"]}
+    layer = project_of(tmp_path).layer
+    assert layer.said == {"eps": 1e-6, "ignore": ["GV2"]}
+    assert (layer.place("eps"), layer.place("ignore")) == ("pyproject.toml:2", "pyproject.toml:3")
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 20_000, "a = " + "1" * 5000], ids=["nested too deeply", "too many digits"])
+def test_what_python_cannot_read_is_one_problem(tmp_path: Path, text: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    [problem] = project_of(tmp_path).problems
+    assert problem.message.startswith("cannot be read: ") and "\n" not in problem.message
+
+
+def test_every_fault_is_told_in_the_order_of_the_file_as_seen_from_the_current_folder(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.gradverify.defaults]\nseed = 'x'\nsede = 1\n[tool.gradverify]\njobs = 0\nwidth = 3\n")
+    (tmp_path / "inner").mkdir()
+    problems = project_of(tmp_path / "inner").problems
+    assert [(problem.file, problem.line) for problem in problems] == [("../pyproject.toml", line) for line in (2, 3, 5, 6)]
+
+
+def test_the_options_are_those_of_check_by_their_names() -> None:
+    """Each is a parameter of the command, so that none is given in vain."""
+    from gradverify.cli.asked import Asked
+    from gradverify.cli.configured import field_of
+
+    assert {field_of(name) for name in OPTIONS} <= {field.name for field in fields(Asked)}

@@ -18,7 +18,7 @@ def tensor(text: str) -> str:
 
 REFUSED = [
     tensor("{shape: [2], dtype: «bfloat16}"), tensor("[{shape: [2]}, {shape: [2], dtype: «float16}]"),
-    check("sources: «[a.cu]"), check("dtype: «bfloat16"), check("dtype: «float16"),
+    check("dtype: «bfloat16"), check("dtype: «float16"),
     check("matrix: {dtype: [float64, «float16]}"),
 ]
 

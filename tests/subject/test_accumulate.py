@@ -29,7 +29,7 @@ class ReturnsArgument(Function):
 @pytest.mark.parametrize("reusable", [True, False])
 def test_two_backwards_leave_twice_the_gradient(reusable):
     seen = evidence(RightProduct, X, Y)
-    found = accumulated(seen.subject, seen.function, reusable)
+    found = accumulated(seen.subject, seen.function, seen.later, reusable)
     assert [torch.equal(a, b) for a, b in zip(found.first, (Y, X), strict=True)] == [True, True]
     assert [torch.equal(a, 2 * b) for a, b in zip(found.both, (Y, X), strict=True)] == [True, True]
     assert found.written == ()
@@ -37,7 +37,7 @@ def test_two_backwards_leave_twice_the_gradient(reusable):
 
 def test_an_argument_that_became_a_gradient_is_written_to():
     seen = evidence(ReturnsArgument, X, Y)
-    found = accumulated(seen.subject, seen.function, True)
+    found = accumulated(seen.subject, seen.function, seen.later, True)
     assert [each.held.name for each in found.written] == ["y"]
 
 

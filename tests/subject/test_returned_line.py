@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import pytest
@@ -145,3 +146,16 @@ def test_where_the_source_leaves_a_doubt_the_first_line_of_backward_is_shown(op)
 def test_a_list_of_tensors_and_a_name_that_is_no_input_have_no_line():
     assert returned_line(subject(InTheReturn, randn(3), randn(3, seed=1)), "z") is None
     assert returned_line(subject(torch.sin, randn(3)), "0") is None
+
+
+def test_an_expression_of_a_thousand_terms_has_its_line(tmp_path, monkeypatch):
+    """Generated code: its tree is as deep as it has terms."""
+    terms = " + ".join(["g * y"] * 1200)
+    (tmp_path / "long_sum.py").write_text(
+        "from torch.autograd import Function\n\n\nclass LongSum(Function):\n    @staticmethod\n    def forward(ctx, x, y):\n"
+        "        ctx.save_for_backward(x, y)\n        return x * y\n\n    @staticmethod\n    def backward(ctx, g):\n"
+        "        x, y = ctx.saved_tensors\n"
+        f"        return {terms}, g * x\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    made = returned_line(subject(importlib.import_module("long_sum").LongSum, randn(3), randn(3, seed=1)), "x")
+    assert made.number == 13 and made.text.startswith("return g * y + g * y")

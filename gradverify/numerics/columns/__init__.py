@@ -1,1 +1,1 @@
-"""Ways to walk the columns of a Jacobian."""
+"""The Jacobian element by element: finite differences along input coordinates, or along groups of them that no output shares."""

@@ -1,4 +1,4 @@
-"""How each input tensor is walked: in groups by the structure that was found in it, or column by column."""
+"""Sparsity pattern and colouring of each input tensor's part of the Jacobian; without a pattern, column by column."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from gradverify.numerics.colouring import column_groups
 from gradverify.numerics.columns.bundle import Grouping
 from gradverify.numerics.columns.compressed import Plan
-from gradverify.numerics.columns.survey import Survey
-from gradverify.numerics.pattern import Pattern, column_groups, dense, row_groups
+from gradverify.numerics.pattern import Pattern, dense, row_groups
 from gradverify.numerics.point import Point
 from gradverify.numerics.probes import PointProbe
-from gradverify.numerics.reduction import signed as continuous
+from gradverify.numerics.reduction import signed_short
 from gradverify.numerics.rungs import Array, Index, Mask
 from gradverify.numerics.structure import detect
+from gradverify.numerics.survey import Survey
 
 SMALL = 10  # columns: finding structure costs more than it saves
 SAVES = 0.7  # of the columns or of the rows: more groups than that are not worth their verification
@@ -52,7 +53,7 @@ class Arrangement:
 def arrange(point: Point, survey: Survey, detect: Detect, generator: np.random.Generator, before: Arrangement | None = None,
             broken: frozenset[int] = frozenset()) -> Arrangement:
     """The first arrangement; or another one after `broken` tensors were found to have other groups than `before` said."""
-    weights = signed(len(point.columns), generator)
+    weights = signed_short(len(point.columns), generator)
     level = dict(before.level) if before else {}
     kept = [] if before is None else [p for p in before.plans if p.tensor not in broken]
     patterns = dict(before.patterns) if before else {}
@@ -67,11 +68,6 @@ def arrange(point: Point, survey: Survey, detect: Detect, generator: np.random.G
         kept.extend([plan] if plan else [])
         patterns[tensor] = patterns[tensor] if plan else _dense(point, tensor)  # more than what was seen is always sound
     return Arrangement(tuple(sorted(kept, key=lambda p: p.tensor)), patterns, level, frozenset(doubtful))
-
-
-def signed(n: int, generator: np.random.Generator) -> Array:
-    """±[0.7, 1.4] [n], exact in float32, so that weights cost no rounding there."""
-    return continuous(n, generator).astype(np.float32).astype(float)
 
 
 def _eligible(point: Point, tensor: int) -> bool:

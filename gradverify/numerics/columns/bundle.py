@@ -1,4 +1,4 @@
-"""The lines of a chunk: one column each, or groups of columns that no output shares; and whose derivative each output shows."""
+"""Lines through x that move one input coordinate, or a colour group of coordinates that no output shares; and whose derivative each output shows."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
+from gradverify.numerics.colouring import ColumnGroups
 from gradverify.numerics.lines import Line
-from gradverify.numerics.pattern import NOBODY, ColumnGroups
+from gradverify.numerics.pattern import NOBODY
 from gradverify.numerics.point import Point
 from gradverify.numerics.point_lines import element_line
 from gradverify.numerics.rungs import Array, Index, Mask, in_a_row, in_order
@@ -129,7 +130,7 @@ def lone(point: Point, columns: Index, wide: bool = False) -> Bundle:
 class Grouping:
     """The colour groups of one tensor whose first column is `first`; `weights` [C] of all columns, continuous and signed.
 
-    ±1 would let pairs of strays cancel, and ones all that sum to zero (method.md 3.1).
+    ±1 would let pairs of strays cancel, and ones all that sum to zero (method.md section 5).
     """
 
     tensor: int
@@ -198,7 +199,7 @@ class _Shared:
 def regrouped(bundle: Bundle, local: Index, out: Index) -> tuple[list[Line], Index]:
     """Fewer lines for elements (line, output) of this bundle, ascending by line; and the new line of each element.
 
-    Columns of several lines share one where no output that is wanted of the one is moved by the other (method.md 3.6).
+    Columns of several lines share one where no output that is wanted of the one is moved by the other (method.md section 5).
     """
     if not bundle.grouped:
         return list(bundle.lines), local

@@ -7,21 +7,22 @@ something is about to be called wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from gradverify.numerics.climb import Elements, Ladders
-from gradverify.numerics.columns.bundle import lone
+from gradverify.numerics.columns.alone import Alone
+from gradverify.numerics.columns.beyond import beyond_cancelling
+from gradverify.numerics.columns.judged import Judged
 from gradverify.numerics.columns.run import Run
-from gradverify.numerics.columns.tally import Judged
 from gradverify.numerics.compare import MISMATCH, Limit, verdicts
-from gradverify.numerics.ladder import Derivative, concatenated
+from gradverify.numerics.ladder import Derivative
 from gradverify.numerics.noise import FLAT
-from gradverify.numerics.rungs import BASE, NEAR, RUNGS, Array, Index, Mask, Z
+from gradverify.numerics.rungs import BASE, NEAR, Array, Index, Mask, Z
 
 AT_ONCE, ASKED = 3, 24  # columns of a pair that climb every rung against the wider noise; of them all
+MEASURED = 45  # forward calls at least that the noise far apart takes
 STOOD = 3  # elements that stand, after which no other is asked, and the rest believed if none did not
 
 
@@ -37,22 +38,19 @@ def excuse_cancelled(run: Run, judged: Judged) -> Judged:
     return judged
 
 
-def excuse_measured(run: Run, judged: Judged, ladders: Iterable[Ladders]) -> Judged:
-    """As `excuse_cancelled`, of elements that have every rung on these ladders, in this order: at most 117 forward calls."""
+def excuse_measured(run: Run, judged: Judged, alone: Alone) -> Judged:
+    """As `excuse_cancelled`, of elements that were measured `alone`: at most 117 forward calls."""
     i = _suspects(run, judged)
     if not i.size:
         return judged
-    wide, found, first = _wide(run, judged), list[Derivative](), 0
-    for own in ladders:
-        found.append(_under(run, own, bool(wide[first])))
-        first += len(own.elements.out)
-    d = concatenated(found)
-    return _left_open(run, judged, i[_explained(run, judged.take(i), d.take(i))])
+    return _left_open(run, judged, i[_explained(run, judged.take(i), alone.under_wider_noise().take(i))])
 
 
 def _suspects(run: Run, judged: Judged) -> Index:
     """Mismatches of outputs in which numbers cancel, or that have not moved at all."""
     bad = np.flatnonzero((judged.verdict == MISMATCH) & np.isfinite(judged.a))
+    if bad.size and run.enough(MEASURED):
+        bad = bad[~beyond_cancelling(run, judged.take(bad))]
     if not bad.size:
         return bad
     rounding = run.point.unit * np.abs(run.point.f0)
@@ -112,31 +110,15 @@ def _wide(run: Run, judged: Judged) -> Mask:
 def _standing(run: Run, judged: Judged, i: Index) -> Mask:
     """Which of elements i [E] stand when their columns climb every rung under the wider noise: the likeliest first, a few columns."""
     stands, part = np.zeros(len(i), bool), judged.take(i)
-    wide, noise = _wide(run, part), _noise(run, part)
+    noise = _noise(run, part)
     change = np.abs(part.a - part.derivative.value) * run.point.columns.scale[part.column]
     likeliest = np.argsort(-change / np.maximum(noise, np.median(noise)), kind="stable")  # little noise may be that of points within one step
     columns, asked = list(dict.fromkeys(part.column[likeliest].tolist())), np.zeros(len(i), bool)
     for n in range(0, min(len(columns), ASKED), AT_ONCE):
         batch = np.isin(part.column, columns[n : n + AT_ONCE])
-        for own in (np.flatnonzero(batch & ~wide), np.flatnonzero(batch & wide)):
-            if own.size:
-                some = part.take(own)
-                stands[own] = ~_explained(run, some, _again(run, some, bool(wide[own[0]])))
+        some = part.take(np.flatnonzero(batch))
+        stands[batch] = ~_explained(run, some, Alone(run, some.column, some.out).under_wider_noise())
         asked |= batch
         if stands.sum() >= STOOD:
             return stands | (~asked if stands[asked].all() else False)
     return stands
-
-
-def _again(run: Run, judged: Judged, wide: bool) -> Derivative:
-    """The derivatives [E] of elements, from every rung."""
-    columns, home = np.unique(judged.column, return_inverse=True)
-    order = np.argsort(home, kind="stable")
-    ladders = Ladders(lone(run.point, columns, wide).lines, run.outputs(), Elements(home[order], judged.out[order]))
-    return _under(run, ladders, wide).take(np.argsort(order))
-
-
-def _under(run: Run, ladders: Ladders, wide: bool) -> Derivative:
-    """The derivatives [E] of the elements of ladders that have every rung, under the wider noise."""
-    noise = run.coarse.far if wide else run.coarse.noise
-    return ladders.under(noise).solve(np.arange(len(ladders.elements.out)), range(RUNGS), True)

@@ -1,4 +1,4 @@
-"""Some elements of a chunk: the line, the output and the column of each; and arrays of lines and outputs as they look by element."""
+"""Some elements of the Jacobian in a flat order: the line, output and column of each, and arrays by line or output as they look by element."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lines of one chunk: quick rungs for all, then whatever each element still needs."""
+"""The elements along some lines: three steps for all of them, then as many more as each needs for its verdict, and no mismatch without every step."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from functools import cached_property
 
 import numpy as np
 
-from gradverify.numerics.climb import Climb, Elements, Judge, Ladders, settled
+from gradverify.numerics.climb import ALONE, Climb, Elements, Judge, Ladders, settled
+from gradverify.numerics.columns.beyond import beyond_cancelling
 from gradverify.numerics.columns.bundle import Bundle, regrouped, widened
 from gradverify.numerics.columns.cells import Cells, chosen
+from gradverify.numerics.columns.judged import Judged
 from gradverify.numerics.columns.quick import PIECE, quick_samples, secants, told_at_once
-from gradverify.numerics.columns.run import AliasSums, Run
-from gradverify.numerics.columns.tally import Judged, Tally
+from gradverify.numerics.columns.run import Run
+from gradverify.numerics.columns.sums import AliasSums
+from gradverify.numerics.columns.tally import Tally
 from gradverify.numerics.compare import MISMATCH, UNDECIDED, Limit, limits, verdicts
 from gradverify.numerics.kinks import NON_FINITE
 from gradverify.numerics.ladder import Derivative, concatenated
@@ -93,17 +96,20 @@ class Chunk:
         derivative, unconfirmed = quick, np.zeros(len(cells), bool)
         if not done.all():
             derivative, unconfirmed = self._climb(cells, quick, ~done, doubted[cells.out])
+        left = np.zeros(len(cells), bool)
         if not self.bundle.grouped and unconfirmed.any():
-            derivative = self._confirm(cells, derivative, unconfirmed)
+            derivative, left = self._confirm(cells, derivative, unconfirmed)
         late = self._late(zeros, outs)
         if len(late):
             derivative = concatenated([derivative, self._quick(late)])
             cells = Cells(self.bundle, np.concatenate([cells.local, late.local]), np.concatenate([cells.out, late.out]))
-            done = np.concatenate([done, np.zeros(len(late), bool)])
+            done, left = (np.concatenate([each, np.zeros(len(late), bool)]) for each in (done, left))
         if len(late) or self.run.floors() is not floors or self.run.point.unit is not unit:
             judged = self._judged(cells, derivative)
         elif not done.all():
             judged = self._judged_again(judged, cells, derivative, np.flatnonzero(~done))
+        if left.any():
+            judged = judged.undecided(np.flatnonzero(left & (judged.verdict == MISMATCH)), Limit.BUDGET)
         unconfirmed = judged.verdict == MISMATCH if self.bundle.grouped else np.zeros(len(done), bool)
         resolution = self._zero_resolution(outs) if zeros.any() else np.zeros(zeros.shape)
         return ChunkResult(outs, judged, done, unconfirmed, zeros, masked, resolution, missed, self.samples.strays(outs, self.run.survey.sigma))
@@ -211,29 +217,42 @@ class Chunk:
             return i, Climb(ladders, ladders.solve(np.arange(len(i)), QUICK, False), judge, nothing, suspect[i])
         return i, Climb(self._with_quick(ladders, own), quick.take(i), judge, own.of(self.asleep), suspect[i])
 
-    def _confirm(self, cells: Cells, d: Derivative, unconfirmed: Mask) -> Derivative:
-        """No mismatch stands on quick rungs alone: the worst columns of each pair climb the whole ladder, until one stands."""
+    def _confirm(self, cells: Cells, d: Derivative, unconfirmed: Mask) -> tuple[Derivative, Mask]:
+        """No mismatch stands on quick rungs alone: the worst columns of each pair climb the whole ladder, until one stands.
+
+        And what is left open [E]: where the budget is spent, one column climbs for all pairs.
+        """
         point = self.run.point
         tensor = self.bundle.tensor[cells.local]
         output = np.searchsorted([p.stop for p in point.parts], cells.out, side="right")
+        left = np.zeros(len(cells), bool)
         for pair in sorted(set(zip(tensor[unconfirmed].tolist(), output[unconfirmed].tolist(), strict=True))):
-            d = self._confirm_pair(cells, d, np.flatnonzero(unconfirmed & (tensor == pair[0]) & (output == pair[1])))
-        return d
+            own = np.flatnonzero(unconfirmed & (tensor == pair[0]) & (output == pair[1]))
+            if self.run.certain and self.run.enough(ALONE):
+                left[own] = True
+                continue
+            d, rest = self._confirm_pair(cells, d, own)
+            left[rest] = True
+        return d, left
 
-    def _confirm_pair(self, cells: Cells, d: Derivative, i: Index) -> Derivative:
+    def _confirm_pair(self, cells: Cells, d: Derivative, i: Index) -> tuple[Derivative, Index]:
         misses = np.abs(cells.of(self.a)[i] - d.value[i]) / (d.bar[i] + 1e-300)
         order = np.argsort(-np.nan_to_num(misses, nan=np.inf), kind="stable")
         worst_first = list(dict.fromkeys(cells.local[i[order]].tolist()))
-        size = 1 if self.run.enough() else CONFIRM_COLUMNS
+        size = 1 if self.run.enough(CONFIRM_COLUMNS * ALONE) else CONFIRM_COLUMNS
         for n in range(0, len(worst_first), size):
+            if n and self.run.enough(ALONE):
+                return d, i[np.isin(cells.local[i], worst_first[n:])]
             batch = i[np.isin(cells.local[i], worst_first[n : n + size])]
             for e in self._groups(cells, batch):
                 e, climb = self._climber(e, cells, d, np.zeros(len(cells), bool))
                 climb.every_rung(np.arange(len(e)))
                 d = d.replaced(e, climb.derivative)
-            if (self._verdicts(cells.take(batch), d.take(batch)).verdict == MISMATCH).any():
+            judged = self._verdicts(cells.take(batch), d.take(batch))
+            if (judged.verdict == MISMATCH).any():
+                self.run.certain.update(judged.out[beyond_cancelling(self.run, judged)].tolist())
                 break
-        return d
+        return d, NO_COLUMNS
 
     def _judged_again(self, judged: Judged, cells: Cells, d: Derivative, i: Index) -> Judged:
         """With other derivatives `d` of elements i, where nothing that tolerances rest on was learnt meanwhile."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradverify.numerics.columns.survey import Survey, dense_ray
 from gradverify.numerics.flat import rms
 from gradverify.numerics.noise import CONSTANT, FLAT, Ray, ecnoise
 from gradverify.numerics.point import Point
 from gradverify.numerics.rungs import RATIO, Array, Mask, nanmedian
+from gradverify.numerics.survey import Survey, dense_ray
 
 SPACINGS = tuple(3e-2 * RATIO**-k for k in range(5))  # of the scale: between points that show the steps of cancelling numbers
 UNIFORM = 12**-0.5  # of a step: the standard deviation of rounding to it

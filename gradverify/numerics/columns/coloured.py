@@ -1,4 +1,4 @@
-"""Tensors with structure: their columns in colour groups, their analytic values from compressed VJPs (method.md section 3).
+"""Tensors with structure: their columns in colour groups, their analytic values from compressed VJPs (method.md section 5).
 
 What a group says is believed where it says "right". A mismatch must be confirmed by the lone column and the one-hot row; one that
 they clear says that the groups are not what they were taken for: the forward's (`Walked.broken`) or the backward's (a leak, followed).
@@ -7,24 +7,26 @@ they clear says that the groups are not what they were taken for: the forward's 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gradverify.numerics.columns.arrange import signed
+from gradverify.numerics.climb import ALONE
 from gradverify.numerics.columns.bundle import Bundle, GroupLine
-from gradverify.numerics.columns.chunk import Chunk, ChunkResult
+from gradverify.numerics.columns.chunk import ChunkResult
 from gradverify.numerics.columns.compressed import Compressed, Plan, Stray, dust
-from gradverify.numerics.columns.confirm import resolve
-from gradverify.numerics.columns.leaks import NEARER, lasting, mover, source
-from gradverify.numerics.columns.opinions import second_opinions
+from gradverify.numerics.columns.confirm import resolve, with_opinions
+from gradverify.numerics.columns.judged import Judged
+from gradverify.numerics.columns.leaks import mover, source
 from gradverify.numerics.columns.quick import STRAY
-from gradverify.numerics.columns.run import AliasSums, Run
-from gradverify.numerics.columns.tally import Judged, Tally
-from gradverify.numerics.columns.verified import Sums, pulled_back
+from gradverify.numerics.columns.run import Run
+from gradverify.numerics.columns.sums import Sums, pulled_back
+from gradverify.numerics.columns.tally import Tally
+from gradverify.numerics.columns.walk import Walk
 from gradverify.numerics.compare import Limit, Verdict, verdicts
-from gradverify.numerics.lines import Line
-from gradverify.numerics.rungs import QUICK, Array, Index, Mask, step
+from gradverify.numerics.probing.offpattern import along, lasting
+from gradverify.numerics.reduction import signed_short
+from gradverify.numerics.rungs import QUICK, Array, Index, Mask
 
 CHUNK_BYTES = 600  # an element whose derivative is solved: samples of the quick rungs, their steps, owners, the derivative and its copies
 STOOD = 3  # confirmed mismatches of a pair, after which the rest is believed, if none was cleared
@@ -34,33 +36,44 @@ STRAYS = 12  # numbers of a pair that belong to nobody and are followed at most
 
 
 @dataclass
-class Walked:
-    """What came of the planned tensors: those whose forward has other groups than it was said to have, outputs that may alias [M]."""
-
-    missed: Mask
-    broken: set[int] = field(default_factory=set)
-
-
-@dataclass
 class _Confirmed:
     stood: int = 0
     cleared: int = 0
 
 
-class Coloured:
-    """Walks the planned tensors once. `tallies` by (input, output); elements of planned tensors are added to them."""
+@dataclass(frozen=True)
+class Groups:
+    """The lines of some colour groups of one tensor, as `LineSource`."""
 
-    def __init__(self, run: Run, plans: Sequence[Plan], tallies: Mapping[tuple[int, int], Tally], limit: int, weights: Array) -> None:
-        self.run, self.plans, self.tallies, self.limit = run, plans, tallies, limit
-        self.compressed = Compressed(run, plans, weights)
-        self._cotangent = signed(len(run.point.f0), run.generator)
-        self._confirmed = {pair: _Confirmed() for pair in tallies}
+    walk: Coloured
+    plan: Plan
+    bundle: Bundle
+    sums: Sums
+
+    def confirmed(self, result: ChunkResult) -> Judged | None:
+        return self.walk.confirm(self.plan, result)
+
+    def hold(self, result: ChunkResult, judged: Judged) -> bool:
+        self.sums.add(judged)
+        return self.walk.moved(self.plan, self.bundle, result)
+
+    def entry(self, column: int, output: int) -> float:
+        return float(self.walk.run.point.row(output)[column])
+
+
+class Coloured:
+    """Walks the planned tensors once."""
+
+    def __init__(self, run: Run, plans: Sequence[Plan], walk: Walk, limit: int, weights: Array) -> None:
+        self.run, self.plans, self.tallies, self.limit = run, plans, walk.tallies, limit
+        self._walk, self.compressed = walk, Compressed(run, plans, weights)
+        self._cotangent = signed_short(len(run.point.f0), run.generator)
+        self._confirmed = {pair: _Confirmed() for pair in walk.tallies}
         self._counted = set[tuple[int, int]]()
 
-    def walk(self, suspects: Mask, aliases: AliasSums) -> Walked:
-        """All tensors, and then whether it all adds up."""
-        walked = Walked(np.zeros_like(suspects))
-        m = max(len(self.run.point.f0), 1)
+    def walk(self) -> set[int]:
+        """All tensors, and then whether it all adds up: those whose forward has other groups than it was said to have."""
+        broken, m = set[int](), max(len(self.run.point.f0), 1)
         sums = {plan.tensor: Sums(self.run, plan, self._cotangent) for plan in self.plans}
         whole = sum(plan.grouping.groups.count for plan in self.plans) * m * 8 <= self.limit // 2
         values, strays = self.compressed.fill({p.tensor: range(p.grouping.groups.count if whole else 0) for p in self.plans})
@@ -69,56 +82,31 @@ class Coloured:
             for first in range(0, plan.grouping.groups.count, step):
                 span = range(first, min(first + step, plan.grouping.groups.count))
                 a = values[plan.tensor] if whole else self.compressed.fill({plan.tensor: span})[0][plan.tensor]
-                if plan.tensor not in walked.broken:
-                    self._tile(plan, first, a, suspects, aliases, sums[plan.tensor], walked)
+                if plan.tensor not in broken and not self._tile(plan, first, a, sums[plan.tensor]):
+                    broken.add(plan.tensor)
         for stray in strays:
-            if stray.tensor not in walked.broken and not self._follow(stray):
-                walked.broken.add(stray.tensor)
-        if not walked.broken:
-            self._verify(sums, walked)
-        return walked
+            if stray.tensor not in broken and not self._ended and not self._follow(stray):
+                broken.add(stray.tensor)
+        return broken or self._not_adding_up(sums)
 
-    def _verify(self, sums: Mapping[int, Sums], walked: Walked) -> None:
+    def _not_adding_up(self, sums: Mapping[int, Sums]) -> set[int]:
+        """The tensors of which a sum is off, though no element that was measured alone is wrong."""
         gradient = pulled_back(self.run, self._cotangent)
-        for tensor, own in sums.items():
-            off = own.check(gradient)
-            stands = any(pair[0] == tensor and c.stood for pair, c in self._confirmed.items())
-            if (len(off.outputs) or len(off.columns)) and not stands:
-                walked.broken.add(tensor)
+        off = {tensor for tensor, own in sums.items() if own.check(gradient).any}
+        return off - {tensor for (tensor, _), seen in self._confirmed.items() if seen.stood or self._ended}
 
-    # ---- tiles
-    def _tile(self, plan: Plan, first: int, a: Array, suspects: Mask, aliases: AliasSums, sums: Sums, walked: Walked) -> None:
+    def _tile(self, plan: Plan, first: int, a: Array, sums: Sums) -> bool:
         count = max(1, self.limit // (CHUNK_BYTES * max(a.shape[1], 1)))
         for start in range(0, len(a), count):
             part = a[start : start + count]
             bundle = plan.grouping.bundle(self.run.point, first + start, len(part))
-            chunk = Chunk(self.run, bundle, part)
-            for result in chunk.judge(aliases, suspects):
-                walked.missed |= result.suspects & ~suspects
-                if not self._add(plan, bundle, chunk, result, sums) or not self._moved(plan, bundle, result):
-                    walked.broken.add(plan.tensor)
-                    return
+            if not self._walk.judge(Groups(self, plan, bundle, sums), bundle, part, len(part) == plan.grouping.groups.count):
+                return False
             sums.add_back(bundle, part)
-
-    def _add(self, plan: Plan, bundle: Bundle, chunk: Chunk, result: ChunkResult, sums: Sums) -> bool:
-        judged = self._confirm(plan, result)
-        if judged is None:
-            return False
-        judged, at_fault = second_opinions(self.run, judged, lambda own: chunk.border[own.column], self._entry)
-        sums.add(judged)
-        for output, part in enumerate(self.run.point.parts):
-            tally = self.tallies[plan.tensor, output]
-            result.add_zeros(tally, chunk.a, slice(None), part)
-            own, quick = _of_output(judged, result.quick, part, len(self.run.point.f0))
-            tally.add(own.compared(part.start, own.column - plan.first), int(np.count_nonzero(quick)))
-            tally.backward_unit = max([tally.backward_unit, *(x for j, x in at_fault.items() if part.start <= j < part.stop)])
         return True
 
-    def _entry(self, column: int, output: int) -> float:
-        return float(self.run.point.row(output)[column])
-
     # ---- mismatches
-    def _confirm(self, plan: Plan, result: ChunkResult) -> Judged | None:
+    def confirm(self, plan: Plan, result: ChunkResult) -> Judged | None:
         """The elements after the worst mismatches were measured alone; None where the forward's groups are wrong."""
         judged: Judged | None = result.judged
         if not result.unconfirmed.any():
@@ -126,29 +114,31 @@ class Coloured:
         for output, part in enumerate(self.run.point.parts):
             asked = 0
             state = self._confirmed[plan.tensor, output]
-            while judged is not None and asked < ASKED and not (state.stood >= STOOD and not state.cleared):
-                i = self._open(judged, part, result.unconfirmed)
+            while judged is not None and asked < ASKED and not (state.stood >= STOOD and not state.cleared) and not self._ended:
+                i = self._open(judged, part, result.unconfirmed)[: 1 if self.run.enough(AT_ONCE * ALONE) else AT_ONCE]
                 if not i.size:
                     break
                 judged = self._alone(plan, output, judged, i, state, result.unconfirmed)
                 asked += len(i)
             if judged is not None and (state.cleared or not state.stood):
                 rest = np.flatnonzero(result.unconfirmed & (judged.out >= part.start) & (judged.out < part.stop))
-                judged = _left_open(judged, rest, Limit.COMPANY if state.cleared else Limit.ALONE)
+                judged = _left_open(judged, rest, Limit.BUDGET if self._ended else Limit.COMPANY if state.cleared else Limit.ALONE)
         return judged
+
+    @property
+    def _ended(self) -> bool:
+        """The budget does not afford another column, and an element that was measured alone is wrong: that is enough."""
+        return self.run.enough(ALONE) and any(state.stood for state in self._confirmed.values())
 
     def _open(self, judged: Judged, part: slice, unconfirmed: Mask) -> Index:
         """The worst mismatches of an output that nobody has confirmed, of different columns."""
         i = np.flatnonzero(unconfirmed)
         i = i[(judged.verdict[i] == Verdict.MISMATCH) & (judged.out[i] >= part.start) & (judged.out[i] < part.stop)]
-        a, value = judged.a[i], judged.derivative.value[i]
-        miss = np.abs(a - value) / (judged.bounds.take(i).tolerance(a, value) + 1e-300)
-        i = i[np.argsort(-np.nan_to_num(miss, nan=np.inf), kind="stable")]
-        return np.asarray(i[np.sort(np.unique(judged.column[i], return_index=True)[1])][:AT_ONCE])
+        i = i[judged.take(i).worst_first()]
+        return np.asarray(i[np.sort(np.unique(judged.column[i], return_index=True)[1])])
 
     def _alone(self, plan: Plan, output: int, judged: Judged, i: Index, state: _Confirmed, unconfirmed: Mask) -> Judged | None:
         alone = resolve(self.run, judged.column[i], judged.out[i])
-        i = i[np.lexsort((judged.out[i], judged.column[i], self.run.survey.wide[plan.tensor, judged.out[i]]))]
         before = judged.a[i]
         judged, unconfirmed[i] = _replaced(judged, i, alone), False
         cleared = alone.verdict == Verdict.PASS
@@ -179,13 +169,15 @@ class Coloured:
         judged.verdict[i] = verdicts(again.a, again.derivative, again.bounds, again.derivative.at_border)
         return judged
 
-    def _moved(self, plan: Plan, bundle: Bundle, result: ChunkResult) -> bool:
+    def moved(self, plan: Plan, bundle: Bundle, result: ChunkResult) -> bool:
         """Outputs that moved though nobody owns them: False where one truly depends on a column, rightly, or where they are many."""
         if not result.strays.any():
             return True
         local, out = np.nonzero(result.strays)
         local, out = self._lasting(bundle, local, out + result.outs.start)
         for n, j in zip(local[: STRAYS + 1].tolist(), out[: STRAYS + 1].tolist(), strict=True):
+            if self._ended:
+                return True
             line = bundle.lines[n]
             column = mover(self.run, line, j) if isinstance(line, GroupLine) else None
             if column is None:
@@ -199,13 +191,10 @@ class Coloured:
     def _lasting(self, bundle: Bundle, local: Index, out: Index) -> tuple[Index, Index]:
         """Those of the outputs that moved along these lines which do so near x: at most four calls a line."""
         kept, point, sigma = np.ones(len(local), bool), self.run.point, self.run.survey.sigma
+        still, noise = STRAY * sigma, np.maximum(sigma, point.unit * np.abs(point.f0))
         for n in np.unique(local).tolist():
-            i, line = np.flatnonzero(local == n), bundle.lines[n]
-            j = out[i]
-            noise, still = np.maximum(sigma[j], point.unit[j] * np.abs(point.f0[j])), STRAY * sigma[j]
-            near = _off(line, QUICK[0] + NEARER, point.f0)[j]
-            if (near <= still).any():
-                kept[i] = lasting(_off(line, QUICK[0], point.f0)[j], near, still, noise)
+            i = np.flatnonzero(local == n)
+            kept[i] = lasting(along(bundle.lines[n], point.f0), out[i], QUICK[0], still, noise)
         return local[kept], out[kept]
 
     def _dust(self, found: Judged) -> bool:
@@ -219,7 +208,7 @@ class Coloured:
         if place in self._counted:
             return
         self._counted.add(place)
-        found, _ = second_opinions(self.run, found, lambda own: own.derivative.at_border, self._entry)
+        found = with_opinions(self.run, found)
         self._confirmed[plan.tensor, output].stood += int(np.sum(found.verdict == Verdict.MISMATCH))
         self.tallies[plan.tensor, output].add(found.compared(self.run.point.parts[output].start, found.column - plan.first))
 
@@ -241,24 +230,9 @@ class Coloured:
             if found.verdict[0] == Verdict.PASS and not self._dust(found):
                 return False
             self._count(plan, stray.output, found)
-            if state.stood >= STOOD:
+            if state.stood >= STOOD or self._ended:
                 return True
         return len(open_) <= STRAYS or state.stood > 0
-
-
-def _of_output(judged: Judged, quick: Mask, part: slice, m: int) -> tuple[Judged, Mask]:
-    """The elements of one output tensor, and which of them the quick rungs settled."""
-    if part == slice(0, m):
-        return judged, quick
-    own = np.flatnonzero((judged.out >= part.start) & (judged.out < part.stop))
-    return judged.take(own), quick[own]
-
-
-def _off(line: Line, rung: int, f0: Array) -> Array:
-    """How far the outputs [M] move, on either side."""
-    h = step(line.scale, rung)
-    taken = [line.at(t) for t in (h, -h)]
-    return np.asarray(np.max([np.abs(at[0] - f0) if at else np.full(len(f0), np.nan) for at in taken], 0))
 
 
 def _replaced(judged: Judged, i: Index, alone: Judged) -> Judged:

@@ -1,14 +1,14 @@
-"""The analytic Jacobian through few backwards: outputs that share no input are pulled back together (method.md sections 3 and 4)."""
+"""The analytic Jacobian through few backwards: outputs that share no input are pulled back together (method.md section 5)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from gradverify.numerics.columns.batched import gradients
+from gradverify.numerics.batched import pulled_groups, shared_groups
 from gradverify.numerics.columns.bundle import Grouping
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.pattern import NOBODY, RowGroups
@@ -55,13 +55,13 @@ class Stray:
 @dataclass(frozen=True)
 class Pulled:
     """Compressed VJPs of groups in a row: gradients [groups, N] of one tensor, and the output tensor's coordinate that each number belongs
-    to (`owner`), or NOBODY; `alone` [groups]: an output by itself, whose cotangent is 1."""
+    to (`owner`), or NOBODY; `weights` [m]: what each output has in the cotangent of its group."""
 
     plan: Plan
     output: int
     groups: range
     gradient: Array
-    alone: Mask
+    weights: Array
 
     @property
     def rows(self) -> RowGroups:
@@ -78,7 +78,7 @@ class Pulled:
 
 
 class Compressed:
-    """Compressed VJPs of the planned tensors. `weights` [M]: the cotangents of group members, continuous and signed."""
+    """Compressed VJPs of the planned tensors. `weights` [M]: the cotangents of group members, continuous and signed; that of a lone one is 1."""
 
     def __init__(self, run: Run, plans: Sequence[Plan], weights: Array) -> None:
         self.run, self.plans, self.weights = run, plans, weights
@@ -86,7 +86,7 @@ class Compressed:
     @property
     def backwards(self) -> int:
         """How many one pass takes."""
-        return sum(rows.count for _, rows, _ in self._shared(self.plans))
+        return sum(own.groups.count for own in shared_groups([plan.rows for plan in self.plans]))
 
     def fill(self, spans: Mapping[int, range]) -> tuple[dict[int, Array], list[Stray]]:
         """One pass: per tensor the analytic values [groups, M] of these column groups, and what belongs to nobody."""
@@ -119,16 +119,16 @@ class Compressed:
 
     def _of_runs(self, pulled: Pulled, rows: Index, width: int) -> tuple[Index, Array]:
         """The row and the analytic value [groups, N] of gradients that are a run for each of these rows."""
-        plan, shape, rows = pulled.plan, pulled.gradient.shape, rows + self.run.point.parts[pulled.output].start
-        weight = np.where(pulled.alone.repeat(len(rows) // shape[0]), 1.0, self.weights[rows]) if pulled.alone.any() else self.weights[rows]
-        entry = pulled.gradient.reshape(-1, width) / weight[:, None]
+        plan, shape = pulled.plan, pulled.gradient.shape
+        entry = pulled.gradient.reshape(-1, width) / pulled.weights[rows, None]
+        rows = rows + self.run.point.parts[pulled.output].start
         self.run.reach.add_runs(rows, slice(plan.first, plan.first + plan.size), entry)
         return rows.repeat(width).reshape(shape), entry.reshape(shape)
 
     def _add_pointwise(self, values: Array, pulled: Pulled) -> None:
         """A gradient of which every number belongs to the output in its own place, to the values [1 or 0, M]."""
         part, first = self.run.point.parts[pulled.output], pulled.plan.first
-        entry = pulled.gradient[0] / self.weights[part]
+        entry = pulled.gradient[0] / pulled.weights
         self.run.reach.add_entries(part, slice(first, first + pulled.plan.size), entry)
         values[:, part] = entry
 
@@ -146,37 +146,21 @@ class Compressed:
 
         Where everything does, [n], [groups, n] and [groups, n].
         """
-        row, entry, alone = pulled.owner[:, columns], pulled.gradient[:, columns], pulled.alone[:, None]
+        row, entry = pulled.owner[:, columns], pulled.gradient[:, columns]
         held, own = pulled.held[:, columns], np.arange(row.shape[1])
         if not held.all():
             at, own = np.nonzero(held)
-            row, entry, alone = row[at, own], entry[at, own], pulled.alone[at]
-        row = row + self.run.point.parts[pulled.output].start
-        weight = self.weights.take(row)
-        return own, row, entry / (np.where(alone, 1.0, weight) if pulled.alone.any() else weight)
+            row, entry = row[at, own], entry[at, own]
+        return own, row + self.run.point.parts[pulled.output].start, entry / pulled.weights.take(row)
 
     def _pass(self, plans: Sequence[Plan]) -> Iterator[Pulled]:
-        for output, rows, sharing in self._shared(plans):
-            weights = self.weights[self.run.point.parts[output]]
-            for groups in rows.spans(BATCH * sum(plan.size for plan in sharing) // max(len(self.run.point.columns), 1)):
-                cotangents = [(own, w if len(own) > 1 else np.ones(1)) for own, w in rows.weighted(groups, weights)]
-                alone = np.array([len(own) == 1 for own, _ in cotangents])
-                pulled = self.run.point.of_columns(gradients(self.run.point, output, cotangents, [plan.tensor for plan in sharing]))
+        for own in shared_groups([plan.rows for plan in plans]):
+            sharing, rows, weights = [plans[n] for n in own.users], own.groups, self.weights[self.run.point.parts[own.output]]
+            weights = np.where(np.bincount(rows.group, minlength=rows.count)[rows.group] == 1, 1.0, weights)
+            for groups, gradient in pulled_groups(self.run.point, own, weights, [plan.tensor for plan in sharing]):
+                columns = self.run.point.of_columns(gradient)
                 for plan in sharing:
-                    gradient = pulled[:, plan.first : plan.first + plan.size]
-                    yield Pulled(plan, output, groups, gradient, alone)
-
-    def _shared(self, plans: Iterable[Plan]) -> list[tuple[int, RowGroups, list[Plan]]]:
-        """Tensors whose outputs fall into the same groups share their backwards."""
-        found: list[tuple[int, RowGroups, list[Plan]]] = []
-        for plan in plans:
-            for output, rows in enumerate(plan.rows):
-                same = next((f for f in found if f[0] == output and np.array_equal(f[1].group, rows.group)), None)
-                if same is None:
-                    found.append((output, rows, [plan]))
-                else:
-                    same[2].append(plan)
-        return found
+                    yield Pulled(plan, own.output, groups, columns[:, plan.first : plan.first + plan.size], weights)
 
 
 def _strays(pulled: Pulled) -> Iterator[Stray]:
@@ -200,6 +184,3 @@ def dust(run: Run, stray: Stray, members: Mask, floors: Array, first: int) -> Ma
     """Which of the values [k] are rounding for whichever member of the group they come from: `members` [M]."""
     least = floors[members].min(initial=np.inf)
     return np.asarray(np.abs(stray.values) <= WEIGHTS[0] * (run.atol + least / run.point.columns.size[first + stray.coordinates]))
-
-
-BATCH = 1 << 18  # numbers of gradients that are taken apart together

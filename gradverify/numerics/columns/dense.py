@@ -1,4 +1,4 @@
-"""Every element of every (input, output) pair, one column at a time: six forward calls a column where nothing is hard.
+"""The comparison by entries, whole: what is prepared before it, its sweeps, and a pair of results per input and output.
 
 Memory is a tile of the analytic Jacobian and a chunk of columns within it, both of fixed size; never N × M. Where the Jacobian is larger
 than a tile, its rows are computed anew for each.
@@ -6,23 +6,24 @@ than a tile, its rows are computed anew for each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from gradverify.numerics.clock import Clock
-from gradverify.numerics.columns.arrange import Arrangement, arrange, detected, signed
+from gradverify.numerics.columns.arrange import Arrangement, arrange, detected
 from gradverify.numerics.columns.bundle import lone
-from gradverify.numerics.columns.chunk import Chunk, ChunkResult
 from gradverify.numerics.columns.coloured import Coloured, structural_zeros
-from gradverify.numerics.columns.opinions import second_opinions
-from gradverify.numerics.columns.run import AliasSums, Reach, Run, never
-from gradverify.numerics.columns.survey import Look, Survey, linear_tensors, survey
-from gradverify.numerics.columns.tally import Pair, Tally
+from gradverify.numerics.columns.run import Enough, Reach, Run, never
+from gradverify.numerics.columns.tally import Asked, Pair, Tally
+from gradverify.numerics.columns.walk import LoneColumns, Walk
+from gradverify.numerics.coordinates import columns_of
 from gradverify.numerics.memory import keep_freed
-from gradverify.numerics.point import Function, Point, columns_of
+from gradverify.numerics.point import Function, Point
+from gradverify.numerics.reduction import signed_short
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask
+from gradverify.numerics.survey import Look, Survey, linear_tensors, survey
 
 LIMIT = 64 << 20  # bytes of a tile and a chunk together
 CHUNK_BYTES = 16 * len(QUICK) + 24  # an element: both sides of the quick rungs, masks, tolerances
@@ -40,11 +41,13 @@ class Prepared:
     atol: float
     rtol: float | None
     generator: np.random.Generator
-    enough: Callable[[], bool] = never
+    enough: Enough = never
+    asked: Asked | None = None
 
     def run(self) -> Run:
         """A fresh start: nothing learnt yet of how far the outputs go."""
-        return Run(self.point, self.survey, self.atol, self.rtol, Reach(self.point), self.generator, frozenset(self.linear), enough=self.enough)
+        return Run(self.point, self.survey, self.atol, self.rtol, Reach(self.point), self.generator, frozenset(self.linear), enough=self.enough,
+                   asked=self.asked)
 
     def again(self, broken: frozenset[int]) -> Prepared:
         """With other groups for these tensors."""
@@ -92,7 +95,7 @@ def compare_entries(prepared: Prepared, keep: int, limit: int = LIMIT) -> tuple[
 
 
 @dataclass(frozen=True)
-class Entries:
+class Entrywise:
     """A comparison: a `Pair` per (input, output), forward calls (`noise` of them before any column), backward calls, columns."""
 
     pairs: tuple[Pair, ...]
@@ -116,17 +119,17 @@ def check_entries(
     function: Function, *, atol: float = 0.0, rtol: float | None = None, domains: Sequence[tuple[float, float] | None] | None = None,
     symmetric: Sequence[bool] | None = None, generator: np.random.Generator | None = None, keep: int = 10, limit: int = LIMIT,
     grouped: bool = True,
-) -> Entries:
-    """Compares the VJP's Jacobian with finite differences, element by element (method.md sections 1, 2, 3 and 6); see `prepare`.
+) -> Entrywise:
+    """Compares the VJP's Jacobian with finite differences, element by element (method.md sections 1, 2 and 5); see `prepare`.
 
     `keep`: how many of the worst elements a pair keeps. `limit`: bytes. Without `grouped` every column is moved by itself.
     """
     prepared = prepare(function, atol=atol, rtol=rtol, domains=domains, symmetric=symmetric, generator=generator, grouped=grouped)
     if prepared is None:
-        return Entries((), 0, 0, 0, 0)
+        return Entrywise((), 0, 0, 0, 0)
     pairs, arrangement = compare_entries(prepared, keep, limit)
     point = prepared.point
-    return Entries(tuple(pairs), point.forward, prepared.survey.forward, point.backward, len(point.columns), arrangement)
+    return Entrywise(tuple(pairs), point.forward, prepared.survey.forward, point.backward, len(point.columns), arrangement)
 
 
 class _Comparison:
@@ -162,31 +165,20 @@ class _Comparison:
         return float(self.point.unit[self.point.parts[output]].max(initial=0.0))
 
     def _sweep(self, suspects: Mask) -> tuple[dict[tuple[int, int], Tally], Mask, set[int]]:
-        tallies, sums = self._tallies(), AliasSums(self.point, self.run.survey)
-        missed = self._alone(suspects, tallies, sums)
-        if not self.arrangement.plans:
-            return tallies, missed, set()
-        weights = signed(len(self.point.f0), self.run.generator)
-        walked = Coloured(self.run, self.arrangement.plans, tallies, self.limit, weights).walk(suspects, sums)
-        return tallies, missed | walked.missed, walked.broken
-
-    def _alone(self, suspects: Mask, tallies: dict[tuple[int, int], Tally], sums: AliasSums) -> Mask:
-        """The columns of tensors without structure, one by one."""
-        missed = np.zeros_like(suspects)
-        whole = self.chunk >= len(self.columns)
+        tallies = self._tallies()
+        walk = Walk(self.run, tallies, suspects)
         for columns, a in self._tiles():
-            for start in range(0, len(a), self.chunk):
-                part = slice(start, start + self.chunk)
-                chunk = Chunk(self.run, lone(self.point, columns[part]), a[part])
-                for result in chunk.judge(sums, suspects):
-                    missed |= result.suspects & ~suspects & (not whole or result.outs.start > 0)
-                    self._add(chunk, result, tallies, columns, a)
-        return missed
+            for part in (slice(start, start + self.chunk) for start in range(0, len(a), self.chunk)):
+                walk.judge(LoneColumns(self.point, columns, a), lone(self.point, columns[part]), a[part], self.chunk >= len(self.columns))
+        plans, broken = self.arrangement.plans, set[int]()
+        if plans:
+            broken = Coloured(self.run, plans, walk, self.limit, signed_short(len(self.point.f0), self.run.generator)).walk()
+        return tallies, walk.missed, broken
 
     def _tallies(self) -> dict[tuple[int, int], Tally]:
         inputs, parts = range(len(self.point.buffers)), list(enumerate(self.point.parts))
-        starts = self.point.starts
-        return {(t, o): Tally(t, o, (part.stop - part.start, int(starts[t + 1] - starts[t])), self.keep) for t in inputs for o, part in parts}
+        sizes = np.diff(self.point.starts).tolist()
+        return {(t, o): Tally(t, o, (part.stop - part.start, sizes[t]), self.keep, self.run.asked) for t in inputs for o, part in parts}
 
     def _tiles(self) -> Iterator[tuple[Index, Array]]:
         """The analytic Jacobian, transposed, by ranges of columns: columns [n] and values [n, M]."""
@@ -198,23 +190,3 @@ class _Comparison:
                 self.run.reach.add_row(j, row)
                 a[:, j] = row[columns]
             yield columns, a
-
-    def _add(self, chunk: Chunk, result: ChunkResult, tallies: dict[tuple[int, int], Tally], columns: Index, a: Array) -> None:
-        def entry(column: int, output: int) -> float:
-            place = int(np.searchsorted(columns, column))
-            inside = place < len(columns) and columns[place] == column
-            return float(a[place, output] if inside else self.point.row(output)[column])
-
-        judged = result.judged
-        judged, at_fault = second_opinions(self.run, judged, lambda own: chunk.border[own.column], entry)
-        c = self.point.columns
-        for (tensor, output), tally in tallies.items():
-            part = self.point.parts[output]
-            rows = np.flatnonzero(chunk.bundle.tensor == tensor)
-            if not rows.size:
-                continue
-            result.add_zeros(tally, chunk.a, slice(int(rows[0]), int(rows[-1]) + 1), part)
-            own = np.flatnonzero((c.tensor[judged.column] == tensor) & (judged.out >= part.start) & (judged.out < part.stop))
-            coordinate = c.coordinate[judged.column[own]] - self.point.starts[tensor]
-            tally.add(judged.take(own).compared(part.start, coordinate), int(np.count_nonzero(result.quick[own])))
-            tally.backward_unit = max([tally.backward_unit, *(x for j, x in at_fault.items() if part.start <= j < part.stop)])

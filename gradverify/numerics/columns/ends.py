@@ -9,16 +9,16 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from gradverify.numerics.climb import Climb, Elements, Ladders
+from gradverify.numerics.climb import Elements, Ladders
+from gradverify.numerics.columns.alone import every_rung
 from gradverify.numerics.columns.arrange import Arrangement
 from gradverify.numerics.columns.bundle import Bundle, lone
 from gradverify.numerics.columns.quick import quick_samples
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.kinks import NON_FINITE
-from gradverify.numerics.ladder import Derivative
 from gradverify.numerics.pattern import NOBODY
 from gradverify.numerics.reduction import gather, held, pull_back, signed
-from gradverify.numerics.rungs import QUICK, Codes, Index, Mask
+from gradverify.numerics.rungs import Index, Mask
 
 ASKED = 64  # columns of a tensor, or groups of them, that are moved at most
 
@@ -32,21 +32,9 @@ def ending(run: Run, bundle: Bundle) -> Index:
         steep = quick.growing(n)
         steep = steep[(owner[steep] != NOBODY) & ~found[owner[steep]]]
         if steep.size:
-            found[owner[steep[_every_rung(run, bundle, n, steep).outcome == NON_FINITE]]] = True
+            ladders = Ladders([bundle.lines[n]], run.outputs(), Elements(np.zeros_like(steep), steep))
+            found[owner[steep[every_rung(ladders).outcome == NON_FINITE]]] = True
     return np.flatnonzero(found[:-1])
-
-
-def _every_rung(run: Run, bundle: Bundle, n: int, out: Index) -> Derivative:
-    """Derivatives of some outputs along the n-th line, whatever the backward says."""
-    everything, nothing = np.arange(len(out)), np.zeros(len(out), bool)
-    ladders = Ladders([bundle.lines[n]], run.outputs(), Elements(np.zeros_like(out), out))
-    climb = Climb(ladders, ladders.solve(everything, QUICK, False), _unjudged, nothing, nothing)
-    climb.every_rung(everything)
-    return climb.derivative
-
-
-def _unjudged(i: Index, _: Derivative) -> Codes:
-    return np.zeros(len(i), np.int8)
 
 
 def ending_among(run: Run, column: Index) -> Mask:

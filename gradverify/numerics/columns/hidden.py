@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from gradverify.numerics.columns.judged import Judged
 from gradverify.numerics.columns.leaks import moved_near
 from gradverify.numerics.columns.opinions import beyond_slopes
 from gradverify.numerics.columns.run import Run
-from gradverify.numerics.columns.tally import Judged
 from gradverify.numerics.kinks import KINK
 from gradverify.numerics.pattern import Pattern
 from gradverify.numerics.rungs import Array, Index, Mask

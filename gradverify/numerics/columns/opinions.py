@@ -1,4 +1,4 @@
-"""Second opinions on the verdicts of a chunk: sums of kinks, ties, symmetric inputs, and the backward's own noise."""
+"""What may excuse a mismatch, or speak against a pass: sums over kinks, ties, symmetric inputs, rounding inside f and the backward's own noise."""
 
 from __future__ import annotations
 
@@ -10,25 +10,28 @@ import numpy as np
 from torch import Tensor
 
 from gradverify.numerics.climb import derivative
-from gradverify.numerics.columns.cancelling import excuse_cancelled
-from gradverify.numerics.columns.rounded import excuse_rounded
+from gradverify.numerics.columns.beyond import only_certain
+from gradverify.numerics.columns.cancelling import MEASURED, excuse_cancelled
+from gradverify.numerics.columns.judged import Judged
+from gradverify.numerics.columns.rounded import excuse_rounded, until_one_stands
 from gradverify.numerics.columns.run import Run
-from gradverify.numerics.columns.survey import analytic_noise
-from gradverify.numerics.columns.tally import Judged
 from gradverify.numerics.columns.ties import excuse_ties
 from gradverify.numerics.compare import MISMATCH, PASS, UNDECIDED, Limit, verdicts
+from gradverify.numerics.coordinates import mirror_of
 from gradverify.numerics.kinks import KINK
-from gradverify.numerics.point import mirror_of
 from gradverify.numerics.point_lines import DirectionLine
 from gradverify.numerics.romberg import Choice, one_sided
 from gradverify.numerics.rungs import BASE, RATIO, U32, VISIBLE, Array, Index, Mask, Z
+from gradverify.numerics.survey import analytic_noise
 
 HUNDREDTH = 0.01  # of a derivative: a bar in which no error that matters could hide
 KINK_RUNGS = range(4, 10)
 SUM_SLACK = 1e-6  # of Σ|a|
 SYMMETRIC = 2.0**-45  # of the largest entry; in float32 only bitwise symmetry is within it
+NOISE_CALLS = 18  # for that of one row of backward
 NOISE_ROWS = 6  # rows at a time whose analytic noise is measured, until a mismatch stands
 NOISE_CAP = 2.0**10  # roundoffs of |a| ...
+SUMS = 2.0**-40  # of f: more noise than the rounding of large sums is of another kind, as ripples, which backward may follow
 DUST_CAP = 16  # ... or floors, for what cancels to dust: more noise than either is itself the backward's fault
 
 Entry = Callable[[int, int], float]
@@ -45,7 +48,8 @@ def second_opinions(run: Run, judged: Judged, border: Border, entry: Entry) -> t
         judged = along_kinks(run, judged)
     if not (judged.verdict == MISMATCH).any():
         return judged, {}
-    judged = excuse_ties(run, excuse_symmetric(run, judged, entry))
+    judged = excuse_symmetric(run, judged, entry)
+    judged = excuse_ties(run, only_certain(run, judged) if run.enough(MEASURED) else judged)
     narrow = run.point.narrow
     excused = excuse_rounded(run, judged, border(judged), narrow) if narrow else excuse_analytic_noise(run, judged, border(judged))
     judged, at_fault = excused
@@ -152,31 +156,22 @@ def excuse_analytic_noise(run: Run, judged: Judged, border: Mask) -> tuple[Judge
 
     `border` [E]: as for `verdicts`.
     """
-    bad, at_fault = np.flatnonzero(judged.verdict == MISMATCH), {}
-    bad = bad[judged.derivative.outcome[bad] != KINK]
-    rows = list(dict.fromkeys(judged.out[bad[_worst_first(judged.take(bad))]].tolist()))
-    for n in range(0, len(rows), NOISE_ROWS):
-        for row in rows[n : n + NOISE_ROWS]:
-            i = bad[judged.out[bad] == row]
-            judged, excess = _excuse_row(run, judged, border, i, row)
-            if excess > 0:
-                at_fault[row] = excess
-        if (judged.verdict[bad[np.isin(judged.out[bad], rows[n : n + NOISE_ROWS])]] == MISMATCH).any():
-            break
-    return judged, at_fault
+    def one_row(judged: Judged, i: Index, row: int) -> tuple[Judged, float]:
+        return _excuse_row(run, judged, border, i, row)
 
-
-def _worst_first(judged: Judged) -> Index:
-    d = judged.derivative
-    ratio = np.abs(judged.a - d.value) / (judged.bounds.tolerance(judged.a, d.value) + 1e-300)
-    return np.argsort(-np.nan_to_num(ratio, nan=np.inf), kind="stable")
+    return until_one_stands(judged, 1 if run.enough(NOISE_CALLS) else NOISE_ROWS, one_row)
 
 
 def _excuse_row(run: Run, judged: Judged, border: Mask, i: Index, row: int) -> tuple[Judged, float]:
     """Elements i of one row; and the relative noise of its backward where it is above the cap."""
-    sigma, _ = analytic_noise(run.point, row, _row_of(run, judged, i), run.generator)
     part = judged.take(i)
-    noise, cap = Z * sigma[part.column], _cap(run, part.a, part.bounds.floor, row)
+    cap = _cap(run, part.a, part.bounds.floor, row)
+    if run.enough(NOISE_CALLS):
+        stands = verdicts(part.a, part.derivative, part.bounds, border[i], _most(run, part.a, cap, row)) == MISMATCH
+        if stands.any():
+            return judged.undecided(i[~stands], Limit.BUDGET), 0.0
+    sigma, _ = analytic_noise(run.point, row, _row_of(run, judged, i), run.generator)
+    noise = Z * sigma[part.column]
     excused = i[verdicts(part.a, part.derivative, part.bounds, border[i], np.minimum(noise, cap)) != MISMATCH]
     excess = np.where(noise > cap, noise / Z / np.abs(part.a), 0.0)
     judged = judged.undecided(excused, Limit.ANALYTIC_NOISE)
@@ -190,6 +185,12 @@ def _cap(run: Run, a: Array, floor: Array, row: int) -> Array:
     noisy = run.survey.sigma[row] > VISIBLE * run.f_unit[row] * run.survey.size[row]
     rounding = NOISE_CAP * run.f_unit[row] * np.nan_to_num(np.abs(a), posinf=0.0)
     return np.full(len(a), np.inf) if noisy else np.maximum(rounding, DUST_CAP * floor)
+
+
+def _most(run: Run, a: Array, cap: Array, row: int) -> Array:
+    """The cap; of a forward that sums many numbers, and is noisy with that alone, as many times that noise."""
+    noise = run.survey.sigma[row] / run.survey.size[row] if run.survey.size[row] else np.inf
+    return np.minimum(cap, NOISE_CAP * noise * np.abs(a)) if run.f_unit[row] < noise <= SUMS else cap
 
 
 def _row_of(run: Run, judged: Judged, i: Index) -> Array:

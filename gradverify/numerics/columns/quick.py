@@ -1,4 +1,4 @@
-"""The quick rungs of a chunk of lines, and the derivatives that they tell at once."""
+"""f at the first three steps along some lines, and the derivatives that they tell at once: most of a smooth function's."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from gradverify.numerics.columns.run import Run
 from gradverify.numerics.kinks import GROWTH, SMOOTH
 from gradverify.numerics.ladder import Derivative, told_plainly
 from gradverify.numerics.lines import rung
-from gradverify.numerics.plain import ARITHMETIC, Plain, plain
+from gradverify.numerics.plain import Plain, plain
 from gradverify.numerics.point import Point
-from gradverify.numerics.rungs import QUICK, Array, Index, Mask, Z, in_a_row, step
+from gradverify.numerics.rungs import QUICK, Array, Index, Mask, in_a_row, step
 from gradverify.numerics.samples import LOW_UNIT
+from gradverify.numerics.secant import secant
 
 PIECE = 1 << 14  # elements that are solved together: their samples stay in the cache
 PLAIN_PIECE = 1 << 13  # of them where all is plain: arrays of 64 KiB take a fifth less time an element than those of 128 KiB
@@ -153,16 +154,13 @@ def _of_groups(point: Point, bundle: Bundle, rungs: Sequence[int]) -> QuickSampl
 def secants(s: QuickSamples, run: Run, cells: Cells) -> Derivative:
     """Derivatives [E] where f is linear: the wider the step, the better."""
     up, down, step_up, step_down = s.at(0, cells.local, cells.out)
-    f0, h, unit = cells.of_outputs(s.f0), step_up + step_down, cells.of_outputs(run.point.unit)
-    noise = np.maximum(cells.of_outputs(run.survey.sigma), unit * np.maximum(np.abs(f0), np.maximum(np.abs(up), np.abs(down))))
-    value = (up - down) / h
-    rounded_x = np.where(unit > LOW_UNIT, unit * np.abs(value * run.point.columns.x[cells.column]), 0.0)
-    noise_bar = Z * np.sqrt(2.0) * np.maximum(noise, rounded_x) / h
+    f0, c = cells.of_outputs(s.f0), run.point.columns
+    found = secant(up, down, step_up + step_down, f0, cells.of_outputs(run.survey.sigma), cells.of_outputs(run.point.unit),
+                   None if c.rounded else np.abs(cells.of_columns(c.x)))
     bad, nothing, nan = ~(np.isfinite(up) & np.isfinite(down)), np.zeros(len(cells), bool), np.full(len(cells), np.nan)
-    bar = np.where(bad, np.inf, noise_bar + ARITHMETIC * np.abs(value))
-    outcome = np.full(len(cells), SMOOTH, np.int8)
+    value, bar, outcome = np.where(bad, 0.0, found.value), np.where(bad, np.inf, found.bar), np.full(len(cells), SMOOTH, np.int8)
     infinite = np.full(len(cells), np.inf)
-    return Derivative(np.where(bad, 0.0, value), bar, outcome, noise_bar, nan, nan.copy(), infinite, infinite.copy(), nan.copy(), infinite.copy(),
+    return Derivative(value, bar, outcome, found.noise, nan, nan.copy(), infinite, infinite.copy(), nan.copy(), infinite.copy(),
                       nothing, nothing.copy(), bad, (up == f0) & (down == f0), nothing.copy())
 
 

@@ -1,4 +1,4 @@
-"""Mismatches that the rounding of a backward in float32 may explain, where the finite differences are those of float64 (method.md section 7).
+"""Mismatches that the rounding of a backward in float32 may explain, where the finite differences are those of float64 (method.md section 3).
 
 Such a deviation is rounding where the function's own backward in float64 is right there, and comes and goes with the bits of the inputs: it is no
 larger than at nearby points, and has no mean over them. Or where float32 rounds f itself by as much, as where a sigmoid saturates. It is right as far
@@ -7,24 +7,27 @@ as some roundings of its row go, and undecided beyond. Nothing of this costs a c
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from gradverify.numerics.columns.judged import Judged
 from gradverify.numerics.columns.run import Run
-from gradverify.numerics.columns.survey import narrow_points
-from gradverify.numerics.columns.tally import Judged
 from gradverify.numerics.compare import MISMATCH, PASS, RTOL, Bounds, Limit, verdicts
 from gradverify.numerics.kinks import KINK
 from gradverify.numerics.point import Narrow
-from gradverify.numerics.rungs import Array, Index, Mask, Z
+from gradverify.numerics.rungs import Array, Codes, Index, Mask, Z
+from gradverify.numerics.survey import narrow_points
 
 AT_ONCE = 6  # rows that are looked at before it is asked whether a mismatch stands
+NEARBY = 18  # backwards that it takes to know the rounding of a row
 DUST = 1e-8  # of a row: what the backward in float64 may be off by where it has no size of its own
 STEADY = 4.0  # roundings of the row that may be the same at all points: of a constant, say
 SATURATED, TIMES = 1e-3, 64.0  # f is off by so much of its row in float32: then its derivative may be off by so much more (tanh at 9: by 18)
 PASSES, AT_MOST = 64.0, 5e-5  # roundings of a row, and of the row: larger deviations are not passed, however noisy both sides are
-CAP, OWN = 256.0, 2.0**10  # roundings of the row, of the element: more noise, where the forward has none, is the backward's own fault
+CAP, OWN = 256.0, 2.0**10  # roundings of the row, of the element: more noise is the backward's own fault, unless it is what f rounds away itself:
+# a row that cancels has terms of the size of f (at the optimum of an entropy, logits of 3: noise of 0.1 to 0.6 of that, and of 1,000 of the row)
 
 
 @dataclass(frozen=True)
@@ -41,24 +44,28 @@ def excuse_rounded(run: Run, judged: Judged, border: Mask, narrow: Narrow) -> tu
 
     At most 40 calls a row.
     """
+    def one_row(judged: Judged, i: Index, row: int) -> tuple[Judged, float]:
+        return _Row(run, judged.take(i), border[i], row, narrow).excused(judged, i)
+
+    return until_one_stands(judged, 1 if run.enough(NEARBY) else AT_ONCE, one_row)
+
+
+def until_one_stands(judged: Judged, at_once: int, one_row: Callable[[Judged, Index, int], tuple[Judged, float]]) -> tuple[Judged, dict[int, float]]:
+    """Rows with mismatches that are no kinks, the worst first and so many at once, until a mismatch stands that `one_row` could not excuse.
+
+    `one_row` is given elements of one row; per row the relative noise of its backward, where that is itself at fault.
+    """
     bad, at_fault = np.flatnonzero((judged.verdict == MISMATCH) & (judged.derivative.outcome != KINK)), dict[int, float]()
-    rows = list(dict.fromkeys(judged.out[bad[_worst_first(judged.take(bad))]].tolist()))
-    for n in range(0, len(rows), AT_ONCE):
-        some = rows[n : n + AT_ONCE]
+    rows = list(dict.fromkeys(judged.out[bad[judged.take(bad).worst_first()]].tolist()))
+    for n in range(0, len(rows), at_once):
+        some = rows[n : n + at_once]
         for row in some:
-            i = bad[judged.out[bad] == row]
-            judged, excess = _Row(run, judged.take(i), border[i], row, narrow).excused(judged, i)
+            judged, excess = one_row(judged, bad[judged.out[bad] == row], row)
             if excess > 0:
                 at_fault[row] = excess
         if (judged.verdict[bad[np.isin(judged.out[bad], some)]] == MISMATCH).any():
             break
     return judged, at_fault
-
-
-def _worst_first(judged: Judged) -> Index:
-    d = judged.derivative
-    ratio = np.abs(judged.a - d.value) / (judged.bounds.tolerance(judged.a, d.value) + 1e-300)
-    return np.argsort(-np.nan_to_num(ratio, nan=np.inf), kind="stable")
 
 
 class _Row:
@@ -70,6 +77,7 @@ class _Row:
         self.scale, self.unit = columns.scale[part.column], narrow.unit * self.reach / columns.size[part.column]
         self.forward = float(np.nan_to_num(narrow.rounding()[row]))
         usual = narrow.unit * max(f, float(run.survey.size[row]))
+        self.inner = max(self.forward, usual) / self.scale
         self.amplified = max(self.forward / usual if usual else 1.0, 1.0)
 
     def excused(self, judged: Judged, i: Index) -> tuple[Judged, float]:
@@ -77,18 +85,26 @@ class _Row:
         right = self._right_in_full()
         if not right.any():
             return judged, 0.0
+        cap = np.maximum(self.amplified * np.maximum(CAP * self.unit, OWN * self.narrow.unit * np.abs(self.part.a)), self.inner)
+        if self.run.enough(NEARBY):
+            stands = ~right | (self._under(np.maximum(cap, TIMES * self.forward / self.scale)) == MISMATCH)
+            if stands.any():
+                return judged.undecided(i[~stands], Limit.BUDGET), 0.0
         noise = self._noise()
-        cap = self.amplified * np.maximum(CAP * self.unit, OWN * self.narrow.unit * np.abs(self.part.a))
-        steady = np.abs(noise.mean) > Z * noise.sigma / noise.points**0.5 + STEADY * self.unit
+        steady = np.abs(noise.mean) > Z * noise.sigma / noise.points**0.5 + np.maximum(STEADY * self.unit, self.inner)
         extra = np.where(steady, 0.0, np.minimum(Z * noise.sigma, cap))
         if self.forward > SATURATED * self.reach:
             extra = np.maximum(extra, TIMES * self.forward / self.scale)
-        excused = right & (verdicts(self.part.a, self.part.derivative, self.part.bounds, self.border, extra) != MISMATCH)
+        excused = right & (self._under(extra) != MISMATCH)
         judged = judged.undecided(i[excused], Limit.ROUNDED)
         passed = i[excused & self._small()]
         judged.verdict[passed], judged.limit[passed] = PASS, Limit.NONE
         excess = np.where(right & ~excused & (Z * noise.sigma > cap), noise.sigma / np.abs(self.part.a), 0.0)
         return judged, float(np.nan_to_num(excess, posinf=0.0).max(initial=0.0))
+
+    def _under(self, extra: Array) -> Codes:
+        """The verdicts with bars that are wider by so much."""
+        return verdicts(self.part.a, self.part.derivative, self.part.bounds, self.border, extra)
 
     def _small(self) -> Mask:
         """Deviations that may pass."""

@@ -1,23 +1,22 @@
-"""What the steps of one dense comparison share, and what it learns on the way: how far each output goes, and sums to check."""
+"""The state of one comparison: the point, tolerances, and what is learnt on the way of how large each output's derivatives are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
 from gradverify.numerics.climb import Outputs
 from gradverify.numerics.columns.cells import Cells
 from gradverify.numerics.columns.coarse import Coarse, coarse_noise
-from gradverify.numerics.columns.survey import Survey
+from gradverify.numerics.columns.tally import Asked
 from gradverify.numerics.compare import RESOLVED, RTOL, RTOL_LOW, Bounds, Rows, floors, stands_out
 from gradverify.numerics.point import Point
-from gradverify.numerics.rungs import U64, VISIBLE, Array, Index, Mask, Z, finite_size, repeated
+from gradverify.numerics.rungs import U64, VISIBLE, Array, Index, Mask, finite_size, repeated
 from gradverify.numerics.samples import LOW_UNIT
-
-ALIAS_SLACK = 1e-3  # of the sum: the secant's own curvature
+from gradverify.numerics.survey import Survey
 
 
 class Reach:
@@ -100,53 +99,13 @@ def _resolved(value: Array, bar: Array, scale: Array) -> Array:
     return np.where((size > RESOLVED * bar) & (size < np.inf), size * scale, 0.0)
 
 
-class AliasSums:
-    """Do the columns of an input tensor add up to the secant of its noise points? If not, the quick rungs met an alias."""
+class Enough(Protocol):
+    """Has the check spent what it may, or would it with so many forward calls more?"""
 
-    def __init__(self, point: Point, survey: Survey) -> None:
-        self._point, self._survey = point, survey
-        m, n = len(point.f0), len(survey.secants)
-        self._sum, self._bar, self._known = np.zeros((n, m)), np.zeros((n, m)), np.ones((n, m), bool)
-        self._seen = np.zeros(n, int)
-
-    def add(self, done: Index, cells: Cells, value: Array, bar: Array) -> Mask:
-        """Adds all elements of the columns `done`; outputs [M] that miss a secant which is now complete."""
-        suspect, tensors, c = np.zeros(len(self._point.f0), bool), set(cells.bundle.tensor.tolist()), self._point.columns
-        known = np.isfinite(bar)
-        lost = None if known.all() else ~known
-        if lost is not None:
-            value, bar = np.where(known, value, 0.0), np.where(known, bar, 0.0)
-        for n, secant in enumerate(self._survey.secants):
-            if int(c.tensor[secant.columns[0]]) not in tensors:
-                continue
-            dx, m = cells.of_columns(secant.by_column(len(c))), len(self._point.f0)
-            if not dx.any():
-                continue
-            self._sum[n] += cells.sums(value * dx, m)
-            self._bar[n] += cells.sums(bar * np.abs(dx), m)
-            if lost is not None:
-                self._known[n, cells.out[lost & (dx != 0)]] = False
-            self._seen[n] += _shared(done, secant.columns, len(c))
-            if self._seen[n] == len(secant.columns):
-                suspect |= self._misses(n, secant.change)
-        return suspect
-
-    def _misses(self, n: int, change: Array) -> Mask:
-        noise = 2 * Z * np.maximum(self._survey.sigma, self._point.unit * np.abs(self._point.f0))
-        slack = self._bar[n] + noise + ALIAS_SLACK * np.abs(self._sum[n])
-        return np.asarray(np.isfinite(change) & self._known[n] & (np.abs(self._sum[n] - change) > slack))
+    def __call__(self, ahead: int = 0) -> bool: ...
 
 
-def _shared(done: Index, columns: Index, c: int) -> int:
-    """How many of these are among the columns; all are below c."""
-    if done is columns:
-        return len(done)
-    among = np.zeros(c, bool)
-    among[columns] = True
-    return int(np.count_nonzero(among[done]))
-
-
-def never() -> bool:
+def never(ahead: int = 0) -> bool:
     """There is no end of calls."""
     return False
 
@@ -156,8 +115,9 @@ class Run:
     """One comparison: the point, its survey, tolerances as given (`rtol` None: by precision) and what is learnt.
 
     `linear`: the tensors in which f is linear. `together`: by tensor and number, how often the columns that hold it were moved together, and
-    by how much the outputs [M] did not add up then. `enough`: has the check spent what it may? Then what is flagged is looked at no further than
-    it takes to say that something is wrong.
+    by how much the outputs [M] did not add up then. `certain`: outputs with a mismatch that stands whatever f cancels. `enough`: has the check spent
+    what it may? Then what is flagged is looked at no further than it takes to say that something is wrong. `asked`: the element to
+    keep, whatever comes of it.
     """
 
     point: Point
@@ -168,7 +128,9 @@ class Run:
     generator: np.random.Generator
     linear: frozenset[int] = frozenset()
     together: dict[tuple[int, float], tuple[int, Array]] = field(default_factory=dict)
-    enough: Callable[[], bool] = never
+    certain: set[int] = field(default_factory=set)
+    enough: Enough = never
+    asked: Asked | None = None
 
     def outputs(self) -> Outputs:
         return Outputs(self.point.f0, self.survey.sigma, lambda: self.point.unit, rounds_x=not self.point.columns.rounded)

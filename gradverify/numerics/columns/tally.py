@@ -1,8 +1,9 @@
-"""What is kept of a streamed comparison: counts, extremes and the worst elements of each (input, output) pair."""
+"""What is kept of elements as they stream by: counts of outcomes, extremes and the worst elements of each (input, output) pair."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from operator import attrgetter
@@ -10,12 +11,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from gradverify.model.mode import Lines
 from gradverify.numerics.columns.entries import Collector, Entries
-from gradverify.numerics.compare import Bounds, Limit, Verdict
-from gradverify.numerics.kinks import JUMP, KINK, NON_FINITE
-from gradverify.numerics.ladder import Derivative
-from gradverify.numerics.noise import Bits
-from gradverify.numerics.rungs import AnyArray, Array, Codes, Index, Mask, nonzero, repeated
+from gradverify.numerics.compare import Limit, Verdict
+from gradverify.numerics.precision import Bits
+from gradverify.numerics.rungs import AnyArray, Array, Codes, Index, Mask, nonzero
 
 
 class Outcome(IntEnum):
@@ -34,13 +34,24 @@ MAP_ROWS, MAP_COLUMNS = 40, 80  # a Jacobian up to this size is also kept as a p
 DEVIATES = 10.0  # bars: a difference larger than this is no chance ...
 SMALLEST_DEVIATION = 1e-9  # ... and above this fraction worth a word
 EVERYTHING = slice(None)
+NAN = float("nan")  # one object, so that records of smooth elements are equal
 OUTCOMES = tuple(Outcome)
+
+
+class Asked(NamedTuple):
+    """One element that is kept whatever comes of it: its input and output tensor, and its real coordinates within them."""
+
+    input: int
+    output: int
+    input_index: int
+    output_index: int
 
 
 class Worst(NamedTuple):
     """One element, ordered by `rank` (worst last; among equals the first element).
 
-    Flat indices into the real coordinates (re and im are neighbours) of the output and the input tensor.
+    Flat indices into the real coordinates (re and im are neighbours) of the output and the input tensor. `floor`: the part of the tolerance
+    below which a number is dust.
     """
 
     rank: tuple[int, float, int, int]
@@ -52,8 +63,9 @@ class Worst(NamedTuple):
     tolerance: float
     outcome: Outcome
     limit: Limit
-    left: float = float("nan")
-    right: float = float("nan")
+    left: float = NAN
+    right: float = NAN
+    floor: float = 0.0
 
     @property
     def error(self) -> float:
@@ -66,7 +78,7 @@ class Worst(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Compared:
+class PairElements:
     """Elements [E] of one pair: real coordinates within output and input, what was compared and what came of it (`Outcome` codes).
 
     `floor`: the part of the tolerance below which a number is dust; `left`, `right`: slopes at a kink, NaN elsewhere.
@@ -86,55 +98,6 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """Elements of a chunk with their verdicts [E]; `column` counts through all inputs, `out` through all outputs; `lines` as in `Cells`."""
-
-    column: Index
-    out: Index
-    a: Array
-    derivative: Derivative
-    bounds: Bounds
-    verdict: Codes
-    limit: AnyArray
-    lines: int = 0
-
-    def take(self, i: AnyArray) -> Judged:
-        """Elements i (ascending indices)."""
-        if len(i) == len(self.out):
-            return self
-        return Judged(self.column[i], self.out[i], self.a[i], self.derivative.take(i), self.bounds.take(i), self.verdict[i], self.limit[i])
-
-    def undecided(self, i: AnyArray, why: Limit) -> Judged:
-        """With elements i left open."""
-        verdict, limit = self.verdict.copy(), self.limit.copy()
-        verdict[i], limit[i] = Verdict.UNDECIDED, why
-        return replace(self, verdict=verdict, limit=limit)
-
-    def compared(self, top: int, coordinate: Index) -> Compared:
-        """These elements, all of one pair; `top` is the first row of its output, `coordinate` [E] their place within the input."""
-        d = self.derivative
-        left = right = repeated(np.nan, len(self.a))
-        if d.rough:
-            kink = d.outcome == KINK
-            left, right = np.where(kink, d.left, np.nan), np.where(kink, d.right, np.nan)
-        tolerance = self.bounds.tolerance(self.a, d.value)
-        return Compared(self.out - top, coordinate, self.a, d.value, d.bar, tolerance, self.bounds.floor, self.outcome, self.limit, left, right)
-
-    @property
-    def outcome(self) -> Codes:
-        """`Outcome` codes [E]."""
-        d = self.derivative
-        if not (self.verdict.any() or d.rough):
-            return np.full(len(self.a), Outcome.PASS, np.int8)
-        kink = d.outcome == KINK
-        undecided = np.select(
-            [np.isfinite(d.second) & ~d.far, d.outcome == JUMP, (d.outcome == NON_FINITE) | ~np.isfinite(self.a)],
-            [Outcome.STAIRCASE, Outcome.JUMP, Outcome.NON_FINITE], Outcome.UNDECIDED)
-        passed = np.where(kink, Outcome.KINK, Outcome.PASS)
-        return np.select([self.verdict == Verdict.PASS, self.verdict == Verdict.MISMATCH], [passed, Outcome.MISMATCH], undecided).astype(np.int8)
-
-
-@dataclass(frozen=True)
 class Pair:
     """The comparison of one input with one output, element by element.
 
@@ -147,7 +110,8 @@ class Pair:
     groups, row_groups: how many groups of columns were moved, and of outputs pulled back (columns and outputs, where nothing was grouped).
     worst: the worst elements that do not simply pass, or else the worst that does.
     lines: "columns", "rows" or "blocks" where those were compared, and are counted, instead of elements; `worst` are elements all the same.
-    entries: the elements themselves, unless they are too many to keep.
+    entries: the elements themselves, unless they are too many to keep. asked: the one that was asked for; `by_itself`: it was
+    confirmed apart from the comparison, which met it in a sum, or as a zero.
     """
 
     input: int
@@ -168,12 +132,21 @@ class Pair:
     backward_unit: float = 0.0
     groups: int = 0
     row_groups: int = 0
-    lines: Literal["", "columns", "rows", "blocks"] = ""
+    witnessed: int = 0      # elements that pass by torch's own derivative of the forward, as finite differences left them open
+    lines: Literal["", Lines] = ""
     ratios: Array | None = field(default=None, compare=False)
     entries: Entries | None = field(default=None, compare=False, repr=False)
+    asked: Worst | None = field(default=None, compare=False, repr=False)
+    by_itself: bool = field(default=False, compare=False, repr=False)
 
     def count(self, *outcomes: Outcome) -> int:
         return sum(self.counts[outcome] for outcome in outcomes)
+
+    def relabelled(self, old: Outcome, new: Outcome, limit: Limit) -> Pair:
+        """With its elements that came out `old` told as `new`, and why; counts are left as they are."""
+        def told(element: Worst) -> Worst:
+            return element._replace(outcome=new, limit=limit) if element.outcome is old else element
+        return replace(self, worst=tuple(told(each) for each in self.worst), asked=self.asked and told(self.asked))
 
     @property
     def compared(self) -> int:
@@ -190,10 +163,12 @@ class Pair:
 
 
 class Tally:
-    """Adds up one pair; `shape` (outputs, inputs) in real coordinates: a small pair also keeps its map of errors."""
+    """Adds up one pair; `shape` (outputs, inputs) in real coordinates: a small pair also keeps its map of errors; `asked`: one of any pair."""
 
-    def __init__(self, input_: int, output: int, shape: tuple[int, int], keep: int) -> None:
+    def __init__(self, input_: int, output: int, shape: tuple[int, int], keep: int, asked: Asked | None = None) -> None:
         self.input, self.output, self._keep = input_, output, keep
+        self._asked = asked if asked and asked[:2] == (input_, output) else None
+        self.asked: Worst | None = None
         self.elements = self.masked = self.quick = 0
         self.counts = np.zeros(len(Outcome), int)
         self.resolution = self.max_abs = self.max_rel = self.deviation = self.largest = self.backward_unit = 0.0
@@ -227,7 +202,7 @@ class Tally:
         self._limits[Limit.STRUCTURE] += count
         self._doubted = True
 
-    def add(self, seen: Compared, quick: int = 0) -> None:
+    def add(self, seen: PairElements, quick: int = 0) -> None:
         """Elements of this pair, `quick` of them settled by the quick rungs."""
         outcome = seen.outcome
         passed = outcome == Outcome.PASS if outcome.any() else EVERYTHING
@@ -243,9 +218,10 @@ class Tally:
         if not isinstance(passed, slice):
             self._limits.update(limit for limit in seen.limit[~passed].tolist() if limit is not Limit.NONE)
         self._keep_worst(seen, off)
+        self._keep_asked(seen, off)
         self._entries.add(Entries(seen.output, seen.input, seen.analytic, seen.numeric, seen.bar, outcome))
 
-    def _measure(self, seen: Compared, off: Array, passed: Mask | slice) -> None:
+    def _measure(self, seen: PairElements, off: Array, passed: Mask | slice) -> None:
         """The extremes of elements that are `off` by so much."""
         a, value = np.abs(seen.analytic), np.abs(seen.numeric)
         size, known = np.maximum(a, value), passed
@@ -262,21 +238,21 @@ class Tally:
             size = np.where(size > 0, size, 0.0)  # no NaN
         self.largest = max(self.largest, _largest(size / nonzero(seen.tolerance)))
 
-    def _keep_worst(self, seen: Compared, off: Array) -> None:
+    def _keep_worst(self, seen: PairElements, off: Array) -> None:
         ratio = off / np.where(seen.tolerance > 0, seen.tolerance, 1e-300)
         if not np.isfinite(ratio).all():
             ratio = np.nan_to_num(ratio, nan=np.inf, posinf=np.inf)
         if self._ratios is not None:
             shown = np.where(seen.outcome == np.int8(Outcome.KINK), 0.0, ratio) if seen.outcome.any() else ratio   # a subgradient is right
             self._ratios[seen.output, seen.input] = shown
-        i = _worst(ratio, seen, self._keep)
-        numbers = (seen.outcome, ratio, seen.output, seen.input, seen.analytic, seen.numeric, seen.bar, seen.tolerance, seen.limit, seen.left,
-                   seen.right)
-        for code, off_by, out, in_, a, value, bar, tolerance, limit, left, right in zip(*(x[i].tolist() for x in numbers), strict=True):
-            slopes = () if left != left else (left, right)
-            self.worst.append(Worst((code, off_by, -in_, -out), out, in_, a, value, bar, tolerance, OUTCOMES[code], limit, *slopes))
+        self.worst += _records(seen, ratio, _worst(ratio, seen, self._keep))
         worst = sorted(self.worst, key=attrgetter("rank"), reverse=True)[: self._keep]
         self.worst = [each for each in worst if each.outcome] or worst[:1]  # PASS is 0
+
+    def _keep_asked(self, seen: PairElements, off: Array) -> None:
+        if self._asked:
+            own = np.flatnonzero((seen.output == self._asked.output_index) & (seen.input == self._asked.input_index))
+            self.asked = next(_records(seen, off, own), self.asked)
 
     def result(self, unit: float, low_precision: bool) -> Pair:
         backward_unit = self.backward_unit
@@ -285,10 +261,19 @@ class Tally:
         return Pair(
             self.input, self.output, self.elements, tuple(self.counts.tolist()), self.masked, self.quick, self.resolution, self.max_abs,
             self.max_rel, self.deviation, self.largest, tuple(self.worst), tuple(self._limits.most_common()), unit, low_precision, backward_unit,
-            ratios=self._ratios, entries=self._entries.entries(self.elements == self._all and not self._doubted))
+            ratios=self._ratios, entries=self._entries.entries(self.elements == self._all and not self._doubted), asked=self.asked)
 
 
-def _worst(ratio: Array, seen: Compared, keep: int) -> Index:
+def _records(seen: PairElements, ratio: Array, i: Index) -> Iterator[Worst]:
+    """Elements i by themselves; `ratio` [E] ranks them."""
+    numbers = (seen.outcome, ratio, seen.output, seen.input, seen.analytic, seen.numeric, seen.bar, seen.tolerance, seen.limit, seen.left,
+               seen.right, seen.floor)
+    for code, off_by, out, in_, a, value, bar, tolerance, limit, left, right, floor in zip(*(x[i].tolist() for x in numbers), strict=True):
+        left, right = (NAN, NAN) if left != left else (left, right)
+        yield Worst((code, off_by, -in_, -out), out, in_, a, value, bar, tolerance, OUTCOMES[code], limit, left, right, floor)
+
+
+def _worst(ratio: Array, seen: PairElements, keep: int) -> Index:
     """The worst elements that do not pass, by outcome and then by ratio, among equals the first ones; or else the worst that passes."""
     open_ = np.flatnonzero(seen.outcome)  # PASS is 0
     if open_.size:

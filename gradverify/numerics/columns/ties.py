@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradverify.numerics.columns.arrange import signed
+from gradverify.numerics.columns.judged import Judged
 from gradverify.numerics.columns.run import Run
-from gradverify.numerics.columns.tally import Judged
 from gradverify.numerics.compare import Limit, Verdict
+from gradverify.numerics.reduction import signed_short
 from gradverify.numerics.rungs import Array, Index, Mask, step
 
 RUNGS = (8, 10)     # 8e-6 and 6e-7 of s: below the quick rungs, well above the roundings
@@ -51,8 +51,8 @@ def _misses(run: Run, tensor: int, x: float, out: Index, said: Array) -> Mask:
 
 def _missing(run: Run, columns: Index) -> Array:
     """By how much slopes [M] along two halves of the columns miss that along both; 0 where less and less is missing."""
-    move = signed(len(columns), run.generator) * run.point.columns.scale[columns]
-    half = signed(len(columns), run.generator) < 0
+    move = signed_short(len(columns), run.generator) * run.point.columns.scale[columns]
+    half = signed_short(len(columns), run.generator) < 0
     point = run.point
     noise = np.maximum(run.survey.sigma, point.unit * np.abs(point.f0))
     missing = []

@@ -69,6 +69,7 @@ def _comparison(comparison: Comparison, look: Look) -> str:
     nearest = comparison.worst[0] if comparison.worst else None
     if nearest and nearest.outcome == "pass":
         parts.append(f"the nearest at {ratio(nearest.abs_error, nearest.tolerance)} of its tolerance")
+    parts += [f"{comparison.witnessed:,} by forward's own derivative"] if comparison.witnessed else []
     if comparison.row_groups and not comparison.groups:
         parts.append(counted(comparison.row_groups, "row group"))
     if comparison.groups:

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from gradverify.model.result import CaseResult, Comparison, Finding, Frame
 from gradverify.report.look import Look
-from gradverify.report.names import clean, one_line, output
+from gradverify.report.names import clean, one_line, pair_of, title_of
+from gradverify.report.places import folded
 from gradverify.report.terminal.canvas import indented, uncut
 from gradverify.report.terminal.error_map import error_map
 from gradverify.report.terminal.shielded import shielded
@@ -41,25 +42,21 @@ def finding(found: Finding, check: CaseResult, look: Look) -> Iterator[Renderabl
     if found.hint:
         yield Text.assemble(("hint: ", "bold"), clean(found.hint))
     if found.also:
-        yield Text(f"also: {', '.join(found.also)}{_also_where(found)}", style="dim")
+        yield Text(also(found), style="dim")
     yield from _source(found, look)
-    yield from _frames(found.frames, look)
+    yield from _frames(found.frames, check.function.file, look)
 
 
-def _also_where(found: Finding) -> str:
-    return ", to be judged once nothing is written there" if found.code in WRITES else " at the same pair"
+def also(found: Finding) -> str:
+    """The codes that the finding stands for beside its own, and what is to be thought of them."""
+    return f"also: {', '.join(found.also)}" + (", to be judged once nothing is written there" if found.code in WRITES else " at the same pair")
 
 
 def _heading(found: Finding) -> Text:
     style = "bold yellow" if found.severity == "warning" else "bold red"
     label = "warning " if found.severity == "warning" else ""
-    return Text.assemble((f"{label}{found.code} {found.name}".strip(), style), (_pair(found), "bold"))
-
-
-def _pair(found: Finding) -> str:
-    parts = [output(found.output, found.output_name)] if found.output is not None else []
-    parts += [one_line(found.input)] if found.input else []
-    return f"  {' / '.join(parts)}" if parts else ""
+    pair = f"  {pair_of(found)}" if pair_of(found) else ""
+    return Text.assemble((f"{label}{title_of(found)}", style), (pair, "bold"), ("  known" if found.known else "", "yellow"))
 
 
 def comparisons_of(found: Finding, check: CaseResult) -> tuple[Comparison, ...]:
@@ -83,8 +80,11 @@ def _source(found: Finding, look: Look) -> Iterator[RenderableType]:
         yield indented(Text(clean(found.source).strip("\n"), style="cyan"), 4, look, code=True)
 
 
-def _frames(frames: Sequence[Frame], look: Look) -> Iterator[RenderableType]:
-    for frame in frames:
+def _frames(frames: Sequence[Frame], own: str | None, look: Look) -> Iterator[RenderableType]:
+    for frame in folded(frames, own):
+        if isinstance(frame, str):
+            yield Text(f"{look.glyphs.dots} {frame}", style="dim")
+            continue
         yield uncut(_place(frame.file, frame.line, frame.function), look)
         if frame.text:
             yield indented(Text(clean(frame.text).strip(), style="cyan"), 4, look, code=True)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from gradverify.model.result import CaseResult, Comparison, Finding, left_out
 from gradverify.report.look import Look
-from gradverify.report.names import clean, one_line
+from gradverify.report.names import clean, one_line, title_of
 from gradverify.report.numbers import bar, counted, seconds
 from gradverify.report.terminal import status
 from gradverify.report.terminal.canvas import indented
@@ -63,7 +63,7 @@ def _body(check: CaseResult, look: Look, columns: Columns) -> Text:
     elements = sum(comparison.elements for comparison in shown)
     calls = check.calls.forward + check.calls.backward
     noun, times = _noun(shown, elements).ljust(len("elements")), "call " if calls == 1 else "calls"
-    text = f"{elements:>{columns.name + GAP + COUNT},} {noun}  {_phrase(check, shown, columns.phrase):<{columns.phrase}}"
+    text = f"{elements:>{columns.name + GAP + COUNT},} {noun}  {phrase(check, shown, columns.phrase):<{columns.phrase}}"
     text += f"  {calls:>5} {times}" if columns.calls else ""
     text += f"  {seconds(check.seconds):>7}" if columns.seconds else ""
     return Text(text + _beside(check, look, columns))
@@ -84,13 +84,14 @@ def judged_comparisons(check: CaseResult) -> tuple[Comparison, ...]:
     return tuple(comparison for comparison in among if comparison.rule in JACOBIAN) or among
 
 
-def _phrase(check: CaseResult, shown: tuple[Comparison, ...], width: int) -> str:
+def phrase(check: CaseResult, shown: tuple[Comparison, ...], width: int) -> str:
+    """What came of it in at most so many columns, or in the fewest."""
     if check.verdict == "pass":
         return _fitting(width, *_seen(shown))
     if check.verdict == "undecided":
         return _fitting(width, _open(shown), _open(shown).split(", ")[-1]) or "undecided"
     errors = [finding for finding in check.findings if finding.severity == "error"]
-    return _fitting(width, ", ".join(dict.fromkeys(map(_title, errors))), ", ".join(dict.fromkeys(finding.code for finding in errors)))
+    return _fitting(width, ", ".join(dict.fromkeys(map(title_of, errors))), ", ".join(dict.fromkeys(finding.code for finding in errors)))
 
 
 def _fitting(width: int, *texts: str) -> str:
@@ -115,21 +116,23 @@ def _open(shown: tuple[Comparison, ...]) -> str:
     return ", ".join([counted(kinks, "kink")] * bool(kinks) + [f"{undecided} undecided"] * bool(undecided))
 
 
+def _beyond(shown: tuple[Comparison, ...]) -> str:
+    """What finite differences did not decide: `312 by forward's own derivative, 1 undecided`."""
+    witnessed = sum(comparison.witnessed for comparison in shown)
+    return ", ".join(filter(None, (f"{witnessed:,} by forward's own derivative" if witnessed else "", _open(shown))))
+
+
 def _beside(check: CaseResult, look: Look, columns: Columns) -> str:
-    """The open elements of a pass, at the end of its line, where there is room."""
-    text = _open(judged_comparisons(check)) if check.verdict == "pass" else ""
+    """The elements of a pass that finite differences left open, at the end of its line, where there is room."""
+    text = _beyond(judged_comparisons(check)) if check.verdict == "pass" else ""
     return f"  {text}" if text and (not look.boxes or columns.width + GAP + cell_len(text) <= look.columns) else ""
 
 
-def _title(finding: Finding) -> str:
-    return f"{finding.code} {finding.name}".strip()
-
-
 def _notes(check: CaseResult, look: Look, columns: Columns) -> Iterator[Text]:
-    if check.verdict in ("undecided", "error") and check.reason:
+    if (check.verdict in ("undecided", "error") or check.repeats) and check.reason:
         yield Text(clean(check.reason))
     if check.verdict == "pass" and not _beside(check, look, columns):
-        yield from [Text(text) for text in [_open(judged_comparisons(check))] if text]
+        yield from [Text(text) for text in [_beyond(judged_comparisons(check))] if text]
     left, part = left_out(check.rules)
     if left or part:
         listed = "; in part: ".join(filter(None, (", ".join(left), ", ".join(part)))) if left else f"parts of {', '.join(part)}"
@@ -138,9 +141,19 @@ def _notes(check: CaseResult, look: Look, columns: Columns) -> Iterator[Text]:
     if grave:
         yield Text(f"note: the check {', '.join(grave)}, which all checks share; its process was not used again")
     if not status.is_red(check):
+        yield from (_known(finding) for finding in check.findings if _is_told(finding, check))
         yield from (_warning(finding) for finding in check.findings if finding.severity == "warning" and finding.code not in check.expect)
+
+
+def _is_told(finding: Finding, check: CaseResult) -> bool:
+    """Of a check that is ok for its baseline: a known error that the line's reason does not tell already."""
+    return check.baselined and finding.known and finding.severity == "error" and finding.message != check.reason
+
+
+def _known(finding: Finding) -> Text:
+    return Text.assemble(("known ", "yellow"), f"{title_of(finding)}: {clean(finding.message)}")
 
 
 def _warning(finding: Finding) -> Text:
     hint = f". Remedy: {clean(finding.hint)}" if finding.hint else ""
-    return Text.assemble(("warning ", "yellow"), f"{_title(finding)}: {clean(finding.message).removesuffix('.')}{hint}")
+    return Text.assemble(("warning ", "yellow"), f"{title_of(finding)}: {clean(finding.message).removesuffix('.')}{hint}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
@@ -11,10 +12,11 @@ from rich.panel import Panel
 from rich.text import Text
 
 from gradverify.model.fault import FAILED
+from gradverify.model.repeats import told
 from gradverify.model.result import CaseResult
 from gradverify.report.look import Look
-from gradverify.report.names import clean, one_line
-from gradverify.report.reproduce import command
+from gradverify.report.names import clean, one_line, uncolored
+from gradverify.report.reproduce import again
 from gradverify.report.terminal import status
 from gradverify.report.terminal.canvas import indented, uncut
 from gradverify.report.terminal.finding import finding
@@ -26,8 +28,8 @@ PRINTED_LINES = 20
 """The last lines of what the user's code printed are the ones near the failure."""
 
 
-def panel(check: CaseResult, argv: Sequence[str], look: Look) -> Iterator[RenderableType]:
-    """Framed, or as plain lines under a title."""
+def panel(check: CaseResult, argv: Sequence[str] | None, look: Look) -> Iterator[RenderableType]:
+    """Framed, or as plain lines under a title; below it the command that shows it again, where `argv` can be had."""
     word, name = Text(status.word(check), style=status.style(check)), Text(one_line(check.name), style="bold")
     title, body = Text.assemble(word, "  ", name), tuple(_body(check, look))
     if not look.boxes:
@@ -37,7 +39,9 @@ def panel(check: CaseResult, argv: Sequence[str], look: Look) -> Iterator[Render
         yield _framed(title, body, look)
     else:
         yield _framed(word, (name, *body), look)
-    yield _again(check, argv)
+    if argv is not None:
+        yield _again(check, argv)
+    yield from _saved(check)
     yield Text("")
 
 
@@ -48,7 +52,14 @@ def _framed(title: Text, body: Sequence[RenderableType], look: Look) -> Panel:
 
 def _again(check: CaseResult, argv: Sequence[str]) -> Text:
     """Outside the frame and on one line, so that it can be copied."""
-    return Text.assemble(("this again: ", "bold"), command(check.id, argv), no_wrap=True)
+    return Text.assemble(("this again: ", "bold"), again(check, argv), no_wrap=True)
+
+
+def _saved(check: CaseResult) -> Iterator[Text]:
+    """Where that was asked for: what shows it without gradverify."""
+    yield from (Text.assemble(("without gradverify: ", "bold"), shlex.join(["python", script]), no_wrap=True) for script in check.saved)
+    if check.unsaved:
+        yield Text(f"no script was written: {check.unsaved}", style="yellow")
 
 
 def _body(check: CaseResult, look: Look) -> Iterator[RenderableType]:
@@ -59,19 +70,22 @@ def _body(check: CaseResult, look: Look) -> Iterator[RenderableType]:
         yield Text(broken, style="bold red")
     if check.reason and not check.findings:
         yield Text(clean(check.reason))
+    flipped = told(check.repeats)
+    if flipped and check.findings:
+        yield Text(flipped, style="bold")
     for found in check.findings:
         yield Text("")
         yield from finding(found, check, look)
-    yield from _missing(check)
+    yield from (Text(sentence, style="yellow") for sentence in missing(check))
     yield from _printed(check, look)
 
 
-def _missing(check: CaseResult) -> Iterator[RenderableType]:
+def missing(check: CaseResult) -> Iterator[str]:
     """What a fault of ours has cost beside the verdict, which has its reason."""
     for fault in check.faults:
         if not fault.costs or check.verdict != "error":
             stands = "the verdict rests on the other rules" if fault.costs else "the verdict stands without it"
-            yield Text(clean(f"{FAILED} in {fault.during} ({fault.what}); {stands}"), style="yellow")
+            yield clean(f"{FAILED} in {fault.during} ({fault.what}); {stands}")
 
 
 def _repeated(line: str, times: int) -> str:
@@ -79,7 +93,7 @@ def _repeated(line: str, times: int) -> str:
 
 
 def _printed(check: CaseResult, look: Look) -> Iterator[RenderableType]:
-    lines = [_repeated(line, len(list(same))) for line, same in groupby(clean(check.captured or "").strip("\n").splitlines())]
+    lines = [_repeated(line, len(list(same))) for line, same in groupby(uncolored(check.captured or "").strip("\n").splitlines())]
     if not lines:
         return
     shown = lines[-PRINTED_LINES:]

@@ -141,28 +141,28 @@ class _Plot:
 
 def _plot(m: Measured, look: Look) -> _Plot | None:
     steps = [math.log10(rung.step) for rung in m.rungs if 0 < rung.step < math.inf]
-    distances = [value for rung in m.rungs for value in _distances(rung, m)]
-    if len(steps) < 2 or not any(math.isfinite(value) for value in distances):
+    apart = [value for rung in m.rungs for value in distances(rung, m)]
+    if len(steps) < 2 or not any(math.isfinite(value) for value in apart):
         return None
-    values = [*distances, m.tolerance.value, m.bar, *(rung.noise for rung in m.rungs)]
+    values = [*apart, m.tolerance.value, m.bar, *(rung.noise for rung in m.rungs)]
     known = [math.log10(value) for value in values if 0 < value < math.inf] or [0.0]
     low, high = math.floor(min(known)), math.ceil(max(known))
     high = max(high, low + 1)
     decades = high - low
     per_decade = next((float(rows) for limit, rows in ROWS_PER_DECADE if decades <= limit), 1.0 / math.ceil(decades / TALLEST))
-    plot = _Plot({}, min(steps), max(steps), min(look.columns - LABEL - 1, WIDEST), low, high, per_decade, 0.0 in distances)
+    plot = _Plot({}, min(steps), max(steps), min(look.columns - LABEL - 1, WIDEST), low, high, per_decade, 0.0 in apart)
     _draw(plot, m, marks(look))
     return plot
 
 
-def _distances(rung: Rung, m: Measured) -> tuple[float, ...]:
+def distances(rung: Rung, m: Measured) -> tuple[float, ...]:
     """From the analytic and the numeric value; of the two slopes from the analytic one. At a kink the middle of the two means nothing."""
     analytic = math.nan if m.sides else abs(rung.quotient - m.analytic)
-    central = (analytic, abs(rung.quotient - m.numeric) if _is_settled(m) else math.nan)
+    central = (analytic, abs(rung.quotient - m.numeric) if is_settled(m) else math.nan)
     return (*central, abs(rung.left - m.analytic), abs(rung.right - m.analytic)) if is_one_sided(m) else central
 
 
-def _is_settled(m: Measured) -> bool:
+def is_settled(m: Measured) -> bool:
     """Is there a numeric value to be near to?"""
     return m.chosen is not None and math.isfinite(m.numeric)
 
@@ -171,7 +171,7 @@ def _draw(plot: _Plot, m: Measured, mark: Marks) -> None:
     """What comes later covers what came before."""
     for column in range(plot.width):
         step = 10 ** (plot.first + column / (plot.width - 2) * (plot.last - plot.first))
-        noise = _noise_at(m.rungs, step)
+        noise = noise_at(m.rungs, step)
         plot.put(column, m.tolerance.value, mark.tolerance, "yellow")
         plot.put(column, noise, mark.noise, "dim")
         if m.truncation and m.truncation.factor * step**m.truncation.power > noise:
@@ -179,21 +179,21 @@ def _draw(plot: _Plot, m: Measured, mark: Marks) -> None:
     for rung in m.rungs:
         if 0 < rung.step < math.inf:
             _draw_rung(plot, rung, m, mark)
-    if m.chosen and _is_settled(m) and not m.fixed:
+    if m.chosen and is_settled(m) and not m.fixed:
         plot.put(plot.column(m.rungs[m.chosen.rung].step), m.bar, mark.bar, "bold cyan")
 
 
 def _draw_rung(plot: _Plot, rung: Rung, m: Measured, mark: Marks) -> None:
     column = plot.column(rung.step)
-    analytic, numeric, *sides = _distances(rung, m)
+    analytic, numeric, *sides = distances(rung, m)
     for beside, (distance, glyph) in enumerate(zip(sides, (mark.left, mark.right), strict=False)):
         plot.put(column + beside, distance, glyph, "magenta")
     plot.put(column, numeric, mark.numeric, "cyan")
-    same = _is_settled(m) and plot.row(analytic) == plot.row(numeric)
+    same = is_settled(m) and plot.row(analytic) == plot.row(numeric)
     plot.put(column, analytic, mark.both if same else mark.analytic, "red" if m.verdict == "mismatch" else "green")
 
 
-def _noise_at(rungs: Sequence[Rung], step: float) -> float:
+def noise_at(rungs: Sequence[Rung], step: float) -> float:
     """The noise line at a step: noise · step is the same between rungs, so the nearest rung's is carried over."""
     known = [rung for rung in rungs if 0 < rung.noise < math.inf and rung.step > 0]
     if not known:

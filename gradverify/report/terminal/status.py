@@ -7,11 +7,14 @@ from gradverify.model.result import CaseResult
 WORD_WIDTH = len("UNDECIDED")
 
 STYLES = {"PASS": "green", "XFAIL": "green", "FAIL": "bold red", "XPASS": "bold red", "ERROR": "bold red", "UNDECIDED": "yellow", "SKIP": "yellow",
-          "REQUIRED": "bold red", "NOT RUN": "dim"}
+          "REQUIRED": "bold red", "NOT RUN": "dim", "KNOWN": "yellow"}
 
 
 def word(check: CaseResult) -> str:
-    """PASS, FAIL, UNDECIDED, ERROR, SKIP, NOT RUN; XFAIL where a failure was expected, XPASS where it did not happen."""
+    """PASS, FAIL, UNDECIDED, ERROR, SKIP, NOT RUN; XFAIL where a failure was expected, XPASS where it did not happen; KNOWN where a baseline
+    names every error."""
+    if check.baselined:
+        return "KNOWN"
     if check.verdict == "pass" and check.ok is False:
         return "XPASS"
     if check.verdict in ("fail", "error", "undecided") and check.ok and check.expect != "pass":
@@ -42,3 +45,8 @@ def broken_expectation(check: CaseResult) -> str | None:
         return f"expected to fail, but the verdict is {check.verdict}" if found else "expected to fail, but passed"
     wanted = ", ".join(check.expect)
     return f"expected {wanted}; found {', '.join(found)}" if found else f"expected {wanted}, but passed"
+
+
+def excuse(check: CaseResult) -> str:
+    """Why a check that is neither red nor passed may be so: its reason, or that it is known."""
+    return "a baseline has every error of this check" if check.baselined else check.reason or ""

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
+from gradverify.model.event import Shard
 from gradverify.model.report import Report
 from gradverify.report.names import clean
 from gradverify.report.numbers import counted, seconds
-from gradverify.report.reproduce import command
+from gradverify.report.reproduce import again
 from gradverify.report.terminal import status
 
 SAID = {"FAIL": "failed", "XPASS": "passed unexpectedly", "ERROR": "could not be judged", "REQUIRED": "skipped though required",
-        "UNDECIDED": "undecided", "PASS": "passed", "XFAIL": "failed as expected", "SKIP": "skipped", "NOT RUN": "not run"}
+        "UNDECIDED": "undecided", "PASS": "passed", "XFAIL": "failed as expected", "KNOWN": "known", "SKIP": "skipped", "NOT RUN": "not run"}
 """What is said of each kind of outcome, worst first."""
 
 
@@ -22,17 +23,24 @@ def summary(report: Report) -> Iterator[RenderableType]:
     """The counts as the last line, or the first failure's command where there is one."""
     if report.crashed:
         yield Text(f"gradverify itself failed: {clean(report.crashed)}", style="bold red", no_wrap=True)
-    befallen = sum(bool(check.faults) for check in report.checks)
-    if befallen:
-        yield Text(f"gradverify itself failed in {counted(befallen, 'check')}: a fault of its own, told on stderr", style="bold red", no_wrap=True)
-    yield _counts(report)
+    faulty = sum(bool(check.faults) for check in report.checks)
+    if faulty:
+        yield Text(f"gradverify itself failed in {counted(faulty, 'check')}: a fault of its own, told on stderr", style="bold red", no_wrap=True)
+    yield counts(report)
     first = next((check for check in report.checks if status.is_red(check)), None)
     if first is not None:
         yield Text("the first failure again:")
-        yield Text("  " + command(first.id, report.argv), style="bold", no_wrap=True)
+        yield Text("  " + again(first, report.argv), style="bold", no_wrap=True)
+    if report.forgiven is not None:
+        yield Text(f"--exit-zero: verdicts do not count; without it the exit code is {report.forgiven}", style="bold yellow")
 
 
-def _counts(report: Report) -> Text:
+def _part(shard: Shard) -> Text:
+    whole, part = counted(shard.total, "check"), f"shard {shard.index}/{shard.count}"
+    return Text(f"{part} of {whole}", style="dim") if shard.places else Text(f"none of {whole} falls to {part}")
+
+
+def counts(report: Report) -> Text:
     """One line, however narrow: whoever reads the last line reads all of it."""
     words = [status.outcome(check) for check in report.checks]
     parts = [Text(f"{words.count(word)} {said}", style=status.STYLES[word]) for word, said in SAID.items() if word in words]
@@ -40,7 +48,12 @@ def _counts(report: Report) -> Text:
         parts.append(Text(counted(report.summary.warnings, "warning"), style="yellow"))
     if report.selection.deselected:
         parts.append(Text(f"{report.selection.deselected} deselected", style="dim"))
-    if not any(word not in ("SKIP", "REQUIRED", "NOT RUN") for word in words):
+    if report.selection.repeat > 1:
+        parts.append(Text(f"each in {report.selection.repeat} repeats", style="dim"))
+    shard = report.selection.shard
+    if shard:
+        parts.append(_part(shard))
+    if not (shard and shard.total and not shard.places) and not any(word not in ("SKIP", "REQUIRED", "NOT RUN") for word in words):
         parts.insert(0, Text("nothing was checked", style="bold yellow"))
     head = Text("interrupted: ", style="bold red") if report.interrupted else Text()
     return Text.assemble(head, Text(", ").join(parts), f" in {seconds(report.duration_s)}", no_wrap=True)

@@ -51,17 +51,25 @@ def table(comparison: Comparison, look: Look) -> Iterator[RenderableType]:
     shown = comparison.worst[: look.max_rows]
     if not shown:
         return
-    rows = [_cells(entry, comparison, look) for entry in shown]
-    headers = _headers(comparison, any(_shows_bar(entry, comparison) for entry in shown), look)
+    rows = [cells_of(entry, comparison, look) for entry in shown]
+    headers = headers_of(comparison, shown, look)
     layout = _layout(headers, rows, look.columns - (FRAME if look.boxes else 0))
     yield _grid(headers, rows, layout, look)
-    more = 0 if comparison.lines else _alike(comparison, shown) - len(shown)
-    if more > 0:
-        yield Text(f"{look.glyphs.dots} and {more:,} more of {comparison.elements:,}", style="dim")
+    more = more_of(comparison, shown, look)
+    if more:
+        yield Text(more, style="dim")
 
 
-def _headers(comparison: Comparison, bars: bool, look: Look) -> tuple[str, ...]:
+def more_of(comparison: Comparison, shown: Sequence[Entry], look: Look) -> str:
+    """How many elements came out as those shown did, besides them; empty where there are none, or lines were counted."""
+    fields = {COUNTED_AS[entry.outcome] for entry in shown if entry.outcome in COUNTED_AS}
+    more = 0 if comparison.lines else sum(int(getattr(comparison, field)) for field in fields) - len(shown)
+    return f"{look.glyphs.dots} and {more:,} more of {comparison.elements:,}" if more > 0 else ""
+
+
+def headers_of(comparison: Comparison, shown: Sequence[Entry], look: Look) -> tuple[str, ...]:
     """A comparison over all outputs together is with given numbers: it has no output to name, and they are what was expected."""
+    bars = any(_shows_bar(entry, comparison) for entry in shown)
     names, values = (("input",), "expected") if comparison.output is None else (("output", "input"), "numeric")
     values += f" {look.glyphs.plus_minus} bar" if bars else ""
     short = look.columns < ROOMY
@@ -69,7 +77,8 @@ def _headers(comparison: Comparison, bars: bool, look: Look) -> tuple[str, ...]:
     return (*names, "analytic", values, *errors, f"error {look.glyphs.divided_by}{'tol.' if short else ' tolerance'}")
 
 
-def _cells(entry: Entry, comparison: Comparison, look: Look) -> tuple[str, ...]:
+def cells_of(entry: Entry, comparison: Comparison, look: Look) -> tuple[str, ...]:
+    """Names, analytic and numeric value, absolute and relative error, error ÷ tolerance: in the order of the headers."""
     analytic, numeric = numbers.pair(entry.analytic, entry.numeric)
     uncertain = f" {look.glyphs.plus_minus}{numbers.bar(entry.bar)}" if _shows_bar(entry, comparison) else ""
     names = () if comparison.output is None else (output_element(entry, comparison.output, comparison.output_name),)
@@ -90,12 +99,6 @@ def _verdict(entry: Entry) -> str:
     if entry.outcome in ("mismatch", "pass"):
         return numbers.ratio(entry.abs_error, entry.tolerance)
     return entry.outcome.replace("_", "-")
-
-
-def _alike(comparison: Comparison, shown: Sequence[Entry]) -> int:
-    """How many elements came out as those shown did."""
-    fields = {COUNTED_AS[entry.outcome] for entry in shown if entry.outcome in COUNTED_AS}
-    return sum(int(getattr(comparison, field)) for field in fields)
 
 
 def _layout(headers: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> Layout:

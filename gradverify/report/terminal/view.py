@@ -13,6 +13,7 @@ from gradverify.model.report import Report
 from gradverify.model.result import CaseResult
 from gradverify.report.look import Look
 from gradverify.report.names import one_line
+from gradverify.report.readable import readable
 from gradverify.report.terminal import status
 from gradverify.report.terminal.canvas import paint
 from gradverify.report.terminal.columns import fitted
@@ -20,6 +21,7 @@ from gradverify.report.terminal.details import details
 from gradverify.report.terminal.line import line, name_width
 from gradverify.report.terminal.panel import panel
 from gradverify.report.terminal.shielded import shielded
+from gradverify.report.terminal.slowest import slowest
 from gradverify.report.terminal.summary import summary
 
 
@@ -33,7 +35,8 @@ def check_line(check: CaseResult, look: Look, name_width: int = 0, origins: Mapp
     """What is printed as one judged check ends: nothing where a quiet look meets no failure, or a check that was not run meets no verbose one."""
     if look.verbosity < (1 if check.verdict == "not_run" else 0) and not status.is_red(check):
         return ""
-    what = f"{status.word(check)}  {one_line(check.name)}: the rest of its line"
+    check = readable(check)
+    what = f"{status.word(check)}  {check.name}: the rest of its line"
     return paint(shielded(what, lambda: _line(check, look, name_width, origins), look), look)
 
 
@@ -46,7 +49,7 @@ def _line(check: CaseResult, look: Look, name_width: int, origins: Mapping[str, 
 
 def closing(report: Report, look: Look) -> str:
     """What is printed when the run has ended: a panel per failure, then the summary."""
-    return paint(_closing(report, look), look)
+    return paint(_closing(readable(report), look), look)
 
 
 def _closing(report: Report, look: Look) -> Iterator[RenderableType]:
@@ -55,6 +58,7 @@ def _closing(report: Report, look: Look) -> Iterator[RenderableType]:
         yield Text("")
     for check in shown:
         yield from shielded(f"the panel of {one_line(check.id)}", partial(panel, check, report.argv, look), look)
+    yield from slowest(report, look.slowest)
     yield from summary(report)
 
 

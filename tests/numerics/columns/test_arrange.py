@@ -5,8 +5,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gradverify.numerics.columns.arrange import arrange, detected, filled, signed
-from gradverify.numerics.pattern import column_groups, row_groups
+from gradverify.numerics.colouring import column_groups
+from gradverify.numerics.columns.arrange import arrange, detected, filled
+from gradverify.numerics.pattern import row_groups
+from gradverify.numerics.reduction import signed_short
 from numerics.differentiable import Differentiable, normal
 from numerics.windows import elementwise, prepared, windows
 
@@ -59,7 +61,7 @@ def test_a_tensor_too_large_to_go_without_groups_is_doubtful():
 
 
 def test_weights_are_signed_and_exact_in_float32():
-    w = signed(500, np.random.default_rng(1))
+    w = signed_short(500, np.random.default_rng(1))
     assert np.array_equal(w, w.astype(np.float32).astype(float))
     assert np.abs(w).min() > 0.69 and np.abs(w).max() < 1.41 and 200 < np.sum(w > 0) < 300
 

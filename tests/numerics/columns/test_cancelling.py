@@ -7,12 +7,13 @@ import torch.nn.functional as F
 
 from gradverify.numerics.columns import run as runs
 from gradverify.numerics.columns.coarse import coarse_noise
-from gradverify.numerics.columns.costs import Mode
-from gradverify.numerics.columns.survey import survey
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.numerics.compare import Limit, Verdict
 from gradverify.numerics.comparison import compare
-from gradverify.numerics.point import Point, columns_of
+from gradverify.numerics.coordinates import columns_of
+from gradverify.numerics.costs import Mode
+from gradverify.numerics.point import Point
+from gradverify.numerics.survey import survey
 from numerics.differentiable import DOUBLE, Differentiable, leaf, normal, times
 
 SINGLE = torch.float32

@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch.special import ndtr
 
-from gradverify.numerics.columns.costs import Mode
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.numerics.compare import Limit, Verdict
 from gradverify.numerics.comparison import compare
+from gradverify.numerics.costs import Mode
 from numerics.differentiable import DOUBLE, Differentiable, leaf, normal, times, with_backward, zeros
 
 LOG2, ROOT = math.log(2), math.sqrt(2 * math.pi)

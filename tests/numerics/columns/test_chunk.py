@@ -10,10 +10,11 @@ from gradverify.numerics.columns import chunk as module
 from gradverify.numerics.columns.bundle import lone
 from gradverify.numerics.columns.chunk import Chunk, pieces
 from gradverify.numerics.columns.quick import PIECE
-from gradverify.numerics.columns.run import AliasSums, Reach, Run
-from gradverify.numerics.columns.survey import linear_tensors
+from gradverify.numerics.columns.run import Reach, Run
+from gradverify.numerics.columns.sums import AliasSums
 from gradverify.numerics.columns.tally import Outcome, Tally
 from gradverify.numerics.compare import Limit, Verdict
+from gradverify.numerics.survey import linear_tensors
 from numerics.differentiable import DOUBLE, Differentiable, leaf, normal
 from numerics.windows import prepared
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.numerics.columns import compressed
-from gradverify.numerics.columns.arrange import signed
+from gradverify.numerics import batched
+from gradverify.numerics.colouring import column_groups
 from gradverify.numerics.columns.bundle import Grouping
 from gradverify.numerics.columns.compressed import Compressed, Plan, Stray, dust, pull
 from gradverify.numerics.columns.run import Reach, Run
-from gradverify.numerics.pattern import column_groups, row_groups
-from gradverify.numerics.reduction import cotangent
+from gradverify.numerics.pattern import row_groups
+from gradverify.numerics.reduction import cotangent, signed
 from numerics.differentiable import DOUBLE, Differentiable, normal
 from numerics.windows import along_last, elementwise, prepared, product, windows
 
@@ -54,7 +54,7 @@ def softmax_columns(x):
 
 @pytest.mark.parametrize("batch", [1 << 18, 24, 1])
 def test_the_entries_of_a_softmax_come_from_one_backward_a_column_of_its_output(monkeypatch, batch):
-    monkeypatch.setattr(compressed, "BATCH", batch)
+    monkeypatch.setattr(batched, "BATCH", batch)
     function = Differentiable(softmax, X)
     made = compress(function, [[along_last(3, 4)]])
     values, strays = filled(made)

@@ -28,6 +28,17 @@ def test_the_lone_column_and_the_one_hot_row_have_the_last_word():
 
 
 @np.errstate(all="ignore")
+def test_answers_come_in_the_order_in_which_they_were_asked():
+    column, out = np.array([9, 3, 7, 3, 9]), np.array([9, 5, 7, 3, 1])
+    found = resolve(run(), column, out)
+    slope = np.where(column == out, np.cos(normal(1, N).numpy()[column]), 0.0)
+    assert (found.column.tolist(), found.out.tolist()) == (column.tolist(), out.tolist())
+    np.testing.assert_allclose(found.a, slope, rtol=1e-12)
+    np.testing.assert_allclose(found.derivative.value, slope, rtol=1e-9)
+    assert (found.verdict == Verdict.PASS).all()
+
+
+@np.errstate(all="ignore")
 def test_one_backward_an_output_and_every_rung_of_a_column():
     at = run()
     before = at.point.forward

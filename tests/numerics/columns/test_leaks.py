@@ -1,12 +1,12 @@
-"""Whose a number is that belongs to nobody, and whether it lasts nearer to x."""
+"""Whose a number is that belongs to nobody."""
 
 import numpy as np
 import torch
 
+from gradverify.numerics.colouring import column_groups
 from gradverify.numerics.columns.bundle import Grouping
-from gradverify.numerics.columns.leaks import lasting, mover, source
+from gradverify.numerics.columns.leaks import mover, source
 from gradverify.numerics.columns.run import Reach, Run
-from gradverify.numerics.pattern import column_groups
 from numerics.differentiable import DOUBLE, Differentiable, normal, with_backward
 from numerics.windows import elementwise, prepared
 
@@ -36,12 +36,3 @@ def test_the_column_that_moves_an_output_which_nobody_owns_is_found_by_halving()
     others = type(line)(line.point, np.flatnonzero(np.arange(N) != 7), line.move, line.owner)
     assert mover(at, others, 7) == 31
     assert mover(at, type(line)(line.point, np.arange(8, 20), line.move, line.owner), 7) is None
-
-
-def test_what_is_still_nearer_to_x_is_no_dependence_unless_noise_would_have_hidden_it():
-    far, near = np.array([1e-3, 1e-3, 1e-15, np.nan]), np.array([0.0, 1e-6, 0.0, np.nan])
-    assert lasting(far, near, np.zeros(4), np.full(4, 1e-16)).tolist() == [False, True, True, True]
-
-
-def test_noise_that_is_no_movement_does_not_make_it_last():
-    assert not lasting(np.array([1e-3]), np.array([1e-9]), np.array([1e-8]), np.array([1e-9])).any()

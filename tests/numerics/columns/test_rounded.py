@@ -141,3 +141,67 @@ def test_complex64_is_judged_alike():
 def test_saturation_at_the_other_end_is_no_reason_to_pass_a_sign():
     x = torch.linspace(-3, 3, 9, dtype=torch.float32)
     assert pair(backed(torch.tanh, lambda x, grad: -grad * (1 - torch.tanh(x) ** 2)), x).verdict is Verdict.MISMATCH
+
+
+# ---- rows that cancel to nothing: their rounding is that of f, and not of the row
+def entropy(form, damage=None, dtypes=(*DOUBLE, torch.float32)):
+    """−Σ p log p, at whose optimum (equal logits) every gradient is 0: by its own formula, and as autograd goes through both factors."""
+    class Entropy(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            logs = x.log_softmax(-1)
+            ctx.save_for_backward(logs)
+            return -(logs * logs.exp()).sum(-1)
+
+        @staticmethod
+        def backward(ctx, grad):
+            logs, = ctx.saved_tensors
+            p, grad = logs.exp(), -grad[..., None]
+            if form == "formula":
+                gradient = grad * p * (logs - (logs * p).sum(-1, keepdim=True))
+            elif form == "softmax":
+                gradient = p * (grad * (logs + 1) - (grad * (logs + 1) * p).sum(-1, keepdim=True))
+            else:
+                left, right = grad * p, grad * logs
+                gradient = left - p * left.sum(-1, keepdim=True) + p * (right - (right * p).sum(-1, keepdim=True))
+            return damage(gradient) if damage is not None and grad.dtype in dtypes else gradient
+
+    return Entropy
+
+
+def near_its_optimum(seed):
+    """Logits of 0 to 3 that differ by 1e-3 or 1e-4: the gradient is a thousandth and less of the terms that cancel in it."""
+    source = torch.Generator().manual_seed(seed)
+    rows, classes = (1, 2, 8)[seed % 3], (3, 5, 8, 16)[seed % 4]
+    return (10.0 ** -(3 + seed % 2) * torch.randn(rows, classes, generator=source)).float() + (0.0, 1.0, 0.5, 3.0)[seed // 2 % 4]
+
+
+def one_off(factor):
+    def damage(gradient):
+        flat = gradient.clone().reshape(-1)
+        flat[flat.abs().argmax()] *= factor
+        return flat.reshape(gradient.shape)
+    return damage
+
+
+@pytest.mark.parametrize("form", ["formula", "softmax", "both factors"])
+def test_no_right_backward_is_accused_of_the_rounding_of_terms_that_cancel(form):
+    found = [pair(entropy(form), near_its_optimum(seed)) for seed in range(24)]
+    assert [each.verdict for each in found].count(Verdict.MISMATCH) == 0
+
+
+@pytest.mark.parametrize("form", ["formula", "softmax", "both factors"])
+@pytest.mark.parametrize("damage", [torch.zeros_like, one_off(0.0), one_off(1.5)], ids=["zero", "one zero", "one and a half"])
+def test_a_wrong_one_is_found_there_though_its_rows_cancel(form, damage):
+    """Larger than the rounding: at 1e-3 of its terms half of an element is 5,000 roundings. In float32 alone too, but for logits around 0, where
+    those of f are larger than what the element moves it by."""
+    for seed in range(0, 24, 2):
+        assert pair(entropy(form, damage), near_its_optimum(seed)).verdict is Verdict.MISMATCH
+        if seed // 2 % 4:
+            assert pair(entropy(form, damage, [torch.float32]), near_its_optimum(seed)).verdict is Verdict.MISMATCH
+
+
+@pytest.mark.parametrize("form", ["formula", "softmax", "both factors"])
+def test_one_per_cent_is_found_where_nothing_cancels(form):
+    assert pair(entropy(form, one_off(1.01)), single(5, 7)).verdict is Verdict.MISMATCH
+    assert pair(entropy(form), single(5, 7)).verdict is Verdict.PASS

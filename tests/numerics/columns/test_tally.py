@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradverify.numerics.columns.tally import Compared, Outcome, Pair, Tally
+from gradverify.numerics.columns.tally import Outcome, Pair, PairElements, Tally
 from gradverify.numerics.compare import Limit, Verdict
 
 PASS, KINK, UNDECIDED, MISMATCH = Outcome.PASS, Outcome.KINK, Outcome.UNDECIDED, Outcome.MISMATCH
@@ -16,7 +16,7 @@ def seen(*rows):
     limit = np.array([Limit.NOISE if o in (UNDECIDED,) else Limit.NONE for o in outcome], object)
     nan = np.full(n, np.nan)
     a, v = a.astype(float), v.astype(float)
-    return Compared(output, input_, a, v, np.full(n, 1e-9), np.full(n, 1e-6), np.zeros(n), outcome.astype(np.int8), limit, nan, nan)
+    return PairElements(output, input_, a, v, np.full(n, 1e-9), np.full(n, 1e-6), np.zeros(n), outcome.astype(np.int8), limit, nan, nan)
 
 
 ROWS = [(0, 0, 1.0, 1.0, PASS), (1, 0, 2.0, 1.0, MISMATCH), (2, 1, 3.0, 3.5, UNDECIDED), (3, 1, 1.0, 1.0 + 5e-8, PASS), (4, 2, 0.5, 0.0, KINK)]

@@ -1,0 +1,100 @@
+"""gradverify from Python. Nothing is printed, nothing exits, and nothing of the caller's process is changed: checks run in processes of their own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any, Literal
+
+from gradverify.model.event import Event, Selection
+from gradverify.model.problem import ProblemsError
+from gradverify.model.report import Gate, Report, fold
+from gradverify.running.hosted import Request
+
+StrPath = str | os.PathLike[str]
+
+
+def run(paths: StrPath | Iterable[StrPath] = (), *, executor: Executor | None = None, jobs: int | Literal["auto"] | None = None,
+        keyword: str | None = None, tags: str | None = None, timeout: float | None = None, import_timeout: float | None = None,
+        memory: int | str | None = None, undecided: Literal["warn", "fail"] | None = None, fail_on_skip: bool | None = None,
+        require_device: Sequence[str] | None = None, **settings: Any) -> Report:
+    """Runs the checks that `gradverify check` would run, and returns their report: `.ok`, `.exit_code`, `.checks`, `.to_json()`.
+
+    `paths` (none: as on the command line), `keyword`, `tags`, `jobs`, the limits (seconds, bytes) and the gate are those of `gradverify check`; None:
+    what `[tool.gradverify]` says, else one job, no limit of memory, "warn". `settings` are those of a spec (`eps=1e-6`, `dtype="float32"`,
+    `select=["GV1"]`), over what the specs say. `executor`: any `concurrent.futures.Executor`, which is given each check by itself, in place of `jobs`
+    worker processes; it is not shut down.
+
+    Raises ProblemsError with every problem of the specs, the configuration and the arguments; then nothing ran.
+    """
+    from gradverify import __version__
+    from gradverify.cli.configured import project_here
+    from gradverify.cli.environment import with_torch
+    from gradverify.cli.gather import gather, sound
+    from gradverify.cli.words import named
+    from gradverify.model.event import CheckFinished
+    from gradverify.running.select import select
+
+    given = [os.fspath(path) for path in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
+    project = project_here()
+    gate = _gate(project.options, undecided, fail_on_skip, require_device)
+    limits = _limits(project.options, jobs=jobs, timeout=timeout, import_timeout=import_timeout, memory=memory)
+    gathered = sound(gather(given, settings, project, origin="run()"))
+    cases = select(gathered.cases, keyword=keyword, tags=tags)
+    selection = Selection(tuple(given), keyword, tags, gathered.written - len(cases))
+    if executor is None:
+        with_torch(cases)
+    request = Request(cases, str(Path.cwd()), tuple(_command(given, settings)), selection, gate, **limits)
+    events = _events(request, executor)
+    as_written = (CheckFinished(named(event.result, gathered.names)) if isinstance(event, CheckFinished) else event for event in events)
+    return fold(as_written, gate, __version__)
+
+
+def _events(request: Request, executor: Executor | None) -> Iterator[Event]:
+    if executor is None:
+        from gradverify.running.hosted import hosted
+
+        return hosted(request)
+    from gradverify.running.executors import distributed
+
+    return distributed(request, executor)
+
+
+def _gate(configured: Mapping[str, Any], undecided: str | None, fail_on_skip: bool | None, require_device: Sequence[str] | None) -> Gate:
+    """Raises ProblemsError."""
+    from gradverify.cli import values
+    from gradverify.cli.asked import UNDECIDED
+
+    wanted = undecided or configured.get("undecided", "warn")
+    devices = configured.get("require-device", ()) if require_device is None else require_device
+    typed = values.settled([("undecided", wanted, values.one_of(UNDECIDED)), *(("require_device", device, values.device) for device in devices)])
+    return Gate("fail" if typed["undecided"] == "fail" else "warn", configured.get("fail-on-skip", False) if fail_on_skip is None else fail_on_skip,
+                tuple(devices))
+
+
+def _limits(configured: Mapping[str, Any], **asked: Any) -> Mapping[str, Any]:
+    """As the fields of a Request. Raises ProblemsError."""
+    from gradverify.cli import values
+
+    readers = {"jobs": values.jobs, "timeout": values.duration, "import_timeout": values.duration, "memory": values.size}
+    said = {name: configured.get(name.replace("_", "-")) if value is None else value for name, value in asked.items()}
+    typed = values.settled([(name, None if said[name] is None else str(said[name]), read) for name, read in readers.items()])
+    return {{"import_timeout": "loading"}.get(name, name): value for name, value in typed.items()}
+
+
+def _command(paths: Sequence[str], settings: Mapping[str, Any]) -> Iterator[str]:
+    """The command line that does the same: what a reader of the report copies."""
+    from gradverify.report.reproduce import FLAGS, WITH_VALUE
+
+    yield from ("check", *paths)
+    for name, value in settings.items():
+        option = f"--{name}"
+        if option in FLAGS and value:
+            yield option
+        elif option in WITH_VALUE:
+            yield from (option, ",".join(value) if isinstance(value, (list, tuple)) else str(value))
+
+
+__all__ = ["ProblemsError", "Report", "run"]

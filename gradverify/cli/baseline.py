@@ -1,0 +1,142 @@
+"""`--baseline FILE`: known findings read before a run, brought up to date after it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gradverify.cli.asked import Asked
+from gradverify.cli.gather import Gathered
+from gradverify.cli.output import NotWritten, keep, promise
+from gradverify.cli.reports import ReportFile
+from gradverify.model.baseline import Baseline, Known, gone, unknown
+from gradverify.model.paths import shown_path
+from gradverify.model.problem import Problem, ProblemsError
+from gradverify.model.report import Report
+from gradverify.report.numbers import counted
+
+MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A baseline file and what it holds. `known`: by the ids of this run; `others`: of checks whose specs this run does not read; `dead`: of
+    checks that do not exist any more. `folder`: from which its specs count; `files`: specs as this run shows them → as the file names them.
+    """
+
+    path: Path
+    shown: str
+    update: bool
+    prune: bool
+    known: Mapping[str, tuple[Known, ...]]
+    others: tuple[Known, ...]
+    dead: tuple[Known, ...]
+    files: Mapping[str, str]
+
+    @property
+    def rule(self) -> Baseline:
+        """What the gate is to know."""
+        return Baseline(self.known, open=self.update)
+
+
+def opened(asked: Asked, gathered: Gathered, reports: Sequence[ReportFile] = ()) -> Kept | None:
+    """The file that was asked for; None where none was. Raises ProblemsError, before anything runs; also where one of `reports` would replace it."""
+    if not asked.baseline:
+        wanted = [name for name, given in (("update", asked.baseline_update), ("prune", asked.baseline_prune)) if given]
+        if wanted:
+            raise ProblemsError([Problem(f"--baseline-{wanted[0]} needs to know the file: --baseline FILE, or `baseline` in [tool.gradverify]")])
+        return None
+    path = Path(asked.baseline).absolute()
+    entries = _read(path, asked.baseline_update)
+    if asked.baseline_update or asked.baseline_prune:
+        promise(path, "--baseline")
+    _refuse_shared(path, reports)
+    return _sorted(Kept(path, shown_path(str(path)), asked.baseline_update, asked.baseline_prune, {}, (), (), _files(path.parent, gathered)),
+                   entries, gathered)
+
+
+def _refuse_shared(path: Path, reports: Sequence[ReportFile]) -> None:
+    if any(file.path.resolve() == path.resolve() for file in reports):
+        raise ProblemsError([Problem(f"--report: a report is to be written to {shown_path(str(path))}, which is the baseline")])
+
+
+def _read(path: Path, may_be_new: bool) -> tuple[Known, ...]:
+    from gradverify.spec.baseline import parse
+
+    shown = shown_path(str(path))
+    try:
+        return parse(path.read_text(encoding="utf-8"), shown)
+    except FileNotFoundError:
+        if may_be_new:
+            return ()
+        raise ProblemsError([Problem(f"--baseline: there is no file {shown}; --baseline-update writes it")]) from None
+    except (OSError, ValueError) as error:
+        raise ProblemsError([Problem(f"--baseline: {shown} cannot be read: {getattr(error, 'strerror', None) or error}")]) from None
+
+
+def _files(folder: Path, gathered: Gathered) -> dict[str, str]:
+    return {file.as_posix(): Path(os.path.relpath(file.absolute(), folder)).as_posix() for file in gathered.files}
+
+
+def _sorted(kept: Kept, entries: Iterable[Known], gathered: Gathered) -> Kept:
+    """Its entries by whether their checks are among those that the specs of this run hold."""
+    ours = {name: file for file, name in kept.files.items()}
+    known: dict[str, tuple[Known, ...]] = {}
+    others, dead = list[Known](), list[Known]()
+    for each in entries:
+        spec, _, name = each.check.partition("::")
+        id = f"{ours.get(spec)}::{name}"
+        if spec in ours and id in gathered.ids:
+            known[id] = (*known.get(id, ()), each)
+        elif spec in ours or not os.path.exists(kept.path.parent / spec):  # noqa: PTH110 - false for what can be no path
+            dead.append(each)
+        else:
+            others.append(each)
+    return replace(kept, known=known, others=tuple(others), dead=tuple(dead))
+
+
+def brought_up_to_date(kept: Kept, report: Report, failures: list[str]) -> list[str]:
+    """Writes the file where that was asked for; a sentence on what was done, or is to be done. What could not be written joins `failures`."""
+    missing = tuple(each for check in report.checks for each in gone(check, kept.known.get(check.id, ()))) + kept.dead
+    if report.interrupted or report.crashed:
+        return [f"{kept.shown}: left as it is, because the run did not end by itself"] if kept.update or kept.prune else []
+    found = tuple(_named(each, kept) for check in report.checks for each in unknown(check, kept.known.get(check.id, ()))) if kept.update else ()
+    removed = missing if kept.prune else ()
+    before = [each for known in kept.known.values() for each in known] + [*kept.others, *kept.dead]
+    after = [each for each in before if not any(each is other for other in removed)] + list(found)
+    told = [] if kept.prune or not missing else [_stale(kept, missing)]
+    if (kept.update or kept.prune) and _written(kept, after, bool(found or removed), failures):
+        return [_done(kept, len(found), len(removed), len(after)), *told]
+    return told
+
+
+def _written(kept: Kept, entries: list[Known], changed: bool, failures: list[str]) -> bool:
+    """Is the file as it is to be?"""
+    from gradverify.spec.baseline import render
+
+    try:
+        if changed or not kept.path.exists():
+            keep(kept.path, render(entries))
+    except NotWritten as error:
+        failures.append(str(error))
+        return False
+    return True
+
+
+def _named(found: Known, kept: Kept) -> Known:
+    spec, _, name = found.check.partition("::")
+    return replace(found, check=f"{kept.files[spec]}::{name}")
+
+
+def _done(kept: Kept, found: int, removed: int, all_: int) -> str:
+    parts = [f"{counted(found, 'finding')} recorded"] * kept.update + [f"{counted(removed, 'finding')} removed"] * kept.prune
+    return f"{kept.shown}: {', '.join(parts)}; {counted(all_, 'finding')} known"
+
+
+def _stale(kept: Kept, missing: tuple[Known, ...]) -> str:
+    named = ", ".join(f"{each.code} of {each.check}" for each in missing[:MOST_NAMED])
+    more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
+    verb, them = ("does", "it") if len(missing) == 1 else ("do", "them")
+    return f"{kept.shown}: {counted(len(missing), 'known finding')} {verb} not occur any more ({named}{more}): --baseline-prune takes {them} out"

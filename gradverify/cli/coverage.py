@@ -1,0 +1,123 @@
+"""`gradverify coverage`: which autograd Functions below a folder have no check. Reads source and specs; imports neither."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from gradverify.cli import options as o
+from gradverify.cli.asked import shown_as
+from gradverify.cli.output import Output
+from gradverify.model.case import Case, own_dtype
+from gradverify.model.coverage import CoveredFunction, coverage_report
+from gradverify.model.paths import resolved
+from gradverify.model.problem import Problem, ProblemsError
+
+if TYPE_CHECKING:
+    from gradverify.source.functions import Function
+    from gradverify.source.modules import Library
+    from gradverify.source.reach import Key, Reach, Reached
+
+
+def coverage(ctx: typer.Context, source: o.Sources, specs: o.Specs = None, fail_under: o.CoverageUnder = 0.0, format: o.Format = None,
+             width: o.Width = None, color: o.Color = "auto") -> int:
+    """List the autograd Functions that no check covers, and arguments whose gradient no check compares. Imports nothing."""
+    shown = shown_as(ctx.obj, format, color, width)
+    from gradverify import __version__
+    from gradverify.report.coverage import render, text
+    from gradverify.source.places import shown as named
+
+    library, functions = found_in(source)
+    covered = _covered(library, functions, _cases(specs or (), ctx.obj))
+    unreadable = [(named(file, Path.cwd()), why) for file, why in sorted(library.unreadable.items())]
+    for file, why in unreadable:
+        ctx.obj.say(f"{file} was not read: {why}")
+    report = coverage_report(covered, unreadable, version=__version__, fail_under=fail_under)
+    ctx.obj.write(render(report) if format == "json" else text(report, shown))
+    return report.exit_code
+
+
+def found_in(sources: Sequence[str]) -> tuple[Library, list[Function]]:
+    """The Functions of files, folders and packages, each once. Raises ProblemsError for what is not there."""
+    from gradverify.source.functions import functions
+    from gradverify.source.modules import Library, python_files
+    from gradverify.source.places import place_of
+
+    places = {text: place_of(text, searched()) for text in sources}
+    missing = [Problem("no such file, folder or package with Python source", text) for text, place in places.items() if place is None]
+    if missing:
+        raise ProblemsError(missing)
+    files = list(dict.fromkeys(resolved(file) for place in places.values() if place is not None for file in python_files(place)))
+    library = Library(tuple(Path(folder) for folder in searched()))
+    return library, list(functions(library, files))
+
+
+def searched() -> list[str]:
+    """Where a module's name is looked up: the current folder, then where Python itself looks."""
+    from gradverify.source.python_path import python_path
+
+    return list(dict.fromkeys([str(Path.cwd()), *(entry for entry in python_path() if entry)]))
+
+
+def _cases(specs: Sequence[str], out: Output) -> tuple[Case, ...]:
+    """Of all specs, but for those that are never run. No specs are no checks. Raises ProblemsError."""
+    from gradverify.cli.gather import gather, sound
+
+    gathered = sound(gather(specs))
+    if gathered.message:
+        out.say(gathered.message)
+    return tuple(case for case in gathered.cases if case.skip is None)
+
+
+def _covered(library: Library, functions: Sequence[Function], cases: Sequence[Case]) -> list[CoveredFunction]:
+    from gradverify.source.reach import Reach, key_of
+
+    reach = Reach(library, {key_of(function): function for function in functions})
+    reached = [(case, _of(case, reach)) for case in cases]
+    return [_function(function, key_of(function), reached) for function in functions]
+
+
+def _of(case: Case, reach: Reach) -> Reached:
+    from gradverify.functions.catalogue import BUILTINS
+
+    builtin = BUILTINS.get(case.target)
+    folders = [*case.search.path, case.search.folder, *searched()]
+    return reach.of(f"{builtin.module}:{builtin.attribute}" if builtin else case.target, [Path(folder) for folder in folders])
+
+
+def _function(function: Function, key: Key, reached: Sequence[tuple[Case, Reached]]) -> CoveredFunction:
+    from gradverify.source.places import shown
+
+    direct = [case for case, found in reached if found.direct == key]
+    through = [case for case, found in reached if key in found.through]
+    note = None if function.inside is None else f"no spec can name it, it is defined inside {function.inside}: check a callable that uses it"
+    return CoveredFunction(
+        function.full_name, function.kind, shown(function.file, Path.cwd()), function.line, function.backward,
+        tuple(argument.name for argument in function.arguments), _ids(direct), _ids(through), _undifferentiated(function, direct), note)
+
+
+def _ids(cases: Sequence[Case]) -> tuple[str, ...]:
+    """Of the checks, without their matrix part, each once."""
+    return tuple(dict.fromkeys(f"{case.spec.path}::{case.check}" for case in cases))
+
+
+def _undifferentiated(function: Function, direct: Sequence[Case]) -> tuple[str, ...] | None:
+    if not direct or any(case.inputs_from for case in direct) or any(argument.kind == "variadic" for argument in function.arguments):
+        return None
+    seen = {name for case in direct for name in _differentiated(function, case)}
+    return tuple(argument.name for argument in function.arguments if argument.may_have_gradient and argument.name not in seen)
+
+
+def _differentiated(function: Function, case: Case) -> set[str]:
+    """The arguments that a check gives a floating or complex tensor to and does not exempt."""
+    places = [argument.name for argument in function.arguments]
+    names = set()
+    for place, recipe in enumerate((*case.inputs, *case.keywords)):
+        wanted = [each for each in recipe.recipes if each.requires_grad is not False]
+        dtypes = [each.dtype or own_dtype(each.draw, str(each.arguments), case.settings.dtype) for each in wanted]
+        if any(dtype.startswith(("float", "bfloat", "complex")) for dtype in dtypes):
+            names.add(recipe.name or (places[place] if place < len(places) else ""))
+    return names

@@ -1,0 +1,38 @@
+"""`gradverify hook`: for pre-commit and its like. The checks that changed files affect; nothing heavy is imported where there are none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from gradverify.cli import options as o
+from gradverify.cli import unaffected
+from gradverify.cli.output import Output
+
+
+def hook(
+    ctx: typer.Context, files: o.Files = None,
+    keyword: o.Keyword = None, tags: o.Tags = None, exitfirst: o.ExitFirst = False, maxfail: o.MaxFail = None,
+    jobs: o.Jobs = None, timeout: o.Timeout = None, import_timeout: o.ImportTimeout = None, memory: o.Memory = None,
+    undecided: o.Undecided = None, fail_on_skip: o.FailOnSkip = None, require_device: o.RequireDevice = None,
+    format: o.CheckFormat = None, report: o.Reports = None, max_rows: o.MaxRows = None, verbose: o.Verbose = 0, quiet: o.Quiet = False,
+    color: o.Color = "auto", width: o.Width = None, no_progress: o.NoProgress = False,
+) -> int:
+    """Run the checks that changed files affect, for pre-commit. Exits with 0 if there are none."""
+    options = {name: value for name, value in ctx.params.items() if name != "files"}
+    return run_hook(tuple(files or ()), options, ctx.obj)
+
+
+def run_hook(files: tuple[str, ...], options: dict[str, Any], out: Output) -> int:
+    """5, nothing was checked, is 0 here: a commit that no check is about is none to stop."""
+    changes, found = unaffected.asked(files)
+    if not found.specs:
+        out.say(unaffected.sentence(changes, found))
+        return 0
+    from gradverify.cli.asked import Asked
+    from gradverify.cli.check import run_check
+    from gradverify.model.report import NOTHING_CHECKED, OK
+
+    code = run_check(Asked(paths=found.specs, changes=changes, **options), out)
+    return OK if code == NOTHING_CHECKED else code

@@ -1,0 +1,32 @@
+"""`gradverify hook` where no check is affected, as after most commits: answered before the command line is built."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from gradverify.cli.output import Output
+from gradverify.report.numbers import counted
+from gradverify.running.changes import Changes, of_hook
+from gradverify.running.suspects import Sieved, sieved
+
+
+def passed(out: Output) -> bool:
+    """Whether `hook FILES…` is answered, because no check is affected. One with options is left to who reads them."""
+    files = out.arguments[1:]
+    if any(word.startswith("-") for word in files):
+        return False
+    changes, found = asked(files)
+    if not found.specs:
+        out.say(sentence(changes, found))
+    return not found.specs
+
+
+def asked(files: tuple[str, ...]) -> tuple[Changes, Sieved]:
+    """What changed, and the specs that it may affect."""
+    changes = of_hook(files, Path.cwd(), os.environ)
+    return changes, sieved(changes, Path.cwd())
+
+
+def sentence(changes: Changes, found: Sieved) -> str:
+    return f"no check is affected by {counted(changes.count, 'changed file')} ({counted(found.total, 'spec')} looked at)"

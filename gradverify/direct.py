@@ -1,0 +1,216 @@
+"""Checks of a live function in the process that calls: for test suites, notebooks and debuggers."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from gradverify.model.case import Case, InputRecipe, Settings, SpecPlace
+from gradverify.model.interrupt import interruptible
+from gradverify.model.paths import shown_path
+from gradverify.model.problem import ProblemsError
+from gradverify.model.report import Gate, judged
+from gradverify.model.result import CaseResult
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from gradverify.subject.subject import Subject
+    from gradverify.subject.target import Target
+
+Inputs = Sequence[Any] | Mapping[str, Any]
+Given: TypeAlias = "Sequence[Any] | Mapping[str, Any] | Tensor"
+Undecided = Literal["warn", "fail"]
+PACKAGE = str(Path(__file__).parent) + os.sep
+ORIGIN = "check()"
+ONE_AT_A_TIME = threading.RLock()
+"""Random generators, warning filters and forward mode belong to the process: checks of several threads would draw each other's numbers."""
+
+
+@dataclass(frozen=True)
+class Result(CaseResult):
+    """What came of one check: the fields of an entry of `checks` in the JSON report. `ok`: is nothing wrong, and could everything be judged?"""
+
+    def to_json(self) -> str:
+        """The text of this entry."""
+        import json
+
+        from gradverify.model.written import check_data
+
+        return json.dumps(check_data(self), indent=2, allow_nan=False) + "\n"
+
+    def __str__(self) -> str:
+        """What a terminal would show of it, as plain text."""
+        from gradverify.report.plain import told
+
+        return told(self)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what the HTML report shows of it."""
+        from gradverify.report.html.cell import cell
+
+        return cell(self)
+
+
+class GradientError(AssertionError):
+    """A gradient is wrong, or could not be judged; its text is what a terminal would show. `result` is the Result."""
+
+    def __init__(self, result: Result, message: str) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+class UndecidedWarning(UserWarning):
+    """A check that `assert_gradients(..., undecided="warn")` could not decide."""
+
+
+def check(function: Callable[..., Any], inputs: Given, *, kwargs: Mapping[str, Any] | None = None,
+          name: str | None = None, undecided: Undecided = "fail", **settings: Any) -> Result:
+    """Checks the gradients of an autograd Function, a module or any callable at `inputs`, under all rules.
+
+    `inputs`: the arguments in their order, or by name; a tensor alone is the only one. Where any tensor among them requires grad, those that do are
+    differentiated; else all floating and complex ones are. They are copied, and never changed. `kwargs`: arguments by keyword, tensors among them
+    likewise. `settings` are those of a spec (`eps`, `atol`, `rtol`, `seed`, `mode`, `budget`, `select=["GV1"]`, `ignore`, `strict`, …); dtype and
+    device are the inputs'.
+
+    Nothing is printed, what the function raises is a finding of the Result, and no global state is changed. Checks of several threads wait for
+    each other. Raises ProblemsError for a setting that is none, TypeError for inputs that are neither a list nor a dict.
+    """
+    several = _several(inputs)
+    placed = _settings(settings, [*(several.values() if isinstance(several, Mapping) else several), *(kwargs or {}).values()])
+    found = _judge(function, several, kwargs or {}, name or _name(function), placed)
+    result = judged(found, Gate(undecided=undecided))
+    return Result(**{field.name: getattr(result, field.name) for field in fields(CaseResult)})
+
+
+def assert_gradients(function: Callable[..., Any], /, *inputs: Any, kwargs: Mapping[str, Any] | None = None, msg: str | None = None,
+                     undecided: Undecided = "fail", **settings: Any) -> None:
+    """Raises GradientError, an AssertionError, unless the gradients of `function` at `inputs` are right; arguments as in `check`.
+
+    `undecided`: "fail" raises also where neither right nor wrong could be said, "warn" warns (UndecidedWarning). `msg` stands before the text.
+    """
+    result = check(function, inputs, kwargs=kwargs, undecided=undecided, **settings)
+    if not result.ok:
+        raise GradientError(result, f"{msg}\n{result}" if msg else str(result))
+    if result.verdict == "undecided":
+        warnings.warn(str(result), UndecidedWarning, stacklevel=2)
+
+
+# ---- how
+def _judge(function: Callable[..., Any], inputs: Inputs, kwargs: Mapping[str, Any], name: str, settings: Settings) -> CaseResult:
+    from gradverify.subject.failure import UserCodeError
+    from gradverify.subject.machine import compute_on_one_thread
+    from gradverify.verify import broken, failed, verify
+
+    place = SpecPlace(*_caller())
+    case = Case(id=f"{place.path}:{place.line}", name=name, check=name, spec=place, target=name, settings=settings)
+    started = time.perf_counter()
+    with ONE_AT_A_TIME, interruptible(), _ours() as default_device:
+        try:
+            subject = _subject(function, inputs, kwargs, case, default_device)
+            compute_on_one_thread(subject.size)
+            result = verify(subject)
+        except UserCodeError as error:
+            result = failed(case, error)
+        except BaseException as error:
+            result = broken(case, error)
+    return replace(result, seconds=time.perf_counter() - started)
+
+
+@contextmanager
+def _ours() -> Iterator[Any]:
+    """What the caller has set is not in our way: inference mode, no_grad, a default device (yielded), what NumPy and warnings are to raise."""
+    import numpy as np
+    import torch
+
+    from gradverify.running.staying import staying
+    from gradverify.subject.machine import undisturbed
+
+    device = torch.get_default_device()
+    ours = torch.device("cpu") if device.type != "cpu" else nullcontext()     # where none is needed: it passes every call of torch through Python
+    with torch.inference_mode(False), undisturbed(), staying(), ours:
+        torch.set_grad_enabled(True)
+        np.seterr(all="ignore")
+        warnings.simplefilter("ignore")
+        yield device
+
+
+def _subject(function: Callable[..., Any], inputs: Inputs, kwargs: Mapping[str, Any], case: Case, default_device: Any) -> Subject:
+    from gradverify.subject.draw import DTYPES
+    from gradverify.subject.prepare import assemble, given
+    from gradverify.subject.target import live
+
+    arguments, plain = given(inputs, kwargs)
+    named = tuple(InputRecipe(argument.name) for argument in arguments if argument.keyword)
+    target = _called_under(default_device, live(case.target, function, None, DTYPES[case.settings.dtype]))
+    return assemble(replace(case, kwargs=plain, keywords=named), target, arguments)
+
+
+def _called_under(device: Any, target: Target) -> Target:
+    """The function meets the default device of whoever calls."""
+    if device.type == "cpu":
+        return target
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with device:
+            return target.call(*args, **kwargs)
+
+    return replace(target, call=call)
+
+
+def _several(inputs: Any) -> Inputs:
+    import torch
+
+    if isinstance(inputs, torch.Tensor):
+        return [inputs]
+    if isinstance(inputs, (str, bytes)) or not isinstance(inputs, (Sequence, Mapping)):
+        raise TypeError(f"inputs: a list of the arguments, or a dict by name, not {type(inputs).__name__}")
+    return inputs
+
+
+def _settings(said: Mapping[str, Any], values: Sequence[Any]) -> Settings:
+    """With dtype and device of the tensors. Raises ProblemsError."""
+    from gradverify.rules.catalogue import codes
+    from gradverify.spec.load import vetted
+    from gradverify.spec.settings import Layer, settle
+    from gradverify.subject.prepare import computed_in
+
+    layer, problems = vetted(Layer(ORIGIN, said), codes())
+    taken = [name for name in ("dtype", "device", "timeout") if name in said]
+    if problems or taken:
+        from gradverify.model.problem import Problem
+
+        own = [Problem(f"{name}: {'it is that of the inputs' if name != 'timeout' else 'a check in the calling process cannot be ended'}", ORIGIN)
+               for name in taken]
+        raise ProblemsError([*problems, *own])
+    dtype, device = computed_in(values)
+    return settle(Layer("the inputs", {"dtype": dtype, "device": device}), layer)
+
+
+def _name(function: Any) -> str:
+    owner = getattr(function, "__self__", None)
+    named = owner if isinstance(owner, type) else function
+    return str(getattr(named, "__name__", None) or type(named).__name__)
+
+
+def _caller() -> tuple[str, int]:
+    """File and line of the call from outside of gradverify."""
+    for frame in _frames():
+        if not frame[0].startswith(PACKAGE):
+            return shown_path(frame[0]), frame[1]
+    return "?", 1
+
+
+def _frames() -> Iterator[tuple[str, int]]:
+    frame = sys._getframe(1)
+    while frame is not None:
+        yield frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back    # type: ignore[assignment]

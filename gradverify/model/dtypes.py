@@ -1,0 +1,46 @@
+"""The dtypes there are, by torch's names: what a spec may say, and what each holds. `numerics/dtypes.py` has them as torch's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Floating = Literal["float64", "float32", "bfloat16", "float16", "complex128", "complex64"]
+Whole = Literal["int64", "int32", "int16", "int8", "uint8", "bool"]
+Dtype = Literal[Floating, Whole]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """roundoff: half the distance from 1 to the next number, None of whole numbers. real: of what a complex number has two. double: the same kind in
+    64 bits. runs: a differentiable input may have it today. integers: the smallest, and the largest + 1.
+    """
+
+    roundoff: float | None = None
+    real: Floating | None = None
+    double: Floating | None = None
+    runs: bool = False
+    integers: tuple[int, int] | None = None
+
+
+TABLE: Mapping[Dtype, Held] = {
+    "float64": Held(2.0**-53, double="float64", runs=True),
+    "float32": Held(2.0**-24, double="float64", runs=True),
+    "bfloat16": Held(2.0**-8, double="float64"),
+    "float16": Held(2.0**-11, double="float64"),
+    "complex128": Held(2.0**-53, "float64", double="complex128", runs=True),
+    "complex64": Held(2.0**-24, "float32", double="complex128", runs=True),
+    "int64": Held(integers=(-(2**63), 2**63)),
+    "int32": Held(integers=(-(2**31), 2**31)),
+    "int16": Held(integers=(-(2**15), 2**15)),
+    "int8": Held(integers=(-128, 128)),
+    "uint8": Held(integers=(0, 256)),
+    "bool": Held(integers=(0, 2)),
+}
+FLOATING: tuple[Floating, ...] = get_args(Floating)
+DTYPES: tuple[Dtype, ...] = tuple(TABLE)
+RUN = tuple(name for name in FLOATING if TABLE[name].runs)
+COMPLEX = tuple(name for name in FLOATING if TABLE[name].real)
+WIDER: Mapping[str, Floating] = {name: double for name in RUN if (double := TABLE[name].double) and double != name}
+"""What runs in single precision → the same in double."""

@@ -1,0 +1,57 @@
+"""A rule as its file declares it: its code, its page, when it is asked, what its findings mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gradverify.model.result import Calls, Severity
+
+Causes = Literal["finite differences", "deviations", "reference", "given numbers", "linearity"]
+Kills = Literal["values", "elsewhere", "memory"]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleInfo:
+    """One rule of the book. `message` is the page's first line, `page` the whole docstring, `module` the file's name without its ending.
+
+    All else is declared by a constant of the same name in capitals in the rule's file; what a rule does not declare is as it stands here:
+    severity: "warning" for a hazard in a function whose gradients are right.
+    catches: the gallery's file with its fault.
+    order: rules are asked by it, lowest first; none for a code that is found where user code is called. last: what is said when all is known.
+    rank: of findings on one (input, output) the lowest stands and names the others; none: it stands beside others.
+    price, worth: forward and backward calls that a rule takes at least which varies the call (one input, one output, nothing wrong); where the
+    budget is short such rules wait, those of the largest worth are asked first, and what it does not afford is left out.
+    verdict: of a check with this error. stops: nothing more can be said of the check after it. refused: it explains why the engine refuses what
+    backward returned. spreads: what is written into enters the gradients of other inputs too. apart: it says nothing against the gradient at this
+    point. line: it is about a gradient that a line of backward returns, which is shown.
+    causes: the comparison in which the cause of a finding is looked for. takes_over: the cause of a mismatch that is this rule's fault.
+    kills: what `mutate` lets it judge: the values of a gradient, those at other inputs, or what is remembered from call to call.
+    """
+
+    code: str
+    name: str
+    message: str
+    page: str
+    module: str
+    severity: Severity = "error"
+    catches: str | None = None
+    order: int | None = None
+    last: bool = False
+    rank: int | None = None
+    price: Calls | None = None
+    worth: int = 0
+    verdict: Literal["fail", "error", "undecided"] = "fail"
+    stops: bool = False
+    refused: bool = False
+    spreads: bool = False
+    apart: bool = False
+    line: bool = False
+    causes: Causes | None = None
+    takes_over: str | None = None
+    kills: Kills | None = None
+
+    @property
+    def numeric(self) -> bool:
+        """Does it rest on finite differences at the point, whose elements tell the cause?"""
+        return self.causes in ("finite differences", "deviations")

@@ -1,0 +1,79 @@
+"""Column groups of a sparsity pattern: columns that no output shares have one colour and are perturbed together (Curtis, Powell, Reid 1974)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradverify.numerics.pattern import NOBODY, Pattern
+from gradverify.numerics.rungs import Array, Index
+
+
+@dataclass(frozen=True)
+class ColumnGroups:
+    """The columns of one input tensor in groups of one colour, valid for all its patterns (one per output tensor) at once."""
+
+    patterns: tuple[Pattern, ...]
+    widths: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.widths)
+
+    def colour(self) -> Index:
+        """The group [N] of each input coordinate."""
+        first = self.patterns[0]
+        place, colour = np.arange(first.size), np.zeros(first.size, np.intp)
+        for n, width, stride in zip(first.shape, self.widths, first.strides, strict=True):
+            if width > 1:
+                colour = colour * width + place // stride % n % width
+        return colour
+
+    def owner(self, group: int) -> Index:
+        """The coordinate within the tensor that owns each output [M] of all output tensors; NOBODY where no member can move it."""
+        return np.asarray(self.owners(range(group, group + 1))[0])
+
+    def owners(self, groups: range) -> Index:
+        """`owner` of groups in a row [groups, M]."""
+        residues = np.unravel_index(np.asarray(groups), self.widths) if self.widths else ()
+        owners = [self._owners(pattern, residues, len(groups)) for pattern in self.patterns]
+        return owners[0] if len(owners) == 1 else np.concatenate(owners, 1)
+
+    def _owners(self, pattern: Pattern, residues: Sequence[Index], count: int) -> Index:
+        if pattern.pointwise and self.count == 1:
+            return np.arange(len(pattern))[None]
+        place, owned = np.zeros(len(pattern), np.intp), ~pattern.nothing
+        for k, (residue, width) in enumerate(zip(residues, self.widths, strict=True)):
+            at = pattern.low[k]
+            if width > 1:
+                at = _one_of(at)
+                onward = residue[:, None] - at % width
+                at = at + np.where(onward < 0, onward + width, onward)
+                inside = at <= _one_of(pattern.high[k])
+                owned = owned if inside.all() else owned & inside
+            place = place + at * pattern.strides[k]
+        owners = place if owned.all() else np.where(owned, place, NOBODY)
+        return np.broadcast_to(owners, (count, len(pattern)))
+
+
+def _one_of(places: Index) -> Index:
+    """Places [M], or [1] where they are all the same: a window that is a whole axis, say."""
+    return places[:1] if (places == places[:1]).all() else places
+
+
+def column_groups(patterns: Sequence[Pattern]) -> ColumnGroups:
+    """Groups of one tensor's columns; `patterns` are those of the tensor with each output tensor."""
+    return ColumnGroups(tuple(patterns), tuple(int(max(widths)) for widths in zip(*(p.widths for p in patterns), strict=True)))
+
+
+def matrix(pattern: Pattern) -> Array:
+    """The pattern as zeros and ones [M, N]: for small ones, to look at and to test against."""
+    groups, result = column_groups([pattern]), np.zeros((len(pattern), pattern.size))
+    for group in range(groups.count):
+        owner = groups.owner(group)
+        rows = np.flatnonzero(owner != NOBODY)
+        result[rows, owner[rows]] = 1
+    return result

@@ -1,0 +1,45 @@
+"""Elements measured by themselves: the column of each moved alone, by every step of the ladder."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gradverify.numerics.climb import Elements, Ladders
+from gradverify.numerics.columns.bundle import lone
+from gradverify.numerics.columns.run import Run
+from gradverify.numerics.ladder import Derivative, concatenated
+from gradverify.numerics.rungs import RUNGS, Index
+
+
+class Alone:
+    """f at every step of the columns of elements (column, output) [E], asked in any order: 48 forward calls a column.
+
+    Outputs that only move beyond the column's own scale (`Survey.wide`) are measured by steps of at least unit scale.
+    """
+
+    def __init__(self, run: Run, column: Index, out: Index) -> None:
+        self.run = run
+        wide = run.survey.wide[run.point.columns.tensor[column], out]
+        order = np.lexsort((out, column, wide))
+        near = int(np.sum(~wide))
+        self._place = np.argsort(order)
+        self._parts = [(self._ladders(column[i], out[i], beyond), beyond) for i, beyond in ((order[:near], False), (order[near:], True)) if i.size]
+
+    def _ladders(self, column: Index, out: Index, beyond: bool) -> Ladders:
+        columns, line = np.unique(column, return_inverse=True)
+        return Ladders(lone(self.run.point, columns, beyond).lines, self.run.outputs(), Elements(line, out))
+
+    def derivative(self) -> Derivative:
+        """Of the elements, as they were asked."""
+        return concatenated(every_rung(ladders) for ladders, _ in self._parts).take(self._place)
+
+    def under_wider_noise(self) -> Derivative:
+        """The same under the noise of points far apart (`Run.coarse`)."""
+        coarse = self.run.coarse
+        found = concatenated(every_rung(ladders.under(coarse.far if beyond else coarse.noise)) for ladders, beyond in self._parts)
+        return found.take(self._place)
+
+
+def every_rung(ladders: Ladders) -> Derivative:
+    """The derivatives of all elements from the whole ladder."""
+    return ladders.solve(np.arange(len(ladders.elements.out)), range(RUNGS), True)

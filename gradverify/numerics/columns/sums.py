@@ -1,0 +1,211 @@
+"""Does the Jacobian, as it was measured element by element, add up to what the whole function does along a direction that moves every input?
+
+Random directions and cotangents through everything (method.md section 5), and the points that noise was measured on.
+
+Load-bearing: a leak that detection missed is otherwise flagged, measured again in other company, found right and cleared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradverify.numerics.climb import at_once
+from gradverify.numerics.columns.bundle import Bundle
+from gradverify.numerics.columns.cells import Cells, added
+from gradverify.numerics.columns.compressed import Plan
+from gradverify.numerics.columns.judged import Judged
+from gradverify.numerics.columns.leaks import moved_near
+from gradverify.numerics.columns.run import Run
+from gradverify.numerics.compare import PASS
+from gradverify.numerics.kinks import SMOOTH
+from gradverify.numerics.lines import Rung, rung
+from gradverify.numerics.plain import once
+from gradverify.numerics.point import Point
+from gradverify.numerics.point_lines import DirectionLine
+from gradverify.numerics.reduction import cotangent, signed
+from gradverify.numerics.rungs import QUICK, Array, Index, Mask, Z, repeated
+from gradverify.numerics.secant import secant
+from gradverify.numerics.survey import Survey
+
+PROBES = 1  # directions and cotangents: signed weights that stay away from 0, so that no leak hides from them by chance
+SLACK = 1e-8  # of the sum of magnitudes: what method.md lets a screen miss
+ALIAS_SLACK = 1e-3  # of the sum along a secant: its own curvature
+SLACK_LOW = 1e-3  # where x or f is float32: rounding of x alone is 1e-4 of a quick step
+
+
+class RunningSum:
+    """What elements add up to along a move of their columns, per output [M], and how uncertain that is."""
+
+    def __init__(self, m: int) -> None:
+        self.value, self.bar = np.zeros((2, m))
+
+    def add(self, out: Index, terms: Array, bar: Array, lines: int) -> None:
+        """Elements [E] with their derivatives and bars, times how far the column of each moves."""
+        m = len(self.value)
+        self.value += added(out, terms, m, lines)
+        self.bar += added(out, bar, m, lines)
+
+
+class AliasSums:
+    """Do the columns of an input tensor add up to the secant of its noise points? If not, the quick rungs met an alias."""
+
+    def __init__(self, point: Point, survey: Survey) -> None:
+        self._point, self._survey = point, survey
+        m, n = len(point.f0), len(survey.secants)
+        self._sums, self._known, self._seen = [RunningSum(m) for _ in range(n)], np.ones((n, m), bool), np.zeros(n, int)
+
+    def add(self, done: Index, cells: Cells, value: Array, bar: Array) -> Mask:
+        """Adds all elements of the columns `done`; outputs [M] that miss a secant which is now complete."""
+        suspect, tensors, c = np.zeros(len(self._point.f0), bool), set(cells.bundle.tensor.tolist()), self._point.columns
+        known = np.isfinite(bar)
+        lost = None if known.all() else ~known
+        if lost is not None:
+            value, bar = np.where(known, value, 0.0), np.where(known, bar, 0.0)
+        for n, own in enumerate(self._survey.secants):
+            if int(c.tensor[own.columns[0]]) not in tensors:
+                continue
+            dx = cells.of_columns(own.by_column(len(c)))
+            if not dx.any():
+                continue
+            self._sums[n].add(cells.out, value * dx, bar * np.abs(dx), cells.lines)
+            if lost is not None:
+                self._known[n, cells.out[lost & (dx != 0)]] = False
+            self._seen[n] += _among(done, own.columns, len(c))
+            if self._seen[n] == len(own.columns):
+                suspect |= self._misses(n, own.change)
+        return suspect
+
+    def _misses(self, n: int, change: Array) -> Mask:
+        noise, sums = 2 * Z * np.maximum(self._survey.sigma, self._point.unit * np.abs(self._point.f0)), self._sums[n]
+        slack = sums.bar + noise + ALIAS_SLACK * np.abs(sums.value)
+        return np.asarray(np.isfinite(change) & self._known[n] & (np.abs(sums.value - change) > slack))
+
+
+def _among(done: Index, columns: Index, c: int) -> int:
+    """How many of these are among the columns; all are below c."""
+    if done is columns:
+        return len(done)
+    among = np.zeros(c, bool)
+    among[columns] = True
+    return int(np.count_nonzero(among[done]))
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """Outputs of which the forward, or columns of which the backward, is not what its compressed Jacobian adds up to."""
+
+    outputs: Index
+    columns: Index
+
+    @property
+    def any(self) -> bool:
+        return bool(len(self.outputs) or len(self.columns))
+
+
+class Sums:
+    """What the entries of one tensor add up to along one direction [N], per output, and for one `cotangent` [M], per column."""
+
+    def __init__(self, run: Run, plan: Plan, cotangent: Array) -> None:
+        self.run, self.plan, self.cotangent = run, plan, cotangent
+        look = run.survey.looks[plan.tensor]
+        self.look = look if look and len(look.columns) == plan.size else None
+        n, m, own = plan.size, len(run.point.f0), slice(plan.first, plan.first + plan.size)
+        self.direction = self.look.direction if self.look else signed(n, run.generator) * run.point.columns.scale[own]
+        self.forward, self.forward_size = RunningSum(m), np.zeros(m)
+        self.back, self.back_size = np.zeros((2, n))
+        self.usable = np.isfinite(run.point.columns.x[own])
+
+    def add(self, judged: Judged) -> None:
+        """The solved elements of a chunk; what is not solved is 0 in f."""
+        off, bar = judged.column - self.plan.first, judged.derivative.bar
+        if judged.verdict.any() or judged.derivative.rough:  # PASS is 0
+            wrong = (judged.verdict != PASS) | (judged.derivative.outcome != SMOOTH)
+            self.usable[off[wrong]] = False
+        use = np.isfinite(bar) if self.usable.all() else self.usable[off] & np.isfinite(bar)
+        out, value, lines = judged.out, judged.derivative.value, judged.lines
+        if not use.all():
+            off, out, value, bar, lines = off[use], out[use], value[use], bar[use], 0
+        m, v = len(self.run.point.f0), self.direction.take(off)
+        part = value * v
+        self.forward.add(out, part, bar * np.abs(v), lines)
+        self.forward_size += added(out, np.abs(part), m, lines)
+
+    def add_back(self, bundle: Bundle, a: Array) -> None:
+        """The analytic values [n, M] of a chunk; each column is in one of its lines."""
+        own = slice(None) if bundle.owned.all() else bundle.owned
+        column, part = bundle.owner[own].ravel() - self.plan.first, (a * self.cotangent)[own].ravel()
+        if not np.isfinite(part).all():
+            part = (np.nan_to_num(a, posinf=0.0, neginf=0.0) * self.cotangent)[own].ravel()
+        self.back += np.bincount(column, part, self.plan.size)
+        self.back_size += np.bincount(column, np.abs(part), self.plan.size)
+
+    def check(self, gradient: Array) -> Disagreement:
+        """Against the uncompressed function, and the `gradient` [C] of its cotangent."""
+        return Disagreement(np.flatnonzero(self._forward_off()), self._backward_off(gradient))
+
+    def _forward_off(self) -> Mask:
+        columns, direction = self.run.point.columns.of(self.plan.tensor), self.direction
+        if not self.usable.all():
+            columns, direction = columns[self.usable], direction[self.usable]
+        if not len(columns):
+            return np.zeros(len(self.run.point.f0), bool)
+        low = self.run.low_values()
+        slack = np.where(low, SLACK_LOW, SLACK) if low.any() else SLACK
+        floor = self.run.floors() * np.sqrt(len(columns))
+        allowed = slack * self.forward_size + self.forward.bar + floor
+        value, bar, told = self._measured(columns, direction, allowed)
+        off = np.asarray(told & (np.abs(value - self.forward.value) > allowed + bar))
+        return off if told.all() or self.usable.all() else off | self._moved_by_others(~told, columns, direction)
+
+    def _moved_by_others(self, untold: Mask, columns: Index, direction: Array) -> Mask:
+        """Outputs [M], of those that are rough along the direction, that own none of its columns: a tie that hid from the structure moves them.
+
+        Two calls, near x; none where there is no such output.
+        """
+        own, groups = ~untold, self.plan.grouping.groups
+        usable = np.append(self.usable, False)  # the last one answers for NOBODY
+        for group in range(groups.count if untold.any() else 0):
+            own |= usable[groups.owner(group)]
+        if own.all():
+            return ~own
+        return np.asarray(~own & moved_near(self.run, columns, direction))
+
+    def _measured(self, columns: Index, direction: Array, allowed: Array) -> tuple[Array, Array, Mask]:
+        """The derivative along the direction, its bar, and where it is known [M]; of a linear function from the survey's one rung.
+
+        Nearly always two rungs show that no output is off by more than is `allowed`; then they are all that is looked at.
+        """
+        look = self.look if self.usable.all() else None
+        line = DirectionLine(self.run.point, columns, direction)
+        if look and self.plan.tensor in self.run.linear:
+            return self._secant(line, look.taken)
+        known = {QUICK[0]: look.taken} if look else {}
+        known |= {k: taken for k in QUICK[:2] if k not in known and (taken := rung(line, k))}
+        if self.usable.all() and len(known) == 2:      # else a tie may hide here
+            value, bar = once(known[QUICK[0]], known[QUICK[1]], self.run.survey.sigma, self.run.point.unit)
+            if (np.abs(value - self.forward.value) + bar <= allowed).all():
+                return value, bar, repeated(np.True_, len(value))
+        d = at_once(line, self.run.outputs(), known)
+        return d.value, d.bar, d.smooth & ~d.unclear & np.isfinite(d.bar)
+
+    def _secant(self, line: DirectionLine, taken: Rung) -> tuple[Array, Array, Mask]:
+        point, of_x = self.run.point, None if self.run.point.columns.rounded else line.magnitude
+        found = secant(taken.up, taken.down, taken.step_up + taken.step_down, point.f0, self.run.survey.sigma, point.unit, of_x)
+        return found.value, found.bar, np.isfinite(found.value)
+
+    def _backward_off(self, gradient: Array) -> Index:
+        own = slice(self.plan.first, self.plan.first + self.plan.size)
+        low = bool(self.run.low_precision().any())
+        floor = self.run.floors().max(initial=0.0) / self.run.point.columns.size[own]
+        allowed = (SLACK_LOW if low else SLACK) * self.back_size + floor
+        off = np.abs(gradient[own] - self.back) > allowed
+        return self.plan.first + np.flatnonzero(off & np.isfinite(gradient[own]) & self.usable)
+
+
+def pulled_back(run: Run, w: Array) -> Array:
+    """The gradient [C] of a dense cotangent [M] of all outputs at once, one backward."""
+    point = run.point
+    point.backward += 1
+    return point.by_column(point.function.vjp([cotangent(point, n, w[part]) for n, part in enumerate(point.parts)]))

@@ -1,0 +1,202 @@
+"""Predicted calls, seconds and bytes of the four comparisons, from what structure says of a function.
+
+Pure functions of counts, so that one can ask before anything runs. What detection and the survey of noise cost is the same for all and not
+counted here. Counts are those of a function with nothing wrong; what is flagged or open costs more, in every comparison.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from gradverify.model.mode import Mode as Mode
+from gradverify.numerics.columns import sums
+from gradverify.numerics.probing import blocks
+from gradverify.numerics.probing import columns as projected
+from gradverify.numerics.probing import rows as directions
+from gradverify.numerics.rungs import QUICK
+
+RUNG_CALLS = 2 * len(QUICK)  # a group's forward calls on the quick rungs
+LINEAR_CALLS = 2  # of a group where f is linear: one wide rung
+VERIFYING = 4  # forward calls a direction that adds up: two rungs
+LOOKED = 2  # calls of a direction that the survey has taken: its first rung
+CLIMBED = 0.6  # of the groups are moved again for elements that the quick rungs leave open: 0 to 0.6, measured, and counted in seconds only
+CALLED = 5e-5  # seconds that a call costs beside the function's own (measured)
+THEIRS = (2e-5, 7e-5)  # what gradcheck's forward and backward calls do (measured); that of its whole Jacobians is left out, in its favour
+BACKWARD = 2.0  # forward calls that a backward costs, where it was not timed
+RESIDENT = 48 << 20  # bytes that any comparison was measured to take
+ELEMENT_BYTES = 380  # of an input or output coordinate (measured on 10⁴ to 10⁶ of them: within a third)
+TILE_BYTES = 600  # of a column group's derivative with respect to one output
+TILES = 64 << 20  # most of these at a time
+FLOAT64 = 8  # bytes; gradcheck holds two whole Jacobians
+SOLVED = 3e-7  # seconds to extrapolate an element from its quick rungs, and to judge it (measured)
+WORTH = 0.8  # of the seconds of one comparison for all tensors: two must cost less than this to be worth two names in the report
+PULLED = 5e-8  # seconds to take a number of a compressed gradient apart (measured)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What structure says of a function, over all tensors: real input coordinates N, real output coordinates M, and groups.
+
+    `linear_groups` are the column groups of inputs in which f is linear, `column_groups` those of the others; `row_groups` of all
+    pairs, where inputs with the same groups count once. `blocks`: independent blocks of all pairs. `linear_tensors`: inputs in which f is linear.
+    """
+
+    inputs: int
+    outputs: int
+    input_tensors: int
+    output_tensors: int
+    column_groups: int
+    linear_groups: int
+    row_groups: int
+    blocks: int
+    linear_tensors: int = 0
+    alike: tuple[Alike, ...] = ()
+
+
+@dataclass(frozen=True)
+class Alike:
+    """Input tensors whose outputs fall into the same row groups, so that they share their backwards; their counts as in `Counts`.
+
+    `straight`: tensors among them in which f is linear.
+    """
+
+    tensors: tuple[int, ...]
+    inputs: int
+    column_groups: int
+    linear_groups: int
+    row_groups: int
+    straight: int
+
+    @property
+    def curved(self) -> int:
+        return len(self.tensors) - self.straight
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds of a forward call, a backward call and the solving of one element."""
+
+    forward: float
+    backward: float
+    element: float = SOLVED
+
+
+def speed(forward: float) -> Speed:
+    """Where only the forward was timed."""
+    return Speed(forward, BACKWARD * forward)
+
+
+def steady(seconds: float) -> float:
+    """A measured time to the next power of two, so that two runs, whose times are never the same, mostly predict the same; 0 where none was."""
+    return float(2.0 ** round(math.log2(seconds))) if 0 < seconds < math.inf else 0.0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Predicted calls, seconds that include solving, and bytes beyond torch's own."""
+
+    forward: int
+    backward: int
+    seconds: float
+    memory: int = 0
+
+    @property
+    def calls(self) -> int:
+        return self.forward + self.backward
+
+    @property
+    def work(self) -> float:
+        """In forward calls: what it takes on any machine, busy or not."""
+        return self.forward + BACKWARD * self.backward
+
+
+@dataclass(frozen=True)
+class Split:
+    """Columns for some input tensors, rows for the others; `mode`: that of most input coordinates. `by`: of each tensor."""
+
+    mode: Mode
+    by: Mapping[int, Mode]
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Of the four comparisons, of `torch.autograd.gradcheck` in slow mode, and of columns and rows each where it is cheaper (None: nowhere).
+
+    `elements`: of the whole Jacobian. `one_probe`: of blocks by a single probe.
+    """
+
+    of: Mapping[Mode, Cost]
+    gradcheck: Cost
+    split: Split | None = None
+    elements: int = 0
+    one_probe: Cost | None = None
+
+
+def predicted(n: Counts, timed: Speed) -> Costs:
+    """Calls of each comparison where nothing is wrong (method.md section 5); gradcheck: 2N + 1 forward, M backward."""
+    groups = RUNG_CALLS * n.column_groups + LINEAR_CALLS * n.linear_groups
+    grouped = n.column_groups + n.linear_groups
+    check = sums.PROBES if grouped < n.inputs or n.row_groups < n.outputs else 0
+    curved, straight = n.input_tensors - n.linear_tensors, n.linear_tensors
+    theirs = replace(timed, forward=timed.forward + THEIRS[0], backward=timed.backward + THEIRS[1])
+    gradcheck = _cost(theirs, 2 * n.inputs + 1, n.outputs, 0, 2 * FLOAT64 * n.inputs * n.outputs)
+    timed = replace(timed, forward=timed.forward + CALLED, backward=timed.backward + CALLED)
+    climbs, pulled = CLIMBED * RUNG_CALLS * n.column_groups * timed.forward, PULLED * n.row_groups * n.inputs
+    held = RESIDENT + ELEMENT_BYTES * (n.inputs + n.outputs)
+    of = {
+        Mode.ENTRIES: _cost(timed, groups + _along(check, curved, VERIFYING), n.row_groups + check, grouped * n.outputs,
+                            held + min(TILES, TILE_BYTES * grouped * n.outputs), climbs + pulled),
+        Mode.COLUMNS: _cost(timed, groups + _along(1, n.input_tensors), (projected.PROBES + sums.PROBES) * n.output_tensors,
+                            grouped * n.outputs, held),
+        Mode.ROWS: _cost(timed, _rows_forward(curved, straight), n.row_groups + sums.PROBES * n.output_tensors,
+                         directions.PROBES * n.outputs * n.input_tensors, held, pulled),
+        Mode.BLOCKS: _cost(timed, _along(blocks.PROBES, n.input_tensors), blocks.PROBES * n.output_tensors,
+                           blocks.PROBES * n.blocks, held),
+    }
+    one = _cost(timed, _along(1, n.input_tensors), n.output_tensors, n.blocks, held)
+    return Costs(of, gradcheck, _split(n, timed, min(of[Mode.COLUMNS].seconds, of[Mode.ROWS].seconds)), n.inputs * n.outputs, one)
+
+
+def _along(probes: int, tensors: int, each: int = RUNG_CALLS) -> int:
+    """Forward calls of `probes` directions of each tensor, the first of which has been looked at."""
+    return max(0, each * probes - LOOKED) * tensors
+
+
+def _rows_forward(curved: int, straight: int) -> int:
+    """Forward calls of rows; those of `straight` tensors, in which f is linear, take one wide rung, and are verified near x."""
+    return _along(directions.PROBES, curved) + (LINEAR_CALLS * directions.PROBES - LOOKED) * straight + _along(sums.PROBES, straight)
+
+
+def _split(n: Counts, timed: Speed, whole: float) -> Split | None:
+    """For each input tensor the cheaper of columns and rows, where that saves much of the `whole` seconds that one of them takes for all."""
+    columns = [own for own in n.alike if _by_columns(own, n, timed).seconds < _by_rows(own, n, timed).seconds]
+    rows = [own for own in n.alike if own not in columns]
+    if not columns or not rows:
+        return None
+    parts = [*(_by_columns(own, n, timed) for own in columns), *(_by_rows(own, n, timed) for own in rows)]
+    shared = (projected.PROBES + sums.PROBES) * n.output_tensors
+    cost = Cost(sum(p.forward for p in parts), sum(p.backward for p in parts) + shared,
+                sum(p.seconds for p in parts) + shared * timed.backward, RESIDENT + ELEMENT_BYTES * (n.inputs + n.outputs))
+    by = {tensor: mode for mode, some in ((Mode.COLUMNS, columns), (Mode.ROWS, rows)) for own in some for tensor in own.tensors}
+    most = Mode.COLUMNS if sum(own.inputs for own in columns) > sum(own.inputs for own in rows) else Mode.ROWS
+    return Split(most, by, cost) if cost.seconds < WORTH * whole else None
+
+
+def _by_columns(own: Alike, n: Counts, timed: Speed) -> Cost:
+    """Of some tensors, without the cotangents that all share."""
+    forward = RUNG_CALLS * own.column_groups + LINEAR_CALLS * own.linear_groups + _along(1, len(own.tensors))
+    return _cost(timed, forward, 0, (own.column_groups + own.linear_groups) * n.outputs, 0)
+
+
+def _by_rows(own: Alike, n: Counts, timed: Speed) -> Cost:
+    """Of some tensors that share their backwards."""
+    forward = _rows_forward(own.curved, own.straight)
+    return _cost(timed, forward, own.row_groups, directions.PROBES * n.outputs * len(own.tensors), 0, PULLED * own.row_groups * n.inputs)
+
+
+def _cost(timed: Speed, forward: int, backward: int, solved: int, memory: int, more: float = 0.0) -> Cost:
+    """`solved`: elements; `more`: further seconds."""
+    return Cost(forward, backward, forward * timed.forward + backward * timed.backward + solved * timed.element + more, memory)

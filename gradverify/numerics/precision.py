@@ -1,0 +1,62 @@
+"""How precisely a function computes: the unit roundoff of a dtype, and the one that the bits of its values show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gradverify.numerics.rungs import U32, U64, U_BF16, U_FP16, Array
+
+HEAD = 64  # values that mostly tell already that they are float64
+ENOUGH = 3  # distinct values; one or two round numbers prove nothing
+SINGLE_BITS, FP16_BITS, BF16_BITS = 20, 11, (6, 8)  # significant bits that numbers of a format really use
+
+
+@dataclass(frozen=True)
+class Bits:
+    """What the bits of all values seen so far tell: float64 numbers that are all float32 (or bfloat16) numbers were computed as such."""
+
+    distinct: frozenset[float] = frozenset()
+    single: bool = True
+    integers: bool = True
+    used: int = 0
+
+    def seen(self, values: Array) -> Bits:
+        """With more values; non-finite ones and zeros tell nothing."""
+        if not self.single:
+            return self
+        if len(values) > HEAD and not self.seen(values[:HEAD]).single:     # as nearly always
+            return replace(self, single=False)
+        values = values[np.isfinite(values) & (values != 0)]
+        if not values.size:
+            return self
+        with np.errstate(over="ignore"):
+            rounded = values.astype(np.float32)
+        if not np.array_equal(values, rounded):
+            return replace(self, single=False)
+        distinct = self.distinct if len(self.distinct) >= ENOUGH else self.distinct | set(np.unique(values)[:ENOUGH].tolist())
+        integers = self.integers and np.array_equal(rounded, np.rint(rounded))
+        return Bits(distinct, True, integers, max(self.used, _bits_used(rounded)))
+
+    @property
+    def unit(self) -> float:
+        """The unit roundoff of the precision that shows, else that of float64: small integers and the like are exact, not coarse."""
+        if not self.single or len(self.distinct) < ENOUGH:
+            return U64
+        if self.used >= SINGLE_BITS:
+            return U32
+        return U_BF16 if BF16_BITS[0] <= self.used <= BF16_BITS[1] and not self.integers else U64
+
+    @property
+    def narrowest(self) -> float:
+        """As `unit`, float16 included; too weak a hint to widen a forward's bars, good enough to name a backward's fault."""
+        half = self.single and len(self.distinct) >= ENOUGH and not self.integers and BF16_BITS[1] < self.used <= FP16_BITS
+        return U_FP16 if half else self.unit
+
+
+def _bits_used(values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> int:
+    """The most significant bits that any of the float32 values needs."""
+    mantissa = values.view(np.uint32) & np.uint32(0x7FFFFF)
+    lowest = mantissa & (~mantissa + np.uint32(1))
+    return 24 - int(np.min(np.where(lowest > 0, np.log2(np.maximum(lowest, 1)), 23)))

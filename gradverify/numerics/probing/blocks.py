@@ -1,0 +1,129 @@
+"""Blocks of the Jacobian: one number WᵀJV per independent block and probe (method.md section 6), the cheapest comparison.
+
+Σ_{j in block} w_j (Jv)_j by finite differences against Σ_{i in block} (Jᵀw)_i v_i by the backward: 6 forward calls and one backward a probe,
+whatever the size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from torch import Tensor
+
+from gradverify.numerics.compare import RESOLVED
+from gradverify.numerics.pattern import NOBODY, Pattern
+from gradverify.numerics.point import Point
+from gradverify.numerics.probing.estimates import Reading
+from gradverify.numerics.probing.known import Known
+from gradverify.numerics.probing.offpattern import Strays, nobodys
+from gradverify.numerics.probing.screen import Along, Lines, Screened, by_probe
+from gradverify.numerics.probing.seeds import Cotangents, Directions, Taken, directions
+from gradverify.numerics.reduction import gather, paired, pull_back
+from gradverify.numerics.rungs import Array, Index, Mask, finite_size
+
+PROBES = 3  # see an error of 100·tol of a block's norm with probability 1 − 5e-5
+
+
+def check_blocks(
+    known: Known, patterns: Sequence[Sequence[Pattern]], generator: np.random.Generator, *, probes: int = PROBES,
+    only: Sequence[int] | None = None, along: Sequence[Directions] | None = None,
+) -> list[Screened]:
+    """Screens every independent block of every (input, output) pair. `patterns`: by input tensor, then output tensor; `only` these inputs.
+
+    6·`probes` forward calls an input tensor, `probes` backward calls an output tensor, one more where outputs depend on nothing; more only
+    along directions that the first rungs left open. `along`: directions of all tensors, `probes` each, that are there already. Raises what the
+    backward raises.
+    """
+    point = known.point
+    shapes = [paired(point, t, patterns[t]) for t in range(len(point.buffers))]
+    cotangents = Cotangents(point, probes, generator)
+    dead = [_dead(point, o, cotangents.w[0][part], [own[o] for own in shapes]) for o, part in enumerate(point.parts)]
+    pairs: list[Screened] = []
+    for t in range(len(shapes)) if only is None else only:
+        own = Along(known, t, along[t] if along else directions(point, t, probes, generator, known.survey.looks[t]))
+        pairs += _Tensor(own, cotangents, shapes[t]).screened([strays[t] for strays in dead])
+    return pairs
+
+
+def _dead(point: Point, output: int, w: Array, patterns: Sequence[Pattern]) -> list[Strays]:
+    """By input tensor, the columns that outputs which depend on nothing pull back to: their gradient must be exactly 0.
+
+    The group of a stray is 0: all outputs that do not depend on that tensor.
+    """
+    found, done = [Strays() for _ in patterns], list[tuple[Mask, Sequence[Tensor]]]()
+    for t, pattern in enumerate(patterns):
+        if not pattern.nothing.any():
+            continue
+        gradients = next((g for nothing, g in done if np.array_equal(nothing, pattern.nothing)), None)
+        if gradients is None:
+            gradients = pull_back(point, output, np.where(pattern.nothing, w, 0.0))
+            done.append((pattern.nothing, gradients))
+        found[t].add(0, point.columns.of(t)[gather(point, t)(gradients[t]) != 0])
+    return found
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Of the blocks [B] of one pair and probe: the analytic sum, its norm, the standard deviation of the numeric sum."""
+
+    analytic: Array
+    norm: Array
+    sigma: Array
+
+
+class _Tensor:
+    """The blocks of one input tensor with every output tensor."""
+
+    def __init__(self, along: Along, cotangents: Cotangents, patterns: Sequence[Pattern]) -> None:
+        self.along, self.known, self.point, self.patterns, self.w = along, along.known, along.known.point, patterns, cotangents.w
+        own = gather(self.point, along.tensor)
+        self.of_outputs = [pattern.block_of_outputs() for pattern in patterns]
+        of_columns = [block if own.plain else block[own.place] for block in (pattern.block_of_inputs() for pattern in patterns)]
+        self.owned = [slice(None) if (block != NOBODY).all() else block != NOBODY for block in self.of_outputs]
+        gradients = cotangents.gradients(along.tensor)
+        self.sums = [[self._sums(o, k, of_columns[o], gradients[k, o]) for k in range(len(gradients))] for o in range(len(patterns))]
+
+    def screened(self, dead: Sequence[Strays]) -> list[Screened]:
+        """One pair an output tensor; what those that are `dead` pull back to."""
+        outputs, m = range(len(self.point.parts)), len(self.point.f0)
+        first: list[list[Reading]] = [[] for _ in outputs]
+        reach, alive = np.zeros(m), np.zeros(m, bool)
+        for k, taken in enumerate(self.along.first()):
+            change = finite_size(taken.up[0] - taken.down[0])
+            reach, alive = np.maximum(reach, change / taken.steps[0].sum()), alive | (change > RESOLVED * self.known.noise)
+            for o in outputs:
+                first[o].append(self._read(o, k, taken))
+        squares = self.known.floors(reach, alive) ** 2
+        return [self._pair(o, first[o], squares[part], dead[o]).screened(self.known) for o, part in enumerate(self.point.parts)]
+
+    def _sums(self, o: int, k: int, of_columns: Index, gradient: Array) -> _Sums:
+        count, along = self.patterns[o].blocks, self.along.directions
+        if not along.moves[k].all():
+            gradient = np.where(along.moves[k] == 0, 0.0, gradient)
+        analytic = np.asarray(np.bincount(of_columns, gradient * along.moves[k], count), float)
+        norm = np.sqrt(np.bincount(of_columns, (gradient * self.point.columns.scale[along.columns]) ** 2, count))
+        variance = self._of_outputs(o, (self.w[k] * self.known.noise)[self.point.parts[o]] ** 2)
+        return _Sums(analytic, norm, self.known.noise_along(self.along.tensor, np.sqrt(variance), finite_size(norm)))
+
+    def _of_outputs(self, o: int, values: Array) -> Array:
+        """Sums over the outputs of each block [B]."""
+        owned = self.owned[o]
+        return np.asarray(np.bincount(self.of_outputs[o][owned], values[owned], self.patterns[o].blocks), float)
+
+    def _read(self, o: int, k: int, taken: Taken, i: Index | None = None) -> Reading:
+        """Derivatives of the sums of blocks i (None: all) along direction k."""
+        part, i = self.point.parts[o], np.arange(self.patterns[o].blocks) if i is None else i
+        return self.known.sums(o, taken, lambda change: self._of_outputs(o, self.w[k, part] * change)[i], self.sums[o][k].sigma[i])
+
+    def _pair(self, o: int, first: Sequence[Reading], squares: Array, dead: Strays) -> Lines:
+        part, pattern, blocks = self.point.parts[o], self.patterns[o], self.of_outputs[o]
+        floor = nobodys(np.sqrt(self._of_outputs(o, squares)), np.sqrt(squares))
+        results = [self.along.judged(k, own.analytic, first[k], own.norm, floor, partial(self._read, o, k), o) for k, own in enumerate(self.sums[o])]
+        dead.add(NOBODY, np.flatnonzero(pattern.nothing & self.along.moved[part]) + part.start)
+        doubt = np.zeros(pattern.blocks, bool)
+        doubt[blocks[np.isnan(self.point.f0[part]) & (blocks != NOBODY)]] = True
+        return Lines((self.along.tensor, o), np.arange(pattern.blocks), np.array([own.analytic for own in self.sums[o]]),
+                     by_probe(results, len(results)), floor, np.ones(pattern.blocks, bool), doubt, dead, self.along.directions.left_out)

@@ -1,0 +1,141 @@
+"""Rows of the Jacobian: a few random directions V, Jv by finite differences, exact on every output element (method.md section 6).
+
+(Jv)_j along a dense direction, six forward calls each, against Σ_i a_ji v_i from groups of outputs that share no input: one backward a group.
+Memory is O(N + M).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from gradverify.numerics.batched import pulled_groups, shared_groups
+from gradverify.numerics.compare import RESOLVED
+from gradverify.numerics.pattern import Pattern, RowGroups, row_groups
+from gradverify.numerics.point import Point
+from gradverify.numerics.probing.estimates import Reading, reading
+from gradverify.numerics.probing.known import Known
+from gradverify.numerics.probing.offpattern import Strays
+from gradverify.numerics.probing.screen import Along, Lines, Screened, by_probe
+from gradverify.numerics.probing.seeds import Directions, Taken, directions, random_cotangent
+from gradverify.numerics.reduction import WEIGHTS, gather, paired
+from gradverify.numerics.rungs import Array, Index, Mask, finite_size, repeated
+from gradverify.numerics.samples import Samples
+from gradverify.numerics.survey import Look
+
+PROBES = 2  # directions: what hides from one by chance does not hide from both
+Straight = Mapping[int, Look | None]
+"""The input tensors in which f is linear, each with the samples that showed it, if they are good for a direction."""
+NOWHERE: Straight = MappingProxyType({})
+
+
+def check_rows(
+    known: Known, patterns: Sequence[Sequence[Pattern]], generator: np.random.Generator, *, only: Sequence[int] | None = None,
+    along: Sequence[Directions] | None = None, linear: Straight = NOWHERE,
+) -> list[Screened]:
+    """Screens every output of every (input, output) pair. `patterns`: by input tensor, then output tensor; `only` these inputs.
+
+    One backward a row group (inputs with the same groups share it), 6·PROBES forward calls an input tensor, 2·PROBES where f is `linear`
+    in it; more only along directions that the first rungs left open. `along`: directions of these tensors that are there already. Raises what
+    the backward raises.
+    """
+    point, tensors = known.point, list(range(len(known.point.buffers)) if only is None else only)
+    along = along or [directions(point, t, PROBES, generator, linear.get(t) or known.survey.looks[t]) for t in tensors]
+    shapes = [paired(point, t, patterns[t]) for t in tensors]
+    rows = [[RowSums(point, t, part, d.moves) for part in point.parts] for t, d in zip(tensors, along, strict=True)]
+    weights = [random_cotangent(point, o, generator) for o in range(len(point.parts))]
+    grouped = [[row_groups(pattern) for pattern in shape] for shape in shapes]
+    for own in shared_groups(grouped):
+        o = own.output
+        used = np.where(weights[o] == 0, 1.0, weights[o])  # 0 where f is infinite: such rows are left out
+        for span, pulled in pulled_groups(point, own, weights[o], [tensors[n] for n in own.users]):
+            for n in own.users:
+                rows[n][o].add(span, grouped[n][o], pulled[:, point.starts[tensors[n]] : point.starts[tensors[n] + 1]], used)
+    return [pair for n, t in enumerate(tensors) for pair in _screened(Along(known, t, along[n], t in linear), rows[n], shapes[n])]
+
+
+class RowSums:
+    """What the backwards tell of the outputs [m] of one pair: (Jv) [K, m] and the norm of each row in units of the scales."""
+
+    def __init__(self, point: Point, tensor: int, part: slice, move: Array) -> None:
+        m = part.stop - part.start
+        self.gather, self.strays = gather(point, tensor), Strays()
+        self.value, self.square = np.zeros((len(move), m)), np.zeros(m)
+        self._move, self._moves = move, (move != 0).any(0)
+        self._all_move = bool(self._moves.all())
+        self._scale = point.columns.scale[self.gather.columns]
+        self._size = point.columns.size[self.gather.columns]
+        self._finite = bool(np.isfinite(point.f0).all() and np.isfinite(point.x).all())
+
+    def add(self, groups: range, of: RowGroups, gradients: Array, w: Array) -> None:
+        """A backward for each of these groups, with weights w [m]: gradients [groups, N]."""
+        runs = of.runs(groups) if self.gather.plain and self._all_move else None
+        if runs is None:
+            self._add_owned(groups, of.owners(groups), gradients, w)
+            return
+        rows, width = runs
+        each, weights = gradients.reshape(len(groups), -1, width), w[rows]
+        for value, sums in zip(self.value, np.einsum("grw,krw->kgr", each, self._move.reshape(len(self._move), -1, width)), strict=True):
+            value[rows] += sums.reshape(-1) / weights
+        scaled = each * self._scale.reshape(-1, width)
+        self.square[rows] += np.einsum("grw,grw->gr", scaled, scaled).reshape(-1) / weights**2
+
+    def _add_owned(self, groups: range, owner: Index, gradients: Array, w: Array) -> None:
+        """`owner` [groups, N]: the output of the group that depends on each coordinate."""
+        owned = owner >= 0
+        if not owned.all():
+            self._find_strays(groups, ~owned, gradients)
+        if not self.gather.plain:
+            owner, gradients = owner[:, self.gather.place], self.gather.combined(gradients)
+            owned = owner >= 0
+        column: Index | slice = slice(None)
+        if self._all_move and owned.all():
+            rows = owner.reshape(-1)
+        else:
+            at, column = np.nonzero(owned & self._moves)
+            rows, gradients = owner[at, column], gradients[at, column]
+        for k, move in enumerate(self._move):
+            self.value[k] += np.bincount(rows, (gradients * move[column]).reshape(-1), len(w)) / w
+        self.square += np.bincount(rows, ((gradients * self._scale[column]) ** 2).reshape(-1), len(w)) / w**2
+
+    def _find_strays(self, groups: range, unowned: Mask, gradients: Array) -> None:
+        """What no output of the group owns must be exactly 0; a NaN is no stray where f is not finite itself."""
+        found = unowned & (gradients != 0) & (np.isfinite(gradients) | self._finite)
+        for n in np.flatnonzero(found.any(1)).tolist():
+            local = np.flatnonzero(self.gather.any_of(found[n]))
+            self.strays.add(groups[n], self.gather.columns[local], np.abs(self.gather.of(gradients[n])[local]) * self._size[local])
+
+    @property
+    def norm(self) -> Array:
+        return np.asarray(np.sqrt(finite_size(self.square)))
+
+
+def _screened(along: Along, rows: Sequence[RowSums], patterns: Sequence[Pattern]) -> list[Screened]:
+    """The pairs of one input tensor."""
+    known, norm, value = along.known, np.concatenate([own.norm for own in rows]), np.concatenate([own.value for own in rows], 1)
+    noise = known.noise_along(along.tensor, known.noise, norm)
+
+    def read(taken: Taken, i: Index | None = None) -> Reading:
+        return _read(known, taken, noise, slice(None) if i is None else i)
+
+    first = [read(taken) for taken in along.first()]
+    floor = known.floors(norm, np.any([np.abs(d.value) > RESOLVED * d.bar for d in first], 0))
+    result = by_probe([along.judged(k, value[k], d, norm, floor, read) for k, d in enumerate(first)], len(value))
+    pairs = []
+    for o, part in enumerate(known.point.parts):
+        moved = along.moved[part]
+        rows[o].strays.forget(WEIGHTS[0] * floor[part].min(initial=np.inf))
+        own = Lines((along.tensor, o), np.arange(part.start, part.stop), value[:, part], result.of(part), floor[part],
+                    ~np.isinf(known.point.f0[part]) | moved, patterns[o].nothing & moved, rows[o].strays, along.directions.left_out)
+        pairs.append(own.screened(known))
+    return pairs
+
+
+def _read(known: Known, taken: Taken, noise: Array, i: Index | slice) -> Reading:
+    """Derivatives of outputs i along a direction, with their noise [M]."""
+    point, noise = known.point, noise[i]
+    one = repeated(1.0, len(noise))
+    wide = np.broadcast_to(taken.steps[:, :, None], (*taken.steps.shape, len(one)))
+    return reading(Samples(taken.up[:, i], taken.down[:, i], wide[:, 0], wide[:, 1], point.f0[i], noise, point.unit[i], one, one, known.rounds_x()))

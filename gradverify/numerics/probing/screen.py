@@ -1,0 +1,183 @@
+"""The one shell of the comparisons by sums: two numbers a line and probe, compared under the line's norm, and what of it stays open.
+
+Columns, rows and blocks differ in the seed matrices that they take and in which entries they add up. What they hand over is the same: for
+each line the sum by the backward and its derivative by the forward. The shell names the lines that are not clearly right. It names no entry
+and calls nothing wrong: what is flagged is resolved by entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gradverify.numerics.compare import MISMATCH, PASS, UNDECIDED, guarded
+from gradverify.numerics.probing.estimates import Reading, Schedule, Stage
+from gradverify.numerics.probing.known import Allowed, Known
+from gradverify.numerics.probing.offpattern import Strays
+from gradverify.numerics.probing.seeds import Directions, Taken
+from gradverify.numerics.refine import refine
+from gradverify.numerics.rungs import Array, Codes, Index, Mask
+
+RARE = 0.01  # of the lines: fewer that agree within a wide bar are not worth more calls
+
+
+@dataclass(frozen=True)
+class Screened:
+    """One (input tensor, output tensor) pair: how many `lines` were screened and which are `flagged` (ascending).
+
+    Lines are numbers of columns (as `Point.columns`), of outputs (as `Point.f0`), or of blocks (as `Pattern.block_of_outputs`). `strays`
+    [s, 2] are violations of "unowned is zero", of which few are kept, `stray_count` of them in all: (column group, output) that moved; (row group,
+    column) that was pulled back; of blocks, both for outputs that depend on nothing: (−1, output) and (0, column).
+    `left_out`: columns that no probe moved (not finite, at the end of their domain). `resolution`: the largest tol + U of the lines that
+    passed, as a derivative along the probe; `relative`: the same over the line's norm, for lines that stand out of dust. `lost`: those of the
+    flagged whose analytic sum is not finite. `worst`: the flagged, those that are off by most tolerances first; empty where that is not known.
+    """
+
+    input: int
+    output: int
+    lines: int
+    flagged: Index
+    strays: Index
+    stray_count: int
+    left_out: Index
+    resolution: float
+    relative: float
+    lost: Index = field(default_factory=lambda: np.zeros(0, np.intp))
+    worst: Index = field(default_factory=lambda: np.zeros(0, np.intp))
+
+    @property
+    def clean(self) -> bool:
+        return not (len(self.flagged) or self.stray_count)
+
+
+# ---- the verdict on one number a line
+@dataclass(frozen=True)
+class Verdicts:
+    """Lines [m], or [K, m] of K probes, that passed (else they are flagged), their norms, tolerances and bars, and by how many tolerances they
+    are surely off."""
+
+    passed: Mask
+    norm: Array
+    tolerance: Array
+    bar: Array
+    off: Array
+
+    def of(self, lines: slice) -> Verdicts:
+        """Some lines of all probes."""
+        return Verdicts(*(each[:, lines] for each in vars(self).values()))
+
+
+def by_probe(results: Sequence[Verdicts], probes: int) -> Verdicts:
+    """Of each probe in turn, or of all of them one after the other [K · m], as [K, m]."""
+    fields = zip(*(vars(r).values() for r in results), strict=True)
+    return Verdicts(*(np.concatenate(each).reshape(probes, -1) for each in fields))
+
+
+Again = Callable[[Index, Stage], Reading]
+"""Measures elements (indices) once more on other rungs."""
+
+
+def judged(analytic: Array, first: Reading, allowed: Allowed, steps: Schedule, again: Again) -> Verdicts:
+    """PASS where |a − D| + U ≤ tol; what is open after the first rungs, and not surely off, is measured on coarser or finer ones."""
+    got, verdict = first, _verdict(analytic, first, allowed)
+    if (verdict == PASS).all():
+        return Verdicts(np.ones(len(verdict), bool), allowed.norm, allowed.tolerance, got.bar, np.zeros(len(verdict)))
+    if not steps.sure:
+        verdict[verdict == MISMATCH] = UNDECIDED
+    within = _within(analytic, first, allowed) & (verdict == UNDECIDED)
+    if within.sum() <= RARE * len(within):
+        verdict[within] = PASS
+
+    def keep(i: Index, new: Reading) -> None:
+        nonlocal got
+        fresh = _verdict(analytic[i], new, allowed.take(i))
+        better = (fresh == PASS) | (new.clear & (new.bar < got.bar[i]))
+        got = got.replaced(i[better], new.take(better))
+        verdict[i[better]] = fresh[better]
+
+    def open_where(route: Mask) -> Callable[[Stage], Index]:
+        return lambda _: np.flatnonzero((verdict == UNDECIDED) & route & (got.noisy == first.noisy))
+
+    refine(steps.coarser, open_where(first.noisy), again, keep)
+    refine(steps.finer, open_where(~first.noisy), again, keep)
+    off = np.nan_to_num((np.abs(analytic - got.value) - got.bar) / allowed.tolerance)
+    return Verdicts((verdict == PASS) | _within(analytic, got, allowed), allowed.norm, allowed.tolerance, got.bar, off)
+
+
+def _within(a: Array, d: Reading, allowed: Allowed) -> Mask:
+    off = np.abs(a - d.value)
+    return np.asarray(d.clear & (off <= d.bar) & (off + d.bar <= allowed.widest))
+
+
+def passes(a: Array, d: Reading, allowed: Allowed) -> Mask:
+    """Elements [m] that are clearly right."""
+    return np.asarray(_verdict(a, d, allowed) == PASS)
+
+
+def _verdict(a: Array, d: Reading, allowed: Allowed) -> Codes:
+    verdict, finite = guarded(np.abs(a - d.value), d.bar, allowed.tolerance), np.isfinite(a)
+    if not d.clear.all():
+        verdict[~d.clear] = UNDECIDED
+    if not finite.all():
+        verdict[~finite] = MISMATCH
+    return verdict
+
+
+# ---- the probes of one pair
+@dataclass(frozen=True)
+class Lines:
+    """The lines [m] of one pair: their `numbers`, what the backward says of each [K, m] and what came of it, the floor of each, those that `count`
+    and those that are in `doubt` whatever the probes say. `unit`: of a derivative along the probe. `left_out`: columns that no probe moves."""
+
+    pair: tuple[int, int]
+    numbers: Index
+    analytic: Array
+    judged: Verdicts
+    floor: Array
+    count: Mask
+    doubt: Mask
+    strays: Strays
+    left_out: Index
+    unit: Array | float = 1.0
+
+    def screened(self, known: Known) -> Screened:
+        """Flags the lines that a probe did not pass, and those in doubt."""
+        j, (tensor, output) = self.judged, self.pair
+        some = len(known.point.columns.of(tensor)) > 0
+        flagged = np.flatnonzero(self.count & (~j.passed.all(0) | self.doubt | known.asleep(tensor, output)) & some)
+        lost = flagged[~np.isfinite(self.analytic[:, flagged]).all(0)]
+        worst = flagged[np.argsort(-j.off[:, flagged].max(0), kind="stable")]
+        return Screened(tensor, output, int(np.count_nonzero(self.count)), self.numbers[flagged], self.strays.pairs(), self.strays.count,
+                        self.left_out, *self._sharpness(), self.numbers[lost], self.numbers[worst])
+
+    def _sharpness(self) -> tuple[float, float]:
+        """The largest tol + U of what passed, in units of each line, and of it over the norm where that stands out of dust."""
+        j, passed = self.judged, self.judged.passed & self.count
+        seen, stands = j.tolerance + j.bar, passed & (j.tolerance > 2 * self.floor)  # what is relative of it is more than the dust
+        relative = np.divide(seen, j.norm, out=np.zeros(seen.shape), where=stands)
+        return float((seen / self.unit).max(initial=0.0, where=passed)), float(relative.max(initial=0.0))
+
+
+class Along:
+    """The dense directions of one tensor, which move all output tensors at once; `moved` [M]: what the first rungs of any have moved."""
+
+    def __init__(self, known: Known, tensor: int, directions: Directions, linear: bool = False) -> None:
+        self.known, self.tensor, self.directions, self.schedule = known, tensor, directions, known.schedule(tensor, linear)
+        self.moved = np.zeros(len(known.point.f0), bool)
+
+    def first(self) -> Iterator[Taken]:
+        """f on the first rungs of each direction in turn."""
+        for k in range(len(self.directions.moves)):
+            taken = self.directions.samples(k, self.schedule.start)
+            if not self.moved.all():
+                self.moved |= self.known.moved(np.concatenate(taken[:2]))
+            yield taken
+
+    def judged(self, k: int, analytic: Array, first: Reading, norm: Array, floor: Array, read: Callable[[Taken, Index], Reading],
+               output: int | None = None) -> Verdicts:
+        """The lines [m] along direction k, of one `output` tensor or of all; `norm` as the backward has it."""
+        norm = np.maximum(norm, np.where(first.clear, np.abs(first.value), 0.0))
+        allowed = self.known.allowed(self.tensor, norm, floor, output)
+        return judged(analytic, first, allowed, self.schedule, lambda i, rungs: read(self.directions.samples(k, rungs), i))

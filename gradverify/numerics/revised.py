@@ -1,0 +1,46 @@
+"""A finished comparison, revised as a whole: its mismatches with their numbers, and what came out so left undecided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gradverify.numerics.columns.tally import Outcome, Pair
+from gradverify.numerics.compare import Limit
+from gradverify.numerics.rungs import Array, Index
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """Mismatches [E] of a pair: output and input coordinates, both numbers, the bar, and the tolerance (0 where it was not kept)."""
+
+    output: Index
+    input: Index
+    analytic: Array
+    numeric: Array
+    bar: Array
+    tolerance: Array
+
+
+def mismatches(pair: Pair) -> Wrong | None:
+    """All of them; None where not all are known."""
+    bad, count = [each for each in pair.worst if each.outcome is Outcome.MISMATCH], pair.count(Outcome.MISMATCH)
+    if len(bad) == count:
+        places = np.array([(each.output_index, each.input_index) for each in bad], np.intp).reshape(-1, 2)
+        numbers = np.array([(each.analytic, each.numeric, each.bar, each.tolerance) for each in bad], float).reshape(-1, 4)
+        return Wrong(*places.T, *numbers.T)
+    seen = pair.entries
+    own = np.flatnonzero(seen.outcome == Outcome.MISMATCH) if seen is not None else np.zeros(0, np.intp)
+    if seen is None or len(own) < count:
+        return None
+    return Wrong(seen.output[own], seen.input[own], seen.analytic[own], seen.numeric[own], seen.bar[own], np.zeros(len(own)))
+
+
+def undecided(pair: Pair, outcome: Outcome, why: Limit) -> Pair:
+    """The pair with what came out so undecided."""
+    counts, limits = list(pair.counts), dict(pair.limits)
+    moved, counts[outcome] = counts[outcome], 0
+    counts[Outcome.UNDECIDED] += moved
+    told = ((why, moved + limits.pop(why, 0)), *limits.items())
+    return replace(pair.relabelled(outcome, Outcome.UNDECIDED, why), counts=tuple(counts), limits=told, entries=None)

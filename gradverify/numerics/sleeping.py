@@ -1,0 +1,115 @@
+"""Inputs that move f only beyond a rounding inside it: of x₀ + ((x₁ + 1e4) − 1e4) at 1e-13, x₁ sleeps at all steps of its own size, x₀ does not.
+
+What sleeps looks like what f does not depend on, beside awake elements of the same output too: a zero passes there, and a right gradient is
+accused. Steps up to 1 wake it. So where inputs are tiny and f rounds inside by more than their steps can tell from nothing, all of them are moved
+together by such steps: a gradient that agrees with f there is not accused, and one that does not is not passed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradverify.numerics.climb import Outputs, derivative
+from gradverify.numerics.columns.compressed import pull
+from gradverify.numerics.columns.dense import Prepared
+from gradverify.numerics.columns.tally import Outcome, Pair
+from gradverify.numerics.compare import Limit
+from gradverify.numerics.ladder import Derivative
+from gradverify.numerics.noise import POINTS, ecnoise
+from gradverify.numerics.point import Point
+from gradverify.numerics.point_lines import DirectionLine
+from gradverify.numerics.reduction import signed
+from gradverify.numerics.revised import undecided
+from gradverify.numerics.rungs import QUICK, RUNGS, Array, Index, Mask, step
+from gradverify.numerics.samples import LOW_UNIT
+
+TINY = 1e-4  # size of inputs: an inner 1e8 rounds away the quick steps of those below 1e-5, an inner 1 of those below 1e-13
+LONE = 1e-9  # of those among larger ones: one of a thousand million random numbers is so small
+AWAY = 1e-2  # where the rounding of f is measured
+APART = 1e-7  # between its points: above the rounding of 1e8 (1.5e-8); sin(1e5 x) is smooth there, which looks like noise at 3e-5 (measured)
+ROOM = 0.5  # that a domain must leave on both sides: the widest steps are 0.3, times weights up to 1.4
+INNER = 8.0  # times the rounding of f: noise beyond that is rounding inside (of (x + 1) − 1 at 1e-2: 60 times)
+TELLS = 1e-3  # of what a quick step moves f by: less noise leaves the steps what they tell
+ALIKE = 1e-6  # of the sum of all terms: how well the gradient and f agree
+CALLS = POINTS + 2 * RUNGS  # forward calls a tensor, at most
+
+
+@dataclass(frozen=True)
+class _Woken:
+    """f's derivative [M] along `direction` [k] of the columns [k] of a tensor, and the outputs [M] that round inside."""
+
+    columns: Index
+    direction: Array
+    suspect: Mask
+    found: Derivative
+
+
+def beside_sleeping(prepared: Prepared, pairs: list[Pair]) -> list[Pair]:
+    """The pairs; undecided where f rounds away the steps that were taken: mismatches that agree with f at steps up to 1, passes that do not.
+
+    Nothing is called unless some input is tiny: 9 calls a tensor then, and 48 where f rounds inside.
+    """
+    woken: dict[int, _Woken | None] = {}
+    with np.errstate(all="ignore"):
+        for tensor in sorted({pair.input for pair in pairs}):
+            columns = _tiny(prepared.point, tensor)
+            woken[tensor] = _woken(prepared, columns) if len(columns) and not prepared.enough(CALLS) else None
+        return [_judged(prepared, pair, own) if (own := woken[pair.input]) else pair for pair in pairs]
+
+
+def _tiny(point: Point, tensor: int) -> Index:
+    c = point.columns
+    columns = c.of(tensor)
+    tiny = (c.size[columns] < TINY) | (c.scale[columns] < LONE)
+    if not c.free:
+        tiny &= (c.x[columns] - ROOM >= c.low[columns]) & (c.x[columns] + ROOM <= c.high[columns])
+    return columns[tiny & np.isfinite(c.x[columns])]
+
+
+def _woken(prepared: Prepared, columns: Index) -> _Woken | None:
+    """None where nothing rounds inside by more than the quick steps can tell from nothing."""
+    point, weights = prepared.point, signed(len(columns), prepared.generator)
+    noise, size, slope = _inner(point, columns, weights)
+    near = step(1.0, QUICK[0]) * float(point.columns.scale[columns].max()) * slope
+    suspect = (noise > INNER * point.unit * size) & (noise > TELLS * near) & (point.unit <= LOW_UNIT) & np.isfinite(noise)
+    if not suspect.any():
+        return None
+    for part in point.parts:  # nine points do not show every output's
+        noise[part] = np.maximum(noise[part], (noise * suspect)[part].max(initial=0.0))
+    sigma = np.maximum(prepared.survey.sigma, noise)
+    outputs = Outputs(point.f0, sigma, lambda: point.unit, rounds_x=not point.columns.rounded)
+    return _Woken(columns, weights, suspect, derivative(DirectionLine(point, columns, weights), outputs, every_rung=True))
+
+
+def _inner(point: Point, columns: Index, weights: Array) -> tuple[Array, Array, Array]:
+    """The noise of f [M] AWAY from x, its size there, and how far it moved on the way: nine calls."""
+    x = point.columns.x[columns]
+    points = np.array([point.moved_all(columns, x + (AWAY + n * APART) * weights) for n in range(POINTS)])
+    size = np.abs(points).max(0)
+    return ecnoise(points, size)[0], np.maximum(size, np.abs(point.f0)), np.abs(points - point.f0).max(0) / AWAY
+
+
+def _judged(prepared: Prepared, pair: Pair, woken: _Woken) -> Pair:
+    part = prepared.point.parts[pair.output]
+    if not woken.suspect[part].any() or not pair.compared:
+        return pair
+    agrees = _agrees(prepared, pair.output, woken)
+    if pair.count(Outcome.MISMATCH) and agrees is not False:
+        return undecided(pair, Outcome.MISMATCH, Limit.CANCELS)
+    return undecided(pair, Outcome.PASS, Limit.CANCELS) if not pair.count(Outcome.MISMATCH) and agrees is not True else pair
+
+
+def _agrees(prepared: Prepared, output: int, woken: _Woken) -> bool | None:
+    """Does the gradient add up to what f does at steps up to 1? None: that is not to be known."""
+    point, part, d = prepared.point, prepared.point.parts[output], woken.found
+    usable = (d.smooth & np.isfinite(d.value) & np.isfinite(d.bar))[part]
+    rows = np.arange(part.start, part.stop)[usable]
+    v = signed(len(rows), prepared.generator)
+    gradient = pull(point, output, rows, v)[woken.columns]
+    off = abs(float(gradient @ woken.direction - v @ d.value[rows]))
+    size = float(np.abs(gradient * woken.direction).sum() + np.abs(v * d.value[rows]).sum())
+    if not off <= float(np.abs(v) @ d.bar[rows]) + ALIKE * size:
+        return False
+    return True if usable[woken.suspect[part]].all() else None

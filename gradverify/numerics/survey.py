@@ -1,0 +1,233 @@
+"""What is measured once per input tensor before any column: noise, the size of f, and whether steps near x move it at all.
+
+All of it rides on dense directions, so it does not depend on how the columns are streamed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+
+import numpy as np
+
+from gradverify.numerics.lines import Rung, rung
+from gradverify.numerics.noise import POINTS, Ray, gradient_noise, noise_along, pooled, repeat_noise
+from gradverify.numerics.point import Point
+from gradverify.numerics.point_lines import DirectionLine
+from gradverify.numerics.reduction import signed, uniform
+from gradverify.numerics.rungs import BASE, QUICK, WIDE, Array, Index, Mask, Z, finite_size, in_a_row, step
+
+SURE = 3 * Z * np.sqrt(2)  # standard deviations of noise: a change that is no noise
+FEW = 10  # columns: three calls to find f linear would not be earned back
+STRAIGHT = 30.0  # roundings or standard deviations: how far a straight line may seem bent
+
+
+@dataclass(frozen=True)
+class Secant:
+    """f's change [M] where the columns [k] of one tensor changed by `moved_by` [k]: what their derivatives must add up to."""
+
+    columns: Index
+    moved_by: Array
+    change: Array
+
+    def by_column(self, c: int) -> Array:
+        """`moved_by` of all c columns, 0 of others than its own; itself where these are all."""
+        if len(self.columns) == c:
+            return self.moved_by
+        moved_by = np.zeros(c)
+        moved_by[in_a_row(self.columns)] = self.moved_by
+        return moved_by
+
+
+@dataclass(frozen=True)
+class Look:
+    """f on one rung, the first quick one or a wide one, along a dense direction [k] (weights × scale) of the columns [k] of a tensor."""
+
+    columns: Index
+    direction: Array
+    taken: Rung
+    rung: int = QUICK[0]
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Noise and largest |f| of each output [M]; a secant per input tensor; `forward` calls spent; a look per input tensor (None: near a border).
+
+    asleep, wide [tensors, M]: the quick rungs do not surely move anything of the output tensor; a step of 0.23·s does, or only one of
+    0.23·max(s, 1).
+    """
+
+    sigma: Array
+    size: Array
+    secants: tuple[Secant, ...]
+    asleep: Mask
+    wide: Mask
+    forward: int
+    looks: tuple[Look | None, ...]
+
+    @cached_property
+    def drowsy(self) -> bool:
+        """Does anything need a coarse step to move?"""
+        return bool(self.asleep.any() or self.wide.any())
+
+
+def survey(point: Point, generator: np.random.Generator) -> Survey:
+    """About ten forward calls and four more per input tensor, one repeat (five where it differs)."""
+    before, tensors = point.forward, range(len(point.buffers))
+    sigma, size = repeat_noise(point.values, point.f0), finite_size(point.f0)
+    columns = [_finite(point, t) for t in tensors]
+    directions = [signed(len(c), generator) * point.columns.scale[in_a_row(c)] for c in columns]
+    looks = [_look(point, c, d) for c, d in zip(columns, directions, strict=True)]
+    both = [(look.taken.up, look.taken.down) if look else _both_sides(point, c, step(1.0, QUICK[0]) * d)
+            for look, c, d in zip(looks, columns, directions, strict=True)]
+    for f in chain(*both):
+        size = np.fmax(size, finite_size(f))
+    secants = list[Secant]()
+    used = [t for t, c in enumerate(columns) if len(c)]
+    if used:
+        moved = [(both[t][0] != point.f0) | (both[t][1] != point.f0) for t in used]
+        level, secants = _noise(point, [columns[t] for t in used], moved, size, generator)
+        sigma = np.maximum(sigma, pooled(level, size, point.parts, point.shared(size)))
+    asleep, wide = np.zeros((2, len(columns), len(size)), bool)
+    for t, (c, d) in enumerate(zip(columns, directions, strict=True)):
+        if len(c):
+            asleep[t], wide[t] = _asleep(point, c, d, both[t], np.maximum(sigma, point.unit * size))
+    return Survey(sigma, size, tuple(secants), asleep, wide, point.forward - before, tuple(looks))
+
+
+def _noise(point: Point, columns: Sequence[Index], moved: Sequence[Mask], size: Array, generator: np.random.Generator) -> tuple[Array, list[Secant]]:
+    """Noise [M] along one ray through all tensors, and a secant per tensor; along one ray each where together they leave what f is defined on."""
+    together = np.concatenate(columns)
+    sign = _signs(point, together, generator)
+    along = noise_along(_ray(point, together, sign), size, np.logical_or.reduce(moved))
+    if len(columns) == 1:
+        return along.sigma, [Secant(together, along.moved_by, along.change)]
+    signs = np.split(sign, np.cumsum([len(c) for c in columns[:-1]]))
+    rays = [_ray(point, c, own) for c, own in zip(columns, signs, strict=True)]
+    if (np.isfinite(along.change) | ~np.isfinite(point.f0)).all():
+        return along.sigma, [Secant(c, *ray.ends()) for c, ray in zip(columns, rays, strict=True)]
+    each = [noise_along(ray, size, own) for ray, own in zip(rays, moved, strict=True)]
+    secants = [Secant(c, noise.moved_by, noise.change) for c, noise in zip(columns, each, strict=True)]
+    return np.max([noise.sigma for noise in each], 0), secants
+
+
+def linear_tensors(point: Point, survey: Survey, generator: np.random.Generator) -> dict[int, Look | None]:
+    """The input tensors in which f is linear, by three calls along one dense direction; none where a look shows a bend.
+
+    With what two of the calls saw on the wide rung; None where a domain is declared, so that other directions may have no room for it.
+    """
+    found = {t: _straight(point, survey, t, generator) for t in range(len(point.buffers)) if len(point.columns.of(t)) > FEW}
+    return {t: look if point.columns.free else None for t, look in found.items() if look}
+
+
+def _straight(point: Point, survey: Survey, tensor: int, generator: np.random.Generator) -> Look | None:
+    c = point.columns.of(tensor)
+    if len(_finite(point, tensor)) < len(c) or _bent(point, survey, survey.looks[tensor]):
+        return None
+    direction = signed(len(c), generator) * point.columns.scale[c]
+    taken = rung(DirectionLine(point, c, direction), WIDE)
+    if taken is None:
+        return None
+    largest = np.maximum(np.abs(point.f0), np.maximum(np.abs(taken.up), np.abs(taken.down)))
+    allowed = STRAIGHT * np.maximum(survey.sigma, point.unit * largest)
+    if not (np.abs(taken.up + taken.down - 2 * point.f0) <= allowed).all():
+        return None
+    half = point.moved_all(c, point.columns.cast(point.columns.x[c] + 0.5 * step(1.0, WIDE) * direction, c))
+    return Look(c, direction, taken, WIDE) if (np.abs(taken.up + point.f0 - 2 * half) <= allowed).all() else None
+
+
+def _bent(point: Point, survey: Survey, look: Look | None) -> bool:
+    """Some output is surely no straight line, already near x."""
+    if look is None:
+        return False
+    up, down = look.taken.up, look.taken.down
+    allowed = STRAIGHT * np.maximum(survey.sigma, point.unit * np.maximum(np.abs(point.f0), np.maximum(np.abs(up), np.abs(down))))
+    return bool((np.abs(up + down - 2 * point.f0) > allowed).any())
+
+
+def _look(point: Point, columns: Index, direction: Array) -> Look | None:
+    """Two calls; None where a domain is declared, so that a step might leave it, or nothing moves."""
+    if not len(columns) or not point.columns.free:
+        return None
+    taken = rung(DirectionLine(point, columns, direction), QUICK[0])
+    return Look(columns, direction, taken) if taken else None
+
+
+def _finite(point: Point, tensor: int) -> Index:
+    columns = point.columns.of(tensor)
+    return columns if point.columns.finite else columns[np.isfinite(point.columns.x[columns])]
+
+
+def _both_sides(point: Point, columns: Index, move: Array) -> tuple[Array, Array]:
+    if not len(columns):
+        return point.f0, point.f0
+    c = point.columns
+    inside = [np.clip(c.x[columns] + sign * move, c.low[columns], c.high[columns]) for sign in (1.0, -1.0)]
+    up, down = (point.moved_all(columns, x) for x in inside)
+    return up, down
+
+
+def _signs(point: Point, columns: Index, generator: np.random.Generator) -> Array:
+    """Random, and turned inwards where the domain ends nearby."""
+    c, sign = point.columns, np.copysign(1.0, uniform(len(columns), generator))
+    if c.free:
+        return sign
+    x, reach = c.x[columns], step(1.0, QUICK[-1]) * c.scale[columns]
+    return np.where(x + reach > c.high[columns], -1.0, np.where(x - reach < c.low[columns], 1.0, sign))
+
+
+def _ray(point: Point, columns: Index, sign: Array) -> Ray:
+    c, own = point.columns, in_a_row(columns)
+    return Ray(c.x[own], c.scale[own], sign, c.ulp(columns), lambda at: c.cast(at, columns), lambda at: point.moved_finite(columns, at))
+
+
+def _asleep(point: Point, columns: Index, direction: Array, near: tuple[Array, Array], noise: Array) -> tuple[Mask, Mask]:
+    """Outputs [M] that need a coarse step to move, and those that need one beyond the columns' scale."""
+    nothing, moved = np.zeros(len(noise), bool), _surely(near, point.f0, noise)
+    drowsy = nothing.copy()
+    for part in point.parts:
+        drowsy[part] = not moved[part].any()
+    if not drowsy.any():
+        return nothing, nothing
+    asleep = drowsy & _surely(_both_sides(point, columns, BASE * direction), point.f0, noise)
+    scale = point.columns.scale[columns]
+    if (drowsy & ~asleep).any() and (scale < 1).any():
+        far = _both_sides(point, columns, BASE * direction / scale * np.maximum(scale, 1.0))
+        return asleep, drowsy & ~asleep & _surely(far, point.f0, noise)
+    return asleep, nothing
+
+
+def _surely(sides: tuple[Array, Array], f0: Array, noise: Array) -> Mask:
+    """The odd part of f moved beyond its noise (an even function has no derivative to find); one side, where that is all there is."""
+    up, down = sides
+    change, finite = up - down, np.isfinite(up) & np.isfinite(down)
+    if not finite.all():
+        change = np.where(finite, change, np.fmax(np.abs(up - f0), np.abs(down - f0)))
+    return np.asarray(np.isfinite(change) & (np.abs(change) > SURE * noise))
+
+
+def dense_ray(point: Point, generator: np.random.Generator) -> tuple[Index, Ray]:
+    """All columns of finite x, and a ray along which they all move."""
+    columns = np.concatenate([_finite(point, t) for t in range(len(point.buffers))])
+    return columns, _ray(point, columns, _signs(point, columns, generator))
+
+
+def analytic_noise(point: Point, output: int, row: Array, generator: np.random.Generator) -> tuple[Array, float]:
+    """Noise [C] of one row of the analytic Jacobian, from nine backwards, and the unit roundoff that its bits show."""
+    columns, ray = dense_ray(point, generator)
+    try:
+        return gradient_noise(replace(ray, evaluate=lambda at: point.row(output, point.coordinates(columns, at))), np.abs(row))
+    except Exception:  # the backward refuses other points than its own: then its noise is not known
+        return np.zeros(len(row)), 0.0
+
+
+def narrow_points(point: Point, generator: np.random.Generator) -> tuple[Index, Array]:
+    """Columns [k] and nine points [9, k] near x that float32 holds, within some of its spacings; each column goes its own way, as a shift in common
+    may leave all roundings as they are."""
+    columns = np.concatenate([_finite(point, t) for t in range(len(point.buffers))])
+    c, sign = replace(point.columns, single=np.ones(len(point.columns), bool)), _signs(point, columns, generator)
+    ray = replace(_ray(point, columns, sign), ulp=c.ulp(columns), cast=lambda at: c.cast(at, columns))
+    apart = ray.finest() * ray.sign
+    return columns, np.array([ray.cast(ray.x + uniform(len(columns), generator) * POINTS * apart) for _ in range(POINTS)])

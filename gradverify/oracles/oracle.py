@@ -1,0 +1,73 @@
+"""What an oracle is: whatever knows the derivative of the checked function without its backward, and so can be held against it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from torch import Tensor
+
+from gradverify.model.case import Settings
+from gradverify.numerics.columns.tally import Pair
+from gradverify.oracles.finite_difference import Jacobian, Wishes
+from gradverify.subject.differentiable import Differentiable
+from gradverify.subject.observe import ForwardSeen
+from gradverify.subject.subject import Subject
+from gradverify.subject.target import Target
+
+Key = tuple[int, int | None]
+"""Which differentiable input, and which checked output; None: all outputs, weighted by cotangents."""
+
+
+class Checked(Protocol):
+    """What is checked, as an oracle sees it: `evidence.Evidence`, which measures each of these once, when it is asked for."""
+
+    @property
+    def subject(self) -> Subject: ...
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def function(self) -> Differentiable:
+        """The checked outputs as a function of the differentiable inputs, with the backward that is looked at."""
+    @property
+    def forward(self) -> ForwardSeen:
+        """The first call, which says which outputs are checked."""
+    @property
+    def outputs(self) -> Sequence[Tensor]:
+        """The checked outputs at the point."""
+    @property
+    def wishes(self) -> Wishes: ...
+    @property
+    def unit(self) -> float:
+        """The roundoff of the coarsest differentiable input's dtype."""
+    @property
+    def precision(self) -> float:
+        """The roundoff that the forward computes in."""
+    @property
+    def leftover(self) -> float:
+        """What may be left of an iteration, as a share of a row."""
+    @property
+    def jacobian(self) -> Jacobian:
+        """Backward against finite differences."""
+    @property
+    def difference(self) -> str:
+        """What those are of, in words."""
+
+    def cotangents(self, purpose: str) -> tuple[Tensor, ...]:
+        """Dense random ones, one per checked output, always the same for a purpose."""
+
+
+class Oracle(Protocol):
+    """Made where a check has it, at no cost: whatever calls the function, or raises, waits until it is asked."""
+
+    @property
+    def name(self) -> str:
+        """As messages call it: `reference torch.nn.functional:gelu`."""
+
+    @property
+    def target(self) -> Target | None:
+        """The code that it is, where there is any."""
+
+    @property
+    def pairs(self) -> Mapping[Key, Pair]:
+        """Backward against it, element by element, compared once. Raises UserCodeError that names it."""

@@ -1,0 +1,154 @@
+"""Torch's own derivative of the forward: a second witness beside finite differences, which knows it to rounding where it knows it at all.
+
+The forward runs with gradients on and every Function in it replaced by its forward (`subject.own_forward`). It is *absent*, with the operation that
+cut the path, wherever its graph is not the whole function: where a constant of the graph is another one at inputs nearby, where its values are not
+the function's, where its gradient jumps at the point (torch takes one side of a kink), or where it raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from gradverify.model.case import Settings
+from gradverify.numerics.coordinates import Columns, columns_of
+from gradverify.numerics.dtypes import DOUBLE, UNITS
+from gradverify.numerics.flat import numbers, one_hot, rms
+from gradverify.numerics.rungs import U32, Array
+from gradverify.oracles.along import change, coordinates, direction, shaped
+from gradverify.oracles.finite_difference import Wishes
+from gradverify.subject.differentiable import Gradients
+from gradverify.subject.draw import generator, signed
+from gradverify.subject.failure import UserCodeError
+from gradverify.subject.own_forward import Leavings, OwnForward, own_forward
+from gradverify.subject.subject import Subject
+from gradverify.subject.tape import differing
+
+FAR, NEAR = 2.0**-7, 2.0**-24       # of each input's size: where constants must be the same, bfloat16 moves; where the gradient must not jump
+JUMP = 2.0**-10     # of a gradient: over NEAR, sin(1e4 x) turns by 4e-7 of its own, a kink by a share that does not depend on the step
+DUST = 2.0**-28     # of the typical gradient of its tensor: rounding in it, of numbers that carry noise of 1e-9
+ROUNDINGS = 16.0    # of a value and its tensor's root mean square: gradients on may choose another kernel
+
+
+@dataclass(frozen=True)
+class Absent:
+    """`reason`: what cut the path, in a clause."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Witness:
+    """The forward at the point, differentiated by torch: `checked` are the places of the compared outputs."""
+
+    forward: OwnForward
+    checked: tuple[int, ...]
+
+    def pull(self, cotangents: Sequence[Tensor | None]) -> Gradients:
+        """The gradient per input for one cotangent per checked output; None: it does not depend on it. Raises UserCodeError (GV003)."""
+        given = [(place, v) for place, v in zip(self.checked, cotangents, strict=True) if v is not None]
+        return self.forward.gradients([place for place, _ in given], [v for _, v in given])
+
+    def row(self, output: int, element: int) -> Array:
+        """The derivatives [N] of one real coordinate of a checked output by all real coordinates of the inputs. Raises UserCodeError (GV003)."""
+        y = self.forward.outputs[self.checked[output]]
+        one = one_hot(y.shape, y.dtype, y.device, element)
+        pulled = self.pull([one if place == output else None for place in range(len(self.checked))])
+        return coordinates(pulled, self.forward.leaves)
+
+
+@contextmanager
+def witness(subject: Subject, checked: Sequence[int], outputs: Sequence[Tensor], wishes: Wishes) -> Iterator[Witness | Absent]:
+    """The witness at the subject's inputs, or why there is none; four forwards and three backwards. `outputs`: what the function itself returned at
+    the checked places. What the function kept of the graphs is plain again afterwards."""
+    leavings, found = Leavings(), None
+    try:
+        found = _called(subject, tuple(checked), outputs, wishes, leavings)
+        yield found
+    finally:
+        if isinstance(found, Witness):
+            found.forward.forget()
+        if not leavings.clear():
+            with suppress(UserCodeError):
+                subject.forward(subject.leaves())       # leaves what every call leaves
+
+
+def _called(subject: Subject, checked: tuple[int, ...], outputs: Sequence[Tensor], wishes: Wishes, leavings: Leavings) -> Witness | Absent:
+    if any(x.dtype not in DOUBLE for x in (*subject.inputs, *outputs)):
+        return Absent("it is asked in float64 and complex128 only")
+    try:
+        base = _run(subject, subject.leaves(), checked, leavings)
+        if isinstance(base, Absent):
+            return base
+        if not all(_equal(base.outputs[place], y) for place, y in zip(checked, outputs, strict=True)):
+            return Absent("its values are others with gradients on")
+        return _confirmed(subject, base, checked, wishes, leavings) or Witness(base, checked)
+    except UserCodeError as error:
+        return Absent(error.message)
+
+
+def _run(subject: Subject, leaves: Sequence[Tensor], checked: Sequence[int], leavings: Leavings) -> OwnForward | Absent:
+    """Raises UserCodeError."""
+    forward = own_forward(subject, leaves)
+    leavings.note(forward)
+    if forward.tape.cut is not None:
+        return Absent(forward.tape.cut)
+    for place in checked:
+        y = forward.outputs[place] if place < len(forward.outputs) else None
+        if not isinstance(y, Tensor) or not y.requires_grad:
+            return Absent(forward.tape.origin(y))
+    return forward
+
+
+def _confirmed(subject: Subject, base: OwnForward, checked: Sequence[int], wishes: Wishes, leavings: Leavings) -> Absent | None:
+    """What speaks against it at inputs nearby; None where nothing does. Raises UserCodeError."""
+    settings, columns = subject.case.settings, columns_of(subject.inputs, wishes.domains, wishes.symmetric)
+    v = [signed(base.outputs[place].detach(), generator(settings.seed, subject.case.check, f"witness {place}")) for place in checked]
+    sides = list[Array]()
+    for step in (FAR, NEAR, -NEAR):
+        beside = _run(subject, _moved(subject, columns, settings, step), checked, leavings)
+        if isinstance(beside, Absent):
+            return beside
+        carried = differing(base.tape.steps, beside.tape.steps)
+        if carried is not None:
+            return Absent(carried)
+        if step != FAR:
+            sides.append(coordinates(beside.gradients(checked, v), beside.leaves))
+    here = coordinates(base.gradients(checked, v), base.leaves)
+    return Absent("torch's derivative of forward jumps here (a kink)") if _jumps(here, sides[0], sides[1], subject.inputs) else None
+
+
+def _moved(subject: Subject, columns: Columns, settings: Settings, step: float) -> list[Tensor]:
+    """All inputs a step further, of each element's own size; to the other side where that would leave its domain."""
+    along = step * direction(columns, generator(settings.seed, subject.case.check, "beside, for the witness"))
+    outside = (columns.x + along < columns.low) | (columns.x + along > columns.high)
+    added = shaped(change(columns, np.where(outside, -along, along), subject.inputs), subject.inputs)
+    return [(x.detach() + more).requires_grad_() for x, more in zip(subject.leaves(), added, strict=True)]
+
+
+def _jumps(here: Array, one: Array, other: Array, inputs: Sequence[Tensor]) -> bool:
+    """Does a gradient [N] turn by more between two points on both sides of it than one that is smooth can?"""
+    if not (np.isfinite(here).all() and np.isfinite(one).all() and np.isfinite(other).all()):
+        return True
+    size = np.maximum(np.abs(here), np.maximum(np.abs(one), np.abs(other)))
+    start = 0
+    for x in inputs:
+        own = slice(start, start + len(numbers(x)))
+        if (np.abs(one + other - 2 * here)[own] > JUMP * size[own] + DUST * rms(size[own])).any():
+            return True
+        start = own.stop
+    return False
+
+
+def _equal(mine: Tensor, theirs: Tensor) -> bool:
+    """The same values, but for rounding."""
+    if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
+        return False
+    a, b = numbers(mine.detach()), numbers(theirs.detach())
+    with np.errstate(invalid="ignore"):
+        near = np.abs(a - b) <= ROUNDINGS * UNITS.get(mine.dtype, U32) * np.maximum(np.abs(b), rms(np.where(np.isfinite(b), np.abs(b), 0.0)))
+    return bool((near | (a == b) | (np.isnan(a) & np.isnan(b))).all())

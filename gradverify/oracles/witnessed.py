@@ -1,0 +1,121 @@
+"""What torch's own derivative of the forward decides of elements that finite differences leave open.
+
+Finite differences stay the judge. The witness is heard where they resolve the derivative to a small share of its row and only not to the tolerance,
+and of a pair where it lies within their bar on *every* element. What then agrees with it to rounding, throughout the pair, is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
+
+import numpy as np
+from torch import Tensor
+
+from gradverify.numerics.columns.entries import Entries
+from gradverify.numerics.columns.tally import Outcome, Pair
+from gradverify.numerics.compare import Limit
+from gradverify.numerics.coordinates import columns_of
+from gradverify.numerics.rungs import U64, Array
+from gradverify.oracles.along import real_size
+from gradverify.oracles.finite_difference import Jacobian, Wishes
+from gradverify.oracles.witness import Absent, Witness, witness
+from gradverify.subject.failure import UserCodeError
+from gradverify.subject.subject import Subject
+
+OPEN = (Outcome.UNDECIDED, Outcome.STAIRCASE)
+ROUGH = (Outcome.KINK, Outcome.JUMP, Outcome.NON_FINITE, Outcome.MISMATCH)      # a pair that has one is not asked about
+NOISY = frozenset({Limit.NOISE, Limit.STAIRCASE, Limit.TRUNCATION, Limit.CANCELS, Limit.ALONE})
+"""What the forward's own rounding and curvature leave open; all else (kinks, ends, buffers, budgets) is not for a derivative at the point to say."""
+
+RESOLVED = 2.0**-10     # of the largest derivative of its row: a bar that is wider knows too little (measured with noise of 1e-9: up to 7e-4)
+ROUNDINGS = 64.0        # of that largest derivative: two right ways to compute one (measured on the benchmark's functions: up to 6)
+CALLS = 8       # of the witness before its rows
+ROWS = 1024             # outputs of a pair, each a backward
+
+
+def beside_witness(found: Jacobian, subject: Subject, checked: Sequence[int], outputs: Sequence[Tensor], wishes: Wishes,
+                   short_of: Callable[[int], bool]) -> Jacobian:
+    """The comparison with what the witness decides as passed. It is called where something is open that it may speak of, and nothing is wrong.
+
+    `short_of`: would so many calls be more than the budget allows?
+    """
+    asked = [key for key, pair in found.pairs.items() if _may_be_asked(pair, outputs, wishes)]
+    if not asked or found.choice is None or any(pair.count(Outcome.MISMATCH) for pair in found.pairs.values()):
+        return found
+    if short_of(CALLS + sum(real_size(outputs[place]) for place in {output for _, output in asked})):
+        return replace(found, unwitnessed="the budget does not allow it")
+    with witness(subject, checked, outputs, wishes) as called:
+        if isinstance(called, Absent):
+            return replace(found, unwitnessed=called.reason)
+        try:
+            passed = _Rows(called, subject.inputs, outputs, wishes).agreeing([found.pairs[key] for key in asked])
+        except UserCodeError as error:
+            return replace(found, unwitnessed=error.message)
+    return replace(found, pairs={key: _passed(pair) if key in passed else pair for key, pair in found.pairs.items()})
+
+
+def _may_be_asked(pair: Pair, outputs: Sequence[Tensor], wishes: Wishes) -> bool:
+    whole = pair.entries is not None and pair.entries.complete and not pair.lines and not pair.masked
+    own = {limit for limit, _ in pair.limits}
+    noisy = bool(pair.count(*OPEN)) and not pair.count(*ROUGH) and own <= NOISY and pair.unit <= U64
+    return whole and noisy and not wishes.symmetric[pair.input] and real_size(outputs[pair.output]) <= ROWS
+
+
+class _Rows:
+    """The witness's rows beside the entries of pairs."""
+
+    def __init__(self, called: Witness, inputs: Sequence[Tensor], outputs: Sequence[Tensor], wishes: Wishes) -> None:
+        self._witness, self._outputs = called, outputs
+        ends = list(accumulate([real_size(x) for x in inputs], initial=0))
+        self._own = [slice(first, last) for first, last in pairwise(ends)]
+        columns = columns_of(inputs, wishes.domains, [False] * len(inputs))
+        self._size = [columns.size[columns.of(place)] for place in range(len(inputs))]
+
+    def agreeing(self, pairs: Sequence[Pair]) -> set[tuple[int, int]]:
+        """The pairs of which the witness lies within every bar and agrees with backward throughout. Raises UserCodeError (GV003)."""
+        agree = {(pair.input, pair.output) for pair in pairs}
+        for output in dict.fromkeys(pair.output for pair in pairs):
+            own = {pair.input: _by_row(pair.entries) for pair in pairs if pair.output == output and pair.entries is not None}
+            for row in range(real_size(self._outputs[output])):
+                asked = [place for place in own if (place, output) in agree]
+                derivatives = self._witness.row(output, row) if asked else np.zeros(0)
+                agree -= {(place, output) for place in asked if not self._agrees(place, derivatives[self._own[place]], own[place].get(row))}
+        return agree
+
+    def _agrees(self, place: int, derivatives: Array, seen: Entries | None) -> bool:
+        """One row of a pair [N]; `seen`: its entries, None where all are zero on both sides."""
+        size = self._size[place]
+        reach = float((np.abs(derivatives) * size).max(initial=0.0))
+        rounding = ROUNDINGS * U64 * np.maximum(reach / size, np.abs(derivatives))
+        if not np.isfinite(derivatives).all():
+            return False
+        rest = np.ones(len(derivatives), bool)
+        if seen is not None:
+            w, i = derivatives[seen.input], seen.input
+            rest[i] = False
+            within = np.abs(w - seen.numeric) <= seen.bar + rounding[i]
+            sharp = (seen.bar * size[i] <= RESOLVED * reach) | ~np.isin(seen.outcome, OPEN)
+            if not (within & sharp & (np.abs(w - seen.analytic) <= rounding[i])).all():
+                return False
+        return not (np.abs(derivatives) > rounding)[rest].any() if reach else not derivatives[rest].any()
+
+
+def _by_row(entries: Entries) -> dict[int, Entries]:
+    order = np.argsort(entries.output, kind="stable")
+    rows, first = np.unique(entries.output[order], return_index=True)
+    return {int(row): entries.take(np.sort(part)) for row, part in zip(rows, np.split(order, first[1:]), strict=True)}
+
+
+def _passed(pair: Pair) -> Pair:
+    """With what was open as passes."""
+    counts, opened = list(pair.counts), pair.count(*OPEN)
+    counts[Outcome.PASS] += opened
+    for outcome in OPEN:
+        counts[outcome] = 0
+    told = pair
+    for outcome in OPEN:
+        told = told.relabelled(outcome, Outcome.PASS, Limit.NONE)
+    entries = pair.entries and replace(pair.entries, outcome=np.full_like(pair.entries.outcome, Outcome.PASS))
+    return replace(told, counts=tuple(counts), worst=told.worst[:1], limits=(), entries=entries, witnessed=opened)

@@ -1,0 +1,216 @@
+"""The pytest plugin: specs are collected as tests. It imports nothing heavy until pytest meets a spec; `-p no:gradverify` switches it off."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from gradverify.model.case import Case
+    from gradverify.model.report import Gate
+    from gradverify.model.result import CaseResult
+    from gradverify.running.crew import Crew
+    from gradverify.running.inline import Devices
+    from gradverify.running.signals import Signals
+
+SUFFIXES = (".yaml", ".yml")
+FILES = ("*.gradverify.yaml", "*.gradverify.yml")
+MARK = "gradverify"
+ACTED_ON = ("skip", "skipif", "xfail")
+"""Marks by which pytest itself decides what comes of a test: a tag of that name is no word to it."""
+
+
+class Wrong(Exception):  # noqa: N818 - its text is the whole failure
+    """A check that is not as expected; the text is what a terminal shows of it."""
+
+
+class NotDecided(pytest.PytestWarning):
+    """A check that could not be decided, and is not to fail for that."""
+
+
+GATE: pytest.StashKey[Gate] = pytest.StashKey()
+
+
+# ---- hooks
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("gradverify", "checks of gradients, from YAML specs")
+    group.addoption("--gradverify-isolate", action="store_true", help="run each check in a worker process: a crash or a hang costs that check alone")
+    parser.addini("gradverify_files", "spec files that are collected (globs of names or of paths below the root)", type="args", default=list(FILES))
+    parser.addini("gradverify_undecided",
+                  "what an undecided check is: warn or fail (default: what [tool.gradverify] says, else fail where CI is set)", default="")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", f"{MARK}: a check of gradients, from a spec")
+    said = config.getini("gradverify_undecided")
+    if said not in ("", "warn", "fail"):
+        raise pytest.UsageError(f"gradverify_undecided: {said!r} must be warn or fail")
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    if file_path.suffix not in SUFFIXES or not _wanted(file_path, parent):
+        return None
+    spec: pytest.Collector = SpecFile.from_parent(parent, path=file_path)
+    return spec
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    found = session.config.stash.get(RUNNING, None)
+    if found is not None:
+        found.close()
+
+
+def _wanted(file: Path, parent: pytest.Collector) -> bool:
+    """Named on the command line and a spec by its first key, or matched by `gradverify_files`."""
+    below = file.relative_to(parent.config.rootpath).as_posix() if file.is_relative_to(parent.config.rootpath) else file.name
+    if any(Path(below).match(pattern) for pattern in parent.config.getini("gradverify_files")):
+        return True
+    return parent.session.isinitpath(file) and _is_spec(file)
+
+
+def _is_spec(file: Path) -> bool:
+    from gradverify.spec.walk import is_spec
+
+    return is_spec(file)
+
+
+# ---- collection
+class SpecFile(pytest.File):
+    """A spec; its tests are its checks, `matrix` expanded."""
+
+    def collect(self) -> Iterable[pytest.Item]:
+        from gradverify.cli.gather import gather
+
+        found = gather([os.path.relpath(self.path)])
+        if found.problems:
+            raise self.CollectError("\n".join(str(problem) for problem in found.problems))
+        for case in found.cases:
+            yield CheckItem.from_parent(self, name=case.name, case=case, names=found.names)
+
+
+class CheckItem(pytest.Item):
+    """One check. Its tags are marks, but for those that pytest acts on or cannot have as marks; `-k` finds all of them."""
+
+    def __init__(self, *, case: Case, names: Any, **rest: Any) -> None:
+        super().__init__(**rest)
+        self.case, self.names = case, names
+        self.add_marker(MARK)
+        self.extra_keyword_matches.update(case.tags)
+        for tag in case.tags:
+            if tag not in ACTED_ON and not tag.startswith("_"):
+                self.config.addinivalue_line("markers", f"{tag}: a tag of gradverify specs")
+                self.add_marker(tag)
+
+    def runtest(self) -> None:
+        from gradverify.cli.words import named
+        from gradverify.model.report import judged
+
+        gate = _gate(self.config)
+        result = judged(named(_running(self.config).result(self.case), self.names), gate)
+        self.user_properties += _properties(result)
+        if result.verdict == "skip" and result.ok:
+            raise pytest.skip.Exception(result.reason or "skipped", _use_item_location=True)
+        if not result.ok:
+            raise Wrong(_text(result))
+        if result.expect != "pass":
+            pytest.xfail(f"as expected: {_codes(result)}")
+        if result.verdict == "undecided":
+            self.warn(NotDecided(f"{result.id}: {result.reason}"))
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        return str(excinfo.value) if isinstance(excinfo.value, Wrong) else super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        return self.path, self.case.spec.line - 1, self.name
+
+
+def _gate(config: pytest.Config) -> Gate:
+    """What pytest's own configuration says, then the project's `[tool.gradverify]`, then `CI`."""
+    from gradverify.cli.configured import project_here
+    from gradverify.cli.terminal import is_set
+    from gradverify.model.report import Gate
+
+    if GATE not in config.stash:
+        project = project_here().options
+        said = config.getini("gradverify_undecided") or project.get("undecided") or ("fail" if is_set(os.environ, "CI") else "warn")
+        config.stash[GATE] = Gate("fail" if said == "fail" else "warn", project.get("fail-on-skip", False), tuple(project.get("require-device", ())))
+    return config.stash[GATE]
+
+
+def _text(result: CaseResult) -> str:
+    """What it comes to in one line, which pytest repeats at the end; then what a terminal shows."""
+    from gradverify.report.plain import panel_text
+    from gradverify.report.readable import readable
+    from gradverify.report.terminal.status import broken_expectation
+
+    shown = readable(result)
+    error = next((finding for finding in shown.findings if finding.severity == "error"), None)
+    first = broken_expectation(shown) or (f"{error.code} {error.name}: {error.message}" if error else shown.reason or shown.verdict)
+    return "\n".join([first.split("\n")[0], panel_text(shown, ("check",))])
+
+
+def _codes(result: CaseResult) -> str:
+    return ", ".join(dict.fromkeys(finding.code for finding in result.findings if finding.severity == "error"))
+
+
+def _properties(result: CaseResult) -> Iterator[tuple[str, Any]]:
+    """For JUnit files."""
+    yield "verdict", result.verdict
+    yield "calls", result.calls.forward + result.calls.backward
+    if result.comparisons:
+        yield "elements", sum(each.elements for each in result.comparisons)
+        yield "max_abs_error", max(each.max_abs_error for each in result.comparisons)
+
+
+# ---- running
+class Running:
+    """Who runs checks in this session, and what there is to run on. `signals` are heard while a check runs; between checks they are pytest's."""
+
+    def __init__(self, crew: Crew, signals: Signals | None = None) -> None:
+        self._crew, self._signals = crew, signals
+        self._machine: Devices | None = None
+
+    def result(self, case: Case) -> CaseResult:
+        """Of one check; a skip where it cannot run here. Raises KeyboardInterrupt where the run was told to end."""
+        from gradverify.running.signals import Stopped
+
+        try:
+            with self._signals.during() if self._signals else nullcontext():
+                return self._result(case)
+        except Stopped as error:
+            raise KeyboardInterrupt from error
+
+    def _result(self, case: Case) -> CaseResult:
+        from gradverify.model.event import CheckFinished
+        from gradverify.running.requirements import placed
+        from gradverify.running.schedule import skipped
+
+        if case.skip is None and self._machine is None:
+            self._machine = self._crew.machine()
+        lacking = skipped(case, self._machine)
+        if lacking is not None:
+            return lacking
+        return next(event.result for event in list(self._crew.run([placed(case, self._machine)])) if isinstance(event, CheckFinished))
+
+    def close(self) -> None:
+        self._crew.close()
+        if self._signals is not None:
+            self._signals.close()
+
+
+RUNNING = pytest.StashKey[Running]()
+
+
+def _running(config: pytest.Config) -> Running:
+    from gradverify.running.crew import Here, Workers
+    from gradverify.running.signals import Signals
+
+    if RUNNING not in config.stash:
+        signals = Signals() if config.getoption("gradverify_isolate") else None
+        config.stash[RUNNING] = Running(Workers(signals=signals) if signals else Here(), signals)
+    return config.stash[RUNNING]

@@ -1,0 +1,57 @@
+"""GitHub's workflow commands: annotations at the lines to change; and plain text in which no workflow command works."""
+
+from __future__ import annotations
+
+import re
+
+from gradverify.model.report import Report
+from gradverify.report.numbers import counted
+from gradverify.report.readable import readable
+from gradverify.report.troubles import Trouble, title, troubles
+
+MOST = 10
+"""Annotations of one kind that GitHub shows for a step."""
+
+LONGEST = 4000
+"""Characters of a message; GitHub folds longer ones away, and the summary has everything."""
+
+LONGEST_TITLE = 200     # GitHub's own limit is 255
+COMMAND = re.compile(r"^(\s*):(?=:)|##(?=\[)", re.MULTILINE)
+
+
+def render(report: Report) -> str:
+    """A line for each check that is to be looked at, errors first; of more than ten the first nine and a sentence for the rest."""
+    found = troubles(readable(report))
+    each = {level: list({id(trouble.check): trouble for trouble in reversed(found) if trouble.level == level}.values())[::-1]
+            for level in ("error", "warning")}
+    told = [*each["error"], *(trouble for trouble in each["warning"] if all(trouble.check is not other.check for other in each["error"]))]
+    if len(told) <= MOST:
+        return "".join(map(_command, told))
+    rest = told[MOST - 1:]
+    level = rest[0].level
+    return "".join(map(_command, told[: MOST - 1])) + f"::{level} title=gradverify::and {counted(len(rest), 'more check')}: see the job summary\n"
+
+
+def inert(text: str) -> str:
+    """The text with every beginning of a workflow command written as an escape: what checked code prints must not command the runner."""
+    return COMMAND.sub(lambda found: f"{found[1]}\\x3a" if found[1] is not None else "\\x23#", text)
+
+
+def _command(trouble: Trouble) -> str:
+    place = trouble.place
+    properties = {"file": place.file, "line": str(place.line or 1)} if place else {}
+    properties["title"] = _cut(f"{trouble.check.name}: {title(trouble)}", LONGEST_TITLE)
+    listed = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
+    return f"::{trouble.level} {listed}::{_data(_cut(trouble.message, LONGEST))}\n"
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]} … cut, {len(text):,} characters"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,26 @@
+"""GitLab's code quality report: what is wrong, at the line to change, in the diff of a merge request."""
+
+from __future__ import annotations
+
+import json
+
+from gradverify.model.case import Json
+from gradverify.model.report import Report
+from gradverify.report.readable import readable
+from gradverify.report.troubles import Trouble, title, troubles
+
+SEVERITY = {"error": "major", "warning": "minor"}
+
+
+def render(report: Report) -> str:
+    """A list; what has no line in the repository stands at its line of the spec."""
+    return json.dumps([_issue(trouble) for trouble in troubles(readable(report))], indent=2) + "\n"
+
+
+def _issue(trouble: Trouble) -> Json:
+    place = trouble.place
+    wrong = trouble.check.verdict == "fail" and trouble.level == "error"
+    return {
+        "description": f"{trouble.check.name}: {title(trouble)}: {' '.join(trouble.message.split())}", "check_name": trouble.rule,
+        "fingerprint": trouble.fingerprint, "severity": "critical" if wrong else SEVERITY[trouble.level],
+        "location": {"path": place.file if place else trouble.check.spec.path, "lines": {"begin": place.line or 1 if place else 1}}}

@@ -1,0 +1,49 @@
+"""JSON Lines: an object for each event of a run, a line each, as they happen."""
+
+from __future__ import annotations
+
+import json
+
+from gradverify.model.case import Json
+from gradverify.model.codec import to_json
+from gradverify.model.event import CheckFinished, CheckStarted, Event, RunStarted
+from gradverify.model.report import SCHEMA_VERSION, Gate, Report, Tool, judged
+from gradverify.report.json import as_data, check_data
+
+TOLD = ("schema_version", "tool", "started_at", "argv", "environment", "selection", "checks")
+"""Fields of the report that the other lines carry."""
+
+
+def render(report: Report) -> str:
+    """The lines of a run that has ended: its checks in the order of the report."""
+    begun = RunStarted(report.started_at, report.argv, report.selection, report.environment, report.summary.total,
+                       tuple(check.id for check in report.checks))
+    return "".join([_started(begun, report.tool.version), *(_finished(check_data(check)) for check in report.checks), last_line(report)])
+
+
+def line(event: Event, gate: Gate, version: str) -> str:
+    """One event; nothing for the end of a run, whose line is made of its report."""
+    if isinstance(event, RunStarted):
+        return _started(event, version)
+    if isinstance(event, CheckStarted):
+        return _line("check_started", to_json(event))
+    return _finished(check_data(judged(event.result, gate))) if isinstance(event, CheckFinished) else ""
+
+
+def last_line(report: Report) -> str:
+    """How the run ended: everything of the report but what the other lines have said."""
+    whole = as_data(report)
+    return _line("run_finished", {name: value for name, value in whole.items() if name not in TOLD})
+
+
+def _started(event: RunStarted, version: str) -> str:
+    return _line("run_started", {"schema_version": SCHEMA_VERSION, "tool": to_json(Tool(version=version)), **to_json(event)})
+
+
+def _finished(check: Json) -> str:
+    """`check` is an entry of `checks` of the JSON report."""
+    return _line("check_finished", {"check": check})
+
+
+def _line(name: str, data: Json) -> str:
+    return json.dumps({"event": name, **data}, allow_nan=False) + "\n"

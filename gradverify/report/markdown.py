@@ -1,0 +1,136 @@
+"""Markdown for a job summary or a comment: the counts, what failed by how much, what was not judged, everything that is told of each failure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from gradverify.model.report import Report
+from gradverify.model.result import CaseResult, Comparison, Finding
+from gradverify.report import numbers
+from gradverify.report.look import Look
+from gradverify.report.names import one_line, title_of
+from gradverify.report.plain import panel_text
+from gradverify.report.readable import readable
+from gradverify.report.terminal import status
+from gradverify.report.terminal.finding import comparisons_of
+from gradverify.report.terminal.summary import counts
+from gradverify.report.terminal.table import cells_of
+
+LIMIT = 900 * 1024
+"""Bytes: GitHub drops a step's summary above 1 MiB, and other programs of the same step may have written to it."""
+
+CUT = 300
+"""Bytes kept for the sentence that says what was left out."""
+
+LOOK = Look()
+SLOWEST = 5
+SPAN = re.compile(r"[^`|\n]*[^`|\n\\ ]")
+"""What can stand in a code span, in a table too, as it is."""
+
+ENTITIES = str.maketrans({mark: f"&#{ord(mark)};" for mark in "\\`*_[]<>&|~$!:@\"'#()"})
+FAILED = ("| check | finding | worst element | analytic | numeric | error ÷ tolerance |\n| --- | --- | --- | ---: | ---: | ---: |\n")
+OPEN = ("| check | | why |\n| --- | --- | --- |\n")
+
+
+@dataclass
+class _Room:
+    """What is left of a number of bytes."""
+
+    left: int
+
+    def takes(self, *texts: str) -> bool:
+        """Is there room for all of them? Then it is taken."""
+        size = sum(len(text.encode()) for text in texts)
+        if size > self.left:
+            return False
+        self.left -= size
+        return True
+
+
+def render(report: Report, limit: int = LIMIT) -> str:
+    """At most `limit` bytes of UTF-8: checks that would lie beyond are left out whole, and counted."""
+    report = readable(report)
+    head, foot = f"### gradverify: {counts(report).plain}\n\n", f"{_slowest(report)}{_environment(report)}"
+    room = _Room(limit - CUT - len((head + FAILED + OPEN + foot).encode()))
+    red = [(_row(check), _details(check, report)) for check in report.checks if status.is_red(check)]
+    shown = list(_fitting(red, room))
+    rest = [(_reason_row(check),) for check in report.checks if _is_open(check)]
+    told = list(_fitting(rest, room))
+    return "".join([head, *([FAILED, *(row for row, _ in shown), "\n"] if shown else []), *([OPEN, *(row for row, in told), "\n"] if told else []),
+                    _left_out(len(red) - len(shown), len(rest) - len(told), limit), *(details for _, details in shown), foot])
+
+
+def code(text: str) -> str:
+    """Text from outside, in one line, where nothing in it means anything: no emphasis, link, column, emoji or mention."""
+    text = one_line(text)
+    return f"`{text}`" if SPAN.fullmatch(text) else f"<code>{text.translate(ENTITIES)}</code>" if text else ""
+
+
+def fenced(text: str) -> str:
+    """The same for several lines."""
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    return f"{fence}text\n{text.rstrip()}\n{fence}\n"
+
+
+def _fitting(units: Sequence[tuple[str, ...]], room: _Room) -> Iterator[tuple[str, ...]]:
+    """Up to the first that does not fit."""
+    for unit in units:
+        if not room.takes(*unit):
+            return
+        yield unit
+
+
+def _left_out(failing: int, others: int, limit: int) -> str:
+    parts = [numbers.counted(failing, "failing check")] * bool(failing) + [numbers.counted(others, "check") + " without a verdict"] * bool(others)
+    if not parts:
+        return ""
+    return f"**{' and '.join(parts)} more: left out here, where {numbers.memory(limit)} is the most. A JSON or HTML report has all of them.**\n\n"
+
+
+def _row(check: CaseResult) -> str:
+    found = next((finding for finding in check.findings if finding.severity == "error"), None)
+    told = status.broken_expectation(check) or (None if found else check.reason)
+    what = title_of(found) if found and not told else told or ""
+    return f"| {code(check.name)} | {code(what)} | {' | '.join(_worst(found, check))} |\n"
+
+
+def _worst(found: Finding | None, check: CaseResult) -> tuple[str, str, str, str]:
+    """The worst element of a finding as cells."""
+    comparison: Comparison | None = next((each for each in (comparisons_of(found, check) if found else ()) if each.worst), None)
+    if comparison is None:
+        return ("", "", "", "")
+    *names, analytic, numeric, _, _, ratio = cells_of(comparison.worst[0], comparison, LOOK)
+    return code(" / ".join(names)), analytic, numeric, ratio
+
+
+def _is_open(check: CaseResult) -> bool:
+    return not status.is_red(check) and (check.verdict in ("skip", "not_run") or status.word(check) in ("UNDECIDED", "KNOWN"))
+
+
+def _reason_row(check: CaseResult) -> str:
+    return f"| {code(check.name)} | {status.word(check).lower()} | {code(status.excuse(check))} |\n"
+
+
+def _details(check: CaseResult, report: Report) -> str:
+    """All that is told of a check, folded away."""
+    summary = f"{status.word(check)} <code>{escape(check.id)}</code>"
+    return f"<details><summary>{summary}</summary>\n\n{fenced(panel_text(check, report.argv))}\n</details>\n\n"
+
+
+def _slowest(report: Report) -> str:
+    ran: Iterable[CaseResult] = (check for check in report.checks if check.verdict not in ("skip", "not_run"))
+    slowest = sorted(ran, key=lambda check: -check.seconds)[:SLOWEST]
+    if len(slowest) < 2:
+        return ""
+    return "Slowest: " + ", ".join(f"{code(check.name)} {numbers.seconds(check.seconds)}" for check in slowest) + ".\n\n"
+
+
+def _environment(report: Report) -> str:
+    about = report.environment
+    devices = f", {', '.join(map(code, about.devices))}" if about.devices else ""
+    failed = f"**gradverify itself failed**: {code(report.crashed)}\n\n" if report.crashed else ""
+    versions = f"gradverify {report.tool.version}, torch {code(about.torch or '-')}, Python {code(about.python)}"
+    return f"{failed}{versions}, {code(about.platform)}{devices}\n"

@@ -1,0 +1,116 @@
+"""SARIF 2.1.0, for GitHub code scanning and other viewers: one result for each finding, at the line of backward."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from urllib.parse import quote
+
+from gradverify.model.case import Json
+from gradverify.model.codec import to_json
+from gradverify.model.report import INTERNAL, Report
+from gradverify.model.result import CaseResult
+from gradverify.report.names import pair_of
+from gradverify.report.page import Page
+from gradverify.report.places import Place
+from gradverify.report.readable import readable
+from gradverify.report.reproduce import again
+from gradverify.report.terminal.finding import comparisons_of
+from gradverify.report.troubles import MEANS, Trouble, title, troubles
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+ROOT = "%SRCROOT%"
+"""The conventional name of the repository's root: whoever reads the report knows where that is."""
+
+MOST_RESULTS = 25_000
+"""GitHub refuses a run with more."""
+
+
+def render(report: Report, book: Sequence[Page] = ()) -> str:
+    """`book`: the rules whose pages are wanted as help. Control characters are written as visible escapes, so that no viewer obeys them."""
+    report = readable(report)
+    found = troubles(report)[:MOST_RESULTS]
+    rules = list(dict.fromkeys(trouble.rule for trouble in found))
+    pages = {page.code: page for page in book}
+    run = {
+        "tool": {"driver": {"name": report.tool.name, "version": report.tool.version, "semanticVersion": report.tool.version,
+                            "rules": [_rule(rule, pages.get(rule), found) for rule in rules]}},
+        "automationDetails": {"id": _category(report.checks)}, "columnKind": "utf16CodeUnits", "originalUriBaseIds": {ROOT: {}},
+        "invocations": [_invocation(report)], "results": [_result(trouble, rules, report) for trouble in found]}
+    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2, allow_nan=False) + "\n"
+
+
+def _category(checks: Iterable[CaseResult]) -> str:
+    """Runs on different devices stand beside each other instead of replacing one another."""
+    devices = {check.device for check in checks}
+    return f"gradverify/{devices.pop()}/" if len(devices) == 1 else "gradverify/"
+
+
+def _rule(rule: str, page: Page | None, found: Sequence[Trouble]) -> Json:
+    if page is None:
+        known = next((trouble.finding.name for trouble in found if trouble.rule == rule and trouble.finding), rule)
+        return {"id": rule, "name": known, "shortDescription": {"text": MEANS.get(rule, known)}}
+    sentence = page.message[:1].upper() + page.message[1:]
+    return {"id": rule, "name": page.name, "shortDescription": {"text": sentence}, "fullDescription": {"text": f"{sentence}."},
+            "help": {"text": page.page, "markdown": page.page}, "defaultConfiguration": {"level": page.severity},
+            "properties": {"tags": ["gradients", "autograd"]}}
+
+
+def _result(trouble: Trouble, rules: Sequence[str], report: Report) -> Json:
+    check, found = trouble.check, trouble.finding
+    about = f" ({pair_of(found)})" if found and pair_of(found) else ""
+    result = {"ruleId": trouble.rule, "ruleIndex": rules.index(trouble.rule), "level": trouble.level,
+              "message": {"text": f"{check.name}: {title(trouble)}{about}: {trouble.message}"},
+              "partialFingerprints": {"gradverify/v1": trouble.fingerprint}, "properties": _properties(trouble, report)}
+    if trouble.place:
+        result["locations"] = [{**_physical(trouble.place, _snippet(trouble)), "logicalLocations": [
+            {"fullyQualifiedName": check.function.target, "kind": "function"}]}]
+    if trouble.where and trouble.spec:
+        result["relatedLocations"] = [{"id": 1, **_physical(trouble.spec), "message": {"text": "the check"}}]
+    return result
+
+
+def _physical(place: Place, snippet: str | None = None) -> Json:
+    location: Json = {"artifactLocation": {"uri": quote(place.file, safe="/"), "uriBaseId": ROOT}}
+    if place.line is not None and place.line >= 1:
+        lines = len(snippet.splitlines()) if snippet else 1
+        location["region"] = {"startLine": place.line, "endLine": place.line + max(lines, 1) - 1,
+                              **({"snippet": {"text": snippet}} if snippet else {})}
+    return {"physicalLocation": location}
+
+
+def _snippet(trouble: Trouble) -> str | None:
+    """The source of the finding's own line, where that is the place which is shown."""
+    found = trouble.finding
+    if found is None or not found.source or trouble.where is None or found.line != trouble.where.line:
+        return None
+    return found.source
+
+
+def _properties(trouble: Trouble, report: Report) -> Json:
+    check, found = trouble.check, trouble.finding
+    worst = [entry for comparison in (comparisons_of(found, check) if found else ()) for entry in comparison.worst[:1]]
+    return {"check": check.id, "verdict": check.verdict, "device": check.device, "dtype": check.dtype, "seed": check.seed,
+            "again": again(check, report.argv), **({"worst": to_json(worst[0])} if worst else {})}
+
+
+def _invocation(report: Report) -> Json:
+    told = [f"{check.id}: gradverify itself failed in {fault.during}: {fault.what}" for check in report.checks for fault in check.faults]
+    told += [f"gradverify itself failed: {report.crashed}"] if report.crashed else []
+    told += ["the run was interrupted"] if report.interrupted else []
+    return {"executionSuccessful": not told and report.exit_code != INTERNAL, "exitCode": report.exit_code, **_times(report),
+            "toolExecutionNotifications": [{"level": "error", "message": {"text": text}} for text in told]}
+
+
+def _times(report: Report) -> dict[str, str]:
+    """Both optional: a report that was read back may hold any text and any number here."""
+    try:
+        began = datetime.fromisoformat(report.started_at).astimezone(UTC)
+        return {"startTimeUtc": _time(began), "endTimeUtc": _time(began + timedelta(seconds=report.duration_s))}
+    except (ValueError, OverflowError):
+        return {}
+
+
+def _time(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

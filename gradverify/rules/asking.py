@@ -1,0 +1,139 @@
+"""Rules asked one after the other: what each leaves, and what the user's code, the budget or a fault of ours makes of one that could not end."""
+
+from __future__ import annotations
+
+import importlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from types import ModuleType
+
+from gradverify.evidence import Evidence
+from gradverify.model.fault import fault_of
+from gradverify.model.interrupt import is_interrupt
+from gradverify.model.result import LEFT_OUT, Calls, Comparison, Fault, Finding, RuleRun
+from gradverify.model.rule import RuleInfo
+from gradverify.rules.catalogue import asked, book
+from gradverify.rules.gv008_nothing_checked import ALL_IGNORED
+from gradverify.rules.protocol import NotApplicable
+from gradverify.subject.failure import Spent, UserCodeError, is_users, unnamed
+
+SAME_FAULT = 3      # rules that met one fault of ours: they share what it comes from, and each measures that again
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What one rule left."""
+
+    run: RuleRun
+    findings: tuple[Finding, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
+    fault: Fault | None = None
+
+
+def examine(evidence: Evidence, briefly: bool = False) -> tuple[Examined, ...]:
+    """What all selected rules leave, in their order. `briefly`: up to the first that finds an error."""
+    place = {info.code: n for n, info in enumerate(asked())}
+    examined = tuple(sorted(_examine_all(evidence, briefly), key=lambda each: place[each.run.code]))
+    if any(each.run.status != "ignored" for each in examined if not each.run.code.startswith("GV0")):
+        return examined
+    return *examined, Examined(RuleRun(ALL_IGNORED.code, "ran"), (ALL_IGNORED,))
+
+
+def with_severity(finding: Finding) -> Finding:
+    """With its rule's name and severity. `strict` is applied when all is found: it must not change what is."""
+    info = book()[finding.code]
+    return replace(finding, name=info.name, severity="warning" if "warning" in (finding.severity, info.severity) else "error")
+
+
+def _examine_all(evidence: Evidence, briefly: bool) -> Iterator[Examined]:
+    found: frozenset[str] = frozenset()
+    stopped: str | None = None
+    settings, met = evidence.settings, Counter[str]()
+    for info in _waiting(evidence):
+        if not settings.looks_for(info.code):
+            yield Examined(RuleRun(info.code, "ignored"))
+        elif stopped:
+            yield Examined(RuleRun(info.code, "not_applicable", f"the check stopped at {stopped}"))
+        else:
+            examined = _examine(info, evidence, found)
+            found |= {finding.code for finding in examined.findings if with_severity(finding).severity == "error"}
+            stopped = next((finding.code for finding in examined.findings if _stops(finding)), None) or _refused(evidence, found)
+            if examined.fault is not None:
+                met[examined.fault.place] += 1
+                stopped = stopped or ("a fault of gradverify's own" if met[examined.fault.place] == SAME_FAULT else None)
+            yield examined
+            if found and briefly:
+                return
+
+
+def _waiting(evidence: Evidence) -> Iterator[RuleInfo]:
+    """In their order; where the budget is tight, rules that vary the call wait until the Jacobian was compared, the most worth first."""
+    postponed = list[RuleInfo]()
+    for info in asked():
+        if info.last:
+            yield from sorted(postponed, key=lambda each: -each.worth)
+            postponed.clear()
+        if info.price is not None and evidence.spending.tight:
+            postponed.append(info)
+        else:
+            yield info
+
+
+def _stops(finding: Finding) -> bool:
+    return book()[finding.code].stops and finding.severity == "error"
+
+
+def _refused(evidence: Evidence, found: frozenset[str]) -> str | None:
+    """The rule that explains why backward raises, once one was found: nothing that needs a backward can run then."""
+    explains = sorted(code for code in found if book()[code].refused)
+    return explains[0] if explains and evidence.backward.error is not None else None
+
+
+def _examine(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Examined:
+    with evidence.spending.bound(info.price.forward, info.price.backward) if info.price else nullcontext():
+        return _tried(info, evidence, found)
+
+
+def _tried(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Examined:
+    rule, seen = _module(info), list[Finding | Comparison | str]()
+    before = evidence.subject.calls
+    try:
+        reason = rule.applies(evidence, found)
+        if reason is not None:
+            return Examined(RuleRun(info.code, "not_applicable", reason, evidence.subject.calls - before))
+        seen.extend(rule.check(evidence))
+    except NotApplicable as reason:
+        return Examined(RuleRun(info.code, "not_applicable", str(reason), evidence.subject.calls - before))
+    except UserCodeError as error:
+        return Examined(RuleRun(info.code, "not_applicable", error.message, evidence.subject.calls - before), (error.finding,))
+    except Spent as spent:
+        if not seen:
+            return Examined(RuleRun(info.code, "not_applicable", f"{LEFT_OUT}{spent}", evidence.subject.calls - before))
+        seen.append(f"the rest {LEFT_OUT}{spent}")
+    except BaseException as error:
+        return _unforeseen(info, error, evidence.subject.calls - before, seen)
+    seen += [evidence.spending.cut] if evidence.spending.cut else []
+    notes = "; ".join(each for each in seen if isinstance(each, str))
+    return _of(RuleRun(info.code, "ran", notes or None, evidence.subject.calls - before), seen)
+
+
+def _of(run: RuleRun, seen: list[Finding | Comparison | str], fault: Fault | None = None) -> Examined:
+    found = tuple(each for each in seen if isinstance(each, Finding))
+    return Examined(run, found, tuple(each for each in seen if isinstance(each, Comparison)), fault)
+
+
+def _unforeseen(info: RuleInfo, error: BaseException, calls: Calls, seen: list[Finding | Comparison | str]) -> Examined:
+    """What the user's code raised where it was not called by name; or a fault of ours, which costs what this rule had not yet seen."""
+    if is_interrupt(error):
+        raise error
+    if is_users(error):
+        theirs = unnamed(error)
+        return Examined(RuleRun(info.code, "not_applicable", theirs.message, calls), (theirs.finding,))
+    fault = fault_of(error, f"the rule {info.code}")
+    return _of(RuleRun(info.code, "not_applicable", f"gradverify itself failed here: {fault.what}", calls), seen, fault)
+
+
+def _module(info: RuleInfo) -> ModuleType:
+    return importlib.import_module(f"gradverify.rules.{info.module}")

@@ -1,0 +1,80 @@
+"""Which comparison was made and why, and what it could miss: the sentences of a choice among the four."""
+
+from __future__ import annotations
+
+from gradverify.numerics.choose import Against, Candidate, Choice, Why
+from gradverify.numerics.costs import Cost, Mode
+from gradverify.numerics.probing.columns import PROBES as COTANGENTS
+from gradverify.numerics.probing.rows import PROBES as DIRECTIONS
+from gradverify.report.numbers import duration
+
+STAND_INS = {Mode.COLUMNS: ("column", f"{COTANGENTS} random cotangents", "outputs"),
+             Mode.ROWS: ("row", f"{DIRECTIONS} random directions", "inputs")}
+"""What a screen sums up, with what, and what that stands for."""
+
+
+def reason(choice: Choice) -> str:
+    """Why this comparison, with what it was predicted to cost."""
+    if not choice.left:
+        return _why(choice)
+    noun = choice.mode.lines[:-1] if choice.left == 1 else choice.mode.lines
+    return f"{_why(choice)} The budget ended before {choice.left} flagged {noun} could be followed to their elements."
+
+
+def could_miss(choice: Choice) -> str:
+    """What a pass leaves open."""
+    share = f"with a chance of {{}} one of {100 * choice.relative:.0e}"
+    if choice.mode is Mode.ENTRIES:
+        return "Nothing above the tolerance of an element."
+    if choice.mode is Mode.BLOCKS:
+        few, stand_in = ("4 in 100", "one random probe stands") if choice.probes == 1 else ("5 in 100,000", f"{choice.probes} random probes stand")
+        return f"{_below(choice)} block (one entry among very many), and {share.format(few)}: {stand_in} for all elements."
+    line, probes, what = STAND_INS[choice.mode]
+    if not choice.by:
+        return f"{_below(choice)} {line}: {probes} stand for all {what}."
+    other, others, rest = STAND_INS[_other(choice)]
+    return f"{_below(choice)} {line}, or {other} for {_some(choice)}: {probes} stand for all {what}, or {others} for all {rest}."
+
+
+def _why(choice: Choice) -> str:
+    if choice.why is Why.ASKED:
+        return f"`mode: {choice.mode.value}` was asked for: {_calls(choice.cost)}."
+    before = "; ".join(f"{_name(each)} would take {_timed(each.cost)}, {_told(against, choice)}" for each, against in choice.passed_over)
+    if choice.why is Why.NOTHING_FITS:
+        return f"Nothing fits: {before}. The cheapest comparison is made all the same."
+    if not before:
+        return f"Every element is affordable: {_calls(choice.cost)}."
+    return f"{before[:1].upper()}{before[1:]}. The strongest that fits is {_name(choice)}: {_calls(choice.cost)}."
+
+
+def _name(candidate: Candidate) -> str:
+    if candidate.by:
+        return f"{candidate.mode.value}, and {_other(candidate).value} for {_some(candidate)}"
+    return "blocks by one probe" if candidate.mode is Mode.BLOCKS and candidate.probes == 1 else candidate.mode.value
+
+
+def _other(candidate: Candidate) -> Mode:
+    return next(mode for mode in candidate.by.values() if mode is not candidate.mode)
+
+
+def _some(candidate: Candidate) -> str:
+    return f"{sum(mode is not candidate.mode for mode in candidate.by.values())} of {len(candidate.by)} inputs"
+
+
+def _told(against: Against, choice: Choice) -> str:
+    if against is Against.SLOWER:
+        return f"slower than gradcheck with {_timed(choice.gradcheck)}"
+    return f"more than the budget of {f'{choice.budget.calls:,} calls' if against is Against.CALLS else duration(choice.budget.seconds or 0.0)}"
+
+
+def _calls(cost: Cost) -> str:
+    return f"{cost.forward:,} forward and {cost.backward:,} backward calls"
+
+
+def _timed(cost: Cost) -> str:
+    """With the seconds, which are no two times the same."""
+    return f"{_calls(cost)}, about {duration(cost.seconds)}"
+
+
+def _below(choice: Choice) -> str:
+    return f"Could miss an entry wrong by less than about {choice.relative:.0e} of the norm of its"

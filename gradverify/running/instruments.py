@@ -1,0 +1,34 @@
+"""Results that the measurement itself makes undecided: the check replaced what gradients are measured with, or memory ran short."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from gradverify.model.result import CaseResult, Finding
+from gradverify.report.numbers import memory as in_bytes
+
+INSTRUMENTS = re.compile(r"(?:replaced|removed) (torch\.(?:autograd\.(?:grad|backward|Function\.apply)|Tensor\.(?:__\w+__|backward)))$")
+"""What every measurement goes through: the calls into autograd, and the operators of tensors. Of `changes`, as `subject.shared` words them."""
+
+NO_MEMORY = re.compile(r"MemoryError|[Cc]an(?:'t|not) allocate memory")     # of Python, NumPy and torch, as they say it
+
+
+def measured(result: CaseResult, changed: tuple[str, ...]) -> CaseResult:
+    """The result with what its check left changed; undecided where that is what passed or failed it."""
+    told = replace(result, changed=tuple(dict.fromkeys([*result.changed, *changed])))
+    found = next((match for match in map(INSTRUMENTS.match, changed) if match), None)
+    if found is None or result.verdict not in ("pass", "fail"):
+        return told
+    finding = Finding("GV007", f"the check {found[0]}, which gradients are measured with: neither right nor wrong can be said", "undecided",
+                      hint="put it back before the call returns; what all code of a process shares is nobody's to replace")
+    return replace(told, verdict="undecided", reason=finding.message, findings=(finding,))
+
+
+def within(result: CaseResult, memory: int | None) -> CaseResult:
+    """The result under a limit of so many bytes: where that failed our own computing, the check could not be judged, and nothing is at fault."""
+    if memory is None or not any(NO_MEMORY.search(fault.what) for fault in result.faults):
+        return result
+    finding = Finding("GV008", f"measuring it takes more memory than `--memory` allows each worker, {in_bytes(memory)}", "nothing-checked",
+                      hint="give more `--memory`, check a smaller input, or run fewer checks at a time (`-j`)")
+    return replace(result, verdict="error", reason=finding.message, findings=(finding,), faults=())

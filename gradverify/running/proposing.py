@@ -1,0 +1,93 @@
+"""Inputs found by trying, in worker processes: code that crashes or hangs on a guess costs that guess, and is asked again without it."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import NoReturn
+
+from gradverify.model.codec import from_json, to_json
+from gradverify.model.interrupt import interruptible
+from gradverify.model.proposal import Proposal, Sought
+from gradverify.report.numbers import duration
+from gradverify.running.crew import LOADING, hiring
+from gradverify.running.process import Died, Files
+from gradverify.running.signals import Signals
+from gradverify.running.supervisor import Answered, Began, Lost, Supervisor, Task, Told
+from gradverify.running.worker import Setup, entered, leave
+
+TRYING = 90.0       # seconds for all attempts of one function: the search itself stops after 20
+CRASHES = 12        # attempts that may end a worker before nothing more is tried; a new one starts in 0.1 s
+
+
+def proposals(sought: Sequence[Sought], jobs: int, began: Callable[[Sought], None]) -> Iterator[tuple[int, Proposal]]:
+    """The place of each in `sought`, and what was found for it, as they end; `began` is told before. Raises Stopped where a signal came."""
+    waiting = dict(enumerate(sought))
+    with tempfile.TemporaryDirectory(prefix="gradverify-", ignore_cleanup_errors=True) as folder:
+        supervisor = Supervisor(hiring(jobs, None, Path(folder), serve), Signals().hear(), jobs)
+        try:
+            while waiting:
+                yield from _round(supervisor, waiting, began)
+        finally:
+            supervisor.close()
+            supervisor.signals.close()
+
+
+def _round(supervisor: Supervisor, waiting: dict[int, Sought], began: Callable[[Sought], None]) -> Iterator[tuple[int, Proposal]]:
+    """All that wait, once; those whose worker ended while they were tried wait again, with the attempt that ended it left out."""
+    trying: dict[int, int] = {}
+    tasks = [Task(str(place), json.dumps(to_json(each)).encode(), (LOADING, TRYING)) for place, each in waiting.items()]
+    for happening in supervisor.run(tasks):
+        place = int(happening.task.name)
+        if isinstance(happening, Began):
+            began(waiting[place])
+        elif isinstance(happening, Told) and happening.kind == "trying":
+            trying[place] = int(happening.payload)
+        elif isinstance(happening, Answered):
+            yield place, from_json(Proposal, json.loads(happening.payload))
+            del waiting[place]
+        elif isinstance(happening, Lost):
+            again = _again(waiting[place], trying.get(place))
+            if again is None:
+                yield place, Proposal(waiting[place].target, missing=_end(happening.died, happening.while_loading))
+                del waiting[place]
+            else:
+                waiting[place] = again
+
+
+def _again(sought: Sought, attempt: int | None) -> Sought | None:
+    """The same without the attempt that ended the worker; None where it ended elsewhere, or too often."""
+    if attempt is None or len(sought.crashed) >= CRASHES:
+        return None
+    return replace(sought, crashed=(*sought.crashed, attempt))
+
+
+def _end(died: Died, loading: bool) -> str:
+    where = "while it was imported" if loading else "while inputs were tried"
+    if died.how == "limit":
+        return f"it did not end within {duration(died.number)} {where}"
+    if died.how == "processes":
+        return f"it started {int(died.number)} processes {where}"
+    if died.how == "server":
+        return f"it ended the process that it was started from {where}"
+    how = f"signal {int(died.number)}" if died.how == "signal" else f"status {int(died.number)}"
+    return f"its process ended {where} ({how}): give inputs that it takes"
+
+
+def serve(words: Connection, alive: Connection, setup: Setup, files: Files) -> NoReturn:
+    """The life of a worker: function after function, until the supervisor is gone."""
+    pipe, saying, _ = entered(words, alive, setup, files)
+    from gradverify.trial.propose import propose
+
+    while True:
+        try:
+            sought = from_json(Sought, json.loads(pipe.recv_bytes()))
+        except (EOFError, OSError):
+            leave(0)
+        with interruptible():
+            found = propose(sought, lambda: saying.say("begins"), lambda number: saying.say("trying", number))
+        saying.say("result", to_json(found))

@@ -1,0 +1,99 @@
+"""The process that workers are forked from, where the platform has it: it imports torch once, beside whatever this process does meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.context import ForkServerContext, SpawnContext
+
+from gradverify.source.python_path import python_path
+
+PRELOADED = ["gradverify.running.preload"]
+ENDS_WITHIN = 5.0       # seconds for a server whose pipes are closed to have ended
+
+
+def start_method() -> ForkServerContext | SpawnContext:
+    """Forkserver where it exists: a worker then starts in 10 to 20 ms, as torch is imported once. Never fork: it hangs after one backward."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    return multiprocessing.get_context("forkserver")
+
+
+def begin() -> None:
+    """Starts the process, unless it runs; it imports torch in the background."""
+    context = start_method()
+    if isinstance(context, ForkServerContext):
+        context.set_forkserver_preload(PRELOADED)
+        with _same_path():
+            resource_tracker.ensure_running()       # started with the other one, it would take the mask off
+            with _without_interrupts():
+                forkserver.ensure_running()
+
+
+def end() -> None:
+    """Kills the process, if it runs: while it still imports torch it would hold the terminal and the pipes of one that has ended."""
+    pid = number()
+    if pid is not None:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def number() -> int | None:
+    """Its process number; None where none was started."""
+    pid = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None)
+    return pid if isinstance(pid, int) and pid > 1 else None
+
+
+def status_of(sentinel: int) -> int:
+    """The exit status, or minus the signal, of a worker whose `sentinel` is ready. Raises EOFError where the server ended before it could tell."""
+    return int(forkserver.read_signed(sentinel))
+
+
+def ended_by(pid: int | None) -> int:
+    """The signal that ended a server; 0 where it ended otherwise, or nobody can say. Whoever asks for its end later is told too."""
+    until = time.monotonic() + ENDS_WITHIN
+    while pid is not None and hasattr(os, "waitid") and time.monotonic() < until:
+        try:
+            found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return 0
+        if found is not None:
+            return found.si_status if found.si_code in (os.CLD_KILLED, os.CLD_DUMPED) else 0
+        time.sleep(0.01)
+    return 0
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Ctrl-C is not heard by what is started inside: while it imports, it would answer with a traceback. Workers take the mask off again."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _same_path() -> Iterator[None]:
+    """What is started inside finds the modules that this process finds, and none of the current folder, where a `types.py` may lie."""
+    said = {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(python_path())}
+    before = {name: os.environ.get(name) for name in said}
+    os.environ.update(said)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,48 @@
+"""Globs over files: `*` and `?` within one name, `**` for any number of folders, a folder's name for all that lies in it."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+from collections.abc import Sequence
+from pathlib import Path, PurePath
+
+ANY_DEPTH = "**"
+
+
+def matches(pattern: str, folder: str, file: str) -> bool:
+    """Does the glob `pattern`, relative to `folder`, stand for `file`? Both are absolute; neither needs to exist."""
+    base, wanted = based(pattern, folder)
+    path = PurePath(file)
+    if not path.is_relative_to(base):
+        return False
+    parts = path.relative_to(base).parts
+    is_folder = not wanted or not glob.has_magic(wanted[-1])
+    return _fits(wanted, parts) or (is_folder and any(_fits(wanted, parts[:end]) for end in range(len(parts))))
+
+
+def any_file(pattern: str, folder: str) -> bool:
+    """Is there anything that the glob stands for?"""
+    base, wanted = based(pattern, folder)
+    names = [name if name == ANY_DEPTH else name.replace(ANY_DEPTH, "*") for name in wanted]     # pathlib refuses `**.cu`; here it is `*.cu`
+    return not wanted or any(True for _ in Path(base).glob("/".join(names)))
+
+
+def based(pattern: str, folder: str) -> tuple[str, tuple[str, ...]]:
+    """The folder that a pattern starts from, its leading `..` followed, and the names below it, which may be globs."""
+    if PurePath(pattern).is_absolute():
+        folder = PurePath(pattern).anchor
+        pattern = pattern[len(folder):]
+    base, parts = PurePath(folder), list(PurePath(os.path.normpath(pattern)).parts)
+    while parts and parts[0] == os.pardir:
+        base, parts = base.parent, parts[1:]
+    return str(base), tuple(parts)
+
+
+def _fits(wanted: Sequence[str], parts: Sequence[str]) -> bool:
+    if not wanted:
+        return not parts
+    if wanted[0] == ANY_DEPTH:
+        return any(_fits(wanted[1:], parts[start:]) for start in range(len(parts) + 1))
+    return bool(parts) and fnmatch.fnmatchcase(parts[0], wanted[0]) and _fits(wanted[1:], parts[1:])

@@ -1,0 +1,175 @@
+"""The base call of a subject, which others are compared with: one forward and one backward, watched, each made once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from gradverify.model.case import Settings
+from gradverify.subject.custody import saved_tensors
+from gradverify.subject.differentiable import Differentiable, Graph, Returned
+from gradverify.subject.draw import generator, signed
+from gradverify.subject.failure import UserCodeError
+from gradverify.subject.graph import RawReturn, Wrote, function_nodes, tapped, watched
+from gradverify.subject.native import called_again
+from gradverify.subject.observe import BackwardSeen, ForwardSeen, Saved, kept, known, observe_backward, observe_forward
+from gradverify.subject.snapshot import alike, same
+from gradverify.subject.subject import Argument, Subject
+
+STEP = 1e-3     # of each element's size: a detached output that moves depends on the inputs
+REPEATS = 2     # further backwards of the base graph
+
+
+class BaseCall:
+    """Measured lazily, once. Properties raise UserCodeError where the user's code raises."""
+
+    def __init__(self, subject: Subject, differentiate: Callable[[Subject, Sequence[int]], Differentiable] = Differentiable) -> None:
+        """`differentiate` makes the function whose gradients are looked at; another one than the subject's own is damaged on purpose."""
+        self.subject = subject
+        self._differentiate = differentiate
+        self._saved = Saved()
+        self._cotangents = dict[str, tuple[Tensor, ...]]()
+
+    @property
+    def settings(self) -> Settings:
+        return self.subject.case.settings
+
+    @property
+    def inputs(self) -> tuple[Argument, ...]:
+        return self.subject.differentiable
+
+    @cached_property
+    def empty(self) -> bool:
+        """Did the spec ask for a zero size?"""
+        return any(argument.is_tensor and argument.value.numel() == 0 for argument in self.subject.arguments)
+
+    @cached_property
+    def forward(self) -> ForwardSeen:
+        """One forward, watched."""
+        return observe_forward(self.subject, self.settings.outputs, self._saved)
+
+    @cached_property
+    def moving(self) -> tuple[int, ...]:
+        """The outputs without a graph that the spec names under `outputs`, and that move with the inputs nevertheless."""
+        named = [place for place in self.forward.detached if place in (self.settings.outputs or ())]
+        if not named:
+            return ()
+        moved = self.subject.probe([(x + STEP * x.abs().clamp_min(STEP)).detach().requires_grad_() for x in self.subject.inputs])
+        return tuple(place for place in named if not same(self.forward.outputs[place], moved[place]))
+
+    @cached_property
+    def function(self) -> Differentiable:
+        """The checked outputs as a function of the differentiable inputs."""
+        return self._differentiate(self.subject, self.forward.checked)
+
+    @cached_property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """The checked outputs at the point."""
+        return tuple(self.forward.outputs[place] for place in self.forward.checked)
+
+    @cached_property
+    def reseeded(self) -> tuple[Tensor, ...]:
+        """The checked outputs of one more forward at the point, whose generators start elsewhere."""
+        return self._seeded_elsewhere()
+
+    def _seeded_elsewhere(self) -> tuple[Tensor, ...]:
+        return tuple(y.detach() for y in self.subject.seeded_elsewhere(lambda: self.function.values(self.subject.leaves())))
+
+    @property
+    def draws(self) -> bool:
+        """Does the forward draw random numbers? Also where it puts the generator's state back (`fork_rng`), as far as `reseeded` was asked for."""
+        return self.forward.random or ("reseeded" in self.__dict__ and self._draws_in_hiding)
+
+    @cached_property
+    def _draws_in_hiding(self) -> bool:
+        """The outputs are others where the generators start elsewhere, and come again with each of the two starts."""
+        if alike(self.outputs, self.reseeded):
+            return False
+        return alike(self.outputs, self.function.values(self.subject.leaves())) and alike(self.reseeded, self._seeded_elsewhere())
+
+    def name_of(self, place: int) -> str:
+        """An output by its path: `y0`, or `y.loss` of a dict."""
+        names = self.subject.output_names
+        return names[place] if place < len(names) else f"y{place}"
+
+    def cotangents(self, purpose: str) -> tuple[Tensor, ...]:
+        """Dense random signed cotangents, one per checked output, magnitudes in [0.7, 1.4]: fresh copies, which backward may write into."""
+        if purpose not in self._cotangents:
+            source = generator(self.settings.seed, self.subject.case.check, f"cotangent {purpose}")
+            self._cotangents[purpose] = tuple(signed(output, source) for output in self.outputs)
+        return tuple(cotangent.clone() for cotangent in self._cotangents[purpose])
+
+    @cached_property
+    def backward(self) -> BackwardSeen:
+        """One backward of the base graph, watched, for dense random cotangents."""
+        return observe_backward(self.subject, self.forward, self.function, self.cotangents("base"), self._saved)
+
+    @property
+    def worked(self) -> BackwardSeen:
+        """The base backward. Raises UserCodeError (GV003) where it raised."""
+        if self.backward.error is not None:
+            raise self.backward.error
+        return self.backward
+
+    @cached_property
+    def base(self) -> Graph:
+        """The graph of the base forward."""
+        return Graph(self.forward.leaves, self.forward.called)
+
+    @cached_property
+    def later(self) -> Graph:
+        """The graph of a further forward at the point, made when it is first asked for: after a call elsewhere, by the rule on that."""
+        return self.function.graph(self.subject.leaves())
+
+    @cached_property
+    def repeats(self) -> tuple[Returned, ...] | None:
+        """Further backwards of the base graph for the base cotangents; None where a graph serves one backward only."""
+        if not (self.worked.direct and self.function.reusable):
+            return None
+        try:
+            return tuple(Returned.now(self.function.gradients(self.base, self.worked.cotangents, retain=True)) for _ in range(REPEATS))
+        except UserCodeError:
+            return None
+
+    @cached_property
+    def refused(self) -> UserCodeError | None:
+        """What a second backward of the base graph raised, though the first one retained it; None where it runs."""
+        if self.repeats is not None or not self.worked.direct:
+            return None
+        if self.function.refused is not None:
+            return self.function.refused
+        try:
+            self.function.gradients(self.base, self.worked.cotangents, retain=True)
+        except UserCodeError as error:
+            return error
+        return None
+
+    def usable(self) -> Graph:
+        """A graph for one more backward: the base graph, or that of a fresh forward. Raises UserCodeError (GV002)."""
+        return self.base if self.repeats is not None else self.function.graph(self.subject.leaves())
+
+    @cached_property
+    def for_ones(self) -> tuple[RawReturn, ...]:
+        """What backward returns for a cotangent of ones. Raises UserCodeError."""
+        graph, raw = self.usable(), list[RawReturn]()
+        base = graph is self.base
+        nodes = self.forward.nodes if base else function_nodes(self.function.of(graph))
+        saves, packed = (self.forward.saved, self._saved.tensors) if base else (saved_tensors(nodes), [])
+        with (called_again(nodes, raw, lambda: known(self.subject, graph.called, packed, ()), self.subject.counted_backward),
+              tapped(self.forward.classes, raw, kept(self.subject, graph.called, saves))):
+            self.function.gradients(graph, [torch.ones_like(y) for y in self.outputs], retain=True)
+        return tuple(raw)
+
+    @cached_property
+    def inner_writes(self) -> tuple[Wrote, ...]:
+        """What the Functions inside a callable or module write into their own arguments, seen in one more forward."""
+        inner = [cls for cls in self.forward.classes if cls is not self.subject.target.subject]
+        if not inner:
+            return ()
+        found = list[Wrote]()
+        with watched(inner, found):
+            self.subject.probe(self.subject.leaves())
+        return tuple(found)

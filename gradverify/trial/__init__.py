@@ -1,0 +1,1 @@
+"""Inputs that a function accepts, found by trying: what `gradverify init` writes."""

@@ -1,0 +1,182 @@
+"""`gradverify coverage`: what counts as a check of a Function, what does not, and the share; without importing anything."""
+
+import json
+
+import pytest
+
+from cli.test_commands import LIGHT
+
+OPS = '''
+import torch
+from torch.autograd import Function
+
+raise RuntimeError("imported")
+
+class Swish(Function):
+    @staticmethod
+    def forward(ctx, x, beta):
+        return x
+    @staticmethod
+    def backward(ctx, g):
+        return g, g
+
+class Shift(Function):
+    @staticmethod
+    def forward(ctx, x, index, by: float):
+        return x
+    @staticmethod
+    def backward(ctx, g):
+        return g, None, None
+
+swish = Swish.apply
+
+def activation(x):
+    return swish(x, 1.0)
+
+def unrelated(x):
+    return Swish
+
+class Layer(torch.nn.Module):
+    def forward(self, x):
+        return self.inner(x)
+    def inner(self, x):
+        return activation(x)
+
+class Namesake(torch.nn.Module):
+    def forward(self, x):
+        return self.activation(x)
+    def activation(self, x):
+        return activation(x)
+
+def make():
+    class Hidden(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x
+    return Hidden.apply
+'''
+HEAD = "gradverify: 1\nchecks:\n"
+
+
+@pytest.fixture
+def told(folder, gradverify):
+    """`told(check, …)`: name of the Function → what is said of it, where these are the checks."""
+    (folder / "ops.py").write_text(OPS)
+    (folder / "specs").mkdir()
+
+    def call(*checks):
+        (folder / "specs" / "s.yaml").write_text(HEAD.rstrip() + ("\n" + "".join(f"  - {check}\n" for check in checks) if checks else " []\n"))
+        code, out, _ = gradverify("coverage", "ops.py", "--format", "json")
+        assert code == 0
+        return {function["name"].removeprefix("ops."): function for function in json.loads(out)["functions"]}
+
+    return call
+
+
+X = "inputs: {x: {shape: [2]}, beta: {shape: []}}"
+
+
+@pytest.mark.parametrize(("check", "direct"), [
+    (f"{{function: 'ops:Swish', {X}}}", True),
+    (f"{{function: ops.Swish, {X}}}", True),
+    (f"{{function: '../ops.py:Swish', {X}}}", True),
+    (f"{{function: 'ops:swish', {X}}}", True),
+    (f"{{function: 'ops:Swish.apply', {X}}}", True),
+    ("{function: 'ops:activation', inputs: {x: {shape: [2]}}}", False),
+    ("{function: 'ops:Layer', inputs: {x: {shape: [2]}}}", False),
+    ("{function: 'ops:Namesake', inputs: {x: {shape: [2]}}}", False),
+])
+def test_what_counts_as_a_check(told, check, direct):
+    swish = told(f"{check[:-1]}, name: c}}")["Swish"]
+    assert (swish["checks"], swish["through"]) == ((["specs/s.yaml::c"], []) if direct else ([], ["specs/s.yaml::c"]))
+
+
+@pytest.mark.parametrize("check", [
+    "{function: 'ops:Shift', inputs: {x: {shape: [2]}, index: {shape: [2]}, by: 1.0}}",
+    "{function: 'ops:unrelated', inputs: {x: {shape: [2]}}}",
+    "{function: 'other:Swish', inputs: {x: {shape: [2]}}}",
+    f"{{function: 'ops:Swish', skip: not yet, {X}}}",
+])
+def test_what_counts_as_none(told, check):
+    swish = told(check)["Swish"]
+    assert swish["checks"] == swish["through"] == [] and swish["undifferentiated"] is None
+
+
+@pytest.mark.parametrize(("inputs", "missing"), [
+    ("{x: {shape: [2]}, beta: {shape: []}}", []),
+    ("[{shape: [2]}, {shape: []}]", []),
+    ("{x: {shape: [2]}, beta: 1.0}", ["beta"]),
+    ("{x: {shape: [2]}, beta: {shape: [], requires_grad: false}}", ["beta"]),
+    ("{x: {shape: [2], integers: [0, 3]}, beta: {shape: []}}", ["x"]),
+    ("{x: {shape: [2], kind: mask}, beta: {shape: []}}", ["x"]),
+    ("{x: {shape: [2], integers: [0, 3], dtype: float64}, beta: {shape: []}}", []),
+])
+def test_arguments_that_no_check_differentiates(told, inputs, missing):
+    assert told(f"{{function: 'ops:Swish', inputs: {inputs}}}")["Swish"]["undifferentiated"] == missing
+
+
+def test_arguments_of_several_checks_are_taken_together(told):
+    both = told("{name: a, function: 'ops:Swish', inputs: {x: {shape: [2]}, beta: 1.0}}",
+                "{name: b, function: 'ops:Swish', inputs: {x: {shape: [2], requires_grad: false}, beta: {shape: []}}}")
+    assert both["Swish"]["undifferentiated"] == [] and len(both["Swish"]["checks"]) == 2
+
+
+def test_arguments_without_a_gradient_by_design_are_not_missed(told):
+    inputs = "{x: {shape: [2]}, index: {shape: [2], integers: [0, 2]}, by: 1.0}"
+    assert told(f"{{function: 'ops:Shift', inputs: {inputs}}}")["Shift"]["undifferentiated"] == []
+
+
+def test_a_function_that_no_spec_can_name_is_counted_and_said(told):
+    hidden = told()["make.<locals>.Hidden"]
+    assert hidden["checks"] == [] and "defined inside make" in hidden["note"]
+    assert told("{function: 'ops:make', inputs: []}")["make.<locals>.Hidden"]["through"] == ["specs/s.yaml::make"]
+
+
+def test_the_table_the_share_and_the_gate(told, gradverify):
+    told(f"{{function: 'ops:Swish', {X}}}")
+    code, out, _ = gradverify("coverage", "ops.py")
+    assert code == 0 and out.splitlines()[-1] == "1 of 3 autograd Functions has a check (33.3 %)"
+    assert "ops.Shift\tops.py:20\tnothing" in out
+    assert gradverify("coverage", "ops.py", "--fail-under", "33")[0] == 0
+    code, out, _ = gradverify("coverage", "ops.py", "--fail-under", "34")
+    assert code == 1 and out.endswith("less than 34 %\n")
+
+
+def test_without_functions_it_is_5_and_without_specs_nothing_is_checked(folder, gradverify):
+    (folder / "plain.py").write_text("x = 1\n")
+    code, out, _ = gradverify("coverage", "plain.py")
+    assert (code, out) == (5, "no autograd Function was found\n")
+    (folder / "ops.py").write_text(OPS)
+    code, out, err = gradverify("coverage", "ops.py", "--fail-under", "1")
+    assert code == 1 and "0 of 3" in out and "no specs" in err
+
+
+def test_usage(folder, gradverify):
+    code, _, err = gradverify("coverage", "gone")
+    assert code == 2 and "gone: no such file, folder or package" in err
+    (folder / "ops.py").write_text(OPS)
+    (folder / "bad.yaml").write_text("gradverify: 1\nchecks: [{functoin: x}]\n")
+    assert gradverify("coverage", "ops.py", "--specs", "bad.yaml")[0] == 2
+    (folder / "bad.py").write_text("def (")
+    code, out, err = gradverify("coverage", ".", "--specs", "ops.yaml")
+    assert code == 2
+    code, out, err = gradverify("coverage", "bad.py", "ops.py")
+    assert code == 0 and "bad.py was not read" in err and "0 of 3" in out
+
+
+def test_an_importable_package_is_found_without_importing_it(folder, gradverify):
+    (folder / "pkg" / "sub").mkdir(parents=True)
+    for part in ("pkg", "pkg/sub"):
+        (folder / part / "__init__.py").write_text("raise RuntimeError\n")
+    (folder / "pkg" / "sub" / "ops.py").write_text(OPS)
+    for name in ("pkg", "pkg.sub", "pkg.sub.ops", "pkg/sub"):
+        assert json.loads(gradverify("coverage", name, "--format", "json")[1])["functions"][0]["name"] == "pkg.sub.ops.Swish"
+
+
+def test_it_imports_neither_torch_nor_numpy(folder, told):
+    import subprocess
+    import sys
+
+    done = subprocess.run([sys.executable, "-c", LIGHT.format(arguments=["coverage", "ops.py"])], capture_output=True, text=True, cwd=folder,
+                          timeout=60, check=False)
+    assert done.returncode == 0, done.stderr

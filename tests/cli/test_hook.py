@@ -1,0 +1,167 @@
+"""`gradverify hook` and `check --changed-from` on the command line: what is handed to the run, what is said, which code is left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from factories import failing, passing
+
+SPEC = """gradverify: 1
+checks:
+  - {name: one, function: mod:f, inputs: [1], tags: [fast]}
+  - {name: two, function: other:f, inputs: [1]}
+"""
+
+
+@pytest.fixture
+def project(folder):
+    """Two checks of two modules, of which one imports a helper."""
+    (folder / "specs").mkdir()
+    (folder / "specs" / "s.yaml").write_text(SPEC)
+    for name, text in (("mod.py", "import helper\n"), ("other.py", ""), ("helper.py", ""), ("unrelated.py", "")):
+        (folder / name).write_text(text)
+    return folder
+
+
+def ran(asked):
+    return [case.id for case in asked["cases"]]
+
+
+def test_only_what_is_affected_runs(gradverify, project, engine):
+    asked = engine(passing())
+    code, out, err = gradverify("hook", "helper.py")
+    assert (code, ran(asked)) == (0, ["specs/s.yaml::one"])
+    assert err == "1 check is affected by 1 changed file\n" and "linear" in out
+    assert gradverify("hook", "helper.py", "other.py")[0] == 0 and ran(asked) == ["specs/s.yaml::one", "specs/s.yaml::two"]
+    assert gradverify("hook", "specs/s.yaml")[0] == 0 and len(ran(asked)) == 2
+
+
+def test_a_wrong_gradient_stops_the_commit(gradverify, project, engine):
+    engine(failing())
+    assert gradverify("hook", "mod.py")[0] == 1
+
+
+@pytest.mark.parametrize("options", [(), ("-q",), ("-j", "2", "--timeout", "5")])
+def test_nothing_affected_is_0_and_nothing_runs(options, gradverify, project, engine):
+    asked = engine(failing())
+    code, out, err = gradverify("hook", *options, "unrelated.py", "notes.md")
+    assert (code, out, asked) == (0, "", {})
+    assert err == "no check is affected by 2 changed files (1 spec looked at)\n"
+
+
+def test_without_files_and_without_specs_it_is_0(gradverify, folder):
+    assert gradverify("hook") == (0, "", "no check is affected by 0 changed files (0 specs looked at)\n")
+    assert gradverify("hook", "a.py") == (0, "", "no check is affected by 1 changed file (0 specs looked at)\n")
+
+
+def test_affected_but_deselected_is_0_where_check_says_5(gradverify, project, engine):
+    engine()
+    assert gradverify("hook", "other.py", "-m", "fast")[0] == 0
+    assert gradverify("check", "-k", "nothing")[0] == 5
+
+
+def test_why_is_told_with_v(gradverify, project, engine):
+    engine(passing())
+    err = gradverify("hook", "-v", "helper.py", "specs/t.cu")[2]
+    assert "affected: specs/s.yaml::one: imports helper.py\n" in err and "::two" not in err
+
+
+def test_a_spec_with_problems_is_2_where_it_may_be_affected_and_nothing_where_not(gradverify, project):
+    (project / "specs" / "s.yaml").write_text(SPEC.replace("inputs: [1]}", "inptus: [1]}"))
+    code, _, err = gradverify("hook", "helper.py")
+    assert code == 2 and "did you mean 'inputs'" in err
+    assert gradverify("hook", "unrelated.py")[0] == 0
+
+
+def test_options_reach_the_run(gradverify, project, engine):
+    asked = engine(passing())
+    gradverify("hook", "helper.py", "-j", "2", "--timeout", "7", "--maxfail", "3")
+    assert (asked["crew"].jobs, asked["crew"].timeout, asked["maxfail"]) == (2, 7.0, 3)
+
+
+def test_an_unknown_option_is_2(gradverify, project):
+    code, _, err = gradverify("hook", "--esp", "1", "a.py")
+    assert code == 2 and "No such option" in err
+
+
+UNTOUCHED = """
+import sys
+sys.argv = ["gradverify", *{arguments!r}]
+from gradverify.__main__ import main
+try:
+    main()
+except SystemExit as leaving:
+    assert leaving.code in (0, None), leaving.code
+print(*(name for name in ("torch", "numpy", "pydantic", "typer", "rich", "mod", "helper") if name in sys.modules))
+"""
+
+
+@pytest.mark.parametrize(("arguments", "imported"), [(["hook", "unrelated.py"], ""), (["hook", "-q", "unrelated.py"], "pydantic typer")])
+def test_where_nothing_is_affected_nothing_heavy_is_imported(arguments, imported, project):
+    done = subprocess.run([sys.executable, "-c", UNTOUCHED.format(arguments=arguments)], cwd=project, capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) <= set(imported.split())
+
+
+# ---- --changed-from
+
+
+@pytest.fixture
+def tracked(project, monkeypatch):
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    for command in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-qm", "one"]):
+        subprocess.run(["git", *command], cwd=project, check=True)
+    return project
+
+
+def test_changed_from_runs_what_differs_from_a_commit(gradverify, tracked, engine):
+    asked = engine(passing())
+    (tracked / "helper.py").write_text("x = 1\n")
+    code, _, err = gradverify("check", "--changed-from", "HEAD")
+    assert (code, ran(asked)) == (0, ["specs/s.yaml::one"])
+    assert err == "1 of 2 checks is affected by 1 changed file\n"
+    assert asked["selection"].deselected == 1
+
+
+def test_changed_from_selects_from_the_paths_that_are_given(gradverify, tracked, engine):
+    asked = engine(passing())
+    (tracked / "helper.py").unlink()
+    (tracked / "other.py").write_text("x = 1\n")
+    gradverify("check", "specs/s.yaml::two", "--changed-from", "HEAD")
+    assert ran(asked) == ["specs/s.yaml::two"]
+    gradverify("check", "--changed-from", "HEAD", "-m", "fast")
+    assert ran(asked) == ["specs/s.yaml::one"]
+
+
+def test_nothing_changed_is_5(gradverify, tracked, engine):
+    engine()
+    code, _, err = gradverify("check", "--changed-from", "HEAD")
+    assert code == 5 and "none of 2 checks is affected by 0 changed files\n" in err
+    (tracked / "unrelated.py").write_text("x = 1\n")
+    assert gradverify("check", "--changed-from", "HEAD")[0] == 5
+
+
+def test_what_git_cannot_tell_is_2(gradverify, tracked):
+    code, out, err = gradverify("check", "--changed-from", "nowhere")
+    assert (code, out) == (2, "") and err.startswith("--changed-from nowhere: there is no commit 'nowhere'")
+
+
+def test_no_torch_is_told_before_anything_runs(gradverify, project, engine, monkeypatch):
+    asked = engine(passing())
+    monkeypatch.setattr("gradverify.cli.environment._is_installed", lambda package: False)
+    for command in (("hook", "helper.py"), ("check",)):
+        code, out, err = gradverify(*command)
+        assert (code, out, asked) == (2, "", {})
+        assert "torch is not in this environment" in err and sys.prefix in err
+
+
+def test_a_name_that_no_file_can_have_is_none_that_a_check_is_about(gradverify, project):
+    code, _, err = gradverify("hook", "n" * 300)
+    assert code == 0 and "no check is affected by 1 changed file" in err

@@ -1,0 +1,55 @@
+"""A note of forward's own derivative where an element is undecided: the number, or what cut its path; none where it is decided or nobody asks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from gradverify.element.explain import Asked, explain
+from tests import live
+
+X = torch.tensor([2.5, 0.3], dtype=torch.float64)
+LARGE = 1.5 * 2.0**26
+ASKED = Asked("x[0]", "y0[0]")
+
+
+class Coarse(Function):
+    """tanh in steps of the rounding of a large number: 1.5e-8, two parts in 1e7 of its slope at 2.5."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return (x.tanh() + LARGE) - LARGE
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> Tensor:
+        x, = ctx.saved_tensors
+        return grad_output * (1 - x.tanh() ** 2)
+
+
+class CutOff(Coarse):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return (x.detach().tanh() + LARGE) - LARGE
+
+
+@pytest.mark.parametrize(("checked", "note"), [
+    (Coarse, "forward's own derivative, by torch: "), (CutOff, "has no derivative of its own to ask: detach")])
+def test_an_undecided_element_says_what_forwards_own_derivative_is(checked, note):
+    found = explain(live.subject(checked, X), ASKED)
+    assert found.measured.verdict == "undecided" and any(note in each for each in found.notes), found.notes
+
+
+def test_the_number_is_torchs_to_rounding():
+    note, = [each for each in explain(live.subject(Coarse, X), ASKED).notes if "by torch" in each]
+    assert float(note.rpartition(" ")[2]) == pytest.approx(1 - float(X[0].tanh()) ** 2, rel=1e-9)
+
+
+def test_none_where_it_is_decided_or_nobody_asks():
+    assert not explain(live.subject(lambda x: x.tanh(), X), ASKED).notes
+    assert not explain(live.subject(Coarse, X, witness=False), ASKED).notes

@@ -1,0 +1,42 @@
+"""An output whose quick steps may have met an alias is measured again: in the same sweep where all columns of the tensor are there, else in a second.
+
+The class of fault is a sweep too many, which costs all calls twice, and one too few, which leaves what was judged before the sum was missed.
+"""
+
+import pytest
+import torch
+
+from gradverify.numerics.columns.tally import Outcome
+from numerics.differentiable import DOUBLE, check, times
+
+AT_KINKS = torch.zeros(5, 5, dtype=DOUBLE)      # the columns of a relu do not add up to its secant there
+SMALL = 1 << 10                                 # bytes: a column group, or some of its outputs, at a time
+
+
+def kinked(x):
+    """Each output depends on two neighbours: two groups of columns, and two of outputs."""
+    return torch.relu(x[:, :-1]) + torch.relu(x[:, 1:])
+
+
+def test_one_sweep_where_all_columns_are_there():
+    [pair] = (found := check(torch.relu, AT_KINKS)).pairs
+    assert pair.count(Outcome.KINK) == 25 and not pair.count(Outcome.MISMATCH)
+    assert found.backward == 2       # all entries at once, and the sum of them, which is verified
+
+
+@pytest.mark.parametrize("limit", [64 << 20, SMALL])
+def test_kinks_pass_however_many_columns_are_there(limit):
+    [pair] = check(kinked, torch.zeros(4, 6, dtype=DOUBLE), limit=limit).pairs
+    assert pair.count(Outcome.KINK) == 4 * 5 * 2 and not pair.count(Outcome.MISMATCH)
+
+
+@pytest.mark.parametrize("limit", [64 << 20, SMALL])
+def test_a_wrong_subgradient_is_found_either_way(limit):
+    [pair] = check(torch.relu, AT_KINKS, damage=lambda grads: [g + 2 for g in times(0.0)(grads)], limit=limit).pairs
+    assert pair.count(Outcome.MISMATCH)
+
+
+@pytest.mark.parametrize("limit", [64 << 20, SMALL])
+def test_a_tensor_without_structure_is_swept_alike(limit):
+    [pair] = check(lambda x: torch.relu(x).sum() + x, torch.zeros(6, dtype=DOUBLE), limit=limit).pairs
+    assert pair.count(Outcome.KINK) == 36 and pair.count(Outcome.MISMATCH, Outcome.UNDECIDED) == 0

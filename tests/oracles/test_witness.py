@@ -1,0 +1,350 @@
+"""Torch's own derivative of a forward. Faults stood for: a derivative told where the graph is not the whole function (each way to leave it), one that
+is absent where nothing left the graph, a Function inside whose own backward is used, and a call that leaves traces in what the function keeps."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import _SingleLevelFunction
+from torch.utils.checkpoint import checkpoint
+
+from gradverify.evidence import Evidence
+from gradverify.oracles.witness import Absent, Witness, witness
+from tests import live
+
+X = live.randn(4, seed=3)
+
+
+def function(forward: Callable[..., Any]) -> type[Function]:
+    """A Function of that forward, whose backward is wrong."""
+    class Wrong(Function):
+        @staticmethod
+        def forward(ctx: Any, *arguments: Any) -> Any:
+            return forward(*arguments)
+
+        @staticmethod
+        def backward(ctx: Any, grad_output: Tensor) -> Any:
+            return grad_output * 7
+
+    return Wrong
+
+
+def jacobian(checked: Any, *inputs: Tensor, **changes: Any) -> Tensor | str:
+    """By the witness, [outputs, inputs]; or the reason why it is absent."""
+    seen = live.evidence(checked, *inputs, **changes)
+    with witness(seen.subject, seen.forward.checked, seen.outputs, seen.wishes) as found:
+        if isinstance(found, Absent):
+            return found.reason
+        return torch.stack([torch.from_numpy(found.row(place, element)) for place, y in enumerate(seen.outputs) for element in range(y.numel())])
+
+
+def in_pieces(x: Tensor) -> Tensor:
+    pieces = torch.zeros_like(x)
+    pieces[:2] = x[:2].exp()
+    pieces[2:].copy_(x[2:].sin())
+    return pieces * pieces
+
+
+def twice_in_place(x: Tensor) -> Tensor:
+    y = x * 2
+    y.mul_(x)
+    return y
+
+
+STAYS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
+    "one operation": (torch.exp, torch.exp),
+    "a mask": (lambda x: x * (x > 0), lambda x: torch.where(x > 0, 1.0, 0.0)),
+    "where": (lambda x: torch.where(x > 0, x, 0.1 * x), lambda x: 0.1 + 0.9 * (x > 0).double()),
+    "in place": (twice_in_place, lambda x: 4 * x),
+    "in place, into the input": (lambda x: x.mul_(2).sin_(), lambda x: 2 * (2 * x).cos()),
+    "in pieces": (in_pieces, lambda x: torch.cat([2 * (2 * x[:2]).exp(), (2 * x[2:]).sin()])),
+    "a number that does not depend": (lambda x: x * float(torch.ones(())), torch.ones_like),
+    "a constant that NumPy made": (lambda x: x * torch.from_numpy(np.full(4, 3.0)), lambda x: 3 * torch.ones_like(x)),
+    "rounded to a constant": (lambda x: x * (1 + 0 * x.round()), torch.ones_like),
+    "an integer that stays": (lambda x: x * (10 + x.round().long()), lambda x: 10 + x.round()),
+}
+
+LEAVES: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+    "NumPy": (lambda x: torch.from_numpy(np.sin(x.detach().numpy())), "detach"),
+    "a NumPy middle": (lambda x: x + torch.from_numpy(np.sin((2 * x).numpy())), "numpy"),
+    "detach": (lambda x: x * x.detach(), "detach"),
+    "data": (lambda x: x * x.data, "data"),
+    "item": (lambda x: x * x.sum().item(), "item"),
+    "float": (lambda x: x * float(x.sum()), "float"),
+    "tolist": (lambda x: x + torch.tensor(x.tolist(), dtype=x.dtype), "tolist"),
+    "no_grad": (lambda x: x + torch.no_grad()(torch.exp)(x), "exp under no_grad"),
+    "integers": (lambda x: x + (x * 2**20).long().double() / 2**20, "long"),
+    "straight through": (lambda x: x + (x.round() - x).detach(), "detach"),
+    "rounded": (lambda x: x + (x * 1e4).round(), "round"),
+    "bits": (lambda x: x + 1e-9 * (x.view(torch.int64) % 1024).double(), "view"),
+    "a write into data": (lambda x: _written(x, lambda y: y.data.mul_(3)), "does not see"),
+    "a write into NumPy's memory": (lambda x: _written(x, lambda y: y.detach().numpy().__imul__(3)), "does not see"),
+    "a write under no_grad": (lambda x: _written(x, torch.no_grad()(lambda y: y.mul_(3))), "under no_grad"),
+    "a write into what is detached": (lambda x: _written(x, lambda y: y.detach().mul_(3)), "does not see"),
+    "in place, over what torch needs": (lambda x: x.mul_(x), "modified by an inplace operation"),
+    "a hook": (lambda x: _written(x, lambda y: y.register_hook(lambda g: 2 * g) if y.requires_grad else None), "register_hook"),
+    "torch's own straight-through": (lambda x: torch.fake_quantize_per_tensor_affine(x.float(), 0.1, 0, -9, 9).double(), "fake_quantize"),
+    "a branch by value": (lambda x: sum((x * k for k in range(int(1e5 * x.sum().abs()) % 97)), x), ""),
+    "a scripted function": (lambda x: scripted(x), "does not see"),
+    "an operator with a backward of its own": (lambda x: sine(x), "sine"),
+    "inference mode": (lambda x: torch.inference_mode()(torch.sin)(x).clone(), "raised"),
+    "a gradient inside": (lambda x: x * _gradient(x.detach().requires_grad_()), "detach"),
+    "bits and back": (lambda x: x + x.view(torch.int64).view(torch.float64), "view"),
+    "another thread": (lambda x: x + _elsewhere(lambda: x.detach().sin()), "does not see"),
+    "a graph of another thread": (lambda x: x + _elsewhere(lambda: torch.enable_grad()(torch.sin)(x)), "does not see"),
+    "a hook on a node": (lambda x: _written(x, lambda y: y.grad_fn and y.grad_fn.register_hook(lambda given, _: (2 * given[0],))), "grad_fn"),
+    "a write into what torch needs": (lambda x: _spoilt(x), "does not see"),
+    "vmap": (lambda x: x + torch.func.vmap(lambda each: each.detach().sin())(x), "raised"),
+    "bfloat16": (lambda x: x * x.detach().bfloat16(), "detach"),
+    "a remainder": (lambda x: x % 1e-3, "remainder"),
+    "torch's own choice": (lambda x: torch.nn.functional.gumbel_softmax(x, hard=True), "gumbel_softmax"),
+    "the side of a kink": (lambda x: (x - X).relu() - (X - x).relu(), "jumps"),
+}
+
+
+def _written(x: Tensor, write: Callable[[Tensor], object]) -> Tensor:
+    y = x * 2
+    write(y)
+    return y * x
+
+
+def _gradient(leaf: Tensor) -> Tensor:
+    with torch.enable_grad():
+        return torch.autograd.grad((leaf**3).sum(), leaf)[0]
+
+
+def _elsewhere(call: Callable[[], Tensor]) -> Tensor:
+    found = list[Tensor]()
+    thread = threading.Thread(target=lambda: found.append(call()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def _spoilt(x: Tensor) -> Tensor:
+    """The factor that torch keeps for its derivative is another one afterwards."""
+    factor = torch.ones_like(x)
+    y = x * factor
+    factor.data.copy_(x)
+    return y
+
+
+@torch.library.custom_op("witness_tests::sine", mutates_args=())
+def sine(x: Tensor) -> Tensor:
+    return x.sin()
+
+
+sine.register_autograd(lambda ctx, grad_output: 7 * grad_output)
+
+
+@torch.jit.script
+def scripted(x: Tensor) -> Tensor:
+    return x.detach().sin() + x
+
+
+@pytest.mark.parametrize("name", STAYS)
+def test_a_forward_that_stays_in_torch_is_differentiated_to_rounding(name):
+    forward, derivative = STAYS[name]
+    found = jacobian(function(forward), X)
+    assert isinstance(found, Tensor), found
+    torch.testing.assert_close(found, torch.diag(derivative(X).double()), rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_a_forward_that_leaves_torch_has_no_witness_and_the_operation_is_named(name):
+    forward, reason = LEAVES[name]
+    found = jacobian(function(forward), X)
+    assert isinstance(found, str) and reason in found
+
+
+# ---- Functions inside
+class Cube(Function):
+    """A wrong backward, in the style without ctx in forward."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, power: int = 3) -> Tensor:
+        return x**power
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0], output)
+        ctx.save_for_forward(*inputs[:1])
+        assert ctx.needs_input_grad[0] and len(ctx.saved_tensors) == 1     # torch's answer once something is saved for forward
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> Any:
+        return grad_output, None
+
+
+class Asks(Function):
+    """Everything that a forward may ask of its ctx."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x)
+        ctx.save_for_forward(x)
+        ctx.scale = k if ctx.needs_input_grad == (True, False) else 0
+        x.mul_(ctx.scale)
+        where = x > 0
+        ctx.mark_dirty(x)
+        ctx.mark_non_differentiable(where)
+        return x, where
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor, _: Any) -> Any:
+        return grad_output * 5, None
+
+
+cube = Cube.apply      # bound before anybody hooks anything
+
+
+class Outer(Function):
+    """Its forward calls another wrong Function."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return 2 * cube(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> Any:
+        return 2 * grad_output
+
+
+class Own(Cube):
+    @classmethod
+    def apply(cls, x: Tensor) -> Any:
+        return super().apply(x, 2)
+
+
+class Layer(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.arange(1.0, 5.0))
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.mean.mul_(0.9).add_(0.1 * x.detach())
+        return cube(x) * self.weight
+
+
+@pytest.mark.parametrize(("checked", "derivative"), [
+    (Cube, lambda x: 3 * x**2), (Asks, lambda x: 2 * torch.ones_like(x)), (Outer, lambda x: 6 * x**2),
+    (lambda x: cube(x).sin(), lambda x: 3 * x**2 * (x**3).cos()),
+    (Own, lambda x: 2 * x)], ids=["setup_context", "ctx", "a Function inside", "in a callable", "an apply of its own"])
+def test_every_function_is_replaced_by_its_forward(checked, derivative):
+    found = jacobian(checked, X, *([live.fixed(2)] if checked is Asks else []))
+    assert isinstance(found, Tensor), found
+    torch.testing.assert_close(found, torch.diag(derivative(X)), rtol=1e-14, atol=0)
+
+
+def test_functions_in_a_module_are_replaced_and_its_buffers_lent():
+    seen = live.evidence(Layer, X, init={})
+    with witness(seen.subject, seen.forward.checked, seen.outputs, seen.wishes) as found:
+        assert isinstance(found, Witness), found
+        x, weight = found.row(0, 1)[:4], found.row(0, 1)[4:]
+    assert x[1] == pytest.approx(2 * 3 * float(X[1])**2, rel=1e-14) and weight[1] == pytest.approx(float(X[1])**3, rel=1e-14)
+    assert not np.delete(x, 1).any() and not np.delete(weight, 1).any()
+
+
+def test_a_checkpointed_forward_is_recomputed_by_its_forward():
+    found = jacobian(lambda x: checkpoint(lambda y: cube(y).exp(), x, use_reentrant=False), X)
+    assert isinstance(found, Tensor), found
+    torch.testing.assert_close(found, torch.diag(3 * X**2 * (X**3).exp()), rtol=1e-13, atol=0)
+
+
+def test_a_random_forward_draws_the_same_numbers():
+    torch.manual_seed(0)
+    found = jacobian(function(lambda x: x * torch.rand(4, dtype=x.dtype)), X)
+    assert isinstance(found, Tensor) and bool((found.diagonal() > 0).all()), found
+
+
+def test_a_forward_with_a_generator_of_its_own_has_none():
+    own = torch.Generator().manual_seed(0)
+    assert "values are others" in str(jacobian(function(lambda x: x * torch.rand(4, dtype=x.dtype, generator=own)), X))
+
+
+def test_a_dependence_that_shows_at_zero_only_is_seen():
+    """Zeros are moved too: x + 3 * x.detach() at 0."""
+    assert jacobian(function(lambda x: x + 3 * x.detach()), torch.zeros(3, dtype=torch.float64)) == "detach"
+
+
+def test_a_gradient_that_is_zero_on_both_sides_of_a_step_is_no_kink():
+    assert isinstance(jacobian(function(lambda x: x.sin() + x.abs().sqrt().detach().sign()), X), Tensor)
+
+
+# ---- traces
+class Keeps(Function):
+    """Keeps tensors on its class, and writes into one."""
+
+    seen: ClassVar[list[Tensor]] = []
+    running = torch.zeros(4, dtype=torch.float64)
+    last: ClassVar[Tensor | None] = None
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        y = x.exp()
+        Keeps.running.mul_(0.9).add_(y)
+        Keeps.seen.append(y)
+        Keeps.last = y.view(2, 2)
+        return y * x
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> Tensor:
+        return grad_output
+
+
+def test_what_a_forward_keeps_is_plain_afterwards():
+    found = jacobian(Keeps, X)
+    assert isinstance(found, Tensor), found
+    assert not Keeps.running.requires_grad and not any(kept.requires_grad for kept in Keeps.seen)
+    assert Keeps.last is not None and not Keeps.last.requires_grad
+
+
+@pytest.mark.parametrize("error", [None, ValueError("no"), KeyboardInterrupt()])
+def test_the_hook_is_gone_whatever_happens(error):
+    calls = []
+
+    def forward(x: Tensor) -> Tensor:
+        calls.append(1)
+        if len(calls) > 1 and error is not None:
+            raise error
+        return x * 2
+
+    if isinstance(error, KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt):
+            jacobian(function(forward), X)
+    else:
+        assert isinstance(jacobian(function(forward), X), Tensor if error is None else str)
+    assert "apply" not in vars(_SingleLevelFunction)
+    y = Cube.apply(X.clone().requires_grad_())
+    assert "Cube" in y.grad_fn.name()
+
+
+def test_calls_are_counted():
+    seen: Evidence = live.evidence(Cube, X)
+    seen.forward  # noqa: B018
+    before = seen.subject.calls
+    with witness(seen.subject, seen.forward.checked, seen.outputs, seen.wishes):
+        pass
+    spent = seen.subject.calls - before
+    assert (spent.forward, spent.backward) == (4, 3)
+
+
+def test_complex_numbers():
+    z = live.randn(3, seed=1, dtype=torch.complex128)
+    found = jacobian(function(lambda z: z * z), z)
+    assert isinstance(found, Tensor), found
+
+
+def test_float32_is_not_asked():
+    assert "float64" in str(jacobian(Cube, X.float(), dtype="float32"))

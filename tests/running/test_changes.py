@@ -1,0 +1,162 @@
+"""What changed, by real git: one repository for each way in which a file can differ, and a sentence for each way in which git cannot tell."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gradverify.model.problem import ProblemsError
+from gradverify.running.changes import of_hook, since
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+Git = Callable[..., str]
+TABLE = "[tool.gradverify]\npaths = ['specs']\n"
+
+
+@pytest.fixture
+def git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Git:
+    """`git(…)` in a repository with the branch `main`, which a branch `work` has left; nothing of the caller's configuration."""
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    for role in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{role}_NAME", "a")
+        monkeypatch.setenv(f"GIT_{role}_EMAIL", "a@example.org")
+    folder = tmp_path / "repository"
+
+    def call(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True).stdout
+
+    folder.mkdir()
+    call("init", "-q", "-b", "main")
+    for name in ("kept.py", "edited.py", "deleted.py", "renamed.py", "staged.py", "committed.py", "sub/inner.py", "pyproject.toml", "odd ñ\n.py"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(TABLE if name == "pyproject.toml" else f"# {name!r}\n")
+    (folder / ".gitignore").write_text("ignored.py\n")
+    call("add", ".")
+    call("commit", "-qm", "one")
+    call("checkout", "-qb", "work")
+    return call
+
+
+@pytest.fixture
+def repository(git: Git, tmp_path: Path) -> Path:
+    return tmp_path / "repository"
+
+
+def shown(changes: object) -> set[str]:
+    return set(changes.files.values())      # type: ignore[attr-defined]
+
+
+def test_commits_the_index_the_working_tree_and_untracked_files_count(git: Git, repository: Path) -> None:
+    (repository / "committed.py").write_text("new\n")
+    git("commit", "-qam", "two")
+    git("mv", "renamed.py", "new_name.py")
+    (repository / "staged.py").write_text("new\n")
+    git("add", "staged.py")
+    (repository / "edited.py").write_text("new\n")
+    (repository / "deleted.py").unlink()
+    (repository / "odd ñ\n.py").write_text("new\n")
+    for name in ("untracked.py", "ignored.py", "sub/untracked.py"):
+        (repository / name).write_text("new\n")
+    changes = since("main", repository)
+    assert shown(changes) == {"committed.py", "renamed.py", "new_name.py", "staged.py", "edited.py", "deleted.py", "odd ñ\n.py", "untracked.py",
+                              "sub/untracked.py"}
+    assert {Path(file).name for file in changes.gone} == {"deleted.py", "renamed.py"}
+    assert changes.count == 9
+
+
+def test_what_the_other_branch_did_meanwhile_does_not_count(git: Git, repository: Path) -> None:
+    git("checkout", "-q", "main")
+    (repository / "kept.py").write_text("new\n")
+    git("commit", "-qam", "on main")
+    git("checkout", "-q", "work")
+    (repository / "edited.py").write_text("new\n")
+    git("commit", "-qam", "on work")
+    assert shown(since("main", repository)) == {"edited.py"}
+    assert shown(since("HEAD", repository)) == set()
+
+
+def test_in_a_folder_below_everything_counts_too(git: Git, repository: Path) -> None:
+    (repository / "edited.py").write_text("new\n")
+    (repository / "sub" / "new.py").write_text("")
+    (repository / "beside.py").write_text("")
+    changes = since("main", repository / "sub")
+    assert {Path(file).name for file in changes.files} == {"edited.py", "new.py", "beside.py"}
+    assert "new.py" in shown(changes)
+
+
+def test_a_repository_inside_stands_for_all_in_it(git: Git, repository: Path) -> None:
+    (repository / "third").mkdir()
+    subprocess.run(["git", "init", "-q"], cwd=repository / "third", check=True)
+    (repository / "third" / "lib.py").write_text("")
+    assert since("main", repository).hit([str(repository / "third" / "lib.py")]) is not None
+    assert since("main", repository).hit([str(repository / "thirdly.py")]) is None
+
+
+@pytest.mark.parametrize("ref", ["mian", "--help", "", "HEAD:edited.py"])
+def test_an_unknown_ref_is_told(ref: str, git: Git, repository: Path) -> None:
+    with pytest.raises(ProblemsError) as raised:
+        since(ref, repository)
+    assert f"there is no commit {ref!r}" in str(raised.value.problems[0])
+
+
+def test_branches_without_a_common_commit_are_told(git: Git, repository: Path) -> None:
+    git("checkout", "-q", "--orphan", "apart")
+    git("commit", "-qm", "alone")
+    with pytest.raises(ProblemsError) as raised:
+        since("main", repository)
+    assert "'main' and HEAD have no commit in common" in str(raised.value.problems[0])
+
+
+def test_outside_of_a_repository_and_without_git_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    with pytest.raises(ProblemsError) as raised:
+        since("main", tmp_path)
+    assert f"--changed-from main: {tmp_path} is in no git repository" in str(raised.value.problems[0])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ProblemsError) as raised:
+        since("main", tmp_path)
+    assert "there is no git on the PATH" in str(raised.value.problems[0])
+    assert of_hook(["a.py"], tmp_path, {}).count == 1
+
+
+def test_a_hook_hears_of_staged_deletions_from_git(git: Git, repository: Path) -> None:
+    git("rm", "-q", "deleted.py")
+    (repository / "edited.py").unlink()     # not staged: no part of the commit
+    assert shown(of_hook(["kept.py"], repository, {})) == {"kept.py", "deleted.py"}
+    assert shown(of_hook([], repository, {})) == {"deleted.py"}
+
+
+def test_a_hook_between_two_commits_hears_of_deletions_between_them(git: Git, repository: Path) -> None:
+    git("rm", "-q", "deleted.py")
+    git("commit", "-qm", "two")
+    environ = {"PRE_COMMIT_FROM_REF": "main", "PRE_COMMIT_TO_REF": "HEAD"}
+    assert shown(of_hook([], repository, environ)) == {"deleted.py"}
+    assert shown(of_hook([], repository, {})) == set()
+
+
+@pytest.mark.parametrize(("text", "counts"), [
+    (TABLE, False), ("[project]\nname = 'x'\n" + TABLE, False), (TABLE + "# said otherwise\n", False), (TABLE.replace("specs", "other"), True),
+    (TABLE + "maxfail = 1\n", True), ("", True), ("no toml", True), (None, True)])
+def test_the_projects_table_counts_where_it_says_something_else(text: str | None, counts: bool, git: Git, repository: Path) -> None:
+    if text is None:
+        (repository / "pyproject.toml").unlink()
+    else:
+        (repository / "pyproject.toml").write_text(text)
+    for changes in (of_hook(["pyproject.toml"], repository, {}), since("main", repository)):
+        assert bool(changes.project) is counts
+    assert of_hook(["kept.py"], repository, {}).project is None
+
+
+def test_a_new_projects_file_counts_if_it_speaks_of_gradverify(git: Git, repository: Path) -> None:
+    for name, text in (("plain", "[project]\nname = 'x'\n"), ("own", TABLE)):
+        (repository / name).mkdir()
+        (repository / name / "pyproject.toml").write_text(text)
+        assert bool(since("main", repository / name).project) is (name == "own")

@@ -1,0 +1,76 @@
+"""The GitHub action: sound by GitHub's schema, no input in a script, and its script run as a runner would run it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+STEPS = ACTION["runs"]["steps"]
+INPUTS = {name: one["default"] for name, one in ACTION["inputs"].items()}
+
+SPEC = """gradverify: 1
+checks:
+  - {name: "right[n=2]", function: relu, inputs: {input: {shape: [2]}}}
+  - {name: "two words", function: sigmoid, inputs: {input: {shape: [2]}}}
+  - {name: wrong, function: add, inputs: {x: {shape: [2]}, y: {shape: [2]}}, expected: {x: [2, 2]}}
+"""
+
+
+def test_the_action_is_sound():
+    checker = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-actions", "action.yml"]
+    done = subprocess.run(checker, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_input_stands_in_a_script():
+    """Text of a pull request in a script would be run as one."""
+    assert not [step["run"] for step in STEPS if "${{" in step["run"]]
+    assert all(step["shell"] == "bash" for step in STEPS)
+
+
+@pytest.fixture
+def runner(tmp_path):
+    """`runner(**inputs)`: exit code, outputs, text and job summary of the check step."""
+    (tmp_path / "specs").mkdir()
+    (tmp_path / "specs/ops.yaml").write_text(SPEC)
+
+    def run(**inputs):
+        given = {**INPUTS, "python": sys.executable, **inputs}
+        step = next(step for step in STEPS if step.get("id") == "check")
+        filled = {name: re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda found: given[found[1]], str(text)) for name, text in step["env"].items()}
+        files = {"GITHUB_OUTPUT": str(tmp_path / "output"), "GITHUB_STEP_SUMMARY": str(tmp_path / "summary")}
+        environ = {**os.environ, **filled, **files, "GITHUB_ACTIONS": "true", "CI": "true", "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]], cwd=tmp_path, env=environ,
+                              capture_output=True, text=True, timeout=280)
+        outputs = dict(line.split("=", 1) for line in (tmp_path / "output").read_text().splitlines())
+        summary = (tmp_path / "summary").read_text() if (tmp_path / "summary").exists() else ""
+        return done.returncode, outputs, done.stdout + done.stderr, summary
+
+    return run
+
+
+def test_a_wrong_gradient_fails_the_step_and_is_annotated(runner, tmp_path):
+    code, outputs, text, summary = runner(paths="specs\n")
+    assert (code, outputs) == (1, {"exit-code": "1", "report": "gradverify-report.json", "failed": "1"}), text
+    assert "::error" in text and "wrong" in summary
+    assert json.loads((tmp_path / "gradverify-report.json").read_text())["summary"]["pass"] == 2
+
+
+def test_paths_stand_on_lines_and_options_between_blanks(runner, tmp_path):
+    code, outputs, text, _ = runner(paths="specs/ops.yaml::two words\nspecs/ops.yaml::right[n=2]\n", args="-q  --seed 3", report="out/r.json")
+    assert (code, outputs["failed"]) == (0, "0"), text
+    report = json.loads((tmp_path / "out/r.json").read_text())
+    assert {(check["name"], check["seed"]) for check in report["checks"]} == {("two words", 3), ("right[n=2]", 3)}
+
+
+def test_what_cannot_run_has_its_exit_code_and_no_count(runner):
+    code, outputs, text, _ = runner(paths="nowhere.yaml", args="$(touch hacked)")
+    assert code == 2 and outputs["failed"] == "" and outputs["exit-code"] == "2", text
+    assert not Path("hacked").exists()

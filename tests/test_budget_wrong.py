@@ -1,0 +1,169 @@
+"""The budget bounds a check in which something is wrong as well: a wrong twin takes at most three times the calls of the right one.
+
+The class of faults: what finds the element behind a flagged line, and what might excuse it (noise of backward, numbers that cancel, ties), costs
+more than the comparison did, and is measured however little is left. Both ways: the wrong twin fails, and no right function does because less was
+measured.
+"""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from live import randn, subject
+from test_budget import World, checked, total
+from torch.autograd import Function
+
+from gradverify.model.case import Budget
+from gradverify.model.result import LEFT_OUT, left_out
+from gradverify.verify import verify
+
+MODES = ("auto", "entries", "columns", "rows", "blocks")
+FUNCTIONS = {
+    "elementwise": (torch.sin, [randn(400)]),
+    "softmax": (lambda x: x.softmax(-1), [randn(20, 12)]),
+    "matmul": (lambda x, w: (0.2 * x @ w).tanh(), [randn(16, 12), randn(12, 10, seed=1)]),
+    "two outputs": (lambda x, w: (x * w, (x + w).exp()), [randn(30), randn(30, seed=1)]),
+    "running sum": (lambda x: torch.cumsum(x.sin(), 0), [randn(60)]),
+    "one number": (lambda x: ((x**2).sum() / 300).tanh(), [randn(300)]),
+    "wide": (lambda x: torch.stack([((k + 1) * x).sin().sum() for k in range(20)]), [randn(300)]),
+    "pool": (lambda x: F.max_pool1d(x[None], 3)[0], [randn(4, 30)]),
+    "norm": (lambda x, w: F.layer_norm(x, (16,), w), [randn(12, 16), randn(16, seed=3)]),
+}
+
+
+def off_everywhere(gradients, factor):
+    return [g * factor for g in gradients]
+
+
+def off_in_one_element(gradients, factor):
+    first = gradients[0].clone()
+    first.view(-1)[-1] *= factor
+    return [first, *gradients[1:]]
+
+
+def forgotten(gradients, factor):
+    return [torch.zeros_like(gradients[0]), *gradients[1:]]
+
+
+def twin(call, damage):
+    """A Function with the call's own gradients, damaged where the factor is not 1; each call takes a call's time."""
+    def make(world, factor):
+        class Twin(Function):
+            @staticmethod
+            def forward(ctx, *inputs):
+                world.tick()
+                ctx.save_for_backward(*inputs)
+                return call(*inputs)
+
+            @staticmethod
+            def backward(ctx, *grad_outputs):
+                world.tick()
+                with torch.enable_grad():
+                    inputs = [x.detach().requires_grad_() for x in ctx.saved_tensors]
+                    gradients = torch.autograd.grad(call(*inputs), inputs, grad_outputs)
+                return tuple(damage(gradients, factor)) if factor != 1 else tuple(g.clone() for g in gradients)
+
+        return Twin
+    return make
+
+
+@pytest.mark.parametrize("call", [0.6, 0.15])
+@pytest.mark.parametrize("damage", [off_everywhere, off_in_one_element, forgotten])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_wrong_twin_fails_within_three_times_the_time_of_the_right_one(name, damage, call):
+    function, inputs = FUNCTIONS[name]
+    right, quiet = checked(call, inputs=inputs, function=twin(function, damage))
+    assert right.verdict == "pass"
+    for factor in (0.9, 1.001):
+        wrong, world = checked(call, factor, inputs=inputs, function=twin(function, damage))
+        assert wrong.verdict == "fail" and {f.code for f in wrong.findings if f.severity == "error"} <= {"GV101", "GV102"}
+        assert world.now <= 3 * max(quiet.now, 10.0)
+
+
+def test_what_the_budget_left_of_the_search_is_said():
+    result, _ = checked(0.6, 0.9)
+    reason = next(rule.reason for rule in result.rules if rule.code == "GV101")
+    assert reason == f"the cause {LEFT_OUT}the budget of 10 s was spent"
+    assert "GV101" in left_out(result.rules)[1]
+
+
+def test_flagged_lines_that_nobody_followed_are_said():
+    function, inputs = FUNCTIONS["softmax"]
+    result, _ = checked(0.6, 0.9, inputs=inputs, function=twin(function, off_everywhere))
+    reason = next(rule.reason for rule in result.rules if rule.code == "GV101")
+    assert f"flagged blocks {LEFT_OUT}the budget of 10 s was spent" in reason
+
+
+def test_a_fast_check_measures_everything_and_leaves_nothing_out():
+    wrong, _ = checked(1e-4, 0.9)
+    slow, _ = checked(0.6, 0.9)
+    assert left_out(wrong.rules) == ((), ()) and total(wrong) > 2 * total(slow)
+
+
+# ---- nothing else is taken for wrong because less is measured
+def no_gradient_through(world, factor):
+    """relu whose backward forgets its mask: the true derivative is 0, which only the whole ladder and no noise can say."""
+    class Straight(Function):
+        @staticmethod
+        def forward(ctx, x):
+            world.tick()
+            return x.relu()
+
+        @staticmethod
+        def backward(ctx, grad):
+            world.tick()
+            return grad
+
+    return Straight
+
+
+def test_a_gradient_where_f_does_not_move_at_all_fails():
+    result, world = checked(0.6, inputs=[randn(50)], function=no_gradient_through)
+    assert result.verdict == "fail" and world.now <= 3 * 28.2
+
+
+def softened(x):
+    """|x| + log1p(exp(−2|x|)) − log 2: x²/2 near 0, in steps of the rounding of log 2."""
+    return x.abs() + torch.log1p(torch.exp(-2 * x.abs())) - 0.6931471805599453
+
+
+class Softened(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return softened(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.saved_tensors[0].tanh()
+
+
+RIGHT = {
+    "cancels at 1e-9": (Softened.apply, [1e-9 * randn(6)]),
+    "cancels at 1e-6": (Softened.apply, [1e-6 * randn(6)]),
+    "1 - cos at 1e-7": (lambda x: 1 - torch.cos(x), [1e-7 * randn(6)]),
+    "large offset": (lambda x: (x + 1e8) - 1e8, [randn(6)]),
+    "kinks at x": (torch.relu, [torch.zeros(6, dtype=torch.float64)]),
+    "ties": (lambda x: x.amax(-1), [torch.ones(3, 4, dtype=torch.float64)]),
+    "median of equals": (lambda x: x.sort(-1).values, [torch.tensor([1.0, 2.0, 2.0, 2.0, 5.0], dtype=torch.float64)]),
+    "symmetric": (lambda a: torch.linalg.cholesky(a), [torch.eye(3, dtype=torch.float64) * 4 + 1]),
+    "float32": (lambda x: x.softmax(-1).log().sum(-1), [randn(5, 7, dtype=torch.float32)]),
+    "float32 that cancels": (lambda x: (x.log_softmax(-1) * x.softmax(-1)).sum(-1), [1e-3 * randn(5, 7, dtype=torch.float32)]),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", RIGHT)
+def test_no_right_function_is_accused_where_nothing_is_left(name, mode):
+    function, inputs = RIGHT[name]
+    dtype = str(inputs[0].dtype).removeprefix("torch.")
+    result = verify(subject(function, *inputs, mode=mode, budget=Budget(calls=1), dtype=dtype))
+    assert result.verdict in ("pass", "undecided")
+    assert not any(comparison.mismatched for comparison in result.comparisons)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_each_comparison_finds_a_wrong_gradient_where_nothing_is_left(mode):
+    for name, (function, inputs) in FUNCTIONS.items():
+        made = twin(function, off_in_one_element)(World(0.0), 0.9)
+        result = verify(subject(made, *inputs, mode=mode, budget=Budget(calls=1)))
+        assert result.verdict == "fail", name
