@@ -61,7 +61,7 @@ def _missing(evidence: Evidence, index: int, outputs: list[int]) -> Finding:
 
 
 def _hint(evidence: Evidence, argument: Argument) -> str:
-    if any(y.grad_fn is not None and UNREGISTERED in y.grad_fn.name() for y in evidence.outputs):
+    if any(y.grad_fn is not None and UNREGISTERED in y.grad_fn.name() for y in evidence.returned):
         return "the operator has no autograd: register one for the dispatch key Autograd, or with torch.library.register_autograd"
     if argument.of and evidence.subject.target.kind == "autograd.Function":
         return f"autograd does not look into lists: let `apply` take the tensors of {argument.whole} as arguments of their own"

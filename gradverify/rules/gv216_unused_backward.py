@@ -34,7 +34,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 def check(evidence: Evidence) -> Iterator[Finding]:
     cls = evidence.subject.target.subject
     if evidence.forward.checked and cls not in evidence.forward.classes:
-        nodes = [output.grad_fn.name() for output in evidence.outputs if output.grad_fn is not None]
+        nodes = [output.grad_fn.name() for output in evidence.returned if output.grad_fn is not None]
         instead = f"they were computed by {nodes[0]}" if nodes else "an input is returned as it is"
         yield Finding("GV216", f"{cls.__name__} is not in the graph of its outputs: {instead}, and backward never runs",
                       hint="look at apply: which branch do these inputs take?")

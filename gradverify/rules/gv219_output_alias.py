@@ -39,7 +39,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     given = arguments(evidence.subject, evidence.forward.called)
-    for place, y in zip(evidence.forward.checked, evidence.outputs, strict=True):
+    for place, y in zip(evidence.forward.checked, evidence.returned, strict=True):
         name = None if y._is_view() else _owner(y, given)
         if name is not None:
             yield Finding("GV219", f"{evidence.name_of(place)} shares memory with {name}, and autograd does not know it as a view: "

@@ -67,7 +67,12 @@ class BaseCall:
 
     @cached_property
     def outputs(self) -> tuple[Tensor, ...]:
-        """The checked outputs at the point."""
+        """The checked outputs at the point: copies, as a backward may free or write what forward returned."""
+        return tuple(y.detach().clone() for y in self.returned)
+
+    @property
+    def returned(self) -> tuple[Tensor, ...]:
+        """The checked outputs themselves, with their graph and memory."""
         return tuple(self.forward.outputs[place] for place in self.forward.checked)
 
     @cached_property
