@@ -15,12 +15,12 @@ from gradverify.model.result import Fault
 from gradverify.modes import Modes
 from gradverify.numerics.choose import Choice
 from gradverify.numerics.columns.tally import Asked
-from gradverify.numerics.compare import Limit
 from gradverify.numerics.comparison import Watch
-from gradverify.numerics.dtypes import UNITS
-from gradverify.numerics.flat import flat_real, numbers
+from gradverify.numerics.function.dtypes import UNITS
+from gradverify.numerics.function.flat import flat_real, numbers
 from gradverify.numerics.precision import Bits
 from gradverify.numerics.rungs import U64
+from gradverify.numerics.verdict import Limit
 from gradverify.oracles.catalogue import ORACLES
 from gradverify.oracles.convergence import left_open, without_leftovers
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian

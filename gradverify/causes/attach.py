@@ -19,8 +19,8 @@ from gradverify.model.result import Cause, Finding
 from gradverify.model.rule import Causes, RuleInfo
 from gradverify.numerics.columns.entries import Entries
 from gradverify.numerics.columns.tally import DEVIATES, SMALLEST_DEVIATION, Outcome, Pair
-from gradverify.numerics.dtypes import UNITS
-from gradverify.numerics.flat import numbers, one_hot
+from gradverify.numerics.function.dtypes import UNITS
+from gradverify.numerics.function.flat import numbers, one_hot
 from gradverify.numerics.rungs import U64, Array, Mask
 from gradverify.oracles.given import Given
 from gradverify.subject.failure import UserCodeError

@@ -13,8 +13,8 @@ from gradverify.evidence import Evidence
 from gradverify.model.element import Element, Measured
 from gradverify.numerics.choose import Choice
 from gradverify.numerics.columns.tally import Pair, Worst
-from gradverify.numerics.compare import Verdict
 from gradverify.numerics.element import asked_for, fixed_step, measure
+from gradverify.numerics.verdict import Verdict
 from gradverify.oracles.finite_difference import Filled, Jacobian
 from gradverify.rules.chosen import could_miss
 from gradverify.subject.failure import UserCodeError

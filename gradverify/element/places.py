@@ -10,9 +10,9 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.element import Part, Place
 from gradverify.model.problem import Problem, ProblemsError
-from gradverify.numerics.coordinates import mirror_of
 from gradverify.numerics.element import Coordinate
-from gradverify.numerics.flat import place
+from gradverify.numerics.function.coordinates import mirror_of
+from gradverify.numerics.function.flat import place
 from gradverify.report.names import element as named
 from gradverify.spec.fault import allowed
 

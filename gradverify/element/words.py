@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from gradverify.model.element import Measured
-from gradverify.numerics.compare import Limit
+from gradverify.numerics.verdict import Limit
 from gradverify.rules.gv007_undecided import ADVICE
 
 LIMITS = {limit.value: limit for limit in Limit}

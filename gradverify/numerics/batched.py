@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.numerics.flat import numbers
-from gradverify.numerics.pattern import RowGroups
-from gradverify.numerics.point import Point
+from gradverify.numerics.function.flat import numbers
+from gradverify.numerics.function.point import Point
 from gradverify.numerics.reduction import pull_back, spread
 from gradverify.numerics.rungs import Array, Index
+from gradverify.numerics.sparsity.pattern import RowGroups
 
 Cotangent = tuple[Index, Array]
 """Rows of an output tensor, and the weights there; zeros elsewhere."""

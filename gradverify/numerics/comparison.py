@@ -9,7 +9,6 @@ import numpy as np
 
 from gradverify.numerics.batched import shared_groups
 from gradverify.numerics.choose import Choice, Limits, choose
-from gradverify.numerics.clock import Clock
 from gradverify.numerics.columns.arrange import Arrangement
 from gradverify.numerics.columns.asked import with_asked
 from gradverify.numerics.columns.dense import Prepared, compare_entries, prepare
@@ -17,10 +16,10 @@ from gradverify.numerics.columns.ends import ending_columns
 from gradverify.numerics.columns.run import Enough, never
 from gradverify.numerics.columns.sums import PROBES
 from gradverify.numerics.columns.tally import Asked, Outcome, Pair
-from gradverify.numerics.compare import Verdict
 from gradverify.numerics.costs import Alike, Costs, Counts, Mode, predicted, speed, steady
 from gradverify.numerics.flagged import Flagged
-from gradverify.numerics.point import Function
+from gradverify.numerics.function.clock import Clock
+from gradverify.numerics.function.point import Function
 from gradverify.numerics.probing.blocks import check_blocks
 from gradverify.numerics.probing.columns import check_columns
 from gradverify.numerics.probing.known import SCREEN_LOW, Known, usual
@@ -29,6 +28,7 @@ from gradverify.numerics.probing.rows import check_rows
 from gradverify.numerics.probing.screen import Screened
 from gradverify.numerics.probing.seeds import directions
 from gradverify.numerics.sleeping import beside_sleeping
+from gradverify.numerics.verdict import Verdict
 
 Watch = Callable[[Choice], None]
 """Told what was chosen, and what it is predicted to cost, before it begins."""

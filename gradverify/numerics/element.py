@@ -14,21 +14,22 @@ import numpy as np
 
 from gradverify.model.element import Chosen, Decision, FixedStep, Measured, Reading, Rung, Sides, Tolerance, Truncation
 from gradverify.model.result import Outcome
-from gradverify.numerics.climb import Ladders
 from gradverify.numerics.columns.asked import alone, climber, column_of
 from gradverify.numerics.columns.dense import Prepared, prepare
 from gradverify.numerics.columns.judged import Judged
 from gradverify.numerics.columns.tally import Asked, Worst
-from gradverify.numerics.compare import Bounds, Limit, verdicts
-from gradverify.numerics.kinks import KINK, SMOOTH, borders
-from gradverify.numerics.ladder import Derivative
-from gradverify.numerics.lines import Line
-from gradverify.numerics.point import Function
-from gradverify.numerics.readings import readings, with_tail_noise
-from gradverify.numerics.romberg import ORDERS, Choice, pick, table
+from gradverify.numerics.compare import Bounds, verdicts
+from gradverify.numerics.estimate.climb import Ladders
+from gradverify.numerics.estimate.kinks import KINK, SMOOTH, borders
+from gradverify.numerics.estimate.ladder import Derivative
+from gradverify.numerics.estimate.lines import Line
+from gradverify.numerics.estimate.readings import readings, with_tail_noise
+from gradverify.numerics.estimate.romberg import ORDERS, Choice, pick, table
+from gradverify.numerics.estimate.samples import Samples
+from gradverify.numerics.function.point import Function
 from gradverify.numerics.rungs import RATIO, RUNGS, Array, Codes, Z
-from gradverify.numerics.samples import Samples
 from gradverify.numerics.sleeping import beside_sleeping
+from gradverify.numerics.verdict import Limit
 
 HIGHEST = -RUNGS  # no climb above the scale goes further
 SLOPES = 4  # rungs, the finest that noise does not hide, that tell how fast the quotient's error falls

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from gradverify.numerics.columns.tally import Outcome, PairElements, Tally
-from gradverify.numerics.compare import FLOOR, Limit, Verdict, guarded
+from gradverify.numerics.compare import FLOOR, guarded
 from gradverify.numerics.rungs import Array, Index, nonzero
+from gradverify.numerics.verdict import Limit, Verdict
 
 ROUNDING = 8.0  # ulps that two right ways to compute one number may differ by without a cancellation
 

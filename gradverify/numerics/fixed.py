@@ -9,10 +9,10 @@ import numpy as np
 
 from gradverify.numerics.columns.dense import LIMIT, Entrywise
 from gradverify.numerics.columns.tally import Asked, Outcome, PairElements, Tally
-from gradverify.numerics.compare import Limit
-from gradverify.numerics.coordinates import columns_of
-from gradverify.numerics.point import Function, Point
+from gradverify.numerics.function.coordinates import columns_of
+from gradverify.numerics.function.point import Function, Point
 from gradverify.numerics.rungs import AnyArray, Array, Codes, Index, Mask
+from gradverify.numerics.verdict import Limit
 
 WORKING_ARRAYS = 12  # of a tile's size that are held at once
 

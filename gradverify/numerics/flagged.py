@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradverify.numerics.climb import ALONE
 from gradverify.numerics.columns.arrange import Arrangement
 from gradverify.numerics.columns.bundle import lone
 from gradverify.numerics.columns.chunk import Chunk
@@ -22,15 +21,16 @@ from gradverify.numerics.columns.judged import Judged
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.columns.sums import AliasSums
 from gradverify.numerics.columns.tally import MAP_ROWS, Outcome, Pair, Tally
-from gradverify.numerics.compare import Limit, Verdict
 from gradverify.numerics.costs import Mode
+from gradverify.numerics.estimate.climb import ALONE
+from gradverify.numerics.estimate.kinks import Smoothness
 from gradverify.numerics.followed import LINES, MOST, BlockLines, Followed
-from gradverify.numerics.kinks import Smoothness
 from gradverify.numerics.probing.known import SCREEN_LOW, usual
 from gradverify.numerics.probing.localise import Suspects
 from gradverify.numerics.probing.screen import Screened
 from gradverify.numerics.reduction import signed
 from gradverify.numerics.rungs import Array, Index
+from gradverify.numerics.verdict import Limit, Verdict
 
 STOOD = 3  # wrong ones, after which the rest is believed, if none was cleared
 ROWS, ROWS_LEFT = 1024, 16  # backwards that the entries of flagged columns may take; where nothing is left of the budget

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from gradverify.numerics.colouring import column_groups
 from gradverify.numerics.columns.bundle import GroupLine
 from gradverify.numerics.columns.compressed import Plan
 from gradverify.numerics.columns.confirm import resolve
@@ -15,11 +14,12 @@ from gradverify.numerics.columns.judged import Judged
 from gradverify.numerics.columns.leaks import mover
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.costs import Mode
-from gradverify.numerics.pattern import NOBODY, Pattern, row_groups
 from gradverify.numerics.probing.known import Known
 from gradverify.numerics.probing.localise import Place, Suspects, localise, localise_column
 from gradverify.numerics.probing.screen import Screened
 from gradverify.numerics.rungs import Index
+from gradverify.numerics.sparsity.colouring import column_groups
+from gradverify.numerics.sparsity.pattern import NOBODY, Pattern, row_groups
 
 MOST = 12  # lines of a pair that are followed
 

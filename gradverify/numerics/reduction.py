@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.numerics.flat import numbers
-from gradverify.numerics.pattern import Pattern
-from gradverify.numerics.point import Point
+from gradverify.numerics.function.flat import numbers
+from gradverify.numerics.function.point import Point
 from gradverify.numerics.rungs import BASE, RATIO, Array, Index, Mask
 
 WEIGHTS = (0.7, 1.4)  # magnitudes of the members of a group, a direction or a cotangent: ±1 lets pairs cancel
@@ -131,18 +130,3 @@ def gather(point: Point, tensor: int) -> Gather:
     row = slice(int(own[0]), int(own[-1]) + 1) if len(own) else slice(0)  # columns are numbered through
     mirror = c.mirror[row]
     return Gather(own, c.coordinate[row] - start, np.where(mirror >= 0, mirror - start, -1) if c.paired else mirror, c.sign[row])
-
-
-def paired(point: Point, tensor: int, patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
-    """Patterns of a tensor; where its columns are pairs (p, q), (q, p), with windows as wide as the matrix: both have one owner then."""
-    if not (point.columns.paired and (point.columns.mirror[point.columns.of(tensor)] >= 0).any()):
-        return tuple(patterns)
-    last = 3 if point.function.inputs[tensor].is_complex() else 2
-    return tuple(_widened(pattern, range(len(pattern.shape) - last, len(pattern.shape))) for pattern in patterns)
-
-
-def _widened(pattern: Pattern, axes: range) -> Pattern:
-    def bounds(old: Sequence[Index], end: Callable[[int], int]) -> tuple[Index, ...]:
-        return tuple(np.where(pattern.nothing, own, end(pattern.shape[k])) if k in axes else own for k, own in enumerate(old))
-
-    return replace(pattern, low=bounds(pattern.low, lambda n: 0), high=bounds(pattern.high, lambda n: n - 1), pointwise=False)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gradverify.numerics.columns.tally import Outcome, Pair
-from gradverify.numerics.compare import Limit
 from gradverify.numerics.rungs import Array, Index
+from gradverify.numerics.verdict import Limit
 
 
 @dataclass(frozen=True)

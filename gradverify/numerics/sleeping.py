@@ -11,19 +11,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradverify.numerics.climb import Outputs, derivative
 from gradverify.numerics.columns.compressed import pull
 from gradverify.numerics.columns.dense import Prepared
 from gradverify.numerics.columns.tally import Outcome, Pair
-from gradverify.numerics.compare import Limit
-from gradverify.numerics.ladder import Derivative
-from gradverify.numerics.noise import POINTS, ecnoise
-from gradverify.numerics.point import Point
-from gradverify.numerics.point_lines import DirectionLine
+from gradverify.numerics.estimate.climb import Outputs, derivative
+from gradverify.numerics.estimate.ladder import Derivative
+from gradverify.numerics.estimate.noise import POINTS, ecnoise
+from gradverify.numerics.estimate.samples import LOW_UNIT
+from gradverify.numerics.function.point import Point
+from gradverify.numerics.function.point_lines import DirectionLine
 from gradverify.numerics.reduction import signed
 from gradverify.numerics.revised import undecided
 from gradverify.numerics.rungs import QUICK, RUNGS, Array, Index, Mask, step
-from gradverify.numerics.samples import LOW_UNIT
+from gradverify.numerics.verdict import Limit
 
 TINY = 1e-4  # size of inputs: an inner 1e8 rounds away the quick steps of those below 1e-5, an inner 1 of those below 1e-13
 LONE = 1e-9  # of those among larger ones: one of a thousand million random numbers is so small

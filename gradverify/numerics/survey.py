@@ -12,10 +12,10 @@ from itertools import chain
 
 import numpy as np
 
-from gradverify.numerics.lines import Rung, rung
-from gradverify.numerics.noise import POINTS, Ray, gradient_noise, noise_along, pooled, repeat_noise
-from gradverify.numerics.point import Point
-from gradverify.numerics.point_lines import DirectionLine
+from gradverify.numerics.estimate.lines import Rung, rung
+from gradverify.numerics.estimate.noise import POINTS, Ray, gradient_noise, noise_along, pooled, repeat_noise
+from gradverify.numerics.function.point import Point
+from gradverify.numerics.function.point_lines import DirectionLine
 from gradverify.numerics.reduction import signed, uniform
 from gradverify.numerics.rungs import BASE, QUICK, WIDE, Array, Index, Mask, Z, finite_size, in_a_row, step
 

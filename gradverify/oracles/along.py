@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.numerics.climb import Elements, Ladders, Outputs, derivative
-from gradverify.numerics.coordinates import Columns
-from gradverify.numerics.dtypes import SINGLE
-from gradverify.numerics.flat import flat_all, numbers, rms
-from gradverify.numerics.ladder import Derivative
-from gradverify.numerics.noise import Ray, noise_along, pooled, repeat_noise
-from gradverify.numerics.point import Function, Point
-from gradverify.numerics.point_lines import DirectionLine
+from gradverify.numerics.estimate.climb import Elements, Ladders, Outputs, derivative
+from gradverify.numerics.estimate.ladder import Derivative
+from gradverify.numerics.estimate.noise import Ray, noise_along, pooled, repeat_noise
+from gradverify.numerics.function.coordinates import Columns
+from gradverify.numerics.function.dtypes import SINGLE
+from gradverify.numerics.function.flat import flat_all, numbers, rms
+from gradverify.numerics.function.point import Function, Point
+from gradverify.numerics.function.point_lines import DirectionLine
 from gradverify.numerics.reduction import drawn
 from gradverify.numerics.rungs import QUICK, Array
 

@@ -14,10 +14,10 @@ import numpy as np
 from torch import Tensor
 
 from gradverify.numerics.columns.tally import Outcome, Pair
-from gradverify.numerics.compare import Limit
-from gradverify.numerics.coordinates import columns_of
+from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.revised import Wrong, mismatches, undecided
 from gradverify.numerics.rungs import Array
+from gradverify.numerics.verdict import Limit
 from gradverify.oracles.finite_difference import Jacobian, Wishes
 
 FORGOTTEN = 1e-9        # of the row: what is left of an initial guess (measured: 4e-13 to 8e-10 of Newton's, at tolerances of 1e-6 and less)

@@ -11,9 +11,9 @@ from enum import Enum
 import numpy as np
 import torch
 
-from gradverify.numerics.coordinates import columns_of
-from gradverify.numerics.ladder import Derivative
-from gradverify.numerics.point import Point
+from gradverify.numerics.estimate.ladder import Derivative
+from gradverify.numerics.function.coordinates import columns_of
+from gradverify.numerics.function.point import Point
 from gradverify.numerics.reduction import cotangent, drawn
 from gradverify.numerics.rungs import Array, Mask
 from gradverify.oracles.along import Along, direction

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from gradverify.numerics.columns.tally import Outcome, Pair, Tally
-from gradverify.numerics.coordinates import columns_of
 from gradverify.numerics.exact import add_exact, dust
-from gradverify.numerics.flat import numbers
+from gradverify.numerics.function.coordinates import columns_of
+from gradverify.numerics.function.flat import numbers
 from gradverify.oracles.convergence import beside_largest
 from gradverify.oracles.finite_difference import WORST
 from gradverify.oracles.oracle import Checked, Key

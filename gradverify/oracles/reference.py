@@ -13,9 +13,9 @@ from torch import Tensor
 from gradverify.model.case import Settings
 from gradverify.numerics.columns.dense import LIMIT
 from gradverify.numerics.columns.tally import Pair, Tally
-from gradverify.numerics.coordinates import columns_of
 from gradverify.numerics.exact import add_exact, dust
-from gradverify.numerics.point import Function, Point
+from gradverify.numerics.function.coordinates import columns_of
+from gradverify.numerics.function.point import Function, Point
 from gradverify.numerics.rungs import U64
 from gradverify.oracles.convergence import beside_largest
 from gradverify.oracles.finite_difference import WORST, Filled

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from gradverify.numerics.columns.tally import Outcome, Pair
-from gradverify.numerics.compare import Limit
-from gradverify.numerics.flat import numbers
+from gradverify.numerics.function.flat import numbers
 from gradverify.numerics.revised import Wrong, mismatches, undecided
 from gradverify.numerics.rungs import Array
+from gradverify.numerics.verdict import Limit
 from gradverify.oracles.finite_difference import Gives
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.numerics.dtypes import DOUBLE
-from gradverify.numerics.flat import numbers, rms
+from gradverify.numerics.function.dtypes import DOUBLE
+from gradverify.numerics.function.flat import numbers, rms
 from gradverify.numerics.rungs import U32, Array
 from gradverify.oracles.finite_difference import Gives
 from gradverify.subject.differentiable import Gradients
@@ -48,7 +48,7 @@ class InFloat64:
 
     @property
     def narrow(self) -> InFloat64:
-        """The backward, as `numerics.point.Widened` asks for it."""
+        """The backward, as `numerics.function.point.Widened` asks for it."""
         return self
 
     @property

@@ -15,9 +15,9 @@ import numpy as np
 from torch import Tensor
 
 from gradverify.model.case import Settings
-from gradverify.numerics.coordinates import Columns, columns_of
-from gradverify.numerics.dtypes import DOUBLE, UNITS
-from gradverify.numerics.flat import numbers, one_hot, rms
+from gradverify.numerics.function.coordinates import Columns, columns_of
+from gradverify.numerics.function.dtypes import DOUBLE, UNITS
+from gradverify.numerics.function.flat import numbers, one_hot, rms
 from gradverify.numerics.rungs import U32, Array
 from gradverify.oracles.along import change, coordinates, direction, shaped
 from gradverify.oracles.finite_difference import Wishes

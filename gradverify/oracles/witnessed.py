@@ -15,9 +15,9 @@ from torch import Tensor
 
 from gradverify.numerics.columns.entries import Entries
 from gradverify.numerics.columns.tally import Outcome, Pair
-from gradverify.numerics.compare import Limit
-from gradverify.numerics.coordinates import columns_of
+from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.rungs import U64, Array
+from gradverify.numerics.verdict import Limit
 from gradverify.oracles.along import real_size
 from gradverify.oracles.finite_difference import Jacobian, Wishes
 from gradverify.oracles.witness import Absent, Witness, witness

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from gradverify.evidence import Evidence
-from gradverify.numerics.dtypes import DOUBLE
-from gradverify.numerics.flat import flat_all, flat_real, numbers
+from gradverify.numerics.function.dtypes import DOUBLE
+from gradverify.numerics.function.flat import flat_all, flat_real, numbers
 from gradverify.numerics.precision import Bits
 from gradverify.rules.shown import NO_FUNCTION, RANDOM, element_name
 from gradverify.subject.differentiable import Gradients

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.flat import flat_real
+from gradverify.numerics.function.flat import flat_real
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Argument

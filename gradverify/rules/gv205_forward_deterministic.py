@@ -28,7 +28,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.flat import flat_real
+from gradverify.numerics.function.flat import flat_real
 from gradverify.rules.agreement import largest
 from gradverify.rules.shown import apart, element_name
 from gradverify.subject.snapshot import same

@@ -36,7 +36,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.dtypes import UNITS
+from gradverify.numerics.function.dtypes import UNITS
 from gradverify.rules.agreement import dust, flat, largest, torchs_own, unsteady
 from gradverify.rules.gv208_input_subset import ALL_SUBSETS, subsets
 from gradverify.rules.shown import element_name

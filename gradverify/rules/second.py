@@ -11,8 +11,8 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.modes import SECOND
 from gradverify.numerics.compare import FLOOR, RTOL, RTOL_LOW
-from gradverify.numerics.flat import flat_all, numbers
-from gradverify.numerics.ladder import Derivative
+from gradverify.numerics.estimate.ladder import Derivative
+from gradverify.numerics.function.flat import flat_all, numbers
 from gradverify.numerics.rungs import Array, Mask
 from gradverify.oracles.along import Along, change, coordinates, moduli, shaped
 from gradverify.oracles.widened import InFloat64

@@ -10,8 +10,8 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import LEFT_OUT, Comparison, Entry, ErrorMap, Finding, Outcome
 from gradverify.numerics.columns.tally import Outcome as Seen
 from gradverify.numerics.columns.tally import Pair, Worst
-from gradverify.numerics.compare import Limit
-from gradverify.numerics.flat import place
+from gradverify.numerics.function.flat import place
+from gradverify.numerics.verdict import Limit
 from gradverify.subject.snapshot import Change
 from gradverify.subject.subject import Argument
 

@@ -1,4 +1,4 @@
-"""The checked outputs as a function of the differentiable inputs: what the numerics differentiate (`numerics.point.Function`)."""
+"""The checked outputs as a function of the differentiable inputs: what the numerics differentiate (`numerics.function.point.Function`)."""
 
 from __future__ import annotations
 

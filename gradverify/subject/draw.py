@@ -14,8 +14,8 @@ from torch import Tensor
 
 from gradverify.model.case import TensorRecipe, own_dtype
 from gradverify.model.dtypes import RUN
-from gradverify.numerics.dtypes import DTYPES as DTYPES
-from gradverify.numerics.dtypes import SINGLE
+from gradverify.numerics.function.dtypes import DTYPES as DTYPES
+from gradverify.numerics.function.dtypes import SINGLE
 from gradverify.numerics.reduction import drawn
 from gradverify.subject import distinct
 from gradverify.subject.containers import Apart, taken_apart

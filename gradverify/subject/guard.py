@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.masked import MaskedTensor
 from torch.nn.parameter import is_lazy
 
-from gradverify.numerics.dtypes import DTYPES
+from gradverify.numerics.function.dtypes import DTYPES
 from gradverify.subject.failure import UserCodeError, type_name
 
 LAYOUTS = {

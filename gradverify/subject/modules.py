@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.numerics.dtypes import REAL
+from gradverify.numerics.function.dtypes import REAL
 
 Hooks = tuple[Callable[..., Any], ...]
 HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")      # where torch keeps those of a tensor

@@ -36,7 +36,7 @@ class _Graph:
 
 
 class Backward:
-    """Backward for fixed cotangents as a function of the inputs (`numerics.point.Function`), whose derivative is the double backward."""
+    """Backward for fixed cotangents as a function of the inputs (`numerics.function.point.Function`), whose derivative is the double backward."""
 
     def __init__(self, subject: Subject, function: Differentiable, checked: Sequence[int], cotangents: Sequence[Tensor]) -> None:
         self._subject, self._function, self._checked, self._cotangents = subject, function, checked, cotangents

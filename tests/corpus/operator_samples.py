@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from gradverify.numerics.compare import RTOL, RTOL_LOW
-from gradverify.numerics.dtypes import SINGLE
-from gradverify.numerics.flat import flat_real, one_hot
+from gradverify.numerics.function.dtypes import SINGLE
+from gradverify.numerics.function.flat import flat_real, one_hot
 
 DTYPES = (torch.float64, torch.complex128)
 MOST_INPUTS, MOST_ENTRIES = 60, 3000  # real coordinates of the inputs; of the inputs times those of the outputs

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.numerics.pattern import Pattern
 from gradverify.numerics.rungs import Mask
+from gradverify.numerics.sparsity.pattern import Pattern
 
 
 def dependency(forward: Callable[[Tensor], Tensor], x: Tensor) -> Mask:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gradverify.numerics.columns.dense import Entrywise, check_entries
-from gradverify.numerics.compare import Verdict
+from gradverify.numerics.verdict import Verdict
 
 Damage = Callable[[list[Tensor]], list[Tensor]]
 DOUBLE = torch.float64

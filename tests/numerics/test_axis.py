@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from gradverify.numerics import codes
-from gradverify.numerics.axis import Axis
+from gradverify.numerics.sparsity import codes
+from gradverify.numerics.sparsity.axis import Axis
 
 
 class Turns:

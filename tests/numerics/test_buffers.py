@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.numerics.buffers import Buffers
-from gradverify.numerics.flat import numbers
+from gradverify.numerics.function.buffers import Buffers
+from gradverify.numerics.function.flat import numbers
 from numerics.differentiable import DOUBLE, normal
 
 INPUTS = {

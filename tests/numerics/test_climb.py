@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from gradverify.numerics.climb import Climb, Elements, Ladders, Outputs, at_once, derivative, settled
-from gradverify.numerics.compare import Verdict
-from gradverify.numerics.kinks import Smoothness
-from gradverify.numerics.lines import CallableLine, rung
+from gradverify.numerics.estimate.climb import Climb, Elements, Ladders, Outputs, at_once, derivative, settled
+from gradverify.numerics.estimate.kinks import Smoothness
+from gradverify.numerics.estimate.lines import CallableLine, rung
 from gradverify.numerics.rungs import QUICK, RUNGS, U64
+from gradverify.numerics.verdict import Verdict
 
 X = 1.0
 SMOOTH = {

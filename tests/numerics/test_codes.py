@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradverify.numerics import codes
-from gradverify.numerics.pattern import NOBODY
+from gradverify.numerics.sparsity import codes
+from gradverify.numerics.sparsity.pattern import NOBODY
 
 
 def ones(code):

@@ -5,10 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gradverify.numerics.compare import Bounds, Limit, Rows, Verdict, floors, limits, rounding_reach, verdicts
-from gradverify.numerics.kinks import Smoothness
-from gradverify.numerics.ladder import Derivative
+from gradverify.numerics.compare import Bounds, Rows, floors, limits, rounding_reach, verdicts
+from gradverify.numerics.estimate.kinks import Smoothness
+from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.rungs import U64
+from gradverify.numerics.verdict import Limit, Verdict
 
 NO = np.zeros(1, bool)
 

@@ -7,9 +7,9 @@ import torch.nn.functional as F
 
 from gradverify.numerics.choose import Limits
 from gradverify.numerics.columns.tally import Outcome
-from gradverify.numerics.compare import Verdict
 from gradverify.numerics.comparison import compare
 from gradverify.numerics.costs import Mode
+from gradverify.numerics.verdict import Verdict
 from numerics.differentiable import DOUBLE, Differentiable, normal, with_backward
 
 SHARE = 1e-4  # of the lines may stay open in a check that passes, and one may always

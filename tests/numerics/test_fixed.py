@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from gradverify.numerics.columns.tally import Outcome
-from gradverify.numerics.compare import Limit
 from gradverify.numerics.fixed import check_fixed
+from gradverify.numerics.verdict import Limit
 from numerics.differentiable import Differentiable
 
 EPS, ATOL, RTOL = 1e-6, 1e-5, 1e-3

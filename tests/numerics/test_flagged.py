@@ -7,11 +7,11 @@ import torch.nn.functional as F
 
 from gradverify.numerics.columns.dense import prepare
 from gradverify.numerics.columns.tally import Outcome
-from gradverify.numerics.compare import Limit, Verdict
 from gradverify.numerics.comparison import compare
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.flagged import Flagged
 from gradverify.numerics.probing.screen import Screened
+from gradverify.numerics.verdict import Limit, Verdict
 from numerics.differentiable import DOUBLE, Differentiable, normal, with_backward
 
 SCREENS = [Mode.COLUMNS, Mode.ROWS, Mode.BLOCKS]

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from gradverify.numerics.kinks import Smoothness
-from gradverify.numerics.ladder import solve
-from gradverify.numerics.lines import CallableLine, rung
+from gradverify.numerics.estimate.kinks import Smoothness
+from gradverify.numerics.estimate.ladder import solve
+from gradverify.numerics.estimate.lines import CallableLine, rung
+from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.rungs import RUNGS
-from gradverify.numerics.samples import Samples
 
 
 def solved(f, x):

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from gradverify.numerics.climb import Outputs, derivative
-from gradverify.numerics.kinks import Smoothness
-from gradverify.numerics.lines import CallableLine
+from gradverify.numerics.estimate.climb import Outputs, derivative
+from gradverify.numerics.estimate.kinks import Smoothness
+from gradverify.numerics.estimate.lines import CallableLine
 from gradverify.numerics.rungs import U32, U64
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradverify.numerics.lines import CallableLine, rung
+from gradverify.numerics.estimate.lines import CallableLine, rung
 from gradverify.numerics.rungs import step
 
 

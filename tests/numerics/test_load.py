@@ -8,9 +8,9 @@ import random
 import pytest
 
 from gradverify.numerics.choose import FEW_CALLS, LENIENT, Limits
-from gradverify.numerics.clock import SLICE, Clock, Stopwatch
 from gradverify.numerics.comparison import compare
 from gradverify.numerics.costs import Cost, Mode, steady
+from gradverify.numerics.function.clock import SLICE, Clock, Stopwatch
 from gradverify.rules.chosen import reason
 from numerics.differentiable import Differentiable, normal
 

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 
 from gradverify.numerics.columns.tally import Outcome
-from gradverify.numerics.compare import Verdict
 from gradverify.numerics.comparison import compare
 from gradverify.numerics.costs import Mode
+from gradverify.numerics.verdict import Verdict
 from numerics.differentiable import DOUBLE, Differentiable, normal
 
 ORDER = torch.randperm(120, generator=torch.Generator().manual_seed(1))

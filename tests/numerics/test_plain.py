@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradverify.numerics.lines import CallableLine, rung
-from gradverify.numerics.plain import NOISES, once, plain
+from gradverify.numerics.estimate.lines import CallableLine, rung
+from gradverify.numerics.estimate.plain import NOISES, once, plain
+from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.rungs import QUICK, RATIO, U64, step
-from gradverify.numerics.samples import Samples
 
 M = 4000
 

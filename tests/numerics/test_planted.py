@@ -7,8 +7,8 @@ import torch.nn.functional as F
 
 from gradverify.numerics.columns import dense
 from gradverify.numerics.columns.tally import Outcome
-from gradverify.numerics.compare import Verdict
 from gradverify.numerics.costs import Mode
+from gradverify.numerics.verdict import Verdict
 from gradverify.rules.chosen import could_miss
 from numerics.differentiable import DOUBLE, normal
 from numerics.planted import Planted, named

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.numerics.climb import Outputs, derivative
-from gradverify.numerics.point_lines import DirectionLine, element_line
+from gradverify.numerics.estimate.climb import Outputs, derivative
+from gradverify.numerics.function.point_lines import DirectionLine, element_line
 from numerics.differentiable import Differentiable, leaf, normal
 from numerics.windows import point_of
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.numerics.probes import STEP, PointProbe
+from gradverify.numerics.sparsity.probes import STEP, PointProbe
 from numerics.differentiable import Differentiable, leaf, normal
 from numerics.windows import point_of
 

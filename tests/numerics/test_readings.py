@@ -11,9 +11,9 @@ import torch
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.numerics.comparison import compare
 from gradverify.numerics.costs import Mode
-from gradverify.numerics.readings import readings
+from gradverify.numerics.estimate.readings import readings
+from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.rungs import RUNGS, step
-from gradverify.numerics.samples import Samples
 from numerics.differentiable import Differentiable, with_backward
 
 SMOOTH = {"sin": (torch.sin, torch.cos), "exp": (torch.exp, torch.exp), "cube": (lambda x: x**3, lambda x: 3 * x * x)}

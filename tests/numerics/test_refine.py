@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from gradverify.numerics.estimate.refine import refine
 from gradverify.numerics.halving import halved, most_off
-from gradverify.numerics.refine import refine
 
 
 def refined(needed: list[int], stages: int) -> tuple[list[list[int]], list[int]]:

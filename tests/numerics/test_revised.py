@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from gradverify.numerics.columns.tally import Outcome
-from gradverify.numerics.compare import Limit, Verdict
 from gradverify.numerics.comparison import compare
 from gradverify.numerics.revised import mismatches, undecided
+from gradverify.numerics.verdict import Limit, Verdict
 from numerics.differentiable import Differentiable, leaf, with_backward
 
 

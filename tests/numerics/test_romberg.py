@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradverify.numerics.romberg import one_sided, pick, table
+from gradverify.numerics.estimate.romberg import one_sided, pick, table
 from gradverify.numerics.rungs import QUICK, RUNGS, step
 
 ALL = np.array([step(1.0, k) for k in range(RUNGS)])

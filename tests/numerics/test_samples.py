@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.rungs import U32, U64
-from gradverify.numerics.samples import Samples
 
 NAN, INF = np.nan, np.inf
 STEPS = np.array([0.4, 0.1, 0.01])

@@ -6,8 +6,8 @@ Truth is the slope of functions that are linear by construction, computed with t
 import numpy as np
 import pytest
 
+from gradverify.numerics.estimate.secant import secant
 from gradverify.numerics.rungs import U32, U64, WIDE, step
-from gradverify.numerics.secant import secant
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=4000) * 10.0 ** RNG.integers(-6, 6, 4000)

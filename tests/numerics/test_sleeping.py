@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 
 from gradverify.numerics.columns.tally import Outcome
-from gradverify.numerics.compare import Limit, Verdict
 from gradverify.numerics.comparison import compare
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.sleeping import CALLS
+from gradverify.numerics.verdict import Limit, Verdict
 from numerics.differentiable import DOUBLE, Differentiable, normal
 
 N = 8

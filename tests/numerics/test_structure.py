@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradverify.numerics.colouring import column_groups
-from gradverify.numerics.pattern import row_groups
-from gradverify.numerics.probes import PointProbe
-from gradverify.numerics.structure import detect
+from gradverify.numerics.sparsity.colouring import column_groups
+from gradverify.numerics.sparsity.detect import detect
+from gradverify.numerics.sparsity.pattern import row_groups
+from gradverify.numerics.sparsity.probes import PointProbe
 from numerics.dependencies import full, pattern_of
 from numerics.differentiable import Differentiable, leaf, normal
 from numerics.windows import point_of

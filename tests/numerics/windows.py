@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from gradverify.numerics.coordinates import columns_of
-from gradverify.numerics.pattern import Pattern
-from gradverify.numerics.point import Function, Point
+from gradverify.numerics.function.coordinates import columns_of
+from gradverify.numerics.function.point import Function, Point
 from gradverify.numerics.probing.blocks import check_blocks
 from gradverify.numerics.probing.columns import check_columns
 from gradverify.numerics.probing.known import Known
 from gradverify.numerics.probing.rows import check_rows
 from gradverify.numerics.probing.screen import Screened
+from gradverify.numerics.sparsity.pattern import Pattern
 from gradverify.numerics.survey import Survey, survey
 from numerics.differentiable import Damage, Differentiable
 

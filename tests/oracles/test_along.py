@@ -7,8 +7,8 @@ import pytest
 import torch
 from numerics.differentiable import Differentiable
 
-from gradverify.numerics.coordinates import columns_of
-from gradverify.numerics.kinks import Smoothness
+from gradverify.numerics.estimate.kinks import Smoothness
+from gradverify.numerics.function.coordinates import columns_of
 from gradverify.oracles.along import Along, change, coordinates, direction, moduli, shaped
 
 X = torch.tensor([0.5, -1.5, 2.0], dtype=torch.float64)

@@ -13,7 +13,7 @@ from rules.functions import X, square
 from torch.autograd import Function
 
 from gradverify.numerics.columns.tally import Outcome
-from gradverify.numerics.compare import Limit
+from gradverify.numerics.verdict import Limit
 
 HERE = "oracles.test_rounding"
 

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from gradverify.evidence import Evidence
 from gradverify.gallery import backward_without_grad, keeps_an_intermediate
-from gradverify.numerics.flat import flat_all
+from gradverify.numerics.function.flat import flat_all
 from gradverify.oracles.along import Along
 from gradverify.rules.second import Cotangents, Inputs, Wrong, backwards
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradverify.numerics.climb import Elements, Ladders
 from gradverify.numerics.columns.bundle import lone
 from gradverify.numerics.columns.run import Run
-from gradverify.numerics.ladder import Derivative, concatenated
+from gradverify.numerics.estimate.climb import Elements, Ladders
+from gradverify.numerics.estimate.ladder import Derivative, concatenated
 from gradverify.numerics.rungs import RUNGS, Index
 
 

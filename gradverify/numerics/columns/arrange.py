@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gradverify.numerics.colouring import column_groups
 from gradverify.numerics.columns.bundle import Grouping
 from gradverify.numerics.columns.compressed import Plan
-from gradverify.numerics.pattern import Pattern, dense, row_groups
-from gradverify.numerics.point import Point
-from gradverify.numerics.probes import PointProbe
+from gradverify.numerics.function.point import Point
 from gradverify.numerics.reduction import signed_short
 from gradverify.numerics.rungs import Array, Index, Mask
-from gradverify.numerics.structure import detect
+from gradverify.numerics.sparsity.colouring import column_groups
+from gradverify.numerics.sparsity.detect import detect
+from gradverify.numerics.sparsity.pattern import Pattern, dense, row_groups
+from gradverify.numerics.sparsity.probes import PointProbe
 from gradverify.numerics.survey import Survey
 
 SMALL = 10  # columns: finding structure costs more than it saves

@@ -9,18 +9,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradverify.numerics.climb import Climb, Elements, Judge, Ladders
 from gradverify.numerics.columns.bundle import lone
 from gradverify.numerics.columns.confirm import resolve, with_opinions
 from gradverify.numerics.columns.dense import Prepared
 from gradverify.numerics.columns.judged import Judged
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.columns.tally import MAP_ROWS, Asked, Pair, Tally
-from gradverify.numerics.compare import Limit, Verdict, limits, verdicts
-from gradverify.numerics.ladder import Derivative
-from gradverify.numerics.lines import Line
-from gradverify.numerics.point import Point
+from gradverify.numerics.compare import limits, verdicts
+from gradverify.numerics.estimate.climb import Climb, Elements, Judge, Ladders
+from gradverify.numerics.estimate.ladder import Derivative
+from gradverify.numerics.estimate.lines import Line
+from gradverify.numerics.function.point import Point
 from gradverify.numerics.rungs import QUICK, Codes, Index
+from gradverify.numerics.verdict import Limit, Verdict
 
 
 def with_asked(prepared: Prepared, pairs: list[Pair]) -> list[Pair]:

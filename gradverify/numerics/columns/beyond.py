@@ -10,9 +10,10 @@ import numpy as np
 from gradverify.numerics.columns.coarse import FAR_BELOW, LARGEST
 from gradverify.numerics.columns.judged import Judged
 from gradverify.numerics.columns.run import Run
-from gradverify.numerics.compare import MISMATCH, Limit, verdicts
-from gradverify.numerics.flat import rms
+from gradverify.numerics.compare import verdicts
+from gradverify.numerics.function.flat import rms
 from gradverify.numerics.rungs import BASE, Array, Mask, Z
+from gradverify.numerics.verdict import MISMATCH, Limit
 
 RESOLVED = 0.01  # of a derivative: a bar in which no steps hide, as they would differ from rung to rung by more
 BEYOND = 10.0  # times what an output was seen to be: how far it may go on points far apart

@@ -8,12 +8,12 @@ from functools import cached_property
 
 import numpy as np
 
-from gradverify.numerics.colouring import ColumnGroups
-from gradverify.numerics.lines import Line
-from gradverify.numerics.pattern import NOBODY
-from gradverify.numerics.point import Point
-from gradverify.numerics.point_lines import element_line
+from gradverify.numerics.estimate.lines import Line
+from gradverify.numerics.function.point import Point
+from gradverify.numerics.function.point_lines import element_line
 from gradverify.numerics.rungs import Array, Index, Mask, in_a_row, in_order
+from gradverify.numerics.sparsity.colouring import ColumnGroups
+from gradverify.numerics.sparsity.pattern import NOBODY
 
 
 @dataclass(frozen=True)

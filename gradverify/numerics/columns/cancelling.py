@@ -16,10 +16,11 @@ from gradverify.numerics.columns.alone import Alone
 from gradverify.numerics.columns.beyond import beyond_cancelling
 from gradverify.numerics.columns.judged import Judged
 from gradverify.numerics.columns.run import Run
-from gradverify.numerics.compare import MISMATCH, Limit, verdicts
-from gradverify.numerics.ladder import Derivative
-from gradverify.numerics.noise import FLAT
+from gradverify.numerics.compare import verdicts
+from gradverify.numerics.estimate.ladder import Derivative
+from gradverify.numerics.estimate.noise import FLAT
 from gradverify.numerics.rungs import BASE, NEAR, Array, Index, Mask, Z
+from gradverify.numerics.verdict import MISMATCH, Limit
 
 AT_ONCE, ASKED = 3, 24  # columns of a pair that climb every rung against the wider noise; of them all
 MEASURED = 45  # forward calls at least that the noise far apart takes

@@ -8,7 +8,6 @@ from functools import cached_property
 
 import numpy as np
 
-from gradverify.numerics.climb import ALONE, Climb, Elements, Judge, Ladders, settled
 from gradverify.numerics.columns.beyond import beyond_cancelling
 from gradverify.numerics.columns.bundle import Bundle, regrouped, widened
 from gradverify.numerics.columns.cells import Cells, chosen
@@ -17,10 +16,12 @@ from gradverify.numerics.columns.quick import PIECE, quick_samples, secants, tol
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.columns.sums import AliasSums
 from gradverify.numerics.columns.tally import Tally
-from gradverify.numerics.compare import MISMATCH, UNDECIDED, Limit, limits, verdicts
-from gradverify.numerics.kinks import NON_FINITE
-from gradverify.numerics.ladder import Derivative, concatenated
+from gradverify.numerics.compare import limits, verdicts
+from gradverify.numerics.estimate.climb import ALONE, Climb, Elements, Judge, Ladders, settled
+from gradverify.numerics.estimate.kinks import NON_FINITE
+from gradverify.numerics.estimate.ladder import Derivative, concatenated
 from gradverify.numerics.rungs import QUICK, WIDE, Array, Codes, Index, Mask
+from gradverify.numerics.verdict import MISMATCH, UNDECIDED, Limit
 
 SPAN = 1 << 17  # elements of a chunk that are judged at a time: what is known of each takes some 500 bytes
 NO_COLUMNS = np.zeros(0, np.intp)

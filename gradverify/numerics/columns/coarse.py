@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradverify.numerics.flat import rms
-from gradverify.numerics.noise import CONSTANT, FLAT, Ray, ecnoise
-from gradverify.numerics.point import Point
+from gradverify.numerics.estimate.noise import CONSTANT, FLAT, Ray, ecnoise
+from gradverify.numerics.function.flat import rms
+from gradverify.numerics.function.point import Point
 from gradverify.numerics.rungs import RATIO, Array, Mask, nanmedian
 from gradverify.numerics.survey import Survey, dense_ray
 

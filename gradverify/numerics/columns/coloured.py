@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gradverify.numerics.climb import ALONE
 from gradverify.numerics.columns.bundle import Bundle, GroupLine
 from gradverify.numerics.columns.chunk import ChunkResult
 from gradverify.numerics.columns.compressed import Compressed, Plan, Stray, dust
@@ -23,10 +22,12 @@ from gradverify.numerics.columns.run import Run
 from gradverify.numerics.columns.sums import Sums, pulled_back
 from gradverify.numerics.columns.tally import Tally
 from gradverify.numerics.columns.walk import Walk
-from gradverify.numerics.compare import Limit, Verdict, verdicts
+from gradverify.numerics.compare import verdicts
+from gradverify.numerics.estimate.climb import ALONE
 from gradverify.numerics.probing.offpattern import along, lasting
 from gradverify.numerics.reduction import signed_short
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask
+from gradverify.numerics.verdict import Limit, Verdict
 
 CHUNK_BYTES = 600  # an element whose derivative is solved: samples of the quick rungs, their steps, owners, the derivative and its copies
 STOOD = 3  # confirmed mismatches of a pair, after which the rest is believed, if none was cleared

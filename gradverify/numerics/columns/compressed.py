@@ -11,10 +11,10 @@ import numpy as np
 from gradverify.numerics.batched import pulled_groups, shared_groups
 from gradverify.numerics.columns.bundle import Grouping
 from gradverify.numerics.columns.run import Run
-from gradverify.numerics.pattern import NOBODY, RowGroups
-from gradverify.numerics.point import Point
+from gradverify.numerics.function.point import Point
 from gradverify.numerics.reduction import WEIGHTS, pull_back
 from gradverify.numerics.rungs import Array, Index, Mask
+from gradverify.numerics.sparsity.pattern import NOBODY, RowGroups
 
 
 @dataclass(frozen=True)

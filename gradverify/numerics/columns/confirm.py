@@ -12,8 +12,9 @@ from gradverify.numerics.columns.judged import Judged
 from gradverify.numerics.columns.opinions import second_opinions
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.columns.ties import excuse_ties
-from gradverify.numerics.compare import Limit, Verdict, limits, verdicts
+from gradverify.numerics.compare import limits, verdicts
 from gradverify.numerics.rungs import Array, Index
+from gradverify.numerics.verdict import Limit, Verdict
 
 
 def with_opinions(run: Run, found: Judged) -> Judged:

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gradverify.numerics.clock import Clock
 from gradverify.numerics.columns.arrange import Arrangement, arrange, detected
 from gradverify.numerics.columns.bundle import lone
 from gradverify.numerics.columns.coloured import Coloured, structural_zeros
 from gradverify.numerics.columns.run import Enough, Reach, Run, never
 from gradverify.numerics.columns.tally import Asked, Pair, Tally
 from gradverify.numerics.columns.walk import LoneColumns, Walk
-from gradverify.numerics.coordinates import columns_of
-from gradverify.numerics.memory import keep_freed
-from gradverify.numerics.point import Function, Point
+from gradverify.numerics.function.clock import Clock
+from gradverify.numerics.function.coordinates import columns_of
+from gradverify.numerics.function.memory import keep_freed
+from gradverify.numerics.function.point import Function, Point
 from gradverify.numerics.reduction import signed_short
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask
 from gradverify.numerics.survey import Look, Survey, linear_tensors, survey

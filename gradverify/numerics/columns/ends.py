@@ -9,16 +9,16 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from gradverify.numerics.climb import Elements, Ladders
 from gradverify.numerics.columns.alone import every_rung
 from gradverify.numerics.columns.arrange import Arrangement
 from gradverify.numerics.columns.bundle import Bundle, lone
 from gradverify.numerics.columns.quick import quick_samples
 from gradverify.numerics.columns.run import Run
-from gradverify.numerics.kinks import NON_FINITE
-from gradverify.numerics.pattern import NOBODY
+from gradverify.numerics.estimate.climb import Elements, Ladders
+from gradverify.numerics.estimate.kinks import NON_FINITE
 from gradverify.numerics.reduction import gather, held, pull_back, signed
 from gradverify.numerics.rungs import Index, Mask
+from gradverify.numerics.sparsity.pattern import NOBODY
 
 ASKED = 64  # columns of a tensor, or groups of them, that are moved at most
 

@@ -11,9 +11,9 @@ from gradverify.numerics.columns.judged import Judged
 from gradverify.numerics.columns.leaks import moved_near
 from gradverify.numerics.columns.opinions import beyond_slopes
 from gradverify.numerics.columns.run import Run
-from gradverify.numerics.kinks import KINK
-from gradverify.numerics.pattern import Pattern
+from gradverify.numerics.estimate.kinks import KINK
 from gradverify.numerics.rungs import Array, Index, Mask
+from gradverify.numerics.sparsity.pattern import Pattern
 
 AGREES = 0.5  # of a kinked element's own change along a look: more is not the curvature of anything within the step
 

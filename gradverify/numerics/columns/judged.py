@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gradverify.numerics.columns.tally import Outcome, PairElements
-from gradverify.numerics.compare import Bounds, Limit, Verdict
-from gradverify.numerics.kinks import JUMP, KINK, NON_FINITE
-from gradverify.numerics.ladder import Derivative
+from gradverify.numerics.compare import Bounds
+from gradverify.numerics.estimate.kinks import JUMP, KINK, NON_FINITE
+from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.rungs import AnyArray, Array, Codes, Index, repeated
+from gradverify.numerics.verdict import Limit, Verdict
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from gradverify.numerics.columns.bundle import GroupLine
 from gradverify.numerics.columns.compressed import pull
 from gradverify.numerics.columns.quick import STRAY
 from gradverify.numerics.columns.run import Run
+from gradverify.numerics.estimate.lines import rung
+from gradverify.numerics.function.point_lines import DirectionLine
 from gradverify.numerics.halving import halved
-from gradverify.numerics.lines import rung
-from gradverify.numerics.point_lines import DirectionLine
 from gradverify.numerics.probing.offpattern import NEARER
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, step
 

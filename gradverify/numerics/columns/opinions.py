@@ -9,20 +9,21 @@ from dataclasses import replace
 import numpy as np
 from torch import Tensor
 
-from gradverify.numerics.climb import derivative
 from gradverify.numerics.columns.beyond import only_certain
 from gradverify.numerics.columns.cancelling import MEASURED, excuse_cancelled
 from gradverify.numerics.columns.judged import Judged
 from gradverify.numerics.columns.rounded import excuse_rounded, until_one_stands
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.columns.ties import excuse_ties
-from gradverify.numerics.compare import MISMATCH, PASS, UNDECIDED, Limit, verdicts
-from gradverify.numerics.coordinates import mirror_of
-from gradverify.numerics.kinks import KINK
-from gradverify.numerics.point_lines import DirectionLine
-from gradverify.numerics.romberg import Choice, one_sided
+from gradverify.numerics.compare import verdicts
+from gradverify.numerics.estimate.climb import derivative
+from gradverify.numerics.estimate.kinks import KINK
+from gradverify.numerics.estimate.romberg import Choice, one_sided
+from gradverify.numerics.function.coordinates import mirror_of
+from gradverify.numerics.function.point_lines import DirectionLine
 from gradverify.numerics.rungs import BASE, RATIO, U32, VISIBLE, Array, Index, Mask, Z
 from gradverify.numerics.survey import analytic_noise
+from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED, Limit
 
 HUNDREDTH = 0.01  # of a derivative: a bar in which no error that matters could hide
 KINK_RUNGS = range(4, 10)

@@ -11,14 +11,14 @@ import numpy as np
 from gradverify.numerics.columns.bundle import Bundle, GroupLine, steps
 from gradverify.numerics.columns.cells import Cells
 from gradverify.numerics.columns.run import Run
-from gradverify.numerics.kinks import GROWTH, SMOOTH
-from gradverify.numerics.ladder import Derivative, told_plainly
-from gradverify.numerics.lines import rung
-from gradverify.numerics.plain import Plain, plain
-from gradverify.numerics.point import Point
+from gradverify.numerics.estimate.kinks import GROWTH, SMOOTH
+from gradverify.numerics.estimate.ladder import Derivative, told_plainly
+from gradverify.numerics.estimate.lines import rung
+from gradverify.numerics.estimate.plain import Plain, plain
+from gradverify.numerics.estimate.samples import LOW_UNIT
+from gradverify.numerics.estimate.secant import secant
+from gradverify.numerics.function.point import Point
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, in_a_row, step
-from gradverify.numerics.samples import LOW_UNIT
-from gradverify.numerics.secant import secant
 
 PIECE = 1 << 14  # elements that are solved together: their samples stay in the cache
 PLAIN_PIECE = 1 << 13  # of them where all is plain: arrays of 64 KiB take a fifth less time an element than those of 128 KiB

@@ -14,11 +14,12 @@ import numpy as np
 
 from gradverify.numerics.columns.judged import Judged
 from gradverify.numerics.columns.run import Run
-from gradverify.numerics.compare import MISMATCH, PASS, RTOL, Bounds, Limit, verdicts
-from gradverify.numerics.kinks import KINK
-from gradverify.numerics.point import Narrow
+from gradverify.numerics.compare import RTOL, Bounds, verdicts
+from gradverify.numerics.estimate.kinks import KINK
+from gradverify.numerics.function.point import Narrow
 from gradverify.numerics.rungs import Array, Codes, Index, Mask, Z
 from gradverify.numerics.survey import narrow_points
+from gradverify.numerics.verdict import MISMATCH, PASS, Limit
 
 AT_ONCE = 6  # rows that are looked at before it is asked whether a mismatch stands
 NEARBY = 18  # backwards that it takes to know the rounding of a row

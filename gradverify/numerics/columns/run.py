@@ -8,14 +8,14 @@ from typing import Protocol
 
 import numpy as np
 
-from gradverify.numerics.climb import Outputs
 from gradverify.numerics.columns.cells import Cells
 from gradverify.numerics.columns.coarse import Coarse, coarse_noise
 from gradverify.numerics.columns.tally import Asked
 from gradverify.numerics.compare import RESOLVED, RTOL, RTOL_LOW, Bounds, Rows, floors, stands_out
-from gradverify.numerics.point import Point
+from gradverify.numerics.estimate.climb import Outputs
+from gradverify.numerics.estimate.samples import LOW_UNIT
+from gradverify.numerics.function.point import Point
 from gradverify.numerics.rungs import U64, VISIBLE, Array, Index, Mask, finite_size, repeated
-from gradverify.numerics.samples import LOW_UNIT
 from gradverify.numerics.survey import Survey
 
 

@@ -11,23 +11,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradverify.numerics.climb import at_once
 from gradverify.numerics.columns.bundle import Bundle
 from gradverify.numerics.columns.cells import Cells, added
 from gradverify.numerics.columns.compressed import Plan
 from gradverify.numerics.columns.judged import Judged
 from gradverify.numerics.columns.leaks import moved_near
 from gradverify.numerics.columns.run import Run
-from gradverify.numerics.compare import PASS
-from gradverify.numerics.kinks import SMOOTH
-from gradverify.numerics.lines import Rung, rung
-from gradverify.numerics.plain import once
-from gradverify.numerics.point import Point
-from gradverify.numerics.point_lines import DirectionLine
+from gradverify.numerics.estimate.climb import at_once
+from gradverify.numerics.estimate.kinks import SMOOTH
+from gradverify.numerics.estimate.lines import Rung, rung
+from gradverify.numerics.estimate.plain import once
+from gradverify.numerics.estimate.secant import secant
+from gradverify.numerics.function.point import Point
+from gradverify.numerics.function.point_lines import DirectionLine
 from gradverify.numerics.reduction import cotangent, signed
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, Z, repeated
-from gradverify.numerics.secant import secant
 from gradverify.numerics.survey import Survey
+from gradverify.numerics.verdict import PASS
 
 PROBES = 1  # directions and cotangents: signed weights that stay away from 0, so that no leak hides from them by chance
 SLACK = 1e-8  # of the sum of magnitudes: what method.md lets a screen miss

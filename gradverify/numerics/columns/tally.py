@@ -13,9 +13,9 @@ import numpy as np
 
 from gradverify.model.mode import Lines
 from gradverify.numerics.columns.entries import Collector, Entries
-from gradverify.numerics.compare import Limit, Verdict
 from gradverify.numerics.precision import Bits
 from gradverify.numerics.rungs import AnyArray, Array, Codes, Index, Mask, nonzero
+from gradverify.numerics.verdict import Limit, Verdict
 
 
 class Outcome(IntEnum):

@@ -11,9 +11,9 @@ import numpy as np
 
 from gradverify.numerics.columns.judged import Judged
 from gradverify.numerics.columns.run import Run
-from gradverify.numerics.compare import Limit, Verdict
 from gradverify.numerics.reduction import signed_short
 from gradverify.numerics.rungs import Array, Index, Mask, step
+from gradverify.numerics.verdict import Limit, Verdict
 
 RUNGS = (8, 10)     # 8e-6 and 6e-7 of s: below the quick rungs, well above the roundings
 TRIALS = 12         # at most: one shows a tie of three with a chance of a half

@@ -19,7 +19,7 @@ from gradverify.numerics.columns.opinions import second_opinions
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.columns.sums import AliasSums
 from gradverify.numerics.columns.tally import Tally
-from gradverify.numerics.point import Point
+from gradverify.numerics.function.point import Point
 from gradverify.numerics.rungs import Array, Index, Mask
 
 

@@ -14,15 +14,16 @@ import numpy as np
 from torch import Tensor
 
 from gradverify.numerics.compare import RESOLVED
-from gradverify.numerics.pattern import NOBODY, Pattern
-from gradverify.numerics.point import Point
+from gradverify.numerics.function.point import Point
 from gradverify.numerics.probing.estimates import Reading
 from gradverify.numerics.probing.known import Known
 from gradverify.numerics.probing.offpattern import Strays, nobodys
 from gradverify.numerics.probing.screen import Along, Lines, Screened, by_probe
 from gradverify.numerics.probing.seeds import Cotangents, Directions, Taken, directions
-from gradverify.numerics.reduction import gather, paired, pull_back
+from gradverify.numerics.reduction import gather, pull_back
 from gradverify.numerics.rungs import Array, Index, Mask, finite_size
+from gradverify.numerics.sparsity.pairs import paired
+from gradverify.numerics.sparsity.pattern import NOBODY, Pattern
 
 PROBES = 3  # see an error of 100·tol of a block's norm with probability 1 − 5e-5
 

@@ -12,15 +12,16 @@ from itertools import pairwise
 
 import numpy as np
 
-from gradverify.numerics.colouring import column_groups
-from gradverify.numerics.pattern import NOBODY, Pattern
 from gradverify.numerics.probing.estimates import Reading, Stage, reachable, reduced
 from gradverify.numerics.probing.known import Known
 from gradverify.numerics.probing.offpattern import Strays, lasting, nobodys
 from gradverify.numerics.probing.screen import Lines, Screened, by_probe, judged, passes
 from gradverify.numerics.probing.seeds import Cotangents
-from gradverify.numerics.reduction import gather, moves, paired, signed
+from gradverify.numerics.reduction import gather, moves, signed
 from gradverify.numerics.rungs import Array, Index, Mask, Z, nonzero, step
+from gradverify.numerics.sparsity.colouring import column_groups
+from gradverify.numerics.sparsity.pairs import paired
+from gradverify.numerics.sparsity.pattern import NOBODY, Pattern
 
 PROBES = 2  # cotangents: what hides from one by chance does not hide from both
 ALIVE = 3 * Z  # standard deviations of noise: an entry that moves its output

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradverify.numerics.ladder import solve
+from gradverify.numerics.estimate.ladder import solve
+from gradverify.numerics.estimate.samples import Samples
+from gradverify.numerics.estimate.secant import secant
 from gradverify.numerics.reduction import WEIGHTS
 from gradverify.numerics.rungs import QUICK, RATIO, WIDE, Array, Index, Mask
-from gradverify.numerics.samples import Samples
-from gradverify.numerics.secant import secant
 
 FINER = ((7, 8, 9), (9, 10, 11))  # rungs that open lines see next: kinks and curvature are smaller there ...
 COARSER = ((0, 1, 2, 3), (-2, -1, 0), (-5, -4, -3), (-8, -7, -6))  # ... and noise is here; those above the scale up to 1

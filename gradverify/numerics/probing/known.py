@@ -9,11 +9,11 @@ from functools import cached_property
 import numpy as np
 
 from gradverify.numerics.compare import Rows, floors, stands_out
-from gradverify.numerics.point import Point
+from gradverify.numerics.estimate.samples import LOW_UNIT
+from gradverify.numerics.function.point import Point
 from gradverify.numerics.probing.estimates import Reading, Schedule, reduced, schedule
 from gradverify.numerics.probing.seeds import Taken
 from gradverify.numerics.rungs import U32, U64, Array, Index, Mask
-from gradverify.numerics.samples import LOW_UNIT
 from gradverify.numerics.survey import Survey
 
 SCREEN, SCREEN_LOW = 1e-8, 1e-3  # of a line's norm; bars are 1e-11, and 1e-4 where something computes in float32

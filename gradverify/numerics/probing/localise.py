@@ -11,16 +11,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradverify.numerics.compare import Verdict, guarded
+from gradverify.numerics.compare import guarded
+from gradverify.numerics.estimate.refine import refine
+from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.halving import halved
-from gradverify.numerics.pattern import Pattern
 from gradverify.numerics.probing.estimates import LOW_START, Reading, Stage, reading
 from gradverify.numerics.probing.known import Known
 from gradverify.numerics.probing.seeds import Directions, random_cotangent
-from gradverify.numerics.reduction import gather, moves, paired, pull_back, signed
-from gradverify.numerics.refine import refine
+from gradverify.numerics.reduction import gather, moves, pull_back, signed
 from gradverify.numerics.rungs import Array, Index, Mask
-from gradverify.numerics.samples import Samples
+from gradverify.numerics.sparsity.pairs import paired
+from gradverify.numerics.sparsity.pattern import Pattern
+from gradverify.numerics.verdict import Verdict
 
 TRIES = 2  # probes: a fault may hide from one by chance
 BRIEF, QUIET = 8, 2.0**-40  # the only rung of a brief search, where f has no more noise: rounding and curvature are 1e-11 of a derivative there

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gradverify.numerics.lines import Line
+from gradverify.numerics.estimate.lines import Line
 from gradverify.numerics.reduction import WEIGHTS
 from gradverify.numerics.rungs import RATIO, VISIBLE, Array, Index, Mask, step
 

@@ -13,16 +13,17 @@ import numpy as np
 
 from gradverify.numerics.batched import pulled_groups, shared_groups
 from gradverify.numerics.compare import RESOLVED
-from gradverify.numerics.pattern import Pattern, RowGroups, row_groups
-from gradverify.numerics.point import Point
+from gradverify.numerics.estimate.samples import Samples
+from gradverify.numerics.function.point import Point
 from gradverify.numerics.probing.estimates import Reading, reading
 from gradverify.numerics.probing.known import Known
 from gradverify.numerics.probing.offpattern import Strays
 from gradverify.numerics.probing.screen import Along, Lines, Screened, by_probe
 from gradverify.numerics.probing.seeds import Directions, Taken, directions, random_cotangent
-from gradverify.numerics.reduction import WEIGHTS, gather, paired
+from gradverify.numerics.reduction import WEIGHTS, gather
 from gradverify.numerics.rungs import Array, Index, Mask, finite_size, repeated
-from gradverify.numerics.samples import Samples
+from gradverify.numerics.sparsity.pairs import paired
+from gradverify.numerics.sparsity.pattern import Pattern, RowGroups, row_groups
 from gradverify.numerics.survey import Look
 
 PROBES = 2  # directions: what hides from one by chance does not hide from both

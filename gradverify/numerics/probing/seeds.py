@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradverify.numerics.flat import rms
-from gradverify.numerics.lines import Rung, rung
-from gradverify.numerics.point import Point
-from gradverify.numerics.point_lines import DirectionLine
+from gradverify.numerics.estimate.lines import Rung, rung
+from gradverify.numerics.function.flat import rms
+from gradverify.numerics.function.point import Point
+from gradverify.numerics.function.point_lines import DirectionLine
 from gradverify.numerics.probing.estimates import Stage, reachable
 from gradverify.numerics.reduction import gather, gaussian, held, kept, moves, pull_back, signed
 from gradverify.numerics.rungs import Array, Index, step

@@ -5,10 +5,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gradverify.numerics.colouring import column_groups
 from gradverify.numerics.columns.arrange import arrange, detected, filled
-from gradverify.numerics.pattern import row_groups
 from gradverify.numerics.reduction import signed_short
+from gradverify.numerics.sparsity.colouring import column_groups
+from gradverify.numerics.sparsity.pattern import row_groups
 from numerics.differentiable import Differentiable, normal
 from numerics.windows import elementwise, prepared, windows
 

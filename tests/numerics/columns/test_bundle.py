@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.numerics.colouring import column_groups
 from gradverify.numerics.columns.bundle import Grouping, GroupLine, lone, regrouped, widened
-from gradverify.numerics.pattern import NOBODY
+from gradverify.numerics.sparsity.colouring import column_groups
+from gradverify.numerics.sparsity.pattern import NOBODY
 from numerics.differentiable import DOUBLE, Differentiable, leaf, normal
 from numerics.windows import along_last, axes, elementwise, prepared, windows
 

@@ -8,12 +8,12 @@ import torch.nn.functional as F
 from gradverify.numerics.columns import run as runs
 from gradverify.numerics.columns.coarse import coarse_noise
 from gradverify.numerics.columns.tally import Outcome
-from gradverify.numerics.compare import Limit, Verdict
 from gradverify.numerics.comparison import compare
-from gradverify.numerics.coordinates import columns_of
 from gradverify.numerics.costs import Mode
-from gradverify.numerics.point import Point
+from gradverify.numerics.function.coordinates import columns_of
+from gradverify.numerics.function.point import Point
 from gradverify.numerics.survey import survey
+from gradverify.numerics.verdict import Limit, Verdict
 from numerics.differentiable import DOUBLE, Differentiable, leaf, normal, times
 
 SINGLE = torch.float32

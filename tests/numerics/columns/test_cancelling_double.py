@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch.special import ndtr
 
 from gradverify.numerics.columns.tally import Outcome
-from gradverify.numerics.compare import Limit, Verdict
 from gradverify.numerics.comparison import compare
 from gradverify.numerics.costs import Mode
+from gradverify.numerics.verdict import Limit, Verdict
 from numerics.differentiable import DOUBLE, Differentiable, leaf, normal, times, with_backward, zeros
 
 LOG2, ROOT = math.log(2), math.sqrt(2 * math.pi)

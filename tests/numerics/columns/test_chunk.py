@@ -13,8 +13,8 @@ from gradverify.numerics.columns.quick import PIECE
 from gradverify.numerics.columns.run import Reach, Run
 from gradverify.numerics.columns.sums import AliasSums
 from gradverify.numerics.columns.tally import Outcome, Tally
-from gradverify.numerics.compare import Limit, Verdict
 from gradverify.numerics.survey import linear_tensors
+from gradverify.numerics.verdict import Limit, Verdict
 from numerics.differentiable import DOUBLE, Differentiable, leaf, normal
 from numerics.windows import prepared
 

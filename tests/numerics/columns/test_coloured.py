@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.numerics.colouring import column_groups
 from gradverify.numerics.columns.bundle import Grouping
 from gradverify.numerics.columns.coloured import Coloured, structural_zeros
 from gradverify.numerics.columns.compressed import Plan
 from gradverify.numerics.columns.run import Reach, Run
 from gradverify.numerics.columns.tally import Outcome, Tally
 from gradverify.numerics.columns.walk import Walk as OneWalk
-from gradverify.numerics.pattern import row_groups
 from gradverify.numerics.reduction import signed_short as signed
+from gradverify.numerics.sparsity.colouring import column_groups
+from gradverify.numerics.sparsity.pattern import row_groups
 from gradverify.numerics.survey import linear_tensors
 from numerics.differentiable import DOUBLE, Differentiable, normal
 from numerics.windows import along_last, elementwise, prepared, product, windows

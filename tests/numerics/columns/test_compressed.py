@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.numerics import batched
-from gradverify.numerics.colouring import column_groups
 from gradverify.numerics.columns.bundle import Grouping
 from gradverify.numerics.columns.compressed import Compressed, Plan, Stray, dust, pull
 from gradverify.numerics.columns.run import Reach, Run
-from gradverify.numerics.pattern import row_groups
+from gradverify.numerics.function import batched
 from gradverify.numerics.reduction import cotangent, signed
+from gradverify.numerics.sparsity.colouring import column_groups
+from gradverify.numerics.sparsity.pattern import row_groups
 from numerics.differentiable import DOUBLE, Differentiable, normal
 from numerics.windows import along_last, elementwise, prepared, product, windows
 

@@ -5,7 +5,7 @@ import torch
 
 from gradverify.numerics.columns.confirm import resolve
 from gradverify.numerics.columns.run import Reach, Run
-from gradverify.numerics.compare import Verdict
+from gradverify.numerics.verdict import Verdict
 from numerics.differentiable import DOUBLE, Differentiable, normal
 from numerics.windows import prepared
 

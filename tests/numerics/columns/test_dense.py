@@ -8,7 +8,7 @@ import torch
 
 from gradverify.numerics.columns.dense import check_entries
 from gradverify.numerics.columns.tally import Outcome
-from gradverify.numerics.compare import Limit, Verdict
+from gradverify.numerics.verdict import Limit, Verdict
 from numerics.differentiable import Differentiable, check, leaf, normal, times, verdict, zeros
 
 SMOOTH = {

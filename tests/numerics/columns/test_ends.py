@@ -8,9 +8,9 @@ from gradverify.numerics.columns.bundle import lone
 from gradverify.numerics.columns.ends import ending
 from gradverify.numerics.columns.run import Reach, Run
 from gradverify.numerics.columns.tally import Outcome
-from gradverify.numerics.compare import Verdict
 from gradverify.numerics.comparison import compare
 from gradverify.numerics.costs import Mode
+from gradverify.numerics.verdict import Verdict
 from numerics.differentiable import DOUBLE, Differentiable, leaf, normal
 from numerics.windows import prepared
 

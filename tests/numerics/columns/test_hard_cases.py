@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from gradverify.numerics.columns.tally import Outcome
-from gradverify.numerics.compare import Verdict
+from gradverify.numerics.verdict import Verdict
 from numerics.differentiable import DOUBLE, check, leaf, normal, spd, times, verdict, with_backward
 
 RNG = np.random.default_rng(0)

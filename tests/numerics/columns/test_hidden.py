@@ -5,11 +5,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gradverify.numerics.colouring import matrix
 from gradverify.numerics.columns.hidden import inside
-from gradverify.numerics.compare import Verdict
 from gradverify.numerics.comparison import compare
 from gradverify.numerics.costs import Mode
+from gradverify.numerics.sparsity.colouring import matrix
+from gradverify.numerics.verdict import Verdict
 from numerics.differentiable import DOUBLE, Differentiable, normal, times, zeros
 from numerics.windows import along_last
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from gradverify.numerics.columns.dense import check_entries
 from gradverify.numerics.columns.tally import Outcome
-from gradverify.numerics.compare import Limit, Verdict
+from gradverify.numerics.verdict import Limit, Verdict
 from numerics.differentiable import DOUBLE, Differentiable, check, leaf, normal, spd, times, verdict, with_backward, zeros
 
 ZERO = leaf(0.0, 0.0, 1.0)

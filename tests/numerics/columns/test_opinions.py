@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.numerics.climb import derivative
 from gradverify.numerics.columns.judged import Judged
 from gradverify.numerics.columns.opinions import along_kinks, excuse_analytic_noise, excuse_symmetric, second_opinions
 from gradverify.numerics.columns.run import Reach, Run
 from gradverify.numerics.columns.tally import Outcome
-from gradverify.numerics.compare import Limit, Verdict, verdicts
+from gradverify.numerics.compare import verdicts
 from gradverify.numerics.comparison import compare
 from gradverify.numerics.costs import Mode
-from gradverify.numerics.ladder import concatenated
-from gradverify.numerics.point_lines import element_line
+from gradverify.numerics.estimate.climb import derivative
+from gradverify.numerics.estimate.ladder import concatenated
+from gradverify.numerics.function.point_lines import element_line
+from gradverify.numerics.verdict import Limit, Verdict
 from numerics.differentiable import DOUBLE, Differentiable, leaf, normal
 from numerics.windows import prepared
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from gradverify.numerics.colouring import column_groups
 from gradverify.numerics.columns.bundle import Grouping, lone
 from gradverify.numerics.columns.cells import Cells, chosen
 from gradverify.numerics.columns.quick import quick_samples, secants, told_at_once
 from gradverify.numerics.columns.run import Reach, Run
-from gradverify.numerics.pattern import NOBODY, Pattern
 from gradverify.numerics.reduction import signed_short as signed
 from gradverify.numerics.rungs import QUICK
+from gradverify.numerics.sparsity.colouring import column_groups
+from gradverify.numerics.sparsity.pattern import NOBODY, Pattern
 from gradverify.numerics.survey import survey
 from numerics.differentiable import Differentiable, normal
 from numerics.windows import along_last, elementwise, point_of

@@ -9,7 +9,7 @@ import torch
 from live import evidence, randn
 
 from gradverify.numerics.columns.tally import Outcome
-from gradverify.numerics.compare import Limit, Verdict
+from gradverify.numerics.verdict import Limit, Verdict
 
 DOUBLE = (torch.float64, torch.complex128)
 

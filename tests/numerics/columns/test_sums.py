@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.numerics.colouring import column_groups
 from gradverify.numerics.columns import sums as sums_module
 from gradverify.numerics.columns.bundle import Bundle, Grouping
 from gradverify.numerics.columns.compressed import Plan
 from gradverify.numerics.columns.judged import Judged
 from gradverify.numerics.columns.run import Reach, Run
 from gradverify.numerics.columns.sums import Sums, pulled_back
-from gradverify.numerics.compare import Limit, Verdict
-from gradverify.numerics.ladder import told_plainly
-from gradverify.numerics.pattern import row_groups
-from gradverify.numerics.plain import Plain
+from gradverify.numerics.estimate.ladder import told_plainly
+from gradverify.numerics.estimate.plain import Plain
 from gradverify.numerics.reduction import signed_short as signed
+from gradverify.numerics.sparsity.colouring import column_groups
+from gradverify.numerics.sparsity.pattern import row_groups
 from gradverify.numerics.survey import linear_tensors
+from gradverify.numerics.verdict import Limit, Verdict
 from numerics.differentiable import Differentiable, normal
 from numerics.windows import along_last, prepared
 

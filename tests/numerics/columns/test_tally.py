@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gradverify.numerics.columns.tally import Outcome, Pair, PairElements, Tally
-from gradverify.numerics.compare import Limit, Verdict
+from gradverify.numerics.verdict import Limit, Verdict
 
 PASS, KINK, UNDECIDED, MISMATCH = Outcome.PASS, Outcome.KINK, Outcome.UNDECIDED, Outcome.MISMATCH
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from gradverify.numerics.columns.tally import Outcome
-from gradverify.numerics.compare import Limit, Verdict
 from gradverify.numerics.comparison import compare
 from gradverify.numerics.costs import Mode
+from gradverify.numerics.verdict import Limit, Verdict
 from numerics.differentiable import DOUBLE, Differentiable, check, leaf, normal, verdict, with_backward
 
 ONES = torch.ones(4, 6, dtype=DOUBLE, requires_grad=True)

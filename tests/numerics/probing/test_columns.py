@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from gradverify.numerics.pattern import dense
+from gradverify.numerics.sparsity.pattern import dense
 from numerics.differentiable import DOUBLE, normal
 from numerics.windows import along_last, elementwise, flagged, product, screen, windows
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from gradverify.numerics.pattern import dense
 from gradverify.numerics.probing.known import Known
 from gradverify.numerics.probing.localise import Place, localise, localise_column
+from gradverify.numerics.sparsity.pattern import dense
 from numerics.differentiable import DOUBLE, Differentiable, normal, with_backward
 from numerics.windows import along_last, elementwise, prepared, screen
 

@@ -4,10 +4,10 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from gradverify.numerics.pattern import dense
 from gradverify.numerics.probing.known import Known
 from gradverify.numerics.probing.rows import check_rows
 from gradverify.numerics.probing.seeds import directions
+from gradverify.numerics.sparsity.pattern import dense
 from gradverify.numerics.survey import linear_tensors
 from numerics.differentiable import DOUBLE, Differentiable, normal
 from numerics.windows import along_last, axes, elementwise, prepared, product, screen, windows

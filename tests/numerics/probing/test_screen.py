@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from gradverify.numerics.pattern import dense
 from gradverify.numerics.probing.known import SCREEN, SCREEN_LOW, Known
+from gradverify.numerics.sparsity.pattern import dense
 from numerics.differentiable import DOUBLE, Differentiable, normal, with_backward
 from numerics.windows import CHECKS, along_last, axes, band, elementwise, flagged, prepared, product, screen, table, windows
 

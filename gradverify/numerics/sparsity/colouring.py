@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradverify.numerics.pattern import NOBODY, Pattern
 from gradverify.numerics.rungs import Array, Index
+from gradverify.numerics.sparsity.pattern import NOBODY, Pattern
 
 
 @dataclass(frozen=True)

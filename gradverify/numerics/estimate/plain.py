@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradverify.numerics.lines import Rung
+from gradverify.numerics.estimate.lines import Rung
 from gradverify.numerics.rungs import RATIO, U64, VISIBLE, Array, Mask, Z
 
 RUNGS = 3

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gradverify.numerics.compare import MISMATCH, PASS, UNDECIDED
-from gradverify.numerics.kinks import JUMP, KINK, SMOOTH
-from gradverify.numerics.ladder import Derivative, concatenated, solve
-from gradverify.numerics.lines import Line, Rung, rung, selected
-from gradverify.numerics.refine import refine
+from gradverify.numerics.estimate.kinks import JUMP, KINK, SMOOTH
+from gradverify.numerics.estimate.ladder import Derivative, concatenated, solve
+from gradverify.numerics.estimate.lines import Line, Rung, rung, selected
+from gradverify.numerics.estimate.refine import refine
+from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.rungs import CLIMB, QUICK, RUNGS, AnyArray, Array, Codes, Index, Mask, repeated, step
-from gradverify.numerics.samples import Samples
+from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED
 
 CLIMB_STEPS, NOISY_STEPS = 3, 7  # then every rung; where noise limits, coarser rungs go on: half as many undecided
 NOISY = 0.25  # of the bar is noise: a finer rung has 3.6 times as much, which is no less than the whole bar however well it converges

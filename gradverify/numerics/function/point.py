@@ -13,11 +13,11 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from torch import Tensor
 
-from gradverify.numerics.buffers import Buffers, Selection
-from gradverify.numerics.clock import Clock, Stopwatch
-from gradverify.numerics.coordinates import Columns
-from gradverify.numerics.dtypes import UNITS
-from gradverify.numerics.flat import numbers, one_hot
+from gradverify.numerics.function.buffers import Buffers, Selection
+from gradverify.numerics.function.clock import Clock, Stopwatch
+from gradverify.numerics.function.coordinates import Columns
+from gradverify.numerics.function.dtypes import UNITS
+from gradverify.numerics.function.flat import numbers, one_hot
 from gradverify.numerics.precision import Bits
 from gradverify.numerics.rungs import U32, U64, Array, Index
 

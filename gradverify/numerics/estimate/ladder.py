@@ -11,12 +11,12 @@ from functools import cached_property
 
 import numpy as np
 
-from gradverify.numerics.kinks import INCONSISTENT, JUMP, KINK, NON_FINITE, SMOOTH, bends, borders, infinite, jumps, sides
-from gradverify.numerics.plain import ARITHMETIC, RUNGS, Plain, plain
-from gradverify.numerics.readings import readings, with_tail_noise
-from gradverify.numerics.romberg import Choice, pick
+from gradverify.numerics.estimate.kinks import INCONSISTENT, JUMP, KINK, NON_FINITE, SMOOTH, bends, borders, infinite, jumps, sides
+from gradverify.numerics.estimate.plain import ARITHMETIC, RUNGS, Plain, plain
+from gradverify.numerics.estimate.readings import readings, with_tail_noise
+from gradverify.numerics.estimate.romberg import Choice, pick
+from gradverify.numerics.estimate.samples import LOW_UNIT, Samples
 from gradverify.numerics.rungs import AnyArray, Array, Codes, Mask, Z, repeated
-from gradverify.numerics.samples import LOW_UNIT, Samples
 
 NEGLIGIBLE = 1e-7  # of a quotient: differences that grow by less than a tenth of float64's tolerance are noise that was underestimated
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradverify.numerics.romberg import Choice, pick
+from gradverify.numerics.estimate.romberg import Choice, pick
+from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.rungs import NEAR, RATIO, VISIBLE, Array, Index, Mask, Z, nanmedian
-from gradverify.numerics.samples import Samples
 
 STEPS_BELOW = 4  # finest rungs that do not move a staircase
 STAIR_STEP = 4e-3 * RATIO  # of the scale: a staircase moves within it; beyond, it may be a flat function as well

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.numerics.dtypes import SINGLE
-from gradverify.numerics.flat import numbers, rms
+from gradverify.numerics.function.dtypes import SINGLE
+from gradverify.numerics.function.flat import numbers, rms
 from gradverify.numerics.rungs import Array, Index, Mask, in_a_row
 
 

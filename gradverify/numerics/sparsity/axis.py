@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from gradverify.numerics.codes import Code
 from gradverify.numerics.rungs import Mask
+from gradverify.numerics.sparsity.codes import Code
 
 
 class Probe(Protocol):

@@ -10,9 +10,9 @@ from enum import IntEnum
 
 import numpy as np
 
-from gradverify.numerics.romberg import Choice, one_sided
+from gradverify.numerics.estimate.romberg import Choice, one_sided
+from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.rungs import NEAR, RATIO, VISIBLE, Array, Index, Mask, Z
-from gradverify.numerics.samples import Samples
 
 AT_X = 1e-2  # of the scale: a kink is "at x" only if it shows below; above, curvature and 1/x look like kinks
 SINKS = 20  # times the step at which a kink sinks into the noise: seen only above, it lies beside x

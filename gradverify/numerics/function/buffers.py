@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.numerics.flat import numbers
+from gradverify.numerics.function.flat import numbers
 from gradverify.numerics.rungs import AnyArray, Array, Index, in_order
 
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from gradverify.numerics.point import Point
+from gradverify.numerics.function.point import Point
 from gradverify.numerics.reduction import WEIGHTS
 from gradverify.numerics.rungs import Array, Index, Mask, in_a_row
 

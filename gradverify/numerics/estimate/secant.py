@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradverify.numerics.plain import ARITHMETIC
+from gradverify.numerics.estimate.plain import ARITHMETIC
+from gradverify.numerics.estimate.samples import LOW_UNIT
 from gradverify.numerics.rungs import Array, Z, finite_size
-from gradverify.numerics.samples import LOW_UNIT
 
 
 @dataclass(frozen=True)

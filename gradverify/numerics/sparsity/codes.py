@@ -13,8 +13,8 @@ from math import comb
 
 import numpy as np
 
-from gradverify.numerics.pattern import NOBODY, rank_among
 from gradverify.numerics.rungs import AnyArray, Index, Mask
+from gradverify.numerics.sparsity.pattern import NOBODY, rank_among
 
 HALVES = 4  # calls of the short code: each perturbs a random half of the slices, each slice in two of them
 SHORT = 20  # slices up to which all are told apart at once: 6 calls

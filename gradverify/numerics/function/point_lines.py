@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gradverify.numerics.point import Point
+from gradverify.numerics.function.point import Point
 from gradverify.numerics.rungs import Array, Index, in_a_row
 
 

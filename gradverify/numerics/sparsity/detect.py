@@ -22,12 +22,12 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from gradverify.numerics import codes
-from gradverify.numerics.axis import Axis, Probe
-from gradverify.numerics.bisection import bisected
-from gradverify.numerics.codes import Code
-from gradverify.numerics.pattern import NOBODY, Pattern
 from gradverify.numerics.rungs import Index, Mask
+from gradverify.numerics.sparsity import codes
+from gradverify.numerics.sparsity.axis import Axis, Probe
+from gradverify.numerics.sparsity.bisection import bisected
+from gradverify.numerics.sparsity.codes import Code
+from gradverify.numerics.sparsity.pattern import NOBODY, Pattern
 
 BYTE = 8  # calls whose bits take an eighth of the memory
 FEW = 5  # slices of an axis up to which each is perturbed alone at once
