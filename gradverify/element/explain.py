@@ -8,7 +8,7 @@ import numpy as np
 
 from gradverify.element.forwards_own import forwards_own
 from gradverify.element.places import Found, input_element, output_element, output_name, pair_of
-from gradverify.element.words import Excuse, conclusion
+from gradverify.element.words import Excuse, conclusion, in_words
 from gradverify.evidence import Evidence
 from gradverify.model.element import Element, Measured
 from gradverify.numerics.choose import Choice
@@ -65,7 +65,7 @@ def _element(evidence: Evidence, moved: Found, seen: Found, found: Jacobian, tol
     notes = (ABSENT if key in found.absent else "", by_itself, evidence.numeric_precision, own)
     result = described(subject.case, subject)
     return Element(result.id, result.name, f"{result.spec.path}:{result.spec.line}", result.function, result.device, result.dtype, moved.place,
-                   seen.place, measured, conclusion(measured, _excused(found, key)), pair_of(evidence, moved),
+                   seen.place, in_words(measured), conclusion(measured, _excused(found, key)), pair_of(evidence, moved),
                    _otherwise(measured, pair, found.choice) if pair.by_itself else None, tuple(note for note in notes if note))
 
 

@@ -8,19 +8,19 @@ from typing import Literal
 
 from gradverify.model.element import Measured
 from gradverify.numerics.verdict import Limit
-from gradverify.rules.gv007_undecided import ADVICE
+from gradverify.rules.limits import WORDS
 
-LIMITS = {limit.value: limit for limit in Limit}
 Excuse = Literal["", "leftover", "witness"]
-WHOLE = frozenset({Limit.JUMP, Limit.STAIRCASE})  # what follows the colon says why, and no more what to do
 
 
 def conclusion(m: Measured, excuse: Excuse = "") -> str:
-    """One sentence: what was compared and what came of it. `excuse`: why its pair passes where the finite difference alone does not tell."""
+    """One sentence: what was compared and what came of it. `m.limit` is a name yet.
+
+    `excuse`: why its pair passes where the finite difference alone does not tell."""
     if m.fixed:
         return _by_fixed_step(m)
     if m.limit:
-        return f"neither right nor wrong: {_undecided(m, m.limit)}"
+        return f"neither right nor wrong: {_undecided(m, Limit(m.limit))}"
     if m.sides:
         slopes = f"f has a kink here, with slope {m.sides.left.value:.6g} on the left and {m.sides.right.value:.6g} on the right"
         return f"{slopes}: {m.analytic:.6g} {'lies between them' if m.outcome == 'kink' else 'does not lie between them'}"
@@ -36,24 +36,23 @@ def conclusion(m: Measured, excuse: Excuse = "") -> str:
     return f"wrong: {m.error:.3g} away from a finite difference that is known to {m.bar:.2g}; that is {times:.3g} times the tolerance"
 
 
-def _undecided(m: Measured, said: str) -> str:
+def in_words(m: Measured) -> Measured:
+    """With the words for what limits it in place of a name."""
+    return replace(m, limit=WORDS[Limit(m.limit)].whole) if m.limit else m
+
+
+def _undecided(m: Measured, limit: Limit) -> str:
     """What limits it, with the numbers where there are any, and what would decide it."""
-    limit = LIMITS.get(said)
-    if limit is None:
-        return said
+    words = WORDS[limit]
+    if limit is Limit.MASKED:
+        return words.explained
     if not math.isfinite(m.analytic):
         why = f"the analytic value is {m.analytic:g}, where f has no values on one side, or no finite slope"
     elif m.outcome == "undecided" and math.isfinite(m.bar):
-        why = f"the numeric value is {m.numeric:.6g} ± {m.bar:.2g}, the tolerance {m.tolerance.value:.2g}; {_head(limit)}"
+        why = f"the numeric value is {m.numeric:.6g} ± {m.bar:.2g}, the tolerance {m.tolerance.value:.2g}; {words.explained}"
     else:
-        why = _head(limit)
-    advice = ADVICE.get(limit)
-    return f"{why}; {advice}" if advice else why
-
-
-def _head(limit: Limit) -> str:
-    """What limits it, without the advice behind the colon."""
-    return limit.value if limit in WHOLE else limit.value.partition(": ")[0]
+        why = words.explained
+    return f"{why}; {words.advice}" if words.advice else why
 
 
 def _by_fixed_step(m: Measured) -> str:

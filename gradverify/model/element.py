@@ -88,7 +88,7 @@ class Measured:
 
     f: the output element at x; sigma: the noise of f (standard deviation); unit: the unit roundoff it was seen to compute in. numeric ± bar:
     the finite difference (bar inf: it has none; at a kink see `sides`). second: another derivative that is as consistent, on other steps.
-    limit: what keeps the element undecided. forward, backward: calls.
+    limit: what keeps the element undecided, in words (as numerics gives it: by the name of its `Limit`). forward, backward: calls.
     """
 
     x: float

@@ -34,7 +34,6 @@ from gradverify.numerics.verdict import Limit
 HIGHEST = -RUNGS  # no climb above the scale goes further
 SLOPES = 4  # rungs, the finest that noise does not hide, that tell how fast the quotient's error falls
 FALLS = 0.5  # powers of the step below this are no truncation error: a kink or a jump does not fall
-MASKED = "f is one and the same infinity at every step: the element is left out of the comparison"
 OUTCOMES: tuple[Outcome, ...] = ("pass", "kink", "undecided", "staircase", "jump", "non_finite", "mismatch")  # by the codes of `tally.Outcome`
 VERDICTS: dict[Outcome, Decision] = {"pass": "pass", "kink": "pass", "mismatch": "mismatch"}  # of the outcomes; "undecided" of the rest
 
@@ -96,7 +95,7 @@ class _Sampled:
         return Measured(
             x=float(point.columns.x[self.column[0]]), f=float(point.f0[self.out[0]]), analytic=self.told.analytic, numeric=numeric, bar=bar,
             tolerance=self._tolerance(numeric), sigma=float(samples.sigma[0]), unit=float(samples.unit[0]),
-            verdict=VERDICTS.get(outcome, "undecided"), outcome=outcome, limit=MASKED if shown.masked() else _sentence(self.told),
+            verdict=VERDICTS.get(outcome, "undecided"), outcome=outcome, limit=Limit.MASKED.value if shown.masked() else _limit(self.told),
             sides=_sides(d) if same or self.told.at_kink else None, second=_second(d) if same else None,
             chosen=shown.chosen() if rests else None, truncation=shown.truncation(), rungs=shown.rungs(), forward=point.forward,
             backward=point.backward)
@@ -133,7 +132,7 @@ def _known(ladders: Ladders, k: int) -> Array | None:
         return None
 
 
-def _sentence(told: Worst) -> str | None:
+def _limit(told: Worst) -> str | None:
     return None if told.limit is Limit.NONE or OUTCOMES[told.outcome] in VERDICTS else told.limit.value
 
 

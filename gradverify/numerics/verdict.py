@@ -20,27 +20,28 @@ PASS, MISMATCH, UNDECIDED = (np.int8(each) for each in Verdict)
 
 
 class Limit(Enum):
-    """What keeps an element from a verdict; the text is the sentence a reader needs."""
+    """What keeps an element from a verdict; `rules/limits.py` has the words for each."""
 
-    NONE = "nothing"
-    NOISE = "the forward's own noise is larger than the tolerance: compute in float64 inside, or give `atol` or `rtol`"
-    TRUNCATION = "estimates from neighbouring steps differ by more than the tolerance allows"
-    INCONSISTENT = "no two steps agree on a derivative"
-    KINK = "f has a kink at x, and its slopes from left and right are not sharp enough"
-    KINK_SUM = "the gradient lies outside the subgradients along the sum of the kinked elements: `avoid` the kink"
-    TIE = "several equal inputs are tied: f does not move with one of them, but does with all, and has no derivative there; give the input `distinct`"
-    JUMP = "f jumps at x: there is no derivative"
-    STAIRCASE = "f moves in steps: the steps and the trend above them have different derivatives"
-    CANCELS = "f moves in steps of the rounding of larger numbers inside it, which hide the deviation: compute without the cancellation"
-    BORDER = "f ends at x: only one side has values, and no order of convergence is sure there; give `domain`, or `avoid` the border"
-    INFINITE = "the slope of f grows without bound at x, or f has no finite values around it"
-    ROUNDED = "float32 rounds f, or the sums inside backward, by as much as that"
-    ANALYTIC_NOISE = "the deviation is within the rounding noise of the backward"
-    STUCK = "the step does not move the input (x + eps = x): leave out `eps`, so that it is chosen for each element, or give a larger one"
-    COMPANY = "elements that were measured together with it turned out right when measured alone: check a smaller input with `mode: entries`"
-    ALONE = "other elements that differ in the same way could not be decided either when measured alone"
-    STRUCTURE = "the function depends on its inputs in another way than its pattern of zeros said: a smaller input can be checked column by column"
-    LINE = "as a whole it is off by more than rounding, but no element of it was found wrong: `mode: entries` compares each"
-    BUDGET = "the budget ended before gradverify knew whether rounding explains the deviation: raise `budget`"
-    RESTLESS = "the module's buffers follow its parameters from call to call and do not come to rest, and backward takes them for constants"
-    SYMMETRY = "right on symmetric matrices: say `symmetric: true`"
+    NONE = "none"
+    NOISE = "noise"                     # of f, beyond the tolerance
+    TRUNCATION = "truncation"
+    INCONSISTENT = "inconsistent"       # no two steps agree
+    KINK = "kink"
+    KINK_SUM = "kink_sum"               # outside the subgradients along the sum of several inputs at a kink
+    TIE = "tie"                         # equal inputs: f moves with all of them only
+    JUMP = "jump"
+    STAIRCASE = "staircase"
+    CANCELS = "cancels"                 # rounding inside f hides the slope
+    BORDER = "border"                   # f has values on one side only
+    INFINITE = "infinite"
+    MASKED = "masked"                   # f is one and the same infinity: not compared
+    ROUNDED = "rounded"                 # float32 rounds f or backward
+    ANALYTIC_NOISE = "analytic_noise"   # of backward
+    STUCK = "stuck"                     # x + eps = x
+    COMPANY = "company"                 # of its group: others of it turned out right when they were measured alone
+    ALONE = "alone"                     # others of its group stayed undecided when they were measured alone
+    STRUCTURE = "structure"             # the sparsity pattern does not hold
+    LINE = "line"                       # a column, row or block is off, and none of its elements
+    BUDGET = "budget"
+    RESTLESS = "restless"               # buffers move from call to call
+    SYMMETRY = "symmetry"               # right on symmetric matrices only

@@ -25,35 +25,13 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.numerics.columns.tally import Outcome, Pair
 from gradverify.numerics.verdict import Limit
+from gradverify.rules.limits import WORDS
 from gradverify.rules.shown import element_name, place_name
 
 ORDER = 460
 VERDICT = "undecided"
 LAST = True
 SHARE = 1e-4        # of the elements may stay undecided in a check that passes (command-line.md)
-ADVICE = {
-    Limit.NOISE: "compute in float64 inside, choose inputs of moderate size, or give `rtol` if less accuracy will do",
-    Limit.TRUNCATION: "choose inputs of moderate size where the function varies less, or give `rtol`",
-    Limit.INCONSISTENT: "is the forward an iteration or a table? give `rtol`, or check it against a `reference`",
-    Limit.KINK: "keep the inputs off the kink: `avoid`, with a `margin`",
-    Limit.KINK_SUM: "keep the inputs off the kink: `avoid`, with a `margin`",
-    Limit.TIE: "keep equal numbers apart: give that input `distinct`",
-    Limit.JUMP: "keep the inputs off the jump: `avoid`, with a `margin`",
-    Limit.STAIRCASE: "a rounded or tabulated forward has no useful derivative at small steps: give `rtol`, check against a `reference`, or name the "
-                     "`surrogate` that backward is the gradient of",
-    Limit.CANCELS: "compute without the cancellation (`expm1`, `log1p`, `erfc`), choose larger inputs, or compute in float64 inside",
-    Limit.BORDER: "say where the function is defined with `domain`, or keep the inputs off the border: `avoid`",
-    Limit.INFINITE: "choose inputs inside the function's domain: `uniform`, `avoid`",
-    Limit.ROUNDED: "check with `dtype: float64` as well, choose inputs where less cancels, or give `rtol` or `atol`",
-    Limit.ANALYTIC_NOISE: "compute in float64 inside backward, or give `rtol`",
-    Limit.STUCK: "leave out `eps`, so that the step is chosen for each element, or give a larger one",
-    Limit.COMPANY: "check a smaller input, or give `mode: columns`",
-    Limit.STRUCTURE: "check a smaller input, whose columns are moved one by one",
-    Limit.LINE: "give `mode: entries`, which judges every element by itself",
-    Limit.BUDGET: "raise `budget`",
-    Limit.RESTLESS: "check the module in evaluation mode, or where its buffers come to rest (singular values that lie further apart)",
-    Limit.SYMMETRY: "say `symmetric: true` on that input",
-}
 _OPEN = (Outcome.UNDECIDED, Outcome.JUMP, Outcome.STAIRCASE, Outcome.NON_FINITE)
 
 
@@ -76,24 +54,18 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _why(evidence: Evidence, index: int, output: int, pair: Pair) -> str:
     if not pair.worst:
-        return _sentence(pair.limits[0][0] if pair.limits else Limit.NOISE)
+        return WORDS[pair.limits[0][0] if pair.limits else Limit.NOISE].reason
     element = pair.worst[0]
     where = f"at {place_name(evidence, index, output, element)}"
     if element.limit is Limit.STUCK:
         x = element_name(evidence.inputs[index].name, evidence.inputs[index].value, element.input_index)
         return f"{where} the step does not move the input: {x} + {evidence.settings.eps:g} = {x} in {evidence.settings.dtype}"
-    reason = _sentence(element.limit)
+    reason = WORDS[element.limit].reason
     if element.outcome is Outcome.UNDECIDED:
         return f"{where} the numeric value is {element.numeric:.6g} ± {element.bar:.2g}, the tolerance {element.tolerance:.2g}; {reason}"
     return f"{where} {reason}"
 
 
-def _sentence(limit: Limit) -> str:
-    """What limits it; the advice behind the colon is the hint's."""
-    return limit.value.partition(": ")[0]
-
-
 def _hint(pair: Pair) -> str | None:
     """What the reader can do about the most frequent limit."""
-    limit = pair.limits[0][0] if pair.limits else Limit.NOISE
-    return ADVICE.get(limit)
+    return WORDS[pair.limits[0][0] if pair.limits else Limit.NOISE].advice

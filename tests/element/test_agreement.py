@@ -19,11 +19,10 @@ from live import subject
 
 from element.kinds import KINDS, Kind, given, of_one
 from gradverify.element.explain import Asked, explain
-from gradverify.element.words import LIMITS
 from gradverify.evidence import Evidence
 from gradverify.model.element import Element
 from gradverify.numerics.columns.tally import Outcome, Pair
-from gradverify.rules.gv007_undecided import ADVICE
+from gradverify.rules.limits import WORDS
 from gradverify.rules.shown import element_name
 from gradverify.subject.subject import Subject
 
@@ -113,7 +112,8 @@ def in_words(element: Element) -> None:
         return
     if m.verdict == "undecided":
         assert element.conclusion.startswith("neither right nor wrong: ")
-        advice = ADVICE.get(LIMITS.get(m.limit))
+        [words] = [words for words in WORDS.values() if words.whole == m.limit]
+        advice = words.advice
         assert advice is None or element.conclusion.endswith(f"; {advice}")
     else:
         ways = {"pass": ("right: ", "f has a kink"), "mismatch": ("wrong: ", "f has a kink")}
