@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from gradverify.numerics.columns.dense import LIMIT, Entrywise
-from gradverify.numerics.columns.tally import Asked, Outcome, PairElements, Tally
+from gradverify.numerics.columns.dense import LIMIT
+from gradverify.numerics.columns.tally import Asked, Outcome, Pair, PairElements, Tally
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Function, Point
 from gradverify.numerics.rungs import AnyArray, Array, Codes, Index, Mask
@@ -18,11 +18,11 @@ WORKING_ARRAYS = 12  # of a tile's size that are held at once
 
 
 def check_fixed(function: Function, eps: float, *, atol: float, rtol: float, keep: int = 10, limit: int = LIMIT,
-                asked: Asked | None = None) -> Entrywise:
+                asked: Asked | None = None) -> tuple[Pair, ...]:
     """Every element under exactly this step. `limit`: bytes. The two parts of a complex input element are one number, as in gradcheck."""
     n = len(function.inputs)
     if not n:
-        return Entrywise((), 0, 0, 0, 0)
+        return ()
     columns = columns_of(function.inputs, [None] * n, [False] * n)
     with np.errstate(all="ignore"):
         point = Point(function, columns)
@@ -31,8 +31,7 @@ def check_fixed(function: Function, eps: float, *, atol: float, rtol: float, kee
                    for t, size in enumerate(np.diff(point.starts)) for o, part in enumerate(point.parts)]
         for first, a in _tiles(point, limit):
             _compare_tile(rule, first, a, tallies)
-    pairs = tuple(tally.result(float(point.unit.max(initial=0.0)), False) for tally in tallies)
-    return Entrywise(pairs, point.forward, 0, point.backward, len(columns))
+    return tuple(tally.result(float(point.unit.max(initial=0.0)), False) for tally in tallies)
 
 
 def _tiles(point: Point, limit: int) -> Iterator[tuple[int, Array]]:

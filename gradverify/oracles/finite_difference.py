@@ -57,7 +57,7 @@ def _compared(function: Filled, settings: Settings, wishes: Wishes, watch: Watch
               enough: Enough, asked: Asked | None) -> tuple[Sequence[Pair], Choice | None]:
     if settings.eps != "auto":
         atol, rtol = settings.tolerances()
-        return check_fixed(function, settings.eps, atol=atol, rtol=rtol, keep=WORST, asked=asked).pairs, None
+        return check_fixed(function, settings.eps, atol=atol, rtol=rtol, keep=WORST, asked=asked), None
     generator = np.random.default_rng(settings.seed)
     mode = None if settings.mode == "auto" else Mode(settings.mode)
     limits = Limits(settings.budget.calls, settings.budget.seconds, lenient=settings.budget == Budget())

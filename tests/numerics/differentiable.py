@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
-from gradverify.numerics.columns.dense import Entrywise, check_entries
+from gradverify.numerics.columns import dense
+from gradverify.numerics.comparison import Compared, compare
+from gradverify.numerics.costs import Mode
 from gradverify.numerics.verdict import Verdict
 
 Damage = Callable[[list[Tensor]], list[Tensor]]
@@ -85,11 +88,17 @@ def spd(seed: int = 2, eps: float = 1.0, n: int = 4) -> Tensor:
     return b @ b.T + eps * torch.eye(n, dtype=DOUBLE)
 
 
-def verdict(entries: Entrywise) -> Verdict:
+def verdict(entries: Compared) -> Verdict:
     """The worst of all pairs."""
     found = [pair.verdict for pair in entries.pairs]
     return next((v for v in (Verdict.MISMATCH, Verdict.UNDECIDED) if v in found), Verdict.PASS)
 
 
-def check(forward: Callable[..., object], *inputs: Tensor, damage: Damage | None = None, **options: object) -> Entrywise:
-    return check_entries(Differentiable(forward, *inputs, damage=damage), **options)  # type: ignore[arg-type]
+def check(forward: Callable[..., object], *inputs: Tensor, damage: Damage | None = None, limit: int = dense.LIMIT, **options: object) -> Compared:
+    """Every element, as a user's check compares them; `limit`: bytes of a tile and a chunk."""
+    return check_function(Differentiable(forward, *inputs, damage=damage), limit, **options)
+
+
+def check_function(function: Differentiable, limit: int = dense.LIMIT, **options: object) -> Compared:
+    with patch.object(dense, "LIMIT", limit):
+        return compare(function, mode=Mode.ENTRIES, **options)  # type: ignore[arg-type]

@@ -8,7 +8,6 @@ import torch
 
 from gradverify.model.codec import from_json, to_json
 from gradverify.model.element import Measured
-from gradverify.numerics.columns.dense import check_entries
 from gradverify.numerics.columns.tally import Asked, Outcome
 from gradverify.numerics.comparison import compare
 from gradverify.numerics.costs import Mode
@@ -16,7 +15,7 @@ from gradverify.numerics.element import OUTCOMES, Coordinate, fixed_step, measur
 from gradverify.numerics.fixed import check_fixed
 from gradverify.numerics.rungs import RATIO, RUNGS
 from numerics.columns.test_hard_cases import SCALAR, hashed
-from numerics.differentiable import DOUBLE, Differentiable, leaf, times, with_backward
+from numerics.differentiable import DOUBLE, Differentiable, check_function, leaf, times, with_backward
 
 FIRST = Coordinate(0, 0)
 
@@ -148,7 +147,7 @@ def test_of_several_inputs_and_outputs_the_element_that_was_asked_for_is_measure
 
 def under_step(function, eps, atol, rtol):
     """The first element as the check judges it under a fixed step."""
-    [pair] = check_fixed(function, eps, atol=atol, rtol=rtol, asked=Asked(0, 0, 0, 0)).pairs
+    [pair] = check_fixed(function, eps, atol=atol, rtol=rtol, asked=Asked(0, 0, 0, 0))
     return fixed_step(pair.asked, eps, atol=atol, rtol=rtol)
 
 
@@ -202,7 +201,7 @@ def test_it_is_plain_data():
 def test_its_verdict_is_that_of_the_whole_comparison(name, factor):
     f, x, slope, _ = SCALAR[name]
     forward = with_backward(lambda t: torch.tensor([float(f(np.float64(t.item())))], dtype=DOUBLE), lambda t, g: g * slope * factor)
-    [pair] = check_entries(Differentiable(forward, leaf(x))).pairs
+    [pair] = check_function(Differentiable(forward, leaf(x))).pairs
     [worst] = pair.worst or [None]
     m = seen(forward, leaf(x))
     told = measure(Differentiable(forward, leaf(x)), FIRST, FIRST, told=worst)

@@ -7,7 +7,7 @@ than a tile, its rows are computed anew for each.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -83,61 +83,23 @@ def prepare(
     return Prepared(point, surveyed, linear, arrangement, atol, rtol, generator)
 
 
-def compare_entries(prepared: Prepared, keep: int, limit: int = LIMIT) -> tuple[list[Pair], Arrangement]:
+def compare_entries(prepared: Prepared, keep: int) -> tuple[list[Pair], Arrangement]:
     """A pair per (input, output), every element judged; and the arrangement that held. `keep`: how many of the worst a pair keeps."""
     with np.errstate(all="ignore"):
         while True:
-            pairs, broken = _Comparison(prepared.run(), keep, limit, prepared.arrangement).pairs()
+            pairs, broken = _Comparison(prepared.run(), keep, prepared.arrangement).pairs()
             broken -= prepared.arrangement.doubtful
             if not broken:
                 return pairs, prepared.arrangement
             prepared = prepared.again(broken)
 
 
-@dataclass(frozen=True)
-class Entrywise:
-    """A comparison: a `Pair` per (input, output), forward calls (`noise` of them before any column), backward calls, columns."""
-
-    pairs: tuple[Pair, ...]
-    forward: int
-    noise: int
-    backward: int
-    columns: int
-    arrangement: Arrangement = field(default_factory=Arrangement)
-
-    @property
-    def calls_per_column(self) -> float:
-        return (self.forward - self.noise - 1) / max(self.columns, 1)
-
-    @property
-    def quick_share(self) -> float:
-        """Elements settled by the quick rungs."""
-        return sum(p.quick for p in self.pairs) / max(sum(p.elements - p.masked for p in self.pairs), 1)
-
-
-def check_entries(
-    function: Function, *, atol: float = 0.0, rtol: float | None = None, domains: Sequence[tuple[float, float] | None] | None = None,
-    symmetric: Sequence[bool] | None = None, generator: np.random.Generator | None = None, keep: int = 10, limit: int = LIMIT,
-    grouped: bool = True,
-) -> Entrywise:
-    """Compares the VJP's Jacobian with finite differences, element by element (method.md sections 1, 2 and 5); see `prepare`.
-
-    `keep`: how many of the worst elements a pair keeps. `limit`: bytes. Without `grouped` every column is moved by itself.
-    """
-    prepared = prepare(function, atol=atol, rtol=rtol, domains=domains, symmetric=symmetric, generator=generator, grouped=grouped)
-    if prepared is None:
-        return Entrywise((), 0, 0, 0, 0)
-    pairs, arrangement = compare_entries(prepared, keep, limit)
-    point = prepared.point
-    return Entrywise(tuple(pairs), point.forward, prepared.survey.forward, point.backward, len(point.columns), arrangement)
-
-
 class _Comparison:
-    def __init__(self, run: Run, keep: int, limit: int, arrangement: Arrangement) -> None:
-        self.run, self.keep, self.point, self.limit, self.arrangement = run, keep, run.point, limit, arrangement
+    def __init__(self, run: Run, keep: int, arrangement: Arrangement) -> None:
+        self.run, self.keep, self.point, self.arrangement = run, keep, run.point, arrangement
         size = max(len(run.point.f0), 1)
-        self.tile = max(1, limit // 2 // (8 * size))
-        self.chunk = max(1, limit // 2 // (CHUNK_BYTES * size))
+        self.tile = max(1, LIMIT // 2 // (8 * size))
+        self.chunk = max(1, LIMIT // 2 // (CHUNK_BYTES * size))
         planned = {plan.tensor for plan in arrangement.plans}
         alone = [run.point.columns.of(tensor) for tensor in range(len(run.point.buffers)) if tensor not in planned]
         self.columns = np.concatenate([*alone, np.zeros(0, np.intp)])
@@ -172,7 +134,7 @@ class _Comparison:
                 walk.judge(LoneColumns(self.point, columns, a), lone(self.point, columns[part]), a[part], self.chunk >= len(self.columns))
         plans, broken = self.arrangement.plans, set[int]()
         if plans:
-            broken = Coloured(self.run, plans, walk, self.limit, signed_short(len(self.point.f0), self.run.generator)).walk()
+            broken = Coloured(self.run, plans, walk, LIMIT, signed_short(len(self.point.f0), self.run.generator)).walk()
         return tallies, walk.missed, broken
 
     def _tallies(self) -> dict[tuple[int, int], Tally]:

@@ -6,10 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gradverify.numerics.columns.dense import check_entries
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.numerics.verdict import Limit, Verdict
-from numerics.differentiable import DOUBLE, Differentiable, check, leaf, normal, spd, times, verdict, with_backward, zeros
+from numerics.differentiable import DOUBLE, check, leaf, normal, spd, times, verdict, with_backward, zeros
 
 ZERO = leaf(0.0, 0.0, 1.0)
 
@@ -262,6 +261,6 @@ def test_steps_stay_inside_a_declared_domain():
         seen.append(float(x.detach().min()))
         return x.sqrt()
 
-    entries = check_entries(Differentiable(forward, leaf(1e-3, 0.5)), domains=[(0.9e-3, 1.0)])
+    entries = check(forward, leaf(1e-3, 0.5), domains=[(0.9e-3, 1.0)])
     assert verdict(entries) != Verdict.MISMATCH
     assert min(seen) >= 0.9e-3
