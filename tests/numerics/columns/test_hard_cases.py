@@ -115,7 +115,8 @@ TENSOR = {  # forward, inputs, expected
     "sizes: cumprod": (lambda x: x.cumprod(0), (normal(1, 40).abs() + 1,), "right"),
     "sizes: 1e-20, 1, 1e20": (lambda x: torch.cat([1e-20 * x.sin(), x.cos(), 1e20 * x.exp()]), (normal(1, 4),), "right"),
     "sizes: x0·1e6 + sin x1": (lambda x: x[0] * 1e6 + x[1].sin(), (leaf(1.3, 0.7),), "right"),
-    "sizes: inputs 1e-9, 1e9": (lambda x, y: (x * 1e9).sin() * (y * 1e-9).cos(), (normal(1, 4, k=1e-9), normal(2, 4, k=1e9)), "open"),   # 1e-2 from x, sin(1e9 x) is like noise
+    # "open", as sin(1e9 x) is like noise 1e-2 away from x
+    "sizes: inputs 1e-9, 1e9": (lambda x, y: (x * 1e9).sin() * (y * 1e-9).cos(), (normal(1, 4, k=1e-9), normal(2, 4, k=1e9)), "open"),
     "offset 1e10": (lambda x: x + 1e10, (normal(1, 4),), "right"),
     "offset 1e6": (lambda x: x.sin().sum() + 1e6, (normal(1, 6),), "right"),
     "round": (torch.round, (normal(1, 8, k=3.0),), "right"),
