@@ -93,6 +93,7 @@ class Settings:
     second_order: bool | Literal["auto"] = "auto"
     forward_ad: bool | Literal["auto"] = "auto"
     vmap: bool | Literal["auto"] = "auto"
+    opcheck: bool | Literal["auto"] = "auto"
     nondeterminism: float = 0.0
     reseed: bool = True
     witness: bool = True

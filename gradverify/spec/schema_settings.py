@@ -60,6 +60,9 @@ class RunSettings(Strict):
     vmap: Tristate = Field(
         "auto", description="Check `torch.vmap` (GV110): `auto` where a rule is declared; `true`: a missing one is a finding; `false` not.",
         examples=[True])
+    opcheck: Tristate = Field(
+        "auto", description="Test a registered operator as `torch.library.opcheck` does (GV115): `auto` warns where it is not what its registration "
+        "says; `true`: that is an error, and so is a missing fake kernel; `false` not.", examples=[True])
     nondeterminism: NotNegative = Field(
         0.0, description="Largest difference between two identical calls that is accepted.", examples=[0])
     reseed: bool = Field(

@@ -204,6 +204,11 @@ class Subject(Counted, Seeded):
             blame(error, "GV002", "forward")
             raise
 
+    def given(self, inputs: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What one call of a function that is no module gets: by position, and by name."""
+        given, named = self.arranged(self._arguments(inputs))
+        return tuple(given), {**_own(self.kwargs), **named}
+
     def _call(self, values: Sequence[Any], buffers: Mapping[str, Tensor]) -> Any:
         if self._bare:
             return self.target.call(*values)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.library import CustomOpDef
 
 import gradverify.gallery
 
@@ -63,6 +64,7 @@ INPUTS: Mapping[str, Callable[[], tuple[Any, ...]]] = {
     "keeps_an_intermediate": lambda: (draw(2, 3),),
     "keeps_one_broadcast_slice": lambda: (draw(3, 2), draw(2)),
     "keeps_the_first_mask": lambda: (values(-2.0, -0.5, 0.5, 2.0),),
+    "misstates_its_shape": lambda: (draw(2, 3),),
     "misses_conjugate": lambda: (draw(3, dtype=torch.complex128), draw(3, dtype=torch.complex128, seed=1)),
     "mul_ignores_grad_output": lambda: (draw(2, 3), draw(2, 3, seed=1)),
     "needs_both_outputs": lambda: (draw(2, 3),),
@@ -97,7 +99,9 @@ INPUTS: Mapping[str, Callable[[], tuple[Any, ...]]] = {
 
 
 def call(twin: Any) -> Callable[..., Any]:
-    """How a twin is called: a module as an object with double-precision parameters, a Function through `apply`."""
+    """How a twin is called: an operator as it is, a module as an object with double-precision parameters, a Function through `apply`."""
+    if isinstance(twin, CustomOpDef):
+        return twin
     if issubclass(twin, nn.Module):
         return twin(3).double()
     return twin.apply

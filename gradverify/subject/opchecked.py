@@ -1,0 +1,151 @@
+"""The tests of `torch.library.opcheck` on a registered operator, one by one: on copies, quietly, with everything that is global put back.
+
+The first three use the modes of torch that opcheck uses, and not opcheck itself, whose import takes seconds: that of torch's compiler.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch._subclasses import CrossRefFakeMode
+from torch._subclasses.schema_check_mode import SchemaCheckMode
+from torch.utils import _pytree as pytree
+
+from gradverify.model.interrupt import is_interrupt
+from gradverify.model.result import Frame
+from gradverify.subject.ambient import ambient, left_as_found
+from gradverify.subject.failure import Spent
+from gradverify.subject.machine import seeded
+from gradverify.subject.registered import returning
+from gradverify.subject.subject import Subject
+
+Test = Literal["test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
+TORCHS_OWN = ("aten", "prims", "prim")      # libraries that opcheck itself takes for built in
+AUTOGRAD = {"cpu": "AutogradCPU", "cuda": "AutogradCUDA"}
+COMPOSITE = "CompositeImplicitAutograd"
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One overload, with the inputs that it is tested on."""
+
+    overload: Any
+    subject: Subject
+
+    @property
+    def name(self) -> str:
+        """`library::operator`."""
+        return str(self.overload.name())
+
+    def fails(self, test: Test) -> BaseException | None:
+        """What one test raised; None where the operator passes it. Raises Spent, and ImportError where torch's compiler cannot be imported."""
+        calls: Mapping[Test, Callable[[], None]] = {
+            "test_schema": self._schema, "test_autograd_registration": self._registration, "test_faketensor": self._fake,
+            "test_aot_dispatch_dynamic": self._aot}
+        many = test == "test_aot_dispatch_dynamic"
+        self.subject.count(forward=2 if many else 1, backward=2 if many else 0)
+        try:
+            with quiet(), left_as_found(ambient()), seeded(self.subject.case.settings.seed):
+                calls[test]()
+        except BaseException as error:
+            if is_interrupt(error) or issubclass(type(error), Spent | ImportError):
+                raise
+            return error
+        return None
+
+    def _schema(self) -> None:
+        given, named = self.subject.given(self.subject.leaves())
+        with SchemaCheckMode():
+            self.overload(*given, **named)
+
+    def _registration(self) -> None:
+        """As opcheck: without an autograd kernel, nothing that the operator returns may have a graph, but for an input itself."""
+        given, named = self.subject.given(self.subject.leaves())
+        inputs = [each for each in pytree.tree_leaves((given, named)) if isinstance(each, Tensor)]
+        keys = {"Autograd", COMPOSITE, *(AUTOGRAD.get(x.device.type, "Autograd") for x in inputs)}
+        if any(torch._C._dispatch_has_kernel_for_dispatch_key(self.name, key) for key in keys):
+            return
+        before = torch._C._get_autograd_fallback_mode()
+        torch._C._set_autograd_fallback_mode("nothing")
+        try:
+            returned = self.overload(*given, **named)
+        finally:
+            torch._C._set_autograd_fallback_mode(before)
+        outputs = (each for each in pytree.tree_leaves(returned) if isinstance(each, Tensor))
+        if any(y.requires_grad and not any(y is x for x in inputs) for y in outputs):
+            raise AssertionError("an output requires grad, but the operator has no kernel at an autograd key")
+
+    def _fake(self) -> None:
+        given, named = self.subject.given(self.subject.leaves())
+        with CrossRefFakeMode(ignore_op_fn=lambda op: op.namespace in TORCHS_OWN):
+            self.overload(*given, **named)
+
+    def _aot(self) -> None:
+        given, named = pytree.tree_map_only(Tensor, _leaf, self.subject.given(self.subject.leaves()))
+        import torch._dynamo  # the compiler: an ImportError is not the operator's
+
+        found = torch.library.opcheck(self.overload, given, named, test_utils="test_aot_dispatch_dynamic", raise_exception=False)
+        raised: object = found["test_aot_dispatch_dynamic"]
+        if isinstance(raised, BaseException):
+            raise raised
+
+    @property
+    def fake_kernel(self) -> Frame | None:
+        """Where the function that was registered as the fake kernel is defined, if that can be read."""
+        from torch._library.custom_ops import _maybe_get_opdef
+        from torch._library.simple_registry import singleton
+
+        definition = _maybe_get_opdef(self.name)
+        function = definition._abstract_fn if definition is not None else None
+        if function is None:
+            kernel = singleton.find(self.name).fake_impl.kernel
+            function = getattr(kernel, "func", None)
+        code = getattr(function, "__code__", None)
+        return Frame(code.co_filename, code.co_firstlineno, code.co_name, "") if code is not None else None
+
+
+def operator_of(subject: Subject) -> Operator | str:
+    """The registered operator that a check is of; in words, why there is none that opcheck could look at."""
+    found = subject.target.subject
+    found = getattr(found, "_opoverload", found)        # what torch.library.custom_op returns
+    if isinstance(found, torch._ops.OpOverloadPacket):
+        overloads = returning(found)
+        if len(overloads) != 1:
+            return f"{subject.target.name} has several overloads: name one"
+        found = getattr(found, overloads[0])
+    if not isinstance(found, torch._ops.OpOverload):
+        return "it is no registered operator"
+    if found.namespace in TORCHS_OWN:
+        return "it is an operator of torch's own"
+    tensors = [argument.value for argument in subject.arguments if argument.is_tensor]
+    if not all(type(x) is Tensor and x.layout is torch.strided for x in tensors):
+        return "opcheck takes plain, dense tensors only"
+    if not {x.device.type for x in tensors} <= set(AUTOGRAD):
+        return "opcheck takes tensors on the CPU and on CUDA devices only"
+    return Operator(found, subject)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Neither warnings nor log lines nor anything printed; torch logs what it raises as well."""
+    before = logging.root.manager.disable
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        logging.disable(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            logging.disable(before)
+
+
+def _leaf(x: Tensor) -> Tensor:
+    return x.detach().clone().requires_grad_(x.requires_grad)
