@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Any, Literal
@@ -11,6 +12,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from user import MODES, differentiated, judged
+
+from gradverify.model.result import CaseResult
 
 Forward = Callable[..., Tensor]
 Verdict = Literal["pass", "fail", "undecided"]
@@ -20,6 +23,8 @@ class Error(Enum):
     """What the right gradient is multiplied by."""
 
     NONE = 1.0
+    BILLIONTH = 1 + 1e-9
+    MILLIONTH = 1 + 1e-6
     TINY = 1 + 1e-4
     PERCENT = 1.01
     DOUBLE = 2.0
@@ -27,14 +32,29 @@ class Error(Enum):
     ZERO = 0.0
 
 
+COARSE = tuple(error for error in Error if error not in (Error.BILLIONTH, Error.MILLIONTH))
+"""All but those within the default `rtol` of 1e-6, which finite differences let pass by definition."""
+
+
+@dataclass(frozen=True, order=True)
+class Noise:
+    """`relative`: its size; 0 for none. `seen`: torch can differentiate through it."""
+
+    relative: float = 0.0
+    seen: bool = False
+
+    def added(self, y: Tensor) -> Tensor:
+        return y if not self.relative else (cancelling if self.seen else noisy)(y, self.relative)
+
+
 class Planted(torch.autograd.Function):
-    """A forward with relative noise, and torch's own gradient of the clean forward times a factor."""
+    """A forward with noise, and torch's own gradient of the clean forward times a factor."""
 
     @staticmethod
-    def forward(ctx: Any, forward: Forward, factor: float, noise: float, *inputs: Tensor) -> Tensor:
+    def forward(ctx: Any, forward: Forward, factor: float, noise: Noise, *inputs: Tensor) -> Tensor:
         ctx.clean, ctx.factor = forward, factor
         ctx.save_for_backward(*inputs)
-        return noisy(forward(*inputs), noise)
+        return noise.added(forward(*inputs))
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Any, ...]:
@@ -46,8 +66,6 @@ class Planted(torch.autograd.Function):
 
 def noisy(y: Tensor, relative: float) -> Tensor:
     """y with noise as rounding makes it: a fixed function of y's bits, uniform in ± `relative`, fresh as soon as y moves by an ulp."""
-    if not relative:
-        return y
     numbers = (torch.view_as_real(y) if y.is_complex() else y).contiguous()
     bits = numbers.view(torch.int64) * SCRAMBLE[0]
     bits = (bits ^ (bits >> 29)) * SCRAMBLE[1]
@@ -60,14 +78,37 @@ SCRAMBLE = (-7046029254386353131, -4658895280553007687)  # odd multipliers of a 
 MASK = 2**30 - 1
 
 
-def planted(forward: Forward, error: Error, noise: float) -> Forward:
+PARTS = (1.0, 1.1875, 1.3125, 1.4375)  # of y, each rounded by itself: with one alone, y moves in steps
+
+
+def cancelling(y: Tensor, relative: float) -> Tensor:
+    """y with about as much noise, from torch's own rounding: a large number is added to each part of it and taken away again."""
+    numbers = torch.view_as_real(y) if y.is_complex() else y
+    size = numbers.detach().abs()
+    large = 1.5 * 2.0**52 * torch.where(size > 0, 2.0 ** torch.ceil(torch.log2(2 * relative * size)), torch.zeros_like(size))
+    result = sum(((numbers * part + large) - large) / part for part in PARTS) / len(PARTS)
+    return torch.view_as_complex(result) if y.is_complex() else result
+
+
+def planted(forward: Forward, error: Error, noise: Noise) -> Forward:
     return lambda *inputs: Planted.apply(forward, error.value, noise, *inputs)  # type: ignore[no-untyped-call]
 
 
 def gradverify(function: Forward, inputs: Sequence[Tensor], mode: str = "auto") -> Verdict:
     """As a user's check goes, with its defaults, the rules of the Jacobian alone."""
-    found = judged("planted", function, differentiated(inputs), mode, 0).verdict
-    return found if found in ("pass", "fail") else "undecided"  # type: ignore[return-value]
+    return _verdict(judged("planted", function, differentiated(inputs), mode, 0))
+
+
+def both(function: Forward, inputs: Sequence[Tensor]) -> tuple[Verdict, Verdict]:
+    """With its defaults, and without the witness; one check does for both where nothing was left for the witness to say."""
+    found = judged("planted", function, differentiated(inputs), "auto", 0)
+    if not any(each.undecided or each.witnessed for each in found.comparisons):
+        return _verdict(found), _verdict(found)
+    return _verdict(found), _verdict(judged("planted", function, differentiated(inputs), "auto", 0, witness=False))
+
+
+def _verdict(found: CaseResult) -> Verdict:
+    return found.verdict if found.verdict in ("pass", "fail") else "undecided"  # type: ignore[return-value]
 
 
 def gradcheck(function: Forward, inputs: Sequence[Tensor], fast: bool = False) -> Verdict:
@@ -83,6 +124,6 @@ def gradcheck_fast(function: Forward, inputs: Sequence[Tensor]) -> Verdict:
     return gradcheck(function, inputs, fast=True)
 
 
-CHECKERS: dict[str, Callable[[Forward, Sequence[Tensor]], Verdict]] = {
-    "gradverify": gradverify, "gradcheck slow": gradcheck, "gradcheck fast": gradcheck_fast}
-BY_MODE = {mode: partial(gradverify, mode=mode) for mode in MODES if mode != "auto"}
+GRADCHECK: dict[str, Callable[[Forward, Sequence[Tensor]], Verdict]] = {"gradcheck slow": gradcheck, "gradcheck fast": gradcheck_fast}
+BY_MODE = {mode: partial(gradverify, mode=mode) for mode in MODES if mode not in ("auto", "entries")}
+"""`auto` compares every element of functions so small, as `entries` does."""

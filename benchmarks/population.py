@@ -12,7 +12,7 @@ from typing import Any, Literal
 from zlib import crc32
 
 import torch
-from checkers import Error, planted
+from checkers import COARSE, Error, Noise, planted
 from families import FAMILIES, Family
 from user import MODES, differentiated, judged, judged_case
 from verdicts import SCALES, SETTINGS
@@ -152,10 +152,11 @@ def _of_operator(unit: Unit) -> Iterator[Planned]:
 # ---- the functions of the benchmark of verdicts
 def _of_family(unit: Unit) -> Iterator[Planned]:
     family = FAMILIES[unit.place]
-    conditions = [(dtype, noise, scale) for dtype, noise in SETTINGS for scale in SCALES if family.complex or not dtype.is_complex]
+    settings = [(dtype, noise) for dtype, noise in SETTINGS if not noise.seen and (family.complex or not dtype.is_complex)]
+    conditions = [(dtype, noise, scale) for dtype, noise in settings for scale in SCALES]
     for c, (dtype, noise, scale) in enumerate(conditions):
-        name = f"family {family.name}, {str(dtype).removeprefix('torch.')}, noise {noise:g}, scale {scale:g}"
-        for n, error in enumerate(Error):
+        name = f"family {family.name}, {str(dtype).removeprefix('torch.')}, noise {noise.relative:g}, scale {scale:g}"
+        for n, error in enumerate(COARSE):
             for place, mode in enumerate(MODES):
                 seed = _seed(unit.place, c, n, place)
                 turn = (unit.place + c + 2 * n + 3 * place) % QUICK_FAMILIES
@@ -163,6 +164,6 @@ def _of_family(unit: Unit) -> Iterator[Planned]:
                 yield Planned(name, error.name.lower(), mode, seed, "right" if error is Error.NONE else "wrong", turn, judge)
 
 
-def _family(name: str, family: Family, dtype: torch.dtype, noise: float, scale: float, error: Error, mode: str, seed: int) -> CaseResult:
+def _family(name: str, family: Family, dtype: torch.dtype, noise: Noise, scale: float, error: Error, mode: str, seed: int) -> CaseResult:
     function = planted(family.at(scale), error, noise)
     return judged(name, function, differentiated(family.inputs(seed, scale, dtype)), mode, seed)

@@ -1,6 +1,7 @@
-"""False alarms, missed errors and undecided checks of gradverify and of torch.autograd.gradcheck, slow and fast, and of each mode of gradverify.
+"""False alarms, missed errors and undecided checks of gradverify and of torch.autograd.gradcheck, slow and fast; of gradverify with and without the
+witness (torch's own derivative of forward), and in each mode.
 
-    python benchmarks/verdicts.py [--quick] [--families NAME ...] [--out docs/verdicts.md]
+    python benchmarks/verdicts.py [--quick] [--families NAME ...] [-j N] [--out docs/verdicts.md]
 
 One run is one check of one function at one point. Every number comes from fixed seeds.
 """
@@ -11,35 +12,63 @@ import argparse
 import platform
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
-from checkers import BY_MODE, CHECKERS, Error, Verdict, planted
+from checkers import BY_MODE, COARSE, GRADCHECK, Error, Noise, Verdict, both, planted
 from families import FAMILIES, Family
 
 SCALES = (1.0, 1e5, 1e-5)
-SETTINGS = (  # precision and relative forward noise; float32 rounds coarser than either noise, so it has none added
-    (torch.float64, 0.0), (torch.float64, 1e-12), (torch.float64, 1e-9),
-    (torch.float32, 0.0),
-    (torch.complex128, 0.0), (torch.complex128, 1e-12), (torch.complex128, 1e-9),
+CLEAN, NOISES = Noise(), (Noise(1e-12), Noise(1e-9), Noise(1e-12, seen=True), Noise(1e-9, seen=True))
+SETTINGS = (  # precision and noise of forward; float32 rounds coarser than any noise, so it has none added
+    (torch.float64, CLEAN), *((torch.float64, noise) for noise in NOISES),
+    (torch.float32, CLEAN),
+    (torch.complex128, CLEAN), *((torch.complex128, noise) for noise in NOISES),
 )
 POINTS = 2  # of each function, scale and setting
-QUICK_SETTINGS, QUICK_SCALES, QUICK_POINTS = (SETTINGS[0], SETTINGS[3]), SCALES[::2], 1
 READING = Path(__file__).with_name("reading.md")
-EVERY = {**CHECKERS, **BY_MODE}
-HEADER = ("forward", "inputs", "checker", "checks of each gradient", "false alarms", "right, undecided", "missed +1e-4", "missed +1 %",
-          "missed ×2", "missed sign", "missed zero", "wrong, undecided")
-MODES_TITLE = "## By mode"
+OURS, OFF = "gradverify", "without the witness"
+CHECKERS = (OURS, *GRADCHECK)
+EVERY = (OURS, OFF, *GRADCHECK, *BY_MODE)
+BEYOND, ALL = COARSE[1:], tuple(error for error in Error if error is not Error.NONE)
+NAMED = {Error.BILLIONTH: "+1e-9", Error.MILLIONTH: "+1e-6", Error.TINY: "+1e-4", Error.PERCENT: "+1 %", Error.DOUBLE: "×2", Error.SIGN: "sign",
+         Error.ZERO: "zero"}
+RIGHT = ("checks of each gradient", "false alarms", "right, undecided")
+MISSED = (*RIGHT, *(f"missed {NAMED[error]}" for error in BEYOND), "wrong, undecided")
+PASSED = (*RIGHT, *(f"passed {NAMED[error]}" for error in ALL))
+HALVES_TITLE, MODES_TITLE = "## With and without the witness", "## By mode"
+KINDS = {False: "it does not see", True: "it differentiates"}     # what torch does with the noise
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much of it is run."""
+
+    settings: Sequence[tuple[torch.dtype, Noise]] = SETTINGS
+    scales: Sequence[float] = SCALES
+    points: int = POINTS
+
+
+QUICK = Extent((SETTINGS[0], SETTINGS[5]), SCALES[::2], 1)
 
 
 @dataclass(frozen=True, order=True)
 class Condition:
     """One block of rows."""
 
-    forward: str
+    precision: str
+    noise: Noise
     inputs: str
+
+    @property
+    def forward(self) -> str:
+        noise = f", noise {self.noise.relative:g}" if self.noise.relative else ""
+        return f"{self.precision}{noise}{', differentiated' if self.noise.seen else ''}"
 
 
 @dataclass
@@ -48,74 +77,94 @@ class Counts:
 
     seen: Counter[tuple[Error, Verdict]] = field(default_factory=Counter)
 
-    @property
-    def runs(self) -> int:
-        return sum(n for (error, _), n in self.seen.items() if error is Error.NONE)
+    def right(self) -> list[int]:
+        """Of the right gradients: all, those called wrong, the undecided."""
+        runs = sum(n for (error, _), n in self.seen.items() if error is Error.NONE)
+        return [runs, self.seen[Error.NONE, "fail"], self.seen[Error.NONE, "undecided"]]
 
-    @property
-    def false_alarms(self) -> int:
-        return self.seen[Error.NONE, "fail"]
+    def passed(self, errors: Iterable[Error]) -> list[int]:
+        return [self.seen[error, "pass"] for error in errors]
 
-    def missed(self, error: Error) -> int:
-        return self.seen[error, "pass"]
-
-    def undecided(self, wrong: bool) -> int:
-        return sum(n for (error, verdict), n in self.seen.items() if verdict == "undecided" and (error is not Error.NONE) == wrong)
-
-    def cells(self) -> list[int]:
-        missed = [self.missed(error) for error in Error if error is not Error.NONE]
-        return [self.runs, self.false_alarms, self.undecided(False), *missed, self.undecided(True)]
+    def missed(self) -> list[int]:
+        return [*self.right(), *self.passed(BEYOND), sum(self.seen[error, "undecided"] for error in BEYOND)]
 
 
 Table = dict[Condition, dict[str, Counts]]
 
 
-def measure(families: Sequence[Family], settings: Sequence[tuple[torch.dtype, float]], scales: Sequence[float], points: int) -> Table:
+def measure(families: Sequence[Family], extent: Extent, processes: int) -> Table:
     """Every checker on every family, setting, scale and point, with every error."""
-    table: Table = {}
-    for dtype, noise in settings:
-        for scale in scales:
-            rows = table.setdefault(condition(dtype, noise, scale), {name: Counts() for name in EVERY})
-            for family in families:
-                if family.complex or not dtype.is_complex:
-                    judge(rows, family, dtype, noise, scale, points)
+    units = list(product((family.name for family in families), range(extent.points)))
+    work = partial(judge, extent=extent)
+    if processes == 1:
+        return added(map(work, units))
+    with get_context("spawn").Pool(processes, torch.set_num_threads, (1,)) as pool:
+        return added(pool.imap_unordered(work, units, chunksize=1))
+
+
+def judge(unit: tuple[str, int], extent: Extent) -> Table:
+    """One family at one point."""
+    (family,), seed, table = chosen(unit[:1]), unit[1], Table()
+    for (dtype, noise), scale, error in product(extent.settings, extent.scales, Error):
+        if dtype.is_complex and not family.complex:
+            continue
+        inputs, function = family.inputs(seed, scale, dtype), planted(family.at(scale), error, noise)
+        where = Condition(str(dtype).removeprefix("torch."), noise, "of order 1" if scale == 1 else "of order 10^±5")
+        rows = table.setdefault(where, {name: Counts() for name in EVERY})
+        rows[OURS].seen[error, (verdicts := both(function, inputs))[0]] += 1
+        rows[OFF].seen[error, verdicts[1]] += 1
+        further = {**GRADCHECK, **({} if seed or noise.seen else BY_MODE)} if error in COARSE else {}
+        for name, check in further.items():
+            torch.manual_seed(seed)  # gradcheck's fast mode draws its probes
+            rows[name].seen[error, check(function, inputs)] += 1
     return table
 
 
-def judge(rows: dict[str, Counts], family: Family, dtype: torch.dtype, noise: float, scale: float, points: int) -> None:
-    for seed in range(points):
-        inputs = family.inputs(seed, scale, dtype)
-        for error in Error:
-            function = planted(family.at(scale), error, noise)
-            for name, check in EVERY.items():
-                torch.manual_seed(seed)  # gradcheck's fast mode draws its probes
-                rows[name].seen[error, check(function, inputs)] += 1
-
-
-def condition(dtype: torch.dtype, noise: float, scale: float) -> Condition:
-    precision = str(dtype).removeprefix("torch.")
-    return Condition(f"{precision}, noise {noise:g}" if noise else precision, "of order 1" if scale == 1 else "of order 10^±5")
+def added(tables: Iterable[Table]) -> Table:
+    """One table, in the order of `SETTINGS` and `SCALES`."""
+    found: Table = {}
+    for table in tables:
+        for where, rows in table.items():
+            own = found.setdefault(where, {name: Counts() for name in EVERY})
+            for name, counts in rows.items():
+                own[name].seen.update(counts.seen)
+    order = [(str(dtype).removeprefix("torch."), noise) for dtype, noise in SETTINGS]
+    return dict(sorted(found.items(), key=lambda each: (order.index((each[0].precision, each[0].noise)), each[0].inputs != "of order 1")))
 
 
 def markdown(table: Table) -> str:
-    """A row for each condition and checker; then one for each precision and mode of gradverify."""
-    conditions = [*table.items(), (Condition("all", "all"), total(table))]
-    modes = [*by_forward(table).items(), ("all", total(table))]
-    first = [((where.forward, where.inputs, name), rows[name]) for where, rows in conditions for name in CHECKERS]
-    second = [((forward, name), rows[name]) for forward, rows in modes for name in BY_MODE]
-    return "\n\n".join([_table(HEADER, 3, first), MODES_TITLE, _table((HEADER[0], "mode", *HEADER[3:]), 2, second)])
+    """A row for each condition and checker; one for each kind of noise with and without the witness; one for each precision and mode."""
+    first = [((where.forward, where.inputs, name), rows[name].missed()) for where, rows in table.items() for name in CHECKERS]
+    first += [(("all", "all", name), total(table)[name].missed()) for name in CHECKERS]
+    halves = [((*named, "off" if name is OFF else "on"), [*rows[name].right(), *rows[name].passed(ALL)])
+              for named, rows in by_noise(table).items() for name in (OFF, OURS)]
+    modes = [((forward, name), rows[name].missed()) for forward, rows in by_forward(table).items() for name in BY_MODE]
+    parts = [_table(("forward", "inputs", "checker", *MISSED), 3, first)]
+    parts += [HALVES_TITLE, _table(("torch and the noise", "noise", "witness", *PASSED), 3, halves)] if halves else []
+    return "\n\n".join([*parts, MODES_TITLE, _table(("forward", "mode", *MISSED), 2, modes)])
 
 
-def _table(header: Sequence[str], words: int, rows: Sequence[tuple[Sequence[str], Counts]]) -> str:
+def _table(header: Sequence[str], words: int, rows: Sequence[tuple[Sequence[str], Sequence[int]]]) -> str:
     """`words`: how many of the columns are no numbers."""
     lines = ["| " + " | ".join(header) + " |", "| " + "--- | " * words + " | ".join(["---:"] * (len(header) - words)) + " |"]
-    return "\n".join([*lines, *("| " + " | ".join([*names, *map(str, counts.cells())]) + " |" for names, counts in rows)])
+    return "\n".join([*lines, *("| " + " | ".join([*names, *map(str, numbers)]) + " |" for names, numbers in rows)])
+
+
+def by_noise(table: Table) -> dict[tuple[str, str], dict[str, Counts]]:
+    """By what torch does with the noise, and its size."""
+    noises = dict.fromkeys(where.noise for where in table if where.noise.relative)
+    found = {(KINDS[noise.seen], f"{noise.relative:g}"): total({where: rows for where, rows in table.items() if where.noise == noise})
+             for noise in sorted(noises, key=lambda noise: (not noise.seen, noise.relative))}
+    for seen in {noise.seen: None for noise in noises}:
+        found[KINDS[seen], "both"] = total({where: rows for where, rows in table.items() if where.noise.relative and where.noise.seen == seen})
+    return found
 
 
 def by_forward(table: Table) -> dict[str, dict[str, Counts]]:
-    """The inputs of all scales together."""
-    names = dict.fromkeys(where.forward for where in table)
-    return {name: total({where: rows for where, rows in table.items() if where.forward == name}) for name in names}
+    """The inputs of all scales together, of what was judged in each mode."""
+    own = {where: rows for where, rows in table.items() if not where.noise.seen}
+    names = dict.fromkeys(where.forward for where in own)
+    return {**{name: total({where: rows for where, rows in own.items() if where.forward == name}) for name in names}, "all": total(own)}
 
 
 def total(table: Table) -> dict[str, Counts]:
@@ -128,10 +177,10 @@ def total(table: Table) -> dict[str, Counts]:
 
 def page(table: Table, families: int, command: Sequence[str]) -> str:
     """The tables with their command, their versions and how to read them."""
-    runs = sum(sum(total(table)[name].seen.values()) for name in CHECKERS)
+    runs = sum(sum(counts.missed()[:1]) for name, counts in total(table).items() if name in CHECKERS) * len(COARSE)
     line = " ".join(["python benchmarks/verdicts.py", *command])
     made = f"Made by `{line}` with torch {torch.__version__.partition('+')[0]} and Python " \
-           f"{platform.python_version()} on the CPU, one thread: {runs} checks of {families} functions, and as many in each mode as of each checker."
+           f"{platform.python_version()} on the CPU, one thread: {runs} checks of {families} functions in the first table."
     return "\n\n".join(["# Verdicts, counted", made, markdown(table), READING.read_text().strip()]) + "\n"
 
 
@@ -147,14 +196,14 @@ def chosen(names: Sequence[str]) -> Iterator[Family]:
 def main(arguments: Sequence[str]) -> str:
     """Prints the tables, and returns them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="float64 and float32, at scales 1 and 1e-5, one point each")
+    parser.add_argument("--quick", action="store_true", help="float64 and float32 without noise, at scales 1 and 1e-5, one point each")
     parser.add_argument("--families", nargs="+", default=(), metavar="NAME", help="only these functions")
+    parser.add_argument("-j", type=int, default=1, metavar="N", dest="processes", help="so many processes; the numbers do not depend on it")
     parser.add_argument("--out", type=Path, help="also write a page with the tables")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    extent = (QUICK_SETTINGS, QUICK_SCALES, QUICK_POINTS) if options.quick else (SETTINGS, SCALES, POINTS)
     families = list(chosen(options.families))
-    table = measure(families, *extent)
+    table = measure(families, QUICK if options.quick else Extent(), options.processes)
     if options.out:
         options.out.write_text(page(table, len(families), arguments))
     print(markdown(table))

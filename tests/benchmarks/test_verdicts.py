@@ -53,7 +53,7 @@ def test_gradverify_raises_no_false_alarm_and_misses_nothing_in_float64(page):
 
 def test_no_mode_raises_a_false_alarm_or_passes_an_error_of_one_in_a_hundred(page):
     table = by_mode(page[0])
-    assert table.keys() == set(product(("float64", "float32", "all"), ("entries", "columns", "rows", "blocks")))
+    assert table.keys() == set(product(("float64", "float32", "all"), ("columns", "rows", "blocks")))
     assert {row[0] for (forward, _), row in table.items() if forward != "all"} == {2 * 2}
     assert {(row[1], *row[4:8]) for row in table.values()} == {(0,) * 5}
     assert {row[3] for (forward, _), row in table.items() if forward == "float64"} == {0}    # nor one of 1e-4
@@ -76,6 +76,24 @@ def test_the_page_holds_the_table_its_command_and_how_to_read_it(page):
     assert printed.strip() in written
     assert "benchmarks/verdicts.py --quick --families sin log" in written
     assert SCRIPT.with_name("reading.md").read_text().strip() in written
+
+
+@pytest.fixture
+def verdicts(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    import verdicts
+
+    return verdicts
+
+
+def test_the_witness_decides_where_torch_sees_the_noise_and_lets_nothing_wrong_through(verdicts):
+    extent = verdicts.Extent([setting for setting in verdicts.SETTINGS[1:5] if setting[1].relative == 1e-9], (1.0,), 1)
+    table = verdicts.added([verdicts.judge(("rational", 0), extent)])
+    found = {seen: (rows[verdicts.OFF], rows[verdicts.OURS]) for seen in (False, True)
+             for where, rows in table.items() if where.noise.seen is seen}
+    assert {seen: (off.right(), on.right()) for seen, (off, on) in found.items()} == {False: ([1, 0, 1],) * 2, True: ([1, 0, 1], [1, 0, 0])}
+    assert all(off.passed(verdicts.ALL) == on.passed(verdicts.ALL) == [0] * 7 for off, on in found.values())
+    assert verdicts.markdown(table).count("| it differentiates | both | on | 1 | 0 | 0 |") == 1
 
 
 def test_an_unknown_function_is_named_with_those_there_are():
