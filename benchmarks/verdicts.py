@@ -1,7 +1,7 @@
 """False alarms, missed errors and undecided checks of gradverify and of torch.autograd.gradcheck, slow and fast; of gradverify with and without the
 witness (torch's own derivative of forward), and in each mode.
 
-    python benchmarks/verdicts.py [--quick] [--families NAME ...] [-j N] [--out docs/verdicts.md]
+    python benchmarks/verdicts.py [--quick] [--families NAME ...] [--points N] [-j N] [--out docs/verdicts.md]
 
 One run is one check of one function at one point. Every number comes from fixed seeds.
 """
@@ -13,7 +13,7 @@ import platform
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from multiprocessing import get_context
@@ -198,12 +198,14 @@ def main(arguments: Sequence[str]) -> str:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="float64 and float32 without noise, at scales 1 and 1e-5, one point each")
     parser.add_argument("--families", nargs="+", default=(), metavar="NAME", help="only these functions")
+    parser.add_argument("--points", type=int, metavar="N", help=f"of each function ({POINTS}, with --quick {QUICK.points})")
     parser.add_argument("-j", type=int, default=1, metavar="N", dest="processes", help="so many processes; the numbers do not depend on it")
     parser.add_argument("--out", type=Path, help="also write a page with the tables")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     families = list(chosen(options.families))
-    table = measure(families, QUICK if options.quick else Extent(), options.processes)
+    extent = QUICK if options.quick else Extent()
+    table = measure(families, replace(extent, points=options.points or extent.points), options.processes)
     if options.out:
         options.out.write_text(page(table, len(families), arguments))
     print(markdown(table))

@@ -2,12 +2,13 @@
 
 Finite differences stay the judge. The witness is heard where they resolve the derivative to a small share of its row and only not to the tolerance,
 and of a pair where it lies within their bar on *every* element. What then agrees with it to rounding, throughout the pair, is right.
+How far backward is from it is noted also of pairs that finite differences decide, if its rows are there anyway: for the reader, not the verdict.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -49,18 +50,44 @@ def beside_witness(found: Jacobian, subject: Subject, checked: Sequence[int], ou
     with witness(subject, checked, outputs, wishes) as called:
         if isinstance(called, Absent):
             return replace(found, unwitnessed=called.reason)
+        told = {output for _, output in asked}
+        beside = [pair for pair in found.pairs.values() if pair.output in told and _is_whole(pair, wishes)]
         try:
-            passed = _Rows(called, subject.inputs, outputs, wishes).agreeing([found.pairs[key] for key in asked])
+            heard = _Rows(called, subject.inputs, outputs, wishes).heard(beside)
         except UserCodeError as error:
             return replace(found, unwitnessed=error.message)
-    return replace(found, pairs={key: _passed(pair) if key in passed else pair for key, pair in found.pairs.items()})
+    pairs = {key: replace(pair, apart=heard[key].apart) if key in heard else pair for key, pair in found.pairs.items()}
+    return replace(found, pairs={key: _passed(pair) if key in asked and heard[key].confirms else pair for key, pair in pairs.items()})
 
 
 def _may_be_asked(pair: Pair, outputs: Sequence[Tensor], wishes: Wishes) -> bool:
-    whole = pair.entries is not None and pair.entries.complete and not pair.lines and not pair.masked
     own = {limit for limit, _ in pair.limits}
-    noisy = bool(pair.count(*OPEN)) and not pair.count(*ROUGH) and own <= NOISY and pair.unit <= U64
-    return whole and noisy and not wishes.symmetric[pair.input] and real_size(outputs[pair.output]) <= ROWS
+    return _is_whole(pair, wishes) and bool(pair.count(*OPEN)) and own <= NOISY and real_size(outputs[pair.output]) <= ROWS
+
+
+def _is_whole(pair: Pair, wishes: Wishes) -> bool:
+    """Can it be held against the witness, element by element?"""
+    whole = pair.entries is not None and pair.entries.complete and not pair.lines and not pair.masked
+    return whole and not pair.count(*ROUGH) and pair.unit <= U64 and not wishes.symmetric[pair.input]
+
+
+@dataclass(frozen=True)
+class _Heard:
+    """What the witness says of a pair, or of rows of it.
+
+    `apart`: how far backward is from it, as a share of the largest derivative of the row, 0 where that is rounding; `within`: it lies within
+    every bar, and the bars of open elements are narrow enough.
+    """
+
+    apart: float = 0.0
+    within: bool = True
+
+    @property
+    def confirms(self) -> bool:
+        return self.within and not self.apart
+
+    def __and__(self, other: _Heard) -> _Heard:
+        return _Heard(max(self.apart, other.apart), self.within and other.within)
 
 
 class _Rows:
@@ -73,33 +100,32 @@ class _Rows:
         columns = columns_of(inputs, wishes.domains, [False] * len(inputs))
         self._size = [columns.size[columns.of(place)] for place in range(len(inputs))]
 
-    def agreeing(self, pairs: Sequence[Pair]) -> set[tuple[int, int]]:
-        """The pairs of which the witness lies within every bar and agrees with backward throughout. Raises UserCodeError (GV003)."""
-        agree = {(pair.input, pair.output) for pair in pairs}
+    def heard(self, pairs: Sequence[Pair]) -> dict[tuple[int, int], _Heard]:
+        """What it says of each of them. Raises UserCodeError (GV003)."""
+        found = {(pair.input, pair.output): _Heard() for pair in pairs}
         for output in dict.fromkeys(pair.output for pair in pairs):
             own = {pair.input: _by_row(pair.entries) for pair in pairs if pair.output == output and pair.entries is not None}
             for row in range(real_size(self._outputs[output])):
-                asked = [place for place in own if (place, output) in agree]
-                derivatives = self._witness.row(output, row) if asked else np.zeros(0)
-                agree -= {(place, output) for place in asked if not self._agrees(place, derivatives[self._own[place]], own[place].get(row))}
-        return agree
+                derivatives = self._witness.row(output, row)
+                for place, entries in own.items():
+                    found[place, output] &= self._beside(place, derivatives[self._own[place]], entries.get(row))
+        return found
 
-    def _agrees(self, place: int, derivatives: Array, seen: Entries | None) -> bool:
+    def _beside(self, place: int, derivatives: Array, seen: Entries | None) -> _Heard:
         """One row of a pair [N]; `seen`: its entries, None where all are zero on both sides."""
         size = self._size[place]
         reach = float((np.abs(derivatives) * size).max(initial=0.0))
-        rounding = ROUNDINGS * U64 * np.maximum(reach / size, np.abs(derivatives))
         if not np.isfinite(derivatives).all():
-            return False
-        rest = np.ones(len(derivatives), bool)
+            return _Heard(np.inf, False)
+        analytic = np.zeros_like(derivatives)
+        within = True
         if seen is not None:
-            w, i = derivatives[seen.input], seen.input
-            rest[i] = False
-            within = np.abs(w - seen.numeric) <= seen.bar + rounding[i]
-            sharp = (seen.bar * size[i] <= RESOLVED * reach) | ~np.isin(seen.outcome, OPEN)
-            if not (within & sharp & (np.abs(w - seen.analytic) <= rounding[i])).all():
-                return False
-        return not (np.abs(derivatives) > rounding)[rest].any() if reach else not derivatives[rest].any()
+            i = seen.input
+            analytic[i] = seen.analytic
+            near = np.abs(derivatives[i] - seen.numeric) <= seen.bar + ROUNDINGS * U64 * (reach / size[i])
+            within = bool((near & ((seen.bar * size[i] <= RESOLVED * reach) | ~np.isin(seen.outcome, OPEN))).all())
+        off = float((np.abs(derivatives - analytic) * size).max(initial=0.0))
+        return _Heard(0.0 if off <= ROUNDINGS * U64 * reach else off / reach if reach else np.inf, within)
 
 
 def _by_row(entries: Entries) -> dict[int, Entries]:

@@ -30,7 +30,7 @@ def comparison(rule: str, argument: Argument, output: int | None, value: Tensor 
         rule, argument.name, output, pair.compared, mismatched=pair.count(Seen.MISMATCH), kinks=pair.count(Seen.KINK),
         undecided=pair.count(*_OPEN), non_finite=pair.count(Seen.NON_FINITE), max_abs_error=pair.max_abs_error,
         max_rel_error=pair.max_rel_error, resolution=pair.resolution, groups=pair.groups, row_groups=pair.row_groups, lines=pair.lines,
-        witnessed=pair.witnessed, evidence="witness" if pair.witnessed else "",
+        witnessed=pair.witnessed, evidence="witness" if pair.witnessed else "", witness_apart=pair.apart,
         worst=tuple(_entry(element, argument.value, value) for element in _told(pair)), error_map=_map(pair))
 
 

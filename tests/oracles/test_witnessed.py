@@ -104,6 +104,35 @@ def test_noise_that_torch_does_not_differentiate_leaves_the_verdict_as_it_is(nam
     assert not witnessed(result) and result.verdict == judged(checked, witness=False).verdict
 
 
+def two_inputs(factor: float) -> type[Function]:
+    """The second one is large, and finite differences decide it in spite of the noise."""
+    class Made(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
+            ctx.save_for_backward(x, w)
+            return rounded(x.tanh(), 3e-9) + w * w
+
+        @staticmethod
+        def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, Tensor]:
+            x, w = ctx.saved_tensors
+            return grad_output * (1 - x.tanh() ** 2), grad_output * 2 * w * factor
+
+    return Made
+
+
+@pytest.mark.parametrize(("factor", "apart"), [(1.0, 0.0), (1 + 1e-10, 1e-10)])
+def test_a_pair_that_is_decided_is_held_against_it_too_where_its_rows_are_there(factor, apart):
+    result = judged(two_inputs(factor), X, 1000 * X.abs() + 1)
+    x, w = result.comparisons[:2]
+    assert x.witnessed and x.witness_apart == 0 and not w.undecided and not w.witnessed
+    assert w.witness_apart == pytest.approx(apart, rel=1e-4) and result.verdict == "pass"
+
+
+def test_how_far_an_undecided_gradient_is_from_it_is_told():
+    off = judged(function(lambda x: rounded(x.tanh(), 3e-9), torch.tanh, 1 + 1e-9)).comparisons[0]
+    assert off.undecided and off.witness_apart == pytest.approx(1e-9, rel=1e-4)
+
+
 # ---- traps
 class Half(Function):
     """A wrong Function: its backward forgets the factor."""

@@ -31,6 +31,8 @@ def test_comparisons_are_counted_one_by_one():
 
 def test_a_comparison_says_what_forwards_own_derivative_decided():
     assert ", 7 by forward's own derivative, 4 column groups" in " ".join(shown(passing(comparisons=(comparison(witnessed=7, groups=4),))).split())
+    for apart, words in ((0.0, "the same as"), (2.1e-9, "off by 2.1e-09 of a row from")):
+        assert f", {words} forward's own derivative" in " ".join(shown(passing(comparisons=(comparison(witness_apart=apart),))).split())
 
 
 def test_a_pass_says_how_close_it_was():

@@ -69,13 +69,23 @@ def _comparison(comparison: Comparison, look: Look) -> str:
     nearest = comparison.worst[0] if comparison.worst else None
     if nearest and nearest.outcome == "pass":
         parts.append(f"the nearest at {ratio(nearest.abs_error, nearest.tolerance)} of its tolerance")
-    parts += [f"{comparison.witnessed:,} by forward's own derivative"] if comparison.witnessed else []
+    parts += _own(comparison)
     if comparison.row_groups and not comparison.groups:
         parts.append(counted(comparison.row_groups, "row group"))
     if comparison.groups:
         rows = f" and {counted(comparison.row_groups, 'row group')}" if comparison.row_groups else ""
         parts.append(f"{counted(comparison.groups, 'column group')}{rows}")
     return f"{comparison.rule} {pair}: {', '.join(parts)}"
+
+
+def _own(comparison: Comparison) -> Iterator[str]:
+    """What torch's own derivative of forward says of it, where it was asked."""
+    if comparison.witnessed:
+        yield f"{comparison.witnessed:,} by forward's own derivative"
+    elif comparison.witness_apart == 0:
+        yield "the same as forward's own derivative"
+    elif comparison.witness_apart is not None:
+        yield f"off by {error(comparison.witness_apart)} of a row from forward's own derivative"
 
 
 def _rules(rules: Sequence[RuleRun]) -> Iterator[str]:
