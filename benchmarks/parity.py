@@ -23,11 +23,10 @@ from pathlib import Path
 
 import torch
 from population import Planned, Unit, kinds_of, unit_of, units
+from worth import TRUTHS, worth
 
 from gradverify.model.result import CaseResult
 
-DECIDED = ("pass", "fail")
-TRUTHS = ("right", "wrong", "unknown")  # others are the codes that are expected
 SHOWN = 40  # differences in calls alone that are printed; `--all` prints the rest
 KINDS = ("WORSE", "better", "verdict", "codes", "counts", "calls", "gone")  # of differences, in the order of the table
 
@@ -71,7 +70,7 @@ def made(names: Sequence[str], quick: bool, jobs: int, asked: frozenset[str] | N
     if jobs == 1:
         found = [record for each in work for record in _records(each)]
     else:
-        with ProcessPoolExecutor(jobs, get_context("spawn"), _settle) as pool:
+        with ProcessPoolExecutor(jobs, get_context("spawn"), settle) as pool:
             found = [record for some in pool.map(_records, work) for record in some]
     return {record.name: record for record in sorted(found, key=lambda record: record.name)}
 
@@ -81,7 +80,7 @@ def _named(unit: Unit, names: Sequence[str]) -> bool:
     return not names or unit.kind == "spec" or any(name in unit.name or unit.name in name for name in names)
 
 
-def _settle() -> None:
+def settle() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
 
@@ -89,10 +88,10 @@ def _settle() -> None:
 def _records(work: tuple[Unit, Sequence[str], bool, frozenset[str] | None]) -> list[Record]:
     unit, names, quick, asked = work
     wanted = (each for each in unit.planned() if not (quick and each.turn) and (not names or any(name in each.name for name in names)))
-    return [_record(each, each.judge()) for each in wanted if asked is None or each.name in asked]
+    return [recorded(each, each.judge()) for each in wanted if asked is None or each.name in asked]
 
 
-def _record(planned: Planned, result: CaseResult) -> Record:
+def recorded(planned: Planned, result: CaseResult) -> Record:
     found = result.comparisons
     compared = [sum(getattr(each, what) for each in found) for what in ("elements", "mismatched", "kinks", "undecided", "non_finite")]
     codes = tuple(sorted({finding.code for finding in result.findings}))
@@ -125,7 +124,7 @@ def differences(old: Records, new: Records) -> list[Difference]:
 def _kind(old: Record, new: Record | None) -> str:
     if new is None:
         return "gone"
-    before, after = (_worth(record, new.truth) for record in (old, new))
+    before, after = (worth(new.truth, record.verdict, record.codes) for record in (old, new))
     turned = old.verdict != new.verdict
     if after < before or (turned and new.truth == "unknown"):
         return "WORSE"
@@ -134,15 +133,6 @@ def _kind(old: Record, new: Record | None) -> str:
     if old.codes != new.codes:
         return "codes"
     return "counts" if (old.compared, old.by) != (new.compared, new.by) else "calls"
-
-
-def _worth(record: Record, truth: str) -> int:
-    """Of what was said: true 2, nothing 1, false 0; codes that are expected have to be there."""
-    if truth not in TRUTHS and set(truth.split()) <= set(record.codes):
-        return 2
-    if record.verdict not in DECIDED:
-        return 1
-    return 2 if (record.verdict == "pass") == (truth == "right") and truth in ("right", "wrong") else 0
 
 
 def table(found: Sequence[Difference], everything: bool = False) -> Iterator[str]:
@@ -206,7 +196,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--all", action="store_true", help="also print every difference in calls alone")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes")
     options = parser.parse_args(arguments)
-    _settle()
+    settle()
     old = read(options.against) if options.against else None
     started = time.process_time(), time.perf_counter()
     new = made(options.only, options.quick, options.jobs, None if old is None else frozenset(old))

@@ -1,0 +1,95 @@
+"""The constants that constants.py measures again, each with the question that it answers. Their names are from `gradverify.numerics`, as altered.py
+gives them; this is the one place that says them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+ROUGH, FAMILIES = "rough", "families"
+
+
+@dataclass(frozen=True)
+class Listed:
+    """`counted`: a whole number, or rungs: changed by one and two, not by factors. `on`: the checks that it is judged by, of judging.py."""
+
+    question: str
+    counted: bool = False
+    on: tuple[str, ...] = (ROUGH, FAMILIES)
+
+
+ONLY_ROUGH = (ROUGH,)
+LISTED: Mapping[str, Listed] = {
+    # steps and bars
+    "rungs.Z": Listed("How many standard deviations of noise does an error bar take in?"),
+    "rungs.RATIO": Listed("By what is each step smaller than the one before?"),
+    "rungs.BASE": Listed("How large is the first step, as a fraction of the scale of x?"),
+    "rungs.QUICK": Listed("Which steps are tried first?", counted=True),
+    "rungs.CLIMB": Listed("How many further steps are tried at a time where the first do not settle it?", counted=True, on=ONLY_ROUGH),
+    "rungs.RUNGS": Listed("How many steps are there?", counted=True, on=ONLY_ROUGH),
+    "rungs.NEAR": Listed("Up to which step does a change of f tell a kink or a constant at x?", on=ONLY_ROUGH),
+    "rungs.VISIBLE": Listed("From how many roundings on is a change surely seen?"),
+    # the verdict
+    "compare.FLOOR": Listed("Below how many roundings of an output's natural unit is an entry not checked?"),
+    "compare.NOISE_CAP": Listed("How far may that floor follow a noisy f?"),
+    "compare.ROUNDED": Listed("How many roundings of its row may a float32 backward lose?"),
+    "compare.LIFT": Listed("By how much may the largest row of a tensor lift the floor of the others?", on=ONLY_ROUGH),
+    "compare.SATURATED": Listed("How many roundings of its tensor's values may a dead row in low precision hide?", on=ONLY_ROUGH),
+    "compare.NOISE_ONLY": Listed("Within how many standard deviations of 0 is an output nothing but noise?", on=ONLY_ROUGH),
+    "compare.RESOLVED": Listed("How many bars above 0 does a derivative stand out?", on=ONLY_ROUGH),
+    # noise
+    "estimate.noise.FLAT": Listed("Within which factor must three orders of differences agree to be the noise?"),
+    "estimate.noise.FIRST_DIGIT": Listed("By how much of f may the points of the noise differ?"),
+    "estimate.noise.FINE": Listed("How far apart are the points of the noise, as a fraction of the scale?"),
+    "estimate.noise.WIDEST": Listed("How far apart may they be at most?", on=ONLY_ROUGH),
+    "estimate.noise.POOL_CAP": Listed("Up to which relative noise do outputs take that of their tensor?", on=ONLY_ROUGH),
+    # extrapolation, kinks, staircases
+    "estimate.plain.JUMPS": Listed("Of the coarsest change: what must a change shrink to so that it is no jump?", on=ONLY_ROUGH),
+    "estimate.plain.BENDS": Listed("Which ratio of second differences over two steps still is that of a smooth function?", on=ONLY_ROUGH),
+    "estimate.kinks.AT_X": Listed("Below which step must a kink show so that it lies at x?", on=ONLY_ROUGH),
+    "estimate.kinks.SINKS": Listed("How far above the noise must a kink be seen?", on=ONLY_ROUGH),
+    "estimate.kinks.GROWTH": Listed("From which growth a step on is a one-sided slope infinite?", on=ONLY_ROUGH),
+    "estimate.kinks.BORDER": Listed("How much wider is a bar where the domain ends?", on=ONLY_ROUGH),
+    "estimate.readings.QUIET": Listed("How far below the noise must differences lie so that the noise was overestimated?", on=ONLY_ROUGH),
+    "estimate.readings.TREAD": Listed("Within how many roundings of f is a tread of a staircase straight?", on=ONLY_ROUGH),
+    "estimate.readings.STAIR_STEP": Listed("Within which step must a staircase move?", on=ONLY_ROUGH),
+    "estimate.readings.HUMP": Listed("From which share of |f| on is a structure the function's own?", on=ONLY_ROUGH),
+    "estimate.romberg.ORDERS": Listed("To how many orders is extrapolated?", counted=True, on=ONLY_ROUGH),
+    "estimate.romberg.CONFIRM": Listed("How many finer steps must agree with a value of a long sequence?", counted=True, on=ONLY_ROUGH),
+    "estimate.climb.NOISY": Listed("From which share of a bar on is noise what limits it?", on=ONLY_ROUGH),
+    "estimate.ladder.NEGLIGIBLE": Listed("Which growth of differences, of a quotient, is underestimated noise?", on=ONLY_ROUGH),
+    # before anything is called wrong
+    "sleeping.ALIKE": Listed("How well must a gradient add up to what f does where it rounds inside?", on=ONLY_ROUGH),
+    "sleeping.AWAY": Listed("How far from tiny inputs is the rounding of f looked at?", on=ONLY_ROUGH),
+    "sleeping.APART": Listed("How far apart are the points of that look?", on=ONLY_ROUGH),
+    "sleeping.INNER": Listed("From how many roundings of f on is noise a rounding inside?", on=ONLY_ROUGH),
+    "columns.coarse.FAR_BELOW": Listed("How far below what f moves by must the steps of cancelling numbers be?", on=ONLY_ROUGH),
+    "columns.opinions.NOISE_CAP": Listed("How many roundings may the noise of backward excuse?", on=ONLY_ROUGH),
+    "columns.opinions.NOISE_ROWS": Listed("Of how many rows at a time is that noise looked at?", counted=True, on=ONLY_ROUGH),
+    "columns.rounded.PASSES": Listed("Up to how many roundings of a row does a noisy float32 gradient pass?", on=ONLY_ROUGH),
+    "columns.sums.SLACK": Listed("By which share of all magnitudes may a sum along a direction be off?", on=ONLY_ROUGH),
+    "columns.arrange.THRESHOLD": Listed("From how many standard deviations on has an output of a noisy f moved?", on=ONLY_ROUGH),
+    # columns, rows, blocks
+    "probing.known.SCREEN": Listed("By which share of its norm may a column, row or block be off?", on=ONLY_ROUGH),
+    "probing.known.SLACK": Listed("How wide may the bar of one be that agrees?", on=ONLY_ROUGH),
+    "probing.known.STRAY": Listed("From how many standard deviations on is a stray output a dependence?", on=ONLY_ROUGH),
+    # oracles
+    "oracles.witnessed.RESOLVED": Listed("How narrow must a bar be, in its row, for the witness to decide?"),
+    "oracles.witnessed.ROUNDINGS": Listed("How many roundings may backward and the witness differ by?"),
+    "oracles.convergence.FORGOTTEN": Listed("Which share of a row is left of an initial guess?", on=ONLY_ROUGH),
+    "oracles.rounding.TIMES": Listed("How many deviations lie between two right ways to compute one gradient?", on=ONLY_ROUGH),
+    # what a comparison costs, by which `auto` chooses
+    "choose.LENIENT": Listed("How many times the default seconds may a small check take?", on=ONLY_ROUGH),
+    "costs.CLIMBED": Listed("Which share of the groups do the first steps leave open?", on=ONLY_ROUGH),
+    "costs.CALLED": Listed("How many seconds does a call cost beside the function's own?", on=ONLY_ROUGH),
+    "costs.THEIRS": Listed("How many seconds do gradcheck's calls cost?", on=ONLY_ROUGH),
+    "costs.SOLVED": Listed("How many seconds does an element cost?", on=ONLY_ROUGH),
+    "costs.PULLED": Listed("How many seconds does a number of a compressed gradient cost?", on=ONLY_ROUGH),
+    "costs.RESIDENT": Listed("How many bytes does any comparison take?", on=ONLY_ROUGH),
+    "costs.ELEMENT_BYTES": Listed("How many bytes does a coordinate take?", on=ONLY_ROUGH),
+}
+FACTS: Mapping[str, str] = {
+    "rungs.U64": "a fact of float64", "rungs.U32": "a fact of float32", "rungs.U_BF16": "a fact of bfloat16", "rungs.U_FP16": "a fact of float16",
+    "rungs.WIDE": "the place of a step in the sequence",
+}
+"""Constants of modules that say that theirs were set by measurement, which were not."""
