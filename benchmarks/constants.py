@@ -167,22 +167,28 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="constants whose names contain one of these; all where there is none")
     parser.add_argument("--quick", action="store_true", help="every fourth check, at half and twice the value alone")
     parser.add_argument("--results", type=Path, metavar="FILE", help="append each constant to this file, and measure none again that is in it")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write a page of all that are known")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write a page of all that are known, after each")
     options = parser.parse_args(arguments)
     import torch  # before the processes part, as it takes seconds; gradverify after
     import torch.fx.experimental.symbolic_shapes  # which the first check would import
 
     torch.set_num_threads(1)
     names, known = chosen(options.names), read(options.results)
-    there = {each.name for each in known}
+    there, command = {each.name for each in known}, " ".join(["python benchmarks/constants.py", *arguments])
+    _write(options.out, known, command)
     for one in measured([name for name in names if name not in there], options.quick):
         known.append(one)
         print("\n".join(table([one])[2:]), flush=True)
         if options.results:
             with options.results.open("a") as file:
                 file.write(json.dumps(asdict(one)) + "\n")
-    if options.out:
-        options.out.write_text(page(known, " ".join(["python benchmarks/constants.py", *arguments])))
+        _write(options.out, known, command)
+
+
+def _write(out: Path | None, known: Sequence[Measured], command: str) -> None:
+    """After each constant, so that a run that is ended leaves its page."""
+    if out and known:
+        out.write_text(page(known, command), encoding="utf-8")
 
 
 if __name__ == "__main__":
