@@ -30,6 +30,7 @@ from gradverify.oracles.surrogate import Surrogate
 from gradverify.oracles.widened import InFloat64, RefusedError
 from gradverify.oracles.witnessed import beside_witness
 from gradverify.subject.another import beside
+from gradverify.subject.arguments import specified
 from gradverify.subject.base_call import BaseCall
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.draw import generator, signed
@@ -128,7 +129,8 @@ class Evidence(BaseCall):
     @cached_property
     def wishes(self) -> Wishes:
         """What the spec says of the differentiable inputs."""
-        return Wishes(tuple(argument.domain for argument in self.inputs), tuple(argument.symmetric for argument in self.inputs))
+        return Wishes(tuple(argument.domain for argument in self.inputs), tuple(argument.symmetric for argument in self.inputs),
+                      specified(self.inputs))
 
     @cached_property
     def surrogate(self) -> Surrogate | None:

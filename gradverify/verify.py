@@ -161,7 +161,8 @@ def _reason(verdict: Verdict, findings: tuple[Finding, ...], faults: tuple[Fault
 # ---- what was checked
 def _inputs(subject: Subject) -> tuple[InputInfo, ...]:
     tensors = (a for a in subject.arguments if a.is_tensor)
-    return tuple(InputInfo(a.name, tuple(a.value.shape), _dtype(a.value), a.layout or "contiguous", a.differentiable) for a in tensors)
+    return tuple(InputInfo(a.name, tuple(a.value.shape), _dtype(a.value), a.form.layout if a.form else a.layout or "contiguous", a.differentiable)
+                 for a in tensors)
 
 
 def _outputs(evidence: Evidence) -> tuple[OutputInfo, ...]:

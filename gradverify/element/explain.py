@@ -79,7 +79,7 @@ def _measured(evidence: Evidence, moved: Found, seen: Found, told: Worst | None)
     generator = np.random.default_rng(settings.seed)
     if settings.eps == "auto":
         return measure(function, moved.at, seen.at, told=told, atol=settings.atol or 0.0, rtol=settings.rtol, domains=evidence.wishes.domains,
-                       symmetric=evidence.wishes.symmetric, generator=generator)
+                       symmetric=evidence.wishes.symmetric, specified=evidence.wishes.specified, generator=generator)
     atol, rtol = settings.tolerances()
     return replace(measure(function, moved.at, seen.at, generator=generator), fixed=fixed_step(told, settings.eps, atol=atol, rtol=rtol))
 

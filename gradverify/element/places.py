@@ -15,6 +15,7 @@ from gradverify.numerics.function.coordinates import mirror_of
 from gradverify.numerics.function.flat import place
 from gradverify.report.names import element as named
 from gradverify.spec.fault import allowed
+from gradverify.subject.arguments import Argument
 
 SUFFIXES: dict[str, Part] = {".real": "re", ".imag": "im"}
 INDEX = re.compile(r"(?P<name>.+?)\[(?P<index>-?\d+(?:,-?\d+)*)?\]", re.DOTALL)
@@ -57,7 +58,18 @@ def input_element(evidence: Evidence, text: str) -> Found:
     found = Found(name, evidence.inputs.index(argument), _coordinate(name, argument.value, index, part), argument.value)
     if argument.symmetric and evidence.settings.eps == "auto":
         _refuse_mirror_image(found)
+    _refuse_unspecified(found, argument)
     return found
+
+
+def _refuse_unspecified(found: Found, argument: Argument) -> None:
+    """Only the elements that a sparse input holds are moved."""
+    held = None if argument.form is None else argument.form.specified
+    if held is None or bool(held.reshape(-1)[found.coordinate // (2 if found.value.is_complex() else 1)]):
+        return
+    first = named(found.name, tuple(held.nonzero()[0].tolist()), found.place.part)
+    raise _refused(f"{_shown(found.place)} is not held by the sparse tensor, so it is not moved: ask for one of its {int(held.sum())} elements, "
+                   f"such as {first}")
 
 
 def output_element(evidence: Evidence, text: str) -> Found:

@@ -25,6 +25,19 @@ def own_dtype(draw: str, kind: str | None, default: str) -> str:
     return OWN_DTYPES.get(kind or "" if draw == "kind" else draw, default)
 
 
+SparseLayout = Literal["coo", "csr", "csc", "bsr", "bsc"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sparse:
+    """How a sparse tensor holds the numbers: a share `density` of its elements (of its blocks); `masked`: gradients elsewhere do not count."""
+
+    layout: SparseLayout = "coo"
+    density: float | None = None
+    blocksize: tuple[int, int] | None = None
+    masked: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class TensorRecipe:
     """How one tensor input is made.
@@ -34,6 +47,7 @@ class TensorRecipe:
     numbers bring their own. `dtype` None means the check's, or the draw's own (`OWN_DTYPES`); `device` None the check's; `requires_grad` None
     means: true for floating and complex tensors; `layout` None: the case's, else contiguous. `distinct`: how far apart all elements are.
     `domain`: where the function is defined; `symmetric`: it reads a symmetric (Hermitian) matrix, so that off-diagonal elements move in pairs.
+    `sparse`: the function gets a sparse tensor; `nested`: a jagged one, whose components have that many rows each.
     """
 
     shape: tuple[int, ...] | None = None
@@ -48,6 +62,8 @@ class TensorRecipe:
     distinct: float | None = None
     device: str | None = None
     layout: Layout | None = None
+    sparse: Sparse | None = None
+    nested: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,7 +167,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class InputInfo:
-    """One tensor input; `layout` as in a spec."""
+    """One tensor input; `layout` as in a spec, of a sparse one `csr` and the like, `jagged` of a nested one."""
 
     name: str
     shape: tuple[int, ...]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from torch import Tensor
 
 from gradverify.numerics.batched import shared_groups
 from gradverify.numerics.choose import Choice, Limits, choose
@@ -49,11 +50,12 @@ class Compared:
 def compare(
     function: Function, *, mode: Mode | None = None, limits: Limits | None = None, atol: float = 0.0, rtol: float | None = None,
     domains: Sequence[tuple[float, float] | None] | None = None, symmetric: Sequence[bool] | None = None,
-    generator: np.random.Generator | None = None, keep: int = 10, watch: Watch | None = None, clock: Clock | None = None,
-    enough: Enough = never, asked: Asked | None = None,
+    specified: Sequence[Tensor | None] = (), generator: np.random.Generator | None = None, keep: int = 10, watch: Watch | None = None,
+    clock: Clock | None = None, enough: Enough = never, asked: Asked | None = None,
 ) -> Compared:
     """`mode` None: the strongest comparison that `limits` afford. Tolerances, `domains` and `symmetric` as in `prepare`. `asked`: see `Pair`."""
-    prepared = prepare(function, atol=atol, rtol=rtol, domains=domains, symmetric=symmetric, generator=generator, clock=clock)
+    prepared = prepare(function, atol=atol, rtol=rtol, domains=domains, symmetric=symmetric, specified=specified, generator=generator,
+                       clock=clock)
     if prepared is None:
         return Compared((), None, Arrangement(), 0, 0, 0)
     prepared = replace(prepared, enough=enough, asked=asked)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from torch import Tensor
 
 from gradverify.model.element import Chosen, Decision, FixedStep, Measured, Reading, Rung, Sides, Tolerance, Truncation
 from gradverify.model.result import Outcome
@@ -54,13 +55,14 @@ def asked_for(moved: Coordinate, seen: Coordinate) -> Asked:
 def measure(
     function: Function, moved: Coordinate, seen: Coordinate, *, told: Worst | None = None, atol: float = 0.0, rtol: float | None = None,
     domains: Sequence[tuple[float, float] | None] | None = None, symmetric: Sequence[bool] | None = None,
-    generator: np.random.Generator | None = None,
+    specified: Sequence[Tensor | None] = (), generator: np.random.Generator | None = None,
 ) -> Measured:
     """One element on every rung; tolerances, `domains` and `symmetric` as in `prepare`.
 
     `told`: what came of it in the check; None: it is confirmed by itself. Raises ValueError where `moved` has no column of its own (`symmetric`).
     """
-    prepared = prepare(function, atol=atol, rtol=rtol, domains=domains, symmetric=symmetric, generator=generator, grouped=False)
+    prepared = prepare(function, atol=atol, rtol=rtol, domains=domains, symmetric=symmetric, specified=specified, generator=generator,
+                       grouped=False)
     column = column_of(prepared.point, moved.tensor, moved.coordinate) if prepared else None
     if prepared is None or column is None:
         raise ValueError("this coordinate moves with its mirror image only")

@@ -44,7 +44,7 @@ class _Sizes:
     """The reach of each row of each output, and the size of each input's elements."""
 
     def __init__(self, pairs: Mapping[tuple[int, int], Pair], inputs: Sequence[Tensor], wishes: Wishes) -> None:
-        columns = columns_of(inputs, wishes.domains, wishes.symmetric)
+        columns = columns_of(inputs, wishes.domains, wishes.symmetric, wishes.specified)
         start, self._scale, self._size = 0, list[Array](), list[Array]()
         for place, x in enumerate(inputs):
             n, own = x.numel() * (2 if x.is_complex() else 1), columns.of(place)

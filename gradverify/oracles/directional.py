@@ -37,7 +37,7 @@ def screened(function: Gives, wishes: Wishes, source: torch.Generator, rtol: flo
     The direction keeps the symmetry of symmetric inputs, and the zeros of inputs that have other numbers too. `infinite`: how many numbers of
     the outputs are not finite by right (masks of −inf); they are left out.
     """
-    along = Along(Filled(function), columns_of(function.inputs, wishes.domains, wishes.symmetric))
+    along = Along(Filled(function), columns_of(function.inputs, wishes.domains, wishes.symmetric, wishes.specified))
     point = along.point
     if np.sum(~np.isfinite(point.f0)) > infinite:
         return Screen.NON_FINITE

@@ -38,10 +38,12 @@ class Jacobian:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the spec says of the inputs: where each is defined (None: everywhere), and which are read as symmetric matrices."""
+    """What the spec says of the inputs: where each is defined (None: everywhere), and which are read as symmetric matrices.
+    `specified`: the elements that a sparse input has (None: every one)."""
 
     domains: tuple[tuple[float, float] | None, ...]
     symmetric: tuple[bool, ...]
+    specified: tuple[Tensor | None, ...] = ()
 
 
 def jacobian(function: Gives, settings: Settings, wishes: Wishes, watch: Watch | None = None, clock: Clock | None = None,
@@ -62,7 +64,8 @@ def _compared(function: Filled, settings: Settings, wishes: Wishes, watch: Watch
     mode = None if settings.mode == "auto" else Mode(settings.mode)
     limits = Limits(settings.budget.calls, settings.budget.seconds, lenient=settings.budget == Budget())
     compared = compare(function, mode=mode, limits=limits, atol=settings.atol or 0.0, rtol=settings.rtol, domains=wishes.domains,
-                       symmetric=wishes.symmetric, generator=generator, keep=WORST, watch=watch, clock=clock, enough=enough, asked=asked)
+                       symmetric=wishes.symmetric, specified=wishes.specified, generator=generator, keep=WORST, watch=watch, clock=clock,
+                       enough=enough, asked=asked)
     return compared.pairs, compared.choice
 
 

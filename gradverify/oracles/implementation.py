@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gradverify.subject.draw import DTYPES
 from gradverify.subject.failure import UserCodeError, blamed
+from gradverify.subject.forms import compared
 from gradverify.subject.guard import odd_kind
 from gradverify.subject.machine import seeded
 from gradverify.subject.outputs import leaves, names
@@ -43,7 +44,7 @@ class Implementation:
         self._subject.reseed()
         with blamed("GV002", self.name), torch.enable_grad():
             returned = self._called(given, {**named, **self._subject.kwargs}, parameters)
-        return self._of_checked(leaves(returned), names(returned))
+        return self._of_checked([compared(y) for y in leaves(returned)], names(returned))
 
     def _called(self, given: list[Any], named: dict[str, Any], parameters: dict[str, Any]) -> Any:
         if self.target.kind == "module":

@@ -45,7 +45,7 @@ def _complaint(mine: Tensor, theirs: Tensor) -> str | None:
 
 def _noise(ours: Function, reference: Function, settings: Settings, wishes: Wishes) -> list[Array]:
     """Z standard deviations of the noise of both, per output [M]; nothing where one of them has none to measure (a shape that differs)."""
-    columns = columns_of(ours.inputs, wishes.domains, wishes.symmetric)
+    columns = columns_of(ours.inputs, wishes.domains, wishes.symmetric, wishes.specified)
     (one, parts), (other, others) = (_sigma(function, columns, settings) for function in (ours, reference))
     same = [a.stop - a.start for a in parts] == [b.stop - b.start for b in others]
     return [Z * (one[part] + (other[part] if same else 0.0)) for part in parts]

@@ -106,7 +106,7 @@ def _run(subject: Subject, leaves: Sequence[Tensor], checked: Sequence[int], lea
 
 def _confirmed(subject: Subject, base: OwnForward, checked: Sequence[int], wishes: Wishes, leavings: Leavings) -> Absent | None:
     """What speaks against it at inputs nearby; None where nothing does. Raises UserCodeError."""
-    settings, columns = subject.case.settings, columns_of(subject.inputs, wishes.domains, wishes.symmetric)
+    settings, columns = subject.case.settings, columns_of(subject.inputs, wishes.domains, wishes.symmetric, wishes.specified)
     v = [signed(base.outputs[place].detach(), generator(settings.seed, subject.case.check, f"witness {place}")) for place in checked]
     sides = list[Array]()
     for step in (FAR, NEAR, -NEAR):

@@ -44,6 +44,7 @@ from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.shown import comparison, differs, unjudged, wrong_already
 from gradverify.rules.sound import wrong_here
 from gradverify.subject.another import looks_symmetric, other_points
+from gradverify.subject.arguments import specified
 from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.plain import BOLD, MILD, SMOOTH, Numbers, Variation, names_of_tiny, names_of_whole, with_other_numbers
@@ -114,7 +115,8 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
 
 def _look(evidence: Evidence, twin: Subject, numbers: Numbers | None = None) -> Look:
     """Raises UserCodeError."""
-    wishes = Wishes(tuple(x.domain for x in twin.differentiable), tuple(x.symmetric or looks_symmetric(x.value) for x in twin.differentiable))
+    given = twin.differentiable
+    wishes = Wishes(tuple(x.domain for x in given), tuple(x.symmetric or looks_symmetric(x.value) for x in given), specified(given))
     source = generator(evidence.settings.seed, evidence.subject.case.check, "second point's direction")
     function = evidence.measured_at(twin)
     rtol = evidence.settings.tolerances(low_precision=evidence.low_precision)[1]

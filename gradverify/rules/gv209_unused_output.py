@@ -36,7 +36,6 @@ from gradverify.model.result import Finding
 from gradverify.rules.agreement import gradients_apart, torchs_own, unsteady
 from gradverify.subject.differentiable import Gradients, copied
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.variants import is_plain
 
 CATCHES = "needs_both_outputs"
 ORDER = 230
@@ -46,8 +45,8 @@ HINT = "treat every incoming gradient as one that may be zero, or None under set
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    if not all(map(is_plain, evidence.outputs)):
-        return "an output is sparse"
+    if evidence.odd is not None:
+        return evidence.odd
     if not any(y.numel() for y in evidence.outputs):
         return "there are no elements"
     return torchs_own(evidence) or unsteady(found) or ("backward is not linear" if "GV201" in found else None)

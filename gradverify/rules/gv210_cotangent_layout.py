@@ -31,7 +31,7 @@ from gradverify.model.result import Finding
 from gradverify.rules.agreement import gradients_apart, torchs_own, unsteady
 from gradverify.subject.differentiable import copied
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.variants import conjugated, constant, is_plain, permuted, sliced
+from gradverify.subject.variants import conjugated, constant, permuted, sliced
 
 CATCHES = "takes_grad_output_for_contiguous"
 ORDER = 240
@@ -51,8 +51,8 @@ class Variation:
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    if not all(map(is_plain, evidence.outputs)):
-        return "an output is sparse"
+    if evidence.odd is not None:
+        return evidence.odd
     if all(y.numel() < 2 for y in evidence.outputs):
         return "no output has two elements"
     return torchs_own(evidence) or unsteady(found) or ("backward writes into grad_output" if evidence.worked.damaged else None)

@@ -37,7 +37,7 @@ from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.layout import expanded
 from gradverify.subject.subject import Argument
-from gradverify.subject.variants import is_plain, permuted, sliced
+from gradverify.subject.variants import permuted, sliced
 
 CATCHES = "takes_input_for_contiguous"
 ORDER = 250
@@ -62,8 +62,8 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     if evidence.forward.freed:
         return "forward gives the memory of its input back, which a view shares"
     tensors = [a.value for a in evidence.subject.arguments if a.is_tensor]
-    if not all(map(is_plain, [*tensors, *evidence.outputs])):
-        return "an input or an output is sparse"
+    if evidence.odd is not None:
+        return evidence.odd
     if all(x.numel() < 2 for x in tensors):
         return "no input has two elements"
     return "it draws random numbers, which fall on other elements in another layout" if evidence.draws else unsteady(found)

@@ -29,6 +29,7 @@ from gradverify.model.result import Finding
 from gradverify.rules.raw import edges_by_place, input_at
 from gradverify.rules.shown import NO_FUNCTION
 from gradverify.subject.failure import shown
+from gradverify.subject.forms import is_jagged
 from gradverify.subject.graph import Edge, RawReturn
 from gradverify.subject.guard import of_type
 from gradverify.subject.native import wrong_number
@@ -51,7 +52,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for raw in _first_of_each(evidence.backward.raw):
         yield from _number(raw)
         for name, edge, gradient in _aligned(raw, evidence):
-            yield from _metadata(raw.name, name, edge, gradient)
+            if not (isinstance(gradient, Tensor) and is_jagged(gradient) and evidence.odd is not None):     # its input is nested too
+                yield from _metadata(raw.name, name, edge, gradient)
 
 
 def _first_of_each(raws: tuple[RawReturn, ...]) -> list[RawReturn]:

@@ -47,6 +47,8 @@ APART = True
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    if evidence.odd is not None:
+        return evidence.odd
     if unsteady(found):
         return unsteady(found)
     if "GV207" in found:

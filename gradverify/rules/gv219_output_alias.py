@@ -34,6 +34,8 @@ APART = True
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    if evidence.odd is not None:
+        return evidence.odd
     return None if evidence.forward.nodes else NO_FUNCTION
 
 

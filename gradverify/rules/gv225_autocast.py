@@ -44,6 +44,8 @@ Context = Callable[[], AbstractContextManager[Any]]
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    if evidence.odd is not None:
+        return evidence.odd
     if not is_double(evidence):
         return "an input is of lower precision, which autocast may lower further"
     if evidence.low_precision:

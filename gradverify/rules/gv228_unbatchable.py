@@ -51,6 +51,8 @@ HINT_WRITES = "compute the gradient out of place, or write it into torch.zeros_l
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    if evidence.odd is not None:
+        return evidence.odd
     wrong = wrong_here(found)
     if wrong is not None:
         return f"{wrong} has to be repaired first"

@@ -18,5 +18,7 @@ def unasked(evidence: Evidence, setting: str, found: frozenset[str]) -> str | No
     wrong = wrong_here(found)
     if wrong is not None:
         return f"{wrong} has to be repaired first"
+    if getattr(evidence.settings, setting) == "auto" and evidence.odd is not None:
+        return evidence.odd
     nothing = any(sum(tensor.numel() for tensor in tensors) == 0 for tensors in (evidence.outputs, evidence.subject.inputs))
     return "there are no elements" if nothing else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-from gradverify.model.case import DrawKind, InputRecipe, Json, Oracles, TensorRecipe
+from gradverify.model.case import DrawKind, InputRecipe, Json, Oracles, Sparse, TensorRecipe
 from gradverify.spec.check_sense import is_tensors, members
 from gradverify.spec.names import resolve
 from gradverify.spec.schema import Check
@@ -36,7 +36,15 @@ def _tensor(tensor: Tensor, folder: Path) -> TensorRecipe:
         shape=None if tensor.shape is None or draw in ("values", "file") else tuple(tensor.shape), draw=cast(DrawKind, draw),
         arguments=_arguments(tensor, draw, folder), avoid=avoided(tensor), margin=tensor.margin, dtype=tensor.dtype,
         requires_grad=tensor.requires_grad, domain=None if tensor.domain is None else (tensor.domain[0], tensor.domain[1]),
-        symmetric=bool(tensor.symmetric) or tensor.kind == "spd", distinct=tensor.distinct, device=tensor.device, layout=layout)
+        symmetric=bool(tensor.symmetric) or tensor.kind == "spd", distinct=tensor.distinct, device=tensor.device, layout=layout,
+        sparse=_sparse(tensor), nested=None if tensor.nested is None else tuple(tensor.nested.lengths))
+
+
+def _sparse(tensor: Tensor) -> Sparse | None:
+    said = tensor.sparse
+    if said is None:
+        return None
+    return Sparse(said.layout, said.density, None if said.blocksize is None else (said.blocksize[0], said.blocksize[1]), said.masked)
 
 
 def _arguments(tensor: Tensor, draw: str, folder: Path) -> Json:

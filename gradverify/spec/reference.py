@@ -8,9 +8,9 @@ from typing import Any
 from gradverify.model.case import Json
 from gradverify.spec.expand import MAX_CASES
 from gradverify.spec.fault import flow
-from gradverify.spec.reference_text import CLOSING, FUNCTION_FORMS, INTRODUCTION, MATRIX, NUMBERS, STRUCTURES
+from gradverify.spec.reference_text import CLOSING, FORMS, FUNCTION_FORMS, INTRODUCTION, MATRIX, NUMBERS, STRUCTURES
 from gradverify.spec.schema import Check, Spec
-from gradverify.spec.schema_inputs import Tensor
+from gradverify.spec.schema_inputs import Nested, Sparse, Tensor
 from gradverify.spec.schema_json import AsWritten
 from gradverify.spec.schema_settings import Budget, Matrix, Rules, Settings
 from gradverify.spec.unsupported import SETTINGS, TENSOR
@@ -33,6 +33,9 @@ def reference() -> str:
         _section("A tensor input", Tensor, unsupported=TENSOR),
         NUMBERS,
         STRUCTURES,
+        _section("`sparse`", Sparse, level=3),
+        _section("`nested`", Nested, level=3),
+        FORMS,
         _section("Settings", Settings, unsupported=SETTINGS),
         _section("`rules`", Rules, level=3),
         _section("`budget`", Budget, level=3),

@@ -110,6 +110,16 @@ The elements of an expanded tensor cannot move apart: the Jacobian is measured o
 forward and one backward. In a matrix, `layout` is that of every input tensor that names none and has the dimensions for it.
 """
 
+FORMS = """
+The numbers of a sparse input are drawn as those of a dense one of its shape, and zeros put where it holds nothing; an element has its dense index in
+everything that is printed, and in `--element`. The gradient that `backward` returns may be sparse or dense, as autograd takes it: it is read at the
+elements that are held. A sparse output is compared as the dense tensor that it stands for, a jagged one by its values. Rules on memory layouts and
+on other modes of torch (forward mode, double backward, vmap) pass over such checks and say so.
+
+The numbers of a nested input have the `shape`, all rows one after the other: `x[4,1]` is an element of row 4 of all. Inputs of the same lengths share
+their offsets, so that they can be added.
+"""
+
 MATRIX = """
 Every combination of a matrix's values is one case, named `linear[rows=7,width=128]`. A variable that has the name of a setting sets that setting;
 any other is written `$name` wherever its value belongs, as a whole value: `shape: [$rows, 3]`, `reference: $reference`. A text that

@@ -8,6 +8,7 @@ from pydantic import Discriminator, Field, Tag, WithJsonSchema
 
 from gradverify.model.dtypes import Dtype
 from gradverify.spec.values import (
+    INT64,
     UNSAID,
     Device,
     Either,
@@ -32,6 +33,30 @@ Bounds = Annotated[list[float], Field(min_length=2, max_length=2)]
 
 Layout = Literal["contiguous", "transposed", "strided", "expanded", "offset", "channels_last"]
 Kind = Literal["spd", "orthogonal", "lower_triangular", "simplex", "unit_vector", "permutation", "one_hot", "mask"]
+
+
+SparseLayout = Literal["coo", "csr", "csc", "bsr", "bsc"]
+
+
+class Sparse(Strict):
+    """A sparse tensor; `{}` is COO with half of its elements."""
+
+    layout: SparseLayout = Field("coo", description="How it is stored; all but `coo` have two dimensions.", examples=["csr"])
+    density: Annotated[float, Field(gt=0, le=1)] = Field(
+        UNSAID, description="The share of the elements (of the blocks) that it holds, in random places, at least one; default 0.5. With `values` and "
+        "`file` it holds those that are not 0.", examples=[0.3])
+    blocksize: Annotated[list[Annotated[int, Field(gt=0, lt=INT64)]], Field(min_length=2, max_length=2)] = Field(
+        UNSAID, description="Rows and columns of a block of `bsr` and `bsc`, which must divide the shape.", examples=[[2, 3]])
+    masked: bool = Field(
+        True, description="Only the elements that it holds are moved, and gradients elsewhere do not count. `false`: it holds all elements of its "
+        "shape, zeros included, as `torch.sparse.as_sparse_gradcheck` has it.", examples=[False])
+
+
+class Nested(Strict):
+    """A jagged nested tensor."""
+
+    lengths: Annotated[list[NotNegativeInteger], Field(min_length=1)] = Field(
+        ..., description="How many rows of `shape` each component has; they add up to the first dimension.", examples=[[2, 0, 3]])
 
 
 class Tensor(Strict):
@@ -73,6 +98,8 @@ class Tensor(Strict):
         examples=[[0, 1]])
     symmetric: bool = Field(
         False, description="The function reads a symmetric (complex: Hermitian) matrix: off-diagonal elements move in pairs.", examples=[True])
+    sparse: Sparse = Field(UNSAID, description="The function gets a sparse tensor, see below.", examples=[{"layout": "csr", "density": 0.3}])
+    nested: Nested = Field(UNSAID, description="The function gets a jagged nested tensor, see below.", examples=[{"lengths": [2, 0, 3]}])
 
 
 def form(value: Any) -> str:

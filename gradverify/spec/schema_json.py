@@ -21,7 +21,7 @@ NUMBERS = {
     ],
 }
 VARIABLE = {"type": "string", "pattern": r"^\$[A-Za-z_][A-Za-z0-9_]*$", "description": "A matrix variable."}
-OPEN = ("Check", "Tensor", "Rules", "Budget")  # the definitions inside a check, where `$name` may stand
+OPEN = ("Check", "Tensor", "Sparse", "Nested", "Rules", "Budget")  # the definitions inside a check, where `$name` may stand
 CLOSED = {"Check": {"name", "matrix"}}  # and the keys of them where it may not
 ANNOTATIONS = ("description", "examples", "default")
 CHILD_LISTS, CHILDREN = ("anyOf", "allOf"), ("items", "additionalProperties")

@@ -9,6 +9,7 @@ from pathlib import Path as FilePath
 from gradverify.model.case import own_dtype
 from gradverify.model.dtypes import COMPLEX
 from gradverify.spec.fault import Fault, Path, shown
+from gradverify.spec.form_sense import form_faults
 from gradverify.spec.names import missing
 from gradverify.spec.numbers import INTEGER_RANGES, number_faults, scalar_complaint, shape_of
 from gradverify.spec.schema_inputs import DRAWS, GIVEN, Tensor
@@ -43,6 +44,7 @@ def tensor_faults(tensor: Tensor, path: Path, check_dtype: str, folder: FilePath
     yield from _avoid_faults(tensor, draw, path)
     yield from _structure_faults(tensor, dtype, path)
     yield from structure_faults(tensor, draw, dtype, path)
+    yield from form_faults(tensor, draw, path)
     if draw == "file":
         yield from _file_faults(tensor.file, (*path, "file"), folder)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
 from torch import Tensor
 
 from gradverify.model.case import Layout
+from gradverify.subject.forms import Form
 from gradverify.subject.layout import LAID
 
 
@@ -27,7 +28,7 @@ class Argument:
 
     `domain`: where the function is defined in it; `symmetric`: it is read as a symmetric (Hermitian) matrix. `layout`: how it lies in memory in
     every call (of an expanded one `value` is a contiguous copy, see `expanded`), None: as `value` does. `of`: the argument, a list of tensors
-    or another container, that it is an element of.
+    or another container, that it is an element of. `form`: the function gets another kind of tensor with the numbers of `value` (a sparse one, say).
     """
 
     name: str
@@ -39,6 +40,7 @@ class Argument:
     layout: Layout | None = "contiguous"
     of: Whole | None = None
     keyword: bool = False
+    form: Form | None = None
 
     @property
     def is_tensor(self) -> bool:
@@ -62,11 +64,23 @@ def together(arguments: Sequence[Argument]) -> tuple[Members, ...]:
 
 def value_of(members: Members, values: Sequence[Any]) -> Any:
     """One argument of the function, from the values of its members."""
+    values = [value if member.form is None else member.form.built(value) for member, value in zip(members, values, strict=True)]
     whole = members[0].of
     return whole.built(values) if whole else values[0]
+
+
+def specified(inputs: Sequence[Argument]) -> tuple[Tensor | None, ...]:
+    """The elements that each of them has; None: every one."""
+    return tuple(None if argument.form is None else argument.form.specified for argument in inputs)
+
+
+def sharing(arguments: Sequence[Argument]) -> list[Argument]:
+    """With one form for all jagged inputs that have the same lengths: torch adds only tensors that share their offsets, as those of one model do."""
+    shared: dict[tuple[int, ...], Form] = {}
+    return [replace(each, form=shared.setdefault(each.form.lengths, each.form)) if each.form and each.form.lengths else each for each in arguments]
 
 
 def as_it_is(members: Members) -> bool:
     """Is it one differentiable input that is handed over by position as it lies?"""
     first = members[0]
-    return first.differentiable and not first.parameter and not first.keyword and not first.of and first.layout in LAID
+    return first.differentiable and not first.parameter and not first.keyword and not first.of and not first.form and first.layout in LAID

@@ -71,6 +71,11 @@ class BaseCall:
         return tuple(y.detach().clone() for y in self.returned)
 
     @property
+    def odd(self) -> str | None:
+        """Which input or output is sparse or nested, in a clause, for rules on strides, memory and modes that such tensors have not."""
+        return self.subject.odd if self.forward else None
+
+    @property
     def returned(self) -> tuple[Tensor, ...]:
         """The checked outputs themselves, with their graph and memory."""
         return tuple(self.forward.outputs[place] for place in self.forward.checked)

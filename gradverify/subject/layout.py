@@ -18,7 +18,7 @@ LAID = (None, "contiguous", "expanded")     # what `laid` leaves as it lies
 
 def settled(recipe: TensorRecipe, layout: Layout | None) -> TensorRecipe:
     """The recipe with the layout that is meant for every input, if it names none itself and can have it."""
-    if recipe.layout is not None or layout is None or recipe.shape is None:
+    if recipe.layout is not None or layout is None or recipe.shape is None or recipe.sparse is not None or recipe.nested is not None:
         return recipe
     kind = str(recipe.arguments) if recipe.draw == "kind" else None
     repeats = layout == "expanded" and (recipe.distinct is not None or recipe.draw == "linspace" or is_cut(kind, recipe.symmetric, recipe.shape))

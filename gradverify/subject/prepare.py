@@ -11,12 +11,13 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from gradverify.model.case import Case, InputRecipe, TensorRecipe
-from gradverify.subject.arguments import Argument, Whole
+from gradverify.subject.arguments import Argument, Whole, sharing
 from gradverify.subject.binding import CALLED, bind, by_keyword
 from gradverify.subject.containers import Apart, Built, taken_apart
 from gradverify.subject.draw import DIFFERENTIABLE, DTYPES, draw, generator
 from gradverify.subject.failure import UserCodeError, blamed, shown, type_name
 from gradverify.subject.find import CODE
+from gradverify.subject.forms import nested, sparse, taken
 from gradverify.subject.guard import admitted
 from gradverify.subject.layout import laid, layout_of, settled
 from gradverify.subject.machine import seeded
@@ -74,7 +75,7 @@ def assemble(case: Case, found: Target, made: Sequence[Argument]) -> Subject:
     overridden = {argument.name: argument for argument in made if argument.name in own and not argument.keyword}
     given = [_passed(_opened(argument, "the inputs hold"), case, found) for argument in made if argument.name not in overridden]
     ordered = bind(given, found, own, keywords)
-    return Subject(case, found, [*_each(ordered), *(_override(argument, overridden) for argument in parameters)], case.kwargs)
+    return Subject(case, found, [*sharing(_each(ordered)), *(_override(argument, overridden) for argument in parameters)], case.kwargs)
 
 
 def _passed(argument: Argument, case: Case, found: Target) -> Argument:
@@ -108,10 +109,25 @@ def _as_said(value: Any, name: str, recipe: TensorRecipe, case: Case, place: str
     if not isinstance(value, Tensor):
         return Argument(name, value)
     tensor = _point(value)
+    if recipe.sparse is not None or recipe.nested is not None:
+        return _formed(tensor, name, recipe, case, place)
     layout = layout_of(tensor, recipe.layout, case.layout, place)
     differentiable = _differentiable(tensor, recipe.requires_grad)
     laid_out = tensor if differentiable else laid(tensor, layout)       # what is perturbed is laid out anew in every call
     return Argument(name, laid_out, differentiable, domain=recipe.domain, symmetric=recipe.symmetric, layout=layout)
+
+
+def _formed(tensor: Tensor, name: str, recipe: TensorRecipe, case: Case, place: str) -> Argument:
+    """A tensor that was drawn for a sparse or nested one."""
+    try:
+        if recipe.sparse is None:
+            form = nested(recipe.nested or (), tensor)
+        else:
+            source = generator(case.settings.seed, case.check, f"{place} pattern")
+            tensor, form = sparse(recipe.sparse, tensor, recipe.draw in ("values", "file"), source)
+    except (RuntimeError, ValueError) as error:
+        raise UserCodeError(CODE, f"{place}: {str(error).splitlines()[0]}") from error
+    return Argument(name, tensor, _differentiable(tensor, recipe.requires_grad), domain=recipe.domain, form=form)
 
 
 def _opened(argument: Argument, what: str, flagged: bool = False) -> Argument:
@@ -190,7 +206,7 @@ def _laid_out(argument: Argument, case: Case) -> Argument:
     if isinstance(argument.value, _Apart):
         elements = tuple(_laid_out(each, case) for each in argument.value.elements)
         return replace(argument, value=replace(argument.value, elements=elements))
-    if not argument.is_tensor:
+    if not argument.is_tensor or argument.form is not None:
         return argument
     layout = layout_of(argument.value, None, case.layout, argument.name)
     return replace(argument, layout=layout, value=argument.value if argument.differentiable else laid(argument.value, layout))
@@ -200,12 +216,14 @@ def _taken(name: str, value: Any, what: str, flagged: bool) -> Argument:
     """A value of the user's; `flagged`: some tensor beside it says `requires_grad`, so those that do not are not meant to be differentiated."""
     if not isinstance(value, Tensor):
         return _opened(Argument(name, value), what, flagged)
-    admitted(value, f"{what}{f' {name}' if name else ''}" + (":" if name else ""))
-    differentiable = _differentiable(value, value.requires_grad if flagged else None)
+    said, wanted = f"{what}{f' {name}' if name else ''}" + (":" if name else ""), value.requires_grad
+    value, form = taken(value, said)
+    admitted(value, said)
+    differentiable = _differentiable(value, wanted if flagged else None)
     if differentiable and value.dtype not in DIFFERENTIABLE:
         raise UserCodeError(CODE, f"{what} a {str(value.dtype).removeprefix('torch.')} tensor",
                             hint=f"supported are {', '.join(str(dtype).removeprefix('torch.') for dtype in DIFFERENTIABLE)}")
-    return Argument(name, _point(value), differentiable)
+    return Argument(name, _point(value), differentiable, form=form)
 
 
 def _module_parameters(found: Target, case: Case, device: torch.device) -> list[Argument]:

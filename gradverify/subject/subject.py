@@ -17,6 +17,7 @@ from gradverify.subject.arguments import as_it_is, together, value_of
 from gradverify.subject.at_rest import Restless, State, at_rest
 from gradverify.subject.counted import Counted
 from gradverify.subject.failure import UserCodeError, blame
+from gradverify.subject.forms import compared, is_dense, named
 from gradverify.subject.held import Held, reached
 from gradverify.subject.layout import laid
 from gradverify.subject.machine import seeded
@@ -55,6 +56,8 @@ class Subject(Counted, Seeded):
         self.output_names: tuple[str, ...] = ()
         self.around: Callable[[], AbstractContextManager[Any]] | None = None
         self.lent: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None
+        self._masked = all(argument.form is None or argument.form.masked for argument in self.arguments)
+        self._odd_output: str | None = None
         self._rest: State | None = None
         self._looked = False    # for buffers at rest
         self.restless = False   # a module's buffers follow its parameters too slowly to come to rest, and so do its outputs
@@ -74,6 +77,12 @@ class Subject(Counted, Seeded):
     def size(self) -> int:
         """Elements of all tensor arguments together."""
         return sum(argument.value.numel() for argument in self.arguments if argument.is_tensor)
+
+    @property
+    def odd(self) -> str | None:
+        """What has neither strides nor another mode of torch to be tried, in a sentence: "a is a sparse CSR tensor"; None where all is dense."""
+        found = next((argument for argument in self.arguments if argument.form is not None), None)
+        return self._odd_output if found is None or found.form is None else f"{found.name} is {found.form.kind}"
 
     @property
     def differentiable(self) -> tuple[Argument, ...]:
@@ -199,7 +208,8 @@ class Subject(Counted, Seeded):
                 with self.around():
                     returned = self._call(values, buffers)
             self.output_names = self.output_names or names(returned)
-            return flattened(returned)
+            flat = flattened(returned)
+            return flat if all(map(is_dense, flat)) else self._compared(flat)
         except BaseException as error:
             blame(error, "GV002", "forward")
             raise
@@ -208,6 +218,12 @@ class Subject(Counted, Seeded):
         """What one call of a function that is no module gets: by position, and by name."""
         given, named = self.arranged(self._arguments(inputs))
         return tuple(given), {**_own(self.kwargs), **named}
+
+    def _compared(self, outputs: Sequence[Any]) -> list[Any]:
+        """What of them is compared, some being sparse or nested."""
+        found = [compared(y, self._masked) for y in outputs]
+        self._odd_output = next((f"an output is {named(y)}" for y, x in zip(outputs, found, strict=True) if x is not y), None)
+        return found
 
     def _call(self, values: Sequence[Any], buffers: Mapping[str, Tensor]) -> Any:
         if self._bare:

@@ -66,8 +66,3 @@ def relaid(x: Tensor) -> Tensor:
     if x.layout != torch.strided or x.is_contiguous():
         return x.clone()
     return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device).copy_(x)
-
-
-def is_plain(x: Tensor) -> bool:
-    """Is memory all that distinguishes x from its contiguous copy? (Not so for sparse tensors.)"""
-    return x.layout == torch.strided

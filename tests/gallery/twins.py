@@ -89,6 +89,7 @@ INPUTS: Mapping[str, Callable[[], tuple[Any, ...]]] = {
     "stacks_no_rows": lambda: (draw(2, 3),),
     "sums_instead_of_mean": lambda: (draw(2, 3),),
     "swaps_gradients": lambda: (draw(2, 3), draw(2, 3, seed=1)),
+    "swaps_sparse_indices": lambda: (draw(4, 4).detach().relu().to_sparse().requires_grad_(), draw(4, 3)),
     "takes_grad_output_for_contiguous": lambda: (draw(2, 3),),
     "takes_input_for_contiguous": lambda: (draw(2, 3),),
     "transposes_gradient": lambda: (draw(3, 3), draw(3, 3, seed=1)),

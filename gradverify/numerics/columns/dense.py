@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from torch import Tensor
 
 from gradverify.numerics.columns.arrange import Arrangement, arrange, detected
 from gradverify.numerics.columns.bundle import lone
@@ -64,16 +65,17 @@ class Prepared:
 
 def prepare(
     function: Function, *, atol: float = 0.0, rtol: float | None = None, domains: Sequence[tuple[float, float] | None] | None = None,
-    symmetric: Sequence[bool] | None = None, generator: np.random.Generator | None = None, grouped: bool = True, clock: Clock | None = None,
+    symmetric: Sequence[bool] | None = None, specified: Sequence[Tensor | None] = (), generator: np.random.Generator | None = None,
+    grouped: bool = True, clock: Clock | None = None,
 ) -> Prepared | None:
     """Noise, structure and linearity; None where there is no input. `rtol` None: 1e-6, and 1e-3 where inputs or outputs are float32 or
-    the output bits show float32 inside. `domains`, `symmetric`: one entry per input. Raises what the function raises at its own inputs.
+    the output bits show float32 inside. `domains`, `symmetric`, `specified`: one entry per input. Raises what the function raises at its own inputs.
     """
     n = len(function.inputs)
     if not n:
         return None
     keep_freed()
-    columns = columns_of(function.inputs, domains or [None] * n, symmetric or [False] * n)
+    columns = columns_of(function.inputs, domains or [None] * n, symmetric or [False] * n, specified)
     generator = generator or np.random.default_rng(0)
     with np.errstate(all="ignore"):
         point = Point(function, columns, clock)

@@ -97,13 +97,17 @@ class Columns:
         return np.where(self.single[columns], np.spacing(at.astype(np.float32)).astype(float), np.spacing(at))
 
 
-def columns_of(inputs: Sequence[Tensor], domains: Sequence[tuple[float, float] | None], symmetric: Sequence[bool]) -> Columns:
-    """The columns of all inputs, in order."""
+def columns_of(inputs: Sequence[Tensor], domains: Sequence[tuple[float, float] | None], symmetric: Sequence[bool],
+               specified: Sequence[Tensor | None] = ()) -> Columns:
+    """The columns of all inputs, in order. `specified`: the elements that a sparse input has; None (or nothing at all): every one."""
     parts, start = [], 0
-    for n, (t, domain, pairs) in enumerate(zip(inputs, domains, symmetric, strict=True)):
+    masks = specified or [None] * len(inputs)
+    for n, (t, domain, pairs, mask) in enumerate(zip(inputs, domains, symmetric, masks, strict=True)):
         x = numbers(t).copy()
-        (scale, typical), end = _scales(t, x), start + len(x)
-        own, mirror, sign = np.arange(start, end), np.full(len(x), -1), np.ones(len(x))
+        held = np.arange(len(x)) if mask is None else _held(t, mask)
+        x, end = x[held], start + len(x)
+        scale, typical = _scales(t, x, held)
+        own, mirror, sign = start + held, np.full(len(x), -1), np.ones(len(x))
         if pairs:
             keep, mirror, sign = _pairs(t)
             own, mirror, x, scale = own[keep], np.where(mirror >= 0, mirror + start, -1), x[keep], scale[keep]
@@ -114,12 +118,18 @@ def columns_of(inputs: Sequence[Tensor], domains: Sequence[tuple[float, float] |
     return Columns(*parts[0]) if len(parts) == 1 else Columns(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def _scales(t: Tensor, x: Array) -> tuple[Array, float]:
-    """The scale [n] of each real coordinate x of a tensor, and what is typical of them."""
+def _held(t: Tensor, mask: Tensor) -> Index:
+    """The real coordinates of the elements where the mask is true."""
+    places = np.flatnonzero(mask.cpu().numpy())
+    return np.stack([2 * places, 2 * places + 1], 1).reshape(-1) if t.is_complex() else places
+
+
+def _scales(t: Tensor, x: Array, held: Index) -> tuple[Array, float]:
+    """The scale [n] of each real coordinate x of a tensor, those at `held`, and what is typical of them."""
     magnitude = np.abs(x)
     if t.is_complex():
         moduli = np.abs(t.detach().resolve_conj().resolve_neg().cpu().numpy()).reshape(-1).astype(float)
-        magnitude = np.repeat(moduli, 2)
+        magnitude = np.repeat(moduli, 2)[held]
     typical, usual = rms(magnitude) or 1.0, (magnitude > 0) & (magnitude < np.inf)
     return magnitude if usual.all() else np.where(usual, magnitude, typical), typical
 

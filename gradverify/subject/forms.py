@@ -1,0 +1,168 @@
+"""Sparse and jagged tensors as the dense ones that are perturbed and compared: what the function gets is made of these in every call.
+
+The numbers of a sparse input are a dense tensor of its whole shape, so that an element has its dense index everywhere. The function gets what the
+pattern takes out of it; torch's own constructors carry the gradient back, sparse or dense, to the elements that are specified.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradverify.model.case import Sparse
+from gradverify.subject.failure import UserCodeError
+from gradverify.subject.find import CODE
+from gradverify.subject.guard import of_type
+
+SPARSE: Mapping[str, torch.layout] = MappingProxyType({
+    "coo": torch.sparse_coo, "csr": torch.sparse_csr, "csc": torch.sparse_csc, "bsr": torch.sparse_bsr, "bsc": torch.sparse_bsc})
+NAMES = MappingProxyType({layout: f"a sparse {name.upper()} tensor" for name, layout in SPARSE.items()})
+ROWS = (torch.sparse_csr, torch.sparse_bsr)     # layouts that compress rows; the others compress columns
+BLOCKED = (torch.sparse_bsr, torch.sparse_bsc)
+JAGGED = "a jagged nested tensor"
+DENSITY = 0.5
+LARGEST = 1 << 24       # elements of the dense shape: 128 MiB in float64, of which several copies are held
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Form:
+    """What the function gets in the place of a dense tensor: `kind` in words ("a sparse CSR tensor"), and `built` to make it, differentiably.
+
+    `specified`: the elements that it has, of those of the dense shape (None: all); `masked`: gradients elsewhere do not count.
+    `lengths`: of a jagged one that a spec describes.
+    """
+
+    kind: str
+    built: Callable[[Tensor], Tensor]
+    specified: Tensor | None = None
+    masked: bool = True
+    lengths: tuple[int, ...] | None = None
+
+    @property
+    def layout(self) -> str:
+        """As in a spec: `csr`."""
+        return next((name for name, layout in SPARSE.items() if NAMES[layout] == self.kind), "jagged")
+
+
+# ---- sparse
+def sparse_form(mask: Tensor, layout: torch.layout, blocksize: tuple[int, int] | None = None, dense_dims: int = 0, masked: bool = True) -> Form:
+    """Of the elements where the mask is true (`masked` false: of all, as `torch.sparse.as_sparse_gradcheck` has it)."""
+    mask = mask if masked else torch.ones_like(mask)
+    places = torch.arange(1, mask.numel() + 1, device=mask.device).reshape(mask.shape) * mask     # 0 where nothing is
+    if layout is torch.sparse_coo:
+        held = places.to_sparse(mask.dim() - dense_dims).coalesce()
+        indices, size, at = held.indices(), held.shape, held.values() - 1
+        return Form(NAMES[layout], lambda x: torch.sparse_coo_tensor(indices, x.reshape(-1)[at], size, is_coalesced=True, check_invariants=False),
+                    mask, masked)
+    held = places.to_sparse(layout=layout, blocksize=blocksize, dense_dim=dense_dims)
+    outer, inner = indices_of(held)
+    size, at = held.shape, held.values() - 1
+    return Form(NAMES[layout], lambda x: torch.sparse_compressed_tensor(outer, inner, x.reshape(-1)[at], size, layout=layout, check_invariants=False),
+                mask, masked)
+
+
+def sparse(recipe: Sparse, dense: Tensor, given: bool, source: torch.Generator) -> tuple[Tensor, Form]:
+    """The tensor with zeros put where the pattern of a spec holds nothing; `given`: its numbers are, and those that are not 0 are the pattern."""
+    mask = dense != 0 if given else drawn_mask(tuple(dense.shape), recipe.density or DENSITY, recipe.blocksize, source).to(device=dense.device)
+    dense = torch.where(mask, dense, torch.zeros_like(dense))
+    if given and recipe.blocksize is not None:      # a block with a number in it is held as a whole
+        mask = dense.ne(0).to_sparse(layout=SPARSE[recipe.layout], blocksize=recipe.blocksize)
+        mask = sparse_like(mask).to_dense() != 0
+    return dense, sparse_form(mask, SPARSE[recipe.layout], recipe.blocksize, masked=recipe.masked)
+
+
+def drawn_mask(shape: tuple[int, ...], density: float, blocksize: tuple[int, int] | None, source: torch.Generator) -> Tensor:
+    """True for that share of the elements (of the blocks), at least one, in random places."""
+    whole = shape if blocksize is None else tuple(n // b for n, b in zip(shape, blocksize, strict=True))
+    count = math.prod(whole)
+    flat = torch.zeros(count, dtype=torch.bool)
+    flat[torch.randperm(count, generator=source)[:max(1, round(density * count))]] = True
+    mask = flat.reshape(whole)
+    return mask if blocksize is None else mask.repeat_interleave(blocksize[0], 0).repeat_interleave(blocksize[1], 1)
+
+
+def _of_sparse(tensor: Tensor) -> tuple[Tensor, Form]:
+    """The dense tensor of a sparse one, and its pattern; duplicate elements are added up."""
+    if tensor.layout is torch.sparse_coo:
+        tensor = tensor.coalesce()
+        ones = torch.sparse_coo_tensor(tensor.indices(), torch.ones_like(tensor.values(), dtype=torch.int8), tensor.shape, is_coalesced=True)
+        return tensor.to_dense(), sparse_form(ones.to_dense().bool(), tensor.layout, dense_dims=tensor.dense_dim())
+    values, first = tensor.values(), indices_of(tensor)[0].dim()
+    blocksize = (values.shape[first], values.shape[first + 1]) if tensor.layout in BLOCKED else None
+    return tensor.to_dense(), sparse_form(sparse_like(tensor).to_dense() != 0, tensor.layout, blocksize, tensor.dense_dim())
+
+
+def indices_of(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """Of a compressed tensor, those of the dimension that is compressed and those of the other."""
+    return (tensor.crow_indices(), tensor.col_indices()) if tensor.layout in ROWS else (tensor.ccol_indices(), tensor.row_indices())
+
+
+def sparse_like(tensor: Tensor) -> Tensor:
+    """A compressed tensor of the same pattern that holds ones."""
+    outer, inner = indices_of(tensor)
+    ones = torch.ones_like(tensor.values(), dtype=torch.float32)
+    return torch.sparse_compressed_tensor(outer, inner, ones, tensor.shape, layout=tensor.layout)
+
+
+# ---- jagged
+def jagged_form(offsets: Tensor, lengths: tuple[int, ...] | None = None) -> Form:
+    """Of rows that lie one after the other: component i holds those from offsets[i] to offsets[i + 1]."""
+    return Form(JAGGED, lambda x: torch.nested.nested_tensor_from_jagged(x, offsets), lengths=lengths)
+
+
+def nested(lengths: tuple[int, ...], rows: Tensor) -> Form:
+    """Of components that have so many rows each."""
+    ends = torch.tensor(lengths, dtype=torch.int64).cumsum(0)
+    return jagged_form(torch.cat([ends.new_zeros(1), ends]).to(device=rows.device), lengths)
+
+
+
+def is_jagged(tensor: Tensor) -> bool:
+    """Without holes between its components, in whose place numbers would be that are none of its own."""
+    return tensor.is_nested and tensor.layout is torch.jagged and getattr(tensor, "_lengths", None) is None and getattr(tensor, "_ragged_idx", 1) == 1
+
+
+# ---- either
+def is_dense(value: Any) -> bool:
+    """Is it a tensor with strides, or none at all?"""
+    return not isinstance(value, Tensor) or (value.layout is torch.strided and not value.is_nested)
+
+
+def named(tensor: Tensor) -> str:
+    """What kind of tensor it is."""
+    return NAMES.get(tensor.layout, JAGGED)
+
+
+def taken(tensor: Tensor, said: str) -> tuple[Tensor, Form | None]:
+    """The dense tensor whose numbers count, and what the function gets in its place; any other tensor as it is.
+
+    Raises UserCodeError (GV001) for one that is too large when it is dense; `said` is how its sentence begins: "x is".
+    """
+    if is_jagged(tensor):
+        return tensor.detach().values(), jagged_form(tensor.offsets())  # type: ignore[attr-defined]
+    if tensor.layout not in NAMES or of_type(tensor) is not None:
+        return tensor, None
+    if tensor.numel() > LARGEST:
+        raise UserCodeError(CODE, f"{said} {NAMES[tensor.layout]} of shape {list(tensor.shape)}, which is too large to be made dense",
+                            hint=f"check it on a shape of at most {LARGEST:,} elements")
+    return _of_sparse(tensor.detach())
+
+
+def compared(output: Any, masked: bool = True) -> Any:
+    """What of an output is compared: the dense tensor of a sparse one, the values of a jagged one; all else as it is.
+
+    `masked`: backward gets a gradient at the output's own elements only.
+    """
+    if is_dense(output):
+        return output
+    if is_jagged(output):
+        return output.values()
+    if output.layout not in NAMES or output.numel() > LARGEST or of_type(output) is not None:
+        return output
+    return output.to_dense(masked_grad=masked)
