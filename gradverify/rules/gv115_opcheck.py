@@ -61,6 +61,8 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     operator = operator_of(evidence.subject)
     if isinstance(operator, str):
         return operator
+    if evidence.settings.opcheck is not True and evidence.odd is not None:
+        return evidence.odd
     return "the spec says `opcheck: false`" if evidence.settings.opcheck is False else unsteady(found)
 
 
