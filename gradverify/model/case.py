@@ -110,6 +110,7 @@ class Settings:
     forward_ad: bool | Literal["auto"] = "auto"
     vmap: bool | Literal["auto"] = "auto"
     opcheck: bool | Literal["auto"] = "auto"
+    compile: bool = False
     nondeterminism: float = 0.0
     reseed: bool = True
     witness: bool = True

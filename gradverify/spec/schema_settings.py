@@ -63,6 +63,8 @@ class RunSettings(Strict):
     opcheck: Tristate = Field(
         "auto", description="Test a registered operator as `torch.library.opcheck` does (GV115): `auto` warns where it is not what its registration "
         "says; `true`: that is an error, and so is a missing fake kernel; `false` not.", examples=[True])
+    compile: bool = Field(
+        False, description="Compare the function called through `torch.compile` (backend `aot_eager`) with the eager one (GV116).", examples=[True])
     nondeterminism: NotNegative = Field(
         0.0, description="Largest difference between two identical calls that is accepted.", examples=[0])
     reseed: bool = Field(

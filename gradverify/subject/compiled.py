@@ -1,0 +1,86 @@
+"""A subject whose calls go through torch.compile, with the backend `aot_eager`: traced forward and backward, run by torch's own kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from gradverify.subject.ambient import ambient, left_as_found
+from gradverify.subject.failure import describe
+from gradverify.subject.opchecked import quiet
+from gradverify.subject.subject import Subject
+
+
+@dataclass
+class Compiler:
+    """`graphs`: how many were compiled so far."""
+
+    graphs: int = 0
+
+    def through(self, subject: Subject) -> Subject:
+        """The same function at the same arguments, called through torch.compile."""
+        target = subject.target
+        if target.kind == "module":     # its forward is compiled, where `compiling` has put it
+            return subject.twin(subject.arguments)
+        return subject.twin(subject.arguments, target=replace(target, call=self._compiled(target.call)))
+
+    def _compiled(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*given: Any, **named: Any) -> Any:     # what lies in torch itself, as `apply` does, is not compiled by itself
+            return call(*given, **named)
+
+        made: Callable[..., Any] = torch.compile(called, backend=self._aot_eager)
+        return made
+
+    def _aot_eager(self, graph: Any, inputs: Any) -> Any:
+        from torch._dynamo.backends.debugging import aot_eager
+
+        self.graphs += 1
+        return aot_eager(graph, inputs)
+
+    @contextmanager
+    def compiling(self, subject: Subject) -> Iterator[None]:
+        """Quiet, from empty caches, which are empty again afterwards; a module's forward is compiled while this lasts."""
+        import torch._dynamo
+
+        module = subject.target.subject if subject.target.kind == "module" else None
+        own = vars(module).get("forward") if module is not None else None
+        with quiet(), left_as_found(ambient()), _modules_untagged():
+            torch._dynamo.reset()
+            try:
+                if module is not None:
+                    module.forward = self._compiled(module.forward)
+                yield
+            finally:
+                if module is not None:
+                    del module.forward
+                    if own is not None:
+                        module.forward = own
+                torch._dynamo.reset()
+
+
+@contextmanager
+def _modules_untagged() -> Iterator[None]:
+    """The first compilation of a process replaces two methods of all modules, to tell their generations apart; they are put back."""
+    cls: Any = torch.nn.Module
+    before = cls.__init__, cls.__setstate__
+    try:
+        yield
+    finally:
+        if (cls.__init__, cls.__setstate__) != before:
+            cls.__init__, cls.__setstate__ = before
+            cls.___needs_generation_tag_patch = True        # so that a later compilation does it again
+
+
+def no_compiler() -> str | None:
+    """Why there is no torch.compile here; None where there is."""
+    try:
+        from torch._dynamo.eval_frame import check_if_dynamo_supported
+
+        check_if_dynamo_supported()
+    except (ImportError, RuntimeError) as error:
+        return f"torch.compile does not run here ({describe(error)})"
+    return None
