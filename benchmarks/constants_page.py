@@ -125,8 +125,8 @@ def calls(each: Measured) -> str:
 
 
 # ---- the page
-NOT_EXERCISED = "No check saw these at any value that was tried: not one call was different. What they are for is elsewhere: in larger inputs, in " \
-                "other functions, in the choice of `auto`, in what is said of a check."
+NOT_EXERCISED = "No check saw these at any value that was tried: not one verdict and not one call was different. They may matter in larger inputs, " \
+                "in other functions, or in the choice of `auto`, which these checks do not show."
 
 
 def page(found: Sequence[Measured], command: str) -> str:
