@@ -130,10 +130,10 @@ class Worker:
 
     def end(self) -> None:
         """Kills it with all that it started, and removes its files."""
-        with contextlib.suppress(OSError):
+        end_family(self.pid, alive=self._process.is_alive())
+        with contextlib.suppress(OSError):      # later: a worker that finds its supervisor gone ends at once, and what it started loses its parent
             self._alive.close()
             self.words.close()
-        end_family(self.pid, alive=self._process.is_alive())
         self._process.join(ENDS_WITHIN)
         for path in (self.files.stack, self.files.printed):
             with contextlib.suppress(OSError):
