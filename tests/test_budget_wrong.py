@@ -76,7 +76,7 @@ def test_a_wrong_twin_fails_within_three_times_the_time_of_the_right_one(name, d
     for factor in (0.9, 1.001):
         wrong, world = checked(call, factor, inputs=inputs, function=twin(function, damage))
         assert wrong.verdict == "fail" and {f.code for f in wrong.findings if f.severity == "error"} <= {"GV101", "GV102"}
-        assert world.now <= 3 * max(quiet.now, 10.0)
+        assert world.now <= 3 * max(quiet.now, 10.0) + 2 * call     # whether it iterates is asked with a forward and a backward at another point
 
 
 def test_what_the_budget_left_of_the_search_is_said():

@@ -166,7 +166,7 @@ def test_two_faults_are_told_apart_and_each_told_once(checked, monkeypatch):
 
 
 def test_a_fault_that_several_rules_share_is_not_measured_by_all_of_them(checked, monkeypatch):
-    struck(monkeypatch, "gradverify.evidence:observe_forward")
+    struck(monkeypatch, "gradverify.subject.base_call:observe_forward")
     code, checks, _, stderr = checked()
     assert code == 4 and stderr.count("Please report it") == 1 and all(check["verdict"] == "error" for check in checks.values())
     reasons = [rule["reason"] for rule in checks["struck"]["rules"]]

@@ -70,7 +70,7 @@ def test_a_cache_of_outputs_is_seen_in_a_callable_but_inputs_are_not_looked_at()
         kept.append(y)
         return y
 
-    assert "y0 and the node of Square stay" in message(check(keeps, X, select=("GV214",)), "GV214")
+    assert "y0 and the node of Unary stay" in message(check(keeps, X, select=("GV214",)), "GV214")
     assert codes(check(lambda x, y: InputOnCtx.apply(x, y), X, Y)) == set()
 
 
