@@ -58,13 +58,17 @@ def sparse_form(mask: Tensor, layout: torch.layout, blocksize: tuple[int, int] |
     if layout is torch.sparse_coo:
         held = places.to_sparse(mask.dim() - dense_dims).coalesce()
         indices, size, at = held.indices(), held.shape, held.values() - 1
-        return Form(NAMES[layout], lambda x: torch.sparse_coo_tensor(indices, x.reshape(-1)[at], size, is_coalesced=True, check_invariants=False),
-                    mask, masked)
-    held = places.to_sparse(layout=layout, blocksize=blocksize, dense_dim=dense_dims)
-    outer, inner = indices_of(held)
-    size, at = held.shape, held.values() - 1
-    return Form(NAMES[layout], lambda x: torch.sparse_compressed_tensor(outer, inner, x.reshape(-1)[at], size, layout=layout, check_invariants=False),
-                mask, masked)
+
+        def built(x: Tensor) -> Tensor:     # a clone, as the constructor keeps what it makes, and the function may write into what it gets
+            return torch.sparse_coo_tensor(indices, x.reshape(-1)[at], size, is_coalesced=True, check_invariants=False).clone()
+    else:
+        held = places.to_sparse(layout=layout, blocksize=blocksize, dense_dim=dense_dims)
+        outer, inner = indices_of(held)
+        size, at = held.shape, held.values() - 1
+
+        def built(x: Tensor) -> Tensor:
+            return torch.sparse_compressed_tensor(outer, inner, x.reshape(-1)[at], size, layout=layout, check_invariants=False).clone()
+    return Form(NAMES[layout], built, mask, masked)
 
 
 def sparse(recipe: Sparse, dense: Tensor, given: bool, source: torch.Generator) -> tuple[Tensor, Form]:
@@ -91,7 +95,8 @@ def _of_sparse(tensor: Tensor) -> tuple[Tensor, Form]:
     """The dense tensor of a sparse one, and its pattern; duplicate elements are added up."""
     if tensor.layout is torch.sparse_coo:
         tensor = tensor.coalesce()
-        ones = torch.sparse_coo_tensor(tensor.indices(), torch.ones_like(tensor.values(), dtype=torch.int8), tensor.shape, is_coalesced=True)
+        ones = torch.sparse_coo_tensor(tensor.indices(), torch.ones_like(tensor.values(), dtype=torch.int8), tensor.shape, is_coalesced=True,
+                                       check_invariants=False)
         return tensor.to_dense(), sparse_form(ones.to_dense().bool(), tensor.layout, dense_dims=tensor.dense_dim())
     values, first = tensor.values(), indices_of(tensor)[0].dim()
     blocksize = (values.shape[first], values.shape[first + 1]) if tensor.layout in BLOCKED else None
@@ -107,7 +112,7 @@ def sparse_like(tensor: Tensor) -> Tensor:
     """A compressed tensor of the same pattern that holds ones."""
     outer, inner = indices_of(tensor)
     ones = torch.ones_like(tensor.values(), dtype=torch.float32)
-    return torch.sparse_compressed_tensor(outer, inner, ones, tensor.shape, layout=tensor.layout)
+    return torch.sparse_compressed_tensor(outer, inner, ones, tensor.shape, layout=tensor.layout, check_invariants=False)
 
 
 # ---- jagged

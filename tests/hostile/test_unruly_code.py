@@ -53,7 +53,7 @@ def test_outputs_without_elements_are_refused_in_a_sentence(verdict, body):
 
 
 @pytest.mark.parametrize("made, said", [("torch.ones(2, dtype=torch.float16)", "float16"), ("torch.ones(2, device='meta')", "meta tensor"),
-                                        ("torch.eye(2).to_sparse()", "inputs_from")])
+                                        ("torch.ones(2).to_mkldnn()", "inputs_from")])
 def test_inputs_that_cannot_be_moved_are_refused_in_a_sentence(verdict, made, said):
     code, check = verdict(f"def f(x): return 2 * x\ndef make(seed, dtype, device): return ({made},)", "inputs_from: 'op.py:make'")
     assert code == 3 and codes(check) == ["GV001"] and said in check["reason"]

@@ -126,6 +126,31 @@ def test_one_that_needs_no_gradient_is_handed_over_as_it_is():
     assert found.verdict == "pass" and [(x.layout, x.requires_grad) for x in found.inputs] == [("csr", False), ("contiguous", True)]
 
 
+def test_a_function_may_write_into_what_it_gets():
+    assert gradverify.check(lambda a: a.mul_(2).to_dense() ** 2, [matrix()]).verdict == "pass"
+
+
+@pytest.mark.parametrize("mode", ["columns", "rows", "blocks"])
+def test_the_other_modes_and_a_fixed_step_see_a_wrong_row_too(mode):
+    for factor, verdict in ((1.0, "pass"), (1.5, "fail")):
+        inputs = [matrix(), dense(6, 3)]
+        assert gradverify.check(Product.apply_with(factor, SHAPES["dense"]), inputs, mode=mode).verdict == verdict
+    assert gradverify.check(Product.apply_with(1.5, SHAPES["dense"]), inputs, eps=1e-6).verdict == "fail"
+
+
+def test_an_element_that_is_not_held_is_not_to_be_asked_for():
+    from gradverify.element.places import input_element
+    from gradverify.evidence import Evidence
+    from gradverify.model.problem import ProblemsError
+
+    subject = described(density=0.25)
+    held = subject.arguments[0].form.specified
+    (free, *_), (own, *_) = (~held).nonzero().tolist(), held.nonzero().tolist()
+    with pytest.raises(ProblemsError, match=r"not held by the sparse tensor.* such as x\["):
+        input_element(Evidence(subject), f"x[{free[0]},{free[1]}]")
+    assert list(input_element(Evidence(subject), f"x[{own[0]},{own[1]}]").place.index) == own
+
+
 # ---- Functions
 class Product(Function):
     """a @ b; the gradient of a as `shaped` makes it of the dense one, row 2 times `factor`."""
