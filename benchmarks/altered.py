@@ -19,7 +19,7 @@ from typing import Any
 
 HOME = "gradverify.numerics"
 OTHERS = ("oracles",)  # of the package, beside numerics: `oracles.witnessed.RESOLVED`
-MEASURED = re.compile(r"\bmeasured\b|\bby measurement\b")
+MEASURED = re.compile(r"(?<!\bis )(?<!\bare )(?<!\bthe )\bmeasured\b|\bby measurement\b")  # the number was, not what it is used for
 SAID_OF_ALL = "Constants were set by measurement"  # in the docstring of a module
 HOOK = "__altered__"
 

@@ -36,6 +36,7 @@ def test_what_is_listed_is_there(altered, listed):
 @pytest.mark.parametrize(("source", "found"), [
     ("FLAT = 4.0  # levels (measured: 2 to 3)", {"m.FLAT": True}),
     ("FLAT = 4.0  # set by measurement", {"m.FLAT": True}),
+    ("ROWS = 6  # rows whose noise is measured together", {"m.ROWS": False}),
     ("A, B = 3, 2.0**-10  # counts", {"m.A": False, "m.B": False}),
     ('"""Steps. Constants were\nset by measurement."""\nSTEPS: tuple[int, ...] = (4, 5)', {"m.STEPS": True}),
     ("WIDE = Z * 6", {"m.WIDE": False}),
