@@ -19,6 +19,7 @@ from gradverify.numerics.columns.confirm import resolve, with_opinions
 from gradverify.numerics.columns.hidden import hidden_ties
 from gradverify.numerics.columns.judged import Judged
 from gradverify.numerics.columns.run import Run
+from gradverify.numerics.columns.standing import STOOD, believed
 from gradverify.numerics.columns.sums import AliasSums
 from gradverify.numerics.columns.tally import MAP_ROWS, Outcome, Pair, Tally
 from gradverify.numerics.costs import Mode
@@ -32,7 +33,6 @@ from gradverify.numerics.reduction import signed
 from gradverify.numerics.rungs import Array, Index
 from gradverify.numerics.verdict import Limit, Verdict
 
-STOOD = 3  # wrong ones, after which the rest is believed, if none was cleared
 ROWS, ROWS_LEFT = 1024, 16  # backwards that the entries of flagged columns may take; where nothing is left of the budget
 SEARCH = 60  # forward calls that it may take to find an entry of a line
 FEW = 4  # entries of a line that are resolved though its structure is a guess
@@ -48,9 +48,7 @@ class Flagged:
         self.weights = signed(len(run.point.f0), run.generator)
         self.left, self._followed = 0, 0  # flagged lines that the end of the budget left, and those that were followed
         self._norms: dict[int, Array] = {}
-        noise = np.maximum(run.survey.sigma, run.point.unit * run.survey.size)
-        for secant in run.survey.secants:  # a line's entries are judged by how far all outputs of the tensor go, not by its own alone
-            run.reach.add_secant(secant.columns, secant.moved_by, secant.change, noise)
+        run.learn_secants()
 
     def pairs(self, of: Callable[[int], Mode], screened: Sequence[Screened], check: Sequence[Screened] = ()) -> tuple[list[Pair], frozenset[int]]:
         """The screened pairs, verified by the blocks of `check`; and the tensors in which lines stayed open. `of`: how a tensor was screened."""
@@ -102,14 +100,14 @@ class Flagged:
         inside = pair.worst if self.run.enough(ALONE) and len(pair.worst) else pair.flagged
         told = np.concatenate([inside[~np.isin(inside, pair.lost)], pair.lost])
         for n, line in enumerate(told.tolist()):
-            stood = followed.wrong >= STOOD and not followed.cleared
+            stood = believed(followed.wrong, followed.cleared)
             ended = self._followed > 0 and self.run.enough(ALONE)
             self.left += len(told) - n if ended and not stood else 0
             if n == MOST or stood or ended:
                 lost = np.isin(told[n:], pair.lost) & (not np.isin(pair.lost, list(followed.named)).any())
-                believed = ~lost if stood else np.zeros(len(lost), bool)
-                followed.believed += int(believed.sum())
-                followed.leave_open(lines.blocks(told[n:][~believed]), verifying)
+                taken = ~lost if stood else np.zeros(len(lost), bool)
+                followed.believed += int(taken.sum())
+                followed.leave_open(lines.blocks(told[n:][~taken]), verifying)
                 break
             self._followed += 1
             if followed.bent and lines.block(line) in followed.bent:
@@ -150,10 +148,8 @@ class Flagged:
         norm = self._row_norms(found.column[open_], found.out[open_])
         if lines.by_column:  # a column of zeros has no size to compare with
             norm = np.where((found.a[open_] == 0) & (d.value == 0), norm, self._column_norms(lines.pair.output)[found.column[open_]])
-        known = open_[np.isfinite(norm) & (np.abs(found.a[open_] - d.value) + d.bar <= (SCREEN_LOW if low else usual(self.run.point)) * norm)]
-        verdict, limit = found.verdict.copy(), found.limit.copy()
-        verdict[known], limit[known] = Verdict.PASS, Limit.NONE
-        return replace(found, verdict=verdict, limit=limit)
+        share = SCREEN_LOW if low else usual(self.run.point)
+        return found.passed(open_[np.isfinite(norm) & (np.abs(found.a[open_] - d.value) + d.bar <= share * norm)])
 
     def _column_norms(self, output: int) -> Array:
         """About the norm [C] of each column, by one backward with random weights."""
@@ -221,15 +217,9 @@ class Flagged:
     def _stray(self, lines: BlockLines, group: int, line: int) -> Judged | None:
         """The entry behind an output that moved, or a column that was pulled back, though the structure has no such entry."""
         found = self._resolved(lines.behind(group, line))
-        return found if found is None or (found.verdict != Verdict.PASS).any() or _zero(found) else None
+        return found if found is None or (found.verdict != Verdict.PASS).any() or found.zero.all() else None
 
 
 def _bent(found: Judged) -> bool:
     """Is f rough at some of the entries? That explains why a screen flagged them."""
     return bool((found.derivative.outcome != Smoothness.SMOOTH).any())
-
-
-def _zero(found: Judged) -> bool:
-    """Are all derivatives zero, or too small to be told from it?"""
-    d, nothing = found.derivative, np.zeros(len(found.a))
-    return bool((d.unchanged | (np.abs(d.value) <= found.bounds.tolerance(nothing, nothing) + d.bar)).all())

@@ -8,7 +8,7 @@ from gradverify.numerics.columns.bundle import lone
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.estimate.climb import Elements, Ladders
 from gradverify.numerics.estimate.ladder import Derivative, concatenated
-from gradverify.numerics.rungs import RUNGS, Index
+from gradverify.numerics.rungs import Index
 
 
 class Alone:
@@ -31,15 +31,10 @@ class Alone:
 
     def derivative(self) -> Derivative:
         """Of the elements, as they were asked."""
-        return concatenated(every_rung(ladders) for ladders, _ in self._parts).take(self._place)
+        return concatenated(ladders.every_rung() for ladders, _ in self._parts).take(self._place)
 
     def under_wider_noise(self) -> Derivative:
         """The same under the noise of points far apart (`Run.coarse`)."""
         coarse = self.run.coarse
-        found = concatenated(every_rung(ladders.under(coarse.far if beyond else coarse.noise)) for ladders, beyond in self._parts)
+        found = concatenated(ladders.under(coarse.far if beyond else coarse.noise).every_rung() for ladders, beyond in self._parts)
         return found.take(self._place)
-
-
-def every_rung(ladders: Ladders) -> Derivative:
-    """The derivatives of all elements from the whole ladder."""
-    return ladders.solve(np.arange(len(ladders.elements.out)), range(RUNGS), True)

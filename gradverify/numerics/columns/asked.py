@@ -12,16 +12,16 @@ import numpy as np
 from gradverify.numerics.columns.bundle import lone
 from gradverify.numerics.columns.confirm import resolve, with_opinions
 from gradverify.numerics.columns.dense import Prepared
-from gradverify.numerics.columns.judged import Judged
+from gradverify.numerics.columns.judged import Judged, no_limits
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.columns.tally import MAP_ROWS, Asked, Pair, Tally
-from gradverify.numerics.compare import limits, verdicts
+from gradverify.numerics.compare import verdicts
 from gradverify.numerics.estimate.climb import Climb, Elements, Judge, Ladders
 from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.estimate.lines import Line
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.rungs import QUICK, Codes, Index
-from gradverify.numerics.verdict import Limit, Verdict
+from gradverify.numerics.verdict import Verdict
 
 
 def with_asked(prepared: Prepared, pairs: list[Pair]) -> list[Pair]:
@@ -47,8 +47,7 @@ def alone(prepared: Prepared, asked: Asked) -> Pair:
     run, point, part = prepared.run(), prepared.point, prepared.point.parts[asked.output]
     column, out = np.array([column_of(point, asked.input, asked.input_index)]), np.array([part.start + asked.output_index])
     with np.errstate(all="ignore"):
-        for secant in run.survey.secants:  # as for a flagged line: judged by how far all outputs of the tensor go
-            run.reach.add_secant(secant.columns, secant.moved_by, secant.change, np.maximum(run.survey.sigma, point.unit * run.survey.size))
+        run.learn_secants()
         judged = with_opinions(run, _judged(run, column, out))
     tally = Tally(asked.input, asked.output, (MAP_ROWS + 1, 1), 1, asked)
     tally.add(judged.compared(part.start, np.array([asked.input_index])))
@@ -70,8 +69,7 @@ def _judged(run: Run, column: Index, out: Index) -> Judged:
     verdict = judge(column, d)
     if verdict[0] == Verdict.MISMATCH:
         return resolve(run, column, out)
-    limit = np.array(limits(a, d) if verdict[0] == Verdict.UNDECIDED else [Limit.NONE], object)
-    return Judged(column, out, a, d, run.bounds(column, out), verdict, limit)
+    return Judged(column, out, a, d, run.bounds(column, out), verdict, no_limits(1)).explained()
 
 
 def climber(run: Run, column: Index, out: Index, judge: Judge) -> tuple[Line, Climb]:

@@ -29,7 +29,7 @@ def only_certain(run: Run, judged: Judged) -> Judged:
 def beyond_cancelling(run: Run, judged: Judged) -> Mask:
     """Mismatches [E] that stand against the largest noise that cancelling numbers can bring into f, as `coarse_noise` would measure it."""
     d, noise = judged.derivative, _largest(run)[judged.out]
-    used = np.maximum(run.survey.sigma, run.point.unit * np.abs(run.point.f0))[judged.out]
+    used = run.noise[judged.out]
     scale = run.point.columns.scale[judged.column]
     own = np.maximum(d.noise_bar, Z * used / np.maximum(scale, 1.0))
     resolved = d.smooth & (used > 0) & (d.bar <= RESOLVED * np.abs(d.value))

@@ -7,7 +7,6 @@ something is about to be called wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -16,15 +15,14 @@ from gradverify.numerics.columns.alone import Alone
 from gradverify.numerics.columns.beyond import beyond_cancelling
 from gradverify.numerics.columns.judged import Judged
 from gradverify.numerics.columns.run import Run
+from gradverify.numerics.columns.standing import ASKED, AT_ONCE, STOOD, believed
 from gradverify.numerics.compare import verdicts
 from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.estimate.noise import FLAT
 from gradverify.numerics.rungs import BASE, NEAR, Array, Index, Mask, Z
 from gradverify.numerics.verdict import MISMATCH, Limit
 
-AT_ONCE, ASKED = 3, 24  # columns of a pair that climb every rung against the wider noise; of them all
 MEASURED = 45  # forward calls at least that the noise far apart takes
-STOOD = 3  # elements that stand, after which no other is asked, and the rest believed if none did not
 
 
 def excuse_cancelled(run: Run, judged: Judged) -> Judged:
@@ -32,7 +30,7 @@ def excuse_cancelled(run: Run, judged: Judged) -> Judged:
 
     At most 117 forward calls for all, and 48 a column of those that its noise at the steps of their differences would hide.
     """
-    for own in _pairs(run, judged, _suspects(run, judged)):
+    for own in run.by_pair(judged.column, judged.out, _suspects(run, judged)):
         i = own[_hidden(run, judged.take(own))]
         if i.size:
             judged = _left_open(run, judged, i[~_standing(run, judged, i)])
@@ -58,14 +56,6 @@ def _suspects(run: Run, judged: Judged) -> Index:
     return np.asarray(bad[(run.coarse.noise > FLAT * rounding)[judged.out[bad]] | judged.derivative.unchanged[bad]])
 
 
-def _pairs(run: Run, judged: Judged, i: Index) -> Iterator[Index]:
-    """Elements i by input and output tensor."""
-    tensor = run.point.columns.tensor[judged.column[i]]
-    output = np.searchsorted([part.stop for part in run.point.parts], judged.out[i], side="right")
-    for t, o in sorted(set(zip(tensor.tolist(), output.tolist(), strict=True))):
-        yield i[(tensor == t) & (output == o)]
-
-
 def _left_open(run: Run, judged: Judged, i: Index) -> Judged:
     """With elements i undecided, and bars that are no narrower than what the widest steps can tell."""
     d, part = judged.derivative, judged.take(i)
@@ -76,7 +66,7 @@ def _left_open(run: Run, judged: Judged, i: Index) -> Judged:
 
 def _hidden(run: Run, judged: Judged) -> Mask:
     """Which elements [E] the wider noise may hide, at the very steps that their differences were taken from; all that have not moved yet."""
-    d, used = judged.derivative, np.maximum(run.survey.sigma, run.point.unit * np.abs(run.point.f0))[judged.out]
+    d, used = judged.derivative, run.noise[judged.out]
     beyond = Z * used > NEAR * run.point.columns.scale[judged.column] * d.noise_bar  # so little noise is that of wide steps
     noise = np.where(beyond, run.coarse.far[judged.out], _noise(run, judged))
     return _excused(judged, d, np.where(d.unchanged, np.inf, d.noise_bar * noise / used))
@@ -120,6 +110,7 @@ def _standing(run: Run, judged: Judged, i: Index) -> Mask:
         some = part.take(np.flatnonzero(batch))
         stands[batch] = ~_explained(run, some, Alone(run, some.column, some.out).under_wider_noise())
         asked |= batch
-        if stands.sum() >= STOOD:
-            return stands | (~asked if stands[asked].all() else False)
+        stood = int(stands.sum())
+        if stood >= STOOD:
+            return np.asarray(stands | (~asked if believed(stood, int(asked.sum()) - stood) else False))
     return stands

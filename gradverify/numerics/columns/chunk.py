@@ -11,12 +11,13 @@ import numpy as np
 from gradverify.numerics.columns.beyond import beyond_cancelling
 from gradverify.numerics.columns.bundle import Bundle, regrouped, widened
 from gradverify.numerics.columns.cells import Cells, chosen
-from gradverify.numerics.columns.judged import Judged
+from gradverify.numerics.columns.judged import Judged, no_limits
 from gradverify.numerics.columns.quick import PIECE, quick_samples, secants, told_at_once
 from gradverify.numerics.columns.run import Run
+from gradverify.numerics.columns.standing import at_once
 from gradverify.numerics.columns.sums import AliasSums
 from gradverify.numerics.columns.tally import Tally
-from gradverify.numerics.compare import limits, verdicts
+from gradverify.numerics.compare import verdicts
 from gradverify.numerics.estimate.climb import ALONE, Climb, Elements, Judge, Ladders, settled
 from gradverify.numerics.estimate.kinks import NON_FINITE
 from gradverify.numerics.estimate.ladder import Derivative, concatenated
@@ -25,7 +26,6 @@ from gradverify.numerics.verdict import MISMATCH, UNDECIDED, Limit
 
 SPAN = 1 << 17  # elements of a chunk that are judged at a time: what is known of each takes some 500 bytes
 NO_COLUMNS = np.zeros(0, np.intp)
-CONFIRM_COLUMNS = 3  # mismatching columns of a pair that climb every rung, the worst first, until one stands
 
 
 @dataclass(frozen=True)
@@ -166,8 +166,7 @@ class Chunk:
         """By what is known now; what limits the undecided ones is left out."""
         a, bounds = cells.of(self.a), self.run.bounds_of(cells)
         border = self.border.take(cells.column) if self.border.any() else np.zeros(len(cells), bool)
-        no_limit = np.broadcast_to(np.array(Limit.NONE, object), len(cells))
-        return Judged(cells.column, cells.out, a, d, bounds, verdicts(a, d, bounds, border), no_limit, cells.lines)
+        return Judged(cells.column, cells.out, a, d, bounds, verdicts(a, d, bounds, border), no_limits(len(cells)), cells.lines)
 
     def _judge(self, cells: Cells) -> Judge:
         def judge(i: Index, d: Derivative) -> Codes:
@@ -204,31 +203,34 @@ class Chunk:
             yield from (group[p] for p in pieces(cells.local[group]) if len(p))
 
     def _climber(self, i: Index, cells: Cells, quick: Derivative, suspect: Mask) -> tuple[Index, Climb]:
-        """A climb of elements i, in the order in which it takes them: lines that can be shared are."""
-        wide = bool(cells.take(i).of(self.wide).any())
-        bundle = widened(self.bundle, self.run.point) if wide else self.bundle
+        """A climb of elements i, in the order in which it takes them."""
+        i, own, ladders = self._ladders(i, cells)
+        judge = self._judge(own)
+        if self._far(own):
+            nothing = np.zeros(len(i), bool)
+            return i, Climb(ladders, ladders.solve(np.arange(len(i)), QUICK, False), judge, nothing, suspect[i])
+        return i, Climb(self._with_quick(ladders, own), quick.take(i), judge, own.of(self.asleep), suspect[i])
+
+    def _ladders(self, i: Index, cells: Cells) -> tuple[Index, Cells, Ladders]:
+        """The lines of elements i, and these in the order in which the lines take them: lines that can be shared are."""
+        bundle = widened(self.bundle, self.run.point) if cells.take(i).of(self.wide).any() else self.bundle
         lines, home = regrouped(bundle, cells.local[i], cells.out[i])
         order = np.argsort(home, kind="stable")
         i, home = i[order], home[order]
         own = Cells(self.bundle, cells.local[i], cells.out[i])
-        ladders = Ladders(lines, self.run.outputs(), Elements(home, own.out))
-        judge = self._judge(own)
-        if wide or self.linear:
-            nothing = np.zeros(len(i), bool)
-            return i, Climb(ladders, ladders.solve(np.arange(len(i)), QUICK, False), judge, nothing, suspect[i])
-        return i, Climb(self._with_quick(ladders, own), quick.take(i), judge, own.of(self.asleep), suspect[i])
+        return i, own, Ladders(lines, self.run.outputs(), Elements(home, own.out))
+
+    def _far(self, own: Cells) -> bool:
+        """Are these measured elsewhere than on the quick rungs that are there?"""
+        return self.linear or bool(own.of(self.wide).any())
 
     def _confirm(self, cells: Cells, d: Derivative, unconfirmed: Mask) -> tuple[Derivative, Mask]:
         """No mismatch stands on quick rungs alone: the worst columns of each pair climb the whole ladder, until one stands.
 
         And what is left open [E]: where the budget is spent, one column climbs for all pairs.
         """
-        point = self.run.point
-        tensor = self.bundle.tensor[cells.local]
-        output = np.searchsorted([p.stop for p in point.parts], cells.out, side="right")
         left = np.zeros(len(cells), bool)
-        for pair in sorted(set(zip(tensor[unconfirmed].tolist(), output[unconfirmed].tolist(), strict=True))):
-            own = np.flatnonzero(unconfirmed & (tensor == pair[0]) & (output == pair[1]))
+        for own in self.run.by_pair(cells.column, cells.out, np.flatnonzero(unconfirmed)):
             if self.run.certain and self.run.enough(ALONE):
                 left[own] = True
                 continue
@@ -240,15 +242,14 @@ class Chunk:
         misses = np.abs(cells.of(self.a)[i] - d.value[i]) / (d.bar[i] + 1e-300)
         order = np.argsort(-np.nan_to_num(misses, nan=np.inf), kind="stable")
         worst_first = list(dict.fromkeys(cells.local[i[order]].tolist()))
-        size = 1 if self.run.enough(CONFIRM_COLUMNS * ALONE) else CONFIRM_COLUMNS
+        size = at_once(self.run)
         for n in range(0, len(worst_first), size):
             if n and self.run.enough(ALONE):
                 return d, i[np.isin(cells.local[i], worst_first[n:])]
             batch = i[np.isin(cells.local[i], worst_first[n : n + size])]
             for e in self._groups(cells, batch):
-                e, climb = self._climber(e, cells, d, np.zeros(len(cells), bool))
-                climb.every_rung(np.arange(len(e)))
-                d = d.replaced(e, climb.derivative)
+                e, own, ladders = self._ladders(e, cells)
+                d = d.replaced(e, (ladders if self._far(own) else self._with_quick(ladders, own)).every_rung())
             judged = self._verdicts(cells.take(batch), d.take(batch))
             if (judged.verdict == MISMATCH).any():
                 self.run.certain.update(judged.out[beyond_cancelling(self.run, judged)].tolist())
@@ -267,13 +268,7 @@ class Chunk:
     def _judged(self, cells: Cells, d: Derivative) -> Judged:
         lost = np.flatnonzero(d.outcome == NON_FINITE)  # a backward may well be non-finite all along such a column
         self.border[cells.column[lost[np.isfinite(self.samples.f0.take(cells.out[lost]))]]] = True
-        judged = self._verdicts(cells, d)
-        open_ = np.flatnonzero(judged.verdict == UNDECIDED)
-        if not open_.size:
-            return judged
-        limit = judged.limit.copy()
-        limit[open_] = limits(judged.a[open_], d.take(open_))
-        return replace(judged, limit=limit)
+        return self._verdicts(cells, d).explained()
 
 
 def _with(d: Derivative, parts: Sequence[tuple[Index, Derivative]]) -> Derivative:

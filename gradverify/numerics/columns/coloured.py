@@ -19,6 +19,7 @@ from gradverify.numerics.columns.judged import Judged
 from gradverify.numerics.columns.leaks import mover, source
 from gradverify.numerics.columns.quick import STRAY
 from gradverify.numerics.columns.run import Run
+from gradverify.numerics.columns.standing import ASKED, STOOD, at_once, believed
 from gradverify.numerics.columns.sums import Sums, pulled_back
 from gradverify.numerics.columns.tally import Tally
 from gradverify.numerics.columns.walk import Walk
@@ -30,9 +31,6 @@ from gradverify.numerics.rungs import QUICK, Array, Index, Mask
 from gradverify.numerics.verdict import Limit, Verdict
 
 CHUNK_BYTES = 600  # an element whose derivative is solved: samples of the quick rungs, their steps, owners, the derivative and its copies
-STOOD = 3  # confirmed mismatches of a pair, after which the rest is believed, if none was cleared
-ASKED = 24  # elements of a pair that are confirmed at most
-AT_ONCE = 3  # of them together
 STRAYS = 12  # numbers of a pair that belong to nobody and are followed at most
 
 
@@ -115,15 +113,16 @@ class Coloured:
         for output, part in enumerate(self.run.point.parts):
             asked = 0
             state = self._confirmed[plan.tensor, output]
-            while judged is not None and asked < ASKED and not (state.stood >= STOOD and not state.cleared) and not self._ended:
-                i = self._open(judged, part, result.unconfirmed)[: 1 if self.run.enough(AT_ONCE * ALONE) else AT_ONCE]
+            while judged is not None and asked < ASKED and not believed(state.stood, state.cleared) and not self._ended:
+                i = self._open(judged, part, result.unconfirmed)[: at_once(self.run)]
                 if not i.size:
                     break
                 judged = self._alone(plan, output, judged, i, state, result.unconfirmed)
                 asked += len(i)
             if judged is not None and (state.cleared or not state.stood):
                 rest = np.flatnonzero(result.unconfirmed & (judged.out >= part.start) & (judged.out < part.stop))
-                judged = _left_open(judged, rest, Limit.BUDGET if self._ended else Limit.COMPANY if state.cleared else Limit.ALONE)
+                rest = rest[judged.verdict[rest] == Verdict.MISMATCH]  # none is said before it was measured alone
+                judged = judged.undecided(rest, Limit.BUDGET if self._ended else Limit.COMPANY if state.cleared else Limit.ALONE)
         return judged
 
     @property
@@ -184,7 +183,7 @@ class Coloured:
             if column is None:
                 continue
             found = resolve(self.run, np.array([column]), np.array([j]))
-            if found.verdict[0] == Verdict.PASS and not self._dust(found):
+            if found.verdict[0] == Verdict.PASS and not found.zero[0]:
                 return False
             self._count(plan, next(o for o, part in enumerate(self.run.point.parts) if part.start <= j < part.stop), found)
         return len(local) <= STRAYS or any(state.stood for (tensor, _), state in self._confirmed.items() if tensor == plan.tensor)
@@ -192,16 +191,11 @@ class Coloured:
     def _lasting(self, bundle: Bundle, local: Index, out: Index) -> tuple[Index, Index]:
         """Those of the outputs that moved along these lines which do so near x: at most four calls a line."""
         kept, point, sigma = np.ones(len(local), bool), self.run.point, self.run.survey.sigma
-        still, noise = STRAY * sigma, np.maximum(sigma, point.unit * np.abs(point.f0))
+        still, noise = STRAY * sigma, self.run.noise
         for n in np.unique(local).tolist():
             i = np.flatnonzero(local == n)
             kept[i] = lasting(along(bundle.lines[n], point.f0), out[i], QUICK[0], still, noise)
         return local[kept], out[kept]
-
-    def _dust(self, found: Judged) -> bool:
-        """Is the one element's derivative zero, or too small to be told from it?"""
-        d = found.derivative
-        return bool(d.unchanged[0]) or float(abs(d.value[0])) <= float(found.bounds.tolerance(np.zeros(1), np.zeros(1))[0] + d.bar[0])
 
     def _count(self, plan: Plan, output: int, found: Judged) -> None:
         """An element that no group has, and that may be met in several ways: it is added once, as it was measured alone."""
@@ -228,7 +222,7 @@ class Coloured:
             if row is None:
                 continue
             found = resolve(self.run, np.array([column]), np.array([row]))
-            if found.verdict[0] == Verdict.PASS and not self._dust(found):
+            if found.verdict[0] == Verdict.PASS and not found.zero[0]:
                 return False
             self._count(plan, stray.output, found)
             if state.stood >= STOOD or self._ended:
@@ -242,11 +236,6 @@ def _replaced(judged: Judged, i: Index, alone: Judged) -> Judged:
     a[i], verdict[i], limit[i], rtol[i], floor[i] = alone.a, alone.verdict, alone.limit, alone.bounds.rtol, alone.bounds.floor
     bounds = replace(judged.bounds, rtol=rtol, floor=floor)
     return replace(judged, a=a, verdict=verdict, limit=limit, bounds=bounds, derivative=judged.derivative.replaced(i, alone.derivative))
-
-
-def _left_open(judged: Judged, i: Index, why: Limit) -> Judged:
-    """Mismatches of which those that were measured alone did not stand: none is said before it was."""
-    return judged.undecided(i[judged.verdict[i] == Verdict.MISMATCH], why)
 
 
 def structural_zeros(run: Run, plan: Plan, tallies: Mapping[tuple[int, int], Tally]) -> None:

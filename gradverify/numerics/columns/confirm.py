@@ -8,13 +8,13 @@ from gradverify.numerics.columns.alone import Alone
 from gradverify.numerics.columns.beyond import only_certain
 from gradverify.numerics.columns.cancelling import MEASURED, excuse_measured
 from gradverify.numerics.columns.ends import ending_among
-from gradverify.numerics.columns.judged import Judged
+from gradverify.numerics.columns.judged import Judged, no_limits
 from gradverify.numerics.columns.opinions import second_opinions
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.columns.ties import excuse_ties
-from gradverify.numerics.compare import limits, verdicts
+from gradverify.numerics.compare import verdicts
 from gradverify.numerics.rungs import Array, Index
-from gradverify.numerics.verdict import Limit, Verdict
+from gradverify.numerics.verdict import Verdict
 
 
 def with_opinions(run: Run, found: Judged) -> Judged:
@@ -31,10 +31,7 @@ def resolve(run: Run, column: Index, out: Index) -> Judged:
     verdict = verdicts(a, d, bounds, d.at_border)
     lost = np.flatnonzero((verdict == Verdict.MISMATCH) & ~np.isfinite(a))
     verdict[lost[ending_among(run, column[lost])]] = Verdict.UNDECIDED
-    limit = np.full(len(out), Limit.NONE, object)
-    open_ = np.flatnonzero(verdict == Verdict.UNDECIDED)
-    limit[open_] = limits(a[open_], d.take(open_))
-    judged = Judged(column, out, a, d, bounds, verdict, limit)
+    judged = Judged(column, out, a, d, bounds, verdict, no_limits(len(out))).explained()
     judged = excuse_ties(run, only_certain(run, judged) if run.enough(MEASURED) else judged)
     return excuse_measured(run, judged, alone)
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from gradverify.numerics.columns.alone import every_rung
 from gradverify.numerics.columns.arrange import Arrangement
 from gradverify.numerics.columns.bundle import Bundle, lone
 from gradverify.numerics.columns.quick import quick_samples
@@ -33,7 +32,7 @@ def ending(run: Run, bundle: Bundle) -> Index:
         steep = steep[(owner[steep] != NOBODY) & ~found[owner[steep]]]
         if steep.size:
             ladders = Ladders([bundle.lines[n]], run.outputs(), Elements(np.zeros_like(steep), steep))
-            found[owner[steep[every_rung(ladders).outcome == NON_FINITE]]] = True
+            found[owner[steep[ladders.every_rung().outcome == NON_FINITE]]] = True
     return np.flatnonzero(found[:-1])
 
 

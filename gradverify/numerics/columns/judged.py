@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gradverify.numerics.columns.tally import Outcome, PairElements
-from gradverify.numerics.compare import Bounds
+from gradverify.numerics.compare import Bounds, limits
 from gradverify.numerics.estimate.kinks import JUMP, KINK, NON_FINITE
 from gradverify.numerics.estimate.ladder import Derivative
-from gradverify.numerics.rungs import AnyArray, Array, Codes, Index, repeated
+from gradverify.numerics.rungs import AnyArray, Array, Codes, Index, Mask, repeated
 from gradverify.numerics.verdict import Limit, Verdict
 
 
@@ -41,11 +41,32 @@ class Judged:
         miss = np.abs(self.a - value) / (self.bounds.tolerance(self.a, value) + 1e-300)
         return np.argsort(-np.nan_to_num(miss, nan=np.inf), kind="stable")
 
+    def explained(self) -> Judged:
+        """With what limits the undecided elements."""
+        open_ = np.flatnonzero(self.verdict == Verdict.UNDECIDED)
+        if not open_.size:
+            return self
+        limit = self.limit.copy()
+        limit[open_] = limits(self.a[open_], self.derivative.take(open_))
+        return replace(self, limit=limit)
+
+    def passed(self, i: AnyArray) -> Judged:
+        """With elements i taken as right."""
+        verdict, limit = self.verdict.copy(), self.limit.copy()
+        verdict[i], limit[i] = Verdict.PASS, Limit.NONE
+        return replace(self, verdict=verdict, limit=limit)
+
     def undecided(self, i: AnyArray, why: Limit) -> Judged:
         """With elements i left open."""
         verdict, limit = self.verdict.copy(), self.limit.copy()
         verdict[i], limit[i] = Verdict.UNDECIDED, why
         return replace(self, verdict=verdict, limit=limit)
+
+    @property
+    def zero(self) -> Mask:
+        """Elements [E] whose derivative is zero, or too small to be told from it."""
+        d, nothing = self.derivative, np.zeros(len(self.a))
+        return np.asarray(d.unchanged | (np.abs(d.value) <= self.bounds.tolerance(nothing, nothing) + d.bar))
 
     def compared(self, top: int, coordinate: Index) -> PairElements:
         """These elements, all of one pair; `top` is the first row of its output, `coordinate` [E] their place within the input."""
@@ -69,3 +90,8 @@ class Judged:
             [Outcome.STAIRCASE, Outcome.JUMP, Outcome.NON_FINITE], Outcome.UNDECIDED)
         passed = np.where(kink, Outcome.KINK, Outcome.PASS)
         return np.select([self.verdict == Verdict.PASS, self.verdict == Verdict.MISMATCH], [passed, Outcome.MISMATCH], undecided).astype(np.int8)
+
+
+def no_limits(n: int) -> AnyArray:
+    """Of n elements that nothing keeps from a verdict."""
+    return np.broadcast_to(np.array(Limit.NONE, object), n)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 from torch import Tensor
@@ -70,10 +69,7 @@ def settle_slight(run: Run, judged: Judged) -> Judged:
     agreed = ~np.isfinite(d.second) | (d.far & (np.abs(judged.a - d.second) <= d.second_bar))  # the nearer steps do not say otherwise
     i = np.flatnonzero(known & agreed & ~judged.bounds.unproven)
     reach = np.maximum(np.abs(judged.a[i]), np.abs(d.value[i])) * run.point.columns.scale[judged.column[i]]
-    i = i[reach <= run.floors()[judged.out[i]]]
-    verdict, limit = judged.verdict.copy(), judged.limit.copy()
-    verdict[i], limit[i] = PASS, Limit.NONE
-    return replace(judged, verdict=verdict, limit=limit)
+    return judged.passed(i[reach <= run.floors()[judged.out[i]]])
 
 
 def along_kinks(run: Run, judged: Judged) -> Judged:
@@ -108,7 +104,7 @@ def _joint_side(run: Run, columns: Index, outs: Index, sign: float) -> Choice:
     point, c = run.point, run.point.columns
     steps = [BASE * c.scale[columns].min() * RATIO ** float(-k) for k in KINK_RUNGS]
     values = np.array([point.moved_all(columns, c.x[columns] + sign * h)[outs] for h in steps])
-    noise = np.maximum(run.survey.sigma, point.unit * np.abs(point.f0))[outs]
+    noise = run.noise[outs]
     h = np.repeat(sign * np.array(steps)[:, None], len(outs), 1)
     return one_sided(values - point.f0[outs], h, np.broadcast_to(noise, h.shape))
 
@@ -177,7 +173,7 @@ def _excuse_row(run: Run, judged: Judged, border: Mask, i: Index, row: int) -> t
     excess = np.where(noise > cap, noise / Z / np.abs(part.a), 0.0)
     judged = judged.undecided(excused, Limit.ANALYTIC_NOISE)
     if run.f_unit[row] == U32:
-        judged.verdict[excused], judged.limit[excused] = PASS, Limit.NONE
+        judged = judged.passed(excused)
     return judged, float(np.nan_to_num(excess).max(initial=0.0))
 
 

@@ -19,7 +19,7 @@ from gradverify.numerics.estimate.kinks import KINK
 from gradverify.numerics.function.point import Narrow
 from gradverify.numerics.rungs import Array, Codes, Index, Mask, Z
 from gradverify.numerics.survey import narrow_points
-from gradverify.numerics.verdict import MISMATCH, PASS, Limit
+from gradverify.numerics.verdict import MISMATCH, Limit
 
 AT_ONCE = 6  # rows that are looked at before it is asked whether a mismatch stands
 NEARBY = 18  # backwards that it takes to know the rounding of a row
@@ -98,8 +98,7 @@ class _Row:
             extra = np.maximum(extra, TIMES * self.forward / self.scale)
         excused = right & (self._under(extra) != MISMATCH)
         judged = judged.undecided(i[excused], Limit.ROUNDED)
-        passed = i[excused & self._small()]
-        judged.verdict[passed], judged.limit[passed] = PASS, Limit.NONE
+        judged = judged.passed(i[excused & self._small()])
         excess = np.where(right & ~excused & (Z * noise.sigma > cap), noise.sigma / np.abs(self.part.a), 0.0)
         return judged, float(np.nan_to_num(excess, posinf=0.0).max(initial=0.0))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -178,6 +179,24 @@ class Run:
         size = self.point.columns.size
         scale = size[owner[:, :1]] if owner.strides[1] == 0 else size[owner]  # all of a line in one column: no need to spread it
         return np.asarray(self.atol + self.floors()[None, outs] / scale)
+
+    @property
+    def noise(self) -> Array:
+        """The noise [M] of each output at x, at least its rounding."""
+        return np.asarray(np.maximum(self.survey.sigma, self.point.unit * np.abs(self.point.f0)))
+
+    def learn_secants(self) -> None:
+        """What is judged apart from its tensor is judged by how far all outputs of that were seen to go."""
+        noise = np.maximum(self.survey.sigma, self.point.unit * self.survey.size)
+        for secant in self.survey.secants:
+            self.reach.add_secant(secant.columns, secant.moved_by, secant.change, noise)
+
+    def by_pair(self, column: Index, out: Index, i: Index) -> Iterator[Index]:
+        """Those of elements i that belong to one input and output tensor, pair by pair; `column`, `out` [E] of all elements."""
+        tensor = self.point.columns.tensor[column[i]]
+        output = np.searchsorted([part.stop for part in self.point.parts], out[i], side="right")
+        for t, o in sorted(set(zip(tensor.tolist(), output.tolist(), strict=True))):
+            yield i[(tensor == t) & (output == o)]
 
     @cached_property
     def coarse(self) -> Coarse:

@@ -53,8 +53,7 @@ def _missing(run: Run, columns: Index) -> Array:
     """By how much slopes [M] along two halves of the columns miss that along both; 0 where less and less is missing."""
     move = signed_short(len(columns), run.generator) * run.point.columns.scale[columns]
     half = signed_short(len(columns), run.generator) < 0
-    point = run.point
-    noise = np.maximum(run.survey.sigma, point.unit * np.abs(point.f0))
+    noise = run.noise
     missing = []
     for t in (step(1.0, rung) for rung in RUNGS):
         both, one, other = (_change(run, columns, t * part) for part in (move, np.where(half, move, 0.0), np.where(half, 0.0, move)))

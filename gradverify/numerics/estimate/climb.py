@@ -93,6 +93,10 @@ class Ladders:
         return solve(Samples(up, down, step_up, step_down, o.f0[out], o.sigma[out], o.unit()[out], self._magnitude[i], self._size[i],
                              o.rounds_x), full)
 
+    def every_rung(self) -> Derivative:
+        """The derivatives of all elements from the whole sequence of steps."""
+        return self.solve(np.arange(len(self.elements.out)), range(RUNGS), True)
+
     def _sample(self, n: int, k: int) -> None:
         if (n, k) in self._taken:
             return
@@ -217,9 +221,11 @@ def derivative(line: Line, outputs: Outputs, *, rtol: float = 1e-6, atol: float 
 
     with np.errstate(all="ignore"):
         ladders = Ladders([line], outputs, Elements(np.zeros_like(everything), everything))
+        if every_rung:
+            return ladders.every_rung()
         quick = ladders.solve(everything, QUICK, False)
-        rest = everything if every_rung else np.flatnonzero(~settled(quick, narrow(everything, quick)))
-        return quick.replaced(rest, _climbed(ladders, rest, quick.take(rest), lambda i, d: narrow(rest[i], d), every_rung))
+        rest = np.flatnonzero(~settled(quick, narrow(everything, quick)))
+        return quick.replaced(rest, _climbed(ladders, rest, quick.take(rest), lambda i, d: narrow(rest[i], d)))
 
 
 def at_once(line: Line, outputs: Outputs, known: Mapping[int, Rung]) -> Derivative:
@@ -243,14 +249,10 @@ def _stacked(rows: Sequence[float | Array], m: int) -> Array:
     return np.array([row if isinstance(row, np.ndarray) else np.broadcast_to(row, m) for row in rows])
 
 
-def _climbed(ladders: Ladders, rest: Index, quick: Derivative, judge: Judge, every_rung: bool) -> Derivative:
+def _climbed(ladders: Ladders, rest: Index, quick: Derivative, judge: Judge) -> Derivative:
     """Elements `rest` of the ladders, climbed; with samples of their own for the rungs that are already known."""
     part = Ladders(ladders.lines, ladders.outputs, ladders.elements.take(rest))
     for k in QUICK:
         part.put(k, ladders.known(k)[:, rest])
     nothing = np.zeros(len(rest), bool)
-    climb = Climb(part, quick, judge, nothing, nothing)
-    if every_rung:
-        climb.every_rung(np.arange(len(rest)))
-        return climb.derivative
-    return climb.run().derivative
+    return Climb(part, quick, judge, nothing, nothing).run().derivative
