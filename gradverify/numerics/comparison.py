@@ -21,6 +21,7 @@ from gradverify.numerics.costs import Alike, Costs, Counts, Mode, predicted, spe
 from gradverify.numerics.flagged import Flagged
 from gradverify.numerics.function.clock import Clock
 from gradverify.numerics.function.point import Function
+from gradverify.numerics.insensitive import beside_insensitive
 from gradverify.numerics.probing.blocks import check_blocks
 from gradverify.numerics.probing.columns import check_columns
 from gradverify.numerics.probing.known import SCREEN_LOW, Known, usual
@@ -28,7 +29,6 @@ from gradverify.numerics.probing.rows import PROBES as ROWS
 from gradverify.numerics.probing.rows import check_rows
 from gradverify.numerics.probing.screen import Screened
 from gradverify.numerics.probing.seeds import directions
-from gradverify.numerics.sleeping import beside_sleeping
 from gradverify.numerics.verdict import Verdict
 
 Watch = Callable[[Choice], None]
@@ -69,7 +69,7 @@ def compare(
     else:
         pairs, arrangement, left = _screened(prepared, choice, keep)
         choice = replace(choice, left=left)
-    pairs = beside_sleeping(prepared, with_asked(prepared, pairs))
+    pairs = beside_insensitive(prepared, with_asked(prepared, pairs))
     return Compared(tuple(pairs), choice, arrangement, point.forward, prepared.survey.forward, point.backward)
 
 

@@ -1,4 +1,4 @@
-"""One element of a Jacobian by itself: what came of it in the check, beside its column on every rung.
+"""One element of a Jacobian: its verdict in the check, beside the finite differences of its column at every step.
 
 The verdict is the check's. The rungs are sampled to be looked at and decide nothing; an element that the check did not judge by itself, as one
 of a row that was compared as a sum, is confirmed as the check confirms what it suspects.
@@ -25,11 +25,11 @@ from gradverify.numerics.estimate.kinks import KINK, SMOOTH, borders
 from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.estimate.lines import Line
 from gradverify.numerics.estimate.readings import readings, with_tail_noise
-from gradverify.numerics.estimate.romberg import ORDERS, Choice, pick, table
+from gradverify.numerics.estimate.romberg import ORDERS, Best, pick, table
 from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.function.point import Function
+from gradverify.numerics.insensitive import beside_insensitive
 from gradverify.numerics.rungs import RATIO, RUNGS, Array, Codes, Z
-from gradverify.numerics.sleeping import beside_sleeping
 from gradverify.numerics.verdict import Limit
 
 HIGHEST = -RUNGS  # no climb above the scale goes further
@@ -67,7 +67,7 @@ def measure(
     if prepared is None or column is None:
         raise ValueError("this coordinate moves with its mirror image only")
     if told is None:
-        [pair] = beside_sleeping(prepared, [alone(prepared, asked_for(moved, seen))])
+        [pair] = beside_insensitive(prepared, [alone(prepared, asked_for(moved, seen))])
         told = pair.asked
     assert told is not None
     with np.errstate(all="ignore"):
@@ -181,7 +181,7 @@ class _Shown:
             return None
         return Chosen(int(self.best.rung[0]), self._order(self.best))
 
-    def _order(self, best: Choice) -> int:
+    def _order(self, best: Best) -> int:
         entries = self.table.value[:, int(best.rung[0]), 0]
         return next((j for j in range(ORDERS) if entries[j] == best.value[0]), 0)
 

@@ -12,7 +12,7 @@ from gradverify.numerics.verdict import Limit, Verdict
 ROUNDING = 8.0  # ulps that two right ways to compute one number may differ by without a cancellation
 
 
-def dust(unit: float, analytic: Array, value: Array, scale: Array, size: Array) -> Array:
+def rounding_floor(unit: float, analytic: Array, value: Array, scale: Array, size: Array) -> Array:
     """The floor [m, n] of gradient rows: 1e4 roundings of each row's reach, over S (method.md section 1). `scale`, `size` [n]: s and S."""
     reach = np.nan_to_num(np.maximum(np.abs(analytic), np.abs(value)) * scale, nan=0.0, posinf=0.0).max(1, initial=0.0, keepdims=True)
     return np.asarray(FLOOR * unit * reach / nonzero(size))

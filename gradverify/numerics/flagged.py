@@ -1,4 +1,4 @@
-"""From a flagged line to entries: what a screen could not pass is judged by the lone column and the one-hot row (method.md section 6).
+"""Columns, rows and blocks that a probe could not pass, followed to their elements, which are confirmed one by one (method.md section 6).
 
 A line whose entry is wrong is wrong; one whose entries are all right is right, at the tolerance of entries; one where neither can be told
 for the size of it stays open.

@@ -1,4 +1,4 @@
-"""What a flagged line is: a column, a row or a block of the Jacobian. Which entries lie in it, which one to suspect, and what became of it."""
+"""Flagged columns, rows and blocks of the Jacobian: the elements in each, which to suspect first, and what came of them."""
 
 from __future__ import annotations
 

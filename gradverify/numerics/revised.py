@@ -1,4 +1,4 @@
-"""A finished comparison, revised as a whole: its mismatches with their numbers, and what came out so left undecided."""
+"""Revisions of a finished comparison: its mismatches with their numbers, and a whole outcome turned into undecided."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gradverify.numerics.columns.entries import Numbers
 from gradverify.numerics.columns.tally import Outcome, Pair
-from gradverify.numerics.rungs import Array, Index
+from gradverify.numerics.rungs import Array
 from gradverify.numerics.verdict import Limit
 
 
 @dataclass(frozen=True)
-class Wrong:
-    """Mismatches [E] of a pair: output and input coordinates, both numbers, the bar, and the tolerance (0 where it was not kept)."""
+class Wrong(Numbers):
+    """Mismatches [E] of a pair, with the tolerance (0 where it was not kept)."""
 
-    output: Index
-    input: Index
-    analytic: Array
-    numeric: Array
-    bar: Array
     tolerance: Array
 
 

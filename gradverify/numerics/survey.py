@@ -1,4 +1,4 @@
-"""What is measured once per input tensor before any column: noise, the size of f, and whether steps near x move it at all.
+"""Measurements before any column is moved, once per input tensor: the noise and size of f, and whether small steps move it at all.
 
 All of it rides on dense directions, so it does not depend on how the columns are streamed.
 """
@@ -55,22 +55,22 @@ class Look:
 class Survey:
     """Noise and largest |f| of each output [M]; a secant per input tensor; `forward` calls spent; a look per input tensor (None: near a border).
 
-    asleep, wide [tensors, M]: the quick rungs do not surely move anything of the output tensor; a step of 0.23·s does, or only one of
+    unmoved, wide [tensors, M]: the quick rungs do not surely move anything of the output tensor; a step of 0.23·s does, or only one of
     0.23·max(s, 1).
     """
 
     sigma: Array
     size: Array
     secants: tuple[Secant, ...]
-    asleep: Mask
+    unmoved: Mask
     wide: Mask
     forward: int
     looks: tuple[Look | None, ...]
 
     @cached_property
-    def drowsy(self) -> bool:
+    def some_unmoved(self) -> bool:
         """Does anything need a coarse step to move?"""
-        return bool(self.asleep.any() or self.wide.any())
+        return bool(self.unmoved.any() or self.wide.any())
 
 
 def survey(point: Point, generator: np.random.Generator) -> Survey:
@@ -90,11 +90,11 @@ def survey(point: Point, generator: np.random.Generator) -> Survey:
         moved = [(both[t][0] != point.f0) | (both[t][1] != point.f0) for t in used]
         level, secants = _noise(point, [columns[t] for t in used], moved, size, generator)
         sigma = np.maximum(sigma, pooled(level, size, point.parts, point.shared(size)))
-    asleep, wide = np.zeros((2, len(columns), len(size)), bool)
+    unmoved, wide = np.zeros((2, len(columns), len(size)), bool)
     for t, (c, d) in enumerate(zip(columns, directions, strict=True)):
         if len(c):
-            asleep[t], wide[t] = _asleep(point, c, d, both[t], np.maximum(sigma, point.unit * size))
-    return Survey(sigma, size, tuple(secants), asleep, wide, point.forward - before, tuple(looks))
+            unmoved[t], wide[t] = _unmoved(point, c, d, both[t], np.maximum(sigma, point.unit * size))
+    return Survey(sigma, size, tuple(secants), unmoved, wide, point.forward - before, tuple(looks))
 
 
 def _noise(point: Point, columns: Sequence[Index], moved: Sequence[Mask], size: Array, generator: np.random.Generator) -> tuple[Array, list[Secant]]:
@@ -183,20 +183,20 @@ def _ray(point: Point, columns: Index, sign: Array) -> Ray:
     return Ray(c.x[own], c.scale[own], sign, c.ulp(columns), lambda at: c.cast(at, columns), lambda at: point.moved_finite(columns, at))
 
 
-def _asleep(point: Point, columns: Index, direction: Array, near: tuple[Array, Array], noise: Array) -> tuple[Mask, Mask]:
+def _unmoved(point: Point, columns: Index, direction: Array, near: tuple[Array, Array], noise: Array) -> tuple[Mask, Mask]:
     """Outputs [M] that need a coarse step to move, and those that need one beyond the columns' scale."""
     nothing, moved = np.zeros(len(noise), bool), _surely(near, point.f0, noise)
-    drowsy = nothing.copy()
+    still = nothing.copy()
     for part in point.parts:
-        drowsy[part] = not moved[part].any()
-    if not drowsy.any():
+        still[part] = not moved[part].any()
+    if not still.any():
         return nothing, nothing
-    asleep = drowsy & _surely(_both_sides(point, columns, BASE * direction), point.f0, noise)
+    unmoved = still & _surely(_both_sides(point, columns, BASE * direction), point.f0, noise)
     scale = point.columns.scale[columns]
-    if (drowsy & ~asleep).any() and (scale < 1).any():
+    if (still & ~unmoved).any() and (scale < 1).any():
         far = _both_sides(point, columns, BASE * direction / scale * np.maximum(scale, 1.0))
-        return asleep, drowsy & ~asleep & _surely(far, point.f0, noise)
-    return asleep, nothing
+        return unmoved, still & ~unmoved & _surely(far, point.f0, noise)
+    return unmoved, nothing
 
 
 def _surely(sides: tuple[Array, Array], f0: Array, noise: Array) -> Mask:

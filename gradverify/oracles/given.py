@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gradverify.numerics.columns.tally import Outcome, Pair, Tally
-from gradverify.numerics.exact import add_exact, dust
+from gradverify.numerics.exact import add_exact, rounding_floor
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.flat import numbers
 from gradverify.oracles.convergence import beside_largest
@@ -71,6 +71,6 @@ class Given:
         mine, theirs = numbers(gradient)[None], numbers(wanted)[None]
         tally, (atol, rtol) = Tally(place, 0, (1, mine.size), WORST), self.checked.settings.tolerances()
         with np.errstate(all="ignore"):
-            add_exact(tally, mine, theirs, dust(unit, mine, theirs, columns.scale, columns.size), atol=atol, rtol=rtol, unit=unit,
+            add_exact(tally, mine, theirs, rounding_floor(unit, mine, theirs, columns.scale, columns.size), atol=atol, rtol=rtol, unit=unit,
                       rows=np.zeros(1, np.intp), first=0, broken=Outcome.MISMATCH)
         return beside_largest(tally.result(unit, False), lambda: self.checked.leftover)

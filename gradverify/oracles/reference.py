@@ -13,7 +13,7 @@ from torch import Tensor
 from gradverify.model.case import Settings
 from gradverify.numerics.columns.dense import LIMIT
 from gradverify.numerics.columns.tally import Pair, Tally
-from gradverify.numerics.exact import add_exact, dust
+from gradverify.numerics.exact import add_exact, rounding_floor
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Function, Point
 from gradverify.numerics.rungs import U64
@@ -138,7 +138,7 @@ def reference_gradients(function: Function, reference: Function, settings: Setti
         for tensor, first, last in _runs(ours.starts.tolist(), room):
             mine, other = (np.array([point.row(j)[first:last] for j in rows.tolist()]).reshape(len(rows), last - first) for point in (ours, theirs))
             for output, part in enumerate(ours.parts):
-                floor = dust(unit, mine[part], other[part], columns.scale[first:last], columns.size[first:last])
+                floor = rounding_floor(unit, mine[part], other[part], columns.scale[first:last], columns.size[first:last])
                 add_exact(tallies[tensor, output], mine[part], other[part], floor, atol=atol, rtol=rtol, unit=unit,
                           rows=rows[part] - part.start, first=first - int(ours.starts[tensor]))
     return {key: tally.result(unit, False) for key, tally in tallies.items()}

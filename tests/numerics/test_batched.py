@@ -11,8 +11,8 @@ from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
 
 from gradverify.model.result import Calls
+from gradverify.numerics import batched
 from gradverify.numerics.batched import MANY, gradients, pulled_groups, shared_groups
-from gradverify.numerics.function import batched
 from gradverify.numerics.sparsity.pattern import row_groups
 from gradverify.oracles.finite_difference import Filled
 from gradverify.subject.damage import Damaged, damages

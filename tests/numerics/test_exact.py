@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gradverify.numerics.columns.tally import Outcome, Tally
-from gradverify.numerics.exact import add_exact, dust
+from gradverify.numerics.exact import add_exact, rounding_floor
 
 U = 2.0**-53
 
@@ -36,7 +36,7 @@ def test_the_same_infinity_is_left_out_and_another_one_is_not():
 
 def test_dust_is_ten_thousand_roundings_of_the_largest_of_the_row():
     analytic = np.array([[3.0, 1e-13], [0.0, 0.0]])
-    floor = dust(U, analytic, np.zeros((2, 2)), np.array([2.0, 1.0]), np.array([2.0, 1.0]))
+    floor = rounding_floor(U, analytic, np.zeros((2, 2)), np.array([2.0, 1.0]), np.array([2.0, 1.0]))
     assert floor == pytest.approx(1e4 * U * np.array([[6 / 2, 6 / 1], [0, 0]]))
     assert pair(analytic, [[3.0, 0.0], [0.0, 0.0]], floor).count(Outcome.PASS) == 4
 

@@ -1,4 +1,4 @@
-"""What is measured before anything is compared: noise, size, what sleeps, what is linear."""
+"""What is measured before anything is compared: noise, size, what moves nothing, what is linear."""
 
 import numpy as np
 import pytest
@@ -71,11 +71,11 @@ def test_where_one_input_leaves_what_f_is_defined_on_each_is_asked_by_itself():
     assert np.isfinite(known.secants[1].change).all() and not np.isfinite(known.secants[0].change).all()
 
 
-@pytest.mark.parametrize(("forward", "x", "asleep", "wide"), [
+@pytest.mark.parametrize(("forward", "x", "unmoved", "wide"), [
     (torch.exp, leaf(1e-30, 2e-30), False, True), (torch.exp, leaf(0.5, 1.0), False, False), (lambda x: 3e13 + x, leaf(1.0, 2.0), True, False)])
-def test_outputs_that_only_coarse_steps_move_are_told(forward, x, asleep, wide):
+def test_outputs_that_only_coarse_steps_move_are_told(forward, x, unmoved, wide):
     _, known = prepared(Differentiable(forward, x))
-    assert (known.asleep.any(), known.wide.any(), known.drowsy) == (asleep, wide, asleep or wide)
+    assert (known.unmoved.any(), known.wide.any(), known.some_unmoved) == (unmoved, wide, unmoved or wide)
 
 
 @pytest.mark.parametrize(("forward", "inputs", "expected"), [

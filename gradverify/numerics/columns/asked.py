@@ -75,9 +75,9 @@ def _judged(run: Run, column: Index, out: Index) -> Judged:
 def climber(run: Run, column: Index, out: Index, judge: Judge) -> tuple[Line, Climb]:
     """The line of a lone column [1], and one output [1] that is about to climb along it."""
     tensor = run.point.columns.tensor[column]
-    wide, asleep = run.survey.wide[tensor, out], run.survey.asleep[tensor, out]
+    wide, unmoved = run.survey.wide[tensor, out], run.survey.unmoved[tensor, out]
     line = lone(run.point, column, bool(wide[0])).lines[0]
     ladders = Ladders([line], run.outputs(), Elements(np.zeros_like(out), out))
     first = ladders.solve(np.arange(1), QUICK, False)
-    first.unclear[:] |= asleep | wide
-    return line, Climb(ladders, first, judge, asleep, np.zeros(1, bool))
+    first.unclear[:] |= unmoved | wide
+    return line, Climb(ladders, first, judge, unmoved, np.zeros(1, bool))

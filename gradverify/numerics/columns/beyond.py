@@ -1,4 +1,4 @@
-"""Mismatches that no rounding explains, however much of it there may be: they stand without another call.
+"""Mismatches beyond the largest rounding error that f can have: they stand without another call.
 
 Where a check has spent what it may, one of them is enough to say that backward is wrong: nothing is measured then that could excuse others.
 """

@@ -1,4 +1,4 @@
-"""Outputs in which larger numbers cancel: 1 + erf(x) near −1, or 1 − cos(x) at 1e-9, moves in steps of the rounding of 1, however small f is.
+"""Mismatches that cancellation inside f may explain: 1 + erf(x) near −1, or 1 − cos(x) at 1e-9, moves in steps of the rounding of 1.
 
 Such a step can hold the whole ladder: f is constant there, or a slope of its own, as exactly as a smooth function. Points further apart, along
 a direction that moves every input, show the steps as noise. A mismatch must stand against that noise too. None of this costs a call before

@@ -67,11 +67,11 @@ class Chunk:
         if self.masked.any():
             self.masked = self.masked & np.isfinite(a) & bundle.owned
         self.border = self.samples.at_border
-        self.drowsy = run.survey.drowsy
+        self.some_unmoved = run.survey.some_unmoved
 
     @cached_property
-    def asleep(self) -> Mask:
-        return self.run.survey.asleep[self.bundle.tensor]
+    def unmoved(self) -> Mask:
+        return self.run.survey.unmoved[self.bundle.tensor]
 
     @cached_property
     def wide(self) -> Mask:
@@ -116,12 +116,12 @@ class Chunk:
         return ChunkResult(outs, judged, done, unconfirmed, zeros, masked, resolution, missed, self.samples.strays(outs, self.run.survey.sigma))
 
     def _zeros(self, outs: slice) -> Mask:
-        """Bitwise zeros with an analytic value of zero or dust: most of a Jacobian, settled without a solver."""
+        """Bitwise zeros with an analytic value that is zero or negligible: most of a Jacobian, settled without a solver."""
         still = self.still[:, outs] & self.bundle.owned[:, outs]
         if not still.any():
             return still
         zeros = still & (np.abs(self.a[:, outs]) <= self.run.zero_tolerance(self.bundle.owner[:, outs], outs))
-        return zeros & ~(self.asleep | self.wide)[:, outs] if self.drowsy else zeros
+        return zeros & ~(self.unmoved | self.wide)[:, outs] if self.some_unmoved else zeros
 
     def _late(self, zeros: Mask, outs: slice) -> Cells:
         """What is no zero any more because floors moved meanwhile; taken off `zeros`."""
@@ -143,8 +143,8 @@ class Chunk:
 
     def _quick(self, cells: Cells) -> Derivative:
         result = secants(self.samples, self.run, cells) if self.linear else self._solved(cells)
-        if self.drowsy:
-            result = replace(result, unclear=result.unclear | cells.of(self.asleep | self.wide))
+        if self.some_unmoved:
+            result = replace(result, unclear=result.unclear | cells.of(self.unmoved | self.wide))
         self._learn(cells, result)
         return result
 
@@ -209,7 +209,7 @@ class Chunk:
         if self._far(own):
             nothing = np.zeros(len(i), bool)
             return i, Climb(ladders, ladders.solve(np.arange(len(i)), QUICK, False), judge, nothing, suspect[i])
-        return i, Climb(self._with_quick(ladders, own), quick.take(i), judge, own.of(self.asleep), suspect[i])
+        return i, Climb(self._with_quick(ladders, own), quick.take(i), judge, own.of(self.unmoved), suspect[i])
 
     def _ladders(self, i: Index, cells: Cells) -> tuple[Index, Cells, Ladders]:
         """The lines of elements i, and these in the order in which the lines take them: lines that can be shared are."""

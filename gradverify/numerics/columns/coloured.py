@@ -13,7 +13,7 @@ import numpy as np
 
 from gradverify.numerics.columns.bundle import Bundle, GroupLine
 from gradverify.numerics.columns.chunk import ChunkResult
-from gradverify.numerics.columns.compressed import Compressed, Plan, Stray, dust
+from gradverify.numerics.columns.compressed import Compressed, Plan, Stray, below_rounding
 from gradverify.numerics.columns.confirm import resolve, with_opinions
 from gradverify.numerics.columns.judged import Judged
 from gradverify.numerics.columns.leaks import mover, source
@@ -212,7 +212,7 @@ class Coloured:
         plan = next(p for p in self.plans if p.tensor == stray.tensor)
         part, members = self.run.point.parts[stray.output], np.zeros(len(self.run.point.f0), bool)
         members[part.start + plan.rows[stray.output].members(stray.group)] = True
-        open_ = np.flatnonzero(~dust(self.run, stray, members, self.run.floors(), plan.first))
+        open_ = np.flatnonzero(~below_rounding(self.run, stray, members, self.run.floors(), plan.first))
         size = self.run.point.columns.size[plan.first + stray.coordinates]
         open_ = open_[np.argsort(-np.nan_to_num(np.abs(stray.values) * size, nan=np.inf)[open_], kind="stable")]
         state = self._confirmed[stray.tensor, stray.output]

@@ -180,7 +180,7 @@ def pull(point: Point, output: int, rows: Index, weights: Array) -> Array:
     return point.by_column(pull_back(point, output, vector))
 
 
-def dust(run: Run, stray: Stray, members: Mask, floors: Array, first: int) -> Mask:
+def below_rounding(run: Run, stray: Stray, members: Mask, floors: Array, first: int) -> Mask:
     """Which of the values [k] are rounding for whichever member of the group they come from: `members` [M]."""
     least = floors[members].min(initial=np.inf)
     return np.asarray(np.abs(stray.values) <= WEIGHTS[0] * (run.atol + least / run.point.columns.size[first + stray.coordinates]))

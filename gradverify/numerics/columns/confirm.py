@@ -1,4 +1,4 @@
-"""The one confirmation of an element: its column moved alone by every step, against the VJP of its output alone (method.md section 5)."""
+"""Confirmation of single elements: the column moved alone by every step, against the VJP of the output alone (method.md section 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The elements of one pair, kept up to a fixed number while they are streamed: what a cause must account for, to the last one."""
+"""The elements of an (input, output) pair, kept up to a fixed number while they are streamed; a cause has to explain each of them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,24 @@ ROUNDINGS = 8.0  # of the analytic value, which a backward of a few operations m
 
 
 @dataclass(frozen=True)
-class Entries:
-    """Elements [E]: real coordinates within output and input, both derivatives, the bar and `Outcome` codes.
-
-    `complete`: all are here that are not zero on both sides. `ratio`: the factors c for which analytic = c · numeric holds within the bars
-    of *every* mismatched element, kept or not (low > high: there is none).
-    """
+class Numbers:
+    """Elements [E] of one pair: real coordinates within output and input (re and im are neighbours), both derivatives and the bar."""
 
     output: Index
     input: Index
     analytic: Array
     numeric: Array
     bar: Array
+
+
+@dataclass(frozen=True)
+class Entries(Numbers):
+    """Elements [E] with their `Outcome` codes.
+
+    `complete`: all are here that are not zero on both sides. `ratio`: the factors c for which analytic = c · numeric holds within the bars
+    of *every* mismatched element, kept or not (low > high: there is none).
+    """
+
     outcome: Codes
     complete: bool = False
     ratio: tuple[float, float] = (-np.inf, np.inf)

@@ -1,4 +1,4 @@
-"""Ties that hide from the structure: of equal numbers of which a maximum takes any, one that was moved down by itself moved nothing.
+"""Ties that the sparsity pattern misses: of equal numbers of which a maximum takes any, one that was moved down by itself moved nothing.
 
 What is right of the members that were seen, such as a zero gradient at each kink, may be wrong of all of them together.
 """

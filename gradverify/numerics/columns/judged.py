@@ -1,4 +1,4 @@
-"""Elements with their analytic values, finite differences, tolerances and verdicts: what every opinion on them takes and gives back."""
+"""Elements of the Jacobian with their analytic values, finite differences, tolerances and verdicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose is a number off the sparsity pattern? It belongs to no member of a group, and is followed to the output or column that it comes from."""
+"""Where a number off the sparsity pattern comes from: the output whose backward gives it, or the column that moves an output, found by halving."""
 
 from __future__ import annotations
 

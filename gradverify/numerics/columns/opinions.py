@@ -1,4 +1,4 @@
-"""What may excuse a mismatch, or speak against a pass: sums over kinks, ties, symmetric inputs, rounding inside f and the backward's own noise."""
+"""Second opinions on verdicts: sums over kinks, ties, symmetric inputs, rounding inside f and the backward's own noise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gradverify.numerics.columns.ties import excuse_ties
 from gradverify.numerics.compare import verdicts
 from gradverify.numerics.estimate.climb import derivative
 from gradverify.numerics.estimate.kinks import KINK
-from gradverify.numerics.estimate.romberg import Choice, one_sided
+from gradverify.numerics.estimate.romberg import Best, one_sided
 from gradverify.numerics.function.coordinates import mirror_of
 from gradverify.numerics.function.point_lines import DirectionLine
 from gradverify.numerics.rungs import BASE, RATIO, U32, VISIBLE, Array, Index, Mask, Z
@@ -32,7 +32,7 @@ NOISE_CALLS = 18  # for that of one row of backward
 NOISE_ROWS = 6  # rows at a time whose analytic noise is measured, until a mismatch stands
 NOISE_CAP = 2.0**10  # roundoffs of |a| ...
 SUMS = 2.0**-40  # of f: more noise than the rounding of large sums is of another kind, as ripples, which backward may follow
-DUST_CAP = 16  # ... or floors, for what cancels to dust: more noise than either is itself the backward's fault
+FLOOR_CAP = 16  # ... or floors, for what cancels to nothing: more noise than either is itself the backward's fault
 
 Entry = Callable[[int, int], float]
 """The analytic value of (column, output)."""
@@ -57,7 +57,7 @@ def second_opinions(run: Run, judged: Judged, border: Border, entry: Entry) -> t
 
 
 def settle_slight(run: Run, judged: Judged) -> Judged:
-    """Undecided elements that are dust by their own |x|, and known to a HUNDREDTH, are right.
+    """Undecided elements that are negligible by their own |x|, and known to a HUNDREDTH, are right.
 
     A floor is divided by the tensor's RMS, or small elements would pass unseen beside large ones; in hypot of 1e-12 and 1 that asks for digits of the
     smaller one's derivative that no difference of f has.
@@ -100,7 +100,7 @@ def beyond_slopes(run: Run, columns: Index, outs: Index, a: Array) -> Mask:
     return np.asarray((total < low - pad) | (total > high + pad))
 
 
-def _joint_side(run: Run, columns: Index, outs: Index, sign: float) -> Choice:
+def _joint_side(run: Run, columns: Index, outs: Index, sign: float) -> Best:
     point, c = run.point, run.point.columns
     steps = [BASE * c.scale[columns].min() * RATIO ** float(-k) for k in KINK_RUNGS]
     values = np.array([point.moved_all(columns, c.x[columns] + sign * h)[outs] for h in steps])
@@ -181,7 +181,7 @@ def _cap(run: Run, a: Array, floor: Array, row: int) -> Array:
     """Noise that a backward may have; no cap where the forward itself is noisy beyond rounding: a right backward follows its ripples."""
     noisy = run.survey.sigma[row] > VISIBLE * run.f_unit[row] * run.survey.size[row]
     rounding = NOISE_CAP * run.f_unit[row] * np.nan_to_num(np.abs(a), posinf=0.0)
-    return np.full(len(a), np.inf) if noisy else np.maximum(rounding, DUST_CAP * floor)
+    return np.full(len(a), np.inf) if noisy else np.maximum(rounding, FLOOR_CAP * floor)
 
 
 def _most(run: Run, a: Array, cap: Array, row: int) -> Array:

@@ -1,4 +1,4 @@
-"""f at the first three steps along some lines, and the derivatives that they tell at once: most of a smooth function's."""
+"""Derivatives from the first three steps alone, which suffice for most elements of a smooth function."""
 
 from __future__ import annotations
 

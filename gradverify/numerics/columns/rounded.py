@@ -23,7 +23,7 @@ from gradverify.numerics.verdict import MISMATCH, Limit
 
 AT_ONCE = 6  # rows that are looked at before it is asked whether a mismatch stands
 NEARBY = 18  # backwards that it takes to know the rounding of a row
-DUST = 1e-8  # of a row: what the backward in float64 may be off by where it has no size of its own
+NEGLIGIBLE = 1e-8  # of a row: what the backward in float64 may be off by where it has no size of its own
 STEADY = 4.0  # roundings of the row that may be the same at all points: of a constant, say
 SATURATED, TIMES = 1e-3, 64.0  # f is off by so much of its row in float32: then its derivative may be off by so much more (tanh at 9: by 18)
 PASSES, AT_MOST = 64.0, 5e-5  # roundings of a row, and of the row: larger deviations are not passed, however noisy both sides are
@@ -117,7 +117,7 @@ class _Row:
         if own is None:
             return np.ones(len(self.part.a), bool)
         a: Array = own[self.part.column]
-        bounds = Bounds(self.run.atol, np.full(len(a), RTOL), DUST / self.narrow.unit * self.unit, self.part.bounds.unproven)
+        bounds = Bounds(self.run.atol, np.full(len(a), RTOL), NEGLIGIBLE / self.narrow.unit * self.unit, self.part.bounds.unproven)
         return np.asarray(verdicts(a, self.part.derivative, bounds, self.border) != MISMATCH)
 
     def _noise(self) -> _Noise:

@@ -159,10 +159,10 @@ class Run:
 
     def _unproven(self, column: Index, out: Index) -> Mask:
         """Elements of rows that move and of which nothing was measured."""
-        if not self.survey.drowsy:
+        if not self.survey.some_unmoved:
             return np.zeros(len(out), bool)
-        woken = (self.survey.asleep | self.survey.wide)[self.point.columns.tensor[column], out]
-        return np.asarray(woken & (self.reach.rows(self.survey).reach[out] <= 0)) if woken.any() else woken
+        waiting = (self.survey.unmoved | self.survey.wide)[self.point.columns.tensor[column], out]
+        return np.asarray(waiting & (self.reach.rows(self.survey).reach[out] <= 0)) if waiting.any() else waiting
 
     def _rtols(self, out: Index) -> Array:
         """The relative tolerance [E] of elements, one number where it is the same for all outputs."""

@@ -1,4 +1,4 @@
-"""Does the Jacobian, as it was measured element by element, add up to what the whole function does along a direction that moves every input?
+"""Consistency of a measured Jacobian: directional derivatives of the whole function, and its VJPs, against sums of the elements.
 
 Random directions and cotangents through everything (method.md section 5), and the points that noise was measured on.
 

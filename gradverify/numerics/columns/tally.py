@@ -1,4 +1,4 @@
-"""What is kept of elements as they stream by: counts of outcomes, extremes and the worst elements of each (input, output) pair."""
+"""Statistics of an (input, output) pair while its elements are streamed: counts of outcomes, extremes and the worst elements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from gradverify.model.mode import Lines
-from gradverify.numerics.columns.entries import Collector, Entries
+from gradverify.numerics.columns.entries import Collector, Entries, Numbers
 from gradverify.numerics.precision import Bits
 from gradverify.numerics.rungs import AnyArray, Array, Codes, Index, Mask, nonzero
 from gradverify.numerics.verdict import Limit, Verdict
@@ -51,7 +51,7 @@ class Worst(NamedTuple):
     """One element, ordered by `rank` (worst last; among equals the first element).
 
     Flat indices into the real coordinates (re and im are neighbours) of the output and the input tensor. `floor`: the part of the tolerance
-    below which a number is dust.
+    below which a number is negligible.
     """
 
     rank: tuple[int, float, int, int]
@@ -78,17 +78,12 @@ class Worst(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PairElements:
-    """Elements [E] of one pair: real coordinates within output and input, what was compared and what came of it (`Outcome` codes).
+class PairElements(Numbers):
+    """Elements [E] with the tolerance they were compared under, what came of it (`Outcome` codes) and what limits it.
 
-    `floor`: the part of the tolerance below which a number is dust; `left`, `right`: slopes at a kink, NaN elsewhere.
+    `floor`: the part of the tolerance below which a number is negligible; `left`, `right`: slopes at a kink, NaN elsewhere.
     """
 
-    output: Index
-    input: Index
-    analytic: Array
-    numeric: Array
-    bar: Array
     tolerance: Array
     floor: Array
     outcome: Codes
@@ -180,7 +175,7 @@ class Tally:
         self._entries, self._all, self._doubted = Collector(Outcome.PASS, Outcome.MISMATCH), shape[0] * shape[1], False
 
     def add_zeros(self, a: Array, resolution: Array, masked: Mask) -> None:
-        """Elements that f does not depend on, as far as the quick rungs tell, and whose analytic value is zero or dust."""
+        """Elements that f does not depend on, as far as the quick rungs tell, and whose analytic value is zero or negligible."""
         self.elements += a.size + int(masked.sum())
         self.masked += int(masked.sum())
         self.quick += a.size

@@ -1,4 +1,4 @@
-"""Outputs that no column moves alone, and that several equal ones move together: a sort whose values are tied, the median, the third largest.
+"""Ties of order statistics: outputs that no one of several equal inputs moves, and all of them do (a sort, the median, the third largest).
 
 There f has no derivative, and no difference along one column shows it: the value in the middle of a tie stays where it is whichever of the tied
 moves. Every order of the tied values has a gradient of its own, so a mismatch against the zero that was measured cannot be said. Central differences

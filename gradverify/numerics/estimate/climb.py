@@ -123,11 +123,11 @@ class Climbed:
 
 
 class Climb:
-    """Climbs one set of elements. `asleep` [E]: the quick rungs do not move them, a coarse step does; `suspect` [E]: may have aliased."""
+    """Climbs one set of elements. `unmoved` [E]: the quick rungs do not move them, a coarse step does; `suspect` [E]: may have aliased."""
 
-    def __init__(self, ladders: Ladders, quick: Derivative, judge: Judge, asleep: Mask, suspect: Mask) -> None:
+    def __init__(self, ladders: Ladders, quick: Derivative, judge: Judge, unmoved: Mask, suspect: Mask) -> None:
         self.ladders, self.derivative, self._verdicts = ladders, quick, judge
-        self._line, self._asleep, self._suspect = ladders.elements.line, asleep, suspect
+        self._line, self._unmoved, self._suspect = ladders.elements.line, unmoved, suspect
         self._low, self._high = np.full(len(ladders.lines), QUICK[0]), np.full(len(ladders.lines), QUICK[-1])
         self._todo, self._sure = np.arange(len(self._line)), np.zeros(len(self._line), bool)    # what is open; surely wrong
 
@@ -162,10 +162,10 @@ class Climb:
     def _widened(self, live: Index, n: int) -> Derivative:
         """Elements from three rungs more: coarser where noise limits, finer elsewhere, all where f is rough."""
         noisy = self._noisy(live)
-        asleep = self._asleep[live] & (n == 0)
-        coarser, finer = np.unique(self._line[live[noisy & ~asleep]]), np.unique(self._line[live[~noisy & ~asleep]])
+        unmoved = self._unmoved[live] & (n == 0)
+        coarser, finer = np.unique(self._line[live[noisy & ~unmoved]]), np.unique(self._line[live[~noisy & ~unmoved]])
         self._low[coarser] -= CLIMB
-        self._low[np.unique(self._line[live[asleep]])] = 0
+        self._low[np.unique(self._line[live[unmoved]])] = 0
         self._high[finer] = np.minimum(self._high[finer] + CLIMB, FINEST)
         outcome = self.derivative.outcome[live]
         rough = (outcome == KINK) | (outcome == JUMP)
@@ -194,7 +194,7 @@ class Climb:
         return self._verdicts(i, self.derivative.take(i))
 
     def _settled(self, i: Index, codes: Codes) -> Mask:
-        return settled(self.derivative.take(i), codes) & ~(self._asleep[i] & (self._low[self._line[i]] >= QUICK[0]))
+        return settled(self.derivative.take(i), codes) & ~(self._unmoved[i] & (self._low[self._line[i]] >= QUICK[0]))
 
     def _is_sure(self, i: Index, codes: Codes) -> Mask:
         d = self.derivative

@@ -10,7 +10,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from gradverify.numerics.estimate.romberg import Choice, one_sided
+from gradverify.numerics.estimate.romberg import Best, one_sided
 from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.rungs import NEAR, RATIO, VISIBLE, Array, Index, Mask, Z
 
@@ -123,7 +123,7 @@ class Border:
     """Elements [k] with values on one side of x only, and their derivative from there."""
 
     elements: Index
-    choice: Choice
+    choice: Best
 
 
 def borders(s: Samples) -> list[Border]:

@@ -14,7 +14,7 @@ import numpy as np
 from gradverify.numerics.estimate.kinks import INCONSISTENT, JUMP, KINK, NON_FINITE, SMOOTH, bends, borders, infinite, jumps, sides
 from gradverify.numerics.estimate.plain import ARITHMETIC, RUNGS, Plain, plain
 from gradverify.numerics.estimate.readings import readings, with_tail_noise
-from gradverify.numerics.estimate.romberg import Choice, pick
+from gradverify.numerics.estimate.romberg import Best, pick
 from gradverify.numerics.estimate.samples import LOW_UNIT, Samples
 from gradverify.numerics.rungs import AnyArray, Array, Codes, Mask, Z, repeated
 
@@ -158,11 +158,11 @@ def _solve(s: Samples, full: bool) -> Derivative:
     return _unchanged(s, _at_borders(s, result) if full else result)
 
 
-def _nearer(s: Samples, noise: Array, best: Choice) -> tuple[Mask, Choice]:
+def _nearer(s: Samples, noise: Array, best: Best) -> tuple[Mask, Best]:
     """Elements [m] whose choice lies beyond their own scale, and their best choice from nearer rungs (NaN elsewhere)."""
     m = len(s.f0)
     far = (best.rung >= 0) & s.far[np.maximum(best.rung, 0), np.arange(m)]
-    near = Choice(np.full(m, np.nan), np.full(m, np.inf), np.full(m, np.inf), np.full(m, -1))
+    near = Best(np.full(m, np.nan), np.full(m, np.inf), np.full(m, np.inf), np.full(m, -1))
     where = np.flatnonzero(far)
     if where.size:
         quotient = np.where(s.far, np.nan, s.quotient)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradverify.numerics.estimate.romberg import Choice, pick
+from gradverify.numerics.estimate.romberg import Best, pick
 from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.rungs import NEAR, RATIO, VISIBLE, Array, Index, Mask, Z, nanmedian
 
@@ -145,7 +145,7 @@ def _hump(s: Samples, quotient: Array, noise: Array) -> Array:
     return np.where((grow.sum(0) >= 3) & (height < HUMP), height, 0.0)
 
 
-def with_tail_noise(s: Samples, quotient: Array, noise: Array, best: Choice) -> tuple[Choice, Array]:
+def with_tail_noise(s: Samples, quotient: Array, noise: Array, best: Best) -> tuple[Best, Array]:
     """A second noise estimate from the finest rungs, where quotient − value ~ noise / h: picked again where it is higher, or nothing was found."""
     n, none = len(quotient), best.rung < 0
     used = (np.arange(n)[:, None] >= np.maximum(best.rung + 1, n - TAIL - 1)) & ~s.bad & ~none

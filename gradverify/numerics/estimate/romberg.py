@@ -28,7 +28,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Best:
     """The chosen entry of each element [m]; rung −1 where none was consistent."""
 
     value: Array
@@ -36,14 +36,14 @@ class Choice:
     noise: Array
     rung: Index
 
-    def replaced(self, elements: Index, new: Choice) -> Choice:
+    def replaced(self, elements: Index, new: Best) -> Best:
         """With the entries of `new` at these elements, where it found any."""
         got = new.rung >= 0
         fields = []
         for old, fresh in zip(vars(self).values(), vars(new).values(), strict=True):
             fields.append(old.copy())
             fields[-1][elements[got]] = fresh[got]
-        return Choice(*fields)
+        return Best(*fields)
 
 
 def table(D: Array, h: Array, noise: Array) -> Table:
@@ -67,7 +67,7 @@ def table(D: Array, h: Array, noise: Array) -> Table:
     return Table(value, np.where(np.isfinite(trend), trend, np.inf), noise_bar)
 
 
-def pick(D: Array, h: Array, noise: Array, full: bool) -> Choice:
+def pick(D: Array, h: Array, noise: Array, full: bool) -> Best:
     """The entry with the least bar that every finer rung agrees with: kills the plateaus of kinks, jumps and aliases."""
     n, m = D.shape
     t = table(D, h, noise)
@@ -85,7 +85,7 @@ def pick(D: Array, h: Array, noise: Array, full: bool) -> Choice:
             better &= (agree | ~np.isfinite(finer)).all(0)
             value[better], bar[better] = t.value[j, k][better], t.bar[j, k][better]
             part[better], rung[better] = t.noise[j, k][better], k
-    return Choice(value, bar, part, rung)
+    return Best(value, bar, part, rung)
 
 
 def _confirmed(D: Array) -> Mask:
@@ -94,7 +94,7 @@ def _confirmed(D: Array) -> Mask:
     return np.asarray((from_here > CONFIRM) | (from_here[0] <= LONG))
 
 
-def _least(t: Table, D: Array, confirmed: Mask) -> Choice:
+def _least(t: Table, D: Array, confirmed: Mask) -> Best:
     """`pick` of few elements: all entries against all rungs at once."""
     n, m = D.shape
     off = t.value[:, :, None] - D  # entry (j, k) from each rung: [orders, n, n, m]
@@ -107,10 +107,10 @@ def _least(t: Table, D: Array, confirmed: Mask) -> Choice:
     bar = bars[first, each]
     some = bar < np.inf
     value, part = (np.where(some, a.reshape(ORDERS * n, m)[first, each], nothing) for a, nothing in ((t.value, np.nan), (t.noise, np.inf)))
-    return Choice(value, bar, part, np.where(some, first % n, -1))
+    return Best(value, bar, part, np.where(some, first % n, -1))
 
 
-def one_sided(change: Array, step: Array, noise: Array, safety: float = 1.0) -> Choice:
+def one_sided(change: Array, step: Array, noise: Array, safety: float = 1.0) -> Best:
     """Forward differences without extrapolation: change of f, signed step and noise [n, m]; the bar is safety·|ΔD| + noise.
 
     Orders are fractional where f ends or bends (x^1.5), so none is assumed. Every finer rung must agree, as in `pick`.
@@ -121,4 +121,4 @@ def one_sided(change: Array, step: Array, noise: Array, safety: float = 1.0) -> 
     agree = [((np.abs(d[k] - d[k + 1 :]) <= bars[k] + bars[k + 1 :]) | ~np.isfinite(d[k + 1 :])).all(0) for k in range(len(d))]
     bars = np.where(agree, bars, np.inf)
     rung, each = np.argmin(bars, 0), np.arange(d.shape[1])
-    return Choice(d[rung, each], bars[rung, each], parts[rung, each], rung)
+    return Best(d[rung, each], bars[rung, each], parts[rung, each], rung)

@@ -112,10 +112,10 @@ class Known:
     def part_unit(self, output: int) -> float:
         return float(self.point.unit[self.point.parts[output]].max(initial=U64))
 
-    def asleep(self, tensor: int, output: int) -> bool:
+    def unmoved(self, tensor: int, output: int) -> bool:
         """Nothing of the pair moves on the quick rungs though it moves on wider ones: a screen proves nothing there."""
         part = self.point.parts[output]
-        return self.survey.drowsy and bool((self.survey.asleep | self.survey.wide)[tensor, part].any())
+        return self.survey.some_unmoved and bool((self.survey.unmoved | self.survey.wide)[tensor, part].any())
 
     def floors(self, reach: Array, alive: Mask) -> Array:
         """c·unit [M] from each output's reach (method.md section 1)."""

@@ -38,9 +38,9 @@ class Strays:
         self._room -= len(kept)
         self.count += len(lines)
 
-    def forget(self, dust: float) -> None:
+    def forget(self, rounding: float) -> None:
         """Those that are no larger were rounding: the forward has a term there that its own rounding hides."""
-        keep = [~(sizes <= dust) for sizes in self._sizes]
+        keep = [~(sizes <= rounding) for sizes in self._sizes]
         self.count -= sum(int((~k).sum()) for k in keep)
         self._kept = [lines[k] for lines, k in zip(self._kept, keep, strict=True)]
         self._sizes = [sizes[k] for sizes, k in zip(self._sizes, keep, strict=True)]

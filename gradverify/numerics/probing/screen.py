@@ -1,4 +1,4 @@
-"""The one shell of the comparisons by sums: two numbers a line and probe, compared under the line's norm, and what of it stays open.
+"""Probes of columns, rows and blocks: two sums a line and probe, by forward and by backward, compared relative to the norm of the line.
 
 Columns, rows and blocks differ in the seed matrices that they take and in which entries they add up. What they hand over is the same: for
 each line the sum by the backward and its derivative by the forward. The shell names the lines that are not clearly right. It names no entry
@@ -32,7 +32,7 @@ class Screened:
     [s, 2] are violations of "unowned is zero", of which few are kept, `stray_count` of them in all: (column group, output) that moved; (row group,
     column) that was pulled back; of blocks, both for outputs that depend on nothing: (−1, output) and (0, column).
     `left_out`: columns that no probe moved (not finite, at the end of their domain). `resolution`: the largest tol + U of the lines that
-    passed, as a derivative along the probe; `relative`: the same over the line's norm, for lines that stand out of dust. `lost`: those of the
+    passed, as a derivative along the probe; `relative`: the same over the line's norm, for lines that stand out of rounding. `lost`: those of the
     flagged whose analytic sum is not finite. `worst`: the flagged, those that are off by most tolerances first; empty where that is not known.
     """
 
@@ -147,16 +147,16 @@ class Lines:
         """Flags the lines that a probe did not pass, and those in doubt."""
         j, (tensor, output) = self.judged, self.pair
         some = len(known.point.columns.of(tensor)) > 0
-        flagged = np.flatnonzero(self.count & (~j.passed.all(0) | self.doubt | known.asleep(tensor, output)) & some)
+        flagged = np.flatnonzero(self.count & (~j.passed.all(0) | self.doubt | known.unmoved(tensor, output)) & some)
         lost = flagged[~np.isfinite(self.analytic[:, flagged]).all(0)]
         worst = flagged[np.argsort(-j.off[:, flagged].max(0), kind="stable")]
         return Screened(tensor, output, int(np.count_nonzero(self.count)), self.numbers[flagged], self.strays.pairs(), self.strays.count,
                         self.left_out, *self._sharpness(), self.numbers[lost], self.numbers[worst])
 
     def _sharpness(self) -> tuple[float, float]:
-        """The largest tol + U of what passed, in units of each line, and of it over the norm where that stands out of dust."""
+        """The largest tol + U of what passed, in units of each line, and of it over the norm where that stands out of rounding."""
         j, passed = self.judged, self.judged.passed & self.count
-        seen, stands = j.tolerance + j.bar, passed & (j.tolerance > 2 * self.floor)  # what is relative of it is more than the dust
+        seen, stands = j.tolerance + j.bar, passed & (j.tolerance > 2 * self.floor)  # what is relative of it is more than rounding
         relative = np.divide(seen, j.norm, out=np.zeros(seen.shape), where=stands)
         return float((seen / self.unit).max(initial=0.0, where=passed)), float(relative.max(initial=0.0))
 

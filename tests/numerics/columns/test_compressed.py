@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from gradverify.numerics import batched
 from gradverify.numerics.columns.bundle import Grouping
-from gradverify.numerics.columns.compressed import Compressed, Plan, Stray, dust, pull
+from gradverify.numerics.columns.compressed import Compressed, Plan, Stray, below_rounding, pull
 from gradverify.numerics.columns.run import Reach, Run
-from gradverify.numerics.function import batched
 from gradverify.numerics.reduction import cotangent, signed
 from gradverify.numerics.sparsity.colouring import column_groups
 from gradverify.numerics.sparsity.pattern import row_groups
@@ -141,7 +141,7 @@ def test_rounding_is_dust_and_more_is_not(value, is_dust):
     made = halves()
     filled(made)
     stray = Stray(0, 0, 0, np.array([7]), np.array([value]))
-    assert dust(made.run, stray, np.ones(5, bool), made.run.floors(), 0).tolist() == [is_dust]
+    assert below_rounding(made.run, stray, np.ones(5, bool), made.run.floors(), 0).tolist() == [is_dust]
 
 
 def test_a_pull_is_one_backward_for_the_rows_weighted():

@@ -1,7 +1,7 @@
-"""Inputs that move f only beyond a rounding inside it: of x₀ + ((x₁ + 1e4) − 1e4) at 1e-13, x₁ sleeps at all steps of its own size, x₀ does not.
+"""Inputs to which f is insensitive at steps of their own size: x₁ of x₀ + ((x₁ + 1e4) − 1e4) at 1e-13, which a rounding inside f hides.
 
-What sleeps looks like what f does not depend on, beside awake elements of the same output too: a zero passes there, and a right gradient is
-accused. Steps up to 1 wake it. So where inputs are tiny and f rounds inside by more than their steps can tell from nothing, all of them are moved
+Such an input looks like one that f does not depend on, also beside others that move the same output: a zero passes there, and a right gradient is
+accused. Steps up to 1 move f. So where inputs are tiny and f rounds inside by more than their steps can tell from nothing, all of them are moved
 together by such steps: a gradient that agrees with f there is not accused, and one that does not is not passed.
 """
 
@@ -37,7 +37,7 @@ CALLS = POINTS + 2 * RUNGS  # forward calls a tensor, at most
 
 
 @dataclass(frozen=True)
-class _Woken:
+class _Moved:
     """f's derivative [M] along `direction` [k] of the columns [k] of a tensor, and the outputs [M] that round inside."""
 
     columns: Index
@@ -46,17 +46,17 @@ class _Woken:
     found: Derivative
 
 
-def beside_sleeping(prepared: Prepared, pairs: list[Pair]) -> list[Pair]:
+def beside_insensitive(prepared: Prepared, pairs: list[Pair]) -> list[Pair]:
     """The pairs; undecided where f rounds away the steps that were taken: mismatches that agree with f at steps up to 1, passes that do not.
 
     Nothing is called unless some input is tiny: 9 calls a tensor then, and 48 where f rounds inside.
     """
-    woken: dict[int, _Woken | None] = {}
+    moved: dict[int, _Moved | None] = {}
     with np.errstate(all="ignore"):
         for tensor in sorted({pair.input for pair in pairs}):
             columns = _tiny(prepared.point, tensor)
-            woken[tensor] = _woken(prepared, columns) if len(columns) and not prepared.enough(CALLS) else None
-        return [_judged(prepared, pair, own) if (own := woken[pair.input]) else pair for pair in pairs]
+            moved[tensor] = _moved(prepared, columns) if len(columns) and not prepared.enough(CALLS) else None
+        return [_judged(prepared, pair, own) if (own := moved[pair.input]) else pair for pair in pairs]
 
 
 def _tiny(point: Point, tensor: int) -> Index:
@@ -68,7 +68,7 @@ def _tiny(point: Point, tensor: int) -> Index:
     return columns[tiny & np.isfinite(c.x[columns])]
 
 
-def _woken(prepared: Prepared, columns: Index) -> _Woken | None:
+def _moved(prepared: Prepared, columns: Index) -> _Moved | None:
     """None where nothing rounds inside by more than the quick steps can tell from nothing."""
     point, weights = prepared.point, signed(len(columns), prepared.generator)
     noise, size, slope = _inner(point, columns, weights)
@@ -80,7 +80,7 @@ def _woken(prepared: Prepared, columns: Index) -> _Woken | None:
         noise[part] = np.maximum(noise[part], (noise * suspect)[part].max(initial=0.0))
     sigma = np.maximum(prepared.survey.sigma, noise)
     outputs = Outputs(point.f0, sigma, lambda: point.unit, rounds_x=not point.columns.rounded)
-    return _Woken(columns, weights, suspect, derivative(DirectionLine(point, columns, weights), outputs, every_rung=True))
+    return _Moved(columns, weights, suspect, derivative(DirectionLine(point, columns, weights), outputs, every_rung=True))
 
 
 def _inner(point: Point, columns: Index, weights: Array) -> tuple[Array, Array, Array]:
@@ -91,25 +91,25 @@ def _inner(point: Point, columns: Index, weights: Array) -> tuple[Array, Array, 
     return ecnoise(points, size)[0], np.maximum(size, np.abs(point.f0)), np.abs(points - point.f0).max(0) / AWAY
 
 
-def _judged(prepared: Prepared, pair: Pair, woken: _Woken) -> Pair:
+def _judged(prepared: Prepared, pair: Pair, moved: _Moved) -> Pair:
     part = prepared.point.parts[pair.output]
-    if not woken.suspect[part].any() or not pair.compared:
+    if not moved.suspect[part].any() or not pair.compared:
         return pair
-    agrees = _agrees(prepared, pair.output, woken)
+    agrees = _agrees(prepared, pair.output, moved)
     if pair.count(Outcome.MISMATCH) and agrees is not False:
         return undecided(pair, Outcome.MISMATCH, Limit.CANCELS)
     return undecided(pair, Outcome.PASS, Limit.CANCELS) if not pair.count(Outcome.MISMATCH) and agrees is not True else pair
 
 
-def _agrees(prepared: Prepared, output: int, woken: _Woken) -> bool | None:
+def _agrees(prepared: Prepared, output: int, moved: _Moved) -> bool | None:
     """Does the gradient add up to what f does at steps up to 1? None: that is not to be known."""
-    point, part, d = prepared.point, prepared.point.parts[output], woken.found
+    point, part, d = prepared.point, prepared.point.parts[output], moved.found
     usable = (d.smooth & np.isfinite(d.value) & np.isfinite(d.bar))[part]
     rows = np.arange(part.start, part.stop)[usable]
     v = signed(len(rows), prepared.generator)
-    gradient = pull(point, output, rows, v)[woken.columns]
-    off = abs(float(gradient @ woken.direction - v @ d.value[rows]))
-    size = float(np.abs(gradient * woken.direction).sum() + np.abs(v * d.value[rows]).sum())
+    gradient = pull(point, output, rows, v)[moved.columns]
+    off = abs(float(gradient @ moved.direction - v @ d.value[rows]))
+    size = float(np.abs(gradient * moved.direction).sum() + np.abs(v * d.value[rows]).sum())
     if not off <= float(np.abs(v) @ d.bar[rows]) + ALIKE * size:
         return False
-    return True if usable[woken.suspect[part]].all() else None
+    return True if usable[moved.suspect[part]].all() else None

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.numerics.comparison import compare
 from gradverify.numerics.costs import Mode
-from gradverify.numerics.sleeping import CALLS
+from gradverify.numerics.insensitive import CALLS
 from gradverify.numerics.verdict import Limit, Verdict
 from numerics.differentiable import DOUBLE, Differentiable, normal
 
@@ -54,7 +54,7 @@ def of_two_halves(offset, size, factor=1.0, awake=1.0):
 
 
 def crosswise(offset, size, factor=1.0, awake=1.0):
-    """Every column and every output has an awake element and a sleeping one."""
+    """Every column and every output has an element that moves f and one that does not."""
     function = by_hand(lambda x: x + ((x.flip(0) + offset) - offset), lambda g: awake * g + factor * g.flip(0))
     return Differentiable(function, sized(0, N, size))
 
@@ -105,7 +105,7 @@ def test_what_is_dead_without_any_inner_rounding_passes(name, size):
 def test_calls_are_spent_on_tiny_inputs_alone_and_few_where_nothing_rounds_inside(x, more, monkeypatch):
     function, again = Differentiable(torch.sin, x), Differentiable(torch.sin, x)
     judged(function, Mode.ENTRIES)
-    monkeypatch.setattr("gradverify.numerics.comparison.beside_sleeping", lambda prepared, pairs: pairs)
+    monkeypatch.setattr("gradverify.numerics.comparison.beside_insensitive", lambda prepared, pairs: pairs)
     judged(again, Mode.ENTRIES)
     assert (function.calls - again.calls, function.backwards - again.backwards) == (more, 0)
 
@@ -127,7 +127,7 @@ def test_under_a_domain_that_leaves_room_a_right_gradient_is_not_accused_and_a_z
     assert pair.verdict is not never
 
 
-def test_no_step_leaves_a_domain_for_what_sleeps():
+def test_no_step_leaves_a_domain_for_what_moves_nothing():
     """x lies a step from the border: the function is nowhere called beyond it."""
     def forward(x):
         assert bool((x >= 0).all())
@@ -144,7 +144,7 @@ SHORT = {"sin": torch.sin, "tanh": torch.tanh, "x / (2 + x²)": lambda x: x / (2
 @pytest.mark.parametrize("length", [1e-4, 1e-5])
 @pytest.mark.parametrize("name", SHORT)
 def test_a_function_as_short_as_its_tiny_inputs_is_not_taken_for_noise(name, length, mode):
-    """Nothing sleeps there: what f does over such a length is no rounding, though points 3e-5 apart see it jump about."""
+    """Nothing rests there: what f does over such a length is no rounding, though points 3e-5 apart see it jump about."""
     inputs = sized(3, N, length)
     [right] = judged(Differentiable(lambda x: SHORT[name](x / length), inputs), mode)
     assert (right.verdict, right.count(Outcome.UNDECIDED)) == (Verdict.PASS, 0)
