@@ -124,7 +124,7 @@ def _screened(prepared: Prepared, choice: Choice, keep: int) -> tuple[list[Pair]
             pairs, open_ = flagged.pairs(choice.of, screened, check)
         if prepared.enough():
             return pairs, prepared.arrangement, flagged.left
-        again = frozenset(t for t in open_ if prepared.arrangement.level.get(t) == 0 and _planned(prepared, t))
+        again = frozenset(t for t in open_ if prepared.arrangement.level.get(t) == 0 and prepared.arrangement.plan(t))
         if not again:
             return _beside_ends(prepared, choice, keep, [*screened, *check], pairs), prepared.arrangement, 0
         prepared = prepared.again(again)
@@ -154,10 +154,6 @@ def _wrong_beside(old: Pair, new: Pair) -> Pair:
     counts[Outcome.MISMATCH], counts[Outcome.UNDECIDED] = wrong, min(old.count(Outcome.UNDECIDED), old.elements - wrong)
     counts[Outcome.PASS] = old.elements - sum(counts)
     return replace(new, elements=old.elements, counts=tuple(counts), quick=old.quick, limits=old.limits)
-
-
-def _planned(prepared: Prepared, tensor: int) -> bool:
-    return any(plan.tensor == tensor for plan in prepared.arrangement.plans)
 
 
 def _screens(prepared: Prepared, choice: Choice) -> tuple[list[Screened], list[Screened]]:

@@ -55,7 +55,7 @@ class Flagged:
         result, suspects, verifying = [], set(), {(pair.input, pair.output): pair for pair in check}
         for pair in screened:
             mode, pattern = of(pair.input), self.arrangement.patterns[pair.input][pair.output]
-            plan = next((p for p in self.arrangement.plans if p.tensor == pair.input), None)
+            plan = self.arrangement.plan(pair.input)
             tally = Tally(pair.input, pair.output, (MAP_ROWS + 1, 1), self.keep, self.run.asked)
             lines, followed = LINES[mode](self.run, plan, pattern, pair), Followed()
             self._follow(lines, tally, followed)

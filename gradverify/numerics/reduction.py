@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.numerics.function.flat import numbers
+from gradverify.numerics.function.flat import numbers, real_shape
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.rungs import BASE, RATIO, Array, Index, Mask
 
@@ -76,7 +76,7 @@ def pull_back(point: Point, output: int, weights: Array) -> Sequence[Tensor]:
 def cotangent(point: Point, output: int, vector: Array) -> Tensor:
     """Real coordinates [M] of one output tensor as a tensor of its shape, dtype and device."""
     shape, dtype, device = point.shapes[output]
-    real = torch.from_numpy(np.ascontiguousarray(vector).reshape((*shape, 2) if dtype.is_complex else tuple(shape)))
+    real = torch.from_numpy(np.ascontiguousarray(vector).reshape(real_shape(shape, dtype)))
     value = torch.view_as_complex(real) if dtype.is_complex else real
     return value.to(device=device, dtype=dtype)
 

@@ -67,6 +67,10 @@ class Survey:
     forward: int
     looks: tuple[Look | None, ...]
 
+    def noise(self, point: Point) -> Array:
+        """Standard deviation of f [M] near x, rounding included."""
+        return np.maximum(self.sigma, point.unit * self.size)
+
     @cached_property
     def some_unmoved(self) -> bool:
         """Does anything need a coarse step to move?"""

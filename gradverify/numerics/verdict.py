@@ -40,7 +40,6 @@ class Limit(Enum):
     STUCK = "stuck"                     # x + eps = x
     COMPANY = "company"                 # of its group: others of it turned out right when they were measured alone
     ALONE = "alone"                     # others of its group stayed undecided when they were measured alone
-    STRUCTURE = "structure"             # the sparsity pattern does not hold
     LINE = "line"                       # a column, row or block is off, and none of its elements
     BUDGET = "budget"
     RESTLESS = "restless"               # buffers move from call to call

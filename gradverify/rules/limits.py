@@ -72,9 +72,6 @@ WORDS: Mapping[Limit, Words] = {
         "elements that were measured together with it turned out right when measured alone", brief="check a smaller input with `mode: entries`",
         advice="check a smaller input, or give `mode: columns`"),
     Limit.ALONE: Words("other elements that differ in the same way could not be decided either when measured alone"),
-    Limit.STRUCTURE: Words(
-        "the function depends on its inputs in another way than its pattern of zeros said",
-        brief="a smaller input can be checked column by column", advice="check a smaller input, whose columns are moved one by one"),
     Limit.LINE: Words(
         "as a whole it is off by more than rounding, but no element of it was found wrong", brief="`mode: entries` compares each",
         advice="give `mode: entries`, which judges every element by itself"),

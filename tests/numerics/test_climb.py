@@ -9,9 +9,10 @@ import pytest
 
 from gradverify.numerics.estimate.climb import Climb, Elements, Ladders, Outputs, at_once, derivative, settled
 from gradverify.numerics.estimate.kinks import Smoothness
-from gradverify.numerics.estimate.lines import CallableLine, rung
+from gradverify.numerics.estimate.lines import rung
 from gradverify.numerics.rungs import QUICK, RUNGS, U64
 from gradverify.numerics.verdict import Verdict
+from numerics.callable_line import CallableLine
 
 X = 1.0
 SMOOTH = {

@@ -5,9 +5,10 @@ import pytest
 
 from gradverify.numerics.estimate.kinks import Smoothness
 from gradverify.numerics.estimate.ladder import solve
-from gradverify.numerics.estimate.lines import CallableLine, rung
+from gradverify.numerics.estimate.lines import rung
 from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.rungs import RUNGS
+from numerics.callable_line import CallableLine
 
 
 def solved(f, x):

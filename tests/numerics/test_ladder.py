@@ -7,8 +7,8 @@ import pytest
 
 from gradverify.numerics.estimate.climb import Outputs, derivative
 from gradverify.numerics.estimate.kinks import Smoothness
-from gradverify.numerics.estimate.lines import CallableLine
 from gradverify.numerics.rungs import U32, U64
+from numerics.callable_line import CallableLine
 
 
 def along(f, x, kind=float, **options):

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from gradverify.numerics.estimate.lines import CallableLine, rung
+from gradverify.numerics.estimate.lines import rung
 from gradverify.numerics.rungs import step
+from numerics.callable_line import CallableLine
 
 
 def test_a_rung_is_f_on_both_sides_at_the_nominal_step():

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradverify.numerics.estimate.lines import CallableLine, rung
+from gradverify.numerics.estimate.lines import rung
 from gradverify.numerics.estimate.plain import NOISES, once, plain
 from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.rungs import QUICK, RATIO, U64, step
+from numerics.callable_line import CallableLine
 
 M = 4000
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from gradverify.numerics.columns.bundle import Grouping
 from gradverify.numerics.columns.compressed import Plan
+from gradverify.numerics.function.flat import real_shape
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.reduction import signed_short
 from gradverify.numerics.rungs import Array, Index, Mask
@@ -21,8 +22,6 @@ from gradverify.numerics.survey import Survey
 
 SMALL = 10  # columns: finding structure costs more than it saves
 SAVES = 0.7  # of the columns or of the rows: more groups than that are not worth their verification
-AFFORDABLE = 30_000  # calls of a comparison without groups, where groups were found wrong
-
 NOISY = 4  # times its roundings: f moves everywhere with noise, and only what is larger tells structure
 THRESHOLD = 8.0  # standard deviations of noise: what counts as moved then
 
@@ -35,19 +34,15 @@ class Arrangement:
     """Plans of the tensors that have structure; the `patterns` of all, one per output tensor.
 
     `level` of a tensor: 0 as guessed, 1 by the complete code, 2 without groups.
-
-    `doubtful`: tensors whose groups were found wrong twice and that are too large to do without.
     """
 
     plans: tuple[Plan, ...] = ()
     patterns: Mapping[int, tuple[Pattern, ...]] = field(default_factory=dict)
     level: Mapping[int, int] = field(default_factory=dict)
-    doubtful: frozenset[int] = frozenset()
 
-    def groups(self, tensor: int) -> tuple[int, int] | None:
-        """Column groups and row groups of a tensor; None where it is walked column by column."""
-        plan = next((p for p in self.plans if p.tensor == tensor), None)
-        return None if plan is None else (plan.grouping.groups.count, sum(rows.count for rows in plan.rows))
+    def plan(self, tensor: int) -> Plan | None:
+        """How a tensor is walked in groups; None where it is column by column."""
+        return next((plan for plan in self.plans if plan.tensor == tensor), None)
 
 
 def arrange(point: Point, survey: Survey, detect: Detect, generator: np.random.Generator, before: Arrangement | None = None,
@@ -57,17 +52,14 @@ def arrange(point: Point, survey: Survey, detect: Detect, generator: np.random.G
     level = dict(before.level) if before else {}
     kept = [] if before is None else [p for p in before.plans if p.tensor not in broken]
     patterns = dict(before.patterns) if before else {}
-    doubtful = set(before.doubtful if before else ())
     for tensor in range(len(point.buffers)) if before is None else sorted(broken):
         level[tensor] = level.get(tensor, -1) + 1
-        if level[tensor] > 1 and not _affordable(point, tensor):
-            doubtful.add(tensor)
         known = level[tensor] <= 1 and _eligible(point, tensor)
         patterns[tensor] = detect(point, survey, tensor, level[tensor] > 0) if known else _dense(point, tensor)
         plan = _plan(point, tensor, patterns[tensor], weights) if known else None
         kept.extend([plan] if plan else [])
         patterns[tensor] = patterns[tensor] if plan else _dense(point, tensor)  # more than what was seen is always sound
-    return Arrangement(tuple(sorted(kept, key=lambda p: p.tensor)), patterns, level, frozenset(doubtful))
+    return Arrangement(tuple(sorted(kept, key=lambda p: p.tensor)), patterns, level)
 
 
 def _eligible(point: Point, tensor: int) -> bool:
@@ -76,14 +68,9 @@ def _eligible(point: Point, tensor: int) -> bool:
     return len(columns) > SMALL and not symmetric and len(point.f0) > 0 and bool(np.isfinite(c.x[columns]).all())
 
 
-def _affordable(point: Point, tensor: int) -> bool:
-    return 6 * len(point.columns.of(tensor)) + len(point.f0) <= AFFORDABLE
-
-
 def _dense(point: Point, tensor: int) -> tuple[Pattern, ...]:
     x = point.buffers[tensor]
-    shape = (*x.shape, 2) if x.is_complex() else tuple(x.shape)
-    return tuple(dense(shape, part.stop - part.start) for part in point.parts)
+    return tuple(dense(real_shape(x.shape, x.dtype), part.stop - part.start) for part in point.parts)
 
 
 def _plan(point: Point, tensor: int, patterns: tuple[Pattern, ...], weights: Array) -> Plan | None:
@@ -98,7 +85,7 @@ def detected(generator: np.random.Generator) -> Detect:
     """Detection with random slices from this generator."""
 
     def find(point: Point, survey: Survey, tensor: int, exact: bool) -> tuple[Pattern, ...]:
-        outputs = [(*shape, 2) if dtype.is_complex else tuple(shape) for shape, dtype, _ in point.shapes]
+        outputs = [real_shape(shape, dtype) for shape, dtype, _ in point.shapes]
 
         def ask(threshold: Array | None) -> tuple[Pattern, ...]:
             probe = PointProbe(point, tensor, generator, threshold)
@@ -109,7 +96,7 @@ def detected(generator: np.random.Generator) -> Detect:
         if column_groups(patterns).count <= SAVES * len(point.columns.of(tensor)):
             return patterns
         noisy = bool((survey.sigma > NOISY * point.unit * survey.size).any())
-        return ask(THRESHOLD * np.maximum(survey.sigma, point.unit * survey.size)) if noisy else patterns
+        return ask(THRESHOLD * survey.noise(point)) if noisy else patterns
 
     return find
 

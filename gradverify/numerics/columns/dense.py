@@ -90,7 +90,6 @@ def compare_entries(prepared: Prepared, keep: int) -> tuple[list[Pair], Arrangem
     with np.errstate(all="ignore"):
         while True:
             pairs, broken = _Comparison(prepared.run(), keep, prepared.arrangement).pairs()
-            broken -= prepared.arrangement.doubtful
             if not broken:
                 return pairs, prepared.arrangement
             prepared = prepared.again(broken)
@@ -102,8 +101,7 @@ class _Comparison:
         size = max(len(run.point.f0), 1)
         self.tile = max(1, LIMIT // 2 // (8 * size))
         self.chunk = max(1, LIMIT // 2 // (CHUNK_BYTES * size))
-        planned = {plan.tensor for plan in arrangement.plans}
-        alone = [run.point.columns.of(tensor) for tensor in range(len(run.point.buffers)) if tensor not in planned]
+        alone = [run.point.columns.of(tensor) for tensor in range(len(run.point.buffers)) if arrangement.plan(tensor) is None]
         self.columns = np.concatenate([*alone, np.zeros(0, np.intp)])
 
     def pairs(self) -> tuple[list[Pair], frozenset[int]]:
@@ -119,7 +117,7 @@ class _Comparison:
         return [self._grouped(pair) for pair in pairs], frozenset(broken)
 
     def _grouped(self, pair: Pair) -> Pair:
-        plan = next((plan for plan in self.arrangement.plans if plan.tensor == pair.input), None)
+        plan = self.arrangement.plan(pair.input)
         part = self.point.parts[pair.output]
         alone = len(self.point.columns.of(pair.input)), part.stop - part.start
         groups, row_groups = (plan.grouping.groups.count, plan.rows[pair.output].count) if plan else alone

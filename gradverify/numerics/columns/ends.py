@@ -62,7 +62,7 @@ def _bundles(run: Run, arrangement: Arrangement, tensor: int, wild: Mask) -> Ite
     own = run.point.columns.of(tensor)
     if not wild[own].any():
         return []
-    plan = next((p for p in arrangement.plans if p.tensor == tensor), None)
+    plan = arrangement.plan(tensor)
     first = np.argsort(~wild[own], kind="stable")
     if plan:
         groups = list(dict.fromkeys(plan.grouping.colour[first].tolist()))

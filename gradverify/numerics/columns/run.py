@@ -187,7 +187,7 @@ class Run:
 
     def learn_secants(self) -> None:
         """What is judged apart from its tensor is judged by how far all outputs of that were seen to go."""
-        noise = np.maximum(self.survey.sigma, self.point.unit * self.survey.size)
+        noise = self.survey.noise(self.point)
         for secant in self.survey.secants:
             self.reach.add_secant(secant.columns, secant.moved_by, secant.change, noise)
 

@@ -172,7 +172,7 @@ class Tally:
         self._ratios = np.zeros(shape) if shape[0] <= MAP_ROWS and shape[1] <= MAP_COLUMNS else None
         self._bits = Bits()
         self._limits: Counter[Limit] = Counter()
-        self._entries, self._all, self._doubted = Collector(Outcome.PASS, Outcome.MISMATCH), shape[0] * shape[1], False
+        self._entries, self._all = Collector(Outcome.PASS, Outcome.MISMATCH), shape[0] * shape[1]
 
     def add_zeros(self, a: Array, resolution: Array, masked: Mask) -> None:
         """Elements that f does not depend on, as far as the quick rungs tell, and whose analytic value is zero or negligible."""
@@ -189,14 +189,6 @@ class Tally:
         self.add_zeros(np.zeros(0), np.array([resolution]), np.zeros(0, bool))
         self.elements, self.quick = self.elements + count, self.quick + count
         self.counts[Outcome.PASS] += count
-
-    def doubt(self, count: int) -> None:
-        """Elements that passed, and that the structure they were measured under does not bear out."""
-        count = min(count, int(self.counts[Outcome.PASS]))
-        self.counts[Outcome.PASS] -= count
-        self.counts[Outcome.UNDECIDED] += count
-        self._limits[Limit.STRUCTURE] += count
-        self._doubted = True
 
     def add(self, seen: PairElements, quick: int = 0) -> None:
         """Elements of this pair, `quick` of them settled by the quick rungs."""
@@ -257,7 +249,7 @@ class Tally:
         return Pair(
             self.input, self.output, self.elements, tuple(self.counts.tolist()), self.masked, self.quick, self.resolution, self.max_abs,
             self.max_rel, self.deviation, self.largest, tuple(self.worst), tuple(self._limits.most_common()), unit, low_precision, backward_unit,
-            ratios=self._ratios, entries=self._entries.entries(self.elements == self._all and not self._doubted), asked=self.asked)
+            ratios=self._ratios, entries=self._entries.entries(self.elements == self._all), asked=self.asked)
 
 
 def _records(seen: PairElements, ratio: Array, i: Index) -> Iterator[Worst]:

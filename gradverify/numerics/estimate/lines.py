@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -82,9 +81,9 @@ class Rung(NamedTuple):
     step_down: float | Array
 
 
-def rung(line: Line, k: int, scale: float | None = None) -> Rung | None:
+def rung(line: Line, k: int) -> Rung | None:
     """The samples of one rung, two calls; None where x does not move on both sides."""
-    h = step(line.scale if scale is None else scale, k)
+    h = step(line.scale, k)
     up = line.at(h) if math.isfinite(h) else None
     down = line.at(-h) if up is not None else None
     if up is None or down is None:
@@ -94,21 +93,3 @@ def rung(line: Line, k: int, scale: float | None = None) -> Rung | None:
     back = up[1] < 0  # columns that this line moves the other way
     return Rung(*(np.where(back, other, one) for one, other in
                   ((up[0], down[0]), (down[0], up[0]), (up[1], down[1]), (-down[1], -up[1]))))
-
-
-@dataclass(frozen=True)
-class CallableLine:
-    """A plain callable of t as a line; `cast` rounds t to what the callable can tell apart."""
-
-    evaluate: Callable[[float], Array]
-    scale: float = 1.0
-    magnitude: float = 1.0
-    cast: Callable[[float], float] = float
-
-    @property
-    def size(self) -> float:
-        return self.scale
-
-    def at(self, t: float) -> tuple[Array, float] | None:
-        moved = self.cast(t)
-        return None if moved == 0 else (np.asarray(self.evaluate(moved), float), moved)

@@ -28,6 +28,7 @@ FINE = 1.1715 * 2.0**-30  # of the scale, between points; a power of two repeats
 LEAST_ULPS, FEWEST_ULPS = 75, 4  # between points: at first, and after a finer second look
 COARSER, FINER = 100.0, 0.01
 ATTEMPTS = 4
+REPEATS = 5  # identical calls, where two of them differ
 WIDEST = 1e-3  # of the scale: beyond, the function's own shape is no noise
 FEW_OUTPUTS = 0.01  # of them: nine more calls for so few are not worth it, they take their tensor's typical noise
 POOL_CAP = 1e-3  # the tensor's typical relative noise, passed on to its other outputs, at most
@@ -204,12 +205,12 @@ def gradient_noise(ray: Ray, size: Array) -> tuple[Array, float]:
     return np.nan_to_num(np.maximum(sigma, unit * size if unit > U64 else 0.0)), unit
 
 
-def repeat_noise(evaluate: Callable[[], Array], f0: Array, repeats: int = 5) -> Array:
-    """Standard deviation [m] over identical calls: one call where it agrees bitwise with f0, else `repeats` of them."""
+def repeat_noise(evaluate: Callable[[], Array], f0: Array) -> Array:
+    """Standard deviation [m] over identical calls: one call where it agrees bitwise with f0, else REPEATS of them."""
     again = evaluate()
     if np.array_equal(f0, again) or np.array_equal(f0, again, equal_nan=True):
         return np.zeros(len(f0))
-    calls = [f0, again] + [evaluate() for _ in range(repeats - 1)]
+    calls = [f0, again] + [evaluate() for _ in range(REPEATS - 1)]
     return np.asarray(np.nan_to_num(np.std(calls, axis=0, ddof=1)))
 
 

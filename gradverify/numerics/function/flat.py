@@ -17,11 +17,9 @@ Part = Literal["re", "im"]
 def flat_real(tensor: Tensor) -> Tensor:
     """The real coordinates [n] as float64 on the CPU, detached."""
     tensor = tensor.detach().resolve_conj().resolve_neg()
-    if tensor._is_zerotensor():     # autograd's zeros without memory, the gradient of torch.sgn say: NumPy refuses them
-        tensor = tensor.clone()
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()
-    if tensor._is_zerotensor():     # zeros without memory, which NumPy cannot see
+    if tensor._is_zerotensor():     # autograd's zeros without memory, the gradient of torch.sgn say: NumPy refuses them
         tensor = torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device)
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)
@@ -42,6 +40,11 @@ def numbers(tensor: Tensor) -> Array:
     except (RuntimeError, TypeError):       # a lazy negative, zeros without memory, another device or layout
         return np.asarray(flat_real(tensor).numpy())
     return flat
+
+
+def real_shape(shape: Sequence[int], dtype: torch.dtype) -> tuple[int, ...]:
+    """The shape of a tensor's real coordinates: re and im of a complex one along an axis of their own."""
+    return (*shape, 2) if dtype.is_complex else tuple(shape)
 
 
 def one_hot(shape: Sequence[int], dtype: torch.dtype, device: torch.device, coordinate: int) -> Tensor:

@@ -30,9 +30,9 @@ PROBES = 3  # see an error of 100·tol of a block's norm with probability 1 − 
 
 def check_blocks(
     known: Known, patterns: Sequence[Sequence[Pattern]], generator: np.random.Generator, *, probes: int = PROBES,
-    only: Sequence[int] | None = None, along: Sequence[Directions] | None = None,
+    along: Sequence[Directions] | None = None,
 ) -> list[Screened]:
-    """Screens every independent block of every (input, output) pair. `patterns`: by input tensor, then output tensor; `only` these inputs.
+    """Screens every independent block of every (input, output) pair. `patterns`: by input tensor, then output tensor.
 
     6·`probes` forward calls an input tensor, `probes` backward calls an output tensor, one more where outputs depend on nothing; more only
     along directions that the first rungs left open. `along`: directions of all tensors, `probes` each, that are there already. Raises what the
@@ -43,7 +43,7 @@ def check_blocks(
     cotangents = Cotangents(point, probes, generator)
     dead = [_dead(point, o, cotangents.w[0][part], [own[o] for own in shapes]) for o, part in enumerate(point.parts)]
     pairs: list[Screened] = []
-    for t in range(len(shapes)) if only is None else only:
+    for t in range(len(shapes)):
         own = Along(known, t, along[t] if along else directions(point, t, probes, generator, known.survey.looks[t]))
         pairs += _Tensor(own, cotangents, shapes[t]).screened([strays[t] for strays in dead])
     return pairs

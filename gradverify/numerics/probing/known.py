@@ -65,7 +65,7 @@ class Known:
     @property
     def noise(self) -> Array:
         """Standard deviation of f [M], rounding included."""
-        return np.maximum(self.survey.sigma, self.point.unit * self.survey.size)
+        return self.survey.noise(self.point)
 
     def noise_along(self, tensor: int, noise: Array, norm: Array) -> Array:
         """That of lines along a dense direction: the rounding of x ± t·v is carried on by J, about u·‖line‖."""

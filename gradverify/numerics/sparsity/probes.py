@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from gradverify.numerics.function.flat import real_shape
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.reduction import WEIGHTS
 from gradverify.numerics.rungs import Array, Index, Mask, in_a_row
@@ -22,8 +23,8 @@ class PointProbe:
 
     def __init__(self, point: Point, tensor: int, generator: np.random.Generator, threshold: Array | None = None) -> None:
         self.point, self.generator, self.threshold, self.calls = point, generator, threshold, 0
-        shape = point.function.inputs[tensor].shape
-        self.shape = (*shape, 2) if point.function.inputs[tensor].is_complex() else tuple(shape)
+        x = point.function.inputs[tensor]
+        self.shape = real_shape(x.shape, x.dtype)
         self._columns = point.columns.of(tensor)
         self._places = np.arange(len(self._columns))
         sign: Array = 2.0 * generator.integers(0, 2, len(self._columns)).astype(float) - 1.0

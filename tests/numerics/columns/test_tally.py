@@ -86,11 +86,3 @@ def test_structural_zeros_are_elements_that_passed():
     t.add_structural(10**12, 1e-7)
     pair = t.result(1e-16, False)
     assert (pair.elements, pair.count(PASS), pair.resolution) == (10**12, 10**12, 1e-7)
-
-
-def test_doubt_turns_passes_into_undecided_and_no_more_than_there_are():
-    t = tally(seen(ROWS[0], ROWS[1]))
-    t.doubt(5)
-    pair = t.result(1e-16, False)
-    assert (pair.count(PASS), pair.count(UNDECIDED), pair.count(MISMATCH)) == (0, 1, 1)
-    assert dict(pair.limits) == {Limit.STRUCTURE: 1}
