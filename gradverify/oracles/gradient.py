@@ -13,9 +13,10 @@ from torch.utils import _pytree as pytree
 from gradverify.oracles.given import Given
 from gradverify.oracles.implementation import arranged
 from gradverify.oracles.oracle import Checked
-from gradverify.subject.arguments import Members
+from gradverify.subject.arguments import Members, where_held
 from gradverify.subject.differentiable import Gradients
 from gradverify.subject.failure import UserCodeError, blamed, type_name
+from gradverify.subject.forms import compared
 from gradverify.subject.guard import odd_kind
 from gradverify.subject.outputs import step
 from gradverify.subject.subject import Subject
@@ -61,7 +62,8 @@ def hand_written(subject: Subject, cotangents: Sequence[Tensor], inputs: Sequenc
     picked = _per_input(gradients, subject, name)
     if all(gradient is None for gradient in picked):
         raise UserCodeError("GV002", f"{name} returned None for every differentiable input: there is nothing to compare with")
-    return tuple(None if gradient is None else _as_tensor(gradient, x, name) for gradient, x in zip(picked, subject.inputs, strict=True))
+    pairs = zip(picked, subject.differentiable, strict=True)
+    return tuple(None if gradient is None else where_held(argument, _as_tensor(gradient, argument.value, name)) for gradient, argument in pairs)
 
 
 def gradient_target(subject: Subject) -> Target:
@@ -160,7 +162,7 @@ def _by_path(gradient: Any) -> dict[str, Any]:
 
 def _as_tensor(gradient: Any, x: Tensor, name: str) -> Tensor:
     with blamed("GV002", f"{name} returned a {type_name(gradient)} for a gradient, which as a tensor"):
-        tensor = torch.as_tensor(gradient).detach()
+        tensor: Tensor = compared(torch.as_tensor(gradient).detach())
     found = odd_kind(tensor)
     if found is not None:
         raise UserCodeError("GV002", f"{name} returned {found[0]} for a gradient, whose elements cannot be compared", hint=found[1])

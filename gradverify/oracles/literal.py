@@ -11,6 +11,7 @@ from torch import Tensor
 from gradverify.model.case import Json
 from gradverify.oracles.given import Given
 from gradverify.oracles.oracle import Checked
+from gradverify.subject.arguments import where_held
 from gradverify.subject.differentiable import Gradients
 from gradverify.subject.draw import numbers
 from gradverify.subject.failure import UserCodeError, blamed
@@ -37,13 +38,13 @@ class Expected(Given):
 
 def expected_gradients(subject: Subject, expected: Mapping[str, Json]) -> tuple[Tensor | None, ...]:
     """One tensor per differentiable input, None where the spec gives no numbers. Raises UserCodeError (GV001) where they do not fit."""
-    inputs = {argument.name: argument.value for argument in subject.differentiable}
+    inputs = {argument.name: argument for argument in subject.differentiable}
     for name in expected:
         if name not in inputs:
             near = get_close_matches(name, list(inputs), n=1)
             raise UserCodeError(CODE, f"expected.{name}: there is no differentiable input {name!r}",
                                 hint=f"did you mean {near[0]!r}?" if near else f"the differentiable inputs are {', '.join(inputs)}")
-    return tuple(_tensor(name, expected[name], x) if name in expected else None for name, x in inputs.items())
+    return tuple(where_held(x, _tensor(name, expected[name], x.value)) if name in expected else None for name, x in inputs.items())
 
 
 def _tensor(name: str, data: Json, x: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from gradverify.model.case import Layout
@@ -64,9 +65,16 @@ def together(arguments: Sequence[Argument]) -> tuple[Members, ...]:
 
 def value_of(members: Members, values: Sequence[Any]) -> Any:
     """One argument of the function, from the values of its members."""
-    values = [value if member.form is None else member.form.built(value) for member, value in zip(members, values, strict=True)]
+    values = [member.form.built(value) if member.form is not None and isinstance(value, Tensor) else value      # an array stays dense
+              for member, value in zip(members, values, strict=True)]
     whole = members[0].of
     return whole.built(values) if whole else values[0]
+
+
+def where_held(argument: Argument, gradient: Tensor) -> Tensor:
+    """A dense gradient, with zeros where a sparse input holds nothing: what stands there does not count."""
+    held = None if argument.form is None else argument.form.specified
+    return gradient if held is None else torch.where(held.to(device=gradient.device), gradient, torch.zeros_like(gradient))
 
 
 def specified(inputs: Sequence[Argument]) -> tuple[Tensor | None, ...]:

@@ -4,6 +4,8 @@ The truth is torch's: its own sparse operators are right, and the gradient of a 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from live import case, tensor
@@ -11,9 +13,10 @@ from torch.autograd import Function
 
 import gradverify
 from gradverify.gallery import swaps_sparse_indices
-from gradverify.model.case import Sparse
+from gradverify.model.case import InputRecipe, Oracles, Sparse, TensorRecipe
 from gradverify.subject.forms import LARGEST, compared, taken
 from gradverify.subject.prepare import prepare
+from gradverify.verify import verify
 
 LAYOUTS = {"coo": torch.sparse_coo, "csr": torch.sparse_csr, "csc": torch.sparse_csc, "bsr": torch.sparse_bsr, "bsc": torch.sparse_bsc}
 
@@ -209,6 +212,36 @@ def test_rules_on_layouts_and_modes_say_why_they_pass_over_it():
     assert found.verdict == "pass"
     for code in ("GV108", "GV109", "GV110", "GV209", "GV210", "GV211", "GV215", "GV219", "GV225", "GV228"):
         assert (runs[code].status, runs[code].reason) == ("not_applicable", "a is a sparse COO tensor")
+
+
+def pulled(a, b, g):
+    return g @ b.T, a.to_dense().T @ g
+
+
+def pulled_sparse(a, b, g):
+    return (g @ b.T).sparse_mask(a), a.to_dense().T @ g
+
+
+def pulled_wrong(a, b, g):
+    return 2 * (g @ b.T).sparse_mask(a), a.to_dense().T @ g
+
+
+@pytest.mark.parametrize(("oracle", "verdict"), [
+    ({"gradient": "pulled"}, "pass"), ({"gradient": "pulled_sparse"}, "pass"), ({"gradient": "pulled_wrong"}, "fail"), ({"reference": "mm"}, "pass")])
+def test_oracles_speak_of_the_elements_held(oracle, verdict):
+    [(key, name)] = oracle.items()
+    named = {key: f"{__file__}:{name}" if key == "gradient" else f"torch:{name}"}
+    described = case("torch:mm", [tensor(4, 6, sparse=Sparse("csr", 0.4)), tensor(6, 3)], oracles=Oracles(**named))
+    found = verify(prepare(described))
+    assert found.verdict == verdict, [finding.message for finding in found.findings]
+
+
+@pytest.mark.parametrize(("number", "found"), [(1.0, set()), (2.0, {"GV107"})])
+def test_expected_numbers_count_where_an_element_is_held(number, found):
+    sparse = InputRecipe("x", TensorRecipe(draw="values", arguments=[[1.5, 0], [0, -2]], sparse=Sparse()))
+    described = case("torch.ops.aten.to_dense", [sparse], oracles=Oracles(expected={"self": [[number, 7], [7, 1]]}))
+    described = replace(described, inputs=(replace(sparse, name="self"),))
+    assert {each.code for each in verify(prepare(described)).findings} == found
 
 
 # ---- jagged
