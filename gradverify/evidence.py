@@ -24,6 +24,7 @@ from gradverify.numerics.verdict import Limit
 from gradverify.oracles.catalogue import ORACLES
 from gradverify.oracles.convergence import left_open, without_leftovers
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
+from gradverify.oracles.legs import Kernel, Standing
 from gradverify.oracles.oracle import Oracle
 from gradverify.oracles.reference import AgainstReference
 from gradverify.oracles.surrogate import Surrogate
@@ -53,6 +54,7 @@ class Evidence(BaseCall):
                  differentiate: Callable[[Subject, Sequence[int]], Differentiable] = Differentiable) -> None:
         super().__init__(subject, differentiate)
         self.watch = watch
+        self.standing = Standing(subject)       # a check in 16 bits stands on another leg than its own
         self.spending = Spending(subject, subject.case.settings.budget)     # of this evidence: another one of the subject has a budget of its own
         self.missing: list[Fault] = []      # faults of ours that cost words or pictures
 
@@ -185,10 +187,19 @@ class Evidence(BaseCall):
     @property
     def numeric_precision(self) -> str:
         """In a clause, for a check in float32: what its finite differences are taken in. Nothing for others."""
+        if self.kernel is not None:
+            of = "those of the reference" if self.standing.of_reference else "those of the function"
+            return f"finite differences in float64 ({of}), {self.kernel.name} held against its gradients (GV112)"
         reason = self.in_float64
         if isinstance(reason, str):
             return f"finite differences in float32: {reason}" if reason else ""
         return "finite differences in float64, gradients in float32"
+
+    @cached_property
+    def kernel(self) -> Kernel | None:
+        """The function in its own dtype, where that has 16 bits; what is measured otherwise is the function (or its reference) in float64."""
+        narrow = self.subject.narrow
+        return None if narrow is None else Kernel(self.subject, narrow, self.forward.checked)
 
     @property
     def difference(self) -> str:

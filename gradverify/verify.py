@@ -19,6 +19,7 @@ from gradverify.model.paths import shown_path
 from gradverify.model.result import LEFT_OUT, CaseResult, Comparison, Fault, Finding, FunctionInfo, InputInfo, OutputInfo, RuleRun, Verdict
 from gradverify.numerics.choose import Choice
 from gradverify.numerics.costs import Mode
+from gradverify.oracles.legs import standing
 from gradverify.rules import chosen
 from gradverify.rules.asking import examine, with_severity
 from gradverify.rules.catalogue import book
@@ -41,24 +42,48 @@ def verify(subject: Subject, planned: Planned | None = None, *, evidence: Eviden
     `planned` hears how it will be compared. `briefly`: up to the first rule that finds an error, and without its cause.
     """
     evidence = evidence or evidence_of(subject, planned)
+    if evidence.standing.refusal:
+        return _without_a_leg(subject, evidence.standing.refusal)
+    with evidence.standing.mode():
+        return _judged(subject, evidence, briefly)
+
+
+def _judged(subject: Subject, evidence: Evidence, briefly: bool) -> CaseResult:
     examined = examine(evidence, briefly)
     found = specific(_completed(finding, evidence) for each in examined for finding in each.findings)
     found = tuple(replace(finding, severity="error") for finding in found) if evidence.settings.strict else found
     findings = found if briefly else with_causes(found, evidence, book())
     faults = tuple(dict.fromkeys([*(each.fault for each in examined if each.fault), *evidence.missing]))
     verdict = _verdict(findings, faults)
-    result = described(subject.case, subject)
+    result = described(_own(subject).case, subject)
     mode, mode_reason, could_miss = _mode(evidence, any(each.comparisons for each in examined))
     return replace(
-        result, verdict=verdict, reason=_reason(verdict, findings, faults), calls=subject.calls, findings=findings, faults=faults,
-        inputs=_inputs(subject), outputs=_outputs(evidence), rules=tuple(_said(each.run, findings, evidence) for each in examined),
+        result, verdict=verdict, reason=_reason(verdict, findings, faults), calls=evidence.subject.calls, findings=findings, faults=faults,
+        inputs=_inputs(_own(subject)), outputs=_outputs(evidence), rules=tuple(_said(each.run, findings, evidence) for each in examined),
         comparisons=tuple(_named(comparison, evidence) for each in examined for comparison in each.comparisons),
         mode=mode, mode_reason=mode_reason, could_miss=could_miss)
 
 
 def evidence_of(subject: Subject, planned: Planned | None = None) -> Evidence:
     """What is going to be measured of a subject; `planned` as in `verify`."""
-    return Evidence(subject, _teller(subject, planned) if planned else None)
+    found = standing(subject)
+    evidence = Evidence(found.subject, _teller(found.subject, planned) if planned else None)
+    evidence.standing = found
+    return evidence
+
+
+def _own(subject: Subject) -> Subject:
+    """As the spec has it: in its own dtype."""
+    return subject.narrow or subject
+
+
+def _without_a_leg(subject: Subject, refusal: str) -> CaseResult:
+    """A function of 16 bits which nothing can be held against."""
+    own = _own(subject)
+    message = (f"gradients in {own.case.settings.dtype} are judged against float64, which the function refuses ({refusal.rstrip('.')}), and the spec "
+               "names no `reference` in its place")
+    finding = with_severity(Finding("GV007", message, hint="let the function take float64, or name a `reference` in torch operations"))
+    return replace(described(own.case, own), verdict="undecided", reason=message, findings=(finding,), calls=subject.calls, inputs=_inputs(own))
 
 
 def _teller(subject: Subject, planned: Planned) -> Callable[[Choice], None]:

@@ -19,7 +19,7 @@ from gradverify.oracles.finite_difference import Filled, Jacobian
 from gradverify.rules.chosen import could_miss
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Subject
-from gradverify.verify import described
+from gradverify.verify import described, evidence_of
 
 ABSENT = "backward gives None for this input: taken as zero"
 WORST = "no element was named: this is the worst of the check"
@@ -40,8 +40,9 @@ def explain(subject: Subject, asked: Asked | None = None) -> Element:
 
     Raises ProblemsError where no such element is, UserCodeError where the user's code raises or there is nothing to compare.
     """
-    evidence, before = Evidence(subject), subject.calls
-    element = _explained(evidence, asked)
+    evidence, before = evidence_of(subject), subject.calls
+    with evidence.standing.mode():
+        element = _explained(evidence, asked)
     spent = subject.calls - before
     return replace(element, measured=replace(element.measured, forward=spent.forward, backward=spent.backward))
 

@@ -19,7 +19,6 @@ from gradverify.spec.schema_settings import Settings
 from gradverify.spec.settings import RUN_KEYS, Layer, layer_of, settle
 from gradverify.spec.structure_sense import known_shape, layout_complaint
 from gradverify.spec.tensor_sense import draw_of
-from gradverify.spec.unsupported import check_faults
 from gradverify.spec.wording import validated
 
 AN_EXAMPLE = "{function: relu, inputs: {input: {shape: [2, 3]}}}"
@@ -79,7 +78,7 @@ def _judged(variant: Variant, base: Path, line: int, world: World) -> tuple[Buil
     checked = validated(Check, data, base)
     typed = checked if isinstance(checked, tuple) else ()
     model = checked if isinstance(checked, Check) else _what_is_sound(data, base, typed)
-    faults = [*typed, *_apart(typed, (*check_faults(data, base), *code_faults(data, base, world.codes), *tag_faults(data, base)))]
+    faults = [*typed, *_apart(typed, (*code_faults(data, base, world.codes), *tag_faults(data, base)))]
     if model is not None:
         layers = _layers(model, variant, line, world)
         faults += _apart(faults, check_sense(model, base, settle(*layers).dtype, world.folder, world.builtins))

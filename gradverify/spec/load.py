@@ -17,7 +17,6 @@ from gradverify.spec.names import DOTTED, called
 from gradverify.spec.schema import FORMAT_VERSION, Spec
 from gradverify.spec.schema_settings import RunSettings, Settings
 from gradverify.spec.settings import Layer, as_written, layer_of
-from gradverify.spec.unsupported import settings_faults
 from gradverify.spec.walk import folder_of
 from gradverify.spec.wording import validated
 
@@ -59,7 +58,7 @@ def vetted(layer: Layer, codes: Collection[str]) -> tuple[Layer, tuple[Problem, 
     written = as_written(layer)
     checked = validated(RunSettings, written, ())
     typed = checked if isinstance(checked, tuple) else ()
-    faults = (*typed, *(() if typed else (*settings_faults(written, ()), *code_faults(written, (), codes))))
+    faults = (*typed, *(() if typed else code_faults(written, (), codes)))
     problems = tuple(Problem(fault.message, layer.origin, path=dotted(fault.path)) for fault in faults)
     if problems or not isinstance(checked, RunSettings):
         return Layer(layer.origin), problems
@@ -98,7 +97,7 @@ def _spec(data: Mapping[str, Json], world: World) -> tuple[World, tuple[Fault, .
     written = defaults if isinstance(defaults, dict) else {}
     faults = [_version(fault, data) for fault in (checked if isinstance(checked, tuple) else ())]
     if not any(fault.path[:1] == ("defaults",) for fault in faults):
-        faults += (*settings_faults(written, ("defaults",)), *code_faults(written, ("defaults",), world.codes), *tag_faults(written, ("defaults",)))
+        faults += (*code_faults(written, ("defaults",), world.codes), *tag_faults(written, ("defaults",)))
     faults += (*_folder_faults(data.get("path"), world.folder), *_import_faults(data.get("import")))
     settings = validated(Settings, written, ())
     sound = settings if isinstance(settings, Settings) else Settings.model_validate({})

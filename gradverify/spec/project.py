@@ -19,7 +19,6 @@ from gradverify.spec.fault import Fault, Path, dotted
 from gradverify.spec.schema_settings import RunSettings, Settings
 from gradverify.spec.settings import Layer, layer_of
 from gradverify.spec.toml_lines import place_of, refusal
-from gradverify.spec.unsupported import settings_faults
 from gradverify.spec.values import UNSAID, Auto, Device, Either, NotNegativeInteger, Positive, Strict, Text
 from gradverify.spec.walk import PROJECT_FILE as FILE
 from gradverify.spec.walk import folder_of
@@ -125,7 +124,7 @@ def _judged(table: Json, project: Project, codes: Collection[str] | None) -> Pro
     faults = tuple(_elsewhere(fault) for fault in checked) if isinstance(checked, tuple) else ()
     defaults = table.get(DEFAULTS, {}) if isinstance(table, dict) else {}
     if isinstance(defaults, dict) and not any(fault.path[:1] == (DEFAULTS,) for fault in faults):
-        faults += (*settings_faults(defaults, (DEFAULTS,)), *(() if codes is None else code_faults(defaults, (DEFAULTS,), codes)))
+        faults += () if codes is None else tuple(code_faults(defaults, (DEFAULTS,), codes))
     if faults or not isinstance(checked, Table):
         return replace(project, problems=tuple(_in_order(map(project.problem, faults))))
     layer = layer_of(checked.defaults, project.file) if checked.defaults is not None else Layer(project.file)

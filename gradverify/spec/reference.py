@@ -13,7 +13,6 @@ from gradverify.spec.schema import Check, Spec
 from gradverify.spec.schema_inputs import Nested, Sparse, Tensor
 from gradverify.spec.schema_json import AsWritten
 from gradverify.spec.schema_settings import Budget, Matrix, Rules, Settings
-from gradverify.spec.unsupported import SETTINGS, TENSOR
 from gradverify.spec.values import Strict
 
 Schema = Mapping[str, Any]
@@ -30,13 +29,13 @@ def reference() -> str:
         _section("The file", Spec),
         _section("A check", Check, without=tuple(Settings.model_fields)),
         FUNCTION_FORMS,
-        _section("A tensor input", Tensor, unsupported=TENSOR),
+        _section("A tensor input", Tensor),
         NUMBERS,
         STRUCTURES,
         _section("`sparse`", Sparse, level=3),
         _section("`nested`", Nested, level=3),
         FORMS,
-        _section("Settings", Settings, unsupported=SETTINGS),
+        _section("Settings", Settings),
         _section("`rules`", Rules, level=3),
         _section("`budget`", Budget, level=3),
         _section("`matrix`", Matrix, level=3),
@@ -47,28 +46,22 @@ def reference() -> str:
 
 
 def _section(
-    title: str, model: type[Strict], *, without: tuple[str, ...] = (), unsupported: Mapping[str, tuple[Json, ...]] | None = None, level: int = 2,
+    title: str, model: type[Strict], *, without: tuple[str, ...] = (), level: int = 2,
 ) -> str:
     schema = model.model_json_schema(schema_generator=AsWritten)
     keys = {name: body for name, body in schema["properties"].items() if name not in without}
-    rows = [_row(name, body, schema, (unsupported or {}).get(name)) for name, body in keys.items()]
+    rows = [_row(name, body, schema) for name, body in keys.items()]
     head = ("| key | value | default | meaning | example |", "| --- | --- | --- | --- | --- |")
     return "\n".join((f"{'#' * level} {title}", "", schema["description"], "", *head, *rows))
 
 
-def _row(name: str, body: Schema, schema: Schema, accepted: tuple[Json, ...] | None) -> str:
+def _row(name: str, body: Schema, schema: Schema) -> str:
     required = name in schema.get("required", ())
     default = "required" if required else "–" if body.get("default") in (None, [], {}) else _code(body["default"])
-    meaning = body.get("description", "") + _not_yet(accepted)
+    meaning = body.get("description", "")
     example = _code(body["examples"][0]) if "examples" in body else ""
     words = INPUTS if name == "inputs" else _type(body, schema)
     return "| " + " | ".join(_cell(text) for text in (f"`{name}`", words, default, meaning, example)) + " |"
-
-
-def _not_yet(accepted: tuple[Json, ...] | None) -> str:
-    if accepted is None:
-        return ""
-    return f" *For now only {', '.join(_code(value) for value in accepted)}.*"
 
 
 def _cell(text: str) -> str:

@@ -138,6 +138,8 @@ def _literal(value: Json, ctx: Ctx) -> str:
         return f"expected {ctx['expected']}, got {shown(value)}" + (f"; {hint}" if (hint := number_hint(value)) else "")
     if not isinstance(value, str):
         return f"expected one of {', '.join(names)}; got {shown(value)}"
+    if value.startswith("float8") and "float16" in names:
+        return f"{shown(value)}: outputs and saved tensors may hold 8-bit floats, inputs are checked from float16 and bfloat16 on"
     return f"unknown value {shown(value)}; {allowed(value, names)}"
 
 

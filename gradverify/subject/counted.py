@@ -38,6 +38,10 @@ class Counted:
         if self._original is not None:
             self._original.count(forward, backward, batched)
 
+    def count_for(self, other: Counted) -> None:
+        """From now on the calls of `other` are counted here too, and those here no longer there."""
+        self._original, other._original = None, self
+
     @property
     def clock(self) -> Clock:
         """What calls are timed by."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from gradverify.model.case import TensorRecipe, own_dtype
 from gradverify.model.dtypes import RUN
 from gradverify.numerics.function.dtypes import DTYPES as DTYPES
-from gradverify.numerics.function.dtypes import SINGLE
+from gradverify.numerics.function.dtypes import SINGLE, SIXTEEN
 from gradverify.numerics.reduction import drawn
 from gradverify.subject import distinct
 from gradverify.subject.containers import Apart, taken_apart
@@ -27,7 +27,7 @@ from gradverify.subject.target import callable_target
 
 DIFFERENTIABLE = tuple(DTYPES[name] for name in RUN)      # what a differentiable input may be
 GIVEN = ("values", "file", "make")      # draws whose numbers are taken as they are
-ROUNDED = dict.fromkeys(SINGLE, 1e-2)      # of a distance: what the cast may take from it
+ROUNDED = dict.fromkeys(SINGLE, 1e-2) | dict.fromkeys(SIXTEEN, 0.5)      # of a distance: what the cast may take from it
 REDRAWS = 1000          # rounds of redrawing the elements nearer than `margin` to a value to avoid
 
 

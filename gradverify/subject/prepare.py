@@ -24,6 +24,7 @@ from gradverify.subject.machine import seeded
 from gradverify.subject.modules import cast
 from gradverify.subject.subject import Subject
 from gradverify.subject.target import Target, callable_target, target
+from gradverify.subject.wide import on_two_legs
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,8 @@ def redrawn(subject: Subject, seed: int) -> list[Argument]:
 
     Raises UserCodeError (GV001).
     """
-    case = replace(subject.case, settings=replace(subject.case.settings, seed=seed))
+    own = (subject.narrow or subject).case
+    case = replace(own, settings=replace(own.settings, seed=seed))
     if not case.inputs and not case.inputs_from:
         return list(subject.arguments)
     return list(assemble(case, subject.target, drawn_inputs(case, torch.device(case.settings.device))).arguments)
@@ -75,7 +77,8 @@ def assemble(case: Case, found: Target, made: Sequence[Argument]) -> Subject:
     overridden = {argument.name: argument for argument in made if argument.name in own and not argument.keyword}
     given = [_passed(_opened(argument, "the inputs hold"), case, found) for argument in made if argument.name not in overridden]
     ordered = bind(given, found, own, keywords)
-    return Subject(case, found, [*sharing(_each(ordered)), *(_override(argument, overridden) for argument in parameters)], case.kwargs)
+    every = [*sharing(_each(ordered)), *(_override(argument, overridden) for argument in parameters)]
+    return on_two_legs(Subject(case, found, every, case.kwargs))
 
 
 def _passed(argument: Argument, case: Case, found: Target) -> Argument:

@@ -58,6 +58,7 @@ class Subject(Counted, Seeded):
         self.lent: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None
         self._masked = all(argument.form is None or argument.form.masked for argument in self.arguments)
         self._odd_output: str | None = None
+        self.narrow: Subject | None = None     # the same in 16 bits, where this one stands in for it in float64
         self._rest: State | None = None
         self._looked = False    # for buffers at rest
         self.restless = False   # a module's buffers follow its parameters too slowly to come to rest, and so do its outputs
@@ -97,6 +98,7 @@ class Subject(Counted, Seeded):
         other = Subject(self.case, target or self.target, arguments, self.kwargs if kwargs is None else kwargs)
         other.writes, other._original, other.watches, other.meddles = self.writes, self, self.watches, self.meddles
         other.restless = self.restless
+        other.around, other.lent = self.around, self.lent
         if target is None and self._looked:     # a module's buffers follow its inputs and parameters, if they do so at all
             other._rest = self._rest
             other._looked = self._rest is None or all(_alike(a.value, b.value) for a, b in zip(self.arguments, arguments, strict=True))

@@ -10,13 +10,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradverify.numerics.function.dtypes import SIXTEEN
 from gradverify.numerics.function.dtypes import WIDE as WIDE
 from gradverify.subject.subject import Argument, Subject
+
+LIFTED = {**WIDE, **SIXTEEN}
+"""All that float64 (complex128) stands in for."""
 
 
 def is_narrow(subject: Subject) -> bool:
     """Is a differentiable input in float32 or complex64?"""
     return any(x.dtype in WIDE for x in subject.inputs)
+
+
+def on_two_legs(subject: Subject) -> Subject:
+    """The subject in float64, whose finite differences are taken, with itself beside it (`narrow`), where a differentiable input has 16 bits; any
+    other one as it is. All calls are counted by what is returned.
+    """
+    if not any(x.dtype in SIXTEEN for x in subject.inputs):
+        return subject
+    wide = widened(subject)
+    wide.case = replace(subject.case, settings=replace(subject.case.settings, dtype="float64"))
+    wide.narrow = subject
+    wide.count_for(subject)
+    return wide
 
 
 def widened(subject: Subject) -> Subject:
@@ -33,7 +50,7 @@ def widened(subject: Subject) -> Subject:
 
 def wide(tensor: Tensor) -> Tensor:
     """The same numbers in float64 (complex128); as it is where it is of another kind."""
-    return tensor.to(dtype=WIDE[tensor.dtype]) if tensor.dtype in WIDE else tensor
+    return tensor.to(dtype=LIFTED[tensor.dtype]) if tensor.dtype in LIFTED else tensor
 
 
 @contextmanager

@@ -36,7 +36,7 @@ def test_what_is_wider_holds_every_number_of_what_is_narrower():
     for narrow, wide in WIDER.items():
         x = torch.full((1,), 1 / 3, dtype=dtypes.DTYPES[narrow])
         assert torch.equal(x.to(dtypes.DTYPES[wide]).to(x.dtype), x)
-    assert set(DIFFERENTIABLE) == {*dtypes.SINGLE, *dtypes.DOUBLE}
+    assert set(DIFFERENTIABLE) == {*dtypes.SINGLE, *dtypes.DOUBLE, *dtypes.SIXTEEN}
 
 
 def test_what_may_be_asked_for_are_the_modes():

@@ -13,7 +13,7 @@ from spec.marked import unmarked
 @pytest.mark.parametrize(("text", "words"), [
     ("[tool.gradverify]\n«path = ['a']\n", "unknown key 'path'; did you mean 'paths'?"),
     ("[tool.other]\nseed = 'x'\n[tool.gradverify.defaults]\n«seed = 'x'\n", "expected an integer, got 'x'"),
-    ("[tool.gradverify.defaults]\n«dtype = 'bfloat16'\n", "not supported yet"),
+    ("[tool.gradverify.defaults]\n«dtype = 'float8_e5m2'\n", "outputs and saved tensors may hold 8-bit floats"),
     ("[tool.gradverify.«defualts]\nseed = 1\n", "unknown key 'defualts'; did you mean 'defaults'?"),
     ("[tool.gradverify]\ndefaults = {«eps = -1}\n", "must be greater than 0"),
     ("[tool.gradverify]\n«max_rows = 3\n", "unknown key 'max_rows'; did you mean 'max-rows'?"),

@@ -14,5 +14,7 @@ SINGLE = tuple(DTYPES[name] for name in dtypes.WIDER)
 DOUBLE = tuple(dict.fromkeys(DTYPES[name] for name in dtypes.WIDER.values()))
 WIDE: Mapping[torch.dtype, torch.dtype] = {DTYPES[name]: DTYPES[wide] for name, wide in dtypes.WIDER.items()}
 """What runs in single precision → the same in double."""
+SIXTEEN: Mapping[torch.dtype, torch.dtype] = {DTYPES[name]: DTYPES[wide] for name in dtypes.LEGS if (wide := dtypes.TABLE[name].double)}
+"""What is judged in two legs → what its first leg is in."""
 REAL: Mapping[torch.dtype, torch.dtype] = {DTYPES[name]: DTYPES[real] for name in dtypes.COMPLEX if (real := dtypes.TABLE[name].real)}
 """The real type of a complex one."""

@@ -19,6 +19,9 @@ from gradverify.report.terminal.columns import COUNT, GAP, Columns
 JACOBIAN = ("GV101", "GV111")
 """The rules that compare the elements of the Jacobian; other rules compare the same elements again."""
 
+LOW = "GV112"
+"""The rule whose pass says in which precision the function was held against the Jacobian, and what it would have seen there."""
+
 GRAVE = ("replaced", "removed")
 """What a check did to functions that all checks use is said without `-v`."""
 
@@ -133,6 +136,8 @@ def _notes(check: CaseResult, look: Look, columns: Columns) -> Iterator[Text]:
         yield Text(clean(check.reason))
     if check.verdict == "pass" and not _beside(check, look, columns):
         yield from [Text(text) for text in [_beyond(judged_comparisons(check))] if text]
+    if check.verdict == "pass":
+        yield from (Text(clean(rule.reason), style="dim") for rule in check.rules if rule.code == LOW and rule.status == "ran" and rule.reason)
     left, part = left_out(check.rules)
     if left or part:
         listed = "; in part: ".join(filter(None, (", ".join(left), ", ".join(part)))) if left else f"parts of {', '.join(part)}"

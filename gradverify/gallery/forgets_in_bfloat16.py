@@ -1,0 +1,38 @@
+"""A square whose backward has a fast path for bfloat16, which forgot the factor 2.
+
+Gradient checks run in float64, and a check in float32 does not take that path either; training does nothing else. Repair: the factor,
+and a check with `dtype: bfloat16`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+
+class Faulty(Function):
+    """`x ** 2`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> Tensor:
+        x: Tensor = ctx.saved_tensors[0]
+        if x.dtype == torch.bfloat16:
+            return grad_output * x
+        return grad_output * 2 * x
+
+
+class Right(Faulty):
+    """One path for every dtype."""
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> Tensor:
+        x: Tensor = ctx.saved_tensors[0]
+        return grad_output * 2 * x

@@ -1,0 +1,173 @@
+"""Numbers of 16 bits against float64, by what that many bits cost anyway: the native error, row by row.
+
+The native error of a row (the last dimension) is the root mean square of two things: by how much the verified computation is off when its
+operations run in 16 bits, at several points an ulp away, and by how much its exact value moves when its inputs move by half an ulp. What a kernel
+may be off by is told per element, per row, over the whole tensor, and for the gain ⟨kernel, exact⟩ / ⟨exact, exact⟩.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+ELEMENT, ROW, WHOLE, GAIN = 8.0, 3.0, 1.75, 8.0    # times the native error: an element's, a row's, the tensor's, and that of its gain
+ELEMENT_ULPS, ROW_ULPS, WHOLE_ULPS = 3.0, 0.5, 0.25     # beside it
+WIDE_ROW = 8        # elements of a row whose root mean square is more than a few numbers
+MANY = 64           # elements of a tensor whose gain, and whose root mean square, is more than a few numbers
+ROUNDED = 0.29      # of an ulp: the root mean square of one rounding
+NOTHING = 2.0**-30  # of a tensor's root mean square: a row below it is zero, and what a kernel leaves there is dust of the others
+DUST = 8.0          # unit roundoffs of the tensor's root mean square
+
+Miss = Literal["", "overflow", "element", "row", "whole", "gain"]
+
+
+@dataclass(frozen=True, slots=True)
+class Legs:
+    """One tensor: of the kernel [draw, …], one draw per cotangent; exact, for the same draws; by how much the verified computation is off in 16 bits
+    [run, …]; by how much the exact value moves with half an ulp [run, …]; the exact values of these runs [run, …]."""
+
+    kernel: Tensor
+    exact: Tensor
+    rounded: Tensor
+    moved: Tensor
+    exact_runs: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What came of one tensor. `miss`: what is wrong, nothing where all is right; `wrong`: elements that are off by themselves.
+
+    draw, index: the worst element; row: the worst row; ratio: that row's error over its native one; ulps: of the worst element. beyond: elements
+    left out as their exact value is none that the dtype can hold. sees: the smallest error of an element that would have been seen everywhere;
+    share: of a row's size, the error that would have been seen in half of the rows.
+    """
+
+    elements: int
+    miss: Miss = ""
+    wrong: int = 0
+    draw: int = 0
+    index: int = 0
+    row: int = 0
+    kernel: float = 0.0
+    exact: float = 0.0
+    tolerance: float = 0.0
+    ulps: float = 0.0
+    ratio: float = 0.0
+    gain: float = 1.0
+    beyond: int = 0
+    sees: float = 0.0
+    share: float = 0.0
+    max_error: float = 0.0
+
+
+def ulp(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """The distance of neighbouring numbers of `dtype` at each of them."""
+    held = torch.finfo(dtype)
+    _, exponent = torch.frexp(values.abs().double().clamp_min(held.smallest_normal))
+    return torch.ldexp(torch.full_like(values, held.eps, dtype=torch.float64), exponent - 1)
+
+
+def nudged(x: Tensor, dtype: torch.dtype, source: torch.Generator) -> Tensor:
+    """Numbers of `dtype`, in float64, each moved to one of its neighbours. Zeros stay."""
+    signs = torch.randint(0, 2, x.shape, generator=source).to(device=x.device, dtype=torch.float64) * 2 - 1
+    wanted = (x + torch.where(x == 0, 0.0, signs * ulp(x, dtype))).to(dtype=dtype).double()
+    return torch.where(wanted.isfinite(), wanted, x)
+
+
+def judged(legs: Legs, dtype: torch.dtype) -> Judged:
+    """Kernel against exact."""
+    kernel, exact = _in_rows(legs.kernel), _in_rows(legs.exact)
+    held, finite = torch.finfo(dtype), exact.isfinite()
+    fits = finite & (exact.abs() <= held.max)
+    if not exact.numel():
+        return Judged(0)
+    bar, exact, ulps = _Bar.of(legs, dtype), torch.where(fits, exact, 0.0), ulp(torch.where(fits, exact, 0.0), dtype)
+    lost = fits & ~kernel.isfinite()
+    error = torch.where(fits & ~lost, kernel - exact, 0.0)
+    limit = ELEMENT * bar.native[None, :, None] + ELEMENT_ULPS * ulps + bar.dust[None, :, None]
+    over = error.abs() / limit
+    rows, whole, gain = bar.of_rows(error, ulps), bar.of_all(error, ulps), bar.of_gain(error, exact, held.eps / 2)
+    wrong = int((over > 1).sum() + lost.sum())
+    place = int((torch.where(lost, torch.inf, over)).argmax())
+    draw, index = divmod(place, exact[0].numel())
+    ratios = (_rms(error) / bar.native[None]).nan_to_num(0.0)
+    worst = int(torch.where(lost.any(2), torch.inf, ratios).argmax()) % len(bar.native)
+    miss: Miss = "overflow" if lost.any() else "element" if wrong else "row" if rows > 1 else "whole" if whole > 1 else "gain" if gain[1] > 1 else ""
+    sizes = _rms(exact)
+    shares = torch.where(sizes > 0, (ROW * bar.native[None] + ROW_ULPS * _rms(ulps)) / sizes, 0.0)
+    flat_kernel, flat_exact = kernel.flatten()[place], exact.flatten()[place]
+    return Judged(
+        int(fits.sum()), miss, wrong, draw, index, worst, float(flat_kernel), float(flat_exact), float(limit.flatten()[place]),
+        float(error.flatten()[place].abs() / ulps.flatten()[place]), float(ratios.max()), 1 + gain[0], int((finite & ~fits).sum()),
+        float(limit.max()), float(shares.median()), float(error.abs().max()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Bar:
+    """By row: the native error [R], and what dust is there [R]; of the gain, one number."""
+
+    native: Tensor
+    dust: Tensor
+    gain: float
+
+    @classmethod
+    def of(cls, legs: Legs, dtype: torch.dtype) -> _Bar:
+        exact, runs = _in_rows(legs.exact), _in_rows(legs.exact_runs)
+        rounded, moved = (torch.where(each.isfinite(), each, 0.0) for each in (_in_rows(legs.rounded), _in_rows(legs.moved)))
+        size = _mean_square(torch.cat([exact, runs])).sqrt()        # [R]
+        native = (_mean_square(rounded) + _mean_square(moved)).sqrt()
+        alive = size > NOTHING * size.max()
+        native = torch.maximum(native, ROUNDED * ulp(size, dtype) * alive)
+        if bool(alive.any()):
+            native = torch.maximum(native, (native[alive] / size[alive]).median() * size)
+        dust = torch.where(alive, 0.0, DUST * torch.finfo(dtype).eps / 2 * _mean_square(exact).mean().sqrt())
+        return cls(native, dust, cls._gain(rounded, runs, native))
+
+    @staticmethod
+    def _gain(rounded: Tensor, runs: Tensor, native: Tensor) -> float:
+        """Its standard deviation: as seen in the runs, or as of errors that do not know of each other, where that is more."""
+        runs = torch.where(runs.isfinite(), runs, 0.0)
+        squares = runs.square().sum((1, 2))
+        seen = ((rounded * runs).sum((1, 2)) / squares).nan_to_num(0.0).square().mean().sqrt()
+        alone = ((native.square()[None, :, None] * runs.square()).sum((1, 2)).sqrt() / squares).nan_to_num(0.0).mean()
+        return float(torch.maximum(seen, alone))
+
+    def of_rows(self, error: Tensor, ulps: Tensor) -> float:
+        """The worst row's error over what it may be off by."""
+        if error.shape[2] < WIDE_ROW:
+            return 0.0
+        return float((_rms(error) / (ROW * self.native + ROW_ULPS * _rms(ulps) + self.dust)).max())
+
+    def of_all(self, error: Tensor, ulps: Tensor) -> float:
+        """The same of all rows together, each in its native errors."""
+        if error[0].numel() < MANY:
+            return 0.0
+        allowed = self.native + WHOLE_ULPS / WHOLE * _rms(ulps) + self.dust
+        return float(_rms(error).div(allowed).nan_to_num(0.0).square().mean(1).sqrt().max()) / WHOLE
+
+    def of_gain(self, error: Tensor, exact: Tensor, unit: float) -> tuple[float, float]:
+        """By how much the gain is off 1, and that over what it may be: a scalar that is rounded once is no fault."""
+        squares = float(exact.square().sum())
+        if exact[0].numel() < MANY or not squares or not isfinite(squares):
+            return 0.0, 0.0
+        off = float((error * exact).sum()) / squares
+        return off, abs(off) / (GAIN * self.gain + unit)
+
+
+def _in_rows(values: Tensor) -> Tensor:
+    """[draw, row, element]; a vector is one row."""
+    shape = values.shape[1:]
+    return values.double().reshape(len(values), -1, shape[-1] if shape else 1) if values.numel() else values.double().reshape(len(values), 0, 0)
+
+
+def _rms(values: Tensor) -> Tensor:
+    return values.square().mean(2).sqrt()
+
+
+def _mean_square(values: Tensor) -> Tensor:
+    """Of each row, over all draws."""
+    return torch.where(values.isfinite(), values, 0.0).square().mean((0, 2))

@@ -1,0 +1,171 @@
+"""A function of 16 bits on two legs: in float64, where finite differences judge it, and in its own dtype beside that.
+
+The kernel is the function in its own dtype. What it is compared with is the function, or the spec's `reference`, in float64 at the same numbers; what
+16 bits cost anyway is told by the same computation under `Disguised`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from gradverify.numerics.function.dtypes import SIXTEEN
+from gradverify.numerics.native import Judged, Legs, judged, nudged
+from gradverify.subject.differentiable import Differentiable
+from gradverify.subject.disguised import Disguised, Lifted, undisguised
+from gradverify.subject.draw import generator, signed
+from gradverify.subject.failure import UserCodeError
+from gradverify.subject.subject import Argument, Subject
+from gradverify.subject.target import oracle_target
+
+COTANGENTS, RUNS = 3, 6
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What finite differences are taken of, in float64. `lifted`: what it asks for in fewer bits is float64 too. `refusal`: why there is nothing."""
+
+    subject: Subject
+    lifted: bool = False
+    of_reference: bool = False
+    refusal: str = ""
+
+    def mode(self) -> AbstractContextManager[object]:
+        """What every call of it runs in."""
+        return Lifted() if self.lifted else nullcontext()
+
+
+def standing(subject: Subject) -> Standing:
+    """The first leg of a subject that has a narrow one: the function in float64, else its reference. Calls forward and backward once."""
+    if subject.narrow is None:
+        return Standing(subject)
+    refusal = ""
+    for lifted in (Lifted(), None):
+        try:
+            with lifted or nullcontext():
+                _tried(subject)
+            return Standing(subject, lifted is not None and lifted.count > 0)
+        except UserCodeError as error:
+            refusal = error.message
+    if subject.case.oracles.reference is None or any(argument.parameter for argument in subject.arguments):
+        return Standing(subject, refusal=refusal)
+    return Standing(_as_reference(subject), of_reference=True)
+
+
+def _tried(subject: Subject) -> None:
+    outputs = subject.probe(subject.leaves())
+    checked = [place for place, y in enumerate(outputs) if isinstance(y, Tensor) and y.requires_grad]
+    if any(outputs[place].dtype in SIXTEEN for place in checked):
+        raise UserCodeError("GV002", "what it returns for float64 inputs has 16 bits")
+    if checked:
+        Differentiable(subject, checked).vjp([torch.ones_like(outputs[place]) for place in checked])
+
+
+def _as_reference(subject: Subject) -> Subject:
+    """The reference in the place of the function. Raises UserCodeError (GV001)."""
+    case = replace(subject.case, oracles=replace(subject.case.oracles, reference=None))
+    dtype, device = torch.float64, torch.device(case.settings.device)
+    target = oracle_target(str(subject.case.oracles.reference), "reference", case.init, dtype, device)
+    other = subject.twin(subject.arguments, target=target)
+    other.case, other.narrow = case, subject.narrow
+    if other.narrow is not None:
+        other.count_for(other.narrow)
+    return other
+
+
+@dataclass(frozen=True, slots=True)
+class _Pulled:
+    """Checked outputs, and gradients after them, in float64."""
+
+    tensors: tuple[Tensor, ...]
+
+
+class Kernel:
+    """The second leg: forward and every gradient of a function in 16 bits, judged by the native error. Raises UserCodeError where the kernel raises.
+
+    `wide`: the same function, or its reference, in float64. Where the spec names a reference, it is that which says what 16 bits cost.
+    """
+
+    def __init__(self, wide: Subject, narrow: Subject, checked: Sequence[int]) -> None:
+        self._wide, self._narrow, self._checked = wide, narrow, tuple(checked)
+        self.dtype = next(x.dtype for x in narrow.inputs if x.dtype in SIXTEEN)
+        self._source = generator(wide.case.settings.seed, wide.case.check, "native error")
+        has_parameters = any(argument.parameter for argument in wide.arguments)
+        self._costs = _as_reference(wide) if wide.case.oracles.reference is not None and not has_parameters else wide
+
+    @property
+    def name(self) -> str:
+        """Of the dtype."""
+        return str(self.dtype).removeprefix("torch.")
+
+    @property
+    def outputs(self) -> tuple[Judged, ...]:
+        """One for each checked output."""
+        return self._judged[:len(self._checked)]
+
+    @property
+    def gradients(self) -> tuple[Judged, ...]:
+        """One for each differentiable input."""
+        return self._judged[len(self._checked):]
+
+    @cached_property
+    def _judged(self) -> tuple[Judged, ...]:
+        cotangents = self._cotangents()
+        with undisguised():
+            kernel = [_pulled(self._narrow, self._checked, each) for each in cotangents]
+        exact = [_pulled(self._wide, self._checked, each) for each in cotangents]
+        own = exact if self._costs is self._wide else [_pulled(self._costs, self._checked, each) for each in cotangents]
+        runs = [self._run(cotangents[n % COTANGENTS]) for n in range(RUNS)]
+        for n, tensor in enumerate(zip(kernel[0].tensors, exact[0].tensors, strict=True)):
+            if tensor[0].shape != tensor[1].shape:
+                raise UserCodeError("GV002", f"in {self.name} {self._named(n)} has shape {list(tensor[0].shape)}, in float64 {list(tensor[1].shape)}")
+        return tuple(judged(self._legs(n, kernel, exact, own, runs), self.dtype) for n in range(len(exact[0].tensors)))
+
+    def _named(self, n: int) -> str:
+        return f"output {self._checked[n]}" if n < len(self._checked) else f"the gradient of {self._wide.differentiable[n - len(self._checked)].name}"
+
+    def _legs(self, n: int, kernel: Sequence[_Pulled], exact: Sequence[_Pulled], own: Sequence[_Pulled],
+              runs: Sequence[tuple[_Pulled, _Pulled]]) -> Legs:
+        """Of tensor n. Half of a whole ulp's movement is that of half an ulp."""
+        there = torch.stack([at.tensors[n] for at, _ in runs])
+        here = torch.stack([own[r % COTANGENTS].tensors[n] for r in range(len(runs))])
+        draws = slice(1) if n < len(self._checked) else slice(None)     # no cotangent changes what forward returns
+        return Legs(torch.stack([each.tensors[n] for each in kernel[draws]]), torch.stack([each.tensors[n] for each in exact[draws]]),
+                    torch.stack([each.tensors[n] for _, each in runs]) - there, (there - here) / 2, there)
+
+    def _cotangents(self) -> list[list[Tensor]]:
+        """Dense ones, numbers of the narrow dtype."""
+        outputs = _pulled(self._wide, self._checked, None).tensors
+        return [[signed(y, self._source).to(dtype=self.dtype).double() for y in outputs] for _ in range(COTANGENTS)]
+
+    def _run(self, cotangents: Sequence[Tensor]) -> tuple[_Pulled, _Pulled]:
+        """At inputs an ulp away: the exact computation, and the same in 16 bits."""
+        pairs = list(zip(self._costs.arguments, self._narrow.arguments, strict=True))
+        moved = [replace(a, value=nudged(a.value, self.dtype, self._source)) if a.differentiable and own.value.dtype in SIXTEEN else a
+                 for a, own in pairs]
+        exact = _pulled(self._costs.twin(moved), self._checked, cotangents)
+        twin = self._costs.twin([_as_given(a, own) for a, (_, own) in zip(moved, pairs, strict=True)])
+        twin.around = None
+        with undisguised(), Disguised(self.dtype):
+            return exact, _pulled(twin, self._checked, cotangents)
+
+
+def _as_given(argument: Argument, own: Argument) -> Argument:
+    """What is float32 in the kernel stays so; 16 bits are disguised as float64."""
+    narrow = own.is_tensor and own.value.dtype == torch.float32
+    return replace(argument, value=argument.value.to(dtype=torch.float32)) if narrow else argument
+
+
+def _pulled(subject: Subject, checked: Sequence[int], cotangents: Sequence[Tensor] | None) -> _Pulled:
+    """Outputs and gradients of one fresh forward; outputs alone without cotangents."""
+    function = Differentiable(subject, checked)
+    if cotangents is None:
+        return _Pulled(tuple(y.detach().double() for y in function.values(subject.leaves())))
+    outputs, gradients = function.once([cotangent.clone() for cotangent in cotangents])
+    filled = [torch.zeros_like(x) if gradient is None else gradient for x, gradient in zip(subject.inputs, gradients, strict=True)]
+    return _Pulled(tuple(each.detach().double() for each in (*outputs, *filled)))

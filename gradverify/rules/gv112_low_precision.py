@@ -1,0 +1,115 @@
+"""GV112 low-precision: in bfloat16 or float16 the function is further off than that dtype costs anyway
+
+What. With `dtype: bfloat16` or `float16`, the output or a gradient of the function in that dtype differs from the same function in float64 (or
+from the `reference`) by more than rounding explains.
+
+Why it matters. Kernels are trained in 16 bits and tested in others. A branch that only 16 bits take, an accumulator of 8 bits, a tail that is not
+written: finite differences of 16-bit numbers are too coarse to see any of them.
+
+How it is measured. Two legs. First, the function in float64, at inputs that 16 bits can hold, is checked by finite differences like any other
+(what it asks for in fewer bits, as by `.float()`, is float64 too). Second, the function in its own dtype, forward and the gradients of three
+random cotangents, against that. What it may be off by is the native error, row by row: what the same computation (the reference's, where one is
+named) loses when its operations run in 16 bits and when its inputs move by half an ulp. Wrong are an element that is off by more than 8 native
+errors and 3 ulp, a row by 3 and half an ulp, the tensor by 1.75 and a quarter, a gain ⟨kernel, exact⟩ / ⟨exact, exact⟩ by 8 of its standard
+deviations and one roundoff, and what is infinite or NaN where the right number fits. Numbers that the dtype cannot hold are left out. Finite
+differences are never taken of 16-bit numbers.
+
+How to repair. Accumulate and exponentiate in float32; subtract the maximum first; keep constants as Python numbers; look for branches on the dtype
+and for the tail of the last block. A function that refuses float64 needs a `reference` in torch operations.
+
+Example.
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, = ctx.saved_tensors
+        if x.dtype == torch.bfloat16:
+            return grad_output * x      # the fast path forgot the 2
+        return grad_output * 2 * x
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Comparison, Entry, Finding
+from gradverify.numerics.function.flat import place
+from gradverify.numerics.native import ELEMENT, Judged
+from gradverify.oracles.legs import Kernel
+from gradverify.rules.protocol import NotApplicable
+from gradverify.rules.shown import element_name
+
+CATCHES = "forgets_in_bfloat16"
+ORDER = 345
+VERDICT = "fail"
+KINDS = {"element": "", "row": "; no element is far off by itself, but the row is", "whole": "; no row is far off by itself, but all together are",
+         "gain": "; every element is within rounding, but all are off by one factor"}
+HINTS = {
+    "overflow": "something before it leaves the range of {dtype}: subtract the maximum before `exp`, accumulate in float32, scale first",
+    "gain": "look for a constant that was rounded, or a scale that is applied twice or not at all, in {dtype} only",
+    "": "look for a branch on the dtype, sums and products that are not accumulated in float32, and the tail of the last block",
+}
+
+
+def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    if evidence.subject.narrow is None:
+        return "no differentiable input has 16 bits"
+    wrong = sorted(code for code in found if code.startswith(("GV1", "GV2")))
+    return f"it is wrong in float64 already ({wrong[0]})" if wrong else None
+
+
+def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
+    kernel = evidence.kernel
+    if kernel is None:
+        raise NotApplicable("no differentiable input has 16 bits")
+    if evidence.draws:
+        yield Finding("GV007", f"forward draws random numbers, which are others in {kernel.name} than in float64: what it gives cannot be compared",
+                      severity="error", hint="give the random numbers as an input, or check without them (evaluation mode, `p: 0`)")
+        return
+    seen = list[Judged]()
+    for n, each in enumerate(kernel.outputs):
+        y, number = evidence.outputs[n], evidence.forward.checked[n]
+        yield _comparison("", number, y, each, is_output=True)
+        yield from _finding(kernel, each, evidence.name_of(number), y, evidence.name_of(number), output=number)
+        seen.append(each)
+    for argument, each in zip(evidence.inputs, kernel.gradients, strict=True):
+        yield _comparison(argument.name, None, argument.value, each, is_output=False)
+        yield from _finding(kernel, each, f"grad of `{argument.name}`", argument.value, argument.name, input_name=argument.name)
+        seen.append(each)
+    yield _told(kernel, seen)
+
+
+def _finding(kernel: Kernel, each: Judged, what: str, tensor: Tensor, name: str, input_name: str | None = None,
+             output: int | None = None) -> Iterator[Finding]:
+    if not each.miss:
+        return
+    where = element_name(name, tensor, each.index)
+    hint = HINTS.get(each.miss, HINTS[""]).format(dtype=kernel.name)
+    if each.miss == "overflow":
+        message = f"in {kernel.name} {what} is {each.kernel:g} at {where}, where {each.exact:.4g} is right, which fits: an overflow on the way there"
+    elif each.miss == "gain":
+        message = f"in {kernel.name} {what} is {each.gain:.4f} × what it is in float64{KINDS['gain']}"
+    else:
+        row = f", row {each.row} worst" if tensor.dim() > 1 else ""
+        message = (f"in {kernel.name} {what}: {each.ratio:.3g} × the native error{row}; at {where} {each.kernel:.5g}, in float64 {each.exact:.5g}, "
+                   f"{each.ulps:.3g} ulp off{KINDS[each.miss]}")
+    yield Finding("GV112", message, input=input_name, output=output, hint=hint)
+
+
+def _comparison(name: str, number: int | None, tensor: Tensor, each: Judged, is_output: bool) -> Comparison:
+    index, _ = place(tensor.shape, False, each.index)
+    error = abs(each.kernel - each.exact)
+    entry = Entry(index if is_output else (), () if is_output else index, each.kernel, each.exact, 0.0, each.tolerance, error,
+                  error / abs(each.exact) if each.exact else 0.0, "mismatch" if each.miss else "pass")
+    return Comparison("GV112", name, number, each.elements, mismatched=max(each.wrong, bool(each.miss)), max_abs_error=each.max_error,
+                      max_rel_error=entry.rel_error, resolution=each.sees, worst=(entry,) if each.elements else ())
+
+
+def _told(kernel: Kernel, seen: list[Judged]) -> str:
+    """What a pass would have seen."""
+    worst, share = max(each.ratio for each in seen), max(each.share for each in seen)
+    beyond = sum(each.beyond for each in seen)
+    left = f"; {beyond:,} numbers that {kernel.name} cannot hold were left out" if beyond else ""
+    return (f"in {kernel.name} at most {worst:#.3g} × the native error in a row; would see a row that is off by {100 * share:.2g} % of its size, "
+            f"an element by {ELEMENT:g} native errors{left}")

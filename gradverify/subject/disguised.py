@@ -1,0 +1,130 @@
+"""Dtypes exchanged under a function's feet: 16 bits that look like float64 to it, and float64 where it asks for less.
+
+Both modes see every operation of torch that forward and backward run, below autograd. What does not go through torch is out of their sight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_map
+
+from gradverify.numerics.function.dtypes import SIXTEEN
+
+LOW = (torch.float32, *SIXTEEN)
+
+
+@contextmanager
+def undisguised() -> Iterator[None]:
+    """Inside, operations run as they are."""
+    with _disable_current_modes():
+        yield
+
+
+class Disguised(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Every operation on float64 runs in 16 bits, and what comes of it is float64 again: numbers of the narrow type, by torch's own kernels for it.
+
+    A function computes in its own way, upcasts to float32 included, and cannot see in which dtype: it takes no branch that only 16 bits take.
+    An operation that torch does not have in 16 bits is rounded once.
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._dtype = dtype
+
+    def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        named = dict(kwargs or {})
+        if not _concerns((args, named), (torch.float64,)) or _is_view(func):
+            return func(*args, **named)
+        own, own_named = tree_map(self._narrow, args), tree_map(self._narrow, named)
+        try:
+            found = tree_map(self._wide, func(*own, **own_named))
+        except (RuntimeError, NotImplementedError):
+            own, own_named = args, named
+            found = tree_map(self._rounded, func(*args, **named))
+        if not _writes(func):
+            return found
+        pairs = list(_written(func, (args, named), (own, own_named)))
+        for into, value in pairs:
+            if into.dtype == torch.float64:
+                into.copy_(self._rounded(value))
+        return _originals(func, found, [into for into, _ in pairs])
+
+    def _narrow(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value.to(dtype=self._dtype) if value.dtype == torch.float64 else value
+        return self._dtype if value is torch.float64 else value
+
+    def _wide(self, value: Any) -> Any:
+        return value.to(dtype=torch.float64) if isinstance(value, Tensor) and value.dtype == self._dtype else value
+
+    def _rounded(self, value: Any) -> Any:
+        return self._wide(self._narrow(value))
+
+
+class Lifted(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Where an operation asks for less than float64 (`.float()`, a constant in bfloat16), it gets float64. `count`: how often."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        named = dict(kwargs or {})
+        if not _concerns((args, named), LOW) or _is_view(func) or _writes(func):
+            return func(*args, **named)
+        self.count += 1
+        return func(*tree_map(self._lifted, args), **tree_map(self._lifted, named))
+
+    def _lifted(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value.to(dtype=torch.float64) if value.dtype in LOW else value
+        return torch.float64 if isinstance(value, torch.dtype) and value in LOW else value
+
+
+def _concerns(values: Any, dtypes: Sequence[torch.dtype]) -> bool:
+    """Is a tensor of these dtypes among the arguments, or one of the dtypes itself?"""
+    if isinstance(values, Tensor):
+        return values.dtype in dtypes
+    if isinstance(values, (tuple, list)):
+        return any(_concerns(each, dtypes) for each in values)
+    if isinstance(values, dict):
+        return any(_concerns(each, dtypes) for each in values.values())
+    return isinstance(values, torch.dtype) and values in dtypes
+
+
+def _is_view(func: Any) -> bool:
+    """Does it return memory of its arguments, and write nothing?"""
+    returns = [each.alias_info for each in func._schema.returns]
+    return any(alias is not None and not alias.is_write for alias in returns)
+
+
+def _writes(func: Any) -> bool:
+    return bool(func._schema.is_mutable)
+
+
+def _written(func: Any, before: tuple[Sequence[Any], dict[str, Any]], after: tuple[Sequence[Any], dict[str, Any]]) -> Iterator[tuple[Tensor, Tensor]]:
+    """The tensors that an operation writes into, beside those in their place that it did write into; in the order of its arguments."""
+    for place, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            into, value = (args[place] if place < len(args) else named.get(argument.name) for args, named in (before, after))
+            if isinstance(into, Tensor) and isinstance(value, Tensor):
+                yield into, value
+            elif isinstance(into, (tuple, list)) and isinstance(value, (tuple, list)):
+                yield from zip(into, value, strict=True)
+
+
+def _originals(func: Any, found: Any, written: list[Tensor]) -> Any:
+    """What an operation returns, the tensors that it wrote into in the place of copies of them."""
+    returns = [each.alias_info is not None and each.alias_info.is_write for each in func._schema.returns]
+    if returns == [True]:
+        return written if isinstance(found, (tuple, list)) else written[0]
+    if not isinstance(found, tuple):
+        return found
+    own = iter(written)
+    return tuple(next(own) if is_own else each for is_own, each in zip(returns, found, strict=True))

@@ -1,0 +1,138 @@
+"""Functions in 16 bits: wrong ones are found where finite differences and `allclose` see nothing, right ones left alone however they round.
+
+The class of faults: what only 16 bits do. The truth is torch's own gradient in float64.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from live import Oracles, check, codes, message, randn
+from torch.autograd import Function
+
+from gradverify.direct import check as check_live
+
+BF, HALF = torch.bfloat16, torch.float16
+X = randn(12, 24)
+
+
+def run(function, x, **settings):
+    settings = {"dtype": str(x.dtype).removeprefix("torch."), "select": ("GV112",)} | settings
+    return check(function, x, **settings)
+
+
+def told(result):
+    return next(each.reason for each in result.rules if each.code == "GV112")
+
+
+def softmax(x, largest=lambda u: u.amax(-1, keepdim=True), up=lambda x: x.float()):
+    u = up(x)
+    e = (u - largest(u)).exp()
+    return (e / e.sum(-1, keepdim=True)).to(x.dtype)
+
+
+def rms_norm(x, up=lambda x: x):
+    u = up(x)
+    return (u * (u.square().mean(-1, keepdim=True) + 1e-6).rsqrt()).to(x.dtype)
+
+
+def damaged(damage):
+    """A square, whose gradient is damaged in 16 bits."""
+    class Square(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            found = g * 2 * ctx.saved_tensors[0]
+            return damage(found) if found.dtype in (BF, HALF) else found
+
+    return Square
+
+
+@pytest.mark.parametrize("dtype", [BF, HALF])
+@pytest.mark.parametrize("function", [
+    softmax, lambda x: softmax(x, up=lambda x: x), lambda x: x.softmax(-1), rms_norm, lambda x: rms_norm(x, torch.Tensor.float),
+    lambda x: torch.nn.functional.gelu(x), lambda x: x.cumsum(0).flip(0).cumsum(0), lambda x: x @ torch.ones(24, 8, dtype=x.dtype).tril() * 0.3,
+    lambda x: -x.log_softmax(-1)[:, 3].mean(), lambda x: x[torch.arange(40) % 12] * 3, lambda x: x.relu().max(-1).values,
+], ids=["softmax", "softmax in 16 bits", "torch's softmax", "rms norm", "rms norm in float32", "gelu", "scan", "product", "cross entropy",
+        "embedding", "maximum"])
+def test_right_functions_are_left_alone_in_every_way_of_rounding(function, dtype):
+    result = run(function, X.to(dtype))
+    assert (result.verdict, codes(result)) == ("pass", set())
+    assert "× the native error" in told(result)
+
+
+def zero_of_last(g):
+    g = g.clone()
+    g[..., -4:] = 0
+    return g
+
+
+def zero_of_small(g):
+    g = g.clone()
+    g[5] = 0
+    return g
+
+
+@pytest.mark.parametrize(("damage", "words"), [
+    (lambda g: g / 2, "× the native error"), (zero_of_last, "× the native error, row"), (lambda g: g * 1.03, "× the native error"),
+    (lambda g: g.to(torch.float8_e4m3fn).to(g.dtype), "× the native error"), (zero_of_small, "row 5 worst"),
+], ids=["a factor", "a tail", "three per cent", "8 bits", "a small row"])
+def test_what_only_sixteen_bits_do_is_found(damage, words):
+    x = X.clone()
+    x[5] *= 1e-3        # so is its gradient: `allclose` at 1e-2 does not see that it is gone
+    result = run(damaged(damage), x.to(BF))
+    assert codes(result) == {"GV112"}
+    assert words in message(result, "GV112")
+
+
+def test_an_overflow_on_the_way_is_named():
+    result = run(lambda x: softmax(x, largest=lambda u: 0 * u[..., :1], up=lambda x: x), (6 * X).to(HALF))
+    assert "an overflow on the way there" in {each.message.partition(": ")[2] for each in result.findings if each.code == "GV112"}
+
+
+def test_numbers_that_do_not_fit_are_left_out_and_counted():
+    assert "1 numbers that float16 cannot hold were left out" in told(run(lambda x: x * 3000, torch.tensor([1.0, 2.0, 30.0], dtype=HALF)))
+
+
+def strict(x, factor=1.0):
+    if x.dtype == torch.float64:
+        raise TypeError("no float64")
+    return x.tanh() * factor
+
+
+def test_where_float64_is_refused_a_reference_stands_in():
+    result = run(strict, X.to(BF))
+    assert result.verdict == "undecided" and codes(result) == {"GV007"}
+    assert "which the function refuses" in result.reason and "no `reference`" in result.reason
+    reference = Oracles(reference="torch:tanh")
+    assert run(strict, X.to(BF), oracles=reference).verdict == "pass"
+    assert codes(run(lambda x: strict(x, 1.05), X.to(BF), oracles=reference)) == {"GV112"}
+
+
+def test_random_numbers_are_no_verdict():
+    result = run(lambda x: torch.nn.functional.dropout(x, 0.5), X.to(BF), select=())
+    assert (result.verdict, codes(result)) == ("undecided", {"GV007"})
+
+
+def test_all_rules_see_the_function_in_float64_and_a_live_call_needs_no_setting():
+    result = check_live(softmax, [X[:4, :6].to(BF)])
+    assert (result.verdict, codes(result), result.dtype) == ("pass", set(), "bfloat16")     # not GV222: `.float()` is float64 there
+    assert {each.dtype for each in result.inputs} == {"bfloat16"}
+
+
+def test_a_gradient_that_is_wrong_everywhere_is_said_once():
+    class Square(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * ctx.saved_tensors[0]
+
+    assert codes(run(Square, X[:2, :8].to(BF), select=("GV101", "GV112"))) == {"GV101"}

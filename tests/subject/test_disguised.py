@@ -1,0 +1,62 @@
+"""Dtypes exchanged below a function: 16 bits that look like float64 give bit for bit what 16 bits give, and float64 stays where less is asked for."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from live import randn
+
+from gradverify.subject.disguised import Disguised, Lifted
+
+X = randn(6, 33)
+
+
+def in_place(x):
+    a = x * 2
+    a.add_(1.1)
+    b = torch.zeros_like(a)
+    b[:, ::2] = a[:, ::2]
+    return b.float().softmax(-1).to(x.dtype)
+
+
+FUNCTIONS = [in_place, lambda x: torch.nn.functional.gelu(x) @ x.mT, lambda x: x.cumsum(-1).sum(), lambda x: torch.nn.functional.layer_norm(x, (33,)),
+             lambda x: torch.cat(x.chunk(3, -1)).sort(-1).values, lambda x: torch.stack(torch._foreach_mul([x, x], 3.0)).logsumexp(0)]
+
+
+def pulled(function, x):
+    leaf = x.detach().requires_grad_()
+    y = function(leaf)
+    return y.detach(), *torch.autograd.grad(y, leaf, torch.ones_like(y))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_disguised_is_bit_for_bit_the_narrow_type(function, dtype):
+    narrow = pulled(function, X.to(dtype))
+    with Disguised(dtype):
+        wide = pulled(function, X.to(dtype).double())
+    for a, b in zip(narrow, wide, strict=True):
+        assert b.dtype == torch.float64 and torch.equal(a.double(), b)
+
+
+def test_no_branch_on_the_dtype_is_taken():
+    with Disguised(torch.bfloat16):
+        y, _ = pulled(lambda x: x if x.dtype == torch.bfloat16 else x * 2, X.bfloat16().double())
+    assert torch.equal(y, 2 * X.bfloat16().double())
+
+
+def test_what_torch_has_not_in_16_bits_is_rounded_once():
+    a = (X[:, :6] @ X[:, :6].T + torch.eye(6)).bfloat16().double()
+    with Disguised(torch.bfloat16):
+        y, _ = pulled(torch.linalg.cholesky, a)
+    assert torch.equal(y, torch.linalg.cholesky(a).bfloat16().double())
+
+
+@pytest.mark.parametrize("function", [in_place, lambda x: x.half().sin().to(x.dtype), lambda x: x.sum(-1, dtype=torch.float32) * x.new_ones(1)])
+def test_lifted_is_float64_where_less_is_asked_for(function):
+    with Lifted() as lifted:
+        y, g = pulled(function, X)
+    with Lifted() as none:
+        pulled(torch.sin, X)
+    assert y.dtype == g.dtype == torch.float64 and lifted.count > 0 == none.count
+    assert not torch.equal(y, y.float().double()) and torch.allclose(y, function(X).double(), rtol=1e-2, atol=1e-3)
