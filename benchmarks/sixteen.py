@@ -118,8 +118,9 @@ def others(name: str, how: str, inputs: Sequence[Tensor], seed: int) -> tuple[fl
     three = all(float((a - b).abs().max()) <= 3 * float((c - b).abs().max()) + 1e-30 for a, b, c in zip(mine, exact, theirs, strict=True))
     errors = [torch.zeros_like(x) for x in exact]
     for _ in range(POINTS):
-        eps = torch.finfo(inputs[0].dtype).eps
-        moved = [x * (1 + eps / 2 * (torch.rand(x.shape, generator=source, dtype=torch.float64) - 0.5)) for x in exact_inputs]
+        signs = [torch.randint(0, 2, x.shape, generator=source) * 2.0 - 1 for x in exact_inputs]
+        half = [torch.finfo(inputs[0].dtype).eps / 2 * 2.0 ** x.abs().clamp_min(1e-4).log2().floor() for x in exact_inputs]
+        moved = [x + sign * ulp for x, sign, ulp in zip(exact_inputs, signs, half, strict=True)]
         narrow = [x.to(inputs[0].dtype) for x in moved]
         there = zip(pulled(plain, narrow, cotangent), pulled(plain, [x.double() for x in narrow], cotangent), strict=True)
         beside = pulled(plain, moved, cotangent)

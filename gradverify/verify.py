@@ -24,6 +24,7 @@ from gradverify.rules import chosen
 from gradverify.rules.asking import examine, with_severity
 from gradverify.rules.catalogue import book
 from gradverify.rules.precedence import specific
+from gradverify.rules.standing import without_a_leg
 from gradverify.subject.failure import UserCodeError, is_users, unnamed
 from gradverify.subject.returned_line import returned_line
 from gradverify.subject.subject import Subject
@@ -43,7 +44,7 @@ def verify(subject: Subject, planned: Planned | None = None, *, evidence: Eviden
     """
     evidence = evidence or evidence_of(subject, planned)
     if evidence.standing.refusal:
-        return _without_a_leg(subject, evidence.standing.refusal)
+        return _without_a_leg(subject.own, evidence.standing.refusal)
     with evidence.standing.mode():
         return _judged(subject, evidence, briefly)
 
@@ -55,11 +56,11 @@ def _judged(subject: Subject, evidence: Evidence, briefly: bool) -> CaseResult:
     findings = found if briefly else with_causes(found, evidence, book())
     faults = tuple(dict.fromkeys([*(each.fault for each in examined if each.fault), *evidence.missing]))
     verdict = _verdict(findings, faults)
-    result = described(_own(subject).case, subject)
+    result = described(subject.own.case, subject)
     mode, mode_reason, could_miss = _mode(evidence, any(each.comparisons for each in examined))
     return replace(
         result, verdict=verdict, reason=_reason(verdict, findings, faults), calls=evidence.subject.calls, findings=findings, faults=faults,
-        inputs=_inputs(_own(subject)), outputs=_outputs(evidence), rules=tuple(_said(each.run, findings, evidence) for each in examined),
+        inputs=_inputs(subject.own), outputs=_outputs(evidence), rules=tuple(_said(each.run, findings, evidence) for each in examined),
         comparisons=tuple(_named(comparison, evidence) for each in examined for comparison in each.comparisons),
         mode=mode, mode_reason=mode_reason, could_miss=could_miss)
 
@@ -72,18 +73,10 @@ def evidence_of(subject: Subject, planned: Planned | None = None) -> Evidence:
     return evidence
 
 
-def _own(subject: Subject) -> Subject:
-    """As the spec has it: in its own dtype."""
-    return subject.narrow or subject
-
-
-def _without_a_leg(subject: Subject, refusal: str) -> CaseResult:
+def _without_a_leg(own: Subject, refusal: str) -> CaseResult:
     """A function of 16 bits which nothing can be held against."""
-    own = _own(subject)
-    message = (f"gradients in {own.case.settings.dtype} are judged against float64, which the function refuses ({refusal.rstrip('.')}), and the spec "
-               "names no `reference` in its place")
-    finding = with_severity(Finding("GV007", message, hint="let the function take float64, or name a `reference` in torch operations"))
-    return replace(described(own.case, own), verdict="undecided", reason=message, findings=(finding,), calls=subject.calls, inputs=_inputs(own))
+    finding = with_severity(without_a_leg(own.case.settings.dtype, refusal))
+    return replace(described(own.case, own), verdict="undecided", reason=finding.message, findings=(finding,), inputs=_inputs(own))
 
 
 def _teller(subject: Subject, planned: Planned) -> Callable[[Choice], None]:

@@ -55,8 +55,7 @@ def redrawn(subject: Subject, seed: int) -> list[Argument]:
 
     Raises UserCodeError (GV001).
     """
-    own = (subject.narrow or subject).case
-    case = replace(own, settings=replace(own.settings, seed=seed))
+    case = replace(subject.own.case, settings=replace(subject.own.case.settings, seed=seed))
     if not case.inputs and not case.inputs_from:
         return list(subject.arguments)
     return list(assemble(case, subject.target, drawn_inputs(case, torch.device(case.settings.device))).arguments)

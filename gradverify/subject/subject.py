@@ -75,6 +75,11 @@ class Subject(Counted, Seeded):
         return tuple(argument.value for argument in self.arguments if argument.differentiable)
 
     @property
+    def own(self) -> Subject:
+        """In the dtype that the spec says."""
+        return self.narrow or self
+
+    @property
     def size(self) -> int:
         """Elements of all tensor arguments together."""
         return sum(argument.value.numel() for argument in self.arguments if argument.is_tensor)
