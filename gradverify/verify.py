@@ -74,9 +74,8 @@ def evidence_of(subject: Subject, planned: Planned | None = None) -> Evidence:
 
 
 def _without_a_leg(own: Subject, refusal: str) -> CaseResult:
-    """A function of 16 bits which nothing can be held against."""
-    finding = with_severity(without_a_leg(own.case.settings.dtype, refusal))
-    return replace(described(own.case, own), verdict="undecided", reason=finding.message, findings=(finding,), inputs=_inputs(own))
+    told = with_severity(without_a_leg(own.case.settings.dtype, refusal))
+    return replace(described(own.case, own), verdict="undecided", reason=told.message, findings=(told,), inputs=_inputs(own))
 
 
 def _teller(subject: Subject, planned: Planned) -> Callable[[Choice], None]:

@@ -7,5 +7,6 @@ from gradverify.model.result import Finding
 
 def without_a_leg(dtype: str, refusal: str) -> Finding:
     """`refusal`: what the function says to float64."""
-    return Finding("GV007", f"gradients in {dtype} are judged against float64, which the function refuses ({refusal.rstrip('.')}), and the spec names no "
-                   "`reference` in its place", hint="let the function take float64, or name a `reference` in torch operations")
+    message = (f"gradients in {dtype} are judged against float64, which the function refuses ({refusal.rstrip('.')}), and the spec names no "
+               "`reference` in its place")
+    return Finding("GV007", message, hint="let the function take float64, or name a `reference` in torch operations")
