@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.autograd.gradcheck import GradcheckError
 
 from gradverify.cli.gather import gather
 from gradverify.model.case import Case
@@ -36,7 +37,7 @@ def gradcheck(case: Case) -> str:
         warnings.simplefilter("ignore")
         try:
             return "passes" if torch.autograd.gradcheck(function, subject.leaves()) else "fails"
-        except torch.autograd.gradcheck.GradcheckError:
+        except GradcheckError:
             return "fails"
         except Exception as error:  # the function's own: gradcheck lets it through
             return f"raises: {type(error).__name__}"

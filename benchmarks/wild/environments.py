@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -22,23 +23,25 @@ class Environment:
     lack: str | None
 
 
-def environment(folder: Path, requirements: list[str]) -> Environment:
-    """A virtual environment in which the requirements are installed on top of what this Python has; the one that is there, where it is whole."""
-    python, done = folder / "bin" / "python", folder / "installed"
-    if not done.is_file() or done.read_text() != "\n".join(requirements):
+def environment(folder: Path, arguments: Sequence[str], extra: Sequence[str] = ()) -> Environment:
+    """A virtual environment in which pip installed `arguments`, and `extra` with what they need, on top of what this Python has."""
+    python, done, asked = folder / "bin" / "python", folder / "installed", repr((list(arguments), list(extra)))
+    if not done.is_file() or done.read_text() != asked:
         subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(folder)], check=True)
         below = [str(ROOT), *(entry for entry in sys.path if Path(entry).name == "site-packages")]
         next(folder.glob("lib/python*/site-packages")).joinpath("below.pth").write_text("\n".join(below))
-        lack = _install(python, requirements)
+        (folder / "constraints.txt").write_text(f"torch=={version('torch').partition('+')[0]}\n")
+        lack = _install(python, arguments) or (_install(python, extra) if extra else None)
         if lack is not None:
             return Environment(python, 0, lack)
-        done.write_text("\n".join(requirements))
+        done.write_text(asked)
     return Environment(python, sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()), None)
 
 
-def _install(python: Path, requirements: list[str]) -> str | None:
+def _install(python: Path, arguments: Sequence[str]) -> str | None:
+    """Has pip install; what it says where it cannot. The constraint keeps the torch that is there."""
     command = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--disable-pip-version-check", "--no-warn-script-location",
-               f"torch=={version('torch').partition('+')[0]}", *requirements]
+               "-c", str(python.parents[1] / "constraints.txt"), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env={**os.environ, "MAX_JOBS": "2"}, check=False)
     except subprocess.TimeoutExpired:

@@ -2,69 +2,133 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from package import KINDS, Finding, Package
+
 Json = Mapping[str, Any]
+Known = Sequence[tuple[Package, Json]]
+
 TOP = """# Bugs in released packages
 
-Made by `python benchmarks/wild/run.py`: each package is installed from PyPI on top of the pinned torch, and specs made with `gradverify init` are
-checked under all rules. A finding is listed where a script of a few lines shows it with torch and the package alone; the scripts are in
-`benchmarks/wild/shown/`, and what they print is below. `python benchmarks/wild/run.py PACKAGE` repeats one package."""
-BY_DESIGN = "by design"
+<!-- Written by `python benchmarks/wild/run.py`; edit `benchmarks/wild/packages/` and run that. -->
+
+Each package is installed from PyPI on top of the pinned torch, and specs made with `gradverify init` are checked under all rules, on the CPU.
+A finding is listed where a script of a few lines shows it with torch and the package alone: it prints what the package returns beside what is right,
+and fails once the two agree. `python benchmarks/wild/run.py PACKAGE` repeats all of this for one package; specs, scripts and what was measured are in
+`benchmarks/wild/`. The versions are the ones named here; a later one may be repaired."""
+MEANING = {
+    "wrong gradient": "backward returns a number that is not the derivative of forward, or none at all",
+    "contract": "backward changes what it was given, depends on what it must not, or ignores which inputs need a gradient",
+    "second order": "the gradient is right, and its own derivative is silently wrong",
+    "forward mode": "the tangent of forward mode is wrong",
+    "layout": "the gradient is right, unless a tensor lies in memory in another way than it mostly does",
+    "crash": "forward runs, and backward raises an error",
+}
 
 
-def page(results: Mapping[str, Json], findings: Sequence[Json]) -> str:
-    """The page. Raises ValueError for a finding whose script did not show it."""
-    mistakes = [each for each in findings if each["kind"] != BY_DESIGN]
-    for each in mistakes:
-        script = results[each["package"]]["scripts"].get(each["script"])
-        if script is None or script["status"] != 0:
-            raise ValueError(f"{each['package']}: shown/{each['script']}.py does not show its finding: {script}")
-    designed = [each for each in findings if each["kind"] == BY_DESIGN]
-    parts = [TOP, _summary(results, mistakes), *_mistakes(results, mistakes), *_designed(designed), *_packages(results)]
-    return "\n\n".join(parts) + "\n"
+def page(known: Known) -> str:
+    """The page. Raises ValueError for a finding that its script, or its check, does not show."""
+    mistakes = [(package, result, finding) for package, result in known for finding in package.findings if result["lack"] is None]
+    for package, result, finding in mistakes:
+        _shown(package, result, finding)
+    parts = [*_summary(known, mistakes), *_findings(mistakes), *_by_design(known), *_packages(known), *_lacking(known)]
+    return "\n\n".join([TOP, *map(_wrapped, parts)]) + "\n"
 
 
-def _summary(results: Mapping[str, Json], mistakes: Sequence[Json]) -> str:
-    installed = [each for each in results.values() if each["lack"] is None]
-    operators = {check["operator"] for each in installed for check in each["checks"]}
-    unseen = [each for each in mistakes if each["gradcheck"] == "passes"]
-    kinds = Counter(each["kind"] for each in mistakes)
-    return (f"{len(results)} packages, {len(installed)} of them installed; {len(operators)} operators checked; {len(mistakes)} findings, of which "
-            f"`torch.autograd.gradcheck` with its defaults sees {len(mistakes) - len(unseen)}.\n\n"
-            + _table(("kind", "findings"), ((kind, count) for kind, count in kinds.most_common())))
+def _shown(package: Package, result: Json, finding: Finding) -> None:
+    script = result["scripts"].get(finding.script)
+    if script is None or script["status"] != 0:
+        raise ValueError(f"{package.name}: its script {finding.script} does not show the finding: {script}")
+    if finding.rule not in _check(result, finding)["codes"]:
+        raise ValueError(f"{package.name}: {finding.rule} does not see {finding.script} in the check {finding.check!r}")
 
 
-def _mistakes(results: Mapping[str, Json], mistakes: Sequence[Json]) -> Iterator[str]:
+def _check(result: Json, finding: Finding) -> Json:
+    """The check in which a finding is seen. Raises ValueError where there is none of that name."""
+    for check in result["checks"]:
+        if check["id"] == finding.check:
+            return dict(check)
+    raise ValueError(f"there is no check {finding.check!r}; there are {', '.join(check['id'] for check in result['checks'])}")
+
+
+def _summary(known: Known, mistakes: Sequence[tuple[Package, Json, Finding]]) -> Iterator[str]:
+    installed = [result for _, result in known if result["lack"] is None]
+    operators = sum(len({check["operator"] for check in result["checks"]}) for result in installed)
+    found = sum(result["functions"]["found"] for result in installed)
+    unchecked = sum(len(result["functions"]["unchecked"]) for result in installed)
+    unseen = [finding for _, result, finding in mistakes if _check(result, finding)["gradcheck"] == "passes"]
+    hurt = {package.name for package, _, _ in mistakes}
+    yield "## What to take from it"
+    yield (f"{len(known)} packages were tried and {len(installed)} installed. Their sources have {found} autograd Functions and operators with a "
+           f"backward of their own, of which {found - unchecked} have a check here; {operators} operators were checked. "
+           f"{len(mistakes)} findings in {len(hurt)} packages follow; of them `torch.autograd.gradcheck` with its defaults, at the same inputs, lets "
+           f"{len(unseen)} pass.")
+    counts, passed = Counter(finding.kind for _, _, finding in mistakes), Counter(finding.kind for finding in unseen)
+    rows = ((kind, MEANING[kind], counts[kind], passed[kind]) for kind in sorted(KINDS, key=lambda kind: -counts[kind]) if counts[kind])
+    yield _table(("kind", "what it means", "findings", "of them gradcheck lets pass"), rows)
+
+
+def _findings(mistakes: Sequence[tuple[Package, Json, Finding]]) -> Iterator[str]:
+    yield ("What `gradcheck` lets pass are mostly second derivatives: backward computes with a tensor that forward saved, and autograd does "
+           "not know that it depends on the input, so that a Hessian is silently 0 there. The backwards that raise name an attribute that "
+           "does not exist, index with fewer numbers than they assign, or return too few gradients: one call shows it. Where a gradient is "
+           "a wrong number, forward and backward come from different formulas or approximations, or two gradients are in the wrong order.")
     yield "## Findings"
-    rows = ((f"{each['package']} {results[each['package']]['version']}", f"`{each['operator']}`", each["code"], each["returns"], each["right"],
-             each["gradcheck"]) for each in mistakes)
-    yield _table(("package", "operator", "rule", "what it does", "what is right", "gradcheck"), rows)
-    for each in mistakes:
-        printed = results[each["package"]]["scripts"][each["script"]]["prints"].rstrip()
-        yield f"`benchmarks/wild/shown/{each['script']}.py` prints:\n\n```text\n{printed}\n```"
+    yield ("*gradcheck* is what `torch.autograd.gradcheck` with its defaults says of the operator at the inputs of the check. Each script is "
+           "`benchmarks/wild/shown/PACKAGE__SCRIPT.py`; what it prints is below the table.")
+    rows = ((f"{package.name} {package.version}", f"`{finding.operator}`", finding.rule, finding.kind, finding.returns, finding.right,
+             _check(result, finding)["gradcheck"]) for package, result, finding in mistakes)
+    yield _table(("package", "operator", "rule", "kind", "what it does", "what is right", "gradcheck"), rows)
+    yield "## What the scripts print"
+    for package, result, finding in mistakes:
+        yield f"`{package.script(finding).name}`, seen by `gradverify check benchmarks/wild/specs/{package.name}.yaml::{finding.check}`:"
+        yield f"```text\n{result['scripts'][finding.script]['prints'].rstrip()}\n```"
 
 
-def _designed(designed: Sequence[Json]) -> Iterator[str]:
-    if designed:
-        yield "## By design\n\nGradients that are not the derivative of forward, and not meant to be."
-        yield _table(("package", "operator", "what it is"), ((each["package"], f"`{each['operator']}`", each["returns"]) for each in designed))
+def _by_design(known: Known) -> Iterator[str]:
+    rows = [(f"{package.name} {package.version}", f"`{operator}`", what) for package, _ in known for operator, what in package.by_design.items()]
+    if rows:
+        yield "## By design"
+        yield "Gradients that are not the derivative of forward, and not meant to be. They are no findings and not counted as such."
+        yield _table(("package", "operator", "what its gradient is"), rows)
 
 
-def _packages(results: Mapping[str, Json]) -> Iterator[str]:
+def _packages(known: Known) -> Iterator[str]:
     yield "## Packages"
-    yield _table(("package", "version", "area", "checks", "as expected", "minutes", "MB", ""), (_package(each) for each in results.values()))
+    yield ("*Functions* are those in the package's source, *without a check* those that need a device, a compiled extension, or inputs that nobody "
+           "wrote down yet; *passed*, *failed* and *undecided* count checks. Minutes are those of all of it with one worker, the installation "
+           "included; megabytes are those of the environment on top of torch.")
+    rows = (_row(package, result) for package, result in known if result["lack"] is None)
+    yield _table(("package", "version", "area", "Functions", "without a check", "passed", "failed", "undecided", "minutes", "MB"), rows)
+    rest = [(package.name, f"`{name}`", why) for package, _ in known for name, why in package.unreached.items()]
+    if rest:
+        yield "Why some have none:"
+        yield _table(("package", "Function", "why"), rest)
 
 
-def _package(each: Json) -> tuple[object, ...]:
-    if each["lack"] is not None:
-        return each["name"], each["version"], each["area"], "", "", each["minutes"], "", f"not installed: {each['lack']}"
-    checks = each["checks"]
-    return each["name"], each["version"], each["area"], len(checks), sum(check["ok"] for check in checks), each["minutes"], each["megabytes"], ""
+def _row(package: Package, result: Json) -> tuple[object, ...]:
+    verdicts = Counter(check["verdict"] for check in result["checks"])
+    other = sum(verdicts.values()) - verdicts["pass"] - verdicts["fail"]
+    return (package.name, package.version, package.area, result["functions"]["found"], len(result["functions"]["unchecked"]), verdicts["pass"],
+            verdicts["fail"], other, result["minutes"], result["megabytes"])
+
+
+def _lacking(known: Known) -> Iterator[str]:
+    rows = [(package.name, package.version, package.area, result["lack"]) for package, result in known if result["lack"] is not None]
+    if rows:
+        yield "## Packages that could not be tried"
+        yield _table(("package", "version", "area", "why"), rows)
+
+
+def _wrapped(part: str) -> str:
+    """A paragraph on lines of the width that documents have; tables, code and headings as they are."""
+    return part if part.startswith(("|", "```", "#")) else textwrap.fill(part, 150, break_long_words=False, break_on_hyphens=False)
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines)

@@ -2,7 +2,7 @@
 
     python benchmarks/wild/run.py [PACKAGE ...] [--work DIR] [--jobs N] [--page FILE]
 
-Without names, all of packages.yaml. What was measured of other packages is kept in results.json, from which the page is made.
+Without names, all of packages/. What was measured of other packages is kept in results/, from which the page is made; `--page-only` measures none.
 """
 
 from __future__ import annotations
@@ -17,73 +17,63 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from environments import ROOT, Environment, environment
+from package import HERE, Package, packages
 from page import page
 
-HERE = Path(__file__).resolve().parent
-RESULTS, SPECS, SHOWN = HERE / "results.json", HERE / "specs", HERE / "shown"
 LIMIT_S = 120     # of a check
-SCRIPT_S = 300
+SCRIPT_S = 300    # of a script that shows a finding
+RUN_S = 3600      # of all checks of a package
 
 Json = dict[str, Any]
 
 
-def measured(package: Json, work: Path, jobs: str) -> Json:
+def measured(package: Package, work: Path, jobs: str) -> Json:
     """What one package is found to be: how it installs, its Functions, its checks, and what the scripts of its findings print."""
     begun = time.monotonic()
-    made = environment(work / package["name"], package.get("requirements", [f"{package['name']}=={package['version']}"]))
-    result = {"name": package["name"], "version": package["version"], "area": package["area"], "lack": made.lack}
-    if made.lack is None:
-        specs = sorted(SPECS.glob(f"{package['name']}*.yaml"))
-        result |= {"megabytes": round(made.size / 1e6), **_functions(made, package), "checks": list(_checks(made, specs, jobs)),
-                   "scripts": {script.stem: _printed(made, script) for script in sorted(SHOWN.glob(f"{package['name'].replace('-', '_')}__*.py"))}}
+    result: Json = {"version": package.version, "lack": package.lack}
+    if package.lack is None:
+        made = environment(work / package.name, [*package.pip, f"{package.name}=={package.version}"], package.extra)
+        result["lack"] = made.lack
+        if made.lack is None:
+            result |= {"megabytes": round(made.size / 1e6), "functions": _functions(made, package), "checks": list(_checks(made, package, jobs)),
+                       "scripts": {each.script: _printed(made, package.script(each)) for each in package.findings}}
     return {**result, "minutes": round((time.monotonic() - begun) / 60, 1)}
 
 
-def _checks(made: Environment, specs: Sequence[Path], jobs: str) -> Iterator[Json]:
-    if not specs:
+def _checks(made: Environment, package: Package, jobs: str) -> Iterator[Json]:
+    if package.spec is None:
         return
-    paths = [str(spec.relative_to(ROOT)) for spec in specs]
-    report = made.python.parents[1] / "report.json"
-    _run(made, ["-m", "gradverify", "check", *paths, "-j", jobs, "--timeout", str(LIMIT_S), "--format", "plain", "--report", f"json:{report}"])
-    beside = json.loads(_run(made, [str(HERE / "beside.py"), *paths]).splitlines()[-1])
+    path, report = str(package.spec.relative_to(ROOT)), made.python.parents[1] / "report.json"
+    report.unlink(missing_ok=True)
+    _run(made, ["-m", "gradverify", "check", path, "-j", jobs, "--timeout", str(LIMIT_S), "--format", "plain", "--report", f"json:{report}"])
+    beside = json.loads(_run(made, [str(HERE / "beside.py"), path]).splitlines()[-1])
     for check in json.loads(report.read_text())["checks"]:
-        errors = [each for each in check["findings"] if each["severity"] == "error"]
-        warned = [each["code"] for each in check["findings"] if each["severity"] == "warning"]
-        yield {"id": check["id"], "operator": check["function"]["target"], "verdict": check["verdict"], "expect": check["expect"], "ok": check["ok"],
-               "codes": list(dict.fromkeys(each["code"] for each in errors)), "warnings": list(dict.fromkeys(warned)),
-               "message": errors[0]["message"] if errors else check.get("reason"), "gradcheck": beside.get(check["id"], "not run")}
+        found = [each for each in check["findings"] if each["severity"] in ("error", "warning")]
+        yield {"id": check["id"].partition("::")[2], "operator": check["function"]["target"], "verdict": check["verdict"], "ok": check["ok"],
+               "codes": list(dict.fromkeys(each["code"] for each in found)), "gradcheck": beside.get(check["id"], "not run")}
 
 
-def _functions(made: Environment, package: Json) -> Json:
-    """How many autograd Functions the package has, and the names of those that no check covers."""
-    module = package.get("module", package["name"].replace("-", "_"))
-    specs = sorted(SPECS.glob(f"{package['name']}*.yaml"))
-    told = _run(made, ["-m", "gradverify", "coverage", module, *(word for spec in specs for word in ("--specs", str(spec))), "--format", "json"])
+def _functions(made: Environment, package: Package) -> Json:
+    """How many autograd Functions and operators with a backward the package's source has, and the names of those that no check covers."""
+    specs = ["--specs", str(package.spec)] if package.spec else []
+    told = _run(made, ["-m", "gradverify", "coverage", *package.modules, *specs, "--format", "json"])
     try:
-        return {"coverage": json.loads(told)}
-    except json.JSONDecodeError:
-        return {"coverage": None}
+        functions = json.loads(told)["functions"]
+    except (json.JSONDecodeError, KeyError):
+        return {"found": 0, "unchecked": []}
+    return {"found": len(functions), "unchecked": [each["name"] for each in functions if not each["checks"] and not each["through"]]}
 
 
 def _printed(made: Environment, script: Path) -> Json:
     """What a script prints, without gradverify; `status` is not 0 where it does not show what it says."""
-    done = subprocess.run([made.python, script], capture_output=True, text=True, timeout=SCRIPT_S, check=False, cwd=made.python.parents[1])
+    done = subprocess.run([made.python, "-W", "ignore", script], capture_output=True, text=True, timeout=SCRIPT_S, check=False,
+                          cwd=made.python.parents[1])
     return {"status": done.returncode, "prints": done.stdout, "raises": done.stderr.strip().splitlines()[-1:]}
 
 
 def _run(made: Environment, arguments: Sequence[str]) -> str:
-    return subprocess.run([made.python, *arguments], capture_output=True, text=True, check=False, cwd=ROOT).stdout
-
-
-def chosen(names: Sequence[str]) -> Iterator[Json]:
-    """Packages by name; all where none is named. Raises SystemExit for a name that is none."""
-    known = {package["name"]: package for package in yaml.safe_load((HERE / "packages.yaml").read_text())["packages"]}
-    for name in names or known:
-        if name not in known:
-            raise SystemExit(f"there is no package {name!r}; there are {', '.join(known)}")
-        yield known[name]
+    return subprocess.run([made.python, *arguments], capture_output=True, text=True, check=False, cwd=ROOT, timeout=RUN_S).stdout
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -92,15 +82,20 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--work", type=Path, help="where the environments are made and kept; else in a temporary folder")
     parser.add_argument("--jobs", default="1", help="worker processes of each run")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "bugs-found.md", help="the page to write")
+    parser.add_argument("--page-only", action="store_true", help="measure nothing, write the page from what is known")
     options = parser.parse_args(arguments)
-    packages = list(chosen(options.packages))
-    with tempfile.TemporaryDirectory() as scratch:
-        for package in packages:
+    try:
+        chosen = packages(options.packages)
+    except ValueError as error:
+        raise SystemExit(str(error)) from None
+    for package in () if options.page_only else chosen:
+        with tempfile.TemporaryDirectory() as scratch:
             found = measured(package, (options.work or Path(scratch)).absolute(), options.jobs)
-            results = {**json.loads(RESULTS.read_text()), package["name"]: found} if RESULTS.is_file() else {package["name"]: found}
-            RESULTS.write_text(json.dumps(dict(sorted(results.items())), indent=1) + "\n")
-            print(f"{package['name']} {package['version']}: " + (found["lack"] or f"{len(found['checks'])} checks in {found['minutes']} minutes"))
-    options.page.write_text(page(json.loads(RESULTS.read_text()), yaml.safe_load((HERE / "findings.yaml").read_text())["findings"]))
+        package.result.parent.mkdir(exist_ok=True)
+        package.result.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        print(f"{package.name} {package.version}: " + (found["lack"] or f"{len(found['checks'])} checks in {found['minutes']} minutes"), flush=True)
+    known = [(each, json.loads(each.result.read_text(encoding="utf-8"))) for each in packages() if each.result.is_file()]
+    options.page.write_text(page(known), encoding="utf-8")
 
 
 if __name__ == "__main__":
