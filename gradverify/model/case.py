@@ -111,6 +111,7 @@ class Settings:
     vmap: bool | Literal["auto"] = "auto"
     opcheck: bool | Literal["auto"] = "auto"
     compile: bool = False
+    autocast: Literal["bfloat16", "float16"] | None = None
     nondeterminism: float = 0.0
     reseed: bool = True
     witness: bool = True

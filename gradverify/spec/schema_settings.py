@@ -65,6 +65,9 @@ class RunSettings(Strict):
         "says; `true`: that is an error, and so is a missing fake kernel; `false` not.", examples=[True])
     compile: bool = Field(
         False, description="Compare the function called through `torch.compile` (backend `aot_eager`) with the eager one (GV116).", examples=[True])
+    autocast: Literal["bfloat16", "float16"] | None = Field(
+        None, description="Compare the function inside `torch.autocast` in this dtype with the one outside; needs `dtype: float32` (GV117).",
+        examples=["bfloat16"])
     nondeterminism: NotNegative = Field(
         0.0, description="Largest difference between two identical calls that is accepted.", examples=[0])
     reseed: bool = Field(

@@ -58,6 +58,7 @@ INPUTS: Mapping[str, Callable[[], tuple[Any, ...]]] = {
     "forgets_its_gain": lambda: (draw(2, 3), values(0.5, 1.5, 1.0)),
     "forgets_second_gradient": lambda: (draw(2, 3), draw(2, 3, seed=1)),
     "forgets_the_offset": lambda: (draw(2, 3),),
+    "forgets_the_scale_in_16_bits": lambda: (draw(5, 8), draw(3, 8)),
     "forgets_the_scale": lambda: (draw(5, 4), draw(2, 4), torch.zeros(4, 2, dtype=torch.float64, requires_grad=True)),
     "gives_index_a_gradient": lambda: (draw(4, 2), torch.tensor([3, 0, 3])),
     "jvp_forgets_a_tangent": lambda: (draw(2, 3), draw(2, 3, seed=1)),

@@ -1,0 +1,48 @@
+"""What 16 bits cost a function anyway: its outputs and gradients with every number that it computes rounded to them, a little off each time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+ROUNDOFF = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
+
+
+class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Inside, what each operation newly returns in float32 (or in 16 bits already) is moved by a random part of the roundoff, and rounded."""
+
+    def __init__(self, dtype: torch.dtype, source: torch.Generator) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._dtype, self._source = dtype, source
+
+    def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        returned = func(*args, **(kwargs or {}))
+        schema = func._schema
+        if schema.is_mutable or any(each.alias_info is not None for each in schema.returns):
+            return returned
+        return pytree.tree_map_only(Tensor, self._shaken, returned)
+
+    def _shaken(self, x: Tensor) -> Tensor:
+        if x.dtype not in (torch.float32, *ROUNDOFF) or x.layout is not torch.strided or type(x) is not Tensor or not x.numel():
+            return x
+        return shaken(x, self._dtype, self._source)
+
+
+def shaken(x: Tensor, dtype: torch.dtype, source: torch.Generator) -> Tensor:
+    """Each element times 1 ± up to the roundoff, rounded to `dtype`; in the dtype that it had, and in its own memory layout."""
+    signs = torch.rand(x.shape, generator=source, dtype=torch.float32).to(x.device) * 2 - 1
+    moved = x.detach().float() * (1 + ROUNDOFF[dtype] * signs)
+    return torch.empty_like(x).copy_(moved.to(dtype))
+
+
+@contextmanager
+def rounded(dtype: torch.dtype, source: torch.Generator) -> Iterator[None]:
+    """Of forward and backward."""
+    with Rounded(dtype, source):
+        yield
