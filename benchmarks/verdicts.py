@@ -1,7 +1,7 @@
 """False alarms, missed errors and undecided checks of gradverify and of torch.autograd.gradcheck, slow and fast; of gradverify with and without the
 witness (torch's own derivative of forward), and in each mode.
 
-    python benchmarks/verdicts.py [--quick] [--families NAME ...] [--points N] [-j N] [--out docs/verdicts.md]
+    python benchmarks/verdicts.py [--quick] [--families NAME ...] [--points N] [--no-modes] [-j N] [--out docs/verdicts.md]
 
 One run is one check of one function at one point. Every number comes from fixed seeds.
 """
@@ -52,6 +52,7 @@ class Extent:
     settings: Sequence[tuple[torch.dtype, Noise]] = SETTINGS
     scales: Sequence[float] = SCALES
     points: int = POINTS
+    modes: bool = True
 
 
 QUICK = Extent((SETTINGS[0], SETTINGS[5]), SCALES[::2], 1)
@@ -113,7 +114,7 @@ def judge(unit: tuple[str, int], extent: Extent) -> Table:
         rows = table.setdefault(where, {name: Counts() for name in EVERY})
         rows[OURS].seen[error, (verdicts := both(function, inputs))[0]] += 1
         rows[OFF].seen[error, verdicts[1]] += 1
-        further = {**GRADCHECK, **({} if seed or noise.seen else BY_MODE)} if error in COARSE else {}
+        further = {**GRADCHECK, **(BY_MODE if extent.modes and not seed and not noise.seen else {})} if error in COARSE else {}
         for name, check in further.items():
             torch.manual_seed(seed)  # gradcheck's fast mode draws its probes
             rows[name].seen[error, check(function, inputs)] += 1
@@ -138,10 +139,11 @@ def markdown(table: Table) -> str:
     first += [(("all", "all", name), total(table)[name].missed()) for name in CHECKERS]
     halves = [((*named, "off" if name is OFF else "on"), [*rows[name].right(), *rows[name].passed(ALL)])
               for named, rows in by_noise(table).items() for name in (OFF, OURS)]
-    modes = [((forward, name), rows[name].missed()) for forward, rows in by_forward(table).items() for name in BY_MODE]
+    modes = [((forward, name), rows[name].missed()) for forward, rows in by_forward(table).items() for name in BY_MODE if rows[name].seen]
     parts = [_table(("forward", "inputs", "checker", *MISSED), 3, first)]
     parts += [HALVES_TITLE, _table(("torch and the noise", "noise", "witness", *PASSED), 3, halves)] if halves else []
-    return "\n\n".join([*parts, MODES_TITLE, _table(("forward", "mode", *MISSED), 2, modes)])
+    parts += [MODES_TITLE, _table(("forward", "mode", *MISSED), 2, modes)] if modes else []
+    return "\n\n".join(parts)
 
 
 def _table(header: Sequence[str], words: int, rows: Sequence[tuple[Sequence[str], Sequence[int]]]) -> str:
@@ -199,13 +201,14 @@ def main(arguments: Sequence[str]) -> str:
     parser.add_argument("--quick", action="store_true", help="float64 and float32 without noise, at scales 1 and 1e-5, one point each")
     parser.add_argument("--families", nargs="+", default=(), metavar="NAME", help="only these functions")
     parser.add_argument("--points", type=int, metavar="N", help=f"of each function ({POINTS}, with --quick {QUICK.points})")
+    parser.add_argument("--no-modes", action="store_false", dest="modes", help="without the table by mode, which takes a third of the time")
     parser.add_argument("-j", type=int, default=1, metavar="N", dest="processes", help="so many processes; the numbers do not depend on it")
     parser.add_argument("--out", type=Path, help="also write a page with the tables")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     families = list(chosen(options.families))
     extent = QUICK if options.quick else Extent()
-    table = measure(families, replace(extent, points=options.points or extent.points), options.processes)
+    table = measure(families, replace(extent, points=options.points or extent.points, modes=options.modes), options.processes)
     if options.out:
         options.out.write_text(page(table, len(families), arguments))
     print(markdown(table))
