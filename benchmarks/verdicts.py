@@ -157,7 +157,7 @@ def by_noise(table: Table) -> dict[tuple[str, str], dict[str, Counts]]:
     noises = dict.fromkeys(where.noise for where in table if where.noise.relative)
     found = {(KINDS[noise.seen], f"{noise.relative:g}"): total({where: rows for where, rows in table.items() if where.noise == noise})
              for noise in sorted(noises, key=lambda noise: (not noise.seen, noise.relative))}
-    for seen in {noise.seen: None for noise in noises}:
+    for seen in sorted({noise.seen for noise in noises}, reverse=True):
         found[KINDS[seen], "both"] = total({where: rows for where, rows in table.items() if where.noise.relative and where.noise.seen == seen})
     return found
 
