@@ -29,11 +29,13 @@ TINY = 1e-4  # size of inputs: an inner 1e8 rounds away the quick steps of those
 LONE = 1e-9  # of those among larger ones: one of a thousand million random numbers is so small
 AWAY = 1e-2  # where the rounding of f is measured
 APART = 1e-7  # between its points: above the rounding of 1e8 (1.5e-8); sin(1e5 x) is smooth there, which looks like noise at 3e-5 (measured)
+BETWEEN = (3.381966, 4.723607)  # distances from the first of them: two more points, as the same rounding at all nine looks like none
+OFF = 4.0  # of noise that one of these is from what the nine say of it, at most
 ROOM = 0.5  # that a domain must leave on both sides: the widest steps are 0.3, times weights up to 1.4
 INNER = 8.0  # times the rounding of f: noise beyond that is rounding inside (of (x + 1) − 1 at 1e-2: 60 times)
 TELLS = 1e-3  # of what a quick step moves f by: less noise leaves the steps what they tell
 ALIKE = 1e-6  # of the sum of all terms: how well the gradient and f agree
-CALLS = POINTS + 2 * RUNGS  # forward calls a tensor, at most
+CALLS = POINTS + len(BETWEEN) + 2 * RUNGS  # forward calls a tensor, at most
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class _Moved:
 def beside_insensitive(prepared: Prepared, pairs: list[Pair]) -> list[Pair]:
     """The pairs; undecided where f rounds away the steps that were taken: mismatches that agree with f at steps up to 1, passes that do not.
 
-    Nothing is called unless some input is tiny: 9 calls a tensor then, and 48 where f rounds inside.
+    Nothing is called unless some input is tiny: 11 calls a tensor then, and 48 more where f rounds inside.
     """
     moved: dict[int, _Moved | None] = {}
     with np.errstate(all="ignore"):
@@ -71,9 +73,7 @@ def _tiny(point: Point, tensor: int) -> Index:
 def _moved(prepared: Prepared, columns: Index) -> _Moved | None:
     """None where nothing rounds inside by more than the quick steps can tell from nothing."""
     point, weights = prepared.point, signed(len(columns), prepared.generator)
-    noise, size, slope = _inner(point, columns, weights)
-    near = step(1.0, QUICK[0]) * float(point.columns.scale[columns].max()) * slope
-    suspect = (noise > INNER * point.unit * size) & (noise > TELLS * near) & (point.unit <= LOW_UNIT) & np.isfinite(noise)
+    noise, suspect = _inner(point, columns, weights)
     if not suspect.any():
         return None
     for part in point.parts:  # nine points do not show every output's
@@ -83,12 +83,23 @@ def _moved(prepared: Prepared, columns: Index) -> _Moved | None:
     return _Moved(columns, weights, suspect, derivative(DirectionLine(point, columns, weights), outputs, every_rung=True))
 
 
-def _inner(point: Point, columns: Index, weights: Array) -> tuple[Array, Array, Array]:
-    """The noise of f [M] AWAY from x, its size there, and how far it moved on the way: nine calls."""
+def _inner(point: Point, columns: Index, weights: Array) -> tuple[Array, Mask]:
+    """The noise of f [M] AWAY from x, and where it is rounding inside that hides quick steps."""
     x = point.columns.x[columns]
-    points = np.array([point.moved_all(columns, x + (AWAY + n * APART) * weights) for n in range(POINTS)])
-    size = np.abs(points).max(0)
-    return ecnoise(points, size)[0], np.maximum(size, np.abs(point.f0)), np.abs(points - point.f0).max(0) / AWAY
+    points, between = (np.array([point.moved_all(columns, x + (AWAY + n * APART) * weights) for n in each]) for each in (range(POINTS), BETWEEN))
+    there = np.abs(points).max(0)
+    noise = np.maximum(ecnoise(points, there)[0], np.abs(between - _through(points)).max(0) / OFF)
+    size, slope = np.maximum(there, np.abs(point.f0)), np.abs(points - point.f0).max(0) / AWAY
+    near = step(1.0, QUICK[0]) * float(point.columns.scale[columns].max()) * slope      # what a quick step moves f by
+    hides = (noise > INNER * point.unit * size) & (noise > TELLS * near) & (point.unit <= LOW_UNIT) & np.isfinite(noise)
+    return noise, hides
+
+
+def _through(points: Array) -> Array:
+    """The polynomial of degree 8 through f [9, M], at the points BETWEEN: [2, M]. Lagrange's form."""
+    n, t = np.arange(POINTS), np.array(BETWEEN)[:, None, None]
+    factors = np.where(n[:, None] == n, 1.0, (t - n) / np.where(n[:, None] == n, 1, n[:, None] - n))
+    return np.asarray(factors.prod(2) @ points)
 
 
 def _judged(prepared: Prepared, pair: Pair, moved: _Moved) -> Pair:

@@ -76,6 +76,16 @@ def test_a_right_gradient_is_not_accused_and_a_wrong_one_not_passed(way, mode, o
         assert judged(way(offset, size, factor), mode)[-1].verdict is not Verdict.PASS
 
 
+@pytest.mark.parametrize("seed", [0, 3])    # of some directions, nine points meet the same rounding of 1e4, in one of ten
+def test_one_element_that_is_rounded_inside_is_seen_whatever_the_directions(seed):
+    for factor, never in [(1.0, Verdict.MISMATCH), (0.0, Verdict.PASS)]:
+        function = by_hand(lambda x: x[:1] + ((x[1:] + 1e4) - 1e4), lambda g, factor=factor: torch.cat([g, factor * g]))
+        case = Differentiable(function, torch.tensor([1e-13, 2e-13], dtype=DOUBLE))
+        for generator in range(4 * seed, 4 * seed + 4):
+            pair, = compare(case, mode=Mode.ENTRIES, generator=np.random.default_rng(generator)).pairs
+            assert pair.verdict is not never
+
+
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("way", WAYS)
 def test_an_error_that_wide_steps_show_is_found(way, mode):
@@ -101,7 +111,7 @@ def test_what_is_dead_without_any_inner_rounding_passes(name, size):
     assert pair.verdict is Verdict.PASS
 
 
-@pytest.mark.parametrize(("x", "more"), [(normal(1, N), 0), (normal(1, N) * 1e-3, 0), (sized(1, N, 1e-9), 9)])
+@pytest.mark.parametrize(("x", "more"), [(normal(1, N), 0), (normal(1, N) * 1e-3, 0), (sized(1, N, 1e-9), 11)])
 def test_calls_are_spent_on_tiny_inputs_alone_and_few_where_nothing_rounds_inside(x, more, monkeypatch):
     function, again = Differentiable(torch.sin, x), Differentiable(torch.sin, x)
     judged(function, Mode.ENTRIES)
