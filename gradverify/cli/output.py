@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import signal
+import stat
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -201,4 +202,8 @@ def _beside(path: Path) -> Path:
 
 def _is_special(path: Path) -> bool:
     """Devices, pipes and open descriptors (/dev/null, /dev/stdout) are written to, never replaced."""
-    return path.exists() and (not path.is_file() or OPEN_DESCRIPTOR.fullmatch(str(path.absolute())) is not None)
+    try:
+        mode = path.stat().st_mode      # once: another run may remove the file between two questions
+    except (OSError, ValueError):
+        return False
+    return not stat.S_ISREG(mode) or OPEN_DESCRIPTOR.fullmatch(str(path.absolute())) is not None

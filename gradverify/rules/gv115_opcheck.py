@@ -17,9 +17,8 @@ How to repair. Declare in `mutates_args`, or in the schema (`Tensor(a!) x`), wha
 
 Example.
     @torch.library.custom_op("mine::row_norms", mutates_args=())
-    def row_norms(x: Tensor) -> Tensor:
+    def row_norms(x: torch.Tensor) -> torch.Tensor:
         return x.norm(dim=-1, keepdim=True)
-
     @row_norms.register_fake
     def _(x):
         return x.new_empty(x.shape[:-1])        # [n], where the operator returns [n, 1]

@@ -106,8 +106,9 @@ def test_whoever_reads_while_many_write_sees_a_whole_report_or_none(tmp_path):
     threads = [threading.Thread(target=write, args=(text,)) for text in texts]
     for thread in threads:
         thread.start()
-    seen = set()
-    for _ in range(300):
+    seen, tries = set(), 0
+    while tries < 300 or (not seen and tries < 100_000):    # between two writes there is no file
+        tries += 1
         try:
             seen.add(path.read_text())
         except FileNotFoundError:

@@ -52,7 +52,7 @@ def test_outputs_without_elements_are_refused_in_a_sentence(verdict, body):
     assert code == 3 and codes(check) == ["GV008"] and "cannot be compared" in check["reason"]
 
 
-@pytest.mark.parametrize("made, said", [("torch.ones(2, dtype=torch.float16)", "float16"), ("torch.ones(2, device='meta')", "meta tensor"),
+@pytest.mark.parametrize("made, said", [("torch.ones(2).to(torch.float8_e4m3fn)", "float8_e4m3fn"), ("torch.ones(2, device='meta')", "meta tensor"),
                                         ("torch.ones(2).to_mkldnn()", "inputs_from")])
 def test_inputs_that_cannot_be_moved_are_refused_in_a_sentence(verdict, made, said):
     code, check = verdict(f"def f(x): return 2 * x\ndef make(seed, dtype, device): return ({made},)", "inputs_from: 'op.py:make'")

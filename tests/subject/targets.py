@@ -119,8 +119,8 @@ def made_by_name(seed: int, dtype: torch.dtype, device: torch.device) -> dict[st
     return {"y": torch.ones(2, dtype=dtype), "x": torch.zeros(2, dtype=dtype), "scale": 3.0}
 
 
-def made_in_half(seed: int, dtype: torch.dtype, device: torch.device) -> tuple[Any, ...]:
-    return (torch.ones(2, dtype=torch.float16),) * 2
+def made_in_quarter(seed: int, dtype: torch.dtype, device: torch.device) -> tuple[Any, ...]:
+    return (torch.ones(2).to(torch.float8_e5m2),) * 2
 
 
 def made_with_conjugate_bit(seed: int, dtype: torch.dtype, device: torch.device) -> tuple[Any, ...]:

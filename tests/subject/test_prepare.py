@@ -101,8 +101,8 @@ def test_inputs_from_may_return_names_in_any_order():
     assert listed(prepared("plain", inputs_from=f"{HERE}:made_by_name")) == [("x", [0, 0]), ("y", [1, 1]), ("scale", 3.0)]
 
 
-@pytest.mark.parametrize(("maker", "said"), [("made_badly", "returned a int"), ("made_not_at_all", "OSError: no data"), ("made_in_half", "float16"),
-                                             ("nowhere", "no attribute 'nowhere'")])
+@pytest.mark.parametrize(("maker", "said"), [("made_badly", "returned a int"), ("made_not_at_all", "OSError: no data"),
+                                             ("made_in_quarter", "float8_e5m2"), ("nowhere", "no attribute 'nowhere'")])
 def test_inputs_from_that_does_not_fit_is_blamed(maker, said):
     assert said in refused("plain", inputs_from=f"{HERE}:{maker}").message
 
