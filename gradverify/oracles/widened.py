@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.numerics.function.dtypes import DOUBLE
+from gradverify.numerics.function.dtypes import DOUBLE, WIDE
 from gradverify.numerics.function.flat import numbers, rms
 from gradverify.numerics.rungs import U32, Array
 from gradverify.oracles.finite_difference import Gives
 from gradverify.subject.differentiable import Gradients
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.wide import WIDE, by_default, wide
+from gradverify.subject.wide import by_default, wide
 
 ROUNDINGS = 16.0  # of the larger of a value and its tensor's root mean square: what float32 may take from it without more being asked
 SPREADS = 3.0  # of the deviations at nearby points: those at the point may be as large where they come and go with the bits of the inputs

@@ -49,7 +49,6 @@ ORDER = 270
 PRICE, WORTH = (1, 1), 60
 APART = True
 NARROW = {wide: narrow for narrow, wide in WIDE.items()}
-WIDE = {narrow: wide for wide, narrow in NARROW.items()}
 LEAST, TIMES = 1e-3, 300    # of the gradient's size; of the forward's own deviation
 ROUNDINGS = 4               # of float32: how far the inputs are nudged to see whether the gradient is steady
 

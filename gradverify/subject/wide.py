@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.numerics.function.dtypes import SIXTEEN
-from gradverify.numerics.function.dtypes import WIDE as WIDE
+from gradverify.numerics.function.dtypes import SIXTEEN, WIDE
 from gradverify.subject.subject import Argument, Subject
 
 LIFTED = {**WIDE, **SIXTEEN}

@@ -26,8 +26,8 @@ from gradverify.numerics.columns.walk import Walk
 from gradverify.numerics.compare import verdicts
 from gradverify.numerics.estimate.climb import ALONE
 from gradverify.numerics.probing.offpattern import along, lasting
-from gradverify.numerics.reduction import signed_short
-from gradverify.numerics.rungs import QUICK, Array, Index, Mask
+from gradverify.numerics.reduction import WEIGHTS, signed_short
+from gradverify.numerics.rungs import BASE, QUICK, RATIO, Array, Index, Mask
 from gradverify.numerics.verdict import Limit, Verdict
 
 CHUNK_BYTES = 600  # an element whose derivative is solved: samples of the quick rungs, their steps, owners, the derivative and its copies
@@ -252,4 +252,4 @@ def structural_zeros(run: Run, plan: Plan, tallies: Mapping[tuple[int, int], Tal
             tallies[plan.tensor, output].add_structural(missing[output], float(resolution))
 
 
-LEAST_STEP = 0.7 * 0.23 * 3.6**-4  # of the scale: what a group's columns were moved by at least
+LEAST_STEP = WEIGHTS[0] * BASE * RATIO ** -QUICK[0]  # of the scale: what a group's columns were moved by at least
