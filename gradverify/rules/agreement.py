@@ -20,7 +20,7 @@ from gradverify.numerics.function.dtypes import DOUBLE
 from gradverify.numerics.function.flat import flat_all, flat_real, numbers
 from gradverify.numerics.precision import Bits
 from gradverify.rules.shown import NO_FUNCTION, RANDOM, element_name
-from gradverify.subject.differentiable import Gradients
+from gradverify.subject.differentiable import Gradients, copied
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Argument
@@ -28,6 +28,7 @@ from gradverify.subject.subject import Argument
 SINGLE, SIXTEEN = 2.0**-24, 2.0**-12    # roundoffs from which a forward computes in float32, in 16 bits
 DUST = 16.0             # roundings of the gradient's natural size ‖v‖‖f‖/‖x‖
 NUDGE = 1 / 32          # of the tolerance, by which v is changed: far above its rounding, and DUST times it stays below the tolerance
+RANDOM_BACKWARD = "backward draws random numbers, which fall on other elements in another layout"
 ODD = (3.0, -5.0, 7.0)  # factors of a cotangent that are no powers of two: what backward rounds inside is rounded anew
 NUDGES = 2              # directions; the inputs are nudged to both sides of each, which breaks a tie both ways
 
@@ -55,6 +56,15 @@ def unsteady(found: frozenset[str]) -> str | None:
     if "GV205" in found:
         return RANDOM
     return "backward is not deterministic" if "GV206" in found else None
+
+
+def random_backward(evidence: Evidence) -> str | None:
+    """Why gradients in two layouts cannot be compared; None where they can. A backward draws random numbers if an equal call gives others where the
+    generators start elsewhere: every call is seeded alike, so that it seems to repeat itself. Asked only where the gradients of two layouts differ.
+    """
+    again = evidence.subject.seeded_elsewhere(lambda: copied(evidence.function.vjp(evidence.cotangents("base"))))
+    calls = zip(evidence.inputs, evidence.worked.gradients, again, strict=True)
+    return RANDOM_BACKWARD if any(differing(evidence, argument, a, b) is not None for argument, a, b in calls) else None
 
 
 def torchs_own(evidence: Evidence) -> str | None:

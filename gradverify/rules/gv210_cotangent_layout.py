@@ -7,6 +7,7 @@ number with strides 0. A kernel that reads `grad_output.data_ptr()` as contiguou
 
 How it is measured. The base cotangent sliced (every second column of wider rows) and permuted (channels last), and a constant with
 strides 0, for complex outputs also one with the conjugate bit: each against the same numbers contiguous, relative to the size of the gradient.
+Not where backward draws random numbers.
 
 How to repair. `grad_output = grad_output.contiguous()` before any pointer, `.reshape` for `.view`, `.resolve_conj()` where bits matter.
 
@@ -28,7 +29,8 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.rules.agreement import gradients_apart, torchs_own, unsteady
+from gradverify.rules.agreement import gradients_apart, random_backward, torchs_own, unsteady
+from gradverify.rules.protocol import NotApplicable
 from gradverify.subject.differentiable import copied
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.variants import conjugated, constant, permuted, sliced
@@ -85,5 +87,7 @@ def _compared(evidence: Evidence, variation: Variation) -> Iterator[Finding]:
         yield Finding("GV210", f"with a grad_output that is {variation.what}, {error.message}", frames=error.frames, hint=HINT)
         return
     for apart in gradients_apart(evidence, expected, got, variation.contiguous or evidence.cotangents("base")):
+        if why := random_backward(evidence):
+            raise NotApplicable(why)
         yield Finding("GV210", f"with a grad_output that is {variation.what}, {apart.text} as with the same numbers contiguous", input=apart.input,
                       hint=HINT)

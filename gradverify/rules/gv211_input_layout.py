@@ -8,7 +8,7 @@ other numbers and says nothing.
 How it is measured. One forward and one backward with all tensor arguments sliced (every second column of wider rows), and one with
 all permuted (channels last), compared with the base call. One by one only where they differ, to name the argument. A forward that refuses such
 inputs is right to do so: not applicable. Inputs that the spec calls `layout: expanded` go through one more such call with stride 0 first, which the
-forward must take.
+forward must take. Gradients of a backward that draws random numbers are not compared.
 
 How to repair. `x = x.contiguous()` first thing in forward, or refuse: `if not x.is_contiguous(): raise ValueError(...)`.
 
@@ -31,7 +31,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Frame
-from gradverify.rules.agreement import gradients_apart, outputs_apart, unsteady
+from gradverify.rules.agreement import gradients_apart, outputs_apart, random_backward, unsteady
 from gradverify.rules.protocol import NotApplicable
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError
@@ -118,7 +118,7 @@ def _laid(argument: Argument, layout: Callable[[Tensor], Tensor]) -> Argument:
 
 
 def _fault(evidence: Evidence, arguments: Sequence[Argument]) -> Fault | None:
-    """What differs from the base call with these arguments. Raises UserCodeError where forward refuses them."""
+    """What differs from the base call with these arguments. Raises UserCodeError where forward refuses them, NotApplicable where it is random."""
     v = evidence.cotangents("base")
     function = Differentiable(evidence.subject.twin(arguments), evidence.forward.checked)
     try:
@@ -127,9 +127,12 @@ def _fault(evidence: Evidence, arguments: Sequence[Argument]) -> Fault | None:
         if error.code != "GV003":
             raise
         return Fault(error.message, frames=error.frames)
-    for apart in chain(outputs_apart(evidence, outputs), gradients_apart(evidence, evidence.worked.gradients, gradients, v)):
-        return Fault(f"{apart.text} as with the same numbers {_usual(evidence)}", apart.input, apart.output)
-    return None
+    apart = next(chain(outputs_apart(evidence, outputs), gradients_apart(evidence, evidence.worked.gradients, gradients, v)), None)
+    if apart is None:
+        return None
+    if apart.input is not None and (why := random_backward(evidence)):
+        raise NotApplicable(why)
+    return Fault(f"{apart.text} as with the same numbers {_usual(evidence)}", apart.input, apart.output)
 
 
 def _usual(evidence: Evidence) -> str:

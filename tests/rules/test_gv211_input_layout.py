@@ -142,3 +142,18 @@ def test_ties_may_be_broken_differently():
 def test_float32_sums_in_another_order_are_equal_within_rounding():
     x = randn(7, 33).float()
     assert codes(check(lambda x: x.logsumexp(0) + x.std(0), x, dtype="float32", select=("GV211",), ignore=("GV0",))) == set()
+
+
+NOISY = unary(torch.sin, lambda x, g: g * x.cos() + torch.randn_like(g) + torch.randn_like(x))      # in the order of memory
+
+
+@pytest.mark.parametrize("code", ["GV210", "GV211"])
+def test_noise_that_backward_draws_is_not_compared_between_layouts(code):
+    run = next(run for run in check(NOISY, X, select=(code,)).rules if run.code == code)
+    assert (run.status, run.reason) == ("not_applicable", "backward draws random numbers, which fall on other elements in another layout")
+
+
+@pytest.mark.parametrize("code", ["GV210", "GV211"])
+def test_a_backward_that_draws_and_raises_for_a_layout_is_found(code):
+    views = unary(torch.sin, lambda x, g: x.view(-1).cos().view(x.shape) * g.view(-1).view(x.shape) + torch.randn_like(g))
+    assert codes(check(views, X, select=(code,))) == {code}
