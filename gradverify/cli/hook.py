@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from gradverify.cli import options as o
 from gradverify.cli import unaffected
 from gradverify.cli.output import Output
+
+if TYPE_CHECKING:
+    from gradverify.cli.asked import Asked
 
 
 def hook(
@@ -26,13 +30,25 @@ def hook(
 
 def run_hook(files: tuple[str, ...], options: dict[str, Any], out: Output) -> int:
     """5, nothing was checked, is 0 here: a commit that no check is about is none to stop."""
-    changes, found = unaffected.asked(files)
-    if not found.specs:
-        out.say(unaffected.sentence(changes, found))
-        return 0
     from gradverify.cli.asked import Asked
-    from gradverify.cli.check import run_check
     from gradverify.model.report import NOTHING_CHECKED, OK
 
-    code = run_check(Asked(paths=found.specs, changes=changes, **options), out)
+    changes, found = unaffected.asked(files)
+    asked = Asked(paths=found.specs, changes=changes, **options)
+    if not found.specs:
+        _refused_now(asked, out)
+        out.say(unaffected.sentence(changes, found))
+        return OK
+    from gradverify.cli.check import run_check
+
+    code = run_check(asked, out)
     return OK if code == NOTHING_CHECKED else code
+
+
+def _refused_now(asked: Asked, out: Output) -> None:
+    """A wrong option of a hook is told by the first commit, and not by the first that a check is about."""
+    from gradverify.cli.asked import CHECK_FORMATS, settle
+    from gradverify.cli.configured import configured, project_here
+    from gradverify.rules.catalogue import codes
+
+    settle(configured(asked, project_here()), codes(), out, os.environ, CHECK_FORMATS)

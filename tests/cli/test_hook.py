@@ -83,6 +83,14 @@ def test_options_reach_the_run(gradverify, project, engine):
     assert (asked["crew"].jobs, asked["crew"].timeout, asked["maxfail"]) == (2, 7.0, 3)
 
 
+@pytest.mark.parametrize("file", ["unrelated.py", "mod.py"])
+@pytest.mark.parametrize(("option", "value"), [("--report", "nonsense:x"), ("--format", "junit"), ("--timeout", "soon")])
+def test_a_wrong_value_is_2_whether_a_check_is_affected_or_not(option, value, file, gradverify, project, engine):
+    engine(passing())
+    code, _, err = gradverify("hook", option, value, file)
+    assert code == 2 and option in err and value in err
+
+
 def test_an_unknown_option_is_2(gradverify, project):
     code, _, err = gradverify("hook", "--esp", "1", "a.py")
     assert code == 2 and "No such option" in err
