@@ -19,7 +19,7 @@ from gradverify.numerics.comparison import Watch
 from gradverify.numerics.function.dtypes import UNITS
 from gradverify.numerics.function.flat import flat_real, numbers
 from gradverify.numerics.precision import Bits
-from gradverify.numerics.rungs import U64
+from gradverify.numerics.rungs import U32, U64
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.catalogue import ORACLES
 from gradverify.oracles.convergence import left_open, without_leftovers
@@ -40,7 +40,7 @@ from gradverify.subject.failure import Spent, UserCodeError
 from gradverify.subject.iterating import iterates
 from gradverify.subject.spending import Spending
 from gradverify.subject.subject import Argument, Subject
-from gradverify.subject.wide import is_narrow, widened
+from gradverify.subject.wide import InDouble, is_narrow, widened
 
 Told = TypeVar("Told")
 STEP = 1e-3     # of each element's size
@@ -75,14 +75,19 @@ class Evidence(BaseCall):
         """The roundoff of the coarsest differentiable input's dtype."""
         return max((UNITS[x.dtype] for x in self.subject.inputs), default=U64)
 
-    @cached_property
+    @property
     def precision(self) -> float:
         """The roundoff that the forward computes in: of the coarsest dtype of inputs and outputs, or as the outputs' bits show."""
-        declared = max([self.unit, *(UNITS.get(y.dtype, U64) for y in self.outputs)])
+        return max([self.unit, *self.precisions])
+
+    @cached_property
+    def precisions(self) -> tuple[float, ...]:
+        """The same of each checked output."""
+        declared = [max(self.unit, UNITS.get(y.dtype, U64)) for y in self.outputs]
         bits = [Bits().seen(numbers(y)) for y in self.outputs]
-        if max([declared, *(each.unit for each in bits)]) > declared:      # or the inputs are round numbers: look again beside them
+        if max([0.0, *(each.unit for each in bits)]) > max([self.unit, *declared]):      # or the inputs are round numbers: look again beside them
             bits = [each.seen(numbers(y)) for each, y in zip(bits, self._beside, strict=True)]
-        return max([declared, *(each.unit for each in bits)])
+        return tuple(max(unit, each.unit) for unit, each in zip(declared, bits, strict=True))
 
     @cached_property
     def _beside(self) -> Sequence[Tensor]:
@@ -157,7 +162,14 @@ class Evidence(BaseCall):
 
     def _in_float64(self, subject: Subject, function: Surrogate | Differentiable, outputs: Sequence[Tensor]) -> InFloat64:
         """Raises UserCodeError or RefusedError where the function refuses float64."""
-        return InFloat64(function, self._given_by(widened(subject)), outputs, partial(beside, subject))
+        mode = InDouble(lifts=self.surrogate is None)
+        try:
+            return InFloat64(function, self._given_by(widened(subject, mode)), outputs, partial(beside, subject), mode)
+        except (UserCodeError, RefusedError):
+            if not mode.lifts or not is_narrow(subject):
+                raise
+        mode = InDouble(lifts=False)
+        return InFloat64(function, self._given_by(widened(subject, mode)), outputs, partial(beside, subject), mode)
 
     def at(self, arguments: Sequence[Argument]) -> Evidence:
         """Of the same function at other arguments, compared in the same mode where that was chosen."""
@@ -173,8 +185,9 @@ class Evidence(BaseCall):
 
     @cached_property
     def in_float64(self) -> InFloat64 | str:
-        """The values of a float32 function in float64, beside its backward; or why there are none, "" where nobody asks."""
-        if self.settings.eps != "auto" or not is_narrow(self.subject):
+        """The values of a float32 function, or of one that computes in float32, in float64, beside its backward; or why there are none, "" where
+        nobody asks."""
+        if self.settings.eps != "auto" or not (is_narrow(self.subject) or self._single_inside):
             return ""
         function = self.surrogate or self.function
         try:
@@ -185,6 +198,11 @@ class Evidence(BaseCall):
             return str(reason)
 
     @property
+    def _single_inside(self) -> bool:
+        """Does a function of float64 compute every output in float32?"""
+        return self.unit == U64 and self.surrogate is None and bool(self.outputs) and all(unit == U32 for unit in self.precisions)
+
+    @property
     def numeric_precision(self) -> str:
         """In a clause, for a check in float32: what its finite differences are taken in. Nothing for others."""
         if self.kernel is not None:
@@ -193,7 +211,8 @@ class Evidence(BaseCall):
         reason = self.in_float64
         if isinstance(reason, str):
             return f"finite differences in float32: {reason}" if reason else ""
-        return "finite differences in float64, gradients in float32"
+        inside = ", also of what forward casts to float32" if reason.lifted else ""
+        return f"finite differences in float64{inside}, gradients in float32"
 
     @cached_property
     def kernel(self) -> Kernel | None:

@@ -1,6 +1,8 @@
 """The values of a float32 function in float64, beside its backward in float32: finite differences good to ten digits for gradients good to seven.
 
-Where the function refuses float64, or computes something else in it (a branch on the dtype, a constant that float32 rounds), there is none.
+Where it casts to float32 inside, that is float64 too (`subject.disguised.Lifted`), if it is the same function then: the same values at two points,
+and the same gradient. So are the values of a function of float64 that computes in float32. Where the function refuses float64, or computes something
+else in it (a branch on the dtype, a constant that float32 rounds), there is none.
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ from gradverify.numerics.function.flat import numbers, rms
 from gradverify.numerics.rungs import U32, Array
 from gradverify.oracles.finite_difference import Gives
 from gradverify.subject.differentiable import Gradients
+from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.wide import by_default, wide
+from gradverify.subject.wide import InDouble, wide
 
 ROUNDINGS = 16.0  # of the larger of a value and its tensor's root mean square: what float32 may take from it without more being asked
 SPREADS = 3.0  # of the deviations at nearby points: those at the point may be as large where they come and go with the bits of the inputs
 POINTS = 4  # nearby
+LOST = 2.0**-10  # of the larger of a number and its tensor's root mean square: a function that is lifted, and off by more, is another one
 
 
 Nearby = Callable[[int], Sequence[Tensor]]
@@ -38,13 +42,22 @@ class InFloat64:
 
     unit = U32
 
-    def __init__(self, narrow: Gives, full: Gives, outputs: Sequence[Tensor], nearby: Nearby) -> None:
-        """`outputs`: of the narrow function at the point. Raises UserCodeError (GV002) where the full one raises, RefusedError where it differs."""
-        self._narrow, self._full, self._nearby = narrow, full, nearby
+    def __init__(self, narrow: Gives, full: Gives, outputs: Sequence[Tensor], nearby: Nearby, mode: InDouble) -> None:
+        """`outputs`: of the narrow function at the point; `mode`: what the full one runs in. Raises UserCodeError (GV002) where the full one raises,
+        RefusedError where it differs."""
+        self._narrow, self._full, self._nearby, self._mode = narrow, full, nearby, mode
         self._dtypes = [y.dtype for y in outputs]
         self._gives_many = getattr(narrow, "vjps", None)
         self._off = _deviation(outputs, self._at(full.inputs))
-        self._refuse_what_differs(outputs)
+        self._refuse_what_differs(outputs, self._off)
+        mode.lifts &= mode.count > 0
+        if mode.lifts:
+            self._refuse_what_lifting_changes(outputs)
+
+    @property
+    def lifted(self) -> bool:
+        """Does the function ask for float32 inside, and get float64?"""
+        return self._mode.lifts
 
     @property
     def narrow(self) -> InFloat64:
@@ -78,7 +91,7 @@ class InFloat64:
     def full(self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None) -> Sequence[Tensor] | None:
         """The gradients of the backward in float64; None where it refuses that."""
         try:
-            with by_default():
+            with self._mode():
                 found = self._full.vjp(cotangents) if inputs is None else self._full.vjp_at(inputs, cotangents)
         except UserCodeError:
             return None
@@ -105,18 +118,41 @@ class InFloat64:
     def _at(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         return list(self._full.values([x.detach().clone().requires_grad_() for x in inputs]))
 
-    def _refuse_what_differs(self, outputs: Sequence[Tensor]) -> None:
-        for place, (y, off) in enumerate(zip(outputs, self._off, strict=True)):
-            size = np.abs(numbers(y))
-            allowed = ROUNDINGS * U32 * np.maximum(np.where(np.isfinite(size), size, 0.0), rms(size))
-            if (np.abs(off) <= allowed).all():
+    def _refuse_what_differs(self, outputs: Sequence[Tensor], off: Sequence[Array]) -> None:
+        for place, (y, own) in enumerate(zip(outputs, off, strict=True)):
+            size = _size(y)
+            allowed = ROUNDINGS * U32 * size
+            if (np.abs(own) <= allowed).all():
                 continue
             with np.errstate(all="ignore"):
-                seen = np.array([own[place] for own in self._beside])
-                spread = np.maximum(seen.std(0), rms(seen - seen.mean(0))) if len(seen) > 1 else np.zeros(len(off))
-                close = np.abs(np.mean([off, *seen], 0)) <= allowed + SPREADS * spread
+                seen = np.array([each[place] for each in self._beside])
+                spread = np.maximum(seen.std(0), rms(seen - seen.mean(0))) if len(seen) > 1 else np.zeros(len(own))
+                close = np.abs(np.mean([own, *seen], 0)) <= allowed + SPREADS * spread
+                close &= (np.abs(own) <= LOST * size) | (not self._mode.count)
             if not close.all():
                 raise RefusedError("its values are others in float64")
+
+    def _refuse_what_lifting_changes(self, outputs: Sequence[Tensor]) -> None:
+        """Casts that are meant (the part of a number that float32 cannot hold) may show beside the point, or in the gradient, alone."""
+        inputs = [x.detach().clone().requires_grad_() for x in self._nearby(0)]
+        beside = self._narrow.values(inputs)
+        self._refuse_what_differs(beside, _deviation(beside, self._at([wide(x) for x in inputs])))
+        source = generator(0, "lifted", "cotangents")
+        cotangents = [signed(wide(y), source) for y in outputs]
+        full = self.full(cotangents)
+        if full is None:
+            raise RefusedError("its backward refuses float64")
+        for mine, theirs in zip(self.vjp(cotangents), full, strict=True):
+            a, b = numbers(torch.zeros_like(theirs) if mine is None else mine), numbers(theirs)
+            with np.errstate(invalid="ignore"):
+                if not ((np.abs(a - b) <= LOST * np.maximum(_size(theirs), np.abs(a))) | (a == b) | (np.isnan(a) & np.isnan(b))).all():
+                    raise RefusedError("its gradient is another one in float64")
+
+
+def _size(tensor: Tensor) -> Array:
+    """Of each number, at least the root mean square of all; 0 for what is not finite."""
+    size = np.abs(numbers(tensor))
+    return np.maximum(np.where(np.isfinite(size), size, 0.0), rms(size))
 
 
 def _deviation(narrow: Sequence[Tensor], full: Sequence[Tensor]) -> list[Array]:

@@ -37,11 +37,11 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    seen = {output: pair for (_, output), pair in evidence.jacobian.pairs.items() if pair.low_precision}
-    for output, pair in seen.items():
+    seen = {output: max(pair.unit, evidence.precisions[output]) for (_, output), pair in evidence.jacobian.pairs.items() if pair.low_precision}
+    for output, unit in seen.items():
         if str(evidence.outputs[output].dtype).removeprefix("torch.") in DOUBLE:
             place = evidence.forward.checked[output]
-            name = next((name for unit, name in FORMATS if pair.unit >= unit), "lower precision")
+            name = next((name for least, name in FORMATS if unit >= least), "lower precision")
             y = evidence.name_of(place)
             yield Finding("GV222", f"the forward computes in {name} inside: every value of {y} is a {name} number", output=place,
                           hint="compute in the inputs' own dtype")

@@ -21,7 +21,7 @@ from gradverify.rules.agreement import DUST, NUDGE, ODD, SINGLE, loosened, toler
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.second_order import Backward, Second
-from gradverify.subject.wide import by_default, wide, widened
+from gradverify.subject.wide import InDouble, wide, widened
 
 NUDGES = 2
 SAME = 1e-4             # of the largest gradient: what one in float32 may be off by
@@ -208,10 +208,15 @@ class Inputs:
 
 
 class _InFloat64(Backward):
-    """What backward makes without a dtype is float64 too."""
+    """What backward makes without a dtype is float64 too, and what it casts to float32 where forward was lifted."""
+
+    def __init__(self, evidence: Evidence, mode: InDouble) -> None:
+        twin, checked = widened(evidence.subject, mode), evidence.forward.checked
+        super().__init__(twin, Differentiable(twin, checked), checked, [wide(v) for v in evidence.modes.weights(SECOND)])
+        self._mode = mode
 
     def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        with by_default():
+        with self._mode():
             return super().values(inputs)
 
 
@@ -220,10 +225,9 @@ def backwards(evidence: Evidence) -> Backward:
     own = evidence.modes.backwards
     if not isinstance(evidence.in_float64, InFloat64):
         return own
-    twin, checked = widened(evidence.subject), evidence.forward.checked
-    full = _InFloat64(twin, Differentiable(twin, checked), checked, [wide(v) for v in evidence.modes.weights(SECOND)])
+    full = _InFloat64(evidence, InDouble(lifts=evidence.in_float64.lifted))
     try:
-        pairs = zip(own.values(evidence.subject.leaves()), full.values(twin.leaves()), strict=True)
+        pairs = zip(own.values(evidence.subject.leaves()), full.values([wide(x) for x in evidence.subject.leaves()]), strict=True)
         return full if all(_agree(numbers(mine), numbers(theirs)) for mine, theirs in pairs) else own
     except UserCodeError:
         return own

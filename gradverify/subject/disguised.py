@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -26,7 +27,15 @@ def undisguised() -> Iterator[None]:
         yield
 
 
-class Disguised(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Exchanged(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A mode of torch that does not import torch's compiler, which takes seconds, to tell it not to compile this."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+class Disguised(Exchanged):
     """Every operation on float64 runs in 16 bits, and what comes of it is float64 again: numbers of the narrow type, by torch's own kernels for it.
 
     A function computes in its own way, upcasts to float32 included, and cannot see in which dtype: it takes no branch that only 16 bits take.
@@ -67,24 +76,26 @@ class Disguised(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self._wide(self._narrow(value))
 
 
-class Lifted(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Lifted(Exchanged):
     """Where an operation asks for less than float64 (`.float()`, a constant in bfloat16), it gets float64. `count`: how often."""
 
-    def __init__(self) -> None:
+    def __init__(self, wider: Mapping[torch.dtype, torch.dtype] = MappingProxyType(dict.fromkeys(LOW, torch.float64))) -> None:
+        """`wider`: what stands in for which dtype."""
         super().__init__()  # type: ignore[no-untyped-call]
+        self._wider, self._low = wider, tuple(wider)
         self.count = 0
 
     def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         named = dict(kwargs or {})
-        if not _concerns((args, named), LOW) or _is_view(func) or _writes(func):
+        if not _concerns((args, named), self._low) or (_is_view(func) and not _casts(func)) or _writes(func):
             return func(*args, **named)
         self.count += 1
         return func(*tree_map(self._lifted, args), **tree_map(self._lifted, named))
 
     def _lifted(self, value: Any) -> Any:
         if isinstance(value, Tensor):
-            return value.to(dtype=torch.float64) if value.dtype in LOW else value
-        return torch.float64 if isinstance(value, torch.dtype) and value in LOW else value
+            return value.to(dtype=self._wider[value.dtype]) if value.dtype in self._wider else value
+        return self._wider.get(value, value) if isinstance(value, torch.dtype) else value
 
 
 def _concerns(values: Any, dtypes: Sequence[torch.dtype]) -> bool:
@@ -102,6 +113,11 @@ def _is_view(func: Any) -> bool:
     """Does it return memory of its arguments, and write nothing?"""
     returns = [each.alias_info for each in func._schema.returns]
     return any(alias is not None and not alias.is_write for alias in returns)
+
+
+def _casts(func: Any) -> bool:
+    """Is it `.to(dtype)`, which is a view where nothing is to be done? Under inference_mode it comes as it is."""
+    return str(func._schema.name) in ("aten::to", "aten::type_as")
 
 
 def _writes(func: Any) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from gradverify.numerics.function.dtypes import SIXTEEN, WIDE
+from gradverify.subject.disguised import Lifted
 from gradverify.subject.subject import Argument, Subject
 
 LIFTED = {**WIDE, **SIXTEEN}
@@ -35,15 +36,36 @@ def on_two_legs(subject: Subject) -> Subject:
     return wide
 
 
-def widened(subject: Subject) -> Subject:
+class InDouble:
+    """What every call in float64 runs in: what is made without a dtype is float64, and while it `lifts`, what asks for float32 is too (`.float()`,
+    a constant of that dtype). What asks for 16 bits does so on purpose, and gets them. `count`: how often something was lifted."""
+
+    def __init__(self, *, lifts: bool) -> None:
+        self.lifts, self.count = lifts, 0
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with by_default():
+            if not self.lifts:
+                yield
+                return
+            with Lifted(WIDE) as lifted:
+                try:
+                    yield
+                finally:
+                    self.count += lifted.count
+
+
+def widened(subject: Subject, mode: Callable[[], AbstractContextManager[None]] | None = None) -> Subject:
     """The subject with every tensor that it is given in float64: inputs, parameters, what is not differentiated, keyword arguments, buffers.
 
-    Tensors that forward makes without a dtype are float64 too. Its calls are counted by the subject, and seeded as the subject's are.
+    Tensors that forward makes without a dtype are float64 too, or `mode` is what it runs in. Its calls are counted by the subject, and seeded as
+    the subject's are.
     """
     twin = subject.twin([_wide(argument) for argument in subject.arguments])
     twin.kwargs = {name: _value(value) for name, value in twin.kwargs.items()}
     twin.follow(subject)
-    twin.around, twin.lent = by_default, _buffers
+    twin.around, twin.lent = mode or by_default, _buffers
     return twin
 
 

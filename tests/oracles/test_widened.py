@@ -39,6 +39,23 @@ def always_float32(x):
     return x.float().sin()
 
 
+class LeavesTorch(torch.autograd.Function):
+    """A kernel that has float32 only."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.from_numpy(np.sin(x.detach().numpy().astype(np.float32)))
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, = ctx.saved_tensors
+        return grad * x.cos()
+
+
+leaves_torch = LeavesTorch.apply
+
+
 def cancels(x):
     """Good to three digits in float32."""
     return (x + 1e4) - 1e4 + x * x
@@ -59,8 +76,7 @@ def test_the_same_function_is_taken_in_float64(function):
 
 @pytest.mark.parametrize(("function", "why"), [
     (branches, "its values are others in float64"), (rounds_its_constant, "its values are others in float64"),
-    (refuses_float64, "given float64 forward raised TypeError: x must be float32"), (always_float32, "given float64 it returns float32"),
-    (closes_over, "given float64 forward raised RuntimeError")])
+    (refuses_float64, "given float64 forward raised TypeError: x must be float32"), (leaves_torch, "given float64 it returns float32")])
 def test_another_function_in_float64_is_measured_in_float32(function, why):
     found = evidence(lambda x: function(x), single(3, 2))
     assert isinstance(found.in_float64, str) and found.in_float64.startswith(why)
@@ -73,7 +89,7 @@ def test_nobody_asks_for_float64_inputs_or_a_fixed_step():
     assert evidence(torch.sin, single(3), eps=1e-3).numeric_precision == ""
 
 
-@pytest.mark.parametrize("function", [branches, rounds_its_constant, refuses_float64, always_float32])
+@pytest.mark.parametrize("function", [branches, rounds_its_constant, refuses_float64, leaves_torch])
 def test_a_right_backward_of_such_a_function_is_not_accused(function):
     result = check(lambda x: function(x), single(3, 2), dtype="float32")
     assert result.verdict in ("pass", "undecided") and "finite differences in float32" in result.mode_reason
@@ -128,3 +144,106 @@ def test_a_second_point_is_measured_in_float64_too():
     twin = found.subject.twin([type(a)(a.name, a.value + 1, True) for a in found.subject.arguments])
     assert found.measured_at(twin).inputs[0].dtype == torch.float64
     assert torch.equal(found.measured_at(twin).inputs[0], (found.subject.inputs[0] + 1).double())
+
+
+# ---- what computes in float32 inside
+class Norm(torch.autograd.Function):
+    """RMS normalisation as kernels write it: float32 inside, whatever comes."""
+
+    @staticmethod
+    def forward(ctx, x):
+        single = x.float()
+        total = torch.zeros(len(x), 1, dtype=torch.float32)
+        total += single.pow(2).mean(-1, keepdim=True)
+        r = torch.rsqrt(total + torch.tensor(1e-6, dtype=torch.float32))
+        ctx.save_for_backward(x, r)
+        return (single * r).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, grad, factor=1.0):
+        x, r = ctx.saved_tensors
+        n, g = x.float() * r, grad.float()
+        return (r * (g - factor * n * (g * n).mean(-1, keepdim=True))).to(x.dtype)
+
+
+class WrongNorm(Norm):
+    @staticmethod
+    def backward(ctx, grad):
+        return Norm.backward(ctx, grad, 1.02)
+
+
+def as_function(forward, backward=lambda grad, x: grad):
+    class Made(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return forward(x)
+
+        @staticmethod
+        def backward(ctx, grad):
+            return backward(grad, *ctx.saved_tensors)
+    return Made
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_casts_inside_are_lifted_and_both_backwards_decided(dtype):
+    x = randn(4, 7, dtype=dtype)
+    assert check(Norm, x).verdict == "pass"
+    assert check(Norm, x).mode_reason.endswith("finite differences in float64, also of what forward casts to float32, gradients in float32")
+    assert {finding.code for finding in check(WrongNorm, x).findings} >= {"GV101"}
+
+
+@pytest.mark.parametrize("function", [always_float32, closes_over, lambda x: x.sum(-1, dtype=torch.float32), lambda x: x.type(torch.float32).exp()])
+def test_float32_in_many_ways_is_lifted(function):
+    found = evidence(lambda x: function(x), single(3, 2)).in_float64
+    assert isinstance(found, InFloat64) and found.lifted
+
+
+def test_in_float64_it_is_told_all_the_same():
+    finding, = (finding for finding in check(Norm, randn(4, 7)).findings if finding.code == "GV222")
+    assert "computes in float32 inside" in finding.message
+
+
+def test_nothing_is_lifted_where_nothing_asks_for_it_at_no_further_call():
+    plain = evidence(lambda x: x.exp(), single(3))
+    assert isinstance(plain.in_float64, InFloat64) and not plain.in_float64.lifted
+    before = plain.subject.calls.forward
+    again = evidence(lambda x: x.exp(), single(3))
+    assert again.outputs and again.subject.calls.forward == before - 1 and again.in_float64 and again.subject.calls.forward == before
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: (x.float().exp() * (1 + 1e-4 * (x.float().dtype == torch.float32))).to(x.dtype),      # a branch on the dtype that was asked for
+    lambda x: (x.float() + torch.rand(x.shape, dtype=torch.float32)).to(x.dtype),                   # other random numbers in float64
+    lambda x: (x.float().view(torch.int32).sum() * 0 + x.float()).to(x.dtype) + x.float().view(torch.int32).numel(),
+])
+def test_what_means_something_else_when_lifted_is_not_lifted(function):
+    for x in (single(3, 4), randn(3, 4)):
+        found = evidence(as_function(function), x).in_float64
+        assert isinstance(found, str) or not found.lifted
+
+
+def test_what_float32_cannot_hold_is_meant_where_numbers_are_taken_apart():
+    """At inputs that float32 holds nothing shows; beside them it does."""
+    taken_apart = as_function(lambda x: torch.stack([x.float().to(x.dtype), 1e8 * (x - x.float().to(x.dtype))]).float())
+    found = evidence(taken_apart, torch.tensor([1.0, 2.5, -0.75], dtype=torch.float64)).in_float64
+    assert found == "its values are others in float64"
+
+
+def test_a_gradient_that_lifting_changes_is_another_function():
+    """At zero the values are the same in both, and beside it: the slope is 1/eps."""
+    sign = as_function(lambda x: (x.float() / (x.float().abs() + torch.finfo(x.float().dtype).eps)).to(x.dtype),
+                       lambda grad, x: (grad.float() * torch.finfo(x.float().dtype).eps / (x.float().abs() + torch.finfo(x.float().dtype).eps) ** 2))
+    x = torch.tensor([0.0, 1.0, -2.0])
+    assert not getattr(evidence(sign, x).in_float64, "lifted", False)
+    assert check(sign, x).verdict != "fail"
+
+
+@pytest.mark.parametrize("gradient", [lambda grad, x: grad, lambda grad, x: grad * 0])
+def test_rounding_to_16_bits_on_purpose_stays_as_it_is(gradient):
+    """A straight-through estimator is neither excused nor accused by the lift: bfloat16 is not lifted, and the staircase is seen."""
+    x = single(6)
+    found = evidence(as_function(lambda x: x.bfloat16().to(x.dtype), gradient), x)
+    assert not getattr(found.in_float64, "lifted", False)
+    y, = found.measured.values([x.double() if isinstance(found.in_float64, InFloat64) else x])
+    assert torch.equal(y.float(), x.bfloat16().float())

@@ -119,3 +119,27 @@ def test_all_rules_see_the_function_in_float64_and_a_live_call_needs_no_setting(
 
 def test_a_gradient_that_is_wrong_everywhere_is_said_once():
     assert codes(run(square(lambda x, g: g * x), X[:2, :8].to(BF), select=("GV101", "GV112"))) == {"GV101"}
+
+
+def test_casting_to_float32_inside_is_no_fault_in_any_rule():
+    """The function is given float64 where it asks for float32: no rule may take that for the function's own doing."""
+    class Logarithm(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            single = x.float()
+            return (single.abs() + torch.finfo(single.dtype).eps).log().to(x.dtype)
+
+        @staticmethod
+        def backward(ctx, g):
+            x, = ctx.saved_tensors
+            return (g.float() / x.float()).to(x.dtype)
+
+    class Wrong(Logarithm):
+        @staticmethod
+        def backward(ctx, g):
+            return Logarithm.backward(ctx, g) * (2 if g.dtype == torch.float32 else 1)
+
+    x = X[0, :6].abs() + 0.01
+    assert check(Logarithm, x.to(BF), dtype="bfloat16").verdict == "pass"
+    assert codes(check(Wrong, x.to(BF), dtype="bfloat16")) == {"GV226"}

@@ -60,3 +60,19 @@ def test_lifted_is_float64_where_less_is_asked_for(function):
         pulled(torch.sin, X)
     assert y.dtype == g.dtype == torch.float64 and lifted.count > 0 == none.count
     assert not torch.equal(y, y.float().double()) and torch.allclose(y, function(X).double(), rtol=1e-2, atol=1e-3)
+
+
+def test_lifted_stays_so_in_every_grad_mode_and_what_it_is_not_told_of_stays():
+    def singled(x):
+        return x.float() * 1.0, x.type_as(torch.ones(1, dtype=torch.float32)) * 1.0
+    for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+        with mode(), Lifted():
+            assert [y.dtype for y in singled(X)] == [torch.float64, torch.float64]
+    with Lifted({torch.float32: torch.float64}):
+        assert (X.float().dtype, X.half().dtype) == (torch.float64, torch.float16)
+
+
+def test_no_mode_imports_the_compiler():
+    """It takes seconds, once a process."""
+    assert not Lifted._should_skip_dynamo() and not Disguised._should_skip_dynamo()
+    assert Lifted.__torch_dispatch__.__code__.co_filename == Disguised._wide.__code__.co_filename      # not torch's wrapper of it
