@@ -25,6 +25,8 @@ from gradverify.subject.wide import InDouble, wide, widened
 
 NUDGES = 2
 SAME = 1e-4             # of the largest gradient: what one in float32 may be off by
+TINY, WIDER = 1e-4, (1e-1, 1e-2, 1e-3)     # inputs below that (cancelling.py asks of the same ones); steps that are tried there
+CLOSE = 0.1             # of a second derivative: how far its curvature bends such a slope
 SHARE = 4.0             # of the tolerance: what the bars of all elements may take together is 1/SHARE
 
 
@@ -181,7 +183,23 @@ class Inputs:
         allowed = self.rtol * max(abs(mine), abs(theirs)) + self._floor(np.abs(self.along.value[gradient]))
         if not one.smooth[gradient] or not np.isfinite(bar) or np.isfinite(one.second[gradient]) or abs(mine - theirs) - bar <= allowed:
             return None
+        if self._swallowed(gradient, column, double):
+            return None
         return Wrong(gradient, int(self.evidence.modes.columns.coordinate[column]), False, double, theirs / step)
+
+    def _swallowed(self, gradient: int, column: int, double: float) -> bool:
+        """Is a tiny input's slope the one of double backward as soon as steps are wider than the input, by which backward rounds as if at rest?
+
+        (The gradient of an entropy at logits of 1e-7 is a difference of numbers of order 1.)
+        """
+        point, size = self.along.point, float(self.along.columns.size[column])
+        if size >= TINY:
+            return False
+        for h in WIDER:
+            up, down = (float(point.moved_all(np.array([column]), self.along.columns.x[[column]] + side * h)[gradient]) for side in (1, -1))
+            if abs((up - down) / (2 * h) - double) <= CLOSE * abs(double):
+                return True
+        return False
 
     def _off(self, moved: Array, found: Derivative) -> str:
         """Does double backward differ from the ladder? "yes", "no", or "open"."""

@@ -414,3 +414,27 @@ def test_a_backward_that_is_another_one_in_float64_is_differentiated_in_float32(
 
     assert backwards(in_float32(Branches, randn(4))).inputs[0].dtype == torch.float32
     assert "GV109" not in codes(check(Branches, randn(4).float(), dtype="float32"))
+
+
+# ---- tiny inputs, by which backward rounds as if they were at rest
+def test_a_gradient_that_is_a_difference_of_large_numbers_is_no_constant():
+    """The entropy's Hessian at zero is 1/n² − δ/n; its gradient in float32 does not move at all by steps of the logits' own size."""
+    x = (randn(3, 4) * 1e-7).float()
+    assert "GV109" not in codes(check(lambda x: torch.special.entr(x.softmax(-1)).sum(-1), x, select=("GV109",)))
+    assert "GV109" not in codes(check(lambda x: -(x.softmax(-1) * x.log_softmax(-1)).sum(-1), x, select=("GV109",)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_half_a_second_derivative_is_found_at_tiny_inputs_too(dtype):
+    class Half(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            x, = ctx.saved_tensors
+            return g * (x + x.detach())
+
+    assert "GV109" in codes(check(Half, (randn(3) * 1e-7).to(dtype)))
