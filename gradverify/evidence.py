@@ -37,6 +37,7 @@ from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.elsewhere import elsewhere
 from gradverify.subject.failure import Spent, UserCodeError
+from gradverify.subject.interpreted import launches
 from gradverify.subject.iterating import iterates
 from gradverify.subject.spending import Spending
 from gradverify.subject.subject import Argument, Subject
@@ -238,6 +239,12 @@ class Evidence(BaseCall):
         """How the Jacobian was compared; None where it was not, or under a fixed step."""
         found: Jacobian | None = self.__dict__.get("jacobian")
         return found.choice if found else None
+
+    @cached_property
+    def interpreter(self) -> str | None:
+        """`triton` where Triton kernels of it run under Triton's interpreter: one forward and one backward more tell, where that is loaded."""
+        found = self.spared("the look for Triton kernels", lambda: launches(lambda: self.function.once(self.cotangents("base"))))
+        return "triton" if found else None
 
     @cached_property
     def oracles(self) -> Mapping[str, Oracle]:

@@ -59,10 +59,10 @@ def _judged(subject: Subject, evidence: Evidence, briefly: bool) -> CaseResult:
     result = described(subject.own.case, subject)
     mode, mode_reason, could_miss = _mode(evidence, any(each.comparisons for each in examined))
     return replace(
-        result, verdict=verdict, reason=_reason(verdict, findings, faults), calls=evidence.subject.calls, findings=findings, faults=faults,
-        inputs=_inputs(subject.own), outputs=_outputs(evidence), rules=tuple(_said(each.run, findings, evidence) for each in examined),
-        comparisons=tuple(_named(comparison, evidence) for each in examined for comparison in each.comparisons),
-        mode=mode, mode_reason=mode_reason, could_miss=could_miss)
+        result, verdict=verdict, reason=_reason(verdict, findings, faults), interpreter=None if briefly else evidence.interpreter,
+        calls=evidence.subject.calls, findings=findings, faults=faults, inputs=_inputs(subject.own), outputs=_outputs(evidence),
+        rules=tuple(_said(each.run, findings, evidence) for each in examined), mode=mode, mode_reason=mode_reason, could_miss=could_miss,
+        comparisons=tuple(_named(comparison, evidence) for each in examined for comparison in each.comparisons))
 
 
 def evidence_of(subject: Subject, planned: Planned | None = None) -> Evidence:

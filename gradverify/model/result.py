@@ -242,5 +242,7 @@ class CaseResult:
     saved: tuple[str, ...] = ()
     """The scripts that show its wrong elements without gradverify; `unsaved`: why there are none. Only where that was asked for."""
     unsaved: str | None = None
+    interpreter: str | None = None
+    """`triton`, where Triton kernels of the function ran under Triton's interpreter, on the CPU."""
     pictures: Pictures | None = None
     """What a report with pictures shows besides; only of a failing check, and only where such a report was asked for."""

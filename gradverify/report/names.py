@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from gradverify.model.result import Entry, Finding, Index
+from gradverify.model.result import CaseResult, Entry, Finding, Index
+
+INTERPRETERS = {"triton": "Triton's interpreter"}
+"""What computed kernels in the place of a GPU, in words."""
 
 Part = Literal["re", "im"] | None
 
@@ -49,6 +52,11 @@ def output_element(entry: Entry, number: int | None, name: str | None = None) ->
 
 def input_element(entry: Entry, name: str) -> str:
     return element(name, entry.input_index, entry.input_part) if name else "-"
+
+
+def device_of(check: CaseResult) -> str:
+    """`cpu`; `cpu, under Triton's interpreter`."""
+    return check.device + (f", under {INTERPRETERS.get(check.interpreter, one_line(check.interpreter))}" if check.interpreter else "")
 
 
 def title_of(found: Finding) -> str:

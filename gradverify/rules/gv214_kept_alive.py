@@ -40,6 +40,8 @@ APART = True
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     if "GV207" in found:
         return "state is kept between calls"
+    if evidence.interpreter:
+        return "Triton's interpreter keeps what kernels got until the garbage collector runs"
     return None if evidence.forward.nodes else NO_FUNCTION
 
 

@@ -18,6 +18,8 @@ from gradverify.model.fault import described, legible, spelled
 from gradverify.model.fault import type_name as type_name
 from gradverify.model.interrupt import heed, is_interrupt
 from gradverify.model.result import Finding, Frame
+from gradverify.subject.interpreted import INSTALL
+from gradverify.subject.interpreted import TOO_LATE as TOO_LATE
 
 CODE = "GV001"      # what cannot be imported or made
 CALLED = "GV002"    # what raises where it is called
@@ -26,9 +28,11 @@ FRAMES = 8          # of each end of a traceback: endless recursion has a thousa
 SINGLE_ONLY = "if it computes in single precision only, say `dtype: float32` (or complex64) in the check"
 WANTS_CUDA = re.compile(
     r"must be (a |on )?(a )?(CUDA|cuda|GPU)|CUDA tensor|[Ee]xpected (a |all |the |\w+ )?tensors? (to be )?on (a )?(cuda|CUDA|GPU)|"
-    r"not implemented for 'CPU'|from the 'CPU' backend|Pointer argument .*cannot be accessed|[Nn]o CUDA GPUs|[Nn]o NVIDIA driver|0 active drivers|"
+    r"not implemented for 'CPU'|from the 'CPU' backend|Pointer argument .*cannot be accessed|[Nn]o CUDA GPUs|[Nn]o NVIDIA driver|"
     r"not compiled with CUDA|only (supported|implemented|available|works?|runs?) (on|for) (the )?(CUDA|cuda|GPU)|"
     r"not (supported|implemented|available) (on|for) (the )?(CPU|cpu)")
+NO_TRITON = re.compile(r"No module named 'triton['.]")
+NO_DRIVER = re.compile(r"0 active drivers")        # of Triton, where its interpreter was not asked for in time
 ON_CUDA = "if it runs on a GPU only, say `device: cuda` in the check (without one it is then skipped)"
 WANTS_WHOLE = re.compile(
     r"used as indices must be|Expected dtype int|scalar types: Long|[Ee]xpected scalar type (Long|Int) |index tensor of type Long|dtype to be Long")
@@ -83,7 +87,7 @@ def blame(error: BaseException, code: str, what: str) -> None:
     heed()
     text = describe(error)      # `sys.exit()` in the user's code must not end the run: every BaseException is meant
     frames = user_frames(error)
-    raise UserCodeError(code, f"{what} raised {text}", frames, _what_to_write(text, frames)) from error
+    raise UserCodeError(code, f"{what} raised {text}", frames, what_to_write(text, frames)) from error
 
 
 def unnamed(error: BaseException) -> UserCodeError:
@@ -91,8 +95,10 @@ def unnamed(error: BaseException) -> UserCodeError:
     return UserCodeError(CALLED, f"the function's code raised {describe(error)}", user_frames(error))
 
 
-def _what_to_write(text: str, frames: tuple[Frame, ...]) -> str | None:
+def what_to_write(text: str, frames: tuple[Frame, ...]) -> str | None:
     """A hint for the spec, where torch says what it wanted: a dtype, or a GPU."""
+    if NO_TRITON.search(text) or NO_DRIVER.search(text):
+        return INSTALL if NO_TRITON.search(text) else TOO_LATE
     if WANTS_CUDA.search(text) or (text.startswith("AssertionError") and frames and "is_cuda" in frames[-1].text):
         return ON_CUDA
     if REFUSES_DOUBLE.search(text):

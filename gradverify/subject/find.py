@@ -17,7 +17,7 @@ from typing import Any
 from gradverify.model.case import Search
 from gradverify.model.interrupt import is_interrupt
 from gradverify.subject.failure import CODE as CODE
-from gradverify.subject.failure import UserCodeError, blamed, describe, named, user_frames
+from gradverify.subject.failure import UserCodeError, blamed, describe, named, user_frames, what_to_write
 from gradverify.subject.namesakes import Aside, Importer, importer
 from gradverify.subject.registered import REGISTERED, find_operator
 
@@ -139,7 +139,8 @@ def _import(module: str, what: str) -> ModuleType:
             raise UserCodeError(CODE, f"{what}: there is no module {absent!r}", hint=_searched()) from None
         if is_interrupt(error) or issubclass(type(error), UserCodeError):
             raise
-        raise UserCodeError(CODE, f"{what}: importing {module!r} raised {describe(error)}", user_frames(error)) from error
+        text, frames = describe(error), user_frames(error)
+        raise UserCodeError(CODE, f"{what}: importing {module!r} raised {text}", frames, what_to_write(text, frames)) from error
 
 
 def _own_first(module: str) -> AbstractContextManager[None]:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from gradverify.subject.ambient import ambient, left_as_found
+from gradverify.subject.interpreted import interpreting
 
 NUMPY_SEEDS = 2**32     # NumPy's global stream takes no larger seed
 SMALL = 2**16           # elements of all inputs together, below which one thread computes
@@ -61,9 +62,10 @@ def seeded(seed: int) -> Iterator[None]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Random states and all other global state (`ambient`) are afterwards what they were, whatever the user's code did."""
+    """Random states and all other global state (`ambient`) are afterwards what they were, whatever the user's code did. Triton's kernels run, on a
+    machine without a GPU too (`interpreting`)."""
     python, numpy = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_available() else []):
+    with interpreting(), torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_available() else []):
         try:
             with left_as_found(ambient()):
                 _tell_no_error_of_warnings()

@@ -20,7 +20,7 @@ from gradverify.model.interrupt import is_interrupt
 from gradverify.model.result import Frame
 from gradverify.spec.names import own_name
 from gradverify.subject.draw import DTYPES, generator, signed
-from gradverify.subject.failure import ON_CUDA, SINGLE_ONLY, UserCodeError, describe
+from gradverify.subject.failure import ON_CUDA, SINGLE_ONLY, TOO_LATE, UserCodeError, describe
 from gradverify.subject.machine import seeded
 from gradverify.subject.prepare import assemble, drawn_inputs
 from gradverify.subject.subject import Subject
@@ -55,7 +55,7 @@ class Outcome:
         if self.level > Level.RAISED:
             return None
         single = self.hint == SINGLE_ONLY or re.search(r"float32|fp32|single precision", self.error or "", re.IGNORECASE)
-        return "cuda" if self.hint == ON_CUDA else "float32" if single else None
+        return "cuda" if self.hint in (ON_CUDA, TOO_LATE) else "float32" if single else None
 
 
 class _TooLong(BaseException):

@@ -160,3 +160,8 @@ def test_a_long_reason_begins_further_left():
 def test_a_name_without_room_has_a_line_of_its_own():
     first, second = shown(passing("n" * 60), Look(80)).splitlines()
     assert first == "PASS  " + "n" * 60 and second.split() == ["62", "elements", "sees", "3.1e-10"]
+
+
+def test_a_function_whose_kernels_were_interpreted_says_so():
+    assert "on cpu, under Triton's interpreter" in shown(passing(interpreter="triton"))
+    assert "on cpu" not in shown(passing())

@@ -74,3 +74,7 @@ def test_a_finding_about_values_without_a_comparison_shows_the_jacobians():
 def test_a_gradient_that_is_none_has_no_table_of_zeros():
     check = failing(findings=(Finding("GV102", "backward returns None for x", input="x", output=0, hint="return it"),))
     assert "analytic" in shown(failing()) and "analytic" not in shown(check) and "hint: return it" in shown(check)
+
+
+def test_the_device_names_the_interpreter():
+    assert "on cpu, under Triton's interpreter, float64, from specs/ops.yaml:12" in shown(failing(interpreter="triton"))

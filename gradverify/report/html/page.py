@@ -18,7 +18,7 @@ from gradverify.report import numbers
 from gradverify.report.html.heat import Heat, heat
 from gradverify.report.html.steps import Plot, plot
 from gradverify.report.look import Look
-from gradverify.report.names import clean, one_line, output, pair_of, title_of
+from gradverify.report.names import clean, device_of, one_line, output, pair_of, title_of
 from gradverify.report.places import folded
 from gradverify.report.reproduce import again
 from gradverify.report.terminal import status
@@ -203,7 +203,7 @@ def _facts(check: CaseResult) -> Iterator[tuple[str, str]]:
     if check.function.file:
         yield "source", one_line(check.function.file) + (f":{check.function.line}" if check.function.line else "")
     yield "spec", one_line(f"{check.spec.path}:{check.spec.line}")
-    yield "run with", one_line(f"{check.device}, {check.dtype}, seed {check.seed}")
+    yield "run with", one_line(f"{device_of(check)}, {check.dtype}, seed {check.seed}")
     for each in check.inputs:
         apart = "" if each.requires_grad else ", not differentiated"
         yield f"input {one_line(each.name)}", one_line(f"{_shape(each.shape)} {each.dtype}, {each.layout}{apart}")

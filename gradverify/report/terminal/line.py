@@ -10,7 +10,7 @@ from rich.text import Text
 
 from gradverify.model.result import CaseResult, Comparison, Finding, left_out
 from gradverify.report.look import Look
-from gradverify.report.names import clean, one_line, title_of
+from gradverify.report.names import clean, device_of, one_line, title_of
 from gradverify.report.numbers import bar, counted, seconds
 from gradverify.report.terminal import status
 from gradverify.report.terminal.canvas import indented
@@ -134,6 +134,8 @@ def _beside(check: CaseResult, look: Look, columns: Columns) -> str:
 def _notes(check: CaseResult, look: Look, columns: Columns) -> Iterator[Text]:
     if (check.verdict in ("undecided", "error") or check.repeats) and check.reason:
         yield Text(clean(check.reason))
+    if check.interpreter:
+        yield Text(f"on {device_of(check)}", style="dim")
     if check.verdict == "pass" and not _beside(check, look, columns):
         yield from [Text(text) for text in [_beyond(judged_comparisons(check))] if text]
     if check.verdict == "pass":

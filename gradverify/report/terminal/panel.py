@@ -15,7 +15,7 @@ from gradverify.model.fault import FAILED
 from gradverify.model.repeats import told
 from gradverify.model.result import CaseResult
 from gradverify.report.look import Look
-from gradverify.report.names import clean, one_line, uncolored
+from gradverify.report.names import clean, device_of, one_line, uncolored
 from gradverify.report.reproduce import again
 from gradverify.report.terminal import status
 from gradverify.report.terminal.canvas import indented, uncut
@@ -63,7 +63,7 @@ def _saved(check: CaseResult) -> Iterator[Text]:
 
 
 def _body(check: CaseResult, look: Look) -> Iterator[RenderableType]:
-    place = f"{one_line(check.function.target)} on {check.device}, {check.dtype}, from {one_line(check.spec.path)}:{check.spec.line}"
+    place = f"{one_line(check.function.target)} on {device_of(check)}, {check.dtype}, from {one_line(check.spec.path)}:{check.spec.line}"
     yield uncut(Text(place, style="dim"), look)
     broken = status.broken_expectation(check)
     if broken:
