@@ -125,7 +125,7 @@ class Evidence(BaseCall):
         found = left_open(found, Limit.RESTLESS) if self.subject.restless else found
         if self.surrogate is not None or not self.settings.witness or not self.forward.nodes:   # without a Function, torch's derivative is backward
             return found
-        return beside_witness(found, self.subject, self.forward.checked, self.outputs, self.wishes, self.spending.short_of)
+        return beside_witness(found, self.subject, self.forward.checked, self.outputs, self.wishes, self.spending.short_of, self.function)
 
     @cached_property
     def leftover(self) -> float:

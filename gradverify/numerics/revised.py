@@ -8,7 +8,7 @@ import numpy as np
 
 from gradverify.numerics.columns.entries import Numbers
 from gradverify.numerics.columns.tally import Outcome, Pair
-from gradverify.numerics.rungs import Array
+from gradverify.numerics.rungs import Array, Codes
 from gradverify.numerics.verdict import Limit
 
 
@@ -39,4 +39,9 @@ def undecided(pair: Pair, outcome: Outcome, why: Limit) -> Pair:
     moved, counts[outcome] = counts[outcome], 0
     counts[Outcome.UNDECIDED] += moved
     told = ((why, moved + limits.pop(why, 0)), *limits.items())
-    return replace(pair.relabelled(outcome, Outcome.UNDECIDED, why), counts=tuple(counts), limits=told, entries=None)
+    seen = pair.entries and replace(pair.entries, ratio=(-np.inf, np.inf), outcome=_told(pair.entries.outcome, outcome))
+    return replace(pair.relabelled(outcome, Outcome.UNDECIDED, why), counts=tuple(counts), limits=told, entries=seen)
+
+
+def _told(outcomes: Codes, old: Outcome) -> Codes:
+    return np.where(outcomes == np.int8(old), np.int8(Outcome.UNDECIDED), outcomes)

@@ -44,13 +44,13 @@ class OwnForward:
         self.outputs, self.tape = (), Tape()
 
 
-def own_forward(subject: Subject, leaves: Sequence[Tensor]) -> OwnForward:
-    """One call, counted as every other one, of the function at leaves that require grad. Raises UserCodeError (GV002).
+def own_forward(subject: Subject, leaves: Sequence[Tensor], tape: Tape) -> OwnForward:
+    """One call, counted as every other one, of the function at leaves that require grad, on a new tape. Raises UserCodeError (GV002).
 
     The function gets copies of the leaves, so that it may write into them.
     """
     twin = subject.twin(subject.arguments)
-    twin.writes, tape = True, Tape()
+    twin.writes = True
     subject.count(forward=1)
     with torch.enable_grad(), _quietly():
         values, buffers = twin._lent(leaves)

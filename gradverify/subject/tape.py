@@ -21,31 +21,12 @@ from torch.utils import _pytree as pytree
 from gradverify.subject.graph import CPP_NODE
 from gradverify.subject.guard import is_plain
 from gradverify.subject.snapshot import same
+from gradverify.subject.steps import IN_PLACE, READS, REFUSED, STEPS, Step
 
 UNSEEN = "code that torch does not see (C++, NumPy)"
 HIDDEN_WRITE = "a write that autograd does not see (.data, NumPy, C++)"
 MOST = 1 << 22      # numbers that are kept: 32 MB in float64
-READS = frozenset({"numpy", "__array__", "item", "tolist", "data_ptr", "untyped_storage", "storage", "__float__", "__int__", "__index__",
-                   "__complex__", "__bool__", "__dlpack__"})
-"""Ways to take numbers out of a tensor."""
-STEPS = frozenset({"round", "round_", "floor", "floor_", "ceil", "ceil_", "trunc", "trunc_", "fix", "fix_", "sign", "sign_", "sgn", "sgn_",
-                   "heaviside", "floor_divide", "__floordiv__", "div", "div_", "divide", "divide_"})
-"""Operations that are, or may be, constant by steps: what they give is a constant of the graph, though torch gives it one (of zeros)."""
-REFUSED = frozenset({"fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine", "gumbel_softmax", "frac", "frac_", "fmod", "remainder",
-                     "__mod__", "register_hook", "register_post_accumulate_grad_hook", "__set__", "grad_fn", "set_", "_backward_hooks"})
-"""Whose derivative is torch's choice, or which change the graph or a gradient by hand."""
-OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul")
-IN_PLACE = frozenset(f"__i{name}__" for name in OPERATORS)
 ROUNDED_DIVISION = "rounding_mode"
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One operation of the graph: its name, and the constants that entered it, tensors as they were then and numbers."""
-
-    name: str
-    constants: tuple[Any, ...]
-    origins: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -101,6 +82,7 @@ class Tape(TorchFunctionMode):
         super().__init__()
         self.steps: list[Step] = []
         self.cut: str | None = None
+        self.entering: list[Any] = []   # the constants of the operation that is called
         self._known: dict[int, _Known] = {}
         self._nodes = set[Any]()
         self._memory = _Memory()
@@ -155,10 +137,14 @@ class Tape(TorchFunctionMode):
         if target is not None and target.requires_grad and not torch.is_grad_enabled():
             self.cut_by(f"{name} in place under no_grad")
         entered = self._constants(leaves) if self.cut is None else ((), ())
-        returned = func(*_readable(name, args), **kwargs)
+        returned = self._called(func, name, args, kwargs, target)
         if self.cut is None:
             self._left(_Done(name, operands, entered, target, name in STEPS and ("div" not in name or bool(kwargs.get(ROUNDED_DIVISION)))), returned)
         return returned
+
+    def _called(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], target: Tensor | None) -> Any:
+        """The operation itself; `target`: what it writes into."""
+        return func(*_readable(name, args), **kwargs)
 
     def _met(self, name: str, operands: Sequence[Tensor]) -> None:
         """Before an operation: its tensors."""
@@ -202,11 +188,13 @@ class Tape(TorchFunctionMode):
     def _constants(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[str, ...]]:
         """What enters an operation without being of the graph, as it is now, and where it came from."""
         values, origins = list[Any](), list[str]()
+        self.entering = []
         for x in leaves:
             found = self._constant(x)
             if found is not None:
                 values.append(found)
                 origins.append(self.origin(x))
+                self.entering.append(x)
         return tuple(values), tuple(origins)
 
     def _constant(self, x: Any) -> Any:
@@ -269,17 +257,6 @@ class Tape(TorchFunctionMode):
                 self.cut_by(f"{node.name()}, a Function that is not written in Python" if not hasattr(node, "_forward_cls") else
                             f"{node._forward_cls.__name__}, a Function that torch applied itself")
             stack.extend(following for following, _ in node.next_functions if following is not None)
-
-
-def differing(one: Sequence[Step], other: Sequence[Step]) -> str | None:
-    """Where the same call at other inputs had other constants, or did other things: what carried the dependence; None where nowhere."""
-    for a, b in zip(one, other, strict=False):
-        if a.name != b.name or len(a.constants) != len(b.constants):
-            return f"a branch: {a.name} here, {b.name} beside"
-        for x, y, origin in zip(a.constants, b.constants, a.origins, strict=True):
-            if not (same(x, y) if isinstance(x, Tensor) and isinstance(y, Tensor) else x == y):
-                return origin
-    return None if len(one) == len(other) else "a loop of another length"
 
 
 def _name(func: Any) -> str:
