@@ -93,9 +93,12 @@ def with_mismatches(one: Suspect) -> Pair:
     told = [_told(each) if (each.output_index, each.input_index) in one.places else each for each in pair.worst]
     low, high = ratios(*(x[one.wrong] for x in (seen.analytic, seen.numeric, seen.bar)))
     entries = replace(seen, outcome=outcome, ratio=(float(low.max()), float(high.min())))
+    analytic, numeric = seen.analytic[one.wrong], seen.numeric[one.wrong]
+    off, size = np.abs(analytic - numeric), np.maximum(np.abs(analytic), np.abs(numeric))
     asked = pair.asked and (_told(pair.asked) if (pair.asked.output_index, pair.asked.input_index) in one.places else pair.asked)
     return replace(pair, counts=tuple(counts), worst=tuple(sorted(told, key=lambda each: each.rank, reverse=True)), entries=entries, asked=asked,
-                   limits=pair.limits if any(counts[each] for each in OPEN) else (), witnessed=len(one.wrong))
+                   limits=pair.limits if any(counts[each] for each in OPEN) else (), witnessed=len(one.wrong),
+                   max_abs_error=max(pair.max_abs_error, float(off.max())), max_rel_error=max(pair.max_rel_error, float((off / size).max())))
 
 
 def _told(element: Worst) -> Worst:

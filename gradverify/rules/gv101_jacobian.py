@@ -27,7 +27,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Finding
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.rules.meant import meant
-from gradverify.rules.shown import comparison, differs, pairs, slopes, unfinished, unjudged
+from gradverify.rules.shown import against, comparison, differs, pairs, slopes, unfinished, unjudged
 
 CATCHES = "drops_factor"
 ORDER = 310
@@ -51,4 +51,4 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
         yield comparison("GV101", argument, output, y, pair)
         if pair.count(Outcome.MISMATCH):
             hint = meant(evidence, output, pair) or slopes(evidence, argument, output, y, pair.worst[0])
-            yield differs("GV101", argument, output, y, pair, evidence.difference, hint, "numeric", evidence.name_of(output))
+            yield differs("GV101", argument, output, y, pair, against(evidence, pair), hint, "numeric", evidence.name_of(output))

@@ -27,7 +27,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Finding
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.rules.meant import meant
-from gradverify.rules.shown import comparison, differs, pairs, slopes, unfinished, unjudged
+from gradverify.rules.shown import against, comparison, differs, pairs, slopes, unfinished, unjudged
 from gradverify.subject.modules import Hooks, after_accumulation, hooks_of
 
 CATCHES = "averages_weight_gradient"
@@ -53,7 +53,7 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
         yield comparison("GV111", argument, output, y, pair)
         if pair.count(Outcome.MISMATCH):
             hint = meant(evidence, output, pair) or slopes(evidence, argument, output, y, pair.worst[0])
-            finding = differs("GV111", argument, output, y, pair, evidence.difference, hint, "numeric", evidence.name_of(output))
+            finding = differs("GV111", argument, output, y, pair, against(evidence, pair), hint, "numeric", evidence.name_of(output))
             yield replace(finding, message=finding.message + _hooked(hooks.get(argument.name, ())))
 
 

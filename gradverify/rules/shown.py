@@ -134,6 +134,11 @@ def differs(code: str, argument: Argument, output: int | None, y: Tensor | None,
     return Finding(code, message, input=argument.name, output=output, hint=hint)
 
 
+def against(evidence: Evidence, pair: Pair) -> str:
+    """What a pair differs from, in words."""
+    return f"{evidence.difference} and from forward's own derivative" if pair.witnessed else evidence.difference
+
+
 def slopes(evidence: Evidence, argument: Argument, output: int, y: Tensor, worst: Worst) -> str:
     """The hint of a wrong number for which nothing better is known: the two slopes, in the words of who wrote the function."""
     where = f"{element_name(evidence.name_of(output), y, worst.output_index)} / {element_name(argument.name, argument.value, worst.input_index)}"

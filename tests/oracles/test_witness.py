@@ -68,6 +68,9 @@ STAYS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] 
     "a number that does not depend": (lambda x: x * float(torch.ones(())), torch.ones_like),
     "a constant that NumPy made": (lambda x: x * torch.from_numpy(np.full(4, 3.0)), lambda x: 3 * torch.ones_like(x)),
     "rounded to a constant": (lambda x: x * (1 + 0 * x.round()), torch.ones_like),
+    "a constant that cancels": (lambda x: _cancelled(x, x.detach()), lambda x: torch.ones_like(x)),
+    "a large number by the size": (lambda x: _cancelled(x, 2.0 ** (x.detach().abs() * 30).ceil()), lambda x: torch.ones_like(x)),
+    "a maximum that cancels": (lambda x: _cancelled(x.exp(), x.amax().detach().exp()), lambda x: x.exp()),
     "an integer that stays": (lambda x: x * (10 + x.round().long()), lambda x: 10 + x.round()),
 }
 
@@ -97,6 +100,10 @@ LEAVES: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "inference mode": (lambda x: torch.inference_mode()(torch.sin)(x).clone(), "raised"),
     "a gradient inside": (lambda x: x * _gradient(x.detach().requires_grad_()), "detach"),
     "bits and back": (lambda x: x + x.view(torch.int64).view(torch.float64), "view"),
+    "a constant that cancels in part": (lambda x: _cancelled(x, x.detach()) + 1e-9 * x.detach(), "detach"),
+    "a constant that cancels but for its steps": (lambda x: x + (x.detach() * 9e9).round() * 1e-10 - (x.detach() * 9e9).floor() * 1e-10, "detach"),
+    "a constant that stops cancelling": (lambda x: torch.maximum(x, x.detach()), "detach"),
+    "a constant that cancels, written in between": (lambda x: _cancelled_late(x, 1 + x.detach()), "detach"),
     "another thread": (lambda x: x + _elsewhere(lambda: x.detach().sin()), "does not see"),
     "a graph of another thread": (lambda x: x + _elsewhere(lambda: torch.enable_grad()(torch.sin)(x)), "does not see"),
     "a hook on a node": (lambda x: _written(x, lambda y: y.grad_fn and y.grad_fn.register_hook(lambda given, _: (2 * given[0],))), "grad_fn"),
@@ -107,6 +114,16 @@ LEAVES: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "torch's own choice": (lambda x: torch.nn.functional.gumbel_softmax(x, hard=True), "gumbel_softmax"),
     "the side of a kink": (lambda x: (x - X).relu() - (X - x).relu(), "jumps"),
 }
+
+
+def _cancelled(x: Tensor, constant: Tensor) -> Tensor:
+    return (x + constant) - constant
+
+
+def _cancelled_late(x: Tensor, constant: Tensor) -> Tensor:
+    y = x + constant
+    constant.mul_(0.5)
+    return y - constant
 
 
 def _written(x: Tensor, write: Callable[[Tensor], object]) -> Tensor:

@@ -82,8 +82,44 @@ def test_a_right_gradient_of_a_noisy_forward_passes_by_forwards_own_derivative(n
 @pytest.mark.parametrize("name", FEW)
 def test_no_wrong_gradient_of_a_noisy_forward_passes_by_it(name, factor):
     checked = function(lambda x: rounded(CLEAN[name](x), 3e-9), CLEAN[name], factor)
-    result = judged(checked)
-    assert not witnessed(result) and result.verdict == judged(checked, witness=False).verdict
+    result, without = judged(checked), judged(checked, witness=False).verdict
+    assert result.verdict == "fail" if factor == 0 else result.verdict == without and not witnessed(result)
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_a_gradient_of_zero_between_the_steps_of_noise_is_called_wrong_by_two_witnesses(name):
+    result = judged(function(lambda x: rounded(CLEAN[name](x), 3e-9), CLEAN[name], 0.0))
+    seen, told = result.comparisons[0], result.findings[0]
+    assert seen.evidence == "witness" and seen.witnessed == seen.mismatched > seen.undecided     # those small beside their row stay
+    assert "differ from the finite difference and from forward's own derivative" in told.message
+    assert seen.worst[0].outcome == "mismatch" and seen.max_rel_error == 1
+
+
+class RowsAreZero(Function):
+    """Of one cotangent of many numbers it makes the gradient of tanh, of a one-hot one nothing."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return rounded(x.tanh(), 3e-9)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> Tensor:
+        return grad_output * (1 - ctx.saved_tensors[0].tanh() ** 2) * (grad_output.count_nonzero() > 1)
+
+
+def test_one_witness_alone_calls_nothing_wrong():
+    """The direction confirms backward, whose single rows are zero."""
+    result = judged(RowsAreZero)
+    assert result.verdict == "undecided" and not witnessed(result) and result.comparisons[0].witness_apart == 1
+
+
+@pytest.mark.parametrize(("step", "verdict"), [(2.0**-46, "fail"), (2.0**-9, "undecided")])
+def test_steps_that_are_no_small_noise_may_have_the_derivative_zero(step, verdict):
+    """A grid that forward rounds to on purpose; torch's own derivative is 1 either way."""
+    large = 1.5 * 2.0**52 * step
+    result = judged(function(lambda x: (x + large) - large, lambda x: x, 0.0))
+    assert result.verdict == verdict
 
 
 def _one_off(gradient: Tensor) -> Tensor:
@@ -213,9 +249,10 @@ def test_a_wrong_subgradient_of_torch_excuses_nobody():
     lambda x: rounded(x.tanh()).mul_(2).add_(0), lambda x: rounded(checkpoint(torch.tanh, x, use_reentrant=False) * 2),
     lambda x: rounded(x.tanh() * 2 * torch.rand(6, dtype=x.dtype).add(0.5).round().clamp(1, 1)), lambda x: rounded(4 * Half.apply(x.tanh()))],
     ids=["in place", "checkpointed", "random", "another Function"])
-def test_right_gradients_of_forwards_that_stay_in_torch_pass(forward):
-    checked = function(lambda x: forward(x) + 0 * x, lambda x: x.tanh() * 2)
-    assert judged(checked).verdict == "pass"
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "pass"), (0.0, "fail"), (1 + 1e-4, "fail")])
+def test_gradients_of_forwards_that_stay_in_torch_are_judged(forward, factor, verdict):
+    checked = function(lambda x: forward(x) + 0 * x, lambda x: x.tanh() * 2, factor)
+    assert judged(checked).verdict == verdict
 
 
 class Twice(Function):
