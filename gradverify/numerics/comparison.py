@@ -12,11 +12,12 @@ from gradverify.numerics.batched import shared_groups
 from gradverify.numerics.choose import Choice, Limits, choose
 from gradverify.numerics.columns.arrange import Arrangement
 from gradverify.numerics.columns.asked import with_asked
-from gradverify.numerics.columns.dense import Prepared, compare_entries, prepare
 from gradverify.numerics.columns.ends import ending_columns
+from gradverify.numerics.columns.prepare import Prepared, prepare
 from gradverify.numerics.columns.run import Enough, never
 from gradverify.numerics.columns.sums import PROBES
 from gradverify.numerics.columns.tally import Asked, Outcome, Pair
+from gradverify.numerics.columns.walk import compare_entries
 from gradverify.numerics.costs import Alike, Costs, Counts, Mode, predicted, speed, steady
 from gradverify.numerics.flagged import Flagged
 from gradverify.numerics.function.clock import Clock

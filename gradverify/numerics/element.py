@@ -16,8 +16,8 @@ from torch import Tensor
 from gradverify.model.element import Chosen, Decision, FixedStep, Measured, Reading, Rung, Sides, Tolerance, Truncation
 from gradverify.model.result import Outcome
 from gradverify.numerics.columns.asked import alone, climber, column_of
-from gradverify.numerics.columns.dense import Prepared, prepare
 from gradverify.numerics.columns.judged import Judged
+from gradverify.numerics.columns.prepare import Prepared, prepare
 from gradverify.numerics.columns.tally import Asked, Worst
 from gradverify.numerics.compare import Bounds, verdicts
 from gradverify.numerics.estimate.climb import Ladders

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from gradverify.numerics.columns.dense import LIMIT
 from gradverify.numerics.columns.tally import Asked, Outcome, Pair, PairElements, Tally
+from gradverify.numerics.columns.walk import LIMIT
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Function, Point
 from gradverify.numerics.rungs import AnyArray, Array, Codes, Index, Mask

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradverify.numerics.columns.compressed import pull
-from gradverify.numerics.columns.dense import Prepared
+from gradverify.numerics.columns.prepare import Prepared
 from gradverify.numerics.columns.tally import Outcome, Pair
 from gradverify.numerics.estimate.climb import Outputs, derivative
 from gradverify.numerics.estimate.ladder import Derivative

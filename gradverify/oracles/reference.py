@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from gradverify.model.case import Settings
-from gradverify.numerics.columns.dense import LIMIT
 from gradverify.numerics.columns.tally import Pair, Tally
+from gradverify.numerics.columns.walk import LIMIT
 from gradverify.numerics.exact import add_exact, rounding_floor
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Function, Point

@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gradverify.numerics.columns.dense import prepare
+from gradverify.numerics.columns.prepare import prepare
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.numerics.comparison import compare
 from gradverify.numerics.costs import Mode

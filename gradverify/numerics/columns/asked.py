@@ -11,8 +11,8 @@ import numpy as np
 
 from gradverify.numerics.columns.bundle import lone
 from gradverify.numerics.columns.confirm import resolve, with_opinions
-from gradverify.numerics.columns.dense import Prepared
 from gradverify.numerics.columns.judged import Judged, no_limits
+from gradverify.numerics.columns.prepare import Prepared
 from gradverify.numerics.columns.run import Run
 from gradverify.numerics.columns.tally import MAP_ROWS, Asked, Pair, Tally
 from gradverify.numerics.compare import verdicts

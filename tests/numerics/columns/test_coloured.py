@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from gradverify.numerics.columns.bundle import Grouping
-from gradverify.numerics.columns.coloured import Coloured, structural_zeros
+from gradverify.numerics.columns.coloured import structural_zeros
 from gradverify.numerics.columns.compressed import Plan
 from gradverify.numerics.columns.run import Reach, Run
-from gradverify.numerics.columns.tally import Outcome, Tally
-from gradverify.numerics.columns.walk import Walk as OneWalk
+from gradverify.numerics.columns.tally import Outcome
+from gradverify.numerics.columns.walk import Sweep
 from gradverify.numerics.reduction import signed_short as signed
 from gradverify.numerics.sparsity.colouring import column_groups
 from gradverify.numerics.sparsity.pattern import row_groups
@@ -35,10 +35,8 @@ class Walk:
         weights = signed(len(point.columns), generator)
         self.plans = [Plan(Grouping(t, int(point.starts[t]), column_groups(own), weights), tuple(row_groups(p) for p in own))
                       for t, own in enumerate(patterns)]
-        self.tallies = {(t, o): Tally(t, o, (part.stop - part.start, len(point.columns.of(t))), 10)
-                        for t in range(len(patterns)) for o, part in enumerate(point.parts)}
-        walk = OneWalk(self.run, self.tallies, np.zeros(len(point.f0), bool))
-        self.broken, self.missed = Coloured(self.run, self.plans, walk, limit, signed(len(point.f0), generator)).walk(), walk.missed
+        sweep = Sweep(self.run, self.plans, 10, np.zeros(len(point.f0), bool), limit)
+        self.broken, self.missed, self.tallies = sweep.judge_all(), sweep.missed, sweep.tallies
 
     def pair(self, tensor=0, output=0):
         return self.tallies[tensor, output].result(1e-16, False)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.numerics.columns.dense import compare_entries, prepare
+from gradverify.numerics.columns.prepare import prepare
+from gradverify.numerics.columns.walk import compare_entries
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.numerics.verdict import Limit, Verdict
 from numerics.differentiable import Differentiable, check, check_function, leaf, normal, times, verdict, zeros
