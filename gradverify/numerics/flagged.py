@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from gradverify.numerics.columns.alone import STOOD, believed
 from gradverify.numerics.columns.arrange import Arrangement
 from gradverify.numerics.columns.bundle import lone
 from gradverify.numerics.columns.chunk import Chunk
@@ -19,7 +20,6 @@ from gradverify.numerics.columns.confirm import resolve, with_opinions
 from gradverify.numerics.columns.hidden import hidden_ties
 from gradverify.numerics.columns.judged import Judged
 from gradverify.numerics.columns.run import Run
-from gradverify.numerics.columns.standing import STOOD, believed
 from gradverify.numerics.columns.sums import AliasSums
 from gradverify.numerics.columns.tally import MAP_ROWS, Outcome, Pair, Tally
 from gradverify.numerics.costs import Mode

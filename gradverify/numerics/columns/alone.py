@@ -1,4 +1,5 @@
-"""Elements measured by themselves: the column of each moved alone, by every step of the ladder."""
+"""Elements measured by themselves: the column of each moved alone, by every step of the ladder. And how many are, the worst first, until so many
+stand that the others are believed unasked."""
 
 from __future__ import annotations
 
@@ -6,9 +7,23 @@ import numpy as np
 
 from gradverify.numerics.columns.bundle import lone
 from gradverify.numerics.columns.run import Run
-from gradverify.numerics.estimate.climb import Elements, Ladders
+from gradverify.numerics.estimate.climb import ALONE, Elements, Ladders
 from gradverify.numerics.estimate.ladder import Derivative, concatenated
 from gradverify.numerics.rungs import Index
+
+STOOD = 3  # confirmed mismatches, after which the rest is believed, if none was cleared
+ASKED = 24  # that are confirmed at most
+AT_ONCE = 3  # columns that are measured together
+
+
+def believed(stood: int, cleared: int) -> bool:
+    """Do so many stand, and was none cleared, that the others need no confirmation?"""
+    return stood >= STOOD and not cleared
+
+
+def at_once(run: Run) -> int:
+    """How many columns are measured together: one where the budget does not afford more."""
+    return 1 if run.enough(AT_ONCE * ALONE) else AT_ONCE
 
 
 class Alone:

@@ -2,7 +2,8 @@
 
 Such a step can hold the whole ladder: f is constant there, or a slope of its own, as exactly as a smooth function. Points further apart, along
 a direction that moves every input, show the steps as noise. A mismatch must stand against that noise too. None of this costs a call before
-something is about to be called wrong.
+something is about to be called wrong. One that is beyond the largest rounding error that f can have stands without another call; where a check has
+spent what it may, such a one is enough to say that backward is wrong: nothing is measured then that could excuse others.
 """
 
 from __future__ import annotations
@@ -11,17 +12,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradverify.numerics.columns.alone import Alone
-from gradverify.numerics.columns.beyond import beyond_cancelling
+from gradverify.numerics.columns.alone import ASKED, AT_ONCE, STOOD, Alone, believed
+from gradverify.numerics.columns.coarse import FAR_BELOW, LARGEST
 from gradverify.numerics.columns.judged import Judged
 from gradverify.numerics.columns.run import Run
-from gradverify.numerics.columns.standing import ASKED, AT_ONCE, STOOD, believed
 from gradverify.numerics.compare import verdicts
 from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.estimate.noise import FLAT
+from gradverify.numerics.function.flat import rms
 from gradverify.numerics.rungs import BASE, NEAR, Array, Index, Mask, Z
 from gradverify.numerics.verdict import MISMATCH, Limit
 
+RESOLVED = 0.01  # of a derivative: a bar in which no steps hide, as they would differ from rung to rung by more
+BEYOND = 10.0  # times what an output was seen to be: how far it may go on points far apart
 MEASURED = 45  # forward calls at least that the noise far apart takes
 
 
@@ -114,3 +117,42 @@ def _standing(run: Run, judged: Judged, i: Index) -> Mask:
         if stood >= STOOD:
             return np.asarray(stands | (~asked if believed(stood, int(asked.sum()) - stood) else False))
     return stands
+
+
+def only_certain(run: Run, judged: Judged) -> Judged:
+    """Mismatches that rounding might explain are left open beside one that it cannot; as they are where there is none."""
+    wrong = judged.verdict == MISMATCH
+    certain = wrong & beyond_cancelling(run, judged)
+    return judged.undecided(np.flatnonzero(wrong & ~certain), Limit.BUDGET) if certain.any() and not certain[wrong].all() else judged
+
+
+def beyond_cancelling(run: Run, judged: Judged) -> Mask:
+    """Mismatches [E] that stand against the largest noise that cancelling numbers can bring into f, as `coarse_noise` would measure it."""
+    d, noise = judged.derivative, _largest(run)[judged.out]
+    used = run.noise[judged.out]
+    scale = run.point.columns.scale[judged.column]
+    own = np.maximum(d.noise_bar, Z * used / np.maximum(scale, 1.0))
+    resolved = d.smooth & (used > 0) & (d.bar <= RESOLVED * np.abs(d.value))
+    still = d.unchanged & _alone(run, judged)
+    steps = FAR_BELOW * BEYOND * run.survey.size[judged.out]
+    extra = np.where(d.unchanged, Z * np.maximum(noise, steps) / (BASE * scale), own * noise / np.where(used > 0, used, 1.0))
+    stands = verdicts(judged.a, d, judged.bounds, d.at_border, extra) == MISMATCH
+    return np.asarray(stands & (resolved | still | ~np.isfinite(judged.a)))
+
+
+def _largest(run: Run) -> Array:
+    """The rounding [M] of the largest numbers that are taken to cancel in each output."""
+    point, noise = run.point, np.zeros(len(run.point.f0))
+    for part in point.parts:
+        noise[part] = LARGEST * point.unit[part] * max(1.0, rms(point.x), rms(run.survey.size[part]))
+    return noise
+
+
+def _alone(run: Run, judged: Judged) -> Mask:
+    """Elements [E] whose column holds a number that no other column of its tensor does: a tie hides from single columns."""
+    c, alone = run.point.columns, np.zeros(len(judged.a), bool)
+    for tensor in np.unique(c.tensor[judged.column]).tolist():
+        values, counts = np.unique(c.x[c.of(tensor)], return_counts=True)
+        own = np.flatnonzero(c.tensor[judged.column] == tensor)
+        alone[own] = np.isin(c.x[judged.column[own]], values[counts == 1])
+    return alone

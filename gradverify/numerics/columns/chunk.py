@@ -8,13 +8,13 @@ from functools import cached_property
 
 import numpy as np
 
-from gradverify.numerics.columns.beyond import beyond_cancelling
+from gradverify.numerics.columns.alone import at_once
 from gradverify.numerics.columns.bundle import Bundle, regrouped, widened
+from gradverify.numerics.columns.cancelling import beyond_cancelling
 from gradverify.numerics.columns.cells import Cells, chosen
 from gradverify.numerics.columns.judged import Judged, no_limits
 from gradverify.numerics.columns.quick import PIECE, quick_samples, secants, told_at_once
 from gradverify.numerics.columns.run import Run
-from gradverify.numerics.columns.standing import at_once
 from gradverify.numerics.columns.sums import AliasSums
 from gradverify.numerics.columns.tally import Tally
 from gradverify.numerics.compare import verdicts

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from gradverify.numerics.columns.alone import ASKED, STOOD, at_once, believed
 from gradverify.numerics.columns.bundle import Bundle, GroupLine
 from gradverify.numerics.columns.chunk import ChunkResult
 from gradverify.numerics.columns.compressed import Plan, Stray, below_rounding
@@ -20,7 +21,6 @@ from gradverify.numerics.columns.judged import Judged
 from gradverify.numerics.columns.leaks import mover, source
 from gradverify.numerics.columns.quick import STRAY
 from gradverify.numerics.columns.run import Run
-from gradverify.numerics.columns.standing import ASKED, STOOD, at_once, believed
 from gradverify.numerics.columns.sums import Sums
 from gradverify.numerics.columns.tally import Tally
 from gradverify.numerics.compare import verdicts

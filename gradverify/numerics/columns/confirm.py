@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gradverify.numerics.columns.alone import Alone
-from gradverify.numerics.columns.beyond import only_certain
-from gradverify.numerics.columns.cancelling import MEASURED, excuse_measured
+from gradverify.numerics.columns.cancelling import MEASURED, excuse_measured, only_certain
 from gradverify.numerics.columns.ends import ending_among
 from gradverify.numerics.columns.judged import Judged, no_limits
 from gradverify.numerics.columns.opinions import second_opinions

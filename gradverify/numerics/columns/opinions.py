@@ -8,8 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from torch import Tensor
 
-from gradverify.numerics.columns.beyond import only_certain
-from gradverify.numerics.columns.cancelling import MEASURED, excuse_cancelled
+from gradverify.numerics.columns.cancelling import MEASURED, excuse_cancelled, only_certain
 from gradverify.numerics.columns.judged import Judged
 from gradverify.numerics.columns.rounded import excuse_rounded, until_one_stands
 from gradverify.numerics.columns.run import Run

@@ -14,9 +14,8 @@ from gradverify.numerics.columns.run import Run
 from gradverify.numerics.estimate.kinks import GROWTH, SMOOTH
 from gradverify.numerics.estimate.ladder import Derivative, told_plainly
 from gradverify.numerics.estimate.lines import rung
-from gradverify.numerics.estimate.plain import Plain, plain
+from gradverify.numerics.estimate.plain import Plain, plain, secant
 from gradverify.numerics.estimate.samples import LOW_UNIT
-from gradverify.numerics.estimate.secant import secant
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, in_a_row, step
 

@@ -20,8 +20,7 @@ from gradverify.numerics.columns.run import Run
 from gradverify.numerics.estimate.climb import at_once
 from gradverify.numerics.estimate.kinks import SMOOTH
 from gradverify.numerics.estimate.lines import Rung, rung
-from gradverify.numerics.estimate.plain import once
-from gradverify.numerics.estimate.secant import secant
+from gradverify.numerics.estimate.plain import once, secant
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.function.point_lines import DirectionLine
 from gradverify.numerics.reduction import cotangent, signed

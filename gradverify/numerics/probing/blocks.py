@@ -22,8 +22,7 @@ from gradverify.numerics.probing.screen import Along, Lines, Screened, by_probe
 from gradverify.numerics.probing.seeds import Cotangents, Directions, Taken, directions
 from gradverify.numerics.reduction import gather, pull_back
 from gradverify.numerics.rungs import Array, Index, Mask, finite_size
-from gradverify.numerics.sparsity.pairs import paired
-from gradverify.numerics.sparsity.pattern import NOBODY, Pattern
+from gradverify.numerics.sparsity.pattern import NOBODY, Pattern, paired
 
 PROBES = 3  # see an error of 100·tol of a block's norm with probability 1 − 5e-5
 

@@ -20,8 +20,7 @@ from gradverify.numerics.probing.seeds import Cotangents
 from gradverify.numerics.reduction import gather, moves, signed
 from gradverify.numerics.rungs import Array, Index, Mask, Z, nonzero, step
 from gradverify.numerics.sparsity.colouring import column_groups
-from gradverify.numerics.sparsity.pairs import paired
-from gradverify.numerics.sparsity.pattern import NOBODY, Pattern
+from gradverify.numerics.sparsity.pattern import NOBODY, Pattern, paired
 
 PROBES = 2  # cotangents: what hides from one by chance does not hide from both
 ALIVE = 3 * Z  # standard deviations of noise: an entry that moves its output

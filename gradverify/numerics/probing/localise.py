@@ -20,8 +20,7 @@ from gradverify.numerics.probing.known import Known
 from gradverify.numerics.probing.seeds import Directions, random_cotangent
 from gradverify.numerics.reduction import gather, moves, pull_back, signed
 from gradverify.numerics.rungs import Array, Index, Mask
-from gradverify.numerics.sparsity.pairs import paired
-from gradverify.numerics.sparsity.pattern import Pattern
+from gradverify.numerics.sparsity.pattern import Pattern, paired
 from gradverify.numerics.verdict import Verdict
 
 TRIES = 2  # probes: a fault may hide from one by chance

@@ -22,8 +22,7 @@ from gradverify.numerics.probing.screen import Along, Lines, Screened, by_probe
 from gradverify.numerics.probing.seeds import Directions, Taken, directions, random_cotangent
 from gradverify.numerics.reduction import WEIGHTS, gather
 from gradverify.numerics.rungs import Array, Index, Mask, finite_size, repeated
-from gradverify.numerics.sparsity.pairs import paired
-from gradverify.numerics.sparsity.pattern import Pattern, RowGroups, row_groups
+from gradverify.numerics.sparsity.pattern import Pattern, RowGroups, paired, row_groups
 from gradverify.numerics.survey import Look
 
 PROBES = 2  # directions: what hides from one by chance does not hide from both

@@ -7,13 +7,14 @@ a band is a narrow one, all of an axis a wide one. Outputs that share no input a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 
+from gradverify.numerics.function.point import Point
 from gradverify.numerics.rungs import Array, Index, Mask
 
 DENSE_LABELS = 8  # times as many as there are: labels that are counted rather than sorted
@@ -250,3 +251,18 @@ def _numbered(label: Index) -> Index:
             return label
         return np.asarray((np.cumsum(present) - 1)[label])
     return np.asarray(np.unique(label, return_inverse=True)[1])
+
+
+def paired(point: Point, tensor: int, patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
+    """Patterns of a tensor; where its columns are pairs (p, q), (q, p), with windows as wide as the matrix: both have one owner then."""
+    if not (point.columns.paired and (point.columns.mirror[point.columns.of(tensor)] >= 0).any()):
+        return tuple(patterns)
+    last = 3 if point.function.inputs[tensor].is_complex() else 2
+    return tuple(_widened(pattern, range(len(pattern.shape) - last, len(pattern.shape))) for pattern in patterns)
+
+
+def _widened(pattern: Pattern, axes: range) -> Pattern:
+    def bounds(old: Sequence[Index], end: Callable[[int], int]) -> tuple[Index, ...]:
+        return tuple(np.where(pattern.nothing, own, end(pattern.shape[k])) if k in axes else own for k, own in enumerate(old))
+
+    return replace(pattern, low=bounds(pattern.low, lambda n: 0), high=bounds(pattern.high, lambda n: n - 1), pointwise=False)
