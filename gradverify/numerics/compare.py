@@ -101,7 +101,7 @@ def _subgradient(a: Array, d: Derivative, tol: Array) -> Codes:
 
 
 @dataclass(frozen=True)
-class Rows:
+class Magnitudes:
     """What sets the floor of each output [M]: reach (its change for a relative change of its inputs), largest |f|, noise of f.
 
     `parts`: output tensors. `unit`: the unit roundoff of each. `backward`: that of gradients.
@@ -126,7 +126,7 @@ class Rows:
         return (np.maximum(FLOOR * U64, np.where(low, SATURATED * unit, 0.0)) if low.any() else FLOOR * U64) * size
 
 
-def floors(rows: Rows, alive: Mask) -> Array:
+def floors(rows: Magnitudes, alive: Mask) -> Array:
     """c·unit of each output [M]; over S_i it is the floor of an entry. `alive` [M]: something of the row stands out of bars and rounding.
 
     The unit is the reach, not |f|: with |f|, x + 1e10 would hide any error. A dead row is measured against its tensor's values.
@@ -147,12 +147,12 @@ def floors(rows: Rows, alive: Mask) -> Array:
     return np.where(alive, living, dead)
 
 
-def stands_out(rows: Rows, resolved: Mask, reach: Array) -> Mask:
+def stands_out(rows: Magnitudes, resolved: Mask, reach: Array) -> Mask:
     """Outputs [M] of which a derivative is resolved, or whose `reach` is more than rounding."""
     return resolved if resolved.all() else resolved | (reach > rounding_reach(rows))
 
 
-def rounding_reach(rows: Rows) -> Array:
+def rounding_reach(rows: Magnitudes) -> Array:
     """The largest |a|·s [M] that may still be rounding: a row below it, with no derivative that stands out, is dead."""
     return np.maximum(rows.saturated, FLOOR * rows.sigma)
 

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gradverify.numerics.compare import Bounds, Rows, floors, limits, rounding_reach, verdicts
+from gradverify.numerics.compare import Bounds, Magnitudes, floors, limits, rounding_reach, verdicts
 from gradverify.numerics.estimate.kinks import Smoothness
 from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.rungs import U64
@@ -77,7 +77,7 @@ def test_a_bitwise_zero_passes_below_the_floor_but_proves_nothing_of_an_unmeasur
 
 
 def rows(reach, size, sigma=0.0, parts=(slice(0, 1),)):
-    return Rows(np.array([reach]), np.array([size]), np.array([sigma]), parts, 1.0)
+    return Magnitudes(np.array([reach]), np.array([size]), np.array([sigma]), parts, 1.0)
 
 
 def floor(reach, size, sigma=0.0, alive=True):
@@ -111,12 +111,12 @@ def test_an_undecided_element_says_what_limits_it(d, limit):
 @pytest.mark.parametrize(("backward", "expected"), [(U64, 1e4 * U64), (2.0**-24, 8 * 2.0**-24)])
 def test_a_backward_in_float32_has_a_floor_of_its_own_roundings_and_no_lift(backward, expected):
     """Of its row alone: f = x + 1e6 must not hide elements of 1e-4 of it."""
-    rows = Rows(np.array([1.0]), np.array([1e6 if backward > U64 else 1.0]), np.zeros(1), [slice(0, 1)], 1.0, U64, backward)
+    rows = Magnitudes(np.array([1.0]), np.array([1e6 if backward > U64 else 1.0]), np.zeros(1), [slice(0, 1)], 1.0, U64, backward)
     assert floors(rows, np.ones(1, bool))[0] == pytest.approx(expected)
 
 
 def test_a_dead_row_of_a_backward_in_float32_may_hold_its_dust():
     """The gradient of a sum of probabilities is zero, and 6e-8 in float32."""
-    rows = Rows(np.array([6e-8]), np.array([1.0]), np.zeros(1), [slice(0, 1)], 1.0, U64, 2.0**-24)
+    rows = Magnitudes(np.array([6e-8]), np.array([1.0]), np.zeros(1), [slice(0, 1)], 1.0, U64, 2.0**-24)
     assert floors(rows, np.zeros(1, bool))[0] == pytest.approx(16 * 2.0**-24)
     assert rounding_reach(rows)[0] > 6e-8

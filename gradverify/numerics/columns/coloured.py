@@ -15,7 +15,7 @@ import numpy as np
 from gradverify.numerics.columns.alone import ASKED, STOOD, at_once, believed
 from gradverify.numerics.columns.bundle import Bundle, GroupLine
 from gradverify.numerics.columns.chunk import ChunkResult
-from gradverify.numerics.columns.compressed import Plan, Stray, below_rounding
+from gradverify.numerics.columns.compressed import OffPattern, Plan, below_rounding
 from gradverify.numerics.columns.confirm import resolve, with_opinions
 from gradverify.numerics.columns.judged import Judged
 from gradverify.numerics.columns.leaks import mover, source
@@ -167,7 +167,7 @@ class Groups:
         self.seen.stood[self.plan.tensor, output] += int(np.sum(found.verdict == Verdict.MISMATCH))
         self.tallies[self.plan.tensor, output].add(found.compared(self.run.point.parts[output].start, found.column - self.plan.first))
 
-    def follow(self, stray: Stray) -> bool:
+    def follow(self, stray: OffPattern) -> bool:
         """Numbers that belong to nobody, judged where they come from; False where f does depend on them, or where too many are open."""
         pair = (stray.tensor, stray.output)
         part, members = self.run.point.parts[stray.output], np.zeros(len(self.run.point.f0), bool)

@@ -42,7 +42,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Stray:
+class OffPattern:
     """Gradients where no output of the group that was pulled back depends on the input; `coordinates` [k] within the tensor, values [k]."""
 
     tensor: int
@@ -88,11 +88,11 @@ class Compressed:
         """How many one pass takes."""
         return sum(own.groups.count for own in shared_groups([plan.rows for plan in self.plans]))
 
-    def fill(self, spans: Mapping[int, range]) -> tuple[dict[int, Array], list[Stray]]:
+    def fill(self, spans: Mapping[int, range]) -> tuple[dict[int, Array], list[OffPattern]]:
         """One pass: per tensor the analytic values [groups, M] of these column groups, and what belongs to nobody."""
         m = len(self.run.point.f0)
         values = {tensor: np.zeros((len(span), m)) for tensor, span in spans.items()}
-        strays = list[Stray]()
+        strays = list[OffPattern]()
         for pulled in self._pass([plan for plan in self.plans if plan.tensor in spans]):
             tensor = pulled.plan.tensor
             if pulled.plan.pointwise(pulled.output):
@@ -108,7 +108,7 @@ class Compressed:
             strays += strays_too
         return values, strays
 
-    def _taken_apart(self, pulled: Pulled) -> tuple[Index | slice, Index, Array, list[Stray]]:
+    def _taken_apart(self, pulled: Pulled) -> tuple[Index | slice, Index, Array, list[OffPattern]]:
         """As `_entries`, of all columns; and what belongs to nobody."""
         runs = pulled.rows.runs(pulled.groups)
         if runs:
@@ -163,14 +163,14 @@ class Compressed:
                     yield Pulled(plan, own.output, groups, columns[:, plan.first : plan.first + plan.size], weights)
 
 
-def _strays(pulled: Pulled) -> Iterator[Stray]:
+def _strays(pulled: Pulled) -> Iterator[OffPattern]:
     """What belongs to nobody, by group."""
     if pulled.held.all():
         return
     lost = ~pulled.held & (pulled.gradient != 0)
     for n in np.flatnonzero(lost.any(1)).tolist():
         where = np.flatnonzero(lost[n])
-        yield Stray(pulled.plan.tensor, pulled.output, pulled.groups[n], where, pulled.gradient[n][where])
+        yield OffPattern(pulled.plan.tensor, pulled.output, pulled.groups[n], where, pulled.gradient[n][where])
 
 
 def pull(point: Point, output: int, rows: Index, weights: Array) -> Array:
@@ -180,7 +180,7 @@ def pull(point: Point, output: int, rows: Index, weights: Array) -> Array:
     return point.by_column(pull_back(point, output, vector))
 
 
-def below_rounding(run: Run, stray: Stray, members: Mask, floors: Array, first: int) -> Mask:
+def below_rounding(run: Run, stray: OffPattern, members: Mask, floors: Array, first: int) -> Mask:
     """Which of the values [k] are rounding for whichever member of the group they come from: `members` [M]."""
     least = floors[members].min(initial=np.inf)
     return np.asarray(np.abs(stray.values) <= WEIGHTS[0] * (run.atol + least / run.point.columns.size[first + stray.coordinates]))

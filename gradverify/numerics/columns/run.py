@@ -12,7 +12,7 @@ import numpy as np
 from gradverify.numerics.columns.cells import Cells
 from gradverify.numerics.columns.coarse import Coarse, coarse_noise
 from gradverify.numerics.columns.tally import Asked
-from gradverify.numerics.compare import RESOLVED, RTOL, RTOL_LOW, Bounds, Rows, floors, stands_out
+from gradverify.numerics.compare import RESOLVED, RTOL, RTOL_LOW, Bounds, Magnitudes, floors, stands_out
 from gradverify.numerics.estimate.climb import Outputs
 from gradverify.numerics.estimate.samples import LOW_UNIT
 from gradverify.numerics.function.point import Point
@@ -87,10 +87,10 @@ class Reach:
             self._floors = floors(rows, stands_out(rows, self._numeric > 0, self._analytic))
         return self._floors
 
-    def rows(self, survey: Survey) -> Rows:
+    def rows(self, survey: Survey) -> Magnitudes:
         analytic, numeric = self._point.shared(self._analytic), self._point.shared(self._numeric)
         x_size = float(self._point.columns.size.max(initial=0.0))
-        return Rows(np.maximum(analytic, numeric), survey.size, survey.sigma, self._point.parts, x_size, self._point.unit,
+        return Magnitudes(np.maximum(analytic, numeric), survey.size, survey.sigma, self._point.parts, x_size, self._point.unit,
                     self._point.backward_unit)
 
 

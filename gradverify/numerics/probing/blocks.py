@@ -18,7 +18,7 @@ from gradverify.numerics.function.point import Point
 from gradverify.numerics.probing.estimates import Reading
 from gradverify.numerics.probing.known import Known
 from gradverify.numerics.probing.offpattern import Strays, nobodys
-from gradverify.numerics.probing.screen import Along, Lines, Screened, by_probe
+from gradverify.numerics.probing.screen import DirectionScreen, ProbedLines, Screened, by_probe
 from gradverify.numerics.probing.seeds import Cotangents, Directions, Taken, directions
 from gradverify.numerics.reduction import gather, pull_back
 from gradverify.numerics.rungs import Array, Index, Mask, finite_size
@@ -43,8 +43,8 @@ def check_blocks(
     dead = [_dead(point, o, cotangents.w[0][part], [own[o] for own in shapes]) for o, part in enumerate(point.parts)]
     pairs: list[Screened] = []
     for t in range(len(shapes)):
-        own = Along(known, t, along[t] if along else directions(point, t, probes, generator, known.survey.looks[t]))
-        pairs += _Tensor(own, cotangents, shapes[t]).screened([strays[t] for strays in dead])
+        own = DirectionScreen(known, t, along[t] if along else directions(point, t, probes, generator, known.survey.looks[t]))
+        pairs += _TensorBlocks(own, cotangents, shapes[t]).screened([strays[t] for strays in dead])
     return pairs
 
 
@@ -74,10 +74,10 @@ class _Sums:
     sigma: Array
 
 
-class _Tensor:
+class _TensorBlocks:
     """The blocks of one input tensor with every output tensor."""
 
-    def __init__(self, along: Along, cotangents: Cotangents, patterns: Sequence[Pattern]) -> None:
+    def __init__(self, along: DirectionScreen, cotangents: Cotangents, patterns: Sequence[Pattern]) -> None:
         self.along, self.known, self.point, self.patterns, self.w = along, along.known, along.known.point, patterns, cotangents.w
         own = gather(self.point, along.tensor)
         self.of_outputs = [pattern.block_of_outputs() for pattern in patterns]
@@ -118,12 +118,12 @@ class _Tensor:
         part, i = self.point.parts[o], np.arange(self.patterns[o].blocks) if i is None else i
         return self.known.sums(o, taken, lambda change: self._of_outputs(o, self.w[k, part] * change)[i], self.sums[o][k].sigma[i])
 
-    def _pair(self, o: int, first: Sequence[Reading], squares: Array, dead: Strays) -> Lines:
+    def _pair(self, o: int, first: Sequence[Reading], squares: Array, dead: Strays) -> ProbedLines:
         part, pattern, blocks = self.point.parts[o], self.patterns[o], self.of_outputs[o]
         floor = nobodys(np.sqrt(self._of_outputs(o, squares)), np.sqrt(squares))
         results = [self.along.judged(k, own.analytic, first[k], own.norm, floor, partial(self._read, o, k), o) for k, own in enumerate(self.sums[o])]
         dead.add(NOBODY, np.flatnonzero(pattern.nothing & self.along.moved[part]) + part.start)
         doubt = np.zeros(pattern.blocks, bool)
         doubt[blocks[np.isnan(self.point.f0[part]) & (blocks != NOBODY)]] = True
-        return Lines((self.along.tensor, o), np.arange(pattern.blocks), np.array([own.analytic for own in self.sums[o]]),
+        return ProbedLines((self.along.tensor, o), np.arange(pattern.blocks), np.array([own.analytic for own in self.sums[o]]),
                      by_probe(results, len(results)), floor, np.ones(pattern.blocks, bool), doubt, dead, self.along.directions.left_out)

@@ -15,7 +15,7 @@ import numpy as np
 from gradverify.numerics.probing.estimates import Reading, Stage, reachable, reduced
 from gradverify.numerics.probing.known import Known
 from gradverify.numerics.probing.offpattern import Strays, lasting, nobodys
-from gradverify.numerics.probing.screen import Lines, Screened, by_probe, judged, passes
+from gradverify.numerics.probing.screen import ProbedLines, Screened, by_probe, judged, passes
 from gradverify.numerics.probing.seeds import Cotangents
 from gradverify.numerics.reduction import gather, moves, signed
 from gradverify.numerics.rungs import Array, Index, Mask, Z, nonzero, step
@@ -37,7 +37,7 @@ def check_columns(
     """
     cotangents, pairs = Cotangents(known.point, PROBES, generator), list[Screened]()
     for t in range(len(known.point.buffers)) if only is None else only:
-        pairs += _Tensor(known, t, paired(known.point, t, patterns[t]), cotangents, bool(linear and linear[t]), generator).screened()
+        pairs += _TensorColumns(known, t, paired(known.point, t, patterns[t]), cotangents, bool(linear and linear[t]), generator).screened()
     return pairs
 
 
@@ -70,7 +70,7 @@ class _Group:
         return total
 
 
-class _Tensor:
+class _TensorColumns:
     """The columns of one input tensor, moved group by group. Derivatives are along t, in units of each column's own move."""
 
     def __init__(self, known: Known, tensor: int, patterns: Sequence[Pattern], cotangents: Cotangents, linear: bool,
@@ -107,11 +107,11 @@ class _Tensor:
         """Of each column, once a probe [probes · n]."""
         return np.tile(np.maximum(np.sqrt(self.square[o]), np.abs(self.analytic[:, o]).max(0)), len(self.w))
 
-    def _pair(self, o: int, first: Reading, floor: Array) -> Lines:
+    def _pair(self, o: int, first: Reading, floor: Array) -> ProbedLines:
         allowed = self.known.allowed(self.tensor, self._norm(o), np.tile(floor, len(self.w)), o)
         result = judged(self.analytic[:, o].ravel(), first, allowed, self.schedule, lambda i, rungs: self._again(o, i, rungs))
         left_out = self.move == 0
-        return Lines((self.tensor, o), self.columns, self.analytic[:, o], by_probe([result], len(self.w)), floor, ~left_out, self.unknown[o],
+        return ProbedLines((self.tensor, o), self.columns, self.analytic[:, o], by_probe([result], len(self.w)), floor, ~left_out, self.unknown[o],
                      self.strays[o], self.columns[left_out], nonzero(np.abs(self.move)))
 
     # ---- samples

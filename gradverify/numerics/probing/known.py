@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gradverify.numerics.compare import Rows, floors, stands_out
+from gradverify.numerics.compare import Magnitudes, floors, stands_out
 from gradverify.numerics.estimate.samples import LOW_UNIT
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.probing.estimates import Reading, Schedule, reduced, schedule
@@ -120,7 +120,7 @@ class Known:
     def floors(self, reach: Array, alive: Mask) -> Array:
         """c·unit [M] from each output's reach (method.md section 1)."""
         x_size = float(self.point.columns.size.max(initial=0.0))
-        rows = Rows(self.point.shared(reach), self.survey.size, self.survey.sigma, self.point.parts, x_size, self.point.unit,
+        rows = Magnitudes(self.point.shared(reach), self.survey.size, self.survey.sigma, self.point.parts, x_size, self.point.unit,
                     self.point.backward_unit)
         return floors(rows, stands_out(rows, alive, rows.reach))
 

@@ -18,7 +18,7 @@ from gradverify.numerics.function.point import Point
 from gradverify.numerics.probing.estimates import Reading, reading
 from gradverify.numerics.probing.known import Known
 from gradverify.numerics.probing.offpattern import Strays
-from gradverify.numerics.probing.screen import Along, Lines, Screened, by_probe
+from gradverify.numerics.probing.screen import DirectionScreen, ProbedLines, Screened, by_probe
 from gradverify.numerics.probing.seeds import Directions, Taken, directions, random_cotangent
 from gradverify.numerics.reduction import WEIGHTS, gather
 from gradverify.numerics.rungs import Array, Index, Mask, finite_size, repeated
@@ -53,7 +53,7 @@ def check_rows(
         for span, pulled in pulled_groups(point, own, weights[o], [tensors[n] for n in own.users]):
             for n in own.users:
                 rows[n][o].add(span, grouped[n][o], pulled[:, point.starts[tensors[n]] : point.starts[tensors[n] + 1]], used)
-    return [pair for n, t in enumerate(tensors) for pair in _screened(Along(known, t, along[n], t in linear), rows[n], shapes[n])]
+    return [pair for n, t in enumerate(tensors) for pair in _screened(DirectionScreen(known, t, along[n], t in linear), rows[n], shapes[n])]
 
 
 class RowSums:
@@ -112,7 +112,7 @@ class RowSums:
         return np.asarray(np.sqrt(finite_size(self.square)))
 
 
-def _screened(along: Along, rows: Sequence[RowSums], patterns: Sequence[Pattern]) -> list[Screened]:
+def _screened(along: DirectionScreen, rows: Sequence[RowSums], patterns: Sequence[Pattern]) -> list[Screened]:
     """The pairs of one input tensor."""
     known, norm, value = along.known, np.concatenate([own.norm for own in rows]), np.concatenate([own.value for own in rows], 1)
     noise = known.noise_along(along.tensor, known.noise, norm)
@@ -127,7 +127,7 @@ def _screened(along: Along, rows: Sequence[RowSums], patterns: Sequence[Pattern]
     for o, part in enumerate(known.point.parts):
         moved = along.moved[part]
         rows[o].strays.forget(WEIGHTS[0] * floor[part].min(initial=np.inf))
-        own = Lines((along.tensor, o), np.arange(part.start, part.stop), value[:, part], result.of(part), floor[part],
+        own = ProbedLines((along.tensor, o), np.arange(part.start, part.stop), value[:, part], result.of(part), floor[part],
                     ~np.isinf(known.point.f0[part]) | moved, patterns[o].nothing & moved, rows[o].strays, along.directions.left_out)
         pairs.append(own.screened(known))
     return pairs

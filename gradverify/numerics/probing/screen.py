@@ -55,7 +55,7 @@ class Screened:
 
 # ---- the verdict on one number a line
 @dataclass(frozen=True)
-class Verdicts:
+class LineVerdicts:
     """Lines [m], or [K, m] of K probes, that passed (else they are flagged), their norms, tolerances and bars, and by how many tolerances they
     are surely off."""
 
@@ -65,26 +65,26 @@ class Verdicts:
     bar: Array
     off: Array
 
-    def of(self, lines: slice) -> Verdicts:
+    def of(self, lines: slice) -> LineVerdicts:
         """Some lines of all probes."""
-        return Verdicts(*(each[:, lines] for each in vars(self).values()))
+        return LineVerdicts(*(each[:, lines] for each in vars(self).values()))
 
 
-def by_probe(results: Sequence[Verdicts], probes: int) -> Verdicts:
+def by_probe(results: Sequence[LineVerdicts], probes: int) -> LineVerdicts:
     """Of each probe in turn, or of all of them one after the other [K · m], as [K, m]."""
     fields = zip(*(vars(r).values() for r in results), strict=True)
-    return Verdicts(*(np.concatenate(each).reshape(probes, -1) for each in fields))
+    return LineVerdicts(*(np.concatenate(each).reshape(probes, -1) for each in fields))
 
 
 Again = Callable[[Index, Stage], Reading]
 """Measures elements (indices) once more on other rungs."""
 
 
-def judged(analytic: Array, first: Reading, allowed: Allowed, steps: Schedule, again: Again) -> Verdicts:
+def judged(analytic: Array, first: Reading, allowed: Allowed, steps: Schedule, again: Again) -> LineVerdicts:
     """PASS where |a − D| + U ≤ tol; what is open after the first rungs, and not surely off, is measured on coarser or finer ones."""
     got, verdict = first, _verdict(analytic, first, allowed)
     if (verdict == PASS).all():
-        return Verdicts(np.ones(len(verdict), bool), allowed.norm, allowed.tolerance, got.bar, np.zeros(len(verdict)))
+        return LineVerdicts(np.ones(len(verdict), bool), allowed.norm, allowed.tolerance, got.bar, np.zeros(len(verdict)))
     if not steps.sure:
         verdict[verdict == MISMATCH] = UNDECIDED
     within = _within(analytic, first, allowed) & (verdict == UNDECIDED)
@@ -104,7 +104,7 @@ def judged(analytic: Array, first: Reading, allowed: Allowed, steps: Schedule, a
     refine(steps.coarser, open_where(first.noisy), again, keep)
     refine(steps.finer, open_where(~first.noisy), again, keep)
     off = np.nan_to_num((np.abs(analytic - got.value) - got.bar) / allowed.tolerance)
-    return Verdicts((verdict == PASS) | _within(analytic, got, allowed), allowed.norm, allowed.tolerance, got.bar, off)
+    return LineVerdicts((verdict == PASS) | _within(analytic, got, allowed), allowed.norm, allowed.tolerance, got.bar, off)
 
 
 def _within(a: Array, d: Reading, allowed: Allowed) -> Mask:
@@ -128,14 +128,14 @@ def _verdict(a: Array, d: Reading, allowed: Allowed) -> Codes:
 
 # ---- the probes of one pair
 @dataclass(frozen=True)
-class Lines:
+class ProbedLines:
     """The lines [m] of one pair: their `numbers`, what the backward says of each [K, m] and what came of it, the floor of each, those that `count`
     and those that are in `doubt` whatever the probes say. `unit`: of a derivative along the probe. `left_out`: columns that no probe moves."""
 
     pair: tuple[int, int]
     numbers: Index
     analytic: Array
-    judged: Verdicts
+    judged: LineVerdicts
     floor: Array
     count: Mask
     doubt: Mask
@@ -161,7 +161,7 @@ class Lines:
         return float((seen / self.unit).max(initial=0.0, where=passed)), float(relative.max(initial=0.0))
 
 
-class Along:
+class DirectionScreen:
     """The dense directions of one tensor, which move all output tensors at once; `moved` [M]: what the first rungs of any have moved."""
 
     def __init__(self, known: Known, tensor: int, directions: Directions, linear: bool = False) -> None:
@@ -177,7 +177,7 @@ class Along:
             yield taken
 
     def judged(self, k: int, analytic: Array, first: Reading, norm: Array, floor: Array, read: Callable[[Taken, Index], Reading],
-               output: int | None = None) -> Verdicts:
+               output: int | None = None) -> LineVerdicts:
         """The lines [m] along direction k, of one `output` tensor or of all; `norm` as the backward has it."""
         norm = np.maximum(norm, np.where(first.clear, np.abs(first.value), 0.0))
         allowed = self.known.allowed(self.tensor, norm, floor, output)

@@ -8,7 +8,7 @@ import torch
 
 from gradverify.numerics import batched
 from gradverify.numerics.columns.bundle import Grouping
-from gradverify.numerics.columns.compressed import Compressed, Plan, Stray, below_rounding, pull
+from gradverify.numerics.columns.compressed import Compressed, OffPattern, Plan, below_rounding, pull
 from gradverify.numerics.columns.run import Reach, Run
 from gradverify.numerics.reduction import cotangent, signed
 from gradverify.numerics.sparsity.colouring import column_groups
@@ -140,7 +140,7 @@ def test_zeros_where_no_output_depends_are_none():
 def test_rounding_is_dust_and_more_is_not(value, is_dust):
     made = halves()
     filled(made)
-    stray = Stray(0, 0, 0, np.array([7]), np.array([value]))
+    stray = OffPattern(0, 0, 0, np.array([7]), np.array([value]))
     assert below_rounding(made.run, stray, np.ones(5, bool), made.run.floors(), 0).tolist() == [is_dust]
 
 
