@@ -1,124 +1,18 @@
-"""Operators that are trained in 16 bits, written once over a kit of primitives: the kits are the ways to compute them, right and wrong.
-
-`plain`: torch's own operations in the dtype of the inputs, which is what a check names as its `reference`.
-"""
+"""Operators that are trained in low precision, written once over a kit of primitives (`sixteen_kit`): activations, norms, softmax, products."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import torch
+from sixteen_kit import Kit, Operator
 from torch import Tensor
 from torch.nn import functional
 
 R, C, D = 24, 40, 16
 
 
-class Kit:
-    """Right: torch's own operations, which accumulate 16 bits in float32."""
-
-    def up(self, x: Tensor) -> Tensor:
-        return x
-
-    def down(self, x: Tensor, like: Tensor) -> Tensor:
-        return x.to(like.dtype)
-
-    def total(self, x: Tensor) -> Tensor:
-        return x.sum(-1, keepdim=True)
-
-    def product(self, a: Tensor, b: Tensor) -> Tensor:
-        return a @ b
-
-    def constant(self, c: float) -> float:
-        return c
-
-    def scale(self, x: Tensor, c: float) -> Tensor:
-        return x * c
-
-    def largest(self, x: Tensor) -> Tensor:
-        return x.amax(-1, keepdim=True).detach()
-
-
-class Upcast(Kit):
-    """Right: float32 inside."""
-
-    def up(self, x: Tensor) -> Tensor:
-        return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
-
-
-class Reordered(Upcast):
-    """Right: sums and products in blocks, the last block first."""
-
-    def total(self, x: Tensor) -> Tensor:
-        return torch.stack([part.sum(-1, keepdim=True) for part in reversed(x.split(16, -1))]).sum(0)
-
-    def product(self, a: Tensor, b: Tensor) -> Tensor:
-        parts = list(zip(a.split(16, -1), b.split(16, -2), strict=True))
-        return torch.stack([p.to(a.dtype) @ q for p, q in reversed(parts)]).sum(0)
-
-
-def is_low(x: Tensor) -> bool:
-    return x.dtype in (torch.bfloat16, torch.float16)
-
-
-class Accumulates(Kit):
-    """Wrong: sums and products one after the other in 16 bits."""
-
-    def total(self, x: Tensor) -> Tensor:
-        if not is_low(x):
-            return super().total(x)
-        sum_ = torch.zeros_like(x[..., :1])
-        for column in x.split(1, -1):
-            sum_ = sum_ + column
-        return sum_
-
-    def product(self, a: Tensor, b: Tensor) -> Tensor:
-        if not is_low(a):
-            return super().product(a, b)
-        sum_ = torch.zeros((), dtype=a.dtype)
-        for column, row in zip(a.split(1, -1), b.split(1, -2), strict=True):
-            sum_ = sum_ + column * row
-        return sum_
-
-
-class Eighth(Kit):
-    """Wrong: what is summed passes through 8 bits (e4m3), as where an upcast is missing."""
-
-    def up(self, x: Tensor) -> Tensor:
-        return x + (x.detach().clamp(-400, 400).to(torch.float8_e4m3fn).to(x.dtype) - x.detach()) if is_low(x) else x
-
-
-class Kept(Kit):
-    """Wrong: constants with two bits, in 16 bits only."""
-
-    def scale(self, x: Tensor, c: float) -> Tensor:
-        return x * (round(c * 2 ** (3 - math.frexp(c)[1])) / 2 ** (3 - math.frexp(c)[1]) if is_low(x) else c)
-
-    def constant(self, c: float) -> float:
-        return c
-
-
-class Twice(Kit):
-    """Wrong: a scale that is applied twice in 16 bits."""
-
-    def scale(self, x: Tensor, c: float) -> Tensor:
-        return x * c * c if is_low(x) else x * c
-
-
-class NoMaximum(Kit):
-    """Wrong: the maximum is not subtracted."""
-
-    def largest(self, x: Tensor) -> Tensor:
-        return torch.zeros_like(x[..., :1]) if is_low(x) else super().largest(x)
-
-
-RIGHT: Mapping[str, Kit] = {"16 bits": Kit(), "float32 inside": Upcast(), "other order": Reordered()}
-WRONG: Mapping[str, Kit] = {"accumulates in 16 bits": Accumulates(), "missing upcast": Eighth(), "rounded constant": Kept(),
-                            "scale twice": Twice(), "no maximum": NoMaximum()}
-
-# ---- operators
 def softmax(k: Kit, x: Tensor) -> Tensor:
     u = k.up(x)
     e = (u - k.largest(u)).exp()
@@ -246,16 +140,62 @@ def lora(k: Kit, x: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return k.down(k.scale(k.product(k.product(k.up(x), k.up(a)), k.up(b)), 0.7), x)
 
 
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """`function(kit, *inputs)`, the shapes of its inputs, and torch's own of the same, where there is one."""
-
-    function: Callable[..., Tensor]
-    shapes: tuple[tuple[int, ...], ...]
-    torchs: Callable[..., Tensor] | None = None
+# ---- activations
+def relu_squared(k: Kit, x: Tensor) -> Tensor:
+    return k.down(k.up(x).relu().square(), x)
 
 
-OPERATORS: Mapping[str, Operator] = {
+def gelu_erf(k: Kit, x: Tensor) -> Tensor:
+    u = k.up(x)
+    return k.down(0.5 * u * (1 + k.scale(u, math.sqrt(0.5)).erf()), x)
+
+
+def quick_gelu(k: Kit, x: Tensor) -> Tensor:
+    u = k.up(x)
+    return k.down(u * k.scale(u, 1.702).sigmoid(), x)
+
+
+def mish(k: Kit, x: Tensor) -> Tensor:
+    u = k.up(x)
+    return k.down(u * functional.softplus(u).tanh(), x)
+
+
+def elu(k: Kit, x: Tensor) -> Tensor:
+    u = k.up(x)
+    return k.down(torch.where(u > 0, u, k.scale(u.clamp(max=0).expm1(), 0.7)), x)
+
+
+def hardswish(k: Kit, x: Tensor) -> Tensor:
+    u = k.up(x)
+    return k.down(k.scale(u * (u + 3).clamp(0, 6), 1 / 6), x)
+
+
+def leaky_relu(k: Kit, x: Tensor) -> Tensor:
+    u = k.up(x)
+    return k.down(torch.where(u > 0, u, k.scale(u, 0.01)), x)
+
+
+def softcap(k: Kit, x: Tensor) -> Tensor:
+    return k.down(k.scale(k.scale(k.up(x), 1 / 3).tanh(), 3), x)
+
+
+def log_sigmoid(k: Kit, x: Tensor) -> Tensor:
+    return k.down(-functional.softplus(-k.up(x)), x)
+
+
+def geglu(k: Kit, x: Tensor, g: Tensor) -> Tensor:
+    return k.down(k.up(gelu(k, g)) * k.up(x), x)
+
+
+def reglu(k: Kit, x: Tensor, g: Tensor) -> Tensor:
+    return k.down(k.up(g).relu() * k.up(x), x)
+
+
+def bias_gelu(k: Kit, x: Tensor, b: Tensor) -> Tensor:
+    return gelu(k, x + b)
+
+
+FIRST: Mapping[str, Operator] = {
     "softmax": Operator(softmax, ((R, C),), lambda x: x.softmax(-1)),
     "log_softmax": Operator(log_softmax, ((R, C),), lambda x: x.log_softmax(-1)),
     "cross_entropy": Operator(cross_entropy, ((R, C),)),
@@ -280,12 +220,10 @@ OPERATORS: Mapping[str, Operator] = {
     "cosine": Operator(cosine, ((R, C), (R, C))),
     "mean_pool": Operator(mean_pool, ((R, C),)),
     "lora": Operator(lora, ((R, C), (C, 4), (4, D))),
+    "relu_squared": Operator(relu_squared, ((R, C),)), "gelu_erf": Operator(gelu_erf, ((R, C),), functional.gelu),
+    "quick_gelu": Operator(quick_gelu, ((R, C),)), "mish": Operator(mish, ((R, C),), functional.mish),
+    "elu": Operator(elu, ((R, C),), lambda x: functional.elu(x, 0.7)), "hardswish": Operator(hardswish, ((R, C),), functional.hardswish),
+    "leaky_relu": Operator(leaky_relu, ((R, C),), functional.leaky_relu), "softcap": Operator(softcap, ((R, C),)),
+    "log_sigmoid": Operator(log_sigmoid, ((R, C),), functional.logsigmoid), "geglu": Operator(geglu, ((R, C), (R, C))),
+    "reglu": Operator(reglu, ((R, C), (R, C))), "bias_gelu": Operator(bias_gelu, ((R, C), (C,))),
 }
-
-
-def plain(name: str) -> Callable[..., Tensor]:
-    """What a spec would name as the `reference`."""
-    return lambda *inputs: OPERATORS[name].function(Kit(), *inputs)
-
-
-globals().update({f"plain_{each}": plain(each) for each in OPERATORS})

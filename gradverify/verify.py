@@ -184,12 +184,12 @@ def _inputs(subject: Subject) -> tuple[InputInfo, ...]:
 
 def _outputs(evidence: Evidence) -> tuple[OutputInfo, ...]:
     try:
-        outputs = evidence.forward.outputs
+        outputs, own = evidence.forward.outputs, evidence.kernel.returned if evidence.kernel else {}
     except BaseException as error:      # told already, by the first rule that asked
         if is_interrupt(error):
             raise
         return ()
-    return tuple(OutputInfo(i, tuple(y.shape), _dtype(y), evidence.name_of(i)) for i, y in enumerate(outputs) if isinstance(y, Tensor))
+    return tuple(OutputInfo(i, tuple(y.shape), own.get(i, _dtype(y)), evidence.name_of(i)) for i, y in enumerate(outputs) if isinstance(y, Tensor))
 
 
 def _dtype(tensor: Tensor) -> str:

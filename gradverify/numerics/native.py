@@ -1,8 +1,9 @@
 """Numbers of 16 bits against float64, by what that many bits cost anyway: the native error, row by row.
 
 The native error of a row (the last dimension) is the root mean square of two things: by how much the verified computation is off when its
-operations run in 16 bits, at several points an ulp away, and by how much its exact value moves when its inputs move by half an ulp. What a kernel
-may be off by is told per element, per row, over the whole tensor, and for the gain ⟨kernel, exact⟩ / ⟨exact, exact⟩.
+operations run in 16 bits, at the point and at several points an ulp away, and by how much its exact value moves when its inputs move by half an ulp.
+What a kernel may be off by is told per element, per row, over the whole tensor, and for the gain ⟨kernel, exact⟩ / ⟨exact, exact⟩; no less than the
+computation itself was off by in any of its runs, so that errors which depend on few numbers, and vary more, have their due.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-ELEMENT, ROW, WHOLE, GAIN = 8.0, 3.0, 1.75, 8.0    # times the native error: an element's, a row's, the tensor's, and that of its gain
-ELEMENT_ULPS, ROW_ULPS, WHOLE_ULPS = 3.0, 0.5, 0.25     # beside it
+ELEMENT, ROW, WHOLE, GAIN = 8.0, 2.0, 1.5, 8.0     # times the native error: an element's, a row's, the tensor's, and that of its gain
+OWN = 3.0           # times the largest error that the verified computation has in an element: rows whose elements are of several kinds
+ELEMENT_ULPS, ROW_ULPS, WHOLE_ULPS = 3.0, 0.2, 0.15     # beside it
 WIDE_ROW = 8        # elements of a row whose root mean square is more than a few numbers
 MANY = 64           # elements of a tensor whose gain, and whose root mean square, is more than a few numbers
 ROUNDED = 0.29      # of an ulp: the root mean square of one rounding
@@ -88,7 +90,7 @@ def judged(legs: Legs, dtype: torch.dtype) -> Judged:
     bar, exact, ulps = _Bar.of(legs, dtype), torch.where(fits, exact, 0.0), ulp(torch.where(fits, exact, 0.0), dtype)
     lost = fits & ~kernel.isfinite()
     error = torch.where(fits & ~lost, kernel - exact, 0.0)
-    limit = ELEMENT * bar.native[None, :, None] + ELEMENT_ULPS * ulps + bar.dust[None, :, None]
+    limit = bar.elements + ELEMENT_ULPS * ulps + bar.dust[None, :, None]
     over = error.abs() / limit
     rows, whole, gain = bar.of_rows(error, ulps), bar.of_all(error, ulps), bar.of_gain(error, exact, held.eps / 2)
     wrong = int((over > 1).sum() + lost.sum())
@@ -98,7 +100,7 @@ def judged(legs: Legs, dtype: torch.dtype) -> Judged:
     worst = int(torch.where(lost.any(2), torch.inf, ratios).argmax()) % len(bar.native)
     miss: Miss = "overflow" if lost.any() else "element" if wrong else "row" if rows > 1 else "whole" if whole > 1 else "gain" if gain[1] > 1 else ""
     sizes = _rms(exact)
-    shares = torch.where(sizes > 0, (ROW * bar.native[None] + ROW_ULPS * _rms(ulps)) / sizes, 0.0)
+    shares = torch.where(sizes > 0, (ROW * bar.rows[None] + ROW_ULPS * _rms(ulps)) / sizes, 0.0)
     flat_kernel, flat_exact = kernel.flatten()[place], exact.flatten()[place]
     return Judged(
         int(fits.sum()), miss, wrong, draw, index, worst, float(flat_kernel), float(flat_exact), float(limit.flatten()[place]),
@@ -108,10 +110,14 @@ def judged(legs: Legs, dtype: torch.dtype) -> Judged:
 
 @dataclass(frozen=True, slots=True)
 class _Bar:
-    """By row: the native error [R], and what dust is there [R]; of the gain, one number."""
+    """By row: the native error [R], the largest of it and of all runs [R], and what dust is there [R]; what elements may be off by [1, R, C]; of all
+    rows together, the largest of one native error and of all runs; of the gain, one number."""
 
     native: Tensor
+    rows: Tensor
     dust: Tensor
+    elements: Tensor
+    whole: float
     gain: float
 
     @classmethod
@@ -125,7 +131,10 @@ class _Bar:
         if bool(alive.any()):
             native = torch.maximum(native, (native[alive] / size[alive]).median() * size)
         dust = torch.where(alive, 0.0, DUST * torch.finfo(dtype).eps / 2 * _mean_square(exact).mean().sqrt())
-        return cls(native, dust, cls._gain(rounded, runs, native))
+        by_run = _rms(rounded)      # [run, R]
+        elements = torch.maximum(ELEMENT * native[:, None], OWN * rounded.abs().amax(0))[None]
+        whole = max(1.0, float(by_run.div(native + dust).nan_to_num(0.0).square().mean(1).sqrt().max()))
+        return cls(native, torch.maximum(native, by_run.amax(0)), dust, elements, whole, cls._gain(rounded, runs, native))
 
     @staticmethod
     def _gain(rounded: Tensor, runs: Tensor, native: Tensor) -> float:
@@ -140,14 +149,14 @@ class _Bar:
         """The worst row's error over what it may be off by."""
         if error.shape[2] < WIDE_ROW:
             return 0.0
-        return float((_rms(error) / (ROW * self.native + ROW_ULPS * _rms(ulps) + self.dust)).max())
+        return float((_rms(error) / (ROW * self.rows + ROW_ULPS * _rms(ulps) + self.dust)).max())
 
     def of_all(self, error: Tensor, ulps: Tensor) -> float:
         """The same of all rows together, each in its native errors."""
         if error[0].numel() < MANY:
             return 0.0
         allowed = self.native + WHOLE_ULPS / WHOLE * _rms(ulps) + self.dust
-        return float(_rms(error).div(allowed).nan_to_num(0.0).square().mean(1).sqrt().max()) / WHOLE
+        return float(_rms(error).div(allowed).nan_to_num(0.0).square().mean(1).sqrt().max()) / (WHOLE * self.whole)
 
     def of_gain(self, error: Tensor, exact: Tensor, unit: float) -> tuple[float, float]:
         """By how much the gain is off 1, and that over what it may be: a scalar that is rounded once is no fault."""

@@ -23,7 +23,7 @@ from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.target import oracle_target
 
-COTANGENTS, RUNS = 3, 6
+COTANGENTS, RUNS = 3, 6     # random ones; of the computation in 16 bits at other points, beside one for each cotangent at the point itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +103,13 @@ class Kernel:
         """Of the dtype."""
         return str(self.dtype).removeprefix("torch.")
 
+    @cached_property
+    def returned(self) -> dict[int, str]:
+        """The dtypes of the tensors that it returns, by place. Calls it once."""
+        with undisguised():
+            outputs = self._narrow.probe(self._narrow.leaves())
+        return {place: str(y.dtype).removeprefix("torch.") for place, y in enumerate(outputs) if isinstance(y, Tensor)}
+
     @property
     def outputs(self) -> tuple[Judged, ...]:
         """One for each checked output."""
@@ -115,16 +122,23 @@ class Kernel:
 
     @cached_property
     def _judged(self) -> tuple[Judged, ...]:
-        cotangents = self._cotangents()
+        cotangents = self._cotangents
         with undisguised():
             kernel = [_pulled(self._narrow, self._checked, each) for each in cotangents]
         exact = [_pulled(self._wide, self._checked, each) for each in cotangents]
-        own = exact if self._costs is self._wide else [_pulled(self._costs, self._checked, each) for each in cotangents]
-        runs = [self._run(cotangents[n % COTANGENTS]) for n in range(RUNS)]
+        own, runs = self._native
         for n, tensor in enumerate(zip(kernel[0].tensors, exact[0].tensors, strict=True)):
             if tensor[0].shape != tensor[1].shape:
                 raise UserCodeError("GV002", f"in {self.name} {self._named(n)} has shape {list(tensor[0].shape)}, in float64 {list(tensor[1].shape)}")
         return tuple(judged(self._legs(n, kernel, exact, own, runs), self.dtype) for n in range(len(exact[0].tensors)))
+
+    @cached_property
+    def _native(self) -> tuple[list[_Pulled], list[tuple[_Pulled, _Pulled]]]:
+        """The computation that says what 16 bits cost: exact, for each cotangent, and in a number of runs, exact and in 16 bits."""
+        cotangents = self._cotangents
+        own = [_pulled(self._costs, self._checked, each) for each in cotangents]
+        runs = [self._run(cotangents[n % COTANGENTS]) for n in range(RUNS)]
+        return own, runs + [(exact, self._in_its_dtype(self._costs.arguments, each)) for exact, each in zip(own, cotangents, strict=True)]
 
     def _named(self, n: int) -> str:
         return f"output {self._checked[n]}" if n < len(self._checked) else f"the gradient of {self._wide.differentiable[n - len(self._checked)].name}"
@@ -133,11 +147,12 @@ class Kernel:
               runs: Sequence[tuple[_Pulled, _Pulled]]) -> Legs:
         """Of tensor n. Half of a whole ulp's movement is that of half an ulp."""
         there = torch.stack([at.tensors[n] for at, _ in runs])
-        here = torch.stack([own[r % COTANGENTS].tensors[n] for r in range(len(runs))])
+        here = torch.stack([own[r % COTANGENTS].tensors[n] for r in range(RUNS)])
         draws = slice(1) if n < len(self._checked) else slice(None)     # no cotangent changes what forward returns
         return Legs(torch.stack([each.tensors[n] for each in kernel[draws]]), torch.stack([each.tensors[n] for each in exact[draws]]),
-                    torch.stack([each.tensors[n] for _, each in runs]) - there, (there - here) / 2, there)
+                    torch.stack([each.tensors[n] for _, each in runs]) - there, (there[:RUNS] - here) / 2, there)
 
+    @cached_property
     def _cotangents(self) -> list[list[Tensor]]:
         """Dense ones, numbers of the narrow dtype."""
         outputs = _pulled(self._wide, self._checked, None).tensors
@@ -148,11 +163,14 @@ class Kernel:
         pairs = list(zip(self._costs.arguments, self._narrow.arguments, strict=True))
         moved = [replace(a, value=nudged(a.value, self.dtype, self._source)) if a.differentiable and own.value.dtype in SIXTEEN else a
                  for a, own in pairs]
-        exact = _pulled(self._costs.twin(moved), self._checked, cotangents)
-        twin = self._costs.twin([_as_given(a, own) for a, (_, own) in zip(moved, pairs, strict=True)])
+        return _pulled(self._costs.twin(moved), self._checked, cotangents), self._in_its_dtype(moved, cotangents)
+
+    def _in_its_dtype(self, arguments: Sequence[Argument], cotangents: Sequence[Tensor]) -> _Pulled:
+        """What the computation gives when all of its operations run in 16 bits."""
+        twin = self._costs.twin([_as_given(a, own) for a, own in zip(arguments, self._narrow.arguments, strict=True)])
         twin.around = None
         with undisguised(), Disguised(self.dtype):
-            return exact, _pulled(twin, self._checked, cotangents)
+            return _pulled(twin, self._checked, cotangents)
 
 
 def _as_given(argument: Argument, own: Argument) -> Argument:

@@ -9,10 +9,11 @@ written: finite differences of 16-bit numbers are too coarse to see any of them.
 How it is measured. Two legs. First, the function in float64, at inputs that 16 bits can hold, is checked by finite differences like any other
 (what it asks for in fewer bits, as by `.float()`, is float64 too). Second, the function in its own dtype, forward and the gradients of three
 random cotangents, against that. What it may be off by is the native error, row by row: what the same computation (the reference's, where one is
-named) loses when its operations run in 16 bits and when its inputs move by half an ulp. Wrong are an element that is off by more than 8 native
-errors and 3 ulp, a row by 3 and half an ulp, the tensor by 1.75 and a quarter, a gain ⟨kernel, exact⟩ / ⟨exact, exact⟩ by 8 of its standard
-deviations and one roundoff, and what is infinite or NaN where the right number fits. Numbers that the dtype cannot hold are left out. Finite
-differences are never taken of 16-bit numbers.
+named) loses when its operations run in 16 bits, at the point and beside it, and when its inputs move by half an ulp. Wrong are an element that is
+off by more than 8 native errors of its row (or 3 times the most that the computation itself lost in it) and 3 ulp, a row by 2 and 0.2 ulp, the
+tensor by 1.5 and 0.15 ulp, a gain ⟨kernel, exact⟩ / ⟨exact, exact⟩ by 8 of its standard deviations and one roundoff, and what is infinite or NaN
+where the right number fits. Rows and tensors are never held to less than the computation itself lost in any of its runs. Numbers that the dtype
+cannot hold are left out. Finite differences are never taken of 16-bit numbers.
 
 How to repair. Accumulate and exponentiate in float32; subtract the maximum first; keep constants as Python numbers; look for branches on the dtype
 and for the tail of the last block. A function that refuses float64 needs a `reference` in torch operations.

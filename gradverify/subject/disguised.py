@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_map
 from gradverify.numerics.function.dtypes import SIXTEEN
 
 LOW = (torch.float32, *SIXTEEN)
+ROWS = 4096     # of which a sum is made one by one
 
 
 @contextmanager
@@ -39,7 +40,7 @@ class Disguised(Exchanged):
     """Every operation on float64 runs in 16 bits, and what comes of it is float64 again: numbers of the narrow type, by torch's own kernels for it.
 
     A function computes in its own way, upcasts to float32 included, and cannot see in which dtype: it takes no branch that only 16 bits take.
-    An operation that torch does not have in 16 bits is rounded once.
+    An operation that torch does not have in 16 bits is rounded once. The gradient of what all rows share is rounded after each of them.
     """
 
     def __init__(self, dtype: torch.dtype) -> None:
@@ -51,6 +52,8 @@ class Disguised(Exchanged):
         if not _concerns((args, named), (torch.float64,)) or _is_view(func):
             return func(*args, **named)
         own, own_named = tree_map(self._narrow, args), tree_map(self._narrow, named)
+        if not named and _of_a_parameter(func, own):
+            return self._wide(_one_by_one(*own))
         try:
             found = tree_map(self._wide, func(*own, **own_named))
         except (RuntimeError, NotImplementedError):
@@ -107,6 +110,23 @@ def _concerns(values: Any, dtypes: Sequence[torch.dtype]) -> bool:
     if isinstance(values, dict):
         return any(_concerns(each, dtypes) for each in values.values())
     return isinstance(values, torch.dtype) and values in dtypes
+
+
+def _of_a_parameter(func: Any, args: Sequence[Any]) -> bool:
+    """Is it a sum over the first dimensions, within a backward: how the gradient of a weight or bias of all rows is made?"""
+    if func is not torch.ops.aten.sum.dim_IntList or torch._C._current_graph_task_id() == -1:
+        return False
+    dims = sorted(dim % max(args[0].dim(), 1) for dim in args[1] or ())
+    return 0 < len(dims) < args[0].dim() and dims == list(range(len(dims))) and 0 < args[0].shape[:len(dims)].numel() <= ROWS
+
+
+def _one_by_one(x: Tensor, dims: Sequence[int], keepdim: bool = False) -> Tensor:
+    """That sum, rounded after each row, as torch's own `layer_norm` makes it on the CPU."""
+    rows = x.reshape(-1, *x.shape[len(dims):])
+    found = rows[0]
+    for row in rows[1:]:
+        found = found + row
+    return found.reshape((*[1] * len(dims), *found.shape)) if keepdim else found
 
 
 def _is_view(func: Any) -> bool:

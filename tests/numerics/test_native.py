@@ -77,3 +77,13 @@ def test_dust_in_a_row_that_is_zero_is_no_fault_and_more_is():
     assert not judged(legs(kernel, exact), torch.bfloat16).miss
     kernel[7] = randn(32)
     assert judged(legs(kernel, exact), torch.bfloat16).miss == "element"
+
+
+@pytest.mark.parametrize(("times", "miss"), [(1, ""), (-1.5, ""), (4, "element")])
+def test_an_error_that_the_computation_itself_had_in_a_run_is_none_and_a_multiple_is(times, miss):
+    """Errors of one sign in all elements of a row: one random number decides how large they are, and the largest of nine is far above their mean."""
+    vector = 0.01 * EXACT.abs().mean(1, keepdim=True) * randn(40, 32, seed=5)
+    sizes = torch.tensor([0.1, 0.2, 0.1, 0.1, 0.3, 0.1, 0.1, 0.2, 6.0], dtype=torch.float64)
+    runs = EXACT.expand(9, -1, -1)
+    found = judged(Legs((EXACT + 6 * times * vector)[None], EXACT[None], sizes[:, None, None] * vector, 0 * runs[:6], runs), torch.bfloat16)
+    assert found.miss == miss

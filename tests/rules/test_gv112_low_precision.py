@@ -117,6 +117,45 @@ def test_all_rules_see_the_function_in_float64_and_a_live_call_needs_no_setting(
     assert {each.dtype for each in result.inputs} == {"bfloat16"}
 
 
+def test_outputs_are_told_in_the_dtype_that_the_function_gives_them_in():
+    assert [each.dtype for each in run(lambda x: (x.tanh(), x.float().exp()), X[:2].to(BF)).outputs] == ["bfloat16", "float32"]
+
+
+def normed(x, w, b):
+    c = x - x.mean(-1, keepdim=True)
+    return c * (c.square().mean(-1, keepdim=True) + 1e-5).rsqrt() * w + b
+
+
+def norm(factor=1.0):
+    """Torch's own, whose gradient of the bias is summed one by one in 16 bits on the CPU."""
+    return lambda x, w, b: torch.nn.functional.layer_norm(x, (24,), w * (factor if x.dtype == BF else 1.0), b)
+
+
+@pytest.mark.parametrize(("function", "found"), [(norm(), set()), (norm(1.02), {"GV112"})])
+def test_a_bias_that_is_summed_in_sixteen_bits_is_right_and_a_factor_is_not(function, found):
+    inputs = (randn(64, 24).to(BF), randn(24, seed=1).to(BF), randn(24, seed=2).to(BF))
+    result = check(function, *inputs, dtype="bfloat16", select=("GV112",), oracles=Oracles(reference="rules.test_gv112_low_precision:normed"))
+    assert codes(result) == found
+
+
+def total(x):
+    return x.sum(-1)
+
+
+def one_by_one(x):
+    sum_ = torch.zeros_like(x[:, 0])
+    for column in x.unbind(-1):
+        sum_ = sum_ + column
+    return sum_
+
+
+def test_a_sum_in_sixteen_bits_is_found_beside_a_reference_that_sums_in_more():
+    oracles = Oracles(reference="rules.test_gv112_low_precision:total")
+    x = randn(96, 32).to(BF)
+    assert run(lambda x: x.float().sum(-1).to(x.dtype), x, oracles=oracles).verdict == "pass"
+    assert codes(run(one_by_one, x, oracles=oracles)) == {"GV112"}
+
+
 def test_a_gradient_that_is_wrong_everywhere_is_said_once():
     assert codes(run(square(lambda x, g: g * x), X[:2, :8].to(BF), select=("GV101", "GV112"))) == {"GV101"}
 
