@@ -21,6 +21,7 @@ from gradverify.numerics.function.flat import flat_real, numbers
 from gradverify.numerics.precision import Bits
 from gradverify.numerics.rungs import U32, U64
 from gradverify.numerics.verdict import Limit
+from gradverify.oracles.agreeing import beside_agreement
 from gradverify.oracles.catalogue import ORACLES
 from gradverify.oracles.convergence import left_open, without_leftovers
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
@@ -125,7 +126,10 @@ class Evidence(BaseCall):
         found = left_open(found, Limit.RESTLESS) if self.subject.restless else found
         if self.surrogate is not None or not self.settings.witness or not self.forward.nodes:   # without a Function, torch's derivative is backward
             return found
-        return beside_witness(found, self.subject, self.forward.checked, self.outputs, self.wishes, self.spending.short_of, self.function)
+        found = beside_witness(found, self.subject, self.forward.checked, self.outputs, self.wishes, self.spending.short_of, self.function)
+        if self.settings.witness != "always" or asked is not None:
+            return found
+        return beside_agreement(found, self.subject, self.forward.checked, self.outputs, self.wishes, self.function)
 
     @cached_property
     def leftover(self) -> float:

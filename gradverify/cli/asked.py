@@ -42,6 +42,7 @@ class Asked:
     ignore: Sequence[str] = ()
     strict: bool = False
     no_witness: bool = False
+    witness: bool = False
     keyword: str | None = None
     tags: str | None = None
     last_failed: bool = False
@@ -138,8 +139,8 @@ def settle(asked: Asked, codes: Sequence[str], out: Output, environ: Mapping[str
     said |= {name: _joined(read, f"--{name}") for name in ("select", "ignore") if getattr(asked, name)}
     if asked.strict:
         said["strict"] = True
-    if asked.no_witness:
-        said["witness"] = False
+    if asked.no_witness or asked.witness:
+        said["witness"] = False if asked.no_witness else "always"
     undecided = typed.get("--undecided", "fail" if is_set(environ, "CI") else "warn")
     shown = look(terminal(out.stdout), environ, format=asked.format, color=asked.color, asked_width=asked.width, max_rows=asked.max_rows or ROWS,
                  verbosity=-1 if asked.quiet else asked.verbose, slowest=typed.get("--durations"))

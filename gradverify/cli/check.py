@@ -39,7 +39,7 @@ def check(
     no_isolate: o.NoIsolate = False,
     eps: o.Eps = None, atol: o.Atol = None, rtol: o.Rtol = None, seed: o.Seed = None, device: o.Device = None, dtype: o.Dtype = None,
     mode: o.Mode = None, select: o.Select = None, ignore: o.Ignore = None, strict: o.Strict = False,
-    no_witness: o.NoWitness = False,
+    no_witness: o.NoWitness = False, witness: o.Witness = False,
     undecided: o.Undecided = None, fail_on_skip: o.FailOnSkip = None, require_device: o.RequireDevice = None,
     baseline: o.KnownFile = None, baseline_update: o.UpdateKnown = False, baseline_prune: o.PruneKnown = False, exit_zero: o.ExitZero = False,
     format: o.CheckFormat = None, report: o.Reports = None, save_failures: o.SaveFailures = None, max_rows: o.MaxRows = None,

@@ -43,6 +43,8 @@ Ignore = Annotated[list[str] | None, typer.Option("--ignore", metavar="CODE", he
                                                   rich_help_panel=OVERRIDE)]
 NoWitness = Annotated[bool, typer.Option("--no-witness", rich_help_panel=OVERRIDE,
                                          help="Leave undecided what finite differences leave so: do not ask forward's own derivative.")]
+Witness = Annotated[bool, typer.Option("--witness", rich_help_panel=OVERRIDE,
+                                       help="Ask forward's own derivative of every check, and say where it agrees.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Warnings count as errors.", rich_help_panel=OVERRIDE)]
 
 Keyword = Annotated[str | None, typer.Option("-k", metavar="EXPR", help="Checks whose id contains these words: 'softmax and not cuda'.",

@@ -62,7 +62,7 @@ def _element(evidence: Evidence, moved: Found, seen: Found, found: Jacobian, tol
     subject, key = evidence.subject, (moved.tensor, seen.tensor)
     measured, pair = _measured(evidence, moved, seen, told), found.pairs[key]
     by_itself = BY_ITSELF.format(pair.lines) if pair.lines and pair.by_itself else ""
-    own = forwards_own(evidence, moved, seen) if measured.verdict == "undecided" else ""
+    own = forwards_own(evidence, moved, seen) if measured.verdict != "pass" or evidence.settings.witness == "always" else ""
     notes = (ABSENT if key in found.absent else "", by_itself, evidence.numeric_precision, own)
     result = described(subject.case, subject)
     return Element(result.id, result.name, f"{result.spec.path}:{result.spec.line}", result.function, result.device, result.dtype, moved.place,

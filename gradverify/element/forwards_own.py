@@ -1,4 +1,4 @@
-"""What torch's own derivative of the forward says of one element, as a note: where finite differences leave it undecided."""
+"""What torch's own derivative of the forward says of one element, as a note: where it does not pass, or where it is always asked."""
 
 from __future__ import annotations
 

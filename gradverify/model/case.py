@@ -114,7 +114,7 @@ class Settings:
     autocast: Literal["bfloat16", "float16"] | None = None
     nondeterminism: float = 0.0
     reseed: bool = True
-    witness: bool = True
+    witness: bool | Literal["always"] = True
     strict: bool = False
     outputs: tuple[int, ...] | None = None
     timeout: float = 300.0

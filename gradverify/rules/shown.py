@@ -108,7 +108,7 @@ def pairs(evidence: Evidence, parameters: bool) -> Iterator[tuple[Argument, int,
 
 def unfinished(evidence: Evidence, own: Sequence[Pair]) -> Iterator[str]:
     """What the budget ended before, of these pairs, and why forward's own derivative could not speak for them: a note each."""
-    if evidence.jacobian.unwitnessed and any(pair.count(*_OPEN) for pair in own):
+    if evidence.jacobian.unwitnessed and (evidence.settings.witness == "always" or any(pair.count(*_OPEN) for pair in own)):
         yield f"forward has no derivative of its own to ask: {evidence.jacobian.unwitnessed}"
     elements = sum(count for pair in own for limit, count in pair.limits if limit is Limit.BUDGET)
     if elements:

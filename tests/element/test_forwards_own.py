@@ -1,4 +1,4 @@
-"""A note of forward's own derivative where an element is undecided: the number, or what cut its path; none where it is decided or nobody asks."""
+"""A note of forward's own derivative where an element does not pass: the number, or what cut its path; none where it passes or nobody asks."""
 
 from __future__ import annotations
 
@@ -58,7 +58,20 @@ def test_the_number_is_torchs_to_rounding():
     assert float(note.rpartition(" ")[2]) == pytest.approx(1 - float(X[0].tanh()) ** 2, rel=1e-9)
 
 
-def test_none_where_it_is_decided_or_nobody_asks():
+def test_of_a_wrong_element_it_is_told_too_and_of_a_right_one_where_it_is_asked_always():
+    class Wrong(Function):
+        forward = staticmethod(lambda ctx, x: x * x)
+        backward = staticmethod(lambda ctx, grad: grad * 3)
+
+    class Right(Function):
+        forward = staticmethod(lambda ctx, x: x * 3)
+        backward = staticmethod(lambda ctx, grad: grad * 3)
+
+    assert "forward's own derivative, by torch: 5" in explain(live.subject(Wrong, X), ASKED).notes
+    assert "forward's own derivative, by torch: 3" in explain(live.subject(Right, X, witness="always"), ASKED).notes
+
+
+def test_none_where_it_passes_or_nobody_asks():
     assert not explain(live.subject(lambda x: x.tanh(), X), ASKED).notes
     assert not explain(live.subject(Coarse, X, witness=False), ASKED).notes
     assert not explain(live.subject(Coarse, X), ASKED).notes     # which it confirms

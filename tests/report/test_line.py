@@ -39,6 +39,12 @@ def test_what_passed_by_forwards_own_derivative_is_counted_apart():
     assert text.splitlines()[0].endswith("  1,312 by forward's own derivative, 2 undecided")
 
 
+@pytest.mark.parametrize(("apart", "said"), [((0.0, 0.0), True), ((0.0, 1e-9), False), ((0.0, None), False)])
+def test_where_forwards_own_derivative_agrees_with_all_of_it_a_phrase_says_so(apart, said):
+    text = shown(passing(comparisons=tuple(comparison(input=f"x{n}", witness_apart=each) for n, each in enumerate(apart))))
+    assert text.splitlines()[0].endswith("  as does forward's own derivative, by torch") == said
+
+
 @pytest.mark.parametrize("counts, said", [({"undecided": 1}, "1 undecided"), ({"kinks": 1}, "1 kink"), ({"non_finite": 2}, "2 undecided"),
                                           ({"kinks": 3, "undecided": 13, "non_finite": 1}, "3 kinks, 14 undecided")])
 def test_a_pass_ends_with_the_elements_that_are_neither_right_nor_wrong(counts, said):

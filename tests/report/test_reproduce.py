@@ -10,7 +10,7 @@ from gradverify.report.reproduce import command
     (["check", "specs", "-k", "x", "-q", "--format", "json", "--report", "json:r.json"], []),
     (["check", "--eps", "1e-6", "a.yaml", "--atol=1e-4", "--strict"], ["--eps", "1e-6", "--atol=1e-4", "--strict"]),
     (["check", "--select", "GV1", "--ignore", "GV224", "--device", "cuda"], ["--select", "GV1", "--ignore", "GV224", "--device", "cuda"]),
-    (["check", "--no-witness", "-q"], ["--no-witness"]),
+    (["check", "--no-witness", "-q"], ["--no-witness"]), (["check", "--witness"], ["--witness"]),
     (["check", "--eps"], ["--eps"]),
     (["check", "--", "--strict"], [])])
 def test_only_what_changes_a_check_is_repeated(argv, kept):

@@ -121,8 +121,9 @@ def _open(shown: tuple[Comparison, ...]) -> str:
 
 def _beyond(shown: tuple[Comparison, ...]) -> str:
     """What finite differences did not decide: `312 by forward's own derivative, 1 undecided`."""
-    witnessed = sum(comparison.witnessed for comparison in shown)
-    return ", ".join(filter(None, (f"{witnessed:,} by forward's own derivative" if witnessed else "", _open(shown))))
+    witnessed, agrees = sum(comparison.witnessed for comparison in shown), bool(shown) and all(comparison.witness_apart == 0 for comparison in shown)
+    own = f"{witnessed:,} by forward's own derivative" if witnessed else "as does forward's own derivative, by torch" if agrees else ""
+    return ", ".join(filter(None, (own, _open(shown))))
 
 
 def _beside(check: CaseResult, look: Look, columns: Columns) -> str:
