@@ -5,9 +5,9 @@ What. Backward of a combination of two cotangents is not the same combination of
 Why it matters. A vector-Jacobian product is linear in its cotangent, whatever the function. A backward that ignores `grad_output`, clips,
 masks or rounds it is right for `loss = y.sum()` only, which is how it was tested: the loss in training scales it, and then it is wrong.
 
-How it is measured. With v a dense random cotangent and m a random 0/1 mask per element: a = backward(−3·2¹⁸·v·m), b = backward(2⁻⁴⁰·v·(1 − m));
-then a/(−3·2¹⁸) + b·2⁴⁰ must be backward(v), relative to the size of the gradient. What differs is tried again with 5/8 for the small factor, beside
-−3 and beside −3·2¹⁸. Where these agree within `rtol` and backward of zeros is zero, only small cotangents are at fault: they fall under a tolerance
+How it is measured. With v a dense random cotangent and m a random 0/1 mask per element: a = backward(−3·2¹⁸·v·m), b = backward(−2⁻⁴⁰·v·(1 − m));
+then a/(−3·2¹⁸) − b·2⁴⁰ must be backward(v), relative to the size of the gradient. Every element changes its sign, which a guided ReLU looks at.
+What differs is tried again with −5/8 for the small factor, beside −3 and beside −3·2¹⁸. Where these agree within `rtol` and backward of zeros is zero, only small cotangents are at fault: they fall under a tolerance
 inside backward (a solver that stops at an absolute residual returns its start). That is a warning, and the Jacobian is judged; after an error it is
 not.
 
@@ -44,9 +44,9 @@ RANK = 50
 LINE = True
 CAUSES = "linearity"
 KILLS = "values"
-FACTORS, FACTORS_16 = (-3.0 * 2.0**18, 2.0**-40), (-12.0, 2.0**-4)  # forced: signed, far apart, one no power of two; the second for 16 bits
+FACTORS, FACTORS_16 = (-3.0 * 2.0**18, -(2.0**-40)), (-12.0, -(2.0**-4))  # forced: both negative, far apart, one no power of two; then for 16 bits
 ROUNDED = 1e-6              # of the largest gradient: more is no rounding of float64, even where most of its digits cancel
-OF_ORDER_ONE = 5 / 8        # in the place of the small factor
+OF_ORDER_ONE = -5 / 8       # in the place of the small factor
 HINT = "every gradient that backward returns must contain grad_output exactly once, as a factor"
 UNDER = "stop at a residual relative to the size of grad_output, not at an absolute one: losses that are averages make it small"
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from corpus.functions import SAMPLES
 from live import check, codes, message, randn
 
-from rules.functions import Right, X, Y, product, square
+from rules.functions import Right, X, Y, product, square, unary
 
 NON_LINEAR = {
     "ignores it": lambda x, g: 2 * x,
@@ -114,3 +114,11 @@ def test_complex_cotangents_are_split_too():
     assert codes(check(square(lambda x, g: 2 * x.conj() * g), randn(3, dtype=torch.complex128))) == set()
     assert "GV201" not in codes(check(conjugates, randn(3, dtype=torch.complex128)))      # linear over the reals, and wrong
     assert codes(check(square(lambda x, g: 2 * x.conj() * g.abs()), randn(3, dtype=torch.complex128))) == {"GV201"}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_guided_relu_is_found_wherever_its_one_open_element_lies_in_the_mask(seed):
+    x = torch.tensor([1.0, -1.0], dtype=torch.float64)
+    guided = unary(torch.relu, lambda x, g: g * (x > 0) * (g > 0))
+    assert codes(check(guided, x, seed=seed, select=("GV201",), ignore=("GV0",))) == {"GV201"}
+    assert codes(check(unary(torch.relu, lambda x, g: g * (x > 0)), x, seed=seed, select=("GV201",), ignore=("GV0",))) == set()
