@@ -1,0 +1,13 @@
+"""Backward of QuantizedLinearFunction calls view on grad_output: it raises behind a transpose."""
+import torch
+from optimum.quanto.tensor.function import QuantizedLinearFunction
+
+torch.manual_seed(0)
+x, weight = torch.randn(2, 4, 3), torch.randn(5, 3, requires_grad=True)
+y = QuantizedLinearFunction.apply(x, weight)
+(right,) = torch.autograd.grad((x @ weight.T).transpose(1, 2).contiguous().pow(2).sum(), weight)
+try:
+    torch.autograd.grad(y.transpose(1, 2).contiguous().pow(2).sum(), weight)
+    raise SystemExit("backward did not raise")
+except RuntimeError as error:
+    print(f"backward raises: {error}\nright, by torch: a gradient, {right[0, 0].item():.4f} at [0, 0]")
