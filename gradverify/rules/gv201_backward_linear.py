@@ -7,9 +7,9 @@ masks or rounds it is right for `loss = y.sum()` only, which is how it was teste
 
 How it is measured. With v a dense random cotangent and m a random 0/1 mask per element: a = backward(−3·2¹⁸·v·m), b = backward(−2⁻⁴⁰·v·(1 − m));
 then a/(−3·2¹⁸) − b·2⁴⁰ must be backward(v), relative to the size of the gradient. Every element changes its sign, which a guided ReLU looks at.
-What differs is tried again with −5/8 for the small factor, beside −3 and beside −3·2¹⁸. Where these agree within `rtol` and backward of zeros is zero, only small cotangents are at fault: they fall under a tolerance
-inside backward (a solver that stops at an absolute residual returns its start). That is a warning, and the Jacobian is judged; after an error it is
-not.
+What differs is tried again with −5/8 for the small factor, beside −3 and beside −3·2¹⁸. Where these agree within `rtol` and backward of zeros is
+zero, only small cotangents are at fault: they fall under a tolerance inside backward (a solver that stops at an absolute residual returns its
+start). That is a warning, and the Jacobian is judged; after an error it is not.
 
 How to repair. Every gradient that backward returns must contain `grad_output` exactly once, as a factor. Let a solver stop relative to the size of
 its right-hand side, or divide grad_output by its norm before and multiply after.
