@@ -8,6 +8,11 @@ import pytest
 GOLDEN = Path(__file__).parent / "golden"
 
 
+def pytest_xdist_auto_num_workers(config):
+    """One process more than there are cores: hundreds of tests wait for what they started."""
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else None
+
+
 @pytest.fixture
 def golden():
     """`golden(name, text)` compares with tests/golden/<name>; GRADVERIFY_UPDATE_GOLDEN=1 writes the file anew."""
