@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gradverify.model.fault import fault_of
 from gradverify.model.interrupt import is_interrupt
-from gradverify.model.result import Fault
+from gradverify.model.result import Fault, Reproduced
 from gradverify.modes import Modes
 from gradverify.numerics.choose import Choice
 from gradverify.numerics.columns.tally import Asked
@@ -58,6 +58,7 @@ class Evidence(BaseCall):
         self.watch = watch
         self.standing = Standing(subject)       # a check in 16 bits stands on another leg than its own
         self.spending = Spending(subject, subject.case.settings.budget)     # of this evidence: another one of the subject has a budget of its own
+        self.reproduced: list[Reproduced] = []      # by the rules that compare identical calls
         self.missing: list[Fault] = []      # faults of ours that cost words or pictures
 
     def spared(self, what: str, measure: Callable[[], Told | None]) -> Told | None:

@@ -24,6 +24,7 @@ from gradverify.rules import chosen
 from gradverify.rules.asking import examine, with_severity
 from gradverify.rules.catalogue import book
 from gradverify.rules.precedence import specific
+from gradverify.rules.repeats import graded
 from gradverify.rules.standing import without_a_leg
 from gradverify.subject.failure import UserCodeError, is_users, unnamed
 from gradverify.subject.returned_line import returned_line
@@ -51,8 +52,7 @@ def verify(subject: Subject, planned: Planned | None = None, *, evidence: Eviden
 
 def _judged(subject: Subject, evidence: Evidence, briefly: bool) -> CaseResult:
     examined = examine(evidence, briefly)
-    found = specific(_completed(finding, evidence) for each in examined for finding in each.findings)
-    found = tuple(replace(finding, severity="error") for finding in found) if evidence.settings.strict else found
+    found = graded(specific(_completed(finding, evidence) for each in examined for finding in each.findings), evidence.settings)
     findings = found if briefly else with_causes(found, evidence, book())
     faults = tuple(dict.fromkeys([*(each.fault for each in examined if each.fault), *evidence.missing]))
     verdict = _verdict(findings, faults)
@@ -62,7 +62,7 @@ def _judged(subject: Subject, evidence: Evidence, briefly: bool) -> CaseResult:
         result, verdict=verdict, reason=_reason(verdict, findings, faults), interpreter=None if briefly else evidence.interpreter,
         calls=evidence.subject.calls, findings=findings, faults=faults, inputs=_inputs(subject.own), outputs=_outputs(evidence),
         rules=tuple(_said(each.run, findings, evidence) for each in examined), mode=mode, mode_reason=mode_reason, could_miss=could_miss,
-        comparisons=tuple(_named(comparison, evidence) for each in examined for comparison in each.comparisons))
+        comparisons=tuple(_named(told, evidence) for each in examined for told in each.comparisons), reproducibility=tuple(evidence.reproduced))
 
 
 def evidence_of(subject: Subject, planned: Planned | None = None) -> Evidence:

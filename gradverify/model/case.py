@@ -113,6 +113,7 @@ class Settings:
     compile: bool = False
     autocast: Literal["bfloat16", "float16"] | None = None
     nondeterminism: float = 0.0
+    deterministic: bool = False
     reseed: bool = True
     witness: bool | Literal["always"] = True
     strict: bool = False

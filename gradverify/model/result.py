@@ -200,6 +200,18 @@ class Repeat:
 
 
 @dataclass(frozen=True, slots=True)
+class Reproduced:
+    """How identical calls repeat themselves: `of`: an output, or `grad of x`; how many of the `calls` gave different results (1: all the same bits);
+    `spread`: the largest difference of an element, and that in roundings of the tensor's largest number."""
+
+    of: str
+    calls: int
+    distinct: int
+    spread: float
+    roundings: float
+
+
+@dataclass(frozen=True, slots=True)
 class CaseResult:
     """What came of one check. `ok`: did it come out as `expect` says? None until the gate has judged it (model/report.py).
 
@@ -244,5 +256,7 @@ class CaseResult:
     unsaved: str | None = None
     interpreter: str | None = None
     """`triton`, where Triton kernels of the function ran under Triton's interpreter, on the CPU."""
+    reproducibility: tuple[Reproduced, ...] = ()
+    """Of each output and gradient whose identical calls were compared (GV205, GV206)."""
     pictures: Pictures | None = None
     """What a report with pictures shows besides; only of a failing check, and only where such a report was asked for."""

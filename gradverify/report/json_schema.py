@@ -13,7 +13,7 @@ from gradverify.model.report import SCHEMA_VERSION, Report
 from gradverify.model.written import RENAMED
 
 ADDED = {"Environment": ("folder",), "Selection": ("shard", "repeat"), "Summary": ("baselined",), "Report": ("forgiven",), "Finding": ("known",),
-         "CaseResult": ("baselined", "repeats", "saved", "unsaved", "interpreter", "pictures")}
+         "CaseResult": ("baselined", "repeats", "saved", "unsaved", "interpreter", "reproducibility", "pictures")}
 """Fields that reports of earlier versions lack."""
 
 NUMBER = {"anyOf": [{"type": "number"}, {"enum": ["nan", "inf", "-inf"]}]}

@@ -4,12 +4,14 @@ What. Calls of backward with the same `grad_output`, on the same inputs, differ.
 
 Why it matters. A gradient that depends on how often backward ran (a counter, a warm-up, an uninitialised buffer, a race) is right in a test that
 calls it once and wrong in training. Up to 4 ulp are right. Up to 2¹⁰ roundings of the gradient's size are a warning: that is what atomic adds in
-another order do, and two runs of one training then differ; so is what an iteration leaves, below `rtol`. More is an error.
+another order do, and two runs of one training then differ; so is what an iteration leaves, below `rtol`. More is an error, and with
+`deterministic: true` any difference.
 
 How it is measured. 20 identical calls: the base call, which is the first of the check's process, and 19 more; 4 calls where a second backward of one
 graph is refused and each needs its own forward. Where up to four inputs and several outputs make the other rules call more often, it is as many as
-keep all rules GV2xx within 60 backward calls. A fault that shows more rarely than that is not seen; `-v` prints how many calls were compared. What
-differs is called again on fresh graphs: a backward that is spoilt by an earlier one of the same graph has a code of its own.
+keep all rules GV2xx within 60 backward calls. A fault that shows more rarely than that is not seen; `-v` prints how many calls were compared, and
+how many different results they gave, as the JSON report does (`reproducibility`). What differs is called again on fresh graphs: a backward that is
+spoilt by an earlier one of the same graph has a code of its own.
 
 How to repair. Keep no state on the class. Fill what `torch.empty` returns. Sum in a fixed order, or say in the docstring that it is not
 deterministic.
@@ -35,10 +37,11 @@ import torch
 from torch import Tensor
 
 from gradverify.evidence import Evidence
-from gradverify.model.result import Finding
+from gradverify.model.result import Finding, Reproduced
 from gradverify.numerics.function.dtypes import UNITS
 from gradverify.rules.agreement import dust, flat, largest, torchs_own, unsteady
 from gradverify.rules.gv208_input_subset import ALL_SUBSETS, subsets
+from gradverify.rules.repeats import ATOMIC, ORDER_OF_SUMS, Repeats, in_words
 from gradverify.rules.shown import element_name
 from gradverify.subject.differentiable import Gradients
 
@@ -51,7 +54,6 @@ ASKED = 2               # calls of one graph that show whether it may be asked a
 BUDGET, OTHERS = 60, 26     # backward calls of all rules GV2xx up to ALL_SUBSETS inputs; of the others with one input and one output
 ULPS = 4
 LEFT = "that is what an iteration leaves that starts from other numbers, or rounds in another order: within `rtol`"
-ATOMIC = 2.0**10        # roundings of the gradient's size: sums in another order
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,11 @@ class Odd:
 
 @dataclass(frozen=True)
 class Compared:
-    """The inputs whose gradients differ among this many calls."""
+    """The inputs whose gradients differ among this many calls; the different results of each input, counted."""
 
     odd: list[Odd]
     calls: int
+    counted: list[Reproduced]
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -89,7 +92,10 @@ def check(evidence: Evidence) -> Iterator[Finding | str]:
             yield f"call {first.odd[0].calls[0]} of one graph differs, but fresh graphs agree: not for this rule"
     for odd in compared.odd:
         yield _finding(evidence, odd, compared.calls)
+    evidence.reproduced += compared.counted
     yield f"{compared.calls} identical calls compared, the first of the process among them"
+    if in_words(compared.counted):
+        yield in_words(compared.counted)
 
 
 def _planned(evidence: Evidence) -> int:
@@ -128,14 +134,21 @@ def _on_fresh_graphs(evidence: Evidence) -> Iterator[Gradients]:
 def _compared(evidence: Evidence, repeats: Iterator[Gradients]) -> Compared:
     """The base call and its repeats, all against the second."""
     second = [flat(argument, gradient) for argument, gradient in zip(evidence.inputs, next(repeats), strict=True)]
+    counts = [Repeats(f"grad of {argument.name}") for argument in evidence.inputs]
+    for count, each in zip(counts, second, strict=True):
+        count.add(each)
     found: dict[int, list[Odd]] = {}
     number = 2
     for number, given in chain([(1, evidence.worked.gradients)], enumerate(repeats, 3)):
         for place, gradient in enumerate(given):
-            odd = _difference(evidence, place, number, second[place], flat(evidence.inputs[place], gradient))
+            other = flat(evidence.inputs[place], gradient)
+            counts[place].add(other)
+            odd = _difference(evidence, place, number, second[place], other)
             if odd is not None:
                 found.setdefault(place, []).append(odd)
-    return Compared([_merged(each) for each in found.values()], max(number, 2))
+    units = [max(evidence.precision, UNITS[argument.value.dtype]) for argument in evidence.inputs]
+    counted = [count.told(unit) for count, unit in zip(counts, units, strict=True)]
+    return Compared([_merged(each) for each in found.values()], max(number, 2), counted)
 
 
 def _difference(evidence: Evidence, place: int, number: int, wanted: Tensor, given: Tensor) -> Odd | None:
@@ -148,7 +161,7 @@ def _difference(evidence: Evidence, place: int, number: int, wanted: Tensor, giv
     if equal.all():
         return None
     rounding, worst = unit * largest(wanted), int(apart.argmax())
-    if float(apart[worst]) <= max(2 * ULPS * rounding, dust(evidence, argument.value)):
+    if not evidence.settings.deterministic and float(apart[worst]) <= max(2 * ULPS * rounding, dust(evidence, argument.value)):
         return None
     distance, size = float(apart[worst]), largest(wanted)
     return Odd(place, (number,), worst, float(given[worst]), float(wanted[worst]), distance / rounding if rounding else torch.inf, distance, size)
@@ -169,4 +182,4 @@ def _finding(evidence: Evidence, odd: Odd, calls: int) -> Finding:
         return Finding("GV206", message, input=argument.name, hint="keep no state between calls, and leave no memory of torch.empty unwritten")
     if odd.roundings > ATOMIC:
         return Finding("GV206", message, severity="warning", input=argument.name, hint=LEFT)
-    return Finding("GV206", message, severity="warning", input=argument.name, hint="that is what a sum in another order does (atomic adds)")
+    return Finding("GV206", message, severity="warning", input=argument.name, hint=ORDER_OF_SUMS)

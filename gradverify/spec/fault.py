@@ -64,7 +64,7 @@ SYNONYMS = {
     "size": "shape", "dims": "shape", "op": "function", "target": "function", "callable": "function", "args": "inputs", "arguments": "inputs",
     "parametrize": "matrix", "params": "matrix", "epsilon": "eps", "step": "eps", "random_seed": "seed", "marks": "tags", "xfail": "expect",
     "files": "sources", "randn": "normal", "gaussian": "normal", "rand": "uniform", "range": "uniform", "randint": "integers", "zeros": "fill",
-    "ones": "fill", "constant": "fill", "data": "values", "nondet_tol": "nondeterminism", "check_forward_ad": "forward_ad",
+    "ones": "fill", "constant": "fill", "data": "values", "nondet_tol": "nondeterminism", "reproducible": "deterministic", "check_forward_ad": "forward_ad",
     "check_batched_grad": "vmap", "fast_mode": "mode", "gradgradcheck": "second_order",     # gradcheck's own
     "double": "float64", "f64": "float64", "float": "float32", "single": "float32", "f32": "float32", "half": "float16", "cdouble": "complex128",
     "cfloat": "complex64", "long": "int64", "int": "int64", "gpu": "cuda"}

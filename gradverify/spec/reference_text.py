@@ -136,8 +136,7 @@ checks:
       rows:  [1, 7]
       inner: [1, 128]
       dtype: [float64, complex128]
-      exclude:
-        - {rows: 1, inner: 1}
+      exclude: [{rows: 1, inner: 1}]
 ```
 
 Where a setting is said more than once, the later one counts: gradverify's defaults, `[tool.gradverify.defaults]` of pyproject.toml, the spec's

@@ -70,6 +70,9 @@ class RunSettings(Strict):
         examples=["bfloat16"])
     nondeterminism: NotNegative = Field(
         0.0, description="Largest difference between two identical calls that is accepted.", examples=[0])
+    deterministic: bool = Field(
+        False, description="Identical calls must give the same bits: any difference, forward or backward, is an error (GV205, GV206).",
+        examples=[True])
     reseed: bool = Field(
         True, description="Set torch's generator to the check's seed before every forward, so that random functions can be checked.", examples=[True])
     witness: bool | Literal["always"] = Field(

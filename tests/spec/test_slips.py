@@ -56,6 +56,7 @@ SLIPS = [
     (f"{HEAD}  - function: relu\n    dtype: «double\n{INPUTS}", "unknown value 'double'; did you mean 'float64'?"),
     (f"{HEAD}  - function: relu\n    device: «gpu\n{INPUTS}", "expected cpu, cuda, cuda:<number> or auto, got 'gpu'; did you mean 'cuda'?"),
     (f"{HEAD}  - function: relu\n    requires: [«gpu]\n{INPUTS}", "got 'gpu'; did you mean 'cuda'?"),
+    (f"{HEAD}  - function: relu\n    «reproducible: true\n{INPUTS}", "unknown key 'reproducible'; did you mean 'deterministic'?"),
     (f"{HEAD}  - function: relu\n    «nondet_tol: 0.1\n{INPUTS}", "unknown key 'nondet_tol'; did you mean 'nondeterminism'?"),
     (f"{HEAD}  - function: relu\n    «epsilon: 0.1\n{INPUTS}", "unknown key 'epsilon'; did you mean 'eps'?"),
     (f"{HEAD}  - function: relu\n    inputs: {{input: {{«size: [2]}}}}\n", "unknown key 'size'; did you mean 'shape'?"),
