@@ -37,6 +37,8 @@ class Legs:
     rounded: Tensor
     moved: Tensor
     exact_runs: Tensor
+    spread: Tensor | None = None
+    """By how much the kernel's own results differ from call to call [call, …], where they do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,8 @@ class _Bar:
         rounded, moved = (torch.where(each.isfinite(), each, 0.0) for each in (_in_rows(legs.rounded), _in_rows(legs.moved)))
         size = _mean_square(torch.cat([exact, runs])).sqrt()        # [R]
         native = (_mean_square(rounded) + _mean_square(moved)).sqrt()
+        if legs.spread is not None:     # no more than doubles its square: a race is no rounding
+            native = (native.square() + torch.minimum(native.square(), _mean_square(_in_rows(legs.spread)))).sqrt()
         alive = size > NOTHING * size.max()
         native = torch.maximum(native, ROUNDED * ulp(size, dtype) * alive)
         if bool(alive.any()):

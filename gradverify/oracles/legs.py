@@ -24,6 +24,7 @@ from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.target import oracle_target
 
 COTANGENTS, RUNS = 3, 6     # random ones; of the computation in 16 bits at other points, beside one for each cotangent at the point itself
+REPEATED = 3        # identical calls of the kernel: do they give the same?
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,21 @@ class Kernel:
         for n, tensor in enumerate(zip(kernel[0].tensors, exact[0].tensors, strict=True)):
             if tensor[0].shape != tensor[1].shape:
                 raise UserCodeError("GV002", f"in {self.name} {self._named(n)} has shape {list(tensor[0].shape)}, in float64 {list(tensor[1].shape)}")
-        return tuple(judged(self._legs(n, kernel, exact, own, runs), self.dtype) for n in range(len(exact[0].tensors)))
+        legs = [replace(self._legs(n, kernel, exact, own, runs), spread=self._spread(n)) for n in range(len(exact[0].tensors))]
+        return tuple(judged(each, self.dtype) for each in legs)
+
+    @cached_property
+    def repeated(self) -> tuple[tuple[Tensor, ...], ...]:
+        """Of each tensor what identical calls of the kernel give."""
+        with undisguised():
+            calls = [_pulled(self._narrow, self._checked, self._cotangents[0]) for _ in range(REPEATED)]
+        return tuple(zip(*(each.tensors for each in calls), strict=True))
+
+    def _spread(self, n: int) -> Tensor | None:
+        """Of tensor n; None where all calls give the same."""
+        first, *others = self.repeated[n]
+        apart = torch.stack([(other - first).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) for other in others])
+        return apart if bool(apart.any()) else None
 
     @cached_property
     def _native(self) -> tuple[list[_Pulled], list[tuple[_Pulled, _Pulled]]]:

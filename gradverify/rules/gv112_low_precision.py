@@ -13,7 +13,8 @@ named) loses when its operations run in 16 bits, at the point and beside it, and
 off by more than 8 native errors of its row (or 3 times the most that the computation itself lost in it) and 3 ulp, a row by 2 and 0.2 ulp, the
 tensor by 1.5 and 0.15 ulp, a gain ⟨kernel, exact⟩ / ⟨exact, exact⟩ by 8 of its standard deviations and one roundoff, and what is infinite or NaN
 where the right number fits. Rows and tensors are never held to less than the computation itself lost in any of its runs. Numbers that the dtype
-cannot hold are left out. Finite differences are never taken of 16-bit numbers.
+cannot hold are left out. Finite differences are never taken of 16-bit numbers. What three identical calls of the kernel differ by (atomic adds)
+counts as native error, up to as much again as there is.
 
 How to repair. Accumulate and exponentiate in float32; subtract the maximum first; keep constants as Python numbers; look for branches on the dtype
 and for the tail of the last block. A function that refuses float64 needs a `reference` in torch operations.
@@ -34,11 +35,13 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from gradverify.evidence import Evidence
-from gradverify.model.result import Comparison, Entry, Finding
+from gradverify.model.result import Comparison, Entry, Finding, Reproduced
+from gradverify.numerics.function.dtypes import UNITS
 from gradverify.numerics.function.flat import place
 from gradverify.numerics.native import ELEMENT, Judged
 from gradverify.oracles.legs import Kernel
 from gradverify.rules.protocol import NotApplicable
+from gradverify.rules.repeats import Repeats, in_words
 from gradverify.rules.shown import element_name
 
 CATCHES = "forgets_in_bfloat16"
@@ -78,7 +81,18 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
         yield _comparison(argument.name, None, argument.value, each, is_output=False)
         yield from _finding(kernel, each, f"grad of `{argument.name}`", argument.value, argument.name, input_name=argument.name)
         seen.append(each)
-    yield _told(kernel, seen)
+    evidence.reproduced += (repeats := list(_repeated(evidence, kernel)))
+    yield "; ".join(filter(None, (_told(kernel, seen), in_words(repeats))))
+
+
+def _repeated(evidence: Evidence, kernel: Kernel) -> Iterator[Reproduced]:
+    """How identical calls of the kernel repeat themselves."""
+    names = [*map(evidence.name_of, evidence.forward.checked), *(f"grad of {argument.name}" for argument in evidence.inputs)]
+    for name, results in zip(names, kernel.repeated, strict=True):
+        repeats = Repeats(f"{name} in {kernel.name}")
+        for each in results:
+            repeats.add(each)
+        yield repeats.told(UNITS[kernel.dtype])
 
 
 def _finding(kernel: Kernel, each: Judged, what: str, tensor: Tensor, name: str, input_name: str | None = None,

@@ -64,8 +64,9 @@ SYNONYMS = {
     "size": "shape", "dims": "shape", "op": "function", "target": "function", "callable": "function", "args": "inputs", "arguments": "inputs",
     "parametrize": "matrix", "params": "matrix", "epsilon": "eps", "step": "eps", "random_seed": "seed", "marks": "tags", "xfail": "expect",
     "files": "sources", "randn": "normal", "gaussian": "normal", "rand": "uniform", "range": "uniform", "randint": "integers", "zeros": "fill",
-    "ones": "fill", "constant": "fill", "data": "values", "nondet_tol": "nondeterminism", "reproducible": "deterministic", "check_forward_ad": "forward_ad",
-    "check_batched_grad": "vmap", "fast_mode": "mode", "gradgradcheck": "second_order",     # gradcheck's own
+    "ones": "fill", "constant": "fill", "data": "values", "reproducible": "deterministic",
+    "nondet_tol": "nondeterminism", "check_forward_ad": "forward_ad", "check_batched_grad": "vmap",     # gradcheck's own
+    "fast_mode": "mode", "gradgradcheck": "second_order",
     "double": "float64", "f64": "float64", "float": "float32", "single": "float32", "f32": "float32", "half": "float16", "cdouble": "complex128",
     "cfloat": "complex64", "long": "int64", "int": "int64", "gpu": "cuda"}
 """Words of other programs for names of the format."""

@@ -1,10 +1,13 @@
 """Sums in another order each time: counted and told, a warning, noise to finite differences, an error where the spec wants the same bits."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from live import check, codes, randn
 from torch.autograd import Function
 
+from gradverify.numerics.native import Legs, judged
 from gradverify.rules.repeats import Repeats, in_words
 
 
@@ -110,3 +113,50 @@ def test_the_same_numbers_are_one_result(values):
         repeats.add(torch.tensor(values, dtype=torch.float64))
     assert (repeats.told(1.0).distinct, repeats.told(1.0).spread) == (1, 0.0)
     assert in_words([repeats.told(1.0)]) == ""
+
+
+def shaken(by, where, period=2):
+    """x * 3 whose numbers in bfloat16 are moved by so many ulps in every second call, or one of its gradients' are."""
+    calls = [0]
+
+    def moved(y):
+        calls[0] += 1
+        return y * (1 + by * 2.0**-7 * (calls[0] % period)) if y.dtype == torch.bfloat16 else y
+
+    class Tripled(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return moved(x * 3) if where == "forward" else x * 3
+
+        @staticmethod
+        def backward(ctx, g):
+            return moved(g * 3) if where == "backward" else g * 3
+
+    return Tripled
+
+
+@pytest.mark.parametrize(("where", "of"), [("forward", "y0 in bfloat16"), ("backward", "grad of x in bfloat16"), ("nowhere", None)])
+def test_calls_of_a_kernel_in_16_bits_are_counted_too(where, of):
+    result = check(shaken(1, where), randn(4, 8).bfloat16(), select=("GV112",))
+    found = {each.of: (each.calls, each.distinct) for each in result.reproducibility}
+    assert found == {name: (3, 2 if name == of else 1) for name in ("y0 in bfloat16", "grad of x in bfloat16")}
+    said, = (rule.reason for rule in result.rules if rule.code == "GV112")
+    assert ("2 different results in 3 calls" in said) == (of is not None)
+
+
+def test_what_calls_differ_by_is_part_of_the_native_error_up_to_as_much_again():
+    rounded, moved = torch.full((6, 4, 16), 0.003, dtype=torch.float64), torch.full((6, 4, 16), 0.004, dtype=torch.float64)
+    exact = torch.ones(1, 4, 16, dtype=torch.float64)
+    legs = Legs(exact + 0.001, exact, rounded, moved, exact.expand(6, 4, 16))
+
+    def ratio(spread):
+        return judged(replace(legs, spread=None if spread is None else torch.full((2, 4, 16), spread, dtype=torch.float64)), torch.bfloat16).ratio
+
+    native = 0.001 / ratio(None)
+    assert native == pytest.approx(0.005, rel=0.01)
+    assert 0.001 / ratio(0.004) == pytest.approx((0.005**2 + 0.004**2) ** 0.5, rel=0.01)
+    assert 0.001 / ratio(5.0) == pytest.approx(0.005 * 2**0.5, rel=0.01)
+
+
+def test_a_race_in_16_bits_is_not_excused_by_its_own_spread():
+    assert check(shaken(64, "backward"), randn(4, 32).bfloat16(), select=("GV112",)).verdict == "fail"
