@@ -11,7 +11,8 @@ from gradverify.model.result import CaseResult
 @dataclass(frozen=True, slots=True)
 class Environment:
     """`torch` and `numpy` are versions, None where not installed; `devices` the CUDA devices seen. `folder`: where the run was started, below the
-    root of its repository (the nearest folder with `.git`); empty: there, or there is none."""
+    root of its repository (the nearest folder with `.git`); empty: there, or there is none. `reduced_precision`: what
+    makes products and convolutions on CUDA devices compute in fewer bits, as checks find it (`matmul.allow_tf32`)."""
 
     python: str
     torch: str | None
@@ -20,6 +21,7 @@ class Environment:
     devices: tuple[str, ...] = ()
     threads: int | None = None
     folder: str | None = None
+    reduced_precision: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -258,5 +258,7 @@ class CaseResult:
     """`triton`, where Triton kernels of the function ran under Triton's interpreter, on the CPU."""
     reproducibility: tuple[Reproduced, ...] = ()
     """Of each output and gradient whose identical calls were compared (GV205, GV206)."""
+    device_memory: int | None = None
+    """The most bytes that tensors held on the check's CUDA device at a time; None on the CPU."""
     pictures: Pictures | None = None
     """What a report with pictures shows besides; only of a failing check, and only where such a report was asked for."""

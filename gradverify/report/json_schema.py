@@ -12,8 +12,10 @@ from gradverify.model.case import Json
 from gradverify.model.report import SCHEMA_VERSION, Report
 from gradverify.model.written import RENAMED
 
-ADDED = {"Environment": ("folder",), "Selection": ("shard", "repeat"), "Summary": ("baselined",), "Report": ("forgiven",), "Finding": ("known",),
-         "CaseResult": ("baselined", "repeats", "saved", "unsaved", "interpreter", "reproducibility", "pictures")}
+ADDED = {"Environment": ("folder", "reduced_precision"), "Selection": ("shard", "repeat"), "Summary": ("baselined",), "Report": ("forgiven",),
+         "Finding": ("known",),
+         "CaseResult": ("baselined", "repeats", "saved", "unsaved", "interpreter", "reproducibility", "device_memory",
+                        "pictures")}
 """Fields that reports of earlier versions lack."""
 
 NUMBER = {"anyOf": [{"type": "number"}, {"enum": ["nan", "inf", "-inf"]}]}

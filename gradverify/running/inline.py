@@ -31,17 +31,20 @@ STDOUT, STDERR = 1, 2                   # the descriptors that native code write
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """What there is to compute on; `cuda` are the names of the CUDA devices."""
+    """What there is to compute on; `cuda` are the names of the CUDA devices, `reduced` the switches of fewer bits that are on there."""
 
     cuda: tuple[str, ...]
     threads: int
+    reduced: tuple[str, ...] = ()
 
 
 def devices() -> Devices:
     """Asks torch. Imports it."""
     from gradverify.subject.machine import cuda_devices, threads
+    from gradverify.subject.on_cuda import in_fewer_bits
 
-    return Devices(cuda_devices(), threads())
+    found = cuda_devices()
+    return Devices(found, threads(), in_fewer_bits() if found else ())
 
 
 def run_case(case: Case, planned: Planned | None = None, *, prepared: Callable[[], None] = lambda: None, left: Callable[[], tuple[str, ...]] = tuple,
@@ -54,6 +57,7 @@ def run_case(case: Case, planned: Planned | None = None, *, prepared: Callable[[
     from gradverify.subject.failure import UserCodeError
     from gradverify.subject.find import importable
     from gradverify.subject.machine import as_torch_starts, compute_on_one_thread, undisturbed
+    from gradverify.subject.on_cuda import most_memory, start_of_memory
     from gradverify.subject.prepare import prepare
     from gradverify.verify import broken, failed, verify
 
@@ -61,10 +65,12 @@ def run_case(case: Case, planned: Planned | None = None, *, prepared: Callable[[
     with captured(into) as printed, undisturbed(), as_torch_starts(), staying():
         try:
             with importable(case.search, printed.only_if_raised):
+                start_of_memory(case.settings.device)
                 subject = prepare(case)
                 prepared()
                 compute_on_one_thread(subject.size)
                 result = _saved(subject, _pictured(subject, planned) if pictures else verify(subject, planned))
+                result = replace(result, device_memory=most_memory(case.settings.device))
         except UserCodeError as error:
             result = failed(case, error)
         except BaseException as error:

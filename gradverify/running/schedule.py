@@ -117,7 +117,8 @@ def _stopped_after(count: int) -> str:
 def environment(machine: Devices | None) -> Environment:
     """Versions without importing what they are of."""
     return Environment(platform.python_version(), _version("torch"), _version("numpy"), platform.platform(),
-                       machine.cuda if machine else (), machine.threads if machine else None, repository_folder(Path.cwd()))
+                       machine.cuda if machine else (), machine.threads if machine else None, repository_folder(Path.cwd()),
+                       machine.reduced if machine else ())
 
 
 def _version(package: str) -> str | None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from gradverify.subject.custody import Custody, Held, Written, arguments
 from gradverify.subject.differentiable import Differentiable, Gradients, Graph
 from gradverify.subject.failure import blamed
+from gradverify.subject.on_cuda import finished
 from gradverify.subject.subject import Subject
 
 
@@ -47,3 +48,4 @@ def _backward(subject: Subject, function: Differentiable, graph: Graph, retain: 
     subject.counted_backward()
     with blamed("GV003", "backward"):
         torch.autograd.backward([*outputs, *others], [*map(torch.ones_like, outputs), *map(torch.zeros_like, others)], retain_graph=retain)
+        finished(subject.on)

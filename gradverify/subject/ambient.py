@@ -18,6 +18,8 @@ from torch.overrides import _get_current_function_mode_stack, _pop_mode
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils._python_dispatch import _pop_mode as _pop_dispatch_mode
 
+from gradverify.subject.on_cuda import reductions, set_reductions
+
 AUTOCAST = ("cpu", "cuda")
 DENORMAL = 1e-310       # of float64: 0 where denormal numbers are flushed
 
@@ -64,6 +66,7 @@ def ambient() -> tuple[Ambient, ...]:
         Ambient("backward's threads", torch._C._is_multithreading_enabled, torch._C._set_multithreading_enabled),
         Ambient("denormal numbers", _flushes, torch.set_flush_denormal),
         *(Ambient(f"autocast on {device}", *_autocast(device)) for device in AUTOCAST),
+        Ambient("reductions on CUDA", reductions, set_reductions),
         Ambient("cudnn", lambda: tuple(getattr(torch.backends.cudnn, name) for name in CUDNN), _set_cudnn),
         Ambient("NumPy's errors", np.geterr, lambda old: np.seterr(**old)),
         Ambient("warnings", lambda: list(warnings.filters), _set_filters),

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.graph import function_nodes, gradient_numbers
+from gradverify.subject.on_cuda import finished
 from gradverify.subject.subject import Called, Subject
 
 Gradients = tuple[Tensor | None, ...]
@@ -201,9 +202,12 @@ class Differentiable:
         self._subject.counted_backward()
         with blamed("GV003", "backward"):
             if self.leaf_only:
-                return _accumulated(graph.leaves, outputs, given, retain, create)
+                accumulated = _accumulated(graph.leaves, outputs, given, retain, create)
+                finished(self._subject.on)
+                return accumulated
             self._subject.watches[1].start()
             found = iter(torch.autograd.grad(outputs, asked, given, retain_graph=retain or create, create_graph=create, allow_unused=True))
+            finished(self._subject.on)
             self._subject.watches[1].stop()
         return tuple(next(found) if leaf.requires_grad else None for leaf in graph.leaves)
 

@@ -22,6 +22,7 @@ from gradverify.subject.held import Held, reached
 from gradverify.subject.layout import laid
 from gradverify.subject.machine import seeded
 from gradverify.subject.modules import hooked, hooks_of
+from gradverify.subject.on_cuda import devices_of, finished
 from gradverify.subject.outputs import leaves as flattened
 from gradverify.subject.outputs import names
 from gradverify.subject.seeded import Seeded
@@ -67,7 +68,8 @@ class Subject(Counted, Seeded):
         self._held = Held(() if target.kind == "module" else reached(target.subject, *plain, *kwargs.values()))
         self._bare = target.kind != "module" and not self.kwargs and not self._held and all(map(as_it_is, self.positions))
         Counted.__init__(self)
-        Seeded.__init__(self, any(argument.is_tensor and argument.value.is_cuda for argument in self.arguments))
+        self.on = devices_of(argument.value for argument in self.arguments if argument.is_tensor)      # of CUDA; each call is waited for
+        Seeded.__init__(self, bool(self.on))
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -210,10 +212,12 @@ class Subject(Counted, Seeded):
             if self.around is None:
                 self.watches[0].start()
                 returned = self._call(values, buffers)
+                finished(self.on)
                 self.watches[0].stop()
             else:
                 with self.around():
                     returned = self._call(values, buffers)
+                    finished(self.on)
             self.output_names = self.output_names or names(returned)
             flat = flattened(returned)
             return flat if all(map(is_dense, flat)) else self._compared(flat)

@@ -167,6 +167,8 @@ def _run_facts(report: Report) -> Iterator[tuple[str, str]]:
     yield "NumPy", one_line(environment.numpy or "not installed")
     yield "platform", one_line(environment.platform)
     yield "CUDA devices", ", ".join(map(one_line, environment.devices)) or "none"
+    if environment.reduced_precision:
+        yield "fewer bits on CUDA", ", ".join(map(one_line, environment.reduced_precision))
     if environment.threads is not None:
         yield "threads", str(environment.threads)
 

@@ -41,7 +41,8 @@ def _lines(check: CaseResult, look: Look, origins: Mapping[str, str] | None) -> 
     if check.changed:
         yield f"the check {', '.join(check.changed)}: that was put back, or its process was not used again"
     if check.verdict not in ("skip", "not_run"):
-        yield f"in all: {_calls(check.calls)}, {seconds(check.seconds)}"
+        held = f", at most {check.device_memory / 2**20:,.1f} MiB on {check.device}" if check.device_memory is not None else ""
+        yield f"in all: {_calls(check.calls)}, {seconds(check.seconds)}{held}"
 
 
 def _settings(check: CaseResult, origins: Mapping[str, str] | None) -> str:

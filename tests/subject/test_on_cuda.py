@@ -1,0 +1,95 @@
+"""What is done on CUDA devices, as far as it is logic of ours: a stand-in for the device's error, its switches and its memory. The device itself is
+asked where there is one."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from factories import passing, report
+from live import case, evidence, randn, tensor
+from torch.autograd import Function
+
+from gradverify.report.look import Look
+from gradverify.report.terminal.view import check_line
+from gradverify.running.inline import devices, run_case
+from gradverify.subject.failure import UserCodeError
+from gradverify.subject.machine import undisturbed
+from gradverify.subject.on_cuda import devices_of, finished, most_memory, reductions
+
+GPU = torch.device("cuda", 0)
+needs_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
+class Square(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        return 2 * g * x
+
+
+@pytest.fixture
+def waited(monkeypatch):
+    """The devices that were waited for; `waited.fails` at that number of waits raises what a kernel that ran on would."""
+    class Waited(list):
+        fails = None
+
+    seen = Waited()
+
+    def synchronize(device):
+        seen.append(device)
+        if len(seen) == seen.fails:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    return seen
+
+
+@pytest.mark.parametrize(("fails", "code"), [(1, "GV002"), (2, "GV003")])
+def test_what_a_kernel_raises_later_is_blamed_on_the_call_that_launched_it(waited, fails, code):
+    found = evidence(Square, randn(3))
+    assert found.function.inputs
+    found.subject.on, waited.fails = (GPU,), fails
+    with pytest.raises(UserCodeError) as raised:
+        found.function.gradients(found.function.graph(found.subject.leaves()), [torch.ones(3, dtype=torch.float64)])
+    assert raised.value.code == code and "illegal memory access" in raised.value.message
+
+
+def test_nothing_is_waited_for_on_the_cpu(waited):
+    found = evidence(Square, randn(3))
+    assert found.subject.on == () and found.worked.gradients and waited == []
+
+
+def test_every_device_is_waited_for_once(waited):
+    finished((GPU, torch.device("cuda", 1)))
+    assert waited == [GPU, torch.device("cuda", 1)]
+    assert devices_of([torch.ones(2), torch.ones(2, device="meta")]) == ()
+
+
+def test_what_computes_in_fewer_bits_is_told_where_there_is_a_device(monkeypatch):
+    assert devices().reduced == () or torch.cuda.is_available()
+    monkeypatch.setattr("gradverify.subject.machine.cuda_devices", lambda: ("a GPU",))
+    assert "cudnn.allow_tf32" in devices().reduced      # torch's own default
+    assert "matmul.allow_bf16_reduced_precision_reduction" in devices().reduced
+    with undisturbed():
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+        assert "matmul.allow_bf16_reduced_precision_reduction" not in devices().reduced
+    assert all(reductions()[name] for name in ("allow_bf16_reduced_precision_reduction", "allow_fp16_reduced_precision_reduction"))
+
+
+def test_memory_is_the_devices_and_none_on_the_cpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: {"cuda:1": 3 * 2**20}[device])
+    assert (most_memory("cuda:1"), most_memory("cpu")) == (3 * 2**20, None)
+    assert run_case(case("torch:sin", [tensor(2, name="x")], select=("GV101",))).device_memory is None
+    shown = check_line(report(replace(passing(), device="cuda:1", device_memory=3 * 2**20)).checks[0], Look(120, boxes=False, verbosity=1))
+    assert "at most 3.0 MiB on cuda:1" in shown
+
+
+@needs_a_gpu
+def test_on_a_device_calls_are_waited_for_and_memory_is_measured():
+    result = run_case(case("torch:sin", [tensor(64, name="x")], device="cuda", select=("GV101",)))
+    assert result.verdict == "pass" and result.device_memory >= 64 * 8
