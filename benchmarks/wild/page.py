@@ -73,10 +73,13 @@ def _summary(known: Known, mistakes: Sequence[tuple[Package, Json, Finding]]) ->
 
 
 def _findings(mistakes: Sequence[tuple[Package, Json, Finding]]) -> Iterator[str]:
-    yield ("What `gradcheck` lets pass are mostly second derivatives: backward computes with a tensor that forward saved, and autograd does "
-           "not know that it depends on the input, so that a Hessian is silently 0 there. The backwards that raise name an attribute that "
-           "does not exist, index with fewer numbers than they assign, or return too few gradients: one call shows it. Where a gradient is "
-           "a wrong number, forward and backward come from different formulas or approximations, or two gradients are in the wrong order.")
+    yield ("What `gradcheck` lets pass are mostly second derivatives: backward computes with a tensor that forward saved, of which autograd does "
+           "not know that it depends on the input, or runs without autograd, so that a Hessian or a gradient penalty is silently 0 there. Next "
+           "comes what only a second use shows: an output that is kept past `save_for_backward`, or that has the memory of an input, and is "
+           "written in place; and a `view` of what is not contiguous. Reversible layers count once in each package that has a copy of them.")
+    yield ("The backwards that raise name an attribute that does not exist, index with fewer numbers than they assign, or return too few "
+           "gradients: one call shows it. Where a gradient is a wrong number, forward and backward come from different formulas or "
+           "approximations, gradients are in the wrong order, or a sum is taken over the wrong dimension.")
     yield "## Findings"
     yield ("*gradcheck* is what `torch.autograd.gradcheck` with its defaults says of the operator at the inputs of the check. Each script is "
            "`benchmarks/wild/shown/PACKAGE__SCRIPT.py`; what it prints is below the table.")
@@ -100,8 +103,8 @@ def _by_design(known: Known) -> Iterator[str]:
 def _packages(known: Known) -> Iterator[str]:
     yield "## Packages"
     yield ("*Functions* are those in the package's source, *without a check* those that need a device, a compiled extension, or inputs that nobody "
-           "wrote down yet; *passed*, *failed* and *undecided* count checks. Minutes are those of all of it with one worker, the installation "
-           "included; megabytes are those of the environment on top of torch.")
+           "wrote down yet; *passed*, *failed* and *undecided* count checks. Minutes are those of the last run with one worker, which installs the "
+           "package where it is not there yet; megabytes are those of the environment on top of torch.")
     rows = (_row(package, result) for package, result in known if result["lack"] is None)
     yield _table(("package", "version", "area", "Functions", "without a check", "passed", "failed", "undecided", "minutes", "MB"), rows)
     rest = [(package.name, f"`{name}`", why) for package, _ in known for name, why in package.unreached.items()]
