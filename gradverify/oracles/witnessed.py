@@ -1,7 +1,8 @@
 """What torch's own derivative of the forward decides of elements that finite differences leave open.
 
 Finite differences stay the judge. The witness is heard where they resolve the derivative to a small share of its row and only not to the tolerance,
-and of a pair where it lies within their bar on *every* element. What then agrees with it to rounding, throughout the pair, is right.
+and of a pair where it lies within their bar on *every* element. What then agrees with it to rounding, throughout the pair, is right. Where single
+elements of a noisy pair are off by little beside their row, and all of it agrees with the witness to rounding, they are the noise's, and open too.
 How far backward is from it is noted also of pairs that finite differences decide, if its rows are there anyway: for the reader, not the verdict.
 """
 
@@ -17,9 +18,10 @@ from torch import Tensor
 from gradverify.numerics.columns.entries import Entries
 from gradverify.numerics.columns.tally import Outcome, Pair
 from gradverify.numerics.function.coordinates import columns_of
+from gradverify.numerics.revised import undecided
 from gradverify.numerics.rungs import U64, Array, Index
 from gradverify.numerics.verdict import Limit
-from gradverify.oracles.accused import CALLS, OPEN, Suspect, gross, rejected, with_mismatches
+from gradverify.oracles.accused import CALLS, GROSS, OPEN, Suspect, gross, rejected, with_mismatches
 from gradverify.oracles.along import real_size
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes
 from gradverify.oracles.witness import Absent, Witness, witness
@@ -27,7 +29,7 @@ from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Subject
 
-ROUGH = (Outcome.KINK, Outcome.JUMP, Outcome.NON_FINITE, Outcome.MISMATCH)      # a pair that has one is not asked about
+ROUGH = (Outcome.KINK, Outcome.JUMP, Outcome.NON_FINITE)       # a pair that has one is not asked about
 NOISY = frozenset({Limit.NOISE, Limit.STAIRCASE, Limit.TRUNCATION, Limit.CANCELS, Limit.ALONE})
 """What the forward's own rounding and curvature leave open; all else (kinks, ends, buffers, budgets) is not for a derivative at the point to say."""
 
@@ -40,12 +42,12 @@ NOTHING = np.zeros(0, np.intp)
 
 def beside_witness(found: Jacobian, subject: Subject, checked: Sequence[int], outputs: Sequence[Tensor], wishes: Wishes,
                    short_of: Callable[[int], bool], function: Gives | None = None) -> Jacobian:
-    """The comparison with what the witness decides. It is called where something is open that it may speak of, and nothing is wrong.
+    """The comparison with what the witness decides. It is called where something is open that it may speak of, and nothing is wrong beside it.
 
     `short_of`: would so many calls be more than the budget allows? `function`: with its backward, which may then be called wrong too.
     """
     asked = [key for key, pair in found.pairs.items() if _may_be_asked(pair, outputs, wishes)]
-    if not asked or found.choice is None or any(pair.count(Outcome.MISMATCH) for pair in found.pairs.values()):
+    if not asked or found.choice is None or any(pair.count(Outcome.MISMATCH) for key, pair in found.pairs.items() if key not in asked):
         return found
     if short_of(BEFORE + sum(real_size(outputs[place]) for place in {output for _, output in asked})):
         return replace(found, unwitnessed="the budget does not allow it")
@@ -59,8 +61,10 @@ def beside_witness(found: Jacobian, subject: Subject, checked: Sequence[int], ou
         except UserCodeError as error:
             return replace(found, unwitnessed=error.message)
         pairs = {key: replace(pair, apart=heard[key].apart) if key in heard else pair for key, pair in found.pairs.items()}
-        decided = {key: _passed(pairs[key]) for key in asked if heard[key].confirms}
-        if function is not None:
+        wrong = [key for key in asked if pairs[key].count(Outcome.MISMATCH)]
+        decided = {key: undecided(pairs[key], Outcome.MISMATCH, Limit.NOISE) for key in wrong if heard[key].excuses}
+        decided |= {key: _passed(pairs[key]) for key in asked if key not in wrong and heard[key].confirms}
+        if function is not None and not wrong:
             suspects = {key: Suspect(pairs[key], heard[key].wrong) for key in asked if heard[key].accuses}
             decided |= {key: with_mismatches(one) for key, one in suspects.items()
                         if one.shown and not short_of(CALLS) and _is_rejected(one, function, called, wishes, subject)}
@@ -91,23 +95,31 @@ class _Heard:
     """What the witness says of a pair, or of rows of it.
 
     `apart`: how far backward is from it, as a share of the largest derivative of the row, 0 where that is rounding; `within`: it lies within
-    every bar, and the bars of open elements are narrow enough; `wrong`: the kept entries that are open, and grossly off it.
+    every bar, and the bars of open elements are narrow enough; `wrong`: the kept entries that are open, and grossly off it;
+    `near`: every mismatch is off its finite difference by no more than noise beside its row.
     """
 
     apart: float = 0.0
     within: bool = True
     wrong: Index = field(default_factory=NOTHING.copy)
+    near: bool = True
 
     @property
     def confirms(self) -> bool:
         return self.within and not self.apart
 
     @property
+    def excuses(self) -> bool:
+        """Are its mismatches what noise does, of which the pair's open elements tell?"""
+        return self.near and not self.apart
+
+    @property
     def accuses(self) -> bool:
         return self.within and bool(self.wrong.size)
 
     def __and__(self, other: _Heard) -> _Heard:
-        return _Heard(max(self.apart, other.apart), self.within and other.within, np.concatenate([self.wrong, other.wrong]))
+        return _Heard(max(self.apart, other.apart), self.within and other.within, np.concatenate([self.wrong, other.wrong]),
+                      self.near and other.near)
 
 
 class _Rows:
@@ -146,7 +158,9 @@ class _Rows:
         narrow = (seen.bar * size[i] <= RESOLVED * reach) | ~np.isin(seen.outcome, OPEN)
         off = float((np.abs(derivatives - analytic) * size).max(initial=0.0))
         within = bool((near & narrow).all() and (np.abs(unseen) * size <= rounding).all())
-        return _Heard(0.0 if off <= rounding else off / reach if reach else np.inf, within, kept[gross(seen, derivatives[i], size[i], reach)])
+        missed = (seen.outcome == Outcome.MISMATCH) & ~(np.abs(seen.analytic - seen.numeric) * size[i] <= GROSS * reach)
+        return _Heard(0.0 if off <= rounding else off / reach if reach else np.inf, within, kept[gross(seen, derivatives[i], size[i], reach)],
+                      not missed.any())
 
 
 def _by_row(entries: Entries) -> dict[int, Index]:
