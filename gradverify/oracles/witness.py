@@ -46,10 +46,12 @@ class Absent:
 
 @dataclass(frozen=True)
 class Witness:
-    """The forward at the point, differentiated by torch: `checked` are the places of the compared outputs."""
+    """The forward at the point, differentiated by torch: `checked` are the places of the compared outputs; `beside`: the same a little to both
+    sides, where roundings are others."""
 
     forward: OwnForward
     checked: tuple[int, ...]
+    beside: tuple[OwnForward, ...] = ()
 
     def pull(self, cotangents: Sequence[Tensor | None]) -> Gradients:
         """The gradient per input for one cotangent per checked output; None: it does not depend on it. Raises UserCodeError (GV003)."""
@@ -74,7 +76,8 @@ def witness(subject: Subject, checked: Sequence[int], outputs: Sequence[Tensor],
         yield found
     finally:
         if isinstance(found, Witness):
-            found.forward.forget()
+            for forward in (found.forward, *found.beside):
+                forward.forget()
         if not leavings.clear():
             with suppress(UserCodeError):
                 subject.forward(subject.leaves())       # leaves what every call leaves
@@ -89,7 +92,8 @@ def _called(subject: Subject, checked: tuple[int, ...], outputs: Sequence[Tensor
             return base
         if not all(_equal(base.outputs[place], y) for place, y in zip(checked, outputs, strict=True)):
             return Absent("its values are others with gradients on")
-        return _confirmed(subject, base, checked, wishes, leavings) or Witness(base, checked)
+        beside = _confirmed(subject, base, checked, wishes, leavings)
+        return beside if isinstance(beside, Absent) else Witness(base, checked, beside)
     except UserCodeError as error:
         return Absent(error.message)
 
@@ -107,11 +111,11 @@ def _run(subject: Subject, leaves: Sequence[Tensor], checked: Sequence[int], lea
     return forward
 
 
-def _confirmed(subject: Subject, base: OwnForward, checked: Sequence[int], wishes: Wishes, leavings: Leavings) -> Absent | None:
-    """What speaks against it at inputs nearby; None where nothing does. Raises UserCodeError."""
+def _confirmed(subject: Subject, base: OwnForward, checked: Sequence[int], wishes: Wishes, leavings: Leavings) -> tuple[OwnForward, ...] | Absent:
+    """The forward a little to both sides; or what speaks against it at inputs nearby. Raises UserCodeError."""
     settings, columns = subject.case.settings, columns_of(subject.inputs, wishes.domains, wishes.symmetric, wishes.specified)
     v = [signed(base.outputs[place].detach(), generator(settings.seed, subject.case.check, f"witness {place}")) for place in checked]
-    sides, idle = list[Array](), None
+    sides, near, idle = list[Array](), list[OwnForward](), None
     for step in (FAR, NEAR, -NEAR):
         beside = _run(subject, _moved(subject, columns, settings, step), checked, leavings)
         if isinstance(beside, Absent):
@@ -123,8 +127,9 @@ def _confirmed(subject: Subject, base: OwnForward, checked: Sequence[int], wishe
             return Absent(carried)
         if step != FAR:
             sides.append(coordinates(beside.gradients(checked, v), beside.leaves))
+            near.append(beside)
     here = coordinates(base.gradients(checked, v), base.leaves)
-    return Absent("torch's derivative of forward jumps here (a kink)") if _jumps(here, sides[0], sides[1], subject.inputs) else None
+    return Absent("torch's derivative of forward jumps here (a kink)") if _jumps(here, sides[0], sides[1], subject.inputs) else tuple(near)
 
 
 def _idle(subject: Subject, base: OwnForward, checked: Sequence[int], v: Sequence[Tensor], leavings: Leavings) -> frozenset[Place]:

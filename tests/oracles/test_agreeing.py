@@ -68,3 +68,29 @@ def test_each_input_and_output_has_its_own():
     result = check(Two, randn(3), randn(3, seed=1), witness="always", ignore=("GV114",))
     apart = {(each.input, each.output): each.witness_apart for each in result.comparisons if each.rule == "GV101"}
     assert {key: value == 0 for key, value in apart.items()} == {("x", 0): True, ("x", 1): True, ("y", 0): False, ("y", 1): True}
+
+
+# ---- GV114
+def warned(function, *inputs, **settings):
+    result = check(function, *(inputs or (randn(3, 2),)), **settings)
+    return result.verdict, [finding.message for finding in result.findings if finding.code == "GV114"]
+
+
+@pytest.mark.parametrize("factor", [1 + 1e-11, 1 - 1e-10])
+def test_a_rounded_constant_is_warned_of_down_to_rounding_where_the_witness_is_always_asked(factor):
+    verdict, messages = warned(sine(factor), witness="always")
+    assert verdict == "pass" and len(messages) == 1 and "from forward's own derivative, at points nearby too" in messages[0]
+    assert "off by 1e-" in messages[0] and not warned(sine(factor))[1]
+
+
+@pytest.mark.parametrize("size", [0.0, 1e2, 1e5, 1e6])
+def test_rounding_of_backward_is_not_warned_of(size):
+    """A large number is added in backward and taken away again, which costs up to 1e-10 of the gradient."""
+    class Rounds(sine()):
+        @staticmethod
+        def backward(ctx, grad):
+            return (grad * ctx.saved_tensors[0].cos() + size) - size
+
+    result, comparison, _ = told(Rounds, witness="always", select=("GV1",))
+    assert result.verdict == "pass" and (comparison.witness_apart > 1e-12) == (size >= 1e4)
+    assert not warned(Rounds, witness="always", select=("GV1",))[1]

@@ -129,6 +129,7 @@ class Pair:
     row_groups: int = 0
     witnessed: int = 0      # elements that pass by torch's own derivative of the forward, as finite differences left them open
     apart: float | None = None      # how far backward is from that derivative, as a share of the largest of its row; 0: to rounding
+    steady: float = 0.0     # how far it is off by the same share at points nearby, which rounding is not; 0: no more than rounding
     lines: Literal["", Lines] = ""
     ratios: Array | None = field(default=None, compare=False)
     entries: Entries | None = field(default=None, compare=False, repr=False)
