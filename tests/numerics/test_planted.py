@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gradverify.numerics.columns import dense
+from gradverify.numerics.columns import prepare
 from gradverify.numerics.columns.tally import Outcome
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.verdict import Verdict
@@ -152,13 +152,13 @@ def test_an_entry_that_its_block_drowns_is_seen_by_columns_and_rows_and_blocks_s
 # ---- structure that was not seen
 def blind(monkeypatch, always):
     """Detection that sees rows and no leak between them: in its first guess, or `always`."""
-    real = dense.detected
+    real = prepare.detected
 
     def detected(generator):
         see = real(generator)
         return lambda point, survey, tensor, exact: see(point, survey, tensor, exact) if exact and not always else (along_last(R, C),)
 
-    monkeypatch.setattr(dense, "detected", detected)
+    monkeypatch.setattr(prepare, "detected", detected)
 
 
 @pytest.mark.parametrize("always", [False, True])
