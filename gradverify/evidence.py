@@ -25,7 +25,7 @@ from gradverify.oracles.agreeing import beside_agreement
 from gradverify.oracles.catalogue import ORACLES
 from gradverify.oracles.convergence import left_open, without_leftovers
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
-from gradverify.oracles.legs import Kernel, Standing
+from gradverify.oracles.legs import Kernel, Standing, as_reference
 from gradverify.oracles.oracle import Oracle
 from gradverify.oracles.reference import AgainstReference
 from gradverify.oracles.surrogate import Surrogate
@@ -175,7 +175,24 @@ class Evidence(BaseCall):
             if not mode.lifts or not is_narrow(subject):
                 raise
         mode = InDouble(lifts=False)
-        return InFloat64(function, self._given_by(widened(subject, mode)), outputs, partial(beside, subject), mode)
+        try:
+            return InFloat64(function, self._given_by(widened(subject, mode)), outputs, partial(beside, subject), mode)
+        except (UserCodeError, RefusedError):
+            by_reference = self._reference_in_float64(subject, function, outputs)
+            if by_reference is None:
+                raise
+            return by_reference
+
+    def _reference_in_float64(self, subject: Subject, function: Surrogate | Differentiable, outputs: Sequence[Tensor]) -> InFloat64 | None:
+        """The values of the reference, where there is one and they are those of the function, within what float32 rounds."""
+        if subject.case.oracles.reference is None or any(argument.parameter for argument in subject.arguments):
+            return None
+        mode = InDouble(lifts=True)
+        try:
+            reference = self._differentiate(as_reference(widened(subject, mode)), self.forward.checked)
+            return InFloat64(function, reference, outputs, partial(beside, subject), mode, of_reference=True)
+        except (UserCodeError, RefusedError):
+            return None
 
     def at(self, arguments: Sequence[Argument]) -> Evidence:
         """Of the same function at other arguments, compared in the same mode where that was chosen."""
@@ -217,6 +234,8 @@ class Evidence(BaseCall):
         reason = self.in_float64
         if isinstance(reason, str):
             return f"finite differences in float32: {reason}" if reason else ""
+        if reason.of_reference:
+            return "finite differences in float64, of the reference, gradients in float32"
         inside = ", also of what forward casts to float32" if reason.lifted else ""
         return f"finite differences in float64{inside}, gradients in float32"
 

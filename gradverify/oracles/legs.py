@@ -55,7 +55,7 @@ def standing(subject: Subject) -> Standing:
             refusal = error.message
     if subject.case.oracles.reference is None or any(argument.parameter for argument in subject.arguments):
         return Standing(subject, refusal=refusal)
-    return Standing(_as_reference(subject), of_reference=True)
+    return Standing(as_reference(subject), of_reference=True)
 
 
 def _tried(subject: Subject) -> None:
@@ -67,7 +67,7 @@ def _tried(subject: Subject) -> None:
         Differentiable(subject, checked).vjp([torch.ones_like(outputs[place]) for place in checked])
 
 
-def _as_reference(subject: Subject) -> Subject:
+def as_reference(subject: Subject) -> Subject:
     """The reference in the place of the function. Raises UserCodeError (GV001)."""
     case = replace(subject.case, oracles=replace(subject.case.oracles, reference=None))
     dtype, device = torch.float64, torch.device(case.settings.device)
@@ -97,7 +97,7 @@ class Kernel:
         self.dtype = next(x.dtype for x in narrow.inputs if x.dtype in SIXTEEN)
         self._source = generator(wide.case.settings.seed, wide.case.check, "native error")
         has_parameters = any(argument.parameter for argument in wide.arguments)
-        self._costs = _as_reference(wide) if wide.case.oracles.reference is not None and not has_parameters else wide
+        self._costs = as_reference(wide) if wide.case.oracles.reference is not None and not has_parameters else wide
 
     @property
     def name(self) -> str:

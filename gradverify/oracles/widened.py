@@ -42,9 +42,11 @@ class InFloat64:
 
     unit = U32
 
-    def __init__(self, narrow: Gives, full: Gives, outputs: Sequence[Tensor], nearby: Nearby, mode: InDouble) -> None:
-        """`outputs`: of the narrow function at the point; `mode`: what the full one runs in. Raises UserCodeError (GV002) where the full one raises,
-        RefusedError where it differs."""
+    def __init__(self, narrow: Gives, full: Gives, outputs: Sequence[Tensor], nearby: Nearby, mode: InDouble,
+                 of_reference: bool = False) -> None:
+        """`outputs`: of the narrow function at the point; `mode`: what the full one runs in; `of_reference`: that is another implementation. Raises
+        UserCodeError (GV002) where the full one raises, RefusedError where it differs."""
+        self.of_reference = of_reference
         self._narrow, self._full, self._nearby, self._mode = narrow, full, nearby, mode
         self._dtypes = [y.dtype for y in outputs]
         self._gives_many = getattr(narrow, "vjps", None)
