@@ -166,7 +166,8 @@ class _Rows:
 def _by_row(entries: Entries) -> dict[int, Index]:
     order = np.argsort(entries.output, kind="stable")
     rows, first = np.unique(entries.output[order], return_index=True)
-    return {int(row): np.sort(part) for row, part in zip(rows, np.split(order, first[1:]), strict=True)}
+    parts = np.split(order, first[1:]) if len(order) else []
+    return {int(row): np.sort(part) for row, part in zip(rows, parts, strict=True)}
 
 
 def _passed(pair: Pair) -> Pair:
