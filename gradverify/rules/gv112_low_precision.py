@@ -31,7 +31,9 @@ Example.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from gradverify.evidence import Evidence
@@ -49,6 +51,8 @@ ORDER = 345
 VERDICT = "fail"
 KINDS = {"element": "", "row": "; no element is far off by itself, but the row is", "whole": "; no row is far off by itself, but all together are",
          "gain": "; every element is within rounding, but all are off by one factor"}
+INTEGERS = "Triton's interpreter computes with bfloat16 as with integers, so that this may be its fault and not the kernel's"
+CAST = "cast to float32 after `tl.load`, and to bfloat16 before `tl.store`, or check it on a GPU"
 HINTS = {
     "overflow": "something before it leaves the range of {dtype}: subtract the maximum before `exp`, accumulate in float32, scale first",
     "gain": "look for a constant that was rounded, or a scale that is applied twice or not at all, in {dtype} only",
@@ -71,15 +75,20 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
         yield Finding("GV007", f"forward draws random numbers, which are others in {kernel.name} than in float64: what it gives cannot be compared",
                       severity="error", hint="give the random numbers as an input, or check without them (evaluation mode, `p: 0`)")
         return
+    if evidence.interpreter and not evidence.subject.case.oracles.reference:
+        yield Finding("GV007", f"what {kernel.name} costs anyway cannot be told of kernels in Triton, whose operations are none of torch's",
+                      severity="error", hint="name a `reference` in torch operations: then it is told of that")
+        return
     seen = list[Judged]()
     for n, each in enumerate(kernel.outputs):
         y, number = evidence.outputs[n], evidence.forward.checked[n]
         yield _comparison("", number, y, each, is_output=True)
-        yield from _finding(kernel, each, evidence.name_of(number), y, evidence.name_of(number), output=number)
+        yield from _trusted(evidence, kernel, _finding(kernel, each, evidence.name_of(number), y, evidence.name_of(number), output=number))
         seen.append(each)
     for argument, each in zip(evidence.inputs, kernel.gradients, strict=True):
         yield _comparison(argument.name, None, argument.value, each, is_output=False)
-        yield from _finding(kernel, each, f"grad of `{argument.name}`", argument.value, argument.name, input_name=argument.name)
+        found = _finding(kernel, each, f"grad of `{argument.name}`", argument.value, argument.name, input_name=argument.name)
+        yield from _trusted(evidence, kernel, found)
         seen.append(each)
     evidence.reproduced += (repeats := list(_repeated(evidence, kernel)))
     yield "; ".join(filter(None, (_told(kernel, seen), in_words(repeats))))
@@ -93,6 +102,13 @@ def _repeated(evidence: Evidence, kernel: Kernel) -> Iterator[Reproduced]:
         for each in results:
             repeats.add(each)
         yield repeats.told(UNITS[kernel.dtype])
+
+
+def _trusted(evidence: Evidence, kernel: Kernel, found: Iterator[Finding]) -> Iterator[Finding]:
+    """As they are, but where the numbers may be the interpreter's fault: Triton's keeps bfloat16 as integers, and computes with these."""
+    doubtful = evidence.interpreter is not None and kernel.dtype == torch.bfloat16
+    for each in found:
+        yield replace(each, code="GV007", severity="error", message=f"{each.message}; {INTEGERS}", hint=CAST) if doubtful else each
 
 
 def _finding(kernel: Kernel, each: Judged, what: str, tensor: Tensor, name: str, input_name: str | None = None,

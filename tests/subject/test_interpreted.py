@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 import torch
-from live import case, check, randn, tensor
+from live import Oracles, case, check, codes, randn, tensor
 
 from gradverify.running.inline import run_case
 from gradverify.subject.failure import UserCodeError, blamed
@@ -83,6 +83,21 @@ def test_a_check_says_so_where_a_kernel_was_launched(kernel, where):
     assert result.interpreter == (None if where == "nowhere" else "triton")
     kept, = (rule for rule in result.rules if rule.code == "GV214")
     assert kept.status == ("ran" if where == "nowhere" else "not_applicable")
+
+
+@pytest.mark.parametrize("reference", [None, "torch:sin"])
+def test_in_16_bits_interpreted_kernels_need_a_reference(kernel, reference):
+    """What is not an operation of torch cannot be rounded after the fact: the cost of the dtype is that of the reference, or not known."""
+    result = check(lambda x: torch.sin(x) + 0 * kernel(1), randn(4, 8).bfloat16(), oracles=Oracles(reference=reference), select=("GV112",))
+    assert result.verdict == ("undecided" if reference is None else "pass")
+    assert (result.interpreter, codes(result)) == ("triton", {"GV007"} if reference is None else set())
+
+
+@pytest.mark.parametrize(("dtype", "found"), [(torch.bfloat16, "GV007"), (torch.float16, "GV112")])
+def test_what_differs_in_bfloat16_may_be_the_interpreters_fault(kernel, dtype, found):
+    result = check(lambda x: torch.sin(x) * (3 if x.dtype == dtype else 1) + 0 * kernel(1), randn(4, 8).to(dtype),
+                   oracles=Oracles(reference="torch:sin"), select=("GV112",), dtype=str(dtype).removeprefix("torch."))
+    assert codes(result) == {found} and result.verdict == ("undecided" if found == "GV007" else "fail")
 
 
 @pytest.mark.parametrize("name", ["triton", "triton.language"])
