@@ -214,11 +214,11 @@ class Evidence(BaseCall):
             return ""
         function = self.surrogate or self.function
         try:
-            return self._in_float64(self.subject, function, self.outputs if self.surrogate is None else function.values(self.subject.leaves()))
-        except UserCodeError as error:
-            return f"given float64 {error.message}"
-        except RefusedError as reason:
-            return str(reason)
+            found = self._in_float64(self.subject, function, self.outputs if self.surrogate is None else function.values(self.subject.leaves()))
+        except (UserCodeError, RefusedError) as error:
+            reason = f"given float64 {error.message}" if isinstance(error, UserCodeError) else str(error)
+            return reason if is_narrow(self.subject) else ""        # else it is measured as it is
+        return found if found.lifted or is_narrow(self.subject) else ""
 
     @property
     def _single_inside(self) -> bool:
