@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gradverify.numerics.columns.entries import Numbers
 from gradverify.numerics.columns.tally import Outcome, PairElements, Tally
 from gradverify.numerics.compare import FLOOR, guarded
 from gradverify.numerics.rungs import Array, Index, nonzero
@@ -34,7 +35,5 @@ def add_exact(tally: Tally, analytic: Array, value: Array, floor: Array | float,
     verdict = guarded(np.abs(a - v), bar, tolerance)
     outcome = np.select([~np.isfinite(v), verdict == Verdict.PASS, (verdict == Verdict.MISMATCH) | ~np.isfinite(a)],
                         [broken, Outcome.PASS, Outcome.MISMATCH], Outcome.UNDECIDED).astype(np.int8)
-    limit = np.full(len(a), Limit.NONE, object)
-    limit[outcome == Outcome.UNDECIDED] = Limit.NOISE
-    nothing = np.full(len(a), np.nan)
-    tally.add(PairElements(rows[out], first + local, a, v, bar, tolerance, low, outcome, limit, nothing, nothing))
+    numbers = Numbers(rows[out], first + local, a, v, bar)
+    tally.add(PairElements.without_kinks(numbers, tolerance, low, outcome, {Outcome.UNDECIDED: Limit.NOISE}))

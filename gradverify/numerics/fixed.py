@@ -7,13 +7,15 @@ from itertools import pairwise
 
 import numpy as np
 
+from gradverify.numerics.columns.entries import Numbers
 from gradverify.numerics.columns.tally import Asked, Outcome, Pair, PairElements, Tally
 from gradverify.numerics.columns.walk import LIMIT
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Function, Point
-from gradverify.numerics.rungs import AnyArray, Array, Codes, Index, Mask
+from gradverify.numerics.rungs import Array, Codes, Index, Mask
 from gradverify.numerics.verdict import Limit
 
+LIMITS = {Outcome.UNDECIDED: Limit.STUCK, Outcome.NON_FINITE: Limit.INFINITE}
 WORKING_ARRAYS = 12  # of a tile's size that are held at once
 
 
@@ -101,13 +103,6 @@ def _compare_tile(rule: _Rule, first: int, a: Array, tallies: list[Tally]) -> No
         part = point.parts[tally.output]
         local, out = np.nonzero(~masked[:, part])
         tally.add_zeros(np.zeros(0), np.zeros(0), masked[:, part])
-        at: tuple[Index, Index] = local, out + part.start
-        tally.add(_compared(at, out, columns[local] - int(point.starts[tensor]), a, value, tolerance, outcome))
-
-
-def _compared(at: tuple[Index, Index], out: Index, coordinate: Index, a: Array, value: Array, tolerance: Array, outcome: Codes) -> PairElements:
-    nothing, no_bar = np.full(len(out), np.nan), np.zeros(len(out))
-    reasons: AnyArray = np.full(len(out), Limit.NONE, object)
-    reasons[outcome[at] == Outcome.UNDECIDED] = Limit.STUCK
-    reasons[outcome[at] == Outcome.NON_FINITE] = Limit.INFINITE
-    return PairElements(out, coordinate, a[at], value[at], no_bar, tolerance[at], no_bar, outcome[at], reasons, nothing, nothing)
+        at, no_bar = (local, out + part.start), np.zeros(len(out))
+        numbers = Numbers(out, columns[local] - int(point.starts[tensor]), a[at], value[at], no_bar)
+        tally.add(PairElements.without_kinks(numbers, tolerance[at], no_bar, outcome[at], LIMITS))

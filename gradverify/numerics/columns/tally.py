@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from operator import attrgetter
@@ -90,6 +90,15 @@ class PairElements(Numbers):
     limit: AnyArray
     left: Array
     right: Array
+
+    @classmethod
+    def without_kinks(cls, numbers: Numbers, tolerance: Array, floor: Array, outcome: Codes, why: Mapping[Outcome, Limit]) -> PairElements:
+        """Of a comparison that knows no one-sided slopes; `why`: what limits the elements of an outcome."""
+        limit, nothing = np.full(len(outcome), Limit.NONE, object), np.full(len(outcome), NAN)
+        for each, reason in why.items():
+            limit[outcome == each] = reason
+        n = numbers
+        return cls(n.output, n.input, n.analytic, n.numeric, n.bar, tolerance, floor, outcome, limit, nothing, nothing)
 
 
 @dataclass(frozen=True)
