@@ -25,3 +25,8 @@ def sigmoid(x: Tensor, alpha: float, surrogate_id: int) -> Tensor:
 def both(x: Tensor, x_r: Tensor) -> Tensor:
     """A gradient for what is replaced, and one for what replaces it."""
     return x + x_r
+
+
+def decayed(data: Tensor, dash: Tensor, tau: Tensor) -> Tensor:
+    """What a shift of bits approximates."""
+    return data * tau
