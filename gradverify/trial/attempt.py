@@ -28,6 +28,7 @@ from gradverify.subject.target import Target, live
 from gradverify.trial.choices import Assignment
 from gradverify.trial.wanted import Wanted
 
+OBJECT_TOLD = re.compile(r"object is not callable|'(?:Tensor|float|int|bool|str|list|NoneType)' object has no attribute '(\w+)'")
 LONGEST = 5.0       # seconds for one call: tiny inputs take milliseconds, compiling on the first call a few seconds
 
 
@@ -50,12 +51,23 @@ class Outcome:
     nothing: tuple[str, ...] = ()
 
     @property
+    def wants_object(self) -> bool:
+        """Did forward fail because an argument is a function, a module or another object to it?"""
+        return self.level == Level.RAISED and _used_as_object(self.error or "")
+
+    @property
     def elsewhere(self) -> str | None:
         """What it asked for in place of float64 on the CPU: a dtype, or `cuda`."""
         if self.level > Level.RAISED:
             return None
         single = self.hint == SINGLE_ONLY or re.search(r"float32|fp32|single precision", self.error or "", re.IGNORECASE)
         return "cuda" if self.hint in (ON_CUDA, TOO_LATE) else "float32" if single else None
+
+
+def _used_as_object(error: str) -> bool:
+    """Does it say that something was called, or has no attribute of a name that tensors and plain values do not have either?"""
+    told = OBJECT_TOLD.search(error)
+    return told is not None and not any(told[1] and hasattr(kind, told[1]) for kind in (Tensor, list, str, float, int))
 
 
 class _TooLong(BaseException):

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from gradverify.model.case import InputRecipe, Json, TensorRecipe
-from gradverify.trial.kinds import Kind, kinds
+from gradverify.trial.kinds import GOAL, Kind, kinds
 from gradverify.trial.shapes import Shape, beside, indices, related
 from gradverify.trial.wanted import Wanted
 
@@ -86,7 +86,7 @@ def fits(wanted: Wanted, shape: Shape) -> bool:
 
 
 def _shapes(wanted: Wanted, kind: Kind, first: Shape) -> list[Shape]:
-    found = indices(first) if kind == "index" else beside(wanted.name, first)
+    found = indices(first, GOAL.search(wanted.name) is not None) if kind == "index" else beside(wanted.name, first)
     return [shape for shape in found if fits(wanted, shape)] or found
 
 

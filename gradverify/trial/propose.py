@@ -28,6 +28,9 @@ from gradverify.trial.wanted import COUNTS, Wanted, takes_any_number, wanted, wa
 
 Begun = Callable[[int], None]
 
+OBJECT = "a function, a module or another object"
+BY_HAND = "which a spec cannot write: name a function of tensors around it, or one that makes the inputs (`inputs_from`)"
+
 
 def propose(sought: Sought, loaded: Callable[[], None] = lambda: None, begun: Begun = lambda number: None) -> Proposal:
     """Whatever the user's code does, an answer; only Ctrl-C raises. `loaded` is called once the target is imported, `begun` before each attempt."""
@@ -80,8 +83,7 @@ def _searched(attempts: Attempts) -> Proposal:
     unwritable = next((each for each in attempts.wanted if kinds(each)[0] == "unwritable"), None)
     if unwritable is not None:
         return Proposal(attempts.name, _to_be_filled_in(attempts.wanted), remarks={unwritable.name: "to be filled in"},
-                        missing=f"its argument {unwritable.name!r} is {_what(unwritable)}, which a spec cannot write: name a function of tensors "
-                                "around it, or one that makes the inputs (`inputs_from`)")
+                        missing=f"its argument {unwritable.name!r} is {_what(unwritable)}, {BY_HAND}")
     assignment, outcome = Search(attempts).run()
     if outcome.elsewhere == "float32":
         attempts.dtype = "float32"
@@ -111,7 +113,7 @@ def _nothing_runs(attempts: Attempts, assignment: Assignment, outcome: Outcome) 
         attempts.device = "cuda"
     else:
         at = f" ({shown(Path(outcome.frame.file), Path.cwd())}:{outcome.frame.line})" if outcome.frame else ""
-        function = "; an argument seems to be a function, which a spec cannot write" if "object is not callable" in (outcome.error or "") else ""
+        function = f"; an argument seems to be {OBJECT}, {BY_HAND}" if outcome.wants_object else ""
         missing = f"none of {attempts.made:,} calls came to a gradient; the furthest: {outcome.error or 'nothing could be tried'}{at}{function}"
     return _as_it_is(attempts, assignment, missing=missing)
 

@@ -18,6 +18,7 @@ from gradverify.trial.wanted import Wanted
 
 COMBINATIONS = 48       # of likely values for one shape of the first tensor
 MOST, SECONDS = 4000, 20.0      # attempts, and the time for them: one takes about 0.5 ms; the op with most sizes of its own took 600
+HELD_UP = 300           # attempts of which the furthest failed at an argument that is used as an object, which no value of a spec is
 DEADLY = 2              # attempts with the same shapes that ended their process, or did not come back, before no other is made
 SHAPE_TOLD = re.compile(r"invalid gradient at index (\d+) - got \[([\d, ]*)\]")
 TENSOR_TOLD = re.compile(r"gradient different than None at position (\d+), but the corresponding forward input was not a Variable")
@@ -33,6 +34,7 @@ class Search:
     left: int = MOST
     _started: float = field(default_factory=time.monotonic)
     _heap: list[tuple[tuple[int, int, int, int], Assignment]] = field(default_factory=list)
+    _since: int = 0     # attempts since the furthest one
     _seen: set[str] = field(default_factory=set)
     _deadly: dict[str, int] = field(default_factory=dict)
 
@@ -51,7 +53,8 @@ class Search:
         return self.best
 
     def _goes_on(self) -> bool:
-        return self.left > 0 and time.monotonic() < self._started + SECONDS
+        held_up = self._since > HELD_UP and self.best[1].wants_object
+        return self.left > 0 and not held_up and time.monotonic() < self._started + SECONDS
 
     def _tried(self, assignment: Assignment, depth: int) -> bool:
         """Is the search over?"""
@@ -64,9 +67,10 @@ class Search:
             return False
         outcome = self.attempts.run(assignment)
         self._deadly[shapes] = self._deadly.get(shapes, 0) + (outcome.level == Level.LEFT_OUT)
-        self.left -= 1
+        self.left, self._since = self.left - 1, self._since + 1
         if (outcome.level, outcome.progress) > (self.best[1].level, self.best[1].progress):
             self.best = assignment, outcome
+            self._since = 0
             if outcome.level > Level.RAISED:
                 self.left = min(self.left, SETTLES if outcome.level >= Level.NO_BACKWARD else 4 * SETTLES)
         heapq.heappush(self._heap, ((-outcome.level, -outcome.progress, depth, len(self._seen)), assignment))

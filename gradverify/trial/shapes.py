@@ -74,9 +74,11 @@ def _rotary(first: Shape) -> Iterator[Shape]:
         yield (*first[:-1], half)
 
 
-def indices(first: Shape) -> list[Shape]:
-    """Shapes of a tensor of indices beside the tensor that they are of: one for each row, one for each element, a few."""
-    found: list[Shape] = [first[:1], first, first[:-1], (5,), (*first[:1], 1), first[:1] + first[2:]]
+def indices(first: Shape, one_each: bool = False) -> list[Shape]:
+    """Shapes of a tensor of indices beside the tensor that they are of: one for each row, one for each element, a few; `one_each` of classes, of
+    which a place has one: its dimension then has the size 1 rather than that of the classes."""
+    column = [(*first[:1], 1, *first[2:])] if one_each and len(first) > 1 else []
+    found: list[Shape] = [first[:1], *column, first, first[:-1], (5,), (*first[:1], 1), first[:1] + first[2:]]
     return _unique([shape for shape in found if shape] + [(2, 5), ()])
 
 

@@ -292,6 +292,20 @@ def test_an_argument_that_is_called_deep_inside_is_told(tmp_path):
     assert "seems to be a function" in found.missing
 
 
+@pytest.mark.parametrize("use", ["net.forward(x)", "net(x)", "x * sum(p.sum() for p in net.parameters())"])
+def test_an_argument_that_is_a_module_is_told_after_few_calls(tmp_path, use):
+    """`net` stands for whatever it is given: nothing in forward's own text says that it is called."""
+    found = written(tmp_path, f"def inner(net, x):\n    return {use}\n\ndef Op(x, net, w):\n    return inner(net, x * 2) @ w\n")
+    assert "a module or another object, which a spec cannot write: name a function of tensors around it" in found.missing
+    assert found.attempts < 400
+
+
+def test_an_attribute_that_tensors_have_is_no_sign_of_a_module(tmp_path):
+    """A number is tried first for `n`: that it has no `expand` says only that it is to be a tensor."""
+    found = written(tmp_path, "def Op(x, n: int | Tensor):\n    return x * n.expand(x.shape)\n")
+    assert found.missing is None
+
+
 def test_matrices_that_must_have_a_structure_have_it_by_their_name(tmp_path):
     found = written(tmp_path, """
 def Op(chol, covar):
@@ -300,6 +314,24 @@ def Op(chol, covar):
     return chol @ covar
 """)
     assert [each.tensor.arguments for each in found.inputs] == ["lower_triangular", "spd"]
+
+
+def test_a_class_is_picked_once_at_a_place(tmp_path):
+    """The backward is right for one class at each place, as torch's own cross entropy takes them, and for no other number of them."""
+    found = written(tmp_path, """
+def picked(pred, target):
+    return pred.log_softmax(1).gather(1, target)
+class Op(Function):
+    @staticmethod
+    def forward(ctx, pred, target):
+        ctx.save_for_backward(pred, target)
+        return picked(pred, target)
+    @staticmethod
+    def backward(ctx, g):
+        pred, target = ctx.saved_tensors
+        return (pred.softmax(1) * -g).scatter_add(1, target, g), None
+""")
+    assert shapes(found) == {"pred": [[2, 3]], "target": [[2, 1]]}
 
 
 @pytest.mark.parametrize("body", ["table[index]", "table[:, index]", "table.gather(0, index.reshape(-1, 1).expand(-1, table.shape[1]))",
