@@ -110,7 +110,7 @@ class Library:
         parts = tuple(name.dotted.split("."))
         for folder in (name.root,) if name.root else folders:
             file, used = _located(folder, parts)
-            if file is None or (importer is not None and not _near(file, importer.file)):
+            if file is None or (importer is not None and not _near(file, importer.file) and resolved(file) not in self._modules):
                 continue
             module = self.read(file)
             return name.dotted if module is None or used == len(parts) else self._local(".".join(parts[used:]), module, "", seen)
@@ -160,7 +160,7 @@ def _is_torch(name: str) -> bool:
 
 
 def _near(file: Path, importer: Path) -> bool:
-    """Is an imported file worth reading? Of what is installed only the importer's own package."""
+    """Is an imported file worth reading? Of what is installed only the importer's own package, beside what was read anyway."""
     if "site-packages" not in file.parts and "dist-packages" not in file.parts:
         return True
     root = root_of(importer)

@@ -173,6 +173,20 @@ def test_an_importable_package_is_found_without_importing_it(folder, gradverify)
         assert json.loads(gradverify("coverage", name, "--format", "json")[1])["functions"][0]["name"] == "pkg.sub.ops.Swish"
 
 
+def test_a_check_leads_through_a_callable_of_another_folder_to_an_installed_function(folder, gradverify, monkeypatch):
+    """The spec and its callable lie beside each other, the Functions in site-packages."""
+    installed = folder / "env" / "site-packages"
+    (installed / "pkg").mkdir(parents=True)
+    (installed / "pkg" / "__init__.py").write_text("")
+    (installed / "pkg" / "ops.py").write_text(OPS)
+    (folder / "specs").mkdir()
+    (folder / "specs" / "composed.py").write_text("from pkg.ops import Swish\n\ndef twice(x):\n    return Swish.apply(x, 2.0)\n")
+    (folder / "specs" / "ops.yaml").write_text(HEAD + "  - {function: composed:twice, inputs: {x: {shape: [2]}}}\n")
+    monkeypatch.syspath_prepend(str(installed))
+    told = json.loads(gradverify("coverage", "pkg", "--specs", "specs/ops.yaml", "--format", "json")[1])["functions"]
+    assert {each["name"]: bool(each["through"]) for each in told if "make" not in each["name"]} == {"pkg.ops.Swish": True, "pkg.ops.Shift": False}
+
+
 def test_it_imports_neither_torch_nor_numpy(folder, told):
     import subprocess
     import sys
