@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from gradverify.subject.ambient import ambient
+from gradverify.subject.interpreted import VARIABLE
 
 TABLES: Mapping[str, Any] = MappingProxyType({
     "torch": torch, "torch.autograd": torch.autograd, "torch.autograd.Function": torch.autograd.Function, "torch.Tensor": torch.Tensor,
@@ -26,7 +27,7 @@ DESCRIPTORS = Path("/proc/self/fd")
 THREADS, SIGNALS = "threads", "what signals do"
 OFTEN = ("warnings",)        # many modules set filters when they are imported; they are put back
 TORCH = f"{Path(torch.__file__).parent}{os.sep}"
-COMPILERS = "TORCHINDUCTOR_"     # variables that torch sets itself when its compiler is imported
+OWN = ("TORCHINDUCTOR_", VARIABLE)     # variables that torch's compiler sets when it is imported, and that a check sets for its time
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def _switches() -> Iterator[tuple[str, object]]:
     yield from ((state.name, state.read()) for state in ambient() if state.name not in OFTEN)
     yield "inference mode", torch.is_inference_mode_enabled()
     yield SIGNALS, tuple(signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGABRT, signal.SIGSEGV))
-    yield from ((f"environment variable {name}", value) for name, value in os.environ.items() if not name.startswith(COMPILERS))
+    yield from ((f"environment variable {name}", value) for name, value in os.environ.items() if not name.startswith(OWN))
 
 
 def _kept() -> Iterator[tuple[str, frozenset[object]]]:

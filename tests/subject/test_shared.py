@@ -13,6 +13,7 @@ import torch
 
 from gradverify.subject import shared
 from gradverify.subject.ambient import ambient, left_as_found
+from gradverify.subject.machine import undisturbed
 
 
 def replaced(owner, name):
@@ -114,3 +115,10 @@ def test_every_switch_is_put_back_by_who_checks():
         sys.path.insert(0, "/nowhere")
     assert {"default dtype", "anomaly mode", "sys.path"} <= set(changed)
     assert shared.changes(before, shared.look()) == ()
+
+
+def test_what_a_check_itself_sets_for_its_time_is_no_change(monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    before = shared.look()
+    with undisturbed():
+        assert shared.changes(before, shared.look()) == ()
