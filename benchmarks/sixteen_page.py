@@ -52,9 +52,9 @@ largest error may be 3 times that of the plain computation in the same dtype. `t
 2⁻⁴ and tolerances of 1e-2; it is asked on {few} seeds only ({asked} of these mistakes), and a refusal counts as found. Its fast mode widens the
 tolerance with the size of the inputs, so it passes nearly all, right or wrong. In float64, where people use it, it cannot see any of them.
 
-What is missed. Mistakes that are seldom larger than what 16 bits cost: a sum of few terms in 16 bits, seen in one row. And one that is far above
-its native error: the slope 0.01 of `leaky_relu` with three bits. In rows of which half the elements are exact, it is within what one rounding of
-the others costs.
+What is missed. Sums of few terms in 16 bits, of which one row is off by little more than three native errors. A zeroed row that is zero anyhow at the
+cotangents that GV112 draws. And one mistake that is far above its native error: the slope 0.01 of `leaky_relu` with three bits. Half the elements of
+its rows are exact, and what is wrong with the others is less than one rounding of those would be.
 
 What this does not show. The operators are small (rows of 16 to 96 elements), and the planted mistakes are of eight kinds. Zeros are counts of
 these runs, not probabilities. No GPU took part.
