@@ -11,7 +11,7 @@ import yaml
 
 HERE = Path(__file__).resolve().parent
 KINDS = ("wrong gradient", "contract", "second order", "forward mode", "layout", "crash")
-KEYS = {"version", "area", "pip", "extra", "modules", "lack", "unreached", "findings", "by_design"}
+KEYS = {"version", "area", "pip", "extra", "modules", "lack", "elsewhere", "unreached", "findings", "by_design"}
 FINDING_KEYS = {"script", "operator", "check", "rule", "kind", "returns", "right"}
 
 
@@ -39,6 +39,7 @@ class Package:
     extra: tuple[str, ...]
     modules: tuple[str, ...]
     lack: str | None
+    elsewhere: int                # how many Functions cannot run here: they need a device, or what is not there, or have no backward
     unreached: dict[str, str]     # Functions without a check, and why
     findings: tuple[Finding, ...]
     by_design: dict[str, str]     # Functions whose gradient is meant to differ from that of forward, and what it is
@@ -71,7 +72,7 @@ def read(file: Path) -> Package:
         raise ValueError(f"{file.name}: no such key: {', '.join(sorted(unknown))}")
     module = file.stem.replace("-", "_")
     return Package(file.stem, held["version"], held["area"], tuple(held.get("pip", ())), tuple(held.get("extra", ())),
-                   tuple(held.get("modules", (module,))), held.get("lack"), held.get("unreached", {}),
+                   tuple(held.get("modules", (module,))), held.get("lack"), held.get("elsewhere", 0), held.get("unreached", {}),
                    tuple(_finding(file, each) for each in held.get("findings", ())), held.get("by_design", {}))
 
 

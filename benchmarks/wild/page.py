@@ -1,4 +1,4 @@
-"""docs/bugs-found.md from what was measured and what was confirmed without gradverify."""
+"""docs/bugs-found.md, docs/packages-tried.md and shown/README.md from what was measured and what was confirmed without gradverify."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from package import KINDS, Finding, Package
 Json = Mapping[str, Any]
 Known = Sequence[tuple[Package, Json]]
 
-TOP = """# Bugs in released packages
+MADE = "<!-- Written by `python benchmarks/wild/run.py`; edit `benchmarks/wild/packages/` and run that. -->"
+TOP = f"""# Bugs in released packages
 
-<!-- Written by `python benchmarks/wild/run.py`; edit `benchmarks/wild/packages/` and run that. -->
+{MADE}
 
 Each package is installed from PyPI on top of the pinned torch, and specs made with `gradverify init` are checked under all rules, on the CPU.
 A finding is listed where a script of a few lines shows it with torch and the package alone: it prints what the package returns beside what is right,
 and fails once the two agree. `python benchmarks/wild/run.py PACKAGE` repeats all of this for one package; specs, scripts and what was measured are in
-`benchmarks/wild/`. The versions are the ones named here; a later one may be repaired."""
+`benchmarks/wild/`. The versions are the ones named here; a later one may be repaired. All packages: [packages that were tried](packages-tried.md)."""
 MEANING = {
     "wrong gradient": "backward returns a number that is not the derivative of forward, or none at all",
     "contract": "backward changes what it was given, depends on what it must not, or ignores which inputs need a gradient",
@@ -30,13 +31,43 @@ MEANING = {
 }
 
 
+TRIED = f"""# Released packages that were tried
+
+{MADE}
+
+What was found in them: [bugs in released packages](bugs-found.md)."""
+PRINTED = f"""# What the scripts of the findings print
+
+{MADE}
+
+Each script of this folder shows one of the [bugs in released packages](../../../docs/bugs-found.md) with torch and the package alone."""
+
+
 def page(known: Known) -> str:
-    """The page. Raises ValueError for a finding that its script, or its check, does not show."""
+    """What was found. Raises ValueError for a finding that its script, or its check, does not show."""
+    mistakes = _mistakes(known)
+    return _joined(TOP, [*_summary(known, mistakes), *_findings(mistakes), *_by_design(known)])
+
+
+def tried(known: Known) -> str:
+    """The packages, their Functions without a check, and what could not be tried."""
+    return _joined(TRIED, [*_packages(known), *_lacking(known)])
+
+
+def printed(known: Known) -> str:
+    """What each script printed."""
+    return _joined(PRINTED, _scripts(_mistakes(known)))
+
+
+def _mistakes(known: Known) -> list[tuple[Package, Json, Finding]]:
     mistakes = [(package, result, finding) for package, result in known for finding in package.findings if result["lack"] is None]
     for package, result, finding in mistakes:
         _shown(package, result, finding)
-    parts = [*_summary(known, mistakes), *_findings(mistakes), *_by_design(known), *_packages(known), *_lacking(known)]
-    return "\n\n".join([TOP, *map(_wrapped, parts)]) + "\n"
+    return mistakes
+
+
+def _joined(top: str, parts: Iterable[str]) -> str:
+    return "\n\n".join([top, *map(_wrapped, parts)]) + "\n"
 
 
 def _shown(package: Package, result: Json, finding: Finding) -> None:
@@ -60,11 +91,14 @@ def _summary(known: Known, mistakes: Sequence[tuple[Package, Json, Finding]]) ->
     operators = sum(len({check["operator"] for check in result["checks"]}) for result in installed)
     found = sum(result["functions"]["found"] for result in installed)
     unchecked = sum(len(result["functions"]["unchecked"]) for result in installed)
+    elsewhere = sum(_elsewhere(package, result) for package, result in known if result["lack"] is None)
     unseen = [finding for _, result, finding in mistakes if _check(result, finding)["gradcheck"] == "passes"]
     hurt = {package.name for package, _, _ in mistakes}
     yield "## What to take from it"
     yield (f"{len(known)} packages were tried and {len(installed)} installed. Their sources have {found} autograd Functions and operators with a "
-           f"backward of their own, of which {found - unchecked} have a check here; {operators} operators were checked. "
+           f"backward of their own, of which {found - unchecked} have a check here; {operators} operators were checked. Of the others {elsewhere} "
+           f"cannot run here, as they need a device, or a module or package that is not there, or have no backward that does: of the "
+           f"{found - elsewhere} that can, {100 * (found - unchecked) // (found - elsewhere)} % have a check. "
            f"{len(mistakes)} findings in {len(hurt)} packages follow; of them `torch.autograd.gradcheck` with its defaults, at the same inputs, lets "
            f"{len(unseen)} pass.")
     counts, passed = Counter(finding.kind for _, _, finding in mistakes), Counter(finding.kind for finding in unseen)
@@ -72,21 +106,32 @@ def _summary(known: Known, mistakes: Sequence[tuple[Package, Json, Finding]]) ->
     yield _table(("kind", "what it means", "findings", "of them gradcheck lets pass"), rows)
 
 
+def _elsewhere(package: Package, result: Json) -> int:
+    """Raises ValueError where more are said to be out of reach than have no check."""
+    if package.elsewhere > len(result["functions"]["unchecked"]):
+        raise ValueError(f"{package.name}: {package.elsewhere} Functions cannot run here, but {len(result['functions']['unchecked'])} have no check")
+    return package.elsewhere
+
+
 def _findings(mistakes: Sequence[tuple[Package, Json, Finding]]) -> Iterator[str]:
     yield ("What `gradcheck` lets pass are mostly second derivatives: backward computes with a tensor that forward saved, of which autograd does "
            "not know that it depends on the input, or runs without autograd, so that a Hessian or a gradient penalty is silently 0 there. Next "
            "comes what only a second use shows: an output that is kept past `save_for_backward`, or that has the memory of an input, and is "
-           "written in place; and a `view` of what is not contiguous. Reversible layers count once in each package that has a copy of them.")
+           "written in place; and a `view` of what is not contiguous. `gradcheck` asks for the first derivative only: second ones are what "
+           "`gradgradcheck` is for. A mistake counts once for each operator that has it: reversible layers in each package that has a copy of "
+           "them, and one convention for the gradient of group elements fifteen times in pypose.")
     yield ("The backwards that raise name an attribute that does not exist, index with fewer numbers than they assign, or return too few "
            "gradients: one call shows it. Where a gradient is a wrong number, forward and backward come from different formulas or "
            "approximations, gradients are in the wrong order, or a sum is taken over the wrong dimension.")
     yield "## Findings"
     yield ("*gradcheck* is what `torch.autograd.gradcheck` with its defaults says of the operator at the inputs of the check. Each script is "
-           "`benchmarks/wild/shown/PACKAGE__SCRIPT.py`; what it prints is below the table.")
+           "`benchmarks/wild/shown/PACKAGE__SCRIPT.py`; [what they print](../benchmarks/wild/shown/README.md).")
     rows = ((f"{package.name} {package.version}", f"`{finding.operator}`", finding.rule, finding.kind, finding.returns, finding.right,
              _check(result, finding)["gradcheck"]) for package, result, finding in mistakes)
     yield _table(("package", "operator", "rule", "kind", "what it does", "what is right", "gradcheck"), rows)
-    yield "## What the scripts print"
+
+
+def _scripts(mistakes: Sequence[tuple[Package, Json, Finding]]) -> Iterator[str]:
     for package, result, finding in mistakes:
         yield f"`{package.script(finding).name}`, seen by `gradverify check benchmarks/wild/specs/{package.name}.yaml::{finding.check}`:"
         yield f"```text\n{result['scripts'][finding.script]['prints'].rstrip()}\n```"

@@ -19,7 +19,7 @@ from typing import Any
 
 from environments import ROOT, Environment, environment
 from package import HERE, Package, packages
-from page import page
+from page import page, printed, tried
 
 LIMIT_S = 120     # of a check
 SCRIPT_S = 300    # of a script that shows a finding
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("packages", nargs="*", metavar="PACKAGE")
     parser.add_argument("--work", type=Path, help="where the environments are made and kept; else in a temporary folder")
     parser.add_argument("--jobs", default="1", help="worker processes of each run")
-    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "bugs-found.md", help="the page to write")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "bugs-found.md", help="the page of findings; that of packages lies beside")
     parser.add_argument("--page-only", action="store_true", help="measure nothing, write the page from what is known")
     options = parser.parse_args(arguments)
     try:
@@ -96,6 +96,8 @@ def main(arguments: Sequence[str]) -> None:
         print(f"{package.name} {package.version}: " + (found["lack"] or f"{len(found['checks'])} checks in {found['minutes']} minutes"), flush=True)
     known = [(each, json.loads(each.result.read_text(encoding="utf-8"))) for each in packages() if each.result.is_file()]
     options.page.write_text(page(known), encoding="utf-8")
+    options.page.with_name("packages-tried.md").write_text(tried(known), encoding="utf-8")
+    (HERE / "shown" / "README.md").write_text(printed(known), encoding="utf-8")
 
 
 if __name__ == "__main__":

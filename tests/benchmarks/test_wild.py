@@ -53,9 +53,11 @@ def test_a_script_needs_torch_and_the_package_only(wild: tuple[ModuleType, Modul
         assert "gradverify" not in script.read_text(encoding="utf-8"), script.name
 
 
-def test_the_page_is_what_the_files_say(wild: tuple[ModuleType, ModuleType]) -> None:
+def test_the_pages_are_what_the_files_say(wild: tuple[ModuleType, ModuleType]) -> None:
     known = [(each, json.loads(each.result.read_text(encoding="utf-8"))) for each in wild[0].packages() if each.result.is_file()]
-    assert (ROOT / "docs" / "bugs-found.md").read_text(encoding="utf-8") == wild[1].page(known)
+    pages = {"docs/bugs-found.md": wild[1].page, "docs/packages-tried.md": wild[1].tried, "benchmarks/wild/shown/README.md": wild[1].printed}
+    for file, write in pages.items():
+        assert (ROOT / file).read_text(encoding="utf-8") == write(known)
 
 
 def test_the_page_refuses_a_finding_that_its_script_does_not_show(wild: tuple[ModuleType, ModuleType]) -> None:
@@ -63,6 +65,14 @@ def test_the_page_refuses_a_finding_that_its_script_does_not_show(wild: tuple[Mo
     result = json.loads(each.result.read_text(encoding="utf-8"))
     result["scripts"][each.findings[0].script]["status"] = 1
     with pytest.raises(ValueError, match="does not show the finding"):
+        wild[1].page([(each, result)])
+
+
+def test_no_more_functions_are_out_of_reach_than_have_no_check(wild: tuple[ModuleType, ModuleType]) -> None:
+    each = next(each for each in wild[0].packages() if each.elsewhere)
+    result = json.loads(each.result.read_text(encoding="utf-8"))
+    result["functions"]["unchecked"] = result["functions"]["unchecked"][: each.elsewhere - 1]
+    with pytest.raises(ValueError, match="cannot run here"):
         wild[1].page([(each, result)])
 
 

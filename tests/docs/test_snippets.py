@@ -11,12 +11,11 @@ import pytest
 from docs.playing import play, settled
 from docs.snippets import DOCUMENTS, ROOT, blocks, indented_code
 
-PRINTED = "bugs-found.md"       # what scripts print for packages that are not installed here; benchmarks/wild/run.py writes it
 RUN = "python3 -m venv .venv && .venv/bin/pip install -q -c constraints.txt -e . && .venv/bin/gradverify check specs"
 TEST = "python3 -m venv .venv && .venv/bin/pip install -q -c constraints.txt -e '.[test]' && .venv/bin/python -m pytest -q"
 
 
-@pytest.mark.parametrize("document", [path for path in DOCUMENTS if path.name != PRINTED], ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_snippet_does_what_the_document_shows(document, tmp_path):
     played = play(document.read_text(encoding="utf-8"), tmp_path)
     if os.environ.get("GRADVERIFY_UPDATE_GOLDEN") == "1":
