@@ -29,6 +29,7 @@ from gradverify.oracles.legs import Kernel, Standing, as_reference
 from gradverify.oracles.oracle import Oracle
 from gradverify.oracles.reference import AgainstReference
 from gradverify.oracles.surrogate import Surrogate
+from gradverify.oracles.unrounded import steps_left_open
 from gradverify.oracles.widened import InFloat64, RefusedError
 from gradverify.oracles.witnessed import beside_witness
 from gradverify.subject.another import beside
@@ -42,7 +43,7 @@ from gradverify.subject.interpreted import launches
 from gradverify.subject.iterating import iterates
 from gradverify.subject.spending import Spending
 from gradverify.subject.subject import Argument, Subject
-from gradverify.subject.wide import InDouble, is_narrow, widened
+from gradverify.subject.wide import LIFTED, InDouble, is_narrow, widened
 
 Told = TypeVar("Told")
 STEP = 1e-3     # of each element's size
@@ -125,12 +126,19 @@ class Evidence(BaseCall):
         found = measure() if self.draws else self.subject.seldom_seeded(measure)
         found = without_leftovers(found, self.subject.inputs, self.wishes, lambda: self.leftover)
         found = left_open(found, Limit.RESTLESS) if self.subject.restless else found
+        found = self.less_own_steps(found, self.subject, self.measured, self.outputs, self.wishes)
         if self.surrogate is not None or not self.settings.witness or not self.forward.nodes:   # without a Function, torch's derivative is backward
             return found
         found = beside_witness(found, self.subject, self.forward.checked, self.outputs, self.wishes, self.spending.short_of, self.function)
         if self.settings.witness != "always" or asked is not None:
             return found
         return beside_agreement(found, self.subject, self.forward.checked, self.outputs, self.wishes, self.function)
+
+    def less_own_steps(self, found: Jacobian, subject: Subject, checked: Gives, outputs: Sequence[Tensor], wishes: Wishes) -> Jacobian:
+        """A comparison of the subject, or of the same function elsewhere, less what its own casts to 16 or 32 bits account for."""
+        casts = InDouble(lifts=True, wider=LIFTED)
+        return found if self.surrogate else steps_left_open(
+            found, checked, outputs, wishes, casts, lambda: self._differentiate(widened(subject, casts), self.forward.checked))
 
     @cached_property
     def leftover(self) -> float:

@@ -202,6 +202,7 @@ def _by_element(evidence: Evidence, look: Look, severity: Severity = "error") ->
     outputs, wrong, hint = look.function.values(look.twin.leaves()), False, HINT_NUMBERS if look.numbers else HINT
     compared = jacobian(look.function, evidence.settings, look.wishes, clock=evidence.subject.clock)
     found = without_leftovers(compared, look.function.inputs, look.wishes, lambda: evidence.leftover)
+    found = evidence.less_own_steps(found, look.twin, look.function, outputs, look.wishes)
     for (index, output), pair in found.pairs.items():
         if pair.count(Outcome.MISMATCH) and not wrong_already(evidence, index, output):
             wrong = True

@@ -86,8 +86,9 @@ CUDNN = ("enabled", "benchmark", "deterministic", "allow_tf32")
 
 
 def _set_cudnn(old: Sequence[bool]) -> None:
+    """Below the attributes of torch.backends.cudnn, which are closed once torch's own test utilities are imported."""
     for name, value in zip(CUDNN, old, strict=True):
-        setattr(torch.backends.cudnn, name, value)
+        getattr(torch._C, f"_set_cudnn_{name}")(value)
 
 
 def _autocast(device: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:

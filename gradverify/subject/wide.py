@@ -40,8 +40,9 @@ class InDouble:
     """What every call in float64 runs in: what is made without a dtype is float64, and while it `lifts`, what asks for float32 is too (`.float()`,
     a constant of that dtype). What asks for 16 bits does so on purpose, and gets them. `count`: how often something was lifted."""
 
-    def __init__(self, *, lifts: bool) -> None:
-        self.lifts, self.count = lifts, 0
+    def __init__(self, *, lifts: bool, wider: Mapping[torch.dtype, torch.dtype] = WIDE) -> None:
+        """`wider`: what is lifted, and to what."""
+        self.lifts, self.count, self._wider = lifts, 0, wider
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
@@ -49,7 +50,7 @@ class InDouble:
             if not self.lifts:
                 yield
                 return
-            with Lifted(WIDE) as lifted:
+            with Lifted(self._wider) as lifted:
                 try:
                     yield
                 finally:
@@ -67,6 +68,14 @@ def widened(subject: Subject, mode: Callable[[], AbstractContextManager[None]] |
     twin.follow(subject)
     twin.around, twin.lent = mode or by_default, _buffers
     return twin
+
+
+def casts_inside(subject: Subject) -> bool:
+    """Does forward cast to less than float64, or make numbers of it? One call. Raises UserCodeError (GV002)."""
+    casts = InDouble(lifts=True, wider=LIFTED)
+    twin = widened(subject, casts)
+    twin.forward(twin.leaves())
+    return casts.count > 0
 
 
 def wide(tensor: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ SET = {
     "autocast on cpu": lambda: torch.set_autocast_enabled("cpu", True),
     "autocast on cuda": lambda: torch.set_autocast_dtype("cuda", torch.bfloat16),
     "reductions on CUDA": lambda: setattr(torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", False),
-    "cudnn": lambda: setattr(torch.backends.cudnn, "benchmark", not torch.backends.cudnn.benchmark),
+    "cudnn": lambda: torch._C._set_cudnn_benchmark(not torch.backends.cudnn.benchmark),
     "NumPy's errors": lambda: np.seterr(all="raise"),
     "warnings": lambda: warnings.simplefilter("error"),
     "garbage collector": gc.disable,
