@@ -22,7 +22,8 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "layer norm": lambda x: F.layer_norm(x, x.shape[-1:]), "rms norm": lambda x: x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6),
     "logsumexp": lambda x: torch.logsumexp(x, -1), "product": lambda x: x @ x.mT}
 ROUNDED = {     # where the casts are: f in 16 bits; f of rounded numbers; a rounded f
-    "in": lambda f, x, low: f(x.to(low)).to(x.dtype), "of": lambda f, x, low: f(x.to(low).to(x.dtype)), "out": lambda f, x, low: f(x).to(low).to(x.dtype)}
+    "in": lambda f, x, low: f(x.to(low)).to(x.dtype), "of": lambda f, x, low: f(x.to(low).to(x.dtype)),
+    "out": lambda f, x, low: f(x).to(low).to(x.dtype)}
 
 
 def rounding(name: str, where: str, low: torch.dtype, damage: Callable[[Tensor], Tensor] = lambda g: g) -> type[Function]:
@@ -44,7 +45,8 @@ def rounding(name: str, where: str, low: torch.dtype, damage: Callable[[Tensor],
     return Op
 
 
-RIGHT = [("gelu", "in", BF16, 0), ("unit rows", "in", FP16, 1), ("unit rows", "out", FP16, 1), ("layer norm", "of", BF16, 1), ("rms norm", "in", FP16, 1),
+RIGHT = [("gelu", "in", BF16, 0), ("unit rows", "in", FP16, 1), ("unit rows", "out", FP16, 1), ("layer norm", "of", BF16, 1),
+         ("rms norm", "in", FP16, 1),
          ("tanh", "of", BF16, 1), ("square", "of", BF16, 1)]
 
 
