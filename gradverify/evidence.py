@@ -43,7 +43,7 @@ from gradverify.subject.interpreted import launches
 from gradverify.subject.iterating import iterates
 from gradverify.subject.spending import Spending
 from gradverify.subject.subject import Argument, Subject
-from gradverify.subject.wide import LIFTED, InDouble, is_narrow, widened
+from gradverify.subject.wide import InDouble, is_narrow, lifted, widened
 
 Told = TypeVar("Told")
 STEP = 1e-3     # of each element's size
@@ -136,9 +136,10 @@ class Evidence(BaseCall):
 
     def less_own_steps(self, found: Jacobian, subject: Subject, checked: Gives, outputs: Sequence[Tensor], wishes: Wishes) -> Jacobian:
         """A comparison of the subject, or of the same function elsewhere, less what its own casts to 16 or 32 bits account for."""
-        casts = InDouble(lifts=True, wider=LIFTED)
-        return found if self.surrogate else steps_left_open(
-            found, checked, outputs, wishes, casts, lambda: self._differentiate(widened(subject, casts), self.forward.checked))
+        def unrounded() -> tuple[Gives, InDouble]:
+            twin, casts = lifted(subject)
+            return self._differentiate(twin, self.forward.checked), casts
+        return found if self.surrogate else steps_left_open(found, checked, outputs, wishes, unrounded)
 
     @cached_property
     def leftover(self) -> float:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate, pairwise
 
 import numpy as np
 from torch import Tensor
@@ -16,7 +15,7 @@ from torch import Tensor
 from gradverify.numerics.columns.tally import Outcome, Pair
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.rungs import U64, Array
-from gradverify.oracles.along import coordinates, real_size
+from gradverify.oracles.along import coordinates, parts
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes
 from gradverify.oracles.witness import Absent, Witness, witness
 from gradverify.subject.draw import generator, signed
@@ -55,8 +54,7 @@ def _apart(called: Witness, function: Gives, outputs: Sequence[Tensor], output: 
     one = signed(outputs[output].detach(), generator(settings.seed, subject.case.check, f"agreement {output}"))
     v = [one if place == output else None for place in range(len(outputs))]
     columns = columns_of(subject.inputs, wishes.domains, [False] * len(subject.inputs))
-    ends = list(accumulate([real_size(x) for x in subject.inputs], initial=0))
-    own = [slice(a, b) for a, b in pairwise(ends)]
+    own = parts(subject.inputs)
 
     def shares(mine: Sequence[Tensor | None], theirs: Sequence[Tensor | None]) -> list[Array]:
         both = [coordinates(pulled, subject.inputs) * columns.size for pulled in (mine, theirs)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import accumulate, pairwise
 
 import numpy as np
 import torch
@@ -119,15 +120,18 @@ def real_size(tensor: Tensor) -> int:
     return tensor.numel() * (2 if tensor.is_complex() else 1)
 
 
+def parts(tensors: Sequence[Tensor]) -> list[slice]:
+    """Where the real coordinates of each tensor lie among those of all."""
+    return [slice(first, last) for first, last in pairwise(accumulate(map(real_size, tensors), initial=0))]
+
+
 def shaped(coordinates: Array, like: Sequence[Tensor]) -> list[Tensor]:
     """Real coordinates, one tensor's after the other's, as tensors of those shapes, dtypes and devices."""
-    result, start = [], 0
-    for tensor in like:
-        end = start + real_size(tensor)
-        part = torch.from_numpy(coordinates[start:end].copy())
+    result = []
+    for tensor, own in zip(like, parts(like), strict=True):
+        part = torch.from_numpy(coordinates[own].copy())
         value = torch.view_as_complex(part.reshape(*tensor.shape, 2)) if tensor.is_complex() else part.reshape(tensor.shape)
         result.append(value.to(device=tensor.device, dtype=tensor.dtype))
-        start = end
     return result
 
 

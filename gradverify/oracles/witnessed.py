@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, pairwise
 
 import numpy as np
 from torch import Tensor
@@ -22,7 +21,7 @@ from gradverify.numerics.revised import undecided
 from gradverify.numerics.rungs import U64, Array, Index
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.accused import CALLS, GROSS, OPEN, Suspect, gross, rejected, with_mismatches
-from gradverify.oracles.along import real_size
+from gradverify.oracles.along import parts, real_size
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes
 from gradverify.oracles.witness import Absent, Witness, witness
 from gradverify.subject.draw import generator
@@ -127,8 +126,7 @@ class _Rows:
 
     def __init__(self, called: Witness, inputs: Sequence[Tensor], outputs: Sequence[Tensor], wishes: Wishes) -> None:
         self._witness, self._outputs = called, outputs
-        ends = list(accumulate([real_size(x) for x in inputs], initial=0))
-        self._own = [slice(first, last) for first, last in pairwise(ends)]
+        self._own = parts(inputs)
         columns = columns_of(inputs, wishes.domains, [False] * len(inputs))
         self._size = [columns.size[columns.of(place)] for place in range(len(inputs))]
 

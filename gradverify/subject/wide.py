@@ -38,7 +38,8 @@ def on_two_legs(subject: Subject) -> Subject:
 
 class InDouble:
     """What every call in float64 runs in: what is made without a dtype is float64, and while it `lifts`, what asks for float32 is too (`.float()`,
-    a constant of that dtype). What asks for 16 bits does so on purpose, and gets them. `count`: how often something was lifted."""
+    a constant of that dtype). What asks for 16 bits does so on purpose, and gets them, unless `wider` has them too. `count`: how often something
+    was lifted."""
 
     def __init__(self, *, lifts: bool, wider: Mapping[torch.dtype, torch.dtype] = WIDE) -> None:
         """`wider`: what is lifted, and to what."""
@@ -70,10 +71,15 @@ def widened(subject: Subject, mode: Callable[[], AbstractContextManager[None]] |
     return twin
 
 
+def lifted(subject: Subject) -> tuple[Subject, InDouble]:
+    """The subject in float64 throughout, what it casts to 32 or 16 bits inside too; and what counts these casts."""
+    casts = InDouble(lifts=True, wider=LIFTED)
+    return widened(subject, casts), casts
+
+
 def casts_inside(subject: Subject) -> bool:
     """Does forward cast to less than float64, or make numbers of it? One call. Raises UserCodeError (GV002)."""
-    casts = InDouble(lifts=True, wider=LIFTED)
-    twin = widened(subject, casts)
+    twin, casts = lifted(subject)
     twin.forward(twin.leaves())
     return casts.count > 0
 
