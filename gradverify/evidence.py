@@ -14,10 +14,10 @@ from gradverify.model.interrupt import is_interrupt
 from gradverify.model.result import Fault, Reproduced
 from gradverify.modes import Modes
 from gradverify.numerics.choose import Choice
-from gradverify.numerics.columns.tally import Asked
-from gradverify.numerics.comparison import Watch
+from gradverify.numerics.compare import Watch
 from gradverify.numerics.function.dtypes import UNITS
 from gradverify.numerics.function.flat import flat_real, numbers
+from gradverify.numerics.pairs.pair import Asked
 from gradverify.numerics.precision import Bits
 from gradverify.numerics.rungs import U32, U64
 from gradverify.numerics.verdict import Limit

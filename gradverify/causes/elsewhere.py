@@ -7,10 +7,10 @@ from functools import cached_property
 import numpy as np
 
 from gradverify.evidence import Evidence
-from gradverify.numerics.columns.entries import Entries
-from gradverify.numerics.columns.tally import Outcome, Pair
 from gradverify.numerics.function.dtypes import UNITS
 from gradverify.numerics.function.flat import numbers
+from gradverify.numerics.pairs.entries import Entries
+from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.rungs import U64
 from gradverify.oracles.literal import weights
 from gradverify.subject.another import other_points

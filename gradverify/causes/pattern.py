@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 
 from gradverify.model.result import Cause
-from gradverify.numerics.columns.entries import RESOLVED, ROUNDINGS, Entries, ratios
+from gradverify.numerics.pairs.entries import RESOLVED, ROUNDINGS, Entries, ratios
 from gradverify.numerics.rungs import Array, Index, Mask
 
 DUST = 2.0**-40  # of the pair's largest number: below it nothing contradicts an explanation

@@ -1,173 +1,179 @@
-"""The three-way verdict: guarded acceptance (JCGM 106:2012) under a tolerance with a floor, and what limits it (method.md section 1).
-
-    PASS |a − D| + U ≤ tol        MISMATCH |a − D| − U > tol        UNDECIDED otherwise
-    tol = atol + max(rtol · max(|a|, |D|), floor)
-"""
+"""The pipeline of a comparison, top to bottom: prepare, choose what can be afforded, compare, revise (method.md sections 5 and 6)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
+from torch import Tensor
 
-from gradverify.numerics.estimate.kinks import KINK, NON_FINITE, SMOOTH, Smoothness
-from gradverify.numerics.estimate.ladder import Derivative
-from gradverify.numerics.estimate.samples import LOW_UNIT
-from gradverify.numerics.function.flat import rms
-from gradverify.numerics.rungs import U64, AnyArray, Array, Codes, Mask, nonzero
-from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED, Limit
+from gradverify.numerics.arrange import Arrangement
+from gradverify.numerics.batched import shared_groups
+from gradverify.numerics.choose import Choice, Limits, choose
+from gradverify.numerics.columns.one_element import with_asked
+from gradverify.numerics.columns.sums import PROBES
+from gradverify.numerics.columns.walk import compare_entries
+from gradverify.numerics.costs import Alike, Costs, Counts, Mode, predicted, speed, steady
+from gradverify.numerics.elements.run import Enough, never
+from gradverify.numerics.excuses.ends import ending_columns
+from gradverify.numerics.excuses.insensitive import beside_insensitive
+from gradverify.numerics.flagged.follow import Flagged
+from gradverify.numerics.function.clock import Clock
+from gradverify.numerics.function.point import Function
+from gradverify.numerics.pairs.pair import Asked, Outcome, Pair
+from gradverify.numerics.prepare import Prepared, prepare
+from gradverify.numerics.probing.blocks import check_blocks
+from gradverify.numerics.probing.columns import check_columns
+from gradverify.numerics.probing.known import SCREEN_LOW, Known, usual
+from gradverify.numerics.probing.rows import PROBES as ROWS
+from gradverify.numerics.probing.rows import check_rows
+from gradverify.numerics.probing.screen import Screened
+from gradverify.numerics.probing.seeds import directions
+from gradverify.numerics.verdict import Verdict
 
-RTOL, RTOL_LOW = 1e-6, 1e-3  # defaults; the second where the forward computes in float32 or less
-FLOOR = 1e4  # times the unit roundoff of an output's natural unit: smaller entries are not checked
-NOISE_CAP = 16 * U64  # the floor follows a noisy f only so far
-SATURATED = 16  # roundings of its tensor's values: a dead row of low precision may be where f saturates, as 1 + tanh(−9) does in float32
-ROUNDED = 8.0  # of its row: what a backward in float32 may round away; right operators stay below 4, and 64 would hide 1 % of 1e-4 of the row
-LIFT = 1e3  # times its own row: how far the tensor's largest row may lift a floor
-NOISE_ONLY = 30  # f within this many sigma of 0 ...
-NOISE_OF_X = 2.0**-40  # ... and sigma below this fraction of x: the output is nothing but rounding
-RESOLVED = 3  # bars: a derivative larger than this stands out
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """Tolerances of elements: arrays [m]. `unproven`: nothing of the output's row was measured though it moves, so a zero proves nothing."""
-
-    atol: float
-    rtol: Array
-    floor: Array
-    unproven: Mask
-
-    def tolerance(self, a: Array, value: Array) -> Array:
-        largest = np.maximum(np.abs(a), np.abs(value))
-        if not np.isfinite(largest).all():
-            largest = np.nan_to_num(np.maximum(np.abs(a), np.where(np.isfinite(value), np.abs(value), 0.0)), posinf=0.0)
-        return np.asarray(self.atol + np.maximum(self.rtol * largest, self.floor))
-
-    def take(self, i: AnyArray) -> Bounds:
-        return replace(self, rtol=self.rtol[i], floor=self.floor[i], unproven=self.unproven[i])
-
-
-def verdicts(a: Array, d: Derivative, bounds: Bounds, at_border: Mask, extra: Array | float = 0.0) -> Codes:
-    """Verdict codes [m] of analytic values a against derivatives. `at_border` [m]: f is not finite on both sides of the whole column.
-
-    A mismatch must miss the second reading too; that one saves only where it is the finer. `extra` [m] widens the bars.
-    """
-    first = _one_reading(a, d, bounds, at_border, extra)
-    if d.resting:
-        first[d.unchanged & ~bounds.unproven & (np.abs(a) <= bounds.tolerance(a, np.zeros_like(a)))] = PASS
-    if not d.ambiguous:
-        return first
-    two = np.isfinite(d.second)
-    other = replace(d, value=d.second, bar=d.second_bar, outcome=np.where(two, SMOOTH, d.outcome).astype(np.int8))
-    second = _one_reading(a, other, bounds, at_border, extra)
-    saved = np.where((second == PASS) & d.second_is_finer, PASS, UNDECIDED)
-    return np.where(two & (first != PASS) & (first != second), saved, first).astype(np.int8)
-
-
-def guarded(off: Array, bar: Array, tol: Array) -> Codes:
-    """PASS and MISMATCH only if the whole bar says so; written so that NaN never passes."""
-    passed = off + bar <= tol
-    verdict = np.full(passed.shape, PASS, np.int8)
-    if not passed.all():
-        rest = np.nonzero(~passed)
-        verdict[rest] = np.where(off[rest] - bar[rest] <= tol[rest], UNDECIDED, MISMATCH)
-    return verdict
-
-
-def _one_reading(a: Array, d: Derivative, bounds: Bounds, at_border: Mask, extra: Array | float) -> Codes:
-    """The verdict on the main reading alone."""
-    tol, off, bar = bounds.tolerance(a, d.value), np.abs(a - d.value), d.bar + extra
-    verdict = guarded(off, bar, tol)
-    verdict[~np.isfinite(bar)] = UNDECIDED
-    if d.rough:
-        verdict[~d.smooth] = UNDECIDED
-        kink = d.outcome == KINK
-        verdict = np.where(kink, _subgradient(a, d, tol + extra), verdict) if kink.any() else verdict
-    finite = np.isfinite(a)
-    if finite.all():
-        return verdict
-    two_sided = (d.outcome != NON_FINITE) & ~at_border & ~d.at_border
-    return np.where(finite, verdict, np.where(two_sided, MISMATCH, UNDECIDED)).astype(np.int8)
-
-
-def _subgradient(a: Array, d: Derivative, tol: Array) -> Codes:
-    """At a kink every value between the one-sided slopes is right (Clarke, Optimization and Nonsmooth Analysis, 1983)."""
-    pad = np.maximum(d.left_bar, d.right_bar) + tol
-    inside = (a >= np.minimum(d.left, d.right) - pad) & (a <= np.maximum(d.left, d.right) + pad)
-    verdict = np.where(inside, PASS, MISMATCH)
-    return np.where(np.isfinite(pad), verdict, UNDECIDED).astype(np.int8)
+Watch = Callable[[Choice], None]
+"""Told what was chosen, and what it is predicted to cost, before it begins."""
 
 
 @dataclass(frozen=True)
-class Magnitudes:
-    """What sets the floor of each output [M]: reach (its change for a relative change of its inputs), largest |f|, noise of f.
+class Compared:
+    """A `Pair` per (input, output); how they were compared; forward calls, `noise` of them before structure, and backward calls."""
 
-    `parts`: output tensors. `unit`: the unit roundoff of each. `backward`: that of gradients.
+    pairs: tuple[Pair, ...]
+    choice: Choice | None
+    arrangement: Arrangement
+    forward: int
+    noise: int
+    backward: int
+
+
+def compare(
+    function: Function, *, mode: Mode | None = None, limits: Limits | None = None, atol: float = 0.0, rtol: float | None = None,
+    domains: Sequence[tuple[float, float] | None] | None = None, symmetric: Sequence[bool] | None = None,
+    specified: Sequence[Tensor | None] = (), generator: np.random.Generator | None = None, keep: int = 10, watch: Watch | None = None,
+    clock: Clock | None = None, enough: Enough = never, asked: Asked | None = None,
+) -> Compared:
+    """`mode` None: the strongest comparison that `limits` afford. Tolerances, `domains` and `symmetric` as in `prepare`. `asked`: see `Pair`."""
+    prepared = prepare(function, atol=atol, rtol=rtol, domains=domains, symmetric=symmetric, specified=specified, generator=generator,
+                       clock=clock)
+    if prepared is None:
+        return Compared((), None, Arrangement(), 0, 0, 0)
+    prepared = replace(prepared, enough=enough, asked=asked)
+    point = prepared.point
+    costs = _costs(prepared, steady(point.fastest))
+    choice = choose(mode, limits or Limits(), costs, SCREEN_LOW if point.columns.rounded else usual(point))
+    if watch:
+        watch(choice)
+    if choice.mode is Mode.ENTRIES:
+        pairs, arrangement = compare_entries(prepared, keep)
+    else:
+        pairs, arrangement, left = _screened(prepared, choice, keep)
+        choice = replace(choice, left=left)
+    pairs = beside_insensitive(prepared, with_asked(prepared, pairs))
+    return Compared(tuple(pairs), choice, arrangement, point.forward, prepared.survey.forward, point.backward)
+
+
+def _costs(prepared: Prepared, seconds: float) -> Costs:
+    """`seconds`: of a forward call."""
+    point, arrangement = prepared.point, prepared.arrangement
+    planned = {plan.tensor: plan.grouping.groups.count for plan in arrangement.plans}
+    groups = {t: planned.get(t, len(point.columns.of(t))) for t in arrangement.patterns}
+    linear = sum(count for t, count in groups.items() if t in prepared.linear)
+    patterns = [pattern for own in arrangement.patterns.values() for pattern in own]
+    backwards = _backwards(prepared)
+    counts = Counts(len(point.x), len(point.f0), len(point.buffers), len(point.parts), sum(groups.values()) - linear, linear,
+                    _distinct(backwards.values()), sum(pattern.blocks for pattern in patterns), len(prepared.linear),
+                    tuple(_alike(prepared, groups, backwards)))
+    return predicted(counts, speed(seconds))
+
+
+def _backwards(prepared: Prepared) -> dict[int, tuple[tuple[int, int], ...]]:
+    """Per input tensor, for each output tensor, which row groups it needs (tensors with the same number share them) and how many they are."""
+    plans = prepared.arrangement.plans
+    needed: dict[int, list[tuple[int, int]]] = {plan.tensor: [] for plan in plans}
+    for number, own in enumerate(shared_groups([plan.rows for plan in plans])):
+        for user in own.users:
+            needed[plans[user].tensor].append((number, own.groups.count))
+    alone = ((-1, len(prepared.point.f0)),)  # one-hot rows, which tell all tensors without structure
+    return {t: tuple(needed[t]) if t in needed else alone for t in prepared.arrangement.patterns}
+
+
+def _distinct(backwards: Iterable[tuple[tuple[int, int], ...]]) -> int:
+    return sum(dict(each for own in backwards for each in own).values())
+
+
+def _alike(prepared: Prepared, groups: Mapping[int, int], backwards: Mapping[int, tuple[tuple[int, int], ...]]) -> Iterator[Alike]:
+    """Input tensors that share all their backwards."""
+    sizes = np.diff(prepared.point.starts)
+    for own in dict.fromkeys(backwards.values()):
+        tensors = tuple(t for t in groups if backwards[t] == own)
+        straight = [t for t in tensors if t in prepared.linear]
+        linear_groups = sum(groups[t] for t in straight)
+        column_groups = sum(groups[t] for t in tensors) - linear_groups
+        yield Alike(tensors, int(sizes[list(tensors)].sum()), column_groups, linear_groups, _distinct([own]), len(straight))
+
+
+# ---- screens
+def _screened(prepared: Prepared, choice: Choice, keep: int) -> tuple[list[Pair], Arrangement, int]:
+    """Screened, verified by blocks, and what is flagged judged by entries; once more with complete detection where lines stay open. And how many
+    flagged lines the end of the budget left."""
+    while True:
+        with np.errstate(all="ignore"):
+            screened, check = _screens(prepared, choice)
+            flagged = Flagged(prepared.run(), prepared.arrangement, keep)
+            pairs, open_ = flagged.pairs(choice.of, screened, check)
+        if prepared.enough():
+            return pairs, prepared.arrangement, flagged.left
+        again = frozenset(t for t in open_ if prepared.arrangement.level.get(t) == 0 and prepared.arrangement.plan(t))
+        if not again:
+            return _beside_ends(prepared, choice, keep, [*screened, *check], pairs), prepared.arrangement, 0
+        prepared = prepared.again(again)
+
+
+def _beside_ends(prepared: Prepared, choice: Choice, keep: int, screened: Sequence[Screened], pairs: list[Pair]) -> list[Pair]:
+    """Screened once more without the columns along which f ends, where sums are lost to them: they tell nothing of what else is wrong."""
+    undecided = {(pair.input, pair.output) for pair in pairs if pair.verdict is Verdict.UNDECIDED}
+    lost = undecided & {(own.input, own.output) for own in screened if len(own.lost)}
+    if not lost:
+        return pairs
+    with np.errstate(all="ignore"):
+        ends = ending_columns(prepared.run(), prepared.arrangement, lost)
+        if not len(ends):
+            return pairs
+        held = prepared.holding(ends)
+        beside, _ = Flagged(held.run(), held.arrangement, keep).pairs(choice.of, *_screens(held, choice))
+    return [_wrong_beside(old, new) if (old.input, old.output) in lost else old for old, new in zip(pairs, beside, strict=True)]
+
+
+def _wrong_beside(old: Pair, new: Pair) -> Pair:
+    """The pair with the lines that are wrong beside those that stay open, if any."""
+    wrong = new.count(Outcome.MISMATCH)
+    if not wrong:
+        return old
+    counts = [0] * len(Outcome)
+    counts[Outcome.MISMATCH], counts[Outcome.UNDECIDED] = wrong, min(old.count(Outcome.UNDECIDED), old.elements - wrong)
+    counts[Outcome.PASS] = old.elements - sum(counts)
+    return replace(new, elements=old.elements, counts=tuple(counts), quick=old.quick, limits=old.limits)
+
+
+def _screens(prepared: Prepared, choice: Choice) -> tuple[list[Screened], list[Screened]]:
+    """The comparison asked for, and the blocks that verify it: along one direction, which rows may have sampled already.
+
+    That is the direction of the survey, on the quick rungs, also where f is linear: whoever takes one wide step leaps over what f does near x.
     """
-
-    reach: Array
-    size: Array
-    sigma: Array
-    parts: Sequence[slice]
-    x_size: float
-    unit: Array | float = U64
-    backward: float = U64
-
-    @cached_property
-    def saturated(self) -> Array:
-        """What no value of an output moves by where it is as large as its tensor's values, and saturates [M]."""
-        size = self.size.copy()
-        for part in self.parts:
-            size[part] = np.maximum(size[part], rms(size[part]))
-        unit = np.maximum(self.unit, self.backward)
-        low = unit > LOW_UNIT
-        return (np.maximum(FLOOR * U64, np.where(low, SATURATED * unit, 0.0)) if low.any() else FLOOR * U64) * size
-
-
-def floors(rows: Magnitudes, alive: Mask) -> Array:
-    """c·unit of each output [M]; over S_i it is the floor of an entry. `alive` [M]: something of the row stands out of bars and rounding.
-
-    The unit is the reach, not |f|: with |f|, x + 1e10 would hide any error. A dead row is measured against its tensor's values.
-    """
-    lift = np.zeros_like(rows.reach)
-    for part in rows.parts:
-        lift[part] = rows.reach[part].max(initial=0.0)
-    unit = np.maximum(rows.reach, np.minimum(rows.size, np.maximum(LIFT * rows.reach, lift)))
-    size = nonzero(rows.size)
-    noise = rows.sigma / size if size is rows.size else np.where(rows.size > 0, rows.sigma / size, U64)
-    living = FLOOR * np.minimum(np.maximum(noise, U64), NOISE_CAP) * unit
-    if rows.backward > LOW_UNIT:
-        living = np.maximum(living, ROUNDED * rows.backward * rows.reach)
-    if alive.all():
-        return living
-    noise_only = (rows.size <= NOISE_ONLY * rows.sigma) & (rows.sigma <= NOISE_OF_X * rows.x_size)
-    dead = np.maximum(rows.saturated, np.where(noise_only, FLOOR * rows.sigma, 0.0))
-    return np.where(alive, living, dead)
-
-
-def stands_out(rows: Magnitudes, resolved: Mask, reach: Array) -> Mask:
-    """Outputs [M] of which a derivative is resolved, or whose `reach` is more than rounding."""
-    return resolved if resolved.all() else resolved | (reach > rounding_reach(rows))
-
-
-def rounding_reach(rows: Magnitudes) -> Array:
-    """The largest |a|·s [M] that may still be rounding: a row below it, with no derivative that stands out, is dead."""
-    return np.maximum(rows.saturated, FLOOR * rows.sigma)
-
-
-def limits(a: Array, d: Derivative) -> list[Limit]:
-    """What limits each undecided element."""
-    return [_limit(d, n) for n in range(len(a))]
-
-
-def _limit(d: Derivative, n: int) -> Limit:
-    if np.isfinite(d.second[n]) and not d.far[n]:
-        return Limit.STAIRCASE
-    if d.at_border[n]:
-        return Limit.BORDER
-    rough = {Smoothness.KINK: Limit.KINK, Smoothness.JUMP: Limit.JUMP, Smoothness.INCONSISTENT: Limit.INCONSISTENT,
-             Smoothness.NON_FINITE: Limit.INFINITE}
-    found = rough.get(Smoothness(int(d.outcome[n])))
-    return found or (Limit.NOISE if d.noise_bar[n] > 0.5 * d.bar[n] else Limit.TRUNCATION)
+    point, survey, generator = prepared.point, prepared.survey, prepared.generator
+    known, tensors, linear = Known(point, survey), range(len(point.buffers)), prepared.linear
+    patterns = [prepared.arrangement.patterns[t] for t in tensors]
+    if choice.mode is Mode.BLOCKS:
+        return check_blocks(known, patterns, generator, probes=choice.probes), []
+    rows, columns = ([t for t in tensors if choice.of(t) is mode] for mode in (Mode.ROWS, Mode.COLUMNS))
+    near = [directions(point, t, ROWS if t in rows and t not in linear else PROBES, generator, survey.looks[t]) for t in tensors]
+    screened = []
+    if rows:
+        along = [directions(point, t, ROWS, generator, linear[t]) if t in linear else near[t] for t in rows]
+        screened += check_rows(known, patterns, generator, only=rows, along=along, linear=linear)
+    if columns:
+        screened += check_columns(known, patterns, generator, only=columns, linear=[t in linear for t in tensors])
+    screened.sort(key=lambda pair: (pair.input, pair.output))
+    return screened, check_blocks(known, patterns, generator, probes=PROBES, along=[own.first() for own in near])

@@ -15,11 +15,8 @@ from torch import Tensor
 
 from gradverify.model.element import Chosen, Decision, FixedStep, Measured, Reading, Rung, Sides, Tolerance, Truncation
 from gradverify.model.result import Outcome
-from gradverify.numerics.columns.asked import alone, climber, column_of
-from gradverify.numerics.columns.judged import Judged
-from gradverify.numerics.columns.prepare import Prepared, prepare
-from gradverify.numerics.columns.tally import Asked, Worst
-from gradverify.numerics.compare import Bounds, verdicts
+from gradverify.numerics.columns.one_element import alone, climber, column_of
+from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.estimate.climb import Ladders
 from gradverify.numerics.estimate.kinks import KINK, SMOOTH, borders
 from gradverify.numerics.estimate.ladder import Derivative
@@ -27,9 +24,12 @@ from gradverify.numerics.estimate.lines import Line
 from gradverify.numerics.estimate.readings import readings, with_tail_noise
 from gradverify.numerics.estimate.romberg import ORDERS, Best, pick, table
 from gradverify.numerics.estimate.samples import Samples
+from gradverify.numerics.excuses.insensitive import beside_insensitive
 from gradverify.numerics.function.point import Function
-from gradverify.numerics.insensitive import beside_insensitive
+from gradverify.numerics.pairs.pair import Asked, Worst
+from gradverify.numerics.prepare import Prepared, prepare
 from gradverify.numerics.rungs import RATIO, RUNGS, Array, Codes, Z
+from gradverify.numerics.tolerance import Bounds, verdicts
 from gradverify.numerics.verdict import Limit
 
 HIGHEST = -RUNGS  # no climb above the scale goes further
@@ -199,4 +199,3 @@ class _Shown:
             return None
         steps = h[last - len(fine) : last + 1] ** power
         return Truncation(power, float(np.median(fine / (steps[:-1] - steps[1:]))) * float(self.s.big[0]))
-

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradverify.numerics.columns.entries import Numbers
-from gradverify.numerics.columns.tally import Outcome, PairElements, Tally
-from gradverify.numerics.compare import FLOOR, guarded
+from gradverify.numerics.pairs.entries import Numbers
+from gradverify.numerics.pairs.pair import Outcome, PairElements
+from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.rungs import Array, Index, nonzero
+from gradverify.numerics.tolerance import FLOOR, guarded
 from gradverify.numerics.verdict import Limit, Verdict
 
 ROUNDING = 8.0  # ulps that two right ways to compute one number may differ by without a cancellation

@@ -7,11 +7,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from gradverify.numerics.columns.entries import Numbers
-from gradverify.numerics.columns.tally import Asked, Outcome, Pair, PairElements, Tally
 from gradverify.numerics.columns.walk import LIMIT
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Function, Point
+from gradverify.numerics.pairs.entries import Numbers
+from gradverify.numerics.pairs.pair import Asked, Outcome, Pair, PairElements
+from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.rungs import Array, Codes, Index, Mask
 from gradverify.numerics.verdict import Limit
 

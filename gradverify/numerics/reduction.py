@@ -73,6 +73,13 @@ def pull_back(point: Point, output: int, weights: Array) -> Sequence[Tensor]:
     return point.function.vjp(cotangents)
 
 
+def pull(point: Point, output: int, rows: Index, weights: Array) -> Array:
+    """The gradient [C] for a cotangent that is `weights` at these rows (counted through all outputs) of one output tensor, one backward."""
+    vector = np.zeros(point.parts[output].stop - point.parts[output].start)
+    vector[rows - point.parts[output].start] = weights
+    return point.by_column(pull_back(point, output, vector))
+
+
 def cotangent(point: Point, output: int, vector: Array) -> Tensor:
     """Real coordinates [M] of one output tensor as a tensor of its shape, dtype and device."""
     shape, dtype, device = point.shapes[output]

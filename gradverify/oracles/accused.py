@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from gradverify.numerics.columns.entries import Entries, ratios
-from gradverify.numerics.columns.tally import Outcome, Pair, Worst
 from gradverify.numerics.function.coordinates import columns_of
+from gradverify.numerics.pairs.entries import Entries, ratios
+from gradverify.numerics.pairs.pair import Outcome, Pair, Worst
 from gradverify.numerics.reduction import cotangent, drawn
 from gradverify.numerics.rungs import U64, Array, Index, Mask
 from gradverify.numerics.verdict import Limit

@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 from torch import Tensor
 
-from gradverify.numerics.columns.tally import Outcome, Pair
 from gradverify.numerics.function.coordinates import columns_of
+from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.rungs import U64, Array
 from gradverify.oracles.along import coordinates, parts
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes

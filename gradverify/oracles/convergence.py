@@ -13,9 +13,9 @@ from dataclasses import replace
 import numpy as np
 from torch import Tensor
 
-from gradverify.numerics.columns.tally import Outcome, Pair
 from gradverify.numerics.function.coordinates import columns_of
-from gradverify.numerics.revised import Wrong, mismatches, undecided
+from gradverify.numerics.pairs.pair import Outcome, Pair
+from gradverify.numerics.pairs.revised import Wrong, mismatches, undecided
 from gradverify.numerics.rungs import Array
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.finite_difference import Jacobian, Wishes

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from gradverify.model.case import Budget, Settings
 from gradverify.numerics.choose import Choice, Limits
-from gradverify.numerics.columns.run import Enough, never
-from gradverify.numerics.columns.tally import Asked, Pair
-from gradverify.numerics.comparison import Watch, compare
+from gradverify.numerics.compare import Watch, compare
 from gradverify.numerics.costs import Mode
+from gradverify.numerics.elements.run import Enough, never
 from gradverify.numerics.fixed import check_fixed
 from gradverify.numerics.function.clock import Clock
 from gradverify.numerics.function.point import Narrow, Widened
+from gradverify.numerics.pairs.pair import Asked, Pair
 
 WORST = 100  # failing elements kept for the table
 

@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.numerics.columns.tally import Outcome, Pair, Tally
 from gradverify.numerics.exact import add_exact, rounding_floor
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.flat import numbers
+from gradverify.numerics.pairs.pair import Outcome, Pair
+from gradverify.numerics.pairs.tally import Tally
 from gradverify.oracles.convergence import beside_largest
 from gradverify.oracles.finite_difference import WORST
 from gradverify.oracles.oracle import Checked, Key

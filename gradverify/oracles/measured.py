@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gradverify.numerics.columns.tally import Pair
+from gradverify.numerics.pairs.pair import Pair
 from gradverify.oracles.oracle import Checked, Key
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from torch import Tensor
 
 from gradverify.model.case import Settings
-from gradverify.numerics.columns.tally import Pair
+from gradverify.numerics.pairs.pair import Pair
 from gradverify.oracles.finite_difference import Jacobian, Wishes
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.observe import ForwardSeen

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from gradverify.model.case import Settings
-from gradverify.numerics.columns.tally import Pair, Tally
 from gradverify.numerics.columns.walk import LIMIT
 from gradverify.numerics.exact import add_exact, rounding_floor
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Function, Point
+from gradverify.numerics.pairs.pair import Pair
+from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.rungs import U64
 from gradverify.oracles.convergence import beside_largest
 from gradverify.oracles.finite_difference import WORST, Filled

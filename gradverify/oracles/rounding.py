@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.numerics.columns.tally import Outcome, Pair
 from gradverify.numerics.function.flat import numbers
-from gradverify.numerics.revised import Wrong, mismatches, undecided
+from gradverify.numerics.pairs.pair import Outcome, Pair
+from gradverify.numerics.pairs.revised import Wrong, mismatches, undecided
 from gradverify.numerics.rungs import Array
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.finite_difference import Gives

@@ -15,11 +15,11 @@ from functools import cached_property
 import numpy as np
 from torch import Tensor
 
-from gradverify.numerics.columns.tally import Outcome, Pair
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.flat import numbers
 from gradverify.numerics.function.point import Point
-from gradverify.numerics.revised import Wrong, mismatches, undecided
+from gradverify.numerics.pairs.pair import Outcome, Pair
+from gradverify.numerics.pairs.revised import Wrong, mismatches, undecided
 from gradverify.numerics.rungs import Array, Index
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.accused import OPEN

@@ -8,15 +8,16 @@ import numpy as np
 from torch import Tensor
 
 from gradverify.model.case import Settings
-from gradverify.numerics.columns.tally import Outcome, Pair, PairElements, Tally
-from gradverify.numerics.compare import FLOOR, guarded
 from gradverify.numerics.exact import ROUNDING
 from gradverify.numerics.function.coordinates import Columns, columns_of
 from gradverify.numerics.function.dtypes import UNITS
 from gradverify.numerics.function.flat import numbers, rms
 from gradverify.numerics.function.point import Function, Point
+from gradverify.numerics.pairs.pair import Outcome, Pair, PairElements
+from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.rungs import U32, Array, Z
 from gradverify.numerics.survey import survey
+from gradverify.numerics.tolerance import FLOOR, guarded
 from gradverify.numerics.verdict import Limit, Verdict
 from gradverify.oracles.finite_difference import WORST, Wishes
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from torch import Tensor
 
-from gradverify.numerics.columns.entries import Entries
-from gradverify.numerics.columns.tally import Outcome, Pair
 from gradverify.numerics.function.coordinates import columns_of
-from gradverify.numerics.revised import undecided
+from gradverify.numerics.pairs.entries import Entries
+from gradverify.numerics.pairs.pair import Outcome, Pair
+from gradverify.numerics.pairs.revised import undecided
 from gradverify.numerics.rungs import U64, Array, Index
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.accused import CALLS, GROSS, OPEN, Suspect, gross, rejected, with_mismatches

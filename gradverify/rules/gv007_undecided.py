@@ -23,7 +23,7 @@ from collections.abc import Iterator
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.columns.tally import Outcome, Pair
+from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.verdict import Limit
 from gradverify.rules.limits import WORDS
 from gradverify.rules.shown import element_name, place_name

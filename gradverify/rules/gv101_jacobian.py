@@ -25,7 +25,7 @@ from collections.abc import Iterator
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Finding
-from gradverify.numerics.columns.tally import Outcome
+from gradverify.numerics.pairs.pair import Outcome
 from gradverify.rules.meant import meant
 from gradverify.rules.shown import against, comparison, differs, pairs, slopes, unfinished, unjudged
 

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.columns.tally import Outcome
+from gradverify.numerics.pairs.pair import Outcome
 from gradverify.rules.shown import place_name, unjudged
 
 CATCHES = "counts_both_branches"

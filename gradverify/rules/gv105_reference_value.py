@@ -22,7 +22,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.columns.tally import Outcome, Worst
+from gradverify.numerics.pairs.pair import Outcome, Worst
 from gradverify.rules.shown import element_name
 
 SHARE = 1e-4        # of the numbers may stay undecided in a check that passes (command-line.md)

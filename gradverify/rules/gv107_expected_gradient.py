@@ -23,7 +23,7 @@ from collections.abc import Iterator
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Finding
-from gradverify.numerics.columns.tally import Outcome
+from gradverify.numerics.pairs.pair import Outcome
 from gradverify.oracles.given import Given
 from gradverify.rules.oracle import blamed
 from gradverify.rules.shown import comparison, differs, unjudged

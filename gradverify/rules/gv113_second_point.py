@@ -36,7 +36,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Finding, Severity
-from gradverify.numerics.columns.tally import Outcome
+from gradverify.numerics.pairs.pair import Outcome
 from gradverify.oracles.convergence import without_leftovers
 from gradverify.oracles.directional import Screen, screened
 from gradverify.oracles.finite_difference import Gives, Wishes, jacobian

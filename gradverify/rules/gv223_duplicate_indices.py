@@ -31,7 +31,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.columns.tally import Outcome, Worst
+from gradverify.numerics.pairs.pair import Outcome, Worst
 from gradverify.oracles.directional import Screen, screened
 from gradverify.oracles.finite_difference import Gives, jacobian
 from gradverify.rules.protocol import NotApplicable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gradverify.evidence import Evidence
-from gradverify.numerics.columns.tally import Outcome, Pair
+from gradverify.numerics.pairs.pair import Outcome, Pair
 
 SEVERAL = 2  # elements: one has a factor anyhow
 ALIKE = 1e-6  # of a ratio: all elements turned by the same factor

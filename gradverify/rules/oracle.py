@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.columns.tally import Outcome, Pair
+from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.subject.target import Target
 
 

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.modes import SECOND
-from gradverify.numerics.compare import FLOOR, RTOL, RTOL_LOW
 from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.function.flat import flat_all, numbers
 from gradverify.numerics.rungs import Array, Mask
+from gradverify.numerics.tolerance import FLOOR, RTOL, RTOL_LOW
 from gradverify.oracles.along import Along, change, coordinates, moduli, shaped
 from gradverify.oracles.widened import InFloat64
 from gradverify.rules.adjoint import Identity, bisect

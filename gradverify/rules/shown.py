@@ -8,9 +8,9 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import LEFT_OUT, Comparison, Entry, ErrorMap, Finding, Outcome
-from gradverify.numerics.columns.tally import Outcome as Seen
-from gradverify.numerics.columns.tally import Pair, Worst
 from gradverify.numerics.function.flat import place
+from gradverify.numerics.pairs.pair import Outcome as Seen
+from gradverify.numerics.pairs.pair import Pair, Worst
 from gradverify.numerics.verdict import Limit
 from gradverify.subject.snapshot import Change
 from gradverify.subject.subject import Argument

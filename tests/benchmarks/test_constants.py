@@ -22,7 +22,7 @@ from altered import Change, alter
 
 def judge(pipe, name, by):
     alter(name, Change(by))
-    from gradverify.numerics import compare, rungs
+    from gradverify.numerics import rungs, tolerance
     from gradverify.numerics.estimate import plain, romberg
     from rough import Damage, Rough
     from user import differentiated, judged
@@ -32,7 +32,7 @@ def judge(pipe, name, by):
 
 context, found = multiprocessing.get_context("fork"), {}
 torch.set_num_threads(1)
-for name, by in (("rungs.Z", 2.0**40), ("compare.FLOOR", 2.0**60)):
+for name, by in (("rungs.Z", 2.0**40), ("tolerance.FLOOR", 2.0**60)):
     mine, theirs = context.Pipe(False)
     child = context.Process(target=judge, args=(theirs, name, by))
     child.start()
@@ -54,7 +54,7 @@ def test_an_absurd_value_reaches_the_code_and_turns_verdicts_as_it_must():
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(BENCHMARKS), str(BENCHMARKS.parent)]), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", IN_PROCESSES], capture_output=True, text=True, env=environment, check=True)
     found = json.loads(done.stdout)
-    wide, deaf = found["rungs.Z"], found["compare.FLOOR"]
+    wide, deaf = found["rungs.Z"], found["tolerance.FLOOR"]
     assert wide[0] == ["undecided", "undecided"], "with bars of 10¹³ deviations nothing is decided"
     assert deaf[0] == ["pass", "pass"], "below a floor of 10²² roundings nothing is wrong; tests/benchmarks/test_parity.py: it is as the floor is"
     assert deaf[4] == 2.0**60 * wide[4]
@@ -114,7 +114,7 @@ def test_the_page_says_what_no_check_saw_what_is_better_and_what_was_not_measure
     assert "- `rungs.Z` ×½: 1 judged rightly that was not (relu, right, rows)" in text.partition("nothing worse")[2].partition("##")[0]
     unseen = text.partition("## Not exercised")[2]
     assert "`rungs.NEAR`" in unseen.partition("##")[0] and "| `rungs.NEAR`" not in text
-    assert "`compare.FLOOR`" in unseen.partition("## Not measured yet")[2].partition("##")[0]
+    assert "`tolerance.FLOOR`" in unseen.partition("## Not measured yet")[2].partition("##")[0]
 
 
 def test_a_name_that_is_none_is_one_sentence(script):

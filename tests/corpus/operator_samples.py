@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from gradverify.numerics.compare import RTOL, RTOL_LOW
 from gradverify.numerics.function.dtypes import SINGLE
 from gradverify.numerics.function.flat import flat_real, one_hot
+from gradverify.numerics.tolerance import RTOL, RTOL_LOW
 
 DTYPES = (torch.float64, torch.complex128)
 MOST_INPUTS, MOST_ENTRIES = 60, 3000  # real coordinates of the inputs; of the inputs times those of the outputs

@@ -19,7 +19,7 @@ from corpus.as_functions import damaged, is_usual, plain
 from corpus.operator_samples import Sample, corpus, real_size, samples_of
 from gradverify.model.mode import Mode
 from gradverify.model.result import CaseResult
-from gradverify.numerics.comparison import Compared, compare
+from gradverify.numerics.compare import Compared, compare
 
 WHOLE = os.environ.get("GRADVERIFY_WHOLE_CORPUS") == "1"
 STRIDE = 15  # of the operators in the reduced form; odd, so that both precisions take turns

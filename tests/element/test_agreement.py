@@ -21,7 +21,7 @@ from element.kinds import KINDS, Kind, given, of_one
 from gradverify.element.explain import Asked, explain
 from gradverify.evidence import Evidence
 from gradverify.model.element import Element
-from gradverify.numerics.columns.tally import Outcome, Pair
+from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.rules.limits import WORDS
 from gradverify.rules.shown import element_name
 from gradverify.subject.subject import Subject

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gradverify.numerics.columns import walk
-from gradverify.numerics.comparison import Compared, compare
+from gradverify.numerics.compare import Compared, compare
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.verdict import Verdict
 

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.numerics.columns.tally import Outcome
-from gradverify.numerics.comparison import Compared, compare
+from gradverify.numerics.compare import Compared, compare
 from gradverify.numerics.costs import Mode
+from gradverify.numerics.pairs.pair import Outcome
 from numerics.differentiable import Differentiable
 
 Forward = Callable[[Tensor], Tensor]

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gradverify.numerics.comparison import compare
+from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
 from numerics.differentiable import DOUBLE, Differentiable, normal
 

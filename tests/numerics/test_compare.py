@@ -1,122 +1,221 @@
-"""The three-way verdict, on derivatives made by hand."""
-
-import dataclasses
+"""No false alarm and no false structure where structure depends on the data; structure that is there is found and counted, in all comparisons."""
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 
-from gradverify.numerics.compare import Bounds, Magnitudes, floors, limits, rounding_reach, verdicts
-from gradverify.numerics.estimate.kinks import Smoothness
-from gradverify.numerics.estimate.ladder import Derivative
-from gradverify.numerics.rungs import U64
-from gradverify.numerics.verdict import Limit, Verdict
+from gradverify.numerics.choose import Limits
+from gradverify.numerics.compare import compare
+from gradverify.numerics.costs import Mode
+from gradverify.numerics.pairs.pair import Outcome
+from gradverify.numerics.verdict import Verdict
+from numerics.differentiable import DOUBLE, Differentiable, normal, with_backward
 
-NO = np.zeros(1, bool)
-
-
-def derived(value=1.0, bar=1e-9, **other):
-    nan, inf = np.full(1, np.nan), np.full(1, np.inf)
-    d = Derivative(np.array([value]), np.array([bar]), np.zeros(1, np.int8), np.zeros(1), nan, nan, inf, inf, nan, inf, NO, NO, NO, NO, NO)
-    return dataclasses.replace(d, **{k: np.array([v]) for k, v in other.items()})
+SHARE = 1e-4  # of the lines may stay open in a check that passes, and one may always
 
 
-def judge(a, d, rtol=1e-6, floor=0.0, atol=0.0, border=False, extra=0.0, unproven=False):
-    bounds = Bounds(atol, np.array([rtol]), np.array([floor]), np.array([unproven]))
-    with np.errstate(invalid="ignore"):
-        return Verdict(int(verdicts(np.array([a]), d, bounds, np.array([border]), extra)[0]))
+class Noisy(torch.autograd.Function):
+    """softmax with noise of 1e-12 that changes with every bit of the input."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x.softmax(-1)
+        ctx.save_for_backward(y)
+        return y * (1 + 1e-12 * torch.sin(1e13 * (y + float(x.sum()))))
+
+    @staticmethod
+    def backward(ctx, g):
+        y, = ctx.saved_tensors
+        return y * (g - (g * y).sum(-1, keepdim=True))
 
 
-@pytest.mark.parametrize(("a", "bar", "verdict"), [
-    (1.0, 1e-9, Verdict.PASS), (1 + 9e-7, 1e-9, Verdict.PASS), (1 + 1.1e-6, 1e-9, Verdict.MISMATCH),
-    (1.0, 2e-6, Verdict.UNDECIDED), (1.0, np.inf, Verdict.UNDECIDED), (5.0, 1.0, Verdict.MISMATCH),
-    (np.nan, 1e-9, Verdict.MISMATCH), (np.inf, 1e-9, Verdict.MISMATCH), (-1.0, np.nan, Verdict.UNDECIDED),
-])
-def test_pass_and_mismatch_only_if_the_whole_bar_says_so(a, bar, verdict):
-    assert judge(a, derived(bar=bar)) == verdict
+def tied():
+    """A number within the step of the next one."""
+    x = normal(0, 20, 20)
+    x[3, 4] = x[3, 5] * (1 + 5e-4)
+    return x
 
 
-def test_atol_and_floor_widen_the_tolerance():
-    assert judge(1e-9, derived(value=0.0, bar=1e-12)) == Verdict.MISMATCH
-    assert judge(1e-9, derived(value=0.0, bar=1e-12), floor=1e-8) == Verdict.PASS
-    assert judge(1e-9, derived(value=0.0, bar=1e-12), atol=1e-8) == Verdict.PASS
+def hidden(x):
+    return torch.stack([1e10 * x[2 * n] + 1e-5 * x[2 * n + 1] for n in range(20)])
 
 
-def test_extra_noise_of_the_backward_leaves_it_undecided():
-    assert judge(1 + 1e-5, derived(), extra=np.array([2e-5])) == Verdict.UNDECIDED
+OWNED = np.random.default_rng(0).standard_normal((40, 30))
+DATA = {  # forward, input, column groups and row groups that its structure takes at most
+    "relu": (torch.relu, normal(0, 30, 30), 1, 2),
+    "max of rows": (lambda x: x.max(-1).values, normal(0, 30, 30), 10, 8),  # some rows have a rival within the step
+    "max pool": (lambda x: F.max_pool2d(x, 2), normal(0, 2, 3, 12, 12), 4, 4),
+    "sort": (lambda x: x.sort(-1).values, normal(0, 40, 60), 60, 85),
+    "top-k": (lambda x: x.topk(5, -1).values, normal(3, 20, 20), 20, 20),
+    "a tie in a maximum": (lambda x: x.max(-1).values, tied(), 1, 2),
+    "a tie in a sort": (lambda x: x.sort(-1).values, tied(), 20, 40),
+    "a tie in a top-k": (lambda x: x.topk(5, -1).values, tied(), 20, 20),
+    "a tie in a pool": (lambda x: F.max_pool1d(x, 2), tied(), 2, 2),
+    "a term that rounding hides": (hidden, torch.tensor([3.0, 2.0] * 20, dtype=DOUBLE), 2, 2),
+    "noise of 1e-12": (Noisy.apply, normal(0, 128, 16), 20, 20),
+    "mv of memory that NumPy owns": (lambda x: torch.mv(torch.from_numpy(OWNED), x), normal(0, 30), 30, 40),
+}
 
 
-def test_a_non_finite_gradient_is_no_mismatch_at_a_border_or_an_infinite_slope():
-    assert judge(np.nan, derived(), border=True) == Verdict.UNDECIDED
-    assert judge(np.inf, derived(bar=np.inf, outcome=np.int8(Smoothness.NON_FINITE))) == Verdict.UNDECIDED
+def compared(forward, *inputs, mode=None, seed=0):
+    return compare(Differentiable(forward, *inputs), mode=mode, generator=np.random.default_rng(seed))
 
 
-@pytest.mark.parametrize(("a", "verdict"), [
-    (0.0, Verdict.PASS), (0.3, Verdict.PASS), (1.0, Verdict.PASS), (-1e-3, Verdict.MISMATCH), (1.1, Verdict.MISMATCH)])
-def test_at_a_kink_every_value_between_the_slopes_is_right(a, verdict):
-    kink = derived(bar=np.inf, outcome=np.int8(Smoothness.KINK), left=1.0, right=0.0, left_bar=1e-9, right_bar=1e-9)
-    assert judge(a, kink) == verdict
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("name", DATA)
+def test_structure_that_depends_on_the_data_is_no_false_alarm_and_no_false_structure(name, mode):
+    forward, x, columns, rows = DATA[name]
+    result = compared(forward, x, mode=mode)
+    pair, = result.pairs
+    assert pair.count(Outcome.MISMATCH) == 0
+    assert sum(pair.counts[Outcome.UNDECIDED:]) <= max(1, SHARE * pair.elements, 3 * (mode is Mode.ENTRIES))
+    assert pair.groups <= columns and pair.row_groups <= rows
+    assert result.forward <= 2 * x.numel() + 500  # what is followed costs no multiple of gradcheck's calls
 
 
-def test_a_jump_is_undecided_whatever_the_gradient():
-    assert judge(0.0, derived(bar=np.inf, outcome=np.int8(Smoothness.JUMP))) == Verdict.UNDECIDED
+@pytest.mark.parametrize("mode", [Mode.ENTRIES, Mode.COLUMNS])
+def test_neighbours_within_the_step_do_not_cost_a_sort_its_groups(mode):
+    """One in twenty of these numbers has its neighbour within the widest step: what moves only there is no dependence at x."""
+    result = compared(DATA["sort"][0], DATA["sort"][1], mode=mode)
+    assert result.arrangement.level == {0: 0}
+    assert result.forward < 2 * 2400
 
 
-def test_a_mismatch_must_miss_the_second_reading_too():
-    two = dict(second=0.0, second_bar=1e-9)
-    assert judge(1.0, derived(**two)) == Verdict.PASS
-    assert judge(0.0, derived(**two), floor=1e-8) == Verdict.UNDECIDED
-    assert judge(0.0, derived(**two, second_is_finer=True), floor=1e-8) == Verdict.PASS
-    assert judge(5.0, derived(**two)) == Verdict.MISMATCH
+def test_numbers_that_are_really_near_still_name_a_fault_between_them():
+    x = tied()
+
+    class Sort(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            values, ctx.order = x.sort(-1)
+            return values
+
+        @staticmethod
+        def backward(ctx, g):
+            right = torch.zeros_like(g).scatter(-1, ctx.order, g)
+            right[3, [4, 5]] = right[3, [5, 4]]
+            return right
+
+    for mode in Mode:
+        pair, = compared(Sort.apply, x, mode=mode).pairs
+        places = {(w.output_index // 20, w.input_index) for w in pair.worst if w.outcome is Outcome.MISMATCH}
+        assert pair.verdict is Verdict.MISMATCH and places and places <= {(3, 64), (3, 65)}
 
 
-def test_a_bitwise_zero_passes_below_the_floor_but_proves_nothing_of_an_unmeasured_row():
-    still = derived(value=0.0, bar=1.0, unchanged=True)
-    assert judge(0.0, still, floor=1e-12) == Verdict.PASS
-    assert judge(1e-3, still, floor=1e-12) == Verdict.UNDECIDED
-    assert judge(0.0, still, unproven=True) == Verdict.UNDECIDED
+SIGNAL, KERNEL = normal(1, 4, 4, 64), normal(2, 4, 4, 3)
+FOUND = {  # forward, inputs, column groups of each input, row groups of each
+    "pointwise": (F.gelu, [normal(0, 30, 40)], [1], [1]),
+    "broadcast": (lambda x, y: x * y, [normal(0, 30, 40), normal(1, 40)], [1, 1], [1, 30]),
+    "reshape": (lambda x: x.reshape(8, 150).sin(), [normal(0, 30, 40)], [1], [1]),
+    "transpose": (lambda x: x.T.exp(), [normal(0, 30, 40)], [1], [1]),
+    "permutation": (lambda x: x[torch.arange(30) * 7 % 30].exp(), [normal(0, 30, 40)], [1], [1]),
+    "gather": (lambda x: F.embedding(torch.arange(40) % 15, x), [normal(0, 25, 16)], [1], [3]),
+    "batched matmul": (torch.matmul, [normal(0, 8, 30, 24), normal(1, 8, 24, 10)], [24, 24], [10, 30]),
+    "rows of softmax": (lambda x: x.softmax(-1), [normal(0, 128, 16)], [16], [16]),
+    "block tail": (lambda x: torch.cat([b.softmax(0) for b in x.split(64)]), [normal(0, 200)], [64], [64]),
+    "banded": (F.conv1d, [SIGNAL, KERNEL], [12, 12], [12, 248]),
+}
 
 
-def rows(reach, size, sigma=0.0, parts=(slice(0, 1),)):
-    return Magnitudes(np.array([reach]), np.array([size]), np.array([sigma]), parts, 1.0)
+@pytest.mark.parametrize("name", FOUND)
+def test_structure_is_found_and_counted(name):
+    forward, inputs, columns, rows = FOUND[name]
+    result = compared(forward, *inputs, mode=Mode.ENTRIES)
+    assert [pair.verdict for pair in result.pairs] == [Verdict.PASS] * len(inputs)
+    assert [pair.groups for pair in result.pairs] == columns
+    assert [pair.row_groups for pair in result.pairs] == rows
+    assert sum(pair.elements for pair in result.pairs) == forward(*inputs).numel() * sum(x.numel() for x in inputs)
 
 
-def floor(reach, size, sigma=0.0, alive=True):
-    return floors(rows(reach, size, sigma), np.array([alive]))[0]
+@pytest.mark.parametrize("mode", Mode)
+def test_calls_are_counted_as_the_function_counts_them(mode):
+    function = Differentiable(lambda x: x.softmax(-1), normal(0, 24, 6))
+    result = compare(function, mode=mode)
+    assert (result.forward, result.backward) == (function.calls, function.backwards)
+    assert result.choice.mode is mode
 
 
-def test_the_floor_is_a_fraction_of_the_reach_not_of_an_offset():
-    assert floor(1.0, 1e10) == pytest.approx(1e4 * U64 * 1e3)
-    assert floor(1.0, 0.5) == pytest.approx(1e4 * U64)
+def test_lines_are_counted_by_what_was_compared():
+    counted = [compared(lambda x: x.logsumexp(-1), normal(0, 24, 6), mode=mode).pairs[0] for mode in Mode]
+    assert [pair.lines for pair in counted] == ["", "columns", "rows", "blocks"]
+    assert [pair.elements for pair in counted] == [24 * 144, 144, 24, 24]
 
 
-def test_the_floor_follows_a_noisy_forward_only_so_far():
-    assert floor(1.0, 1.0, sigma=1e-3) == pytest.approx(1e4 * 16 * U64)
+def test_the_strongest_that_the_budget_affords_is_taken_and_told_before_it_begins():
+    told = []
+    function = Differentiable(lambda x: x.softmax(-1), normal(0, 128, 16))
+    result = compare(function, limits=Limits(calls=90), watch=lambda choice: told.append((choice, function.calls)))
+    assert told[0][0] == result.choice and told[0][1] < result.forward
+    assert result.choice.mode is Mode.ROWS
+    assert compare(function, limits=Limits(calls=25)).choice.mode is Mode.BLOCKS
+    assert compare(function).choice.mode is Mode.ENTRIES
 
 
-def test_a_dead_row_is_measured_against_its_values():
-    assert floor(0.0, 2.0, alive=False) == pytest.approx(1e4 * U64 * 2.0)
-    assert floor(0.0, 1e-16, sigma=1e-16, alive=False) == pytest.approx(1e-12)
-    assert rounding_reach(rows(0.0, 2.0))[0] == pytest.approx(1e4 * U64 * 2.0)
+def test_the_same_seed_finds_the_same():
+    first, second = (compared(lambda x: x.sort(-1).values, normal(0, 20, 20), mode=Mode.COLUMNS, seed=3) for _ in range(2))
+    assert (first.pairs, first.forward, first.backward) == (second.pairs, second.forward, second.backward)
 
 
-@pytest.mark.parametrize(("d", "limit"), [
-    (derived(bar=1.0, noise_bar=0.9), Limit.NOISE), (derived(bar=1.0, noise_bar=0.1), Limit.TRUNCATION),
-    (derived(second=0.0), Limit.STAIRCASE), (derived(at_border=True), Limit.BORDER), (derived(outcome=np.int8(Smoothness.JUMP)), Limit.JUMP),
-    (derived(outcome=np.int8(Smoothness.NON_FINITE)), Limit.INFINITE), (derived(outcome=np.int8(Smoothness.INCONSISTENT)), Limit.INCONSISTENT),
-])
-def test_an_undecided_element_says_what_limits_it(d, limit):
-    assert limits(np.zeros(1), d) == [limit]
+def test_a_function_without_inputs_has_nothing_to_compare():
+    result = compare(Differentiable(lambda: torch.ones(2, dtype=DOUBLE)))
+    assert (result.pairs, result.choice, result.forward) == ((), None, 0)
 
 
-@pytest.mark.parametrize(("backward", "expected"), [(U64, 1e4 * U64), (2.0**-24, 8 * 2.0**-24)])
-def test_a_backward_in_float32_has_a_floor_of_its_own_roundings_and_no_lift(backward, expected):
-    """Of its row alone: f = x + 1e6 must not hide elements of 1e-4 of it."""
-    rows = Magnitudes(np.array([1.0]), np.array([1e6 if backward > U64 else 1.0]), np.zeros(1), [slice(0, 1)], 1.0, U64, backward)
-    assert floors(rows, np.ones(1, bool))[0] == pytest.approx(expected)
+# ---- columns for some inputs, rows for the others
+NORM = [normal(0, 64, 32), 1 + 0.1 * normal(1, 32), normal(2, 32)]
+TIGHT = Limits(calls=200)  # entries take 297
 
 
-def test_a_dead_row_of_a_backward_in_float32_may_hold_its_dust():
-    """The gradient of a sum of probabilities is zero, and 6e-8 in float32."""
-    rows = Magnitudes(np.array([6e-8]), np.array([1.0]), np.zeros(1), [slice(0, 1)], 1.0, U64, 2.0**-24)
-    assert floors(rows, np.zeros(1, bool))[0] == pytest.approx(16 * 2.0**-24)
-    assert rounding_reach(rows)[0] > 6e-8
+def layer_norm(x, weight, bias):
+    return F.layer_norm(x, (32,), weight, bias)
+
+
+def off_by(tensor, place):
+    """Gradients of which one number is off by 1 %."""
+    def damage(grads):
+        grads = [g.clone() for g in grads]
+        grads[tensor].view(-1)[place] *= 1.01
+        return grads
+
+    return damage
+
+
+def test_a_tight_budget_compares_each_input_by_what_costs_it_less():
+    both = compare(Differentiable(layer_norm, *NORM), limits=TIGHT)
+    assert [pair.lines for pair in both.pairs] == ["rows", "columns", "columns"]
+    assert [(pair.verdict, pair.elements) for pair in both.pairs] == [(Verdict.PASS, 2048), (Verdict.PASS, 32), (Verdict.PASS, 32)]
+    assert both.choice.mode is Mode.ROWS
+    rows, columns = (compared(layer_norm, *NORM, mode=mode) for mode in (Mode.ROWS, Mode.COLUMNS))
+    assert both.backward < 0.5 * rows.backward and both.forward < 0.5 * columns.forward
+
+
+@pytest.mark.parametrize(("tensor", "place"), [(0, 33), (1, 5), (2, 31)])
+def test_a_fault_in_any_input_is_named_where_two_comparisons_are_made(tensor, place):
+    found = compare(Differentiable(layer_norm, *NORM, damage=off_by(tensor, place)), limits=TIGHT)
+    assert [pair.verdict for pair in found.pairs] == [Verdict.MISMATCH if t == tensor else Verdict.PASS for t in range(3)]
+    worst = [w for w in found.pairs[tensor].worst if w.outcome is Outcome.MISMATCH]
+    assert worst and {w.input_index for w in worst} == {place}
+
+
+def test_a_leak_into_another_output_is_found_where_two_comparisons_are_made():
+    def damage(grads):
+        grads = [g.clone() for g in grads]
+        grads[0][3] += 0.01 * grads[0][40]
+        return grads
+
+    found = compare(Differentiable(layer_norm, *NORM, damage=damage), limits=TIGHT)
+    assert [pair.verdict for pair in found.pairs] == [Verdict.MISMATCH, Verdict.PASS, Verdict.PASS]
+
+
+NEAR = {"a dead zone": lambda x: F.hardshrink(x, 0.05), "a narrow one": lambda x: F.hardshrink(x, 0.002),
+        "steeper": lambda x: torch.where(x.abs() < 0.01, 3 * x, x)}
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("name", NEAR)
+def test_what_f_does_near_x_is_not_leapt_over_where_wide_steps_look_linear(name, mode):
+    """Odd around a zero, whose steps are as wide as other elements: three of them lie on a straight line."""
+    x = normal(0, 12, 25)
+    wrong = compared(with_backward(NEAR[name], lambda x, g: g), torch.where(x.abs() < 0.5, 0.0, x), mode=mode)
+    assert wrong.pairs[0].verdict is not Verdict.PASS

@@ -8,11 +8,11 @@ import torch
 
 from gradverify.model.codec import from_json, to_json
 from gradverify.model.element import Measured
-from gradverify.numerics.columns.tally import Asked, Outcome
-from gradverify.numerics.comparison import compare
+from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.element import OUTCOMES, Coordinate, fixed_step, measure
 from gradverify.numerics.fixed import check_fixed
+from gradverify.numerics.pairs.pair import Asked, Outcome
 from gradverify.numerics.rungs import RATIO, RUNGS
 from numerics.columns.test_hard_cases import SCALAR, hashed
 from numerics.differentiable import DOUBLE, Differentiable, check_function, leaf, times, with_backward

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from gradverify.numerics.columns.tally import Outcome, Tally
 from gradverify.numerics.exact import add_exact, rounding_floor
+from gradverify.numerics.pairs.pair import Outcome
+from gradverify.numerics.pairs.tally import Tally
 
 U = 2.0**-53
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.numerics.columns.tally import Outcome
 from gradverify.numerics.fixed import check_fixed
+from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.verdict import Limit
 from numerics.differentiable import Differentiable
 

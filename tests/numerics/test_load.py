@@ -8,7 +8,7 @@ import random
 import pytest
 
 from gradverify.numerics.choose import FEW_CALLS, LENIENT, Limits
-from gradverify.numerics.comparison import compare
+from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Cost, Mode, steady
 from gradverify.numerics.function.clock import SLICE, Clock, Stopwatch
 from gradverify.rules.chosen import reason

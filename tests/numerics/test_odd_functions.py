@@ -7,9 +7,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gradverify.numerics.columns.tally import Outcome
-from gradverify.numerics.comparison import compare
+from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
+from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.verdict import Verdict
 from numerics.differentiable import DOUBLE, Differentiable, normal
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gradverify.numerics.columns import prepare
-from gradverify.numerics.columns.tally import Outcome
+from gradverify.numerics import prepare
 from gradverify.numerics.costs import Mode
+from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.verdict import Verdict
 from gradverify.rules.chosen import could_miss
 from numerics.differentiable import DOUBLE, normal

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.numerics.columns.tally import Outcome
-from gradverify.numerics.comparison import compare
+from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.estimate.readings import readings
 from gradverify.numerics.estimate.samples import Samples
+from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.rungs import RUNGS, step
 from numerics.differentiable import Differentiable, with_backward
 

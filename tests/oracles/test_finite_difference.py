@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from live import evidence, randn
 
-from gradverify.numerics.columns.tally import Outcome
+from gradverify.numerics.pairs.pair import Outcome
 from gradverify.oracles.finite_difference import Wishes, jacobian
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from live import Oracles, check, codes, evidence, fixed, message, randn
 
-from gradverify.numerics.columns.tally import Outcome
+from gradverify.numerics.pairs.pair import Outcome
 from gradverify.subject.failure import UserCodeError
 from oracles import handmade
 

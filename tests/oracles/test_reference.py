@@ -5,7 +5,7 @@ import torch
 from live import Oracles, check, codes, fixed, message, randn, subject
 
 from gradverify.evidence import Evidence
-from gradverify.numerics.columns.tally import Outcome
+from gradverify.numerics.pairs.pair import Outcome
 from oracles import handmade
 
 HERE = "oracles.handmade"

@@ -12,7 +12,7 @@ from live import Oracles, check, codes, evidence, randn
 from rules.functions import X, square
 from torch.autograd import Function
 
-from gradverify.numerics.columns.tally import Outcome
+from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.verdict import Limit
 
 HERE = "oracles.test_rounding"

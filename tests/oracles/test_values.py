@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from live import Oracles, check, codes, evidence, message, randn
 
-from gradverify.numerics.columns.tally import Outcome
+from gradverify.numerics.pairs.pair import Outcome
 
 HERE = "oracles.test_values"
 OFFSET = 1e9

@@ -8,20 +8,20 @@ from functools import cached_property
 
 import numpy as np
 
-from gradverify.numerics.columns.alone import at_once
-from gradverify.numerics.columns.bundle import Bundle, regrouped, widened
-from gradverify.numerics.columns.cancelling import beyond_cancelling
-from gradverify.numerics.columns.cells import Cells, chosen
-from gradverify.numerics.columns.judged import Judged, no_limits
-from gradverify.numerics.columns.quick import PIECE, quick_samples, secants, told_at_once
-from gradverify.numerics.columns.run import Run
 from gradverify.numerics.columns.sums import AliasSums
-from gradverify.numerics.columns.tally import Tally
-from gradverify.numerics.compare import verdicts
+from gradverify.numerics.elements.alone import at_once
+from gradverify.numerics.elements.bundle import Bundle, regrouped, widened
+from gradverify.numerics.elements.cells import Cells, chosen
+from gradverify.numerics.elements.judged import Judged, no_limits
+from gradverify.numerics.elements.quick import PIECE, quick_samples, secants, told_at_once
+from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.climb import ALONE, Climb, Elements, Judge, Ladders, settled
 from gradverify.numerics.estimate.kinks import NON_FINITE
 from gradverify.numerics.estimate.ladder import Derivative, concatenated
+from gradverify.numerics.excuses.cancelling import beyond_cancelling
+from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.rungs import QUICK, WIDE, Array, Codes, Index, Mask
+from gradverify.numerics.tolerance import verdicts
 from gradverify.numerics.verdict import MISMATCH, UNDECIDED, Limit
 
 SPAN = 1 << 17  # elements of a chunk that are judged at a time: what is known of each takes some 500 bytes

@@ -12,22 +12,23 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gradverify.numerics.columns.alone import ASKED, STOOD, at_once, believed
-from gradverify.numerics.columns.bundle import Bundle, GroupLine
+from gradverify.numerics.arrange import Plan
 from gradverify.numerics.columns.chunk import ChunkResult
-from gradverify.numerics.columns.compressed import OffPattern, Plan, below_rounding
+from gradverify.numerics.columns.compressed import OffPattern, below_rounding
 from gradverify.numerics.columns.confirm import resolve, with_opinions
-from gradverify.numerics.columns.judged import Judged
 from gradverify.numerics.columns.leaks import mover, source
-from gradverify.numerics.columns.quick import STRAY
-from gradverify.numerics.columns.run import Run
 from gradverify.numerics.columns.sums import Sums
-from gradverify.numerics.columns.tally import Tally
-from gradverify.numerics.compare import verdicts
+from gradverify.numerics.elements.alone import ASKED, STOOD, at_once, believed
+from gradverify.numerics.elements.bundle import Bundle, GroupLine
+from gradverify.numerics.elements.judged import Judged
+from gradverify.numerics.elements.quick import STRAY
+from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.climb import ALONE
+from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.probing.offpattern import along, lasting
 from gradverify.numerics.reduction import WEIGHTS
 from gradverify.numerics.rungs import BASE, QUICK, RATIO, Array, Index, Mask
+from gradverify.numerics.tolerance import verdicts
 from gradverify.numerics.verdict import Limit, Verdict
 
 STRAYS = 12  # numbers of a pair that belong to nobody and are followed at most

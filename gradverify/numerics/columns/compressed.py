@@ -8,37 +8,12 @@ from functools import cached_property
 
 import numpy as np
 
+from gradverify.numerics.arrange import Plan
 from gradverify.numerics.batched import pulled_groups, shared_groups
-from gradverify.numerics.columns.bundle import Grouping
-from gradverify.numerics.columns.run import Run
-from gradverify.numerics.function.point import Point
-from gradverify.numerics.reduction import WEIGHTS, pull_back
+from gradverify.numerics.elements.run import Run
+from gradverify.numerics.reduction import WEIGHTS
 from gradverify.numerics.rungs import Array, Index, Mask
 from gradverify.numerics.sparsity.pattern import NOBODY, RowGroups
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How one input tensor is walked: its column groups, and per output tensor its row groups. `size`: its columns."""
-
-    grouping: Grouping
-    rows: tuple[RowGroups, ...]
-
-    @property
-    def tensor(self) -> int:
-        return self.grouping.tensor
-
-    @property
-    def first(self) -> int:
-        return self.grouping.first
-
-    @property
-    def size(self) -> int:
-        return self.rows[0].pattern.size
-
-    def pointwise(self, output: int) -> bool:
-        """Is it one group of columns, of which each output depends on that in its own place?"""
-        return self.grouping.groups.count == 1 and self.rows[output].pattern.pointwise
 
 
 @dataclass(frozen=True)
@@ -171,13 +146,6 @@ def _strays(pulled: Pulled) -> Iterator[OffPattern]:
     for n in np.flatnonzero(lost.any(1)).tolist():
         where = np.flatnonzero(lost[n])
         yield OffPattern(pulled.plan.tensor, pulled.output, pulled.groups[n], where, pulled.gradient[n][where])
-
-
-def pull(point: Point, output: int, rows: Index, weights: Array) -> Array:
-    """The gradient [C] for a cotangent that is `weights` at these rows (counted through all outputs) of one output tensor, one backward."""
-    vector = np.zeros(point.parts[output].stop - point.parts[output].start)
-    vector[rows - point.parts[output].start] = weights
-    return point.by_column(pull_back(point, output, vector))
 
 
 def below_rounding(run: Run, stray: OffPattern, members: Mask, floors: Array, first: int) -> Mask:

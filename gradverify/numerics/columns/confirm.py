@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradverify.numerics.columns.alone import Alone
-from gradverify.numerics.columns.cancelling import MEASURED, excuse_measured, only_certain
-from gradverify.numerics.columns.ends import ending_among
-from gradverify.numerics.columns.judged import Judged, no_limits
-from gradverify.numerics.columns.opinions import second_opinions
-from gradverify.numerics.columns.run import Run
-from gradverify.numerics.columns.ties import excuse_ties
-from gradverify.numerics.compare import verdicts
+from gradverify.numerics.elements.alone import Alone
+from gradverify.numerics.elements.judged import Judged, no_limits
+from gradverify.numerics.elements.run import Run
+from gradverify.numerics.excuses.cancelling import MEASURED, excuse_measured, only_certain
+from gradverify.numerics.excuses.ends import ending_among
+from gradverify.numerics.excuses.opinions import second_opinions
+from gradverify.numerics.excuses.ties import excuse_ties
 from gradverify.numerics.rungs import Array, Index
+from gradverify.numerics.tolerance import verdicts
 from gradverify.numerics.verdict import Verdict
 
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradverify.numerics.columns.bundle import GroupLine
-from gradverify.numerics.columns.compressed import pull
-from gradverify.numerics.columns.quick import STRAY
-from gradverify.numerics.columns.run import Run
+from gradverify.numerics.elements.bundle import GroupLine
+from gradverify.numerics.elements.quick import STRAY
+from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.lines import rung
 from gradverify.numerics.function.point_lines import DirectionLine
 from gradverify.numerics.halving import halved
 from gradverify.numerics.probing.offpattern import NEARER
+from gradverify.numerics.reduction import pull
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, step
 
 

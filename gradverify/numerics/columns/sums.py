@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradverify.numerics.columns.bundle import Bundle
-from gradverify.numerics.columns.cells import Cells, added
-from gradverify.numerics.columns.compressed import Plan
-from gradverify.numerics.columns.judged import Judged
+from gradverify.numerics.arrange import Plan
 from gradverify.numerics.columns.leaks import moved_near
-from gradverify.numerics.columns.run import Run
+from gradverify.numerics.elements.bundle import Bundle
+from gradverify.numerics.elements.cells import Cells, added
+from gradverify.numerics.elements.judged import Judged
+from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.climb import at_once
 from gradverify.numerics.estimate.kinks import SMOOTH
 from gradverify.numerics.estimate.lines import Rung, rung

@@ -12,18 +12,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gradverify.numerics.columns.arrange import Arrangement
-from gradverify.numerics.columns.bundle import Bundle, lone
+from gradverify.numerics.arrange import Arrangement, Plan
 from gradverify.numerics.columns.chunk import Chunk, ChunkResult
 from gradverify.numerics.columns.coloured import Confirmations, Groups, structural_zeros
-from gradverify.numerics.columns.compressed import Compressed, Plan
-from gradverify.numerics.columns.judged import Judged
-from gradverify.numerics.columns.opinions import second_opinions
-from gradverify.numerics.columns.prepare import Prepared
-from gradverify.numerics.columns.run import Run
+from gradverify.numerics.columns.compressed import Compressed
 from gradverify.numerics.columns.sums import AliasSums, Sums, pulled_back
-from gradverify.numerics.columns.tally import Pair, Tally
+from gradverify.numerics.elements.bundle import Bundle, lone
+from gradverify.numerics.elements.judged import Judged
+from gradverify.numerics.elements.run import Run
+from gradverify.numerics.excuses.opinions import second_opinions
 from gradverify.numerics.function.point import Point
+from gradverify.numerics.pairs.pair import Pair
+from gradverify.numerics.pairs.tally import Tally
+from gradverify.numerics.prepare import Prepared
 from gradverify.numerics.reduction import signed_short
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask
 

@@ -13,7 +13,6 @@ from functools import partial
 import numpy as np
 from torch import Tensor
 
-from gradverify.numerics.compare import RESOLVED
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.probing.estimates import Reading
 from gradverify.numerics.probing.known import Known
@@ -23,6 +22,7 @@ from gradverify.numerics.probing.seeds import Cotangents, Directions, Taken, dir
 from gradverify.numerics.reduction import gather, pull_back
 from gradverify.numerics.rungs import Array, Index, Mask, finite_size
 from gradverify.numerics.sparsity.pattern import NOBODY, Pattern, paired
+from gradverify.numerics.tolerance import RESOLVED
 
 PROBES = 3  # see an error of 100·tol of a block's norm with probability 1 − 5e-5
 

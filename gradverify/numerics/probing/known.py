@@ -8,13 +8,13 @@ from functools import cached_property
 
 import numpy as np
 
-from gradverify.numerics.compare import Magnitudes, floors, stands_out
 from gradverify.numerics.estimate.samples import LOW_UNIT
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.probing.estimates import Reading, Schedule, reduced, schedule
 from gradverify.numerics.probing.seeds import Taken
 from gradverify.numerics.rungs import U32, U64, Array, Index, Mask
 from gradverify.numerics.survey import Survey
+from gradverify.numerics.tolerance import Magnitudes, floors, stands_out
 
 SCREEN, SCREEN_LOW = 1e-8, 1e-3  # of a line's norm; bars are 1e-11, and 1e-4 where something computes in float32
 SCREEN_NARROW = 1e-4  # where only backward does: its sums over 10⁶ elements are good to 6e-5

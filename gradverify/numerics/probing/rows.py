@@ -12,7 +12,6 @@ from types import MappingProxyType
 import numpy as np
 
 from gradverify.numerics.batched import pulled_groups, shared_groups
-from gradverify.numerics.compare import RESOLVED
 from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.probing.estimates import Reading, reading
@@ -24,6 +23,7 @@ from gradverify.numerics.reduction import WEIGHTS, gather
 from gradverify.numerics.rungs import Array, Index, Mask, finite_size, repeated
 from gradverify.numerics.sparsity.pattern import Pattern, RowGroups, paired, row_groups
 from gradverify.numerics.survey import Look
+from gradverify.numerics.tolerance import RESOLVED
 
 PROBES = 2  # directions: what hides from one by chance does not hide from both
 Straight = Mapping[int, Look | None]

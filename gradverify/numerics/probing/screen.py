@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gradverify.numerics.compare import guarded
 from gradverify.numerics.estimate.refine import refine
 from gradverify.numerics.probing.estimates import Reading, Schedule, Stage
 from gradverify.numerics.probing.known import Allowed, Known
 from gradverify.numerics.probing.offpattern import Strays
 from gradverify.numerics.probing.seeds import Directions, Taken
 from gradverify.numerics.rungs import Array, Codes, Index, Mask
+from gradverify.numerics.tolerance import guarded
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED
 
 RARE = 0.01  # of the lines: fewer that agree within a wide bar are not worth more calls

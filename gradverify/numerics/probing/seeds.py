@@ -108,4 +108,3 @@ def random_cotangent(point: Point, output: int, generator: np.random.Generator) 
     """Signed weights [outputs of the tensor] as its dtype holds them; 0 where f is infinite."""
     part = point.parts[output]
     return held(point, output, signed(part.stop - part.start, generator))
-

@@ -7,12 +7,14 @@ import pytest
 import torch
 
 from gradverify.numerics.columns import chunk as module
-from gradverify.numerics.columns.bundle import lone
 from gradverify.numerics.columns.chunk import Chunk, pieces
-from gradverify.numerics.columns.quick import PIECE
-from gradverify.numerics.columns.run import Reach, Run
 from gradverify.numerics.columns.sums import AliasSums
-from gradverify.numerics.columns.tally import Outcome, Tally
+from gradverify.numerics.elements.bundle import lone
+from gradverify.numerics.elements.quick import PIECE
+from gradverify.numerics.elements.reach import Reach
+from gradverify.numerics.elements.run import Run
+from gradverify.numerics.pairs.pair import Outcome
+from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.survey import linear_tensors
 from gradverify.numerics.verdict import Limit, Verdict
 from numerics.differentiable import DOUBLE, Differentiable, leaf, normal

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.numerics.columns.bundle import Grouping
+from gradverify.numerics.arrange import Plan
 from gradverify.numerics.columns.coloured import structural_zeros
-from gradverify.numerics.columns.compressed import Plan
-from gradverify.numerics.columns.run import Reach, Run
-from gradverify.numerics.columns.tally import Outcome
 from gradverify.numerics.columns.walk import Sweep
+from gradverify.numerics.elements.bundle import Grouping
+from gradverify.numerics.elements.reach import Reach
+from gradverify.numerics.elements.run import Run
+from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.reduction import signed_short as signed
 from gradverify.numerics.sparsity.colouring import column_groups
 from gradverify.numerics.sparsity.pattern import row_groups

@@ -7,10 +7,12 @@ import pytest
 import torch
 
 from gradverify.numerics import batched
-from gradverify.numerics.columns.bundle import Grouping
-from gradverify.numerics.columns.compressed import Compressed, OffPattern, Plan, below_rounding, pull
-from gradverify.numerics.columns.run import Reach, Run
-from gradverify.numerics.reduction import cotangent, signed
+from gradverify.numerics.arrange import Plan
+from gradverify.numerics.columns.compressed import Compressed, OffPattern, below_rounding
+from gradverify.numerics.elements.bundle import Grouping
+from gradverify.numerics.elements.reach import Reach
+from gradverify.numerics.elements.run import Run
+from gradverify.numerics.reduction import cotangent, pull, signed
 from gradverify.numerics.sparsity.colouring import column_groups
 from gradverify.numerics.sparsity.pattern import row_groups
 from numerics.differentiable import DOUBLE, Differentiable, normal

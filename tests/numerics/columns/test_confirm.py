@@ -4,7 +4,8 @@ import numpy as np
 import torch
 
 from gradverify.numerics.columns.confirm import resolve
-from gradverify.numerics.columns.run import Reach, Run
+from gradverify.numerics.elements.reach import Reach
+from gradverify.numerics.elements.run import Run
 from gradverify.numerics.verdict import Verdict
 from numerics.differentiable import DOUBLE, Differentiable, normal
 from numerics.windows import prepared

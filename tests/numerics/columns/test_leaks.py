@@ -3,9 +3,10 @@
 import numpy as np
 import torch
 
-from gradverify.numerics.columns.bundle import Grouping
 from gradverify.numerics.columns.leaks import mover, source
-from gradverify.numerics.columns.run import Reach, Run
+from gradverify.numerics.elements.bundle import Grouping
+from gradverify.numerics.elements.reach import Reach
+from gradverify.numerics.elements.run import Run
 from gradverify.numerics.sparsity.colouring import column_groups
 from numerics.differentiable import DOUBLE, Differentiable, normal, with_backward
 from numerics.windows import elementwise, prepared

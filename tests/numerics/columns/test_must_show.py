@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gradverify.numerics.columns.tally import Outcome
+from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.verdict import Limit, Verdict
 from numerics.differentiable import DOUBLE, check, leaf, normal, spd, times, verdict, with_backward, zeros
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.numerics.columns.prepare import prepare
-from gradverify.numerics.columns.tally import Outcome
 from gradverify.numerics.columns.walk import compare_entries
+from gradverify.numerics.pairs.pair import Outcome
+from gradverify.numerics.prepare import prepare
 from gradverify.numerics.verdict import Limit, Verdict
 from numerics.differentiable import Differentiable, check, check_function, leaf, normal, times, verdict, zeros
 

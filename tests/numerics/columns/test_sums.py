@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from gradverify.numerics.arrange import Plan
 from gradverify.numerics.columns import sums as sums_module
-from gradverify.numerics.columns.bundle import Bundle, Grouping
-from gradverify.numerics.columns.compressed import Plan
-from gradverify.numerics.columns.judged import Judged
-from gradverify.numerics.columns.run import Reach, Run
 from gradverify.numerics.columns.sums import Sums, pulled_back
+from gradverify.numerics.elements.bundle import Bundle, Grouping
+from gradverify.numerics.elements.judged import Judged
+from gradverify.numerics.elements.reach import Reach
+from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.ladder import told_plainly
 from gradverify.numerics.estimate.plain import Plain
 from gradverify.numerics.reduction import signed_short as signed

@@ -6,7 +6,7 @@ The class of fault is a sweep too many, which costs all calls twice, and one too
 import pytest
 import torch
 
-from gradverify.numerics.columns.tally import Outcome
+from gradverify.numerics.pairs.pair import Outcome
 from numerics.differentiable import DOUBLE, check, times
 
 AT_KINKS = torch.zeros(5, 5, dtype=DOUBLE)      # the columns of a relu do not add up to its secant there

@@ -1,0 +1,153 @@
+"""Sparsity pattern and colouring of each input tensor's part of the Jacobian; without a pattern, column by column."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from gradverify.numerics.elements.bundle import Grouping
+from gradverify.numerics.function.flat import real_shape
+from gradverify.numerics.function.point import Point
+from gradverify.numerics.reduction import signed_short
+from gradverify.numerics.rungs import Array, Index, Mask
+from gradverify.numerics.sparsity.colouring import column_groups
+from gradverify.numerics.sparsity.detect import detect
+from gradverify.numerics.sparsity.pattern import Pattern, RowGroups, dense, row_groups
+from gradverify.numerics.sparsity.probes import PointProbe
+from gradverify.numerics.survey import Survey
+
+SMALL = 10  # columns: finding structure costs more than it saves
+SAVES = 0.7  # of the columns or of the rows: more groups than that are not worth their verification
+NOISY = 4  # times its roundings: f moves everywhere with noise, and only what is larger tells structure
+THRESHOLD = 8.0  # standard deviations of noise: what counts as moved then
+
+Detect = Callable[[Point, Survey, int, bool], tuple[Pattern, ...]]
+"""The patterns of one tensor, one per output tensor; the flag asks for the complete code instead of a guess."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one input tensor is walked: its column groups, and per output tensor its row groups. `size`: its columns."""
+
+    grouping: Grouping
+    rows: tuple[RowGroups, ...]
+
+    @property
+    def tensor(self) -> int:
+        return self.grouping.tensor
+
+    @property
+    def first(self) -> int:
+        return self.grouping.first
+
+    @property
+    def size(self) -> int:
+        return self.rows[0].pattern.size
+
+    def pointwise(self, output: int) -> bool:
+        """Is it one group of columns, of which each output depends on that in its own place?"""
+        return self.grouping.groups.count == 1 and self.rows[output].pattern.pointwise
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """Plans of the tensors that have structure; the `patterns` of all, one per output tensor.
+
+    `level` of a tensor: 0 as guessed, 1 by the complete code, 2 without groups.
+    """
+
+    plans: tuple[Plan, ...] = ()
+    patterns: Mapping[int, tuple[Pattern, ...]] = field(default_factory=dict)
+    level: Mapping[int, int] = field(default_factory=dict)
+
+    def plan(self, tensor: int) -> Plan | None:
+        """How a tensor is walked in groups; None where it is column by column."""
+        return next((plan for plan in self.plans if plan.tensor == tensor), None)
+
+
+def arrange(point: Point, survey: Survey, detect: Detect, generator: np.random.Generator, before: Arrangement | None = None,
+            broken: frozenset[int] = frozenset()) -> Arrangement:
+    """The first arrangement; or another one after `broken` tensors were found to have other groups than `before` said."""
+    weights = signed_short(len(point.columns), generator)
+    level = dict(before.level) if before else {}
+    kept = [] if before is None else [p for p in before.plans if p.tensor not in broken]
+    patterns = dict(before.patterns) if before else {}
+    for tensor in range(len(point.buffers)) if before is None else sorted(broken):
+        level[tensor] = level.get(tensor, -1) + 1
+        known = level[tensor] <= 1 and _eligible(point, tensor)
+        patterns[tensor] = detect(point, survey, tensor, level[tensor] > 0) if known else _dense(point, tensor)
+        plan = _plan(point, tensor, patterns[tensor], weights) if known else None
+        kept.extend([plan] if plan else [])
+        patterns[tensor] = patterns[tensor] if plan else _dense(point, tensor)  # more than what was seen is always sound
+    return Arrangement(tuple(sorted(kept, key=lambda p: p.tensor)), patterns, level)
+
+
+def _eligible(point: Point, tensor: int) -> bool:
+    c, columns = point.columns, point.columns.of(tensor)
+    symmetric = (c.paired and bool((c.mirror[columns] >= 0).any())) or len(columns) != point.starts[tensor + 1] - point.starts[tensor]
+    return len(columns) > SMALL and not symmetric and len(point.f0) > 0 and bool(np.isfinite(c.x[columns]).all())
+
+
+def _dense(point: Point, tensor: int) -> tuple[Pattern, ...]:
+    x = point.buffers[tensor]
+    return tuple(dense(real_shape(x.shape, x.dtype), part.stop - part.start) for part in point.parts)
+
+
+def _plan(point: Point, tensor: int, patterns: tuple[Pattern, ...], weights: Array) -> Plan | None:
+    groups, rows = column_groups(patterns), tuple(row_groups(pattern) for pattern in patterns)
+    columns = point.columns.of(tensor)
+    if groups.count > SAVES * len(columns) and sum(r.count for r in rows) > SAVES * len(point.f0):
+        return None
+    return Plan(Grouping(tensor, int(columns[0]), groups, weights), rows)
+
+
+def detected(generator: np.random.Generator) -> Detect:
+    """Detection with random slices from this generator."""
+
+    def find(point: Point, survey: Survey, tensor: int, exact: bool) -> tuple[Pattern, ...]:
+        outputs = [real_shape(shape, dtype) for shape, dtype, _ in point.shapes]
+
+        def ask(threshold: Array | None) -> tuple[Pattern, ...]:
+            probe = PointProbe(point, tensor, generator, threshold)
+            patterns = detect(probe, probe.shape, outputs, generator, guess=not exact)
+            return tuple(filled(pattern, shape) for pattern, shape in zip(patterns, outputs, strict=True))
+
+        patterns = ask(None)
+        if column_groups(patterns).count <= SAVES * len(point.columns.of(tensor)):
+            return patterns
+        noisy = bool((survey.sigma > NOISY * point.unit * survey.size).any())
+        return ask(THRESHOLD * survey.noise(point)) if noisy else patterns
+
+    return find
+
+
+def filled(pattern: Pattern, output: Sequence[int]) -> Pattern:
+    """The pattern with a place for outputs that nothing moved (the dead half of a relu), where all others follow one rule.
+
+    More than what was seen is sound, and a gradient that passes the dead half is then told element by element.
+    """
+    live = ~pattern.nothing
+    if live.all() or not live.any():
+        return pattern
+    windows = [_rule(pattern, k, output, live) for k in range(len(pattern.shape))]
+    known = [w for w in windows if w is not None]
+    if len(known) < len(windows):
+        return pattern
+    return replace(pattern, low=tuple(low for low, _ in known), high=tuple(high for _, high in known), nothing=np.zeros(len(live), bool))
+
+
+def _rule(pattern: Pattern, axis: int, output: Sequence[int], live: Mask) -> tuple[Index, Index] | None:
+    """Windows [M] of all outputs along one axis, if those of the live ones are all the same, or run along the output in order."""
+    low, high, n = pattern.low[axis], pattern.high[axis], pattern.shape[axis]
+    first = int(np.argmax(live))
+    if (low[live] == low[first]).all() and (high[live] == high[first]).all():
+        return np.full_like(low, low[first]), np.full_like(high, high[first])
+    for stride in {math.prod(output[k:]) for k in range(1, len(output) + 1)} | {pattern.strides[axis]}:
+        if stride * n and len(low) % (stride * n) == 0:
+            place = np.arange(len(low)) // stride % n
+            if (low[live] == place[live]).all() and (high[live] == place[live]).all():
+                return place, place
+    return None

@@ -1,0 +1,97 @@
+"""Elements of the Jacobian with their analytic values, finite differences, tolerances and verdicts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gradverify.numerics.estimate.kinks import JUMP, KINK, NON_FINITE
+from gradverify.numerics.estimate.ladder import Derivative
+from gradverify.numerics.pairs.pair import Outcome, PairElements
+from gradverify.numerics.rungs import AnyArray, Array, Codes, Index, Mask, repeated
+from gradverify.numerics.tolerance import Bounds, limits
+from gradverify.numerics.verdict import Limit, Verdict
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Elements of a chunk with their verdicts [E]; `column` counts through all inputs, `out` through all outputs; `lines` as in `Cells`."""
+
+    column: Index
+    out: Index
+    a: Array
+    derivative: Derivative
+    bounds: Bounds
+    verdict: Codes
+    limit: AnyArray
+    lines: int = 0
+
+    def take(self, i: AnyArray) -> Judged:
+        """Elements i (ascending indices)."""
+        return self if len(i) == len(self.out) else self.at(i)
+
+    def at(self, i: AnyArray) -> Judged:
+        """Elements i, in this order."""
+        return Judged(self.column[i], self.out[i], self.a[i], self.derivative.take(i), self.bounds.take(i), self.verdict[i], self.limit[i])
+
+    def worst_first(self) -> Index:
+        """The elements [E] by how many tolerances they are off, those first that are no number."""
+        value = self.derivative.value
+        miss = np.abs(self.a - value) / (self.bounds.tolerance(self.a, value) + 1e-300)
+        return np.argsort(-np.nan_to_num(miss, nan=np.inf), kind="stable")
+
+    def explained(self) -> Judged:
+        """With what limits the undecided elements."""
+        open_ = np.flatnonzero(self.verdict == Verdict.UNDECIDED)
+        if not open_.size:
+            return self
+        limit = self.limit.copy()
+        limit[open_] = limits(self.a[open_], self.derivative.take(open_))
+        return replace(self, limit=limit)
+
+    def passed(self, i: AnyArray) -> Judged:
+        """With elements i taken as right."""
+        verdict, limit = self.verdict.copy(), self.limit.copy()
+        verdict[i], limit[i] = Verdict.PASS, Limit.NONE
+        return replace(self, verdict=verdict, limit=limit)
+
+    def undecided(self, i: AnyArray, why: Limit) -> Judged:
+        """With elements i left open."""
+        verdict, limit = self.verdict.copy(), self.limit.copy()
+        verdict[i], limit[i] = Verdict.UNDECIDED, why
+        return replace(self, verdict=verdict, limit=limit)
+
+    @property
+    def zero(self) -> Mask:
+        """Elements [E] whose derivative is zero, or too small to be told from it."""
+        d, nothing = self.derivative, np.zeros(len(self.a))
+        return np.asarray(d.unchanged | (np.abs(d.value) <= self.bounds.tolerance(nothing, nothing) + d.bar))
+
+    def compared(self, top: int, coordinate: Index) -> PairElements:
+        """These elements, all of one pair; `top` is the first row of its output, `coordinate` [E] their place within the input."""
+        d = self.derivative
+        left = right = repeated(np.nan, len(self.a))
+        if d.rough:
+            kink = d.outcome == KINK
+            left, right = np.where(kink, d.left, np.nan), np.where(kink, d.right, np.nan)
+        tolerance = self.bounds.tolerance(self.a, d.value)
+        return PairElements(self.out - top, coordinate, self.a, d.value, d.bar, tolerance, self.bounds.floor, self.outcome, self.limit, left, right)
+
+    @property
+    def outcome(self) -> Codes:
+        """`Outcome` codes [E]."""
+        d = self.derivative
+        if not (self.verdict.any() or d.rough):
+            return np.full(len(self.a), Outcome.PASS, np.int8)
+        kink = d.outcome == KINK
+        undecided = np.select(
+            [np.isfinite(d.second) & ~d.far, d.outcome == JUMP, (d.outcome == NON_FINITE) | ~np.isfinite(self.a)],
+            [Outcome.STAIRCASE, Outcome.JUMP, Outcome.NON_FINITE], Outcome.UNDECIDED)
+        passed = np.where(kink, Outcome.KINK, Outcome.PASS)
+        return np.select([self.verdict == Verdict.PASS, self.verdict == Verdict.MISMATCH], [passed, Outcome.MISMATCH], undecided).astype(np.int8)
+
+
+def no_limits(n: int) -> AnyArray:
+    """Of n elements that nothing keeps from a verdict."""
+    return np.broadcast_to(np.array(Limit.NONE, object), n)

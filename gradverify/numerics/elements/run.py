@@ -1,0 +1,130 @@
+"""The state of one comparison: the point, tolerances, and what is learnt on the way of how large each output's derivatives are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from gradverify.numerics.elements.cells import Cells
+from gradverify.numerics.elements.far_noise import Coarse, coarse_noise
+from gradverify.numerics.elements.reach import Reach
+from gradverify.numerics.estimate.climb import Outputs
+from gradverify.numerics.estimate.samples import LOW_UNIT
+from gradverify.numerics.function.point import Point
+from gradverify.numerics.pairs.pair import Asked
+from gradverify.numerics.rungs import U64, Array, Index, Mask, repeated
+from gradverify.numerics.survey import Survey
+from gradverify.numerics.tolerance import RTOL, RTOL_LOW, Bounds
+
+
+class Enough(Protocol):
+    """Has the check spent what it may, or would it with so many forward calls more?"""
+
+    def __call__(self, ahead: int = 0) -> bool: ...
+
+
+def never(ahead: int = 0) -> bool:
+    """There is no end of calls."""
+    return False
+
+
+@dataclass(frozen=True)
+class Run:
+    """One comparison: the point, its survey, tolerances as given (`rtol` None: by precision) and what is learnt.
+
+    `linear`: the tensors in which f is linear. `together`: by tensor and number, how often the columns that hold it were moved together, and
+    by how much the outputs [M] did not add up then. `certain`: outputs with a mismatch that stands whatever f cancels. `enough`: has the check spent
+    what it may? Then what is flagged is looked at no further than it takes to say that something is wrong. `asked`: the element to
+    keep, whatever comes of it.
+    """
+
+    point: Point
+    survey: Survey
+    atol: float
+    rtol: float | None
+    reach: Reach
+    generator: np.random.Generator
+    linear: frozenset[int] = frozenset()
+    together: dict[tuple[int, float], tuple[int, Array]] = field(default_factory=dict)
+    certain: set[int] = field(default_factory=set)
+    enough: Enough = never
+    asked: Asked | None = None
+
+    def outputs(self) -> Outputs:
+        return Outputs(self.point.f0, self.survey.sigma, lambda: self.point.unit, rounds_x=not self.point.columns.rounded)
+
+    def low_precision(self) -> Mask:
+        """Outputs [M] that come in, or were seen to be computed in, less than float64; all where an input is, or the backward."""
+        return np.asarray((self.point.unit > LOW_UNIT) | (self.point.backward_unit > LOW_UNIT))
+
+    def low_values(self) -> Mask:
+        """The same of the finite differences alone: a function that is compared with its float32 self has them in float64."""
+        return np.asarray((self.point.unit > LOW_UNIT) | self.point.columns.rounded)
+
+    def rtols(self) -> Array:
+        return np.full(len(self.point.f0), self.rtol) if self.rtol is not None else np.where(self.low_precision(), RTOL_LOW, RTOL)
+
+    def bounds(self, column: Index, out: Index) -> Bounds:
+        """Tolerances of elements, by what is known now."""
+        floor = self.floors().take(out) / self.point.columns.size.take(column)
+        return Bounds(self.atol, self._rtols(out), floor, self._unproven(column, out))
+
+    def bounds_of(self, cells: Cells) -> Bounds:
+        """Tolerances of the elements of a chunk, by what is known now."""
+        floor = cells.of_outputs(self.floors()) / cells.of_columns(self.point.columns.size)
+        return Bounds(self.atol, self._rtols(cells.out), floor, self._unproven(cells.column, cells.out))
+
+    def _unproven(self, column: Index, out: Index) -> Mask:
+        """Elements of rows that move and of which nothing was measured."""
+        if not self.survey.some_unmoved:
+            return np.zeros(len(out), bool)
+        waiting = (self.survey.unmoved | self.survey.wide)[self.point.columns.tensor[column], out]
+        return np.asarray(waiting & (self.reach.rows(self.survey).reach[out] <= 0)) if waiting.any() else waiting
+
+    def _rtols(self, out: Index) -> Array:
+        """The relative tolerance [E] of elements, one number where it is the same for all outputs."""
+        if self.rtol is None and self.low_precision().any():
+            return self.rtols()[out]
+        return repeated(RTOL if self.rtol is None else self.rtol, len(out))
+
+    def floors(self) -> Array:
+        """The floor times S [M] of each output."""
+        return self.reach.floors(self.survey)
+
+    def zero_tolerance(self, owner: Index, outs: slice) -> Array:
+        """The tolerance [n, outs] for a zero in the columns `owner` [n, outs], without its relative part."""
+        size = self.point.columns.size
+        scale = size[owner[:, :1]] if owner.strides[1] == 0 else size[owner]  # all of a line in one column: no need to spread it
+        return np.asarray(self.atol + self.floors()[None, outs] / scale)
+
+    @property
+    def noise(self) -> Array:
+        """The noise [M] of each output at x, at least its rounding."""
+        return np.asarray(np.maximum(self.survey.sigma, self.point.unit * np.abs(self.point.f0)))
+
+    def learn_secants(self) -> None:
+        """What is judged apart from its tensor is judged by how far all outputs of that were seen to go."""
+        noise = self.survey.noise(self.point)
+        for secant in self.survey.secants:
+            self.reach.add_secant(secant.columns, secant.moved_by, secant.change, noise)
+
+    def by_pair(self, column: Index, out: Index, i: Index) -> Iterator[Index]:
+        """Those of elements i that belong to one input and output tensor, pair by pair; `column`, `out` [E] of all elements."""
+        tensor = self.point.columns.tensor[column[i]]
+        output = np.searchsorted([part.stop for part in self.point.parts], out[i], side="right")
+        for t, o in sorted(set(zip(tensor.tolist(), output.tolist(), strict=True))):
+            yield i[(tensor == t) & (output == o)]
+
+    @cached_property
+    def coarse(self) -> Coarse:
+        """See `coarse_noise`; measured when it is asked for."""
+        return coarse_noise(self.point, self.survey, self.generator)
+
+    @property
+    def f_unit(self) -> Array:
+        """Unit roundoff [M] that the forward was found to compute in, at least that of float64."""
+        return np.maximum(self.point.unit, U64)

@@ -1,0 +1,67 @@
+"""Mismatches that the noise of the backward itself may explain."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gradverify.numerics.elements.judged import Judged
+from gradverify.numerics.elements.run import Run
+from gradverify.numerics.excuses.worst_rows import until_one_stands
+from gradverify.numerics.rungs import U32, VISIBLE, Array, Index, Mask, Z
+from gradverify.numerics.survey import analytic_noise
+from gradverify.numerics.tolerance import verdicts
+from gradverify.numerics.verdict import MISMATCH, Limit
+
+NOISE_CALLS = 18  # for that of one row of backward
+NOISE_ROWS = 6  # rows at a time whose analytic noise is measured, until a mismatch stands
+NOISE_CAP = 2.0**10  # roundoffs of |a| ...
+SUMS = 2.0**-40  # of f: more noise than the rounding of large sums is of another kind, as ripples, which backward may follow
+FLOOR_CAP = 16  # ... or floors, for what cancels to nothing: more noise than either is itself the backward's fault
+
+
+def excuse_analytic_noise(run: Run, judged: Judged, border: Mask) -> tuple[Judged, dict[int, float]]:
+    """A mismatch within the backward's own noise, up to a cap, is undecided, or right where the forward is float32; never at kinks.
+
+    `border` [E]: as for `verdicts`.
+    """
+    def one_row(judged: Judged, i: Index, row: int) -> tuple[Judged, float]:
+        return _excuse_row(run, judged, border, i, row)
+
+    return until_one_stands(judged, 1 if run.enough(NOISE_CALLS) else NOISE_ROWS, one_row)
+
+
+def _excuse_row(run: Run, judged: Judged, border: Mask, i: Index, row: int) -> tuple[Judged, float]:
+    """Elements i of one row; and the relative noise of its backward where it is above the cap."""
+    part = judged.take(i)
+    cap = _cap(run, part.a, part.bounds.floor, row)
+    if run.enough(NOISE_CALLS):
+        stands = verdicts(part.a, part.derivative, part.bounds, border[i], _most(run, part.a, cap, row)) == MISMATCH
+        if stands.any():
+            return judged.undecided(i[~stands], Limit.BUDGET), 0.0
+    sigma, _ = analytic_noise(run.point, row, _row_of(run, judged, i), run.generator)
+    noise = Z * sigma[part.column]
+    excused = i[verdicts(part.a, part.derivative, part.bounds, border[i], np.minimum(noise, cap)) != MISMATCH]
+    excess = np.where(noise > cap, noise / Z / np.abs(part.a), 0.0)
+    judged = judged.undecided(excused, Limit.ANALYTIC_NOISE)
+    if run.f_unit[row] == U32:
+        judged = judged.passed(excused)
+    return judged, float(np.nan_to_num(excess).max(initial=0.0))
+
+
+def _cap(run: Run, a: Array, floor: Array, row: int) -> Array:
+    """Noise that a backward may have; no cap where the forward itself is noisy beyond rounding: a right backward follows its ripples."""
+    noisy = run.survey.sigma[row] > VISIBLE * run.f_unit[row] * run.survey.size[row]
+    rounding = NOISE_CAP * run.f_unit[row] * np.nan_to_num(np.abs(a), posinf=0.0)
+    return np.full(len(a), np.inf) if noisy else np.maximum(rounding, FLOOR_CAP * floor)
+
+
+def _most(run: Run, a: Array, cap: Array, row: int) -> Array:
+    """The cap; of a forward that sums many numbers, and is noisy with that alone, as many times that noise."""
+    noise = run.survey.sigma[row] / run.survey.size[row] if run.survey.size[row] else np.inf
+    return np.minimum(cap, NOISE_CAP * noise * np.abs(a)) if run.f_unit[row] < noise <= SUMS else cap
+
+
+def _row_of(run: Run, judged: Judged, i: Index) -> Array:
+    row = np.zeros(len(run.point.columns))
+    row[judged.column[i]] = np.nan_to_num(judged.a[i])
+    return row

@@ -1,0 +1,158 @@
+"""Mismatches that cancellation inside f may explain: 1 + erf(x) near −1, or 1 − cos(x) at 1e-9, moves in steps of the rounding of 1.
+
+Such a step can hold the whole ladder: f is constant there, or a slope of its own, as exactly as a smooth function. Points further apart, along
+a direction that moves every input, show the steps as noise. A mismatch must stand against that noise too. None of this costs a call before
+something is about to be called wrong. One that is beyond the largest rounding error that f can have stands without another call; where a check has
+spent what it may, such a one is enough to say that backward is wrong: nothing is measured then that could excuse others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from gradverify.numerics.elements.alone import ASKED, AT_ONCE, STOOD, Alone, believed
+from gradverify.numerics.elements.far_noise import FAR_BELOW, LARGEST
+from gradverify.numerics.elements.judged import Judged
+from gradverify.numerics.elements.run import Run
+from gradverify.numerics.estimate.ladder import Derivative
+from gradverify.numerics.estimate.noise import FLAT
+from gradverify.numerics.function.flat import rms
+from gradverify.numerics.rungs import BASE, NEAR, Array, Index, Mask, Z
+from gradverify.numerics.tolerance import verdicts
+from gradverify.numerics.verdict import MISMATCH, Limit
+
+RESOLVED = 0.01  # of a derivative: a bar in which no steps hide, as they would differ from rung to rung by more
+BEYOND = 10.0  # times what an output was seen to be: how far it may go on points far apart
+MEASURED = 45  # forward calls at least that the noise far apart takes
+
+
+def excuse_cancelled(run: Run, judged: Judged) -> Judged:
+    """Mismatches that the rounding of cancelling numbers may explain are undecided.
+
+    At most 117 forward calls for all, and 48 a column of those that its noise at the steps of their differences would hide.
+    """
+    for own in run.by_pair(judged.column, judged.out, _suspects(run, judged)):
+        i = own[_hidden(run, judged.take(own))]
+        if i.size:
+            judged = _left_open(run, judged, i[~_standing(run, judged, i)])
+    return judged
+
+
+def excuse_measured(run: Run, judged: Judged, alone: Alone) -> Judged:
+    """As `excuse_cancelled`, of elements that were measured `alone`: at most 117 forward calls."""
+    i = _suspects(run, judged)
+    if not i.size:
+        return judged
+    return _left_open(run, judged, i[_explained(run, judged.take(i), alone.under_wider_noise().take(i))])
+
+
+def _suspects(run: Run, judged: Judged) -> Index:
+    """Mismatches of outputs in which numbers cancel, or that have not moved at all."""
+    bad = np.flatnonzero((judged.verdict == MISMATCH) & np.isfinite(judged.a))
+    if bad.size and run.enough(MEASURED):
+        bad = bad[~beyond_cancelling(run, judged.take(bad))]
+    if not bad.size:
+        return bad
+    rounding = run.point.unit * np.abs(run.point.f0)
+    return np.asarray(bad[(run.coarse.noise > FLAT * rounding)[judged.out[bad]] | judged.derivative.unchanged[bad]])
+
+
+def _left_open(run: Run, judged: Judged, i: Index) -> Judged:
+    """With elements i undecided, and bars that are no narrower than what the widest steps can tell."""
+    d, part = judged.derivative, judged.take(i)
+    bar = d.bar.copy()
+    bar[i] = np.maximum(bar[i], _still(run, part))
+    return replace(judged.undecided(i, Limit.CANCELS), derivative=replace(d, bar=bar))
+
+
+def _hidden(run: Run, judged: Judged) -> Mask:
+    """Which elements [E] the wider noise may hide, at the very steps that their differences were taken from; all that have not moved yet."""
+    d, used = judged.derivative, run.noise[judged.out]
+    beyond = Z * used > NEAR * run.point.columns.scale[judged.column] * d.noise_bar  # so little noise is that of wide steps
+    noise = np.where(beyond, run.coarse.far[judged.out], _noise(run, judged))
+    return _excused(judged, d, np.where(d.unchanged, np.inf, d.noise_bar * noise / used))
+
+
+def _explained(run: Run, judged: Judged, d: Derivative) -> Mask:
+    """Which elements [E] are no mismatch by these derivatives, of which every rung was measured under the wider noise."""
+    return _excused(judged, d, np.where(d.unchanged, _still(run, judged), 0.0))
+
+
+def _excused(judged: Judged, d: Derivative, extra: Array) -> Mask:
+    return np.asarray(verdicts(judged.a, d, judged.bounds, d.at_border, extra) != MISMATCH)
+
+
+def _still(run: Run, judged: Judged) -> Array:
+    """How large a derivative [E] may be of which no rung shows anything."""
+    scale = run.point.columns.scale[judged.column]
+    beyond = _wide(run, judged) | run.coarse.dead[judged.out]
+    return np.asarray(Z * _noise(run, judged) / (BASE * np.where(beyond, np.maximum(scale, 1.0), scale)))
+
+
+def _noise(run: Run, judged: Judged) -> Array:
+    """The wider noise [E] that elements are measured under."""
+    return np.where(_wide(run, judged), run.coarse.far[judged.out], run.coarse.noise[judged.out])
+
+
+def _wide(run: Run, judged: Judged) -> Mask:
+    """Elements [E] whose steps go beyond the scale of their inputs."""
+    return np.asarray(run.survey.wide[run.point.columns.tensor[judged.column], judged.out])
+
+
+def _standing(run: Run, judged: Judged, i: Index) -> Mask:
+    """Which of elements i [E] stand when their columns climb every rung under the wider noise: the likeliest first, a few columns."""
+    stands, part = np.zeros(len(i), bool), judged.take(i)
+    noise = _noise(run, part)
+    change = np.abs(part.a - part.derivative.value) * run.point.columns.scale[part.column]
+    likeliest = np.argsort(-change / np.maximum(noise, np.median(noise)), kind="stable")  # little noise may be that of points within one step
+    columns, asked = list(dict.fromkeys(part.column[likeliest].tolist())), np.zeros(len(i), bool)
+    for n in range(0, min(len(columns), ASKED), AT_ONCE):
+        batch = np.isin(part.column, columns[n : n + AT_ONCE])
+        some = part.take(np.flatnonzero(batch))
+        stands[batch] = ~_explained(run, some, Alone(run, some.column, some.out).under_wider_noise())
+        asked |= batch
+        stood = int(stands.sum())
+        if stood >= STOOD:
+            return np.asarray(stands | (~asked if believed(stood, int(asked.sum()) - stood) else False))
+    return stands
+
+
+def only_certain(run: Run, judged: Judged) -> Judged:
+    """Mismatches that rounding might explain are left open beside one that it cannot; as they are where there is none."""
+    wrong = judged.verdict == MISMATCH
+    certain = wrong & beyond_cancelling(run, judged)
+    return judged.undecided(np.flatnonzero(wrong & ~certain), Limit.BUDGET) if certain.any() and not certain[wrong].all() else judged
+
+
+def beyond_cancelling(run: Run, judged: Judged) -> Mask:
+    """Mismatches [E] that stand against the largest noise that cancelling numbers can bring into f, as `coarse_noise` would measure it."""
+    d, noise = judged.derivative, _largest(run)[judged.out]
+    used = run.noise[judged.out]
+    scale = run.point.columns.scale[judged.column]
+    own = np.maximum(d.noise_bar, Z * used / np.maximum(scale, 1.0))
+    resolved = d.smooth & (used > 0) & (d.bar <= RESOLVED * np.abs(d.value))
+    still = d.unchanged & _alone(run, judged)
+    steps = FAR_BELOW * BEYOND * run.survey.size[judged.out]
+    extra = np.where(d.unchanged, Z * np.maximum(noise, steps) / (BASE * scale), own * noise / np.where(used > 0, used, 1.0))
+    stands = verdicts(judged.a, d, judged.bounds, d.at_border, extra) == MISMATCH
+    return np.asarray(stands & (resolved | still | ~np.isfinite(judged.a)))
+
+
+def _largest(run: Run) -> Array:
+    """The rounding [M] of the largest numbers that are taken to cancel in each output."""
+    point, noise = run.point, np.zeros(len(run.point.f0))
+    for part in point.parts:
+        noise[part] = LARGEST * point.unit[part] * max(1.0, rms(point.x), rms(run.survey.size[part]))
+    return noise
+
+
+def _alone(run: Run, judged: Judged) -> Mask:
+    """Elements [E] whose column holds a number that no other column of its tensor does: a tie hides from single columns."""
+    c, alone = run.point.columns, np.zeros(len(judged.a), bool)
+    for tensor in np.unique(c.tensor[judged.column]).tolist():
+        values, counts = np.unique(c.x[c.of(tensor)], return_counts=True)
+        own = np.flatnonzero(c.tensor[judged.column] == tensor)
+        alone[own] = np.isin(c.x[judged.column[own]], values[counts == 1])
+    return alone

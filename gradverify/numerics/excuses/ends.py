@@ -1,0 +1,70 @@
+"""Columns along which f ends at x, or climbs without bound: asin at 1, sqrt at 0.
+
+A right backward is infinite there, and NaN all along such a column (0 · inf), so that nothing of it can be called wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from gradverify.numerics.arrange import Arrangement
+from gradverify.numerics.elements.bundle import Bundle, lone
+from gradverify.numerics.elements.quick import quick_samples
+from gradverify.numerics.elements.run import Run
+from gradverify.numerics.estimate.climb import Elements, Ladders
+from gradverify.numerics.estimate.kinks import NON_FINITE
+from gradverify.numerics.reduction import gather, held, pull_back, signed
+from gradverify.numerics.rungs import Index, Mask
+from gradverify.numerics.sparsity.pattern import NOBODY
+
+ASKED = 64  # columns of a tensor, or groups of them, that are moved at most
+
+
+def ending(run: Run, bundle: Bundle) -> Index:
+    """The columns of a bundle's lines along which an output that they own ends or climbs without bound: six forward calls a line, 48 for a climb."""
+    quick, found = quick_samples(run.point, bundle), np.zeros(len(run.point.columns) + 1, bool)  # the last one answers for NOBODY
+    border = quick.at_border
+    found[: len(border)] = border
+    for n, owner in enumerate(bundle.owner):
+        steep = quick.growing(n)
+        steep = steep[(owner[steep] != NOBODY) & ~found[owner[steep]]]
+        if steep.size:
+            ladders = Ladders([bundle.lines[n]], run.outputs(), Elements(np.zeros_like(steep), steep))
+            found[owner[steep[ladders.every_rung().outcome == NON_FINITE]]] = True
+    return np.flatnonzero(found[:-1])
+
+
+def ending_among(run: Run, column: Index) -> Mask:
+    """Which of these columns [E] f ends along."""
+    return np.isin(column, ending(run, lone(run.point, np.unique(column)))) if len(column) else np.zeros(0, bool)
+
+
+def ending_columns(run: Run, arrangement: Arrangement, pairs: Iterable[tuple[int, int]]) -> Index:
+    """The columns that f ends along, among those asked: of these (input, output) pairs, the ones with a non-finite gradient before others.
+
+    One backward an output, and the calls of `ending`.
+    """
+    wild = np.zeros(len(run.point.columns), bool)
+    asked = sorted(set(pairs))
+    for output in sorted({o for _, o in asked}):
+        part = run.point.parts[output]
+        gradients = pull_back(run.point, output, held(run.point, output, signed(part.stop - part.start, run.generator)))
+        for own, gradient in ((gather(run.point, t), gradients[t]) for t, o in asked if o == output):
+            wild[own.columns[~np.isfinite(own(gradient))]] = True
+    found = [ending(run, bundle) for t in sorted({t for t, _ in asked}) for bundle in _bundles(run, arrangement, t, wild)]
+    return np.unique(np.concatenate([*found, np.zeros(0, np.intp)]))
+
+
+def _bundles(run: Run, arrangement: Arrangement, tensor: int, wild: Mask) -> Iterable[Bundle]:
+    """Lines that move the columns of a tensor, the `wild` ones [C] first; none where there is no such."""
+    own = run.point.columns.of(tensor)
+    if not wild[own].any():
+        return []
+    plan = arrangement.plan(tensor)
+    first = np.argsort(~wild[own], kind="stable")
+    if plan:
+        groups = list(dict.fromkeys(plan.grouping.colour[first].tolist()))
+        return [plan.grouping.bundle(run.point, group, 1) for group in groups[:ASKED]]
+    return [lone(run.point, own[first][:ASKED])]

@@ -1,0 +1,125 @@
+"""Inputs to which f is insensitive at steps of their own size: x₁ of x₀ + ((x₁ + 1e4) − 1e4) at 1e-13, which a rounding inside f hides.
+
+Such an input looks like one that f does not depend on, also beside others that move the same output: a zero passes there, and a right gradient is
+accused. Steps up to 1 move f. So where inputs are tiny and f rounds inside by more than their steps can tell from nothing, all of them are moved
+together by such steps: a gradient that agrees with f there is not accused, and one that does not is not passed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradverify.numerics.estimate.climb import Outputs, derivative
+from gradverify.numerics.estimate.ladder import Derivative
+from gradverify.numerics.estimate.noise import POINTS, ecnoise
+from gradverify.numerics.estimate.samples import LOW_UNIT
+from gradverify.numerics.function.point import Point
+from gradverify.numerics.function.point_lines import DirectionLine
+from gradverify.numerics.pairs.pair import Outcome, Pair
+from gradverify.numerics.pairs.revised import undecided
+from gradverify.numerics.prepare import Prepared
+from gradverify.numerics.reduction import pull, signed
+from gradverify.numerics.rungs import QUICK, RUNGS, Array, Index, Mask, step
+from gradverify.numerics.verdict import Limit
+
+TINY = 1e-4  # size of inputs: an inner 1e8 rounds away the quick steps of those below 1e-5, an inner 1 of those below 1e-13
+LONE = 1e-9  # of those among larger ones: one of a thousand million random numbers is so small
+AWAY = 1e-2  # where the rounding of f is measured
+APART = 1e-7  # between its points: above the rounding of 1e8 (1.5e-8); sin(1e5 x) is smooth there, which looks like noise at 3e-5 (measured)
+BETWEEN = (3.381966, 4.723607)  # distances from the first of them: two more points, as the same rounding at all nine looks like none
+OFF = 4.0  # of noise that one of these is from what the nine say of it, at most
+ROOM = 0.5  # that a domain must leave on both sides: the widest steps are 0.3, times weights up to 1.4
+INNER = 8.0  # times the rounding of f: noise beyond that is rounding inside (of (x + 1) − 1 at 1e-2: 60 times)
+TELLS = 1e-3  # of what a quick step moves f by: less noise leaves the steps what they tell
+ALIKE = 1e-6  # of the sum of all terms: how well the gradient and f agree
+CALLS = POINTS + len(BETWEEN) + 2 * RUNGS  # forward calls a tensor, at most
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """f's derivative [M] along `direction` [k] of the columns [k] of a tensor, and the outputs [M] that round inside."""
+
+    columns: Index
+    direction: Array
+    suspect: Mask
+    found: Derivative
+
+
+def beside_insensitive(prepared: Prepared, pairs: list[Pair]) -> list[Pair]:
+    """The pairs; undecided where f rounds away the steps that were taken: mismatches that agree with f at steps up to 1, passes that do not.
+
+    Nothing is called unless some input is tiny: 11 calls a tensor then, and 48 more where f rounds inside.
+    """
+    moved: dict[int, _Moved | None] = {}
+    with np.errstate(all="ignore"):
+        for tensor in sorted({pair.input for pair in pairs}):
+            columns = _tiny(prepared.point, tensor)
+            moved[tensor] = _moved(prepared, columns) if len(columns) and not prepared.enough(CALLS) else None
+        return [_judged(prepared, pair, own) if (own := moved[pair.input]) else pair for pair in pairs]
+
+
+def _tiny(point: Point, tensor: int) -> Index:
+    c = point.columns
+    columns = c.of(tensor)
+    tiny = (c.size[columns] < TINY) | (c.scale[columns] < LONE)
+    if not c.free:
+        tiny &= (c.x[columns] - ROOM >= c.low[columns]) & (c.x[columns] + ROOM <= c.high[columns])
+    return columns[tiny & np.isfinite(c.x[columns])]
+
+
+def _moved(prepared: Prepared, columns: Index) -> _Moved | None:
+    """None where nothing rounds inside by more than the quick steps can tell from nothing."""
+    point, weights = prepared.point, signed(len(columns), prepared.generator)
+    noise, suspect = _inner(point, columns, weights)
+    if not suspect.any():
+        return None
+    for part in point.parts:  # nine points do not show every output's
+        noise[part] = np.maximum(noise[part], (noise * suspect)[part].max(initial=0.0))
+    sigma = np.maximum(prepared.survey.sigma, noise)
+    outputs = Outputs(point.f0, sigma, lambda: point.unit, rounds_x=not point.columns.rounded)
+    return _Moved(columns, weights, suspect, derivative(DirectionLine(point, columns, weights), outputs, every_rung=True))
+
+
+def _inner(point: Point, columns: Index, weights: Array) -> tuple[Array, Mask]:
+    """The noise of f [M] AWAY from x, and where it is rounding inside that hides quick steps."""
+    x = point.columns.x[columns]
+    points, between = (np.array([point.moved_all(columns, x + (AWAY + n * APART) * weights) for n in each]) for each in (range(POINTS), BETWEEN))
+    there = np.abs(points).max(0)
+    noise = np.maximum(ecnoise(points, there)[0], np.abs(between - _through(points)).max(0) / OFF)
+    size, slope = np.maximum(there, np.abs(point.f0)), np.abs(points - point.f0).max(0) / AWAY
+    near = step(1.0, QUICK[0]) * float(point.columns.scale[columns].max()) * slope      # what a quick step moves f by
+    hides = (noise > INNER * point.unit * size) & (noise > TELLS * near) & (point.unit <= LOW_UNIT) & np.isfinite(noise)
+    return noise, hides
+
+
+def _through(points: Array) -> Array:
+    """The polynomial of degree 8 through f [9, M], at the points BETWEEN: [2, M]. Lagrange's form."""
+    n, t = np.arange(POINTS), np.array(BETWEEN)[:, None, None]
+    factors = np.where(n[:, None] == n, 1.0, (t - n) / np.where(n[:, None] == n, 1, n[:, None] - n))
+    return np.asarray(factors.prod(2) @ points)
+
+
+def _judged(prepared: Prepared, pair: Pair, moved: _Moved) -> Pair:
+    part = prepared.point.parts[pair.output]
+    if not moved.suspect[part].any() or not pair.compared:
+        return pair
+    agrees = _agrees(prepared, pair.output, moved)
+    if pair.count(Outcome.MISMATCH) and agrees is not False:
+        return undecided(pair, Outcome.MISMATCH, Limit.CANCELS)
+    return undecided(pair, Outcome.PASS, Limit.CANCELS) if not pair.count(Outcome.MISMATCH) and agrees is not True else pair
+
+
+def _agrees(prepared: Prepared, output: int, moved: _Moved) -> bool | None:
+    """Does the gradient add up to what f does at steps up to 1? None: that is not to be known."""
+    point, part, d = prepared.point, prepared.point.parts[output], moved.found
+    usable = (d.smooth & np.isfinite(d.value) & np.isfinite(d.bar))[part]
+    rows = np.arange(part.start, part.stop)[usable]
+    v = signed(len(rows), prepared.generator)
+    gradient = pull(point, output, rows, v)[moved.columns]
+    off = abs(float(gradient @ moved.direction - v @ d.value[rows]))
+    size = float(np.abs(gradient * moved.direction).sum() + np.abs(v * d.value[rows]).sum())
+    if not off <= float(np.abs(v) @ d.bar[rows]) + ALIKE * size:
+        return False
+    return True if usable[moved.suspect[part]].all() else None

@@ -1,0 +1,117 @@
+"""Mismatches that the rounding of a backward in float32 may explain, where the finite differences are those of float64 (method.md section 3).
+
+Such a deviation is rounding where the function's own backward in float64 is right there, and comes and goes with the bits of the inputs: it is no
+larger than at nearby points, and has no mean over them. Or where float32 rounds f itself by as much, as where a sigmoid saturates. It is right as far
+as some roundings of its row go, and undecided beyond. Nothing of this costs a call before something is about to be called wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradverify.numerics.elements.judged import Judged
+from gradverify.numerics.elements.run import Run
+from gradverify.numerics.excuses.worst_rows import until_one_stands
+from gradverify.numerics.function.point import Narrow
+from gradverify.numerics.rungs import Array, Codes, Index, Mask, Z
+from gradverify.numerics.survey import narrow_points
+from gradverify.numerics.tolerance import RTOL, Bounds, verdicts
+from gradverify.numerics.verdict import MISMATCH, Limit
+
+AT_ONCE = 6  # rows that are looked at before it is asked whether a mismatch stands
+NEARBY = 18  # backwards that it takes to know the rounding of a row
+NEGLIGIBLE = 1e-8  # of a row: what the backward in float64 may be off by where it has no size of its own
+STEADY = 4.0  # roundings of the row that may be the same at all points: of a constant, say
+SATURATED, TIMES = 1.5e-5, 64.0  # f is off by so much of its row in float32: then its derivative may be off by so much more (tanh at 9: by 18);
+# together the relative tolerance, so that nothing is left between (measured: of 64 right saturating functions 13 were accused at 1e-3, none at 1e-4)
+PASSES, AT_MOST = 64.0, 5e-5  # roundings of a row, and of the row: larger deviations are not passed, however noisy both sides are
+CAP, OWN = 256.0, 2.0**10  # roundings of the row, of the element: more noise is the backward's own fault, unless it is what f rounds away itself:
+# a row that cancels has terms of the size of f (at the optimum of an entropy, logits of 3: noise of 0.1 to 0.6 of that, and of 1,000 of the row)
+
+
+@dataclass(frozen=True)
+class _Noise:
+    """Of elements [E] of a row: how far the backward in float32 is off from point to point (one standard deviation), and their mean deviation."""
+
+    sigma: Array
+    mean: Array
+    points: int
+
+
+def excuse_rounded(run: Run, judged: Judged, border: Mask, narrow: Narrow) -> tuple[Judged, dict[int, float]]:
+    """As `excuse_analytic_noise`, where the backward computes in less than what the finite differences are taken in.
+
+    At most 40 calls a row.
+    """
+    def one_row(judged: Judged, i: Index, row: int) -> tuple[Judged, float]:
+        return _Row(run, judged.take(i), border[i], row, narrow).excused(judged, i)
+
+    return until_one_stands(judged, 1 if run.enough(NEARBY) else AT_ONCE, one_row)
+
+
+class _Row:
+    """Mismatches [E] of one row."""
+
+    def __init__(self, run: Run, part: Judged, border: Mask, row: int, narrow: Narrow) -> None:
+        self.run, self.part, self.border, self.row, self.narrow = run, part, border, row, narrow
+        columns, f, self.reach = run.point.columns, abs(float(run.point.f0[row])), float(run.reach.rows(run.survey).reach[row])
+        self.scale, self.unit = columns.scale[part.column], narrow.unit * self.reach / columns.size[part.column]
+        self.forward = float(np.nan_to_num(narrow.rounding()[row]))
+        usual = narrow.unit * max(f, float(run.survey.size[row]))
+        self.inner = max(self.forward, usual) / self.scale
+        self.amplified = max(self.forward / usual if usual else 1.0, 1.0)
+
+    def excused(self, judged: Judged, i: Index) -> tuple[Judged, float]:
+        """The verdicts with these, elements i, as rounding explains them; and the relative noise of which the backward is at fault."""
+        right = self._right_in_full()
+        if not right.any():
+            return judged, 0.0
+        cap = np.maximum(self.amplified * np.maximum(CAP * self.unit, OWN * self.narrow.unit * np.abs(self.part.a)), self.inner)
+        if self.run.enough(NEARBY):
+            stands = ~right | (self._under(np.maximum(cap, TIMES * self.forward / self.scale)) == MISMATCH)
+            if stands.any():
+                return judged.undecided(i[~stands], Limit.BUDGET), 0.0
+        noise = self._noise()
+        steady = np.abs(noise.mean) > Z * noise.sigma / noise.points**0.5 + np.maximum(STEADY * self.unit, self.inner)
+        extra = np.where(steady, 0.0, np.minimum(Z * noise.sigma, cap))
+        if self.forward > SATURATED * self.reach:
+            extra = np.maximum(extra, TIMES * self.forward / self.scale)
+        excused = right & (self._under(extra) != MISMATCH)
+        judged = judged.undecided(i[excused], Limit.ROUNDED)
+        judged = judged.passed(i[excused & self._small()])
+        excess = np.where(right & ~excused & (Z * noise.sigma > cap), noise.sigma / np.abs(self.part.a), 0.0)
+        return judged, float(np.nan_to_num(excess, posinf=0.0).max(initial=0.0))
+
+    def _under(self, extra: Array) -> Codes:
+        """The verdicts with bars that are wider by so much."""
+        return verdicts(self.part.a, self.part.derivative, self.part.bounds, self.border, extra)
+
+    def _small(self) -> Mask:
+        """Deviations that may pass."""
+        off = np.abs(self.part.a - self.part.derivative.value)
+        return np.asarray(off <= min(PASSES * self.amplified, AT_MOST / self.narrow.unit) * self.unit)
+
+    def _right_in_full(self) -> Mask:
+        """Of which elements the function's own backward in the precision of the finite differences is right; all, where there is none."""
+        own = self.run.point.full_row(self.row)
+        if own is None:
+            return np.ones(len(self.part.a), bool)
+        a: Array = own[self.part.column]
+        bounds = Bounds(self.run.atol, np.full(len(a), RTOL), NEGLIGIBLE / self.narrow.unit * self.unit, self.part.bounds.unproven)
+        return np.asarray(verdicts(a, self.part.derivative, bounds, self.border) != MISMATCH)
+
+    def _noise(self) -> _Noise:
+        """By the backward at nearby points that float32 holds, against the one in float64, or else against the mean of them all."""
+        point, column = self.run.point, self.part.column
+        columns, points = narrow_points(point, self.run.generator)
+        off = [self.part.a - self.part.derivative.value]
+        try:
+            for at in points:
+                x = point.coordinates(columns, at)
+                full = point.full_row(self.row, x)
+                off.append(point.row(self.row, x)[column] - (full[column] if full is not None else self.part.derivative.value))
+        except Exception:  # the backward refuses other points than its own: then its noise is not known
+            return _Noise(np.zeros(len(column)), off[0], 1)
+        return _Noise(np.nan_to_num(np.std(off, 0, ddof=1)), np.nan_to_num(np.mean(off, 0)), len(off))

@@ -1,0 +1,69 @@
+"""Ties of order statistics: outputs that no one of several equal inputs moves, and all of them do (a sort, the median, the third largest).
+
+There f has no derivative, and no difference along one column shows it: the value in the middle of a tie stays where it is whichever of the tied
+moves. Every order of the tied values has a gradient of its own, so a mismatch against the zero that was measured cannot be said. Central differences
+tell: those of a function with a derivative add up (and so do those of kinks along single columns), those of a tie do not.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gradverify.numerics.elements.judged import Judged
+from gradverify.numerics.elements.run import Run
+from gradverify.numerics.reduction import signed_short
+from gradverify.numerics.rungs import Array, Index, Mask, step
+from gradverify.numerics.verdict import Limit, Verdict
+
+RUNGS = (8, 10)     # 8e-6 and 6e-7 of s: below the quick rungs, well above the roundings
+TRIALS = 12         # at most: one shows a tie of three with a chance of a half
+LASTS = 0.5         # of what is missing at the coarser step: that of a smooth function goes with the step
+SURE = 30.0         # standard deviations of noise
+SHARE = 1e-3        # of |a|·s: less is another matter than the gradient in question
+
+
+def excuse_ties(run: Run, judged: Judged) -> Judged:
+    """Mismatches of zero differences are undecided where the output does not add up when columns that hold the same number move together.
+
+    At most 144 forward calls in all for a number that several columns hold.
+    """
+    zeros = np.flatnonzero((judged.verdict == Verdict.MISMATCH) & (judged.derivative.value == 0))
+    if not zeros.size:
+        return judged
+    column, c = judged.column[zeros], run.point.columns
+    said, found = SHARE * np.abs(judged.a[zeros]) * c.scale[column], np.zeros(len(zeros), bool)
+    for tensor, x in sorted(set(zip(c.tensor[column].tolist(), c.x[column].tolist(), strict=True))):
+        mine = np.flatnonzero((c.tensor[column] == tensor) & (c.x[column] == x))
+        found[mine] = _misses(run, tensor, x, judged.out[zeros[mine]], said[mine])
+    return judged.undecided(zeros[found], Limit.TIE)
+
+
+def _misses(run: Run, tensor: int, x: float, out: Index, said: Array) -> Mask:
+    """Which outputs [k] miss more than was said when the columns of this number move together, as far as is known or can be asked."""
+    equal = run.point.columns.of(tensor)
+    equal = equal[run.point.columns.x[equal] == x]
+    asked, most = run.together.get((tensor, x), (0, np.zeros(len(run.point.f0))))
+    while len(equal) > 1 and asked < TRIALS and not (most[out] > said).all():
+        asked, most = asked + 1, np.maximum(most, _missing(run, equal))
+        run.together[tensor, x] = asked, most
+    return np.asarray(most[out] > said)
+
+
+def _missing(run: Run, columns: Index) -> Array:
+    """By how much slopes [M] along two halves of the columns miss that along both; 0 where less and less is missing."""
+    move = signed_short(len(columns), run.generator) * run.point.columns.scale[columns]
+    half = signed_short(len(columns), run.generator) < 0
+    noise = run.noise
+    missing = []
+    for t in (step(1.0, rung) for rung in RUNGS):
+        both, one, other = (_change(run, columns, t * part) for part in (move, np.where(half, move, 0.0), np.where(half, 0.0, move)))
+        off = np.abs(both - one - other)
+        missing.append(np.where(off > SURE * noise, off / (2 * t), 0.0))
+    return np.where(missing[1] >= LASTS * missing[0], missing[1], 0.0)
+
+
+def _change(run: Run, columns: Index, move: Array) -> Array:
+    """f(x + move) − f(x − move) [M]."""
+    c, x = run.point.columns, run.point.columns.x[columns]
+    up, down = (run.point.moved_all(columns, c.cast(x + sign * move, columns)) for sign in (1.0, -1.0))
+    return up - down

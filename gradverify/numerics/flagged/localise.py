@@ -1,0 +1,229 @@
+"""From a flagged line to one suspicious entry: halve the inputs of its block by forward calls, then the outputs of one input by backwards.
+
+Both halves of what is wrong add up to it, so one of them is wrong by at least half as much: that one is followed. What looks rough (a kink
+along the direction) is followed too. Nothing is judged here: the lone column and the one-hot row say whether the suspect is at fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradverify.numerics.estimate.refine import refine
+from gradverify.numerics.estimate.samples import Samples
+from gradverify.numerics.halving import halved
+from gradverify.numerics.probing.estimates import LOW_START, Reading, Stage, reading
+from gradverify.numerics.probing.known import Known
+from gradverify.numerics.probing.seeds import Directions, random_cotangent
+from gradverify.numerics.reduction import gather, moves, pull_back, signed
+from gradverify.numerics.rungs import Array, Index, Mask
+from gradverify.numerics.sparsity.pattern import Pattern, paired
+from gradverify.numerics.tolerance import guarded
+from gradverify.numerics.verdict import Verdict
+
+TRIES = 2  # probes: a fault may hide from one by chance
+BRIEF, QUIET = 8, 2.0**-40  # the only rung of a brief search, where f has no more noise: rounding and curvature are 1e-11 of a derivative there
+SHARE = 0.5  # of what is off along a random direction, over √n: so much each of n columns has where all of them are wrong alike
+GUESSED = 8  # columns: of more, a brief search looks at the largest before it halves them, as often all are wrong
+ROUGH = 16  # outputs at most that a column with kinks names
+
+
+@dataclass(frozen=True)
+class Suspects:
+    """Columns and outputs to resolve, by number (as `Point.columns`, `Point.f0`); both empty where nothing was found."""
+
+    columns: Index
+    outputs: Index
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where to look: an (input tensor, output tensor) pair and its sparsity pattern, as its columns move (`paired`)."""
+
+    known: Known
+    tensor: int
+    output: int
+    pattern: Pattern
+
+    @classmethod
+    def of(cls, known: Known, tensor: int, output: int, pattern: Pattern) -> Place:
+        return cls(known, tensor, output, paired(known.point, tensor, [pattern])[0])
+
+
+def localise(place: Place, block: int, generator: np.random.Generator, *, row: int | None = None, brief: bool = False) -> Suspects:
+    """One suspicious (output, column) of a flagged block, or no more than a few outputs of one column where f is rough along it.
+
+    `row`: the output of the block that was flagged, where it is known: beside all others a small fault of it would drown. `brief`: by a single rung,
+    which may miss what is not far off, and what is rough.
+
+    6 forward calls (2 if `brief`) for each halving of the columns (more where kinks are near), then one backward for each halving of the outputs. A
+    block has two sides: its outputs may depend on columns outside (then these are searched), its columns be pulled back to from outputs outside.
+    """
+    return Suspects(*_Search(place, block, generator, row, brief).found())
+
+
+def localise_column(place: Place, column: int, generator: np.random.Generator, *, brief: bool = False) -> Suspects:
+    """The output, of all those of the tensor, whose cotangent pulls back wrongly to a flagged column; nothing where none does.
+
+    One backward for each halving: finds also an output that the column has no business with, which one-hot rows of its own would not.
+    """
+    columns = gather(place.known.point, place.tensor)
+    local = int(np.searchsorted(columns.columns, column))
+    search = _Search(place, int(place.pattern.block_of_inputs()[columns.place[local]]), generator, brief=brief)
+    outputs = search.outputs_of(local)
+    return Suspects(np.full(min(len(outputs), 1), column), outputs)
+
+
+@dataclass(frozen=True)
+class _Probe:
+    """Weights [outputs of the tensor], what they pull back to [n], a move of each column [n], and the columns they may blame."""
+
+    w: Array
+    gradient: Array
+    move: Array
+    candidates: Index
+    inside: int  # so many of the candidates, the first ones, are the block's
+
+
+class _Search:
+    def __init__(self, place: Place, block: int, generator: np.random.Generator, row: int | None = None, brief: bool = False) -> None:
+        known, pattern = place.known, place.pattern
+        self.known, self.point, self.tensor, self.output = known, known.point, place.tensor, place.output
+        self.generator, self.brief, self.part = generator, brief, self.point.parts[place.output]
+        self.gather = gather(self.point, place.tensor)
+        self.columns = self.gather.columns
+        self.outputs_inside = pattern.block_of_outputs() == block if row is None else np.arange(len(pattern)) == row - self.part.start
+        self.columns_inside = pattern.block_of_inputs()[self.gather.place] == block
+        own = known.schedule(place.tensor)
+        self.stages: tuple[Stage, ...] = (own.start, *own.finer)
+        if brief:
+            quiet = bool((known.noise <= QUIET * known.survey.size).all())
+            self.stages = ((BRIEF if quiet and own.start is not LOW_START else own.start[-1],),)
+
+    def found(self) -> tuple[Index, Index]:
+        """The column (one or none) and the outputs that it may be at fault with."""
+        for n in range(2 * TRIES):
+            probe = self._probe(rows=n % 2 == 0)
+            off = self._off(probe, probe.candidates) if len(probe.candidates) else None
+            if off is not None:
+                column = self._column(probe, off)
+                return self.columns[[column]], self._outputs(probe, column)
+        nothing = np.zeros(0, np.intp)
+        return nothing, nothing
+
+    def _probe(self, rows: bool) -> _Probe:
+        """Of the block's outputs and all columns (the block's first), or of all outputs and the block's columns."""
+        w = random_cotangent(self.point, self.output, self.generator)
+        w = np.where(self.outputs_inside, w, 0.0) if rows else w
+        gradient = self.gather(pull_back(self.point, self.output, w)[self.tensor])
+        move = moves(self.point, self.columns, signed(len(self.columns), self.generator))
+        inside, outside = (np.flatnonzero(own & (move != 0)) for own in (self.columns_inside, ~self.columns_inside))
+        return _Probe(w, gradient, move, np.concatenate([inside, outside]) if rows else inside, len(inside))
+
+    def _off(self, probe: _Probe, columns: Index) -> float | None:
+        """Analytic less numeric Σ w_j (Jv)_j over these columns; inf where f is rough, None where both agree."""
+        terms, scale = probe.gradient[columns] * probe.move[columns], self.point.columns.scale[self.columns[columns]]
+        norm = np.full(1, float(np.sqrt(np.sum((probe.gradient[columns] * scale) ** 2))))
+        d = self._derivative(probe, columns, float(norm[0]))
+        norm = np.maximum(norm, np.abs(np.nan_to_num(d.value)))
+        allowed = self.known.allowed(self.tensor, norm, np.zeros(1), self.output)
+        off = terms.sum() - d.value
+        if not np.isfinite(off[0]) or not d.clear[0]:
+            return float("inf")
+        passed = (guarded(np.abs(off), d.bar, allowed.tolerance) == Verdict.PASS) | (np.abs(off) <= d.bar)
+        return None if passed[0] else float(off[0])
+
+    def _derivative(self, probe: _Probe, columns: Index, norm: float) -> Reading:
+        """Of Σ w_j f_j along the move of these columns: finer rungs where the first are rough."""
+        move = np.zeros(len(self.columns))
+        move[columns] = probe.move[columns]
+        along = Directions(self.point, self.columns, move[None])
+        noise = np.sqrt(np.sum((probe.w * self.known.noise[self.part]) ** 2, keepdims=True))
+        sigma = self.known.noise_along(self.tensor, noise, np.nan_to_num(norm))
+
+        def measured(rungs: Stage) -> Reading:
+            return self.known.sums(self.output, along.samples(0, rungs), lambda change: probe.w[None] @ change, sigma)
+
+        return _first_clear(measured, self.stages)
+
+    def _column(self, probe: _Probe, off: float) -> int:
+        """The column that is left when the half that is off by more is followed."""
+        columns = probe.candidates
+        if self.brief and len(columns) > GUESSED:
+            likely = columns[[int(np.argmax(np.abs(np.nan_to_num(probe.gradient * probe.move)[columns])))]]
+            guess = self._off(probe, likely)
+            if guess is not None and abs(guess) >= SHARE * abs(off) / len(columns) ** 0.5:
+                return int(likely[0])
+        rest = off
+
+        def holds(half: Index) -> bool:
+            nonlocal rest
+            first = self._off(probe, half)
+            own = 0.0 if first is None else first
+            here = abs(own) >= abs(rest) / 2 if np.isfinite(rest) else first is not None
+            rest = own if here else rest - own
+            return here
+
+        return halved(columns, holds, probe.inside)
+
+    # ---- outputs of one column
+    def outputs_of(self, column: int) -> Index:
+        """As `found`, for a column that is known."""
+        return self._outputs(self._probe(rows=False), column)
+
+    def _outputs(self, probe: _Probe, column: int) -> Index:
+        """The output that the backward is off at, found by halving; all that are rough along the column, if any."""
+        d = self._lone(column)
+        used = probe.w != 0
+        rough = np.flatnonzero(used & ~d.clear)
+        if rough.size:
+            return rough[:ROUGH] + self.part.start
+        outputs = np.concatenate([np.flatnonzero(used & self.outputs_inside), np.flatnonzero(used & ~self.outputs_inside)])
+        off = probe.gradient[column] - float(probe.w @ d.value)
+        allowed = self.known.allowed(self.tensor, np.full(1, np.linalg.norm(probe.w * d.value)), np.zeros(1), self.output)
+        if not len(outputs) or abs(off) <= float(np.abs(probe.w) @ np.where(used, d.bar, 0.0)) + allowed.tolerance[0]:
+            return np.zeros(0, np.intp)
+
+        rest = off
+
+        def holds(half: Index) -> bool:     # half of it is enough: the flagged line's own outputs come first
+            nonlocal rest
+            w = np.zeros(len(probe.w))
+            w[half] = probe.w[half]
+            own = float(self.gather(pull_back(self.point, self.output, w)[self.tensor])[column] - w @ d.value)
+            here = not abs(own) < abs(rest) / 2
+            rest = own if here else rest - own
+            return here
+
+        return np.array([halved(outputs, holds)]) + self.part.start
+
+    def _lone(self, column: int) -> Reading:
+        """Derivatives of the tensor's outputs with respect to one column."""
+        part, c, own = self.part, self.point.columns, self.columns[[column]]
+        one_hot = Directions(self.point, own, c.scale[own][None])
+        f0, one = self.point.f0[part], np.ones(part.stop - part.start)
+
+        def measured(rungs: Stage) -> Reading:
+            up, down, steps = one_hot.samples(0, rungs)
+            above, below = (np.outer(h * c.scale[own], one) for h in steps.T)
+            return reading(Samples(up[:, part], down[:, part], above, below, f0, self.known.noise[part], self.point.unit[part],
+                                   one * np.abs(c.x[own]), one * c.scale[own], self.known.rounds_x()))
+
+        masked = np.isinf(f0)
+        d = _first_clear(measured, self.stages, masked)
+        return Reading(np.where(masked, 0.0, d.value), d.bar, d.clear | masked, d.noisy)
+
+
+def _first_clear(measured: Callable[[Stage], Reading], stages: tuple[Stage, ...], masked: Mask | None = None) -> Reading:
+    """The first reading of each element that is clear, over these stages."""
+    got = measured(stages[0])
+
+    def keep(i: Index, new: Reading) -> None:
+        nonlocal got
+        got = got.replaced(i[new.clear], new.take(new.clear))
+
+    wanted = True if masked is None else ~masked
+    refine(stages[1:], lambda _: np.flatnonzero(~got.clear & wanted), lambda i, rungs: measured(rungs).take(i), keep)
+    return got

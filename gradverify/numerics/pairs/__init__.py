@@ -1,0 +1,1 @@
+"""What came of each (input, output) pair: its elements as they are streamed, and their statistics."""

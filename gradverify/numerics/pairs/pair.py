@@ -1,0 +1,159 @@
+"""What came of one (input, output) pair: the outcome of each element, counts, extremes and the worst elements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from gradverify.model.mode import Lines
+from gradverify.numerics.pairs.entries import Entries, Numbers
+from gradverify.numerics.rungs import AnyArray, Array, Codes
+from gradverify.numerics.verdict import Limit, Verdict
+
+NAN = float("nan")  # one object, so that records of smooth elements are equal
+
+
+class Outcome(IntEnum):
+    """What came of one element; the names, in lower case, are those of the report."""
+
+    PASS = 0
+    KINK = 1
+    UNDECIDED = 2
+    STAIRCASE = 3
+    JUMP = 4
+    NON_FINITE = 5
+    MISMATCH = 6
+
+
+class Asked(NamedTuple):
+    """One element that is kept whatever comes of it: its input and output tensor, and its real coordinates within them."""
+
+    input: int
+    output: int
+    input_index: int
+    output_index: int
+
+
+class Worst(NamedTuple):
+    """One element, ordered by `rank` (worst last; among equals the first element).
+
+    Flat indices into the real coordinates (re and im are neighbours) of the output and the input tensor. `floor`: the part of the tolerance
+    below which a number is negligible.
+    """
+
+    rank: tuple[int, float, int, int]
+    output_index: int
+    input_index: int
+    analytic: float
+    numeric: float
+    bar: float
+    tolerance: float
+    outcome: Outcome
+    limit: Limit
+    left: float = NAN
+    right: float = NAN
+    floor: float = 0.0
+
+    @property
+    def error(self) -> float:
+        return abs(self.analytic - self.numeric)
+
+    @property
+    def at_kink(self) -> bool:
+        """The function has a kink there: `left` and `right` are its slopes."""
+        return self.left == self.left
+
+
+@dataclass(frozen=True)
+class PairElements(Numbers):
+    """Elements [E] with the tolerance they were compared under, what came of it (`Outcome` codes) and what limits it.
+
+    `floor`: the part of the tolerance below which a number is negligible; `left`, `right`: slopes at a kink, NaN elsewhere.
+    """
+
+    tolerance: Array
+    floor: Array
+    outcome: Codes
+    limit: AnyArray
+    left: Array
+    right: Array
+
+    @classmethod
+    def without_kinks(cls, numbers: Numbers, tolerance: Array, floor: Array, outcome: Codes, why: Mapping[Outcome, Limit]) -> PairElements:
+        """Of a comparison that knows no one-sided slopes; `why`: what limits the elements of an outcome."""
+        limit, nothing = np.full(len(outcome), Limit.NONE, object), np.full(len(outcome), NAN)
+        for each, reason in why.items():
+            limit[outcome == each] = reason
+        n = numbers
+        return cls(n.output, n.input, n.analytic, n.numeric, n.bar, tolerance, floor, outcome, limit, nothing, nothing)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The comparison of one input with one output, element by element.
+
+    counts: elements of each outcome; masked: outputs that are one and the same infinity at every rung, left out of the counts.
+    resolution: max of tolerance + bar over what passed, the smallest error that would have been seen everywhere.
+    deviation: the largest relative error among what passed that is far above its bar. largest: the largest gradient over its tolerance
+    (≤ 1: nothing here could have failed). limits: what keeps elements undecided, and how many. ratios: of a small pair, error ÷ tolerance.
+    quick: elements settled by the quick rungs. unit: the unit roundoff the forward was seen to compute in; backward_unit: of a pair with
+    mismatches, the relative noise or the unit roundoff of its backward, where that is coarser than the forward's (0: not seen).
+    groups, row_groups: how many groups of columns were moved, and of outputs pulled back (columns and outputs, where nothing was grouped).
+    worst: the worst elements that do not simply pass, or else the worst that does.
+    lines: "columns", "rows" or "blocks" where those were compared, and are counted, instead of elements; `worst` are elements all the same.
+    entries: the elements themselves, unless they are too many to keep. asked: the one that was asked for; `by_itself`: it was
+    confirmed apart from the comparison, which met it in a sum, or as a zero.
+    """
+
+    input: int
+    output: int
+    elements: int = 0
+    counts: tuple[int, ...] = (0,) * len(Outcome)
+    masked: int = 0
+    quick: int = 0
+    resolution: float = 0.0
+    max_abs_error: float = 0.0
+    max_rel_error: float = 0.0
+    deviation: float = 0.0
+    largest: float = 0.0
+    worst: tuple[Worst, ...] = ()
+    limits: tuple[tuple[Limit, int], ...] = ()
+    unit: float = 0.0
+    low_precision: bool = False
+    backward_unit: float = 0.0
+    groups: int = 0
+    row_groups: int = 0
+    witnessed: int = 0      # elements that pass by torch's own derivative of the forward, as finite differences left them open
+    apart: float | None = None      # how far backward is from that derivative, as a share of the largest of its row; 0: to rounding
+    steady: float = 0.0     # how far it is off by the same share at points nearby, which rounding is not; 0: no more than rounding
+    lines: Literal["", Lines] = ""
+    ratios: Array | None = field(default=None, compare=False)
+    entries: Entries | None = field(default=None, compare=False, repr=False)
+    asked: Worst | None = field(default=None, compare=False, repr=False)
+    by_itself: bool = field(default=False, compare=False, repr=False)
+
+    def count(self, *outcomes: Outcome) -> int:
+        return sum(self.counts[outcome] for outcome in outcomes)
+
+    def relabelled(self, old: Outcome, new: Outcome, limit: Limit) -> Pair:
+        """With its elements that came out `old` told as `new`, and why; counts are left as they are."""
+        def told(element: Worst) -> Worst:
+            return element._replace(outcome=new, limit=limit) if element.outcome is old else element
+        return replace(self, worst=tuple(told(each) for each in self.worst), asked=self.asked and told(self.asked))
+
+    @property
+    def compared(self) -> int:
+        """Elements that were compared: all but the masked ones."""
+        return self.elements - self.masked
+
+    @property
+    def verdict(self) -> Verdict:
+        """MISMATCH if any element is one, UNDECIDED if any is neither right nor wrong."""
+        if self.counts[Outcome.MISMATCH]:
+            return Verdict.MISMATCH
+        passed = self.counts[Outcome.PASS] + self.counts[Outcome.KINK]
+        return Verdict.PASS if passed == sum(self.counts) else Verdict.UNDECIDED

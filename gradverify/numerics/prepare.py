@@ -1,0 +1,75 @@
+"""What is measured of a function at its point before anything is compared: noise, structure, the inputs in which it is linear."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from torch import Tensor
+
+from gradverify.numerics.arrange import Arrangement, arrange, detected
+from gradverify.numerics.elements.reach import Reach
+from gradverify.numerics.elements.run import Enough, Run, never
+from gradverify.numerics.function.clock import Clock
+from gradverify.numerics.function.coordinates import columns_of
+from gradverify.numerics.function.memory import keep_freed
+from gradverify.numerics.function.point import Function, Point
+from gradverify.numerics.pairs.pair import Asked
+from gradverify.numerics.rungs import Index
+from gradverify.numerics.survey import Look, Survey, linear_tensors, survey
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A function at its point, with what was measured before anything is compared. `linear`: the tensors in which f is linear, and what
+    showed it."""
+
+    point: Point
+    survey: Survey
+    linear: Mapping[int, Look | None]
+    arrangement: Arrangement
+    atol: float
+    rtol: float | None
+    generator: np.random.Generator
+    enough: Enough = never
+    asked: Asked | None = None
+
+    def run(self) -> Run:
+        """A fresh start: nothing learnt yet of how far the outputs go."""
+        return Run(self.point, self.survey, self.atol, self.rtol, Reach(self.point), self.generator, frozenset(self.linear), enough=self.enough,
+                   asked=self.asked)
+
+    def again(self, broken: frozenset[int]) -> Prepared:
+        """With other groups for these tensors."""
+        detect = detected(self.generator)
+        return replace(self, arrangement=arrange(self.point, self.survey, detect, self.generator, self.arrangement, broken))
+
+    def holding(self, columns: Index) -> Prepared:
+        """With these columns held where they are, now and in the `point` itself; what was sampled along directions that move them is forgotten."""
+        self.point.hold(columns)
+        moved = set(self.point.columns.tensor[columns].tolist())
+        looks = tuple(None if t in moved else look for t, look in enumerate(self.survey.looks))
+        return replace(self, survey=replace(self.survey, looks=looks), linear={t: look for t, look in self.linear.items() if t not in moved})
+
+
+def prepare(
+    function: Function, *, atol: float = 0.0, rtol: float | None = None, domains: Sequence[tuple[float, float] | None] | None = None,
+    symmetric: Sequence[bool] | None = None, specified: Sequence[Tensor | None] = (), generator: np.random.Generator | None = None,
+    grouped: bool = True, clock: Clock | None = None,
+) -> Prepared | None:
+    """Noise, structure and linearity; None where there is no input. `rtol` None: 1e-6, and 1e-3 where inputs or outputs are float32 or
+    the output bits show float32 inside. `domains`, `symmetric`, `specified`: one entry per input. Raises what the function raises at its own inputs.
+    """
+    n = len(function.inputs)
+    if not n:
+        return None
+    keep_freed()
+    columns = columns_of(function.inputs, domains or [None] * n, symmetric or [False] * n, specified)
+    generator = generator or np.random.default_rng(0)
+    with np.errstate(all="ignore"):
+        point = Point(function, columns, clock)
+        surveyed = survey(point, generator)
+        arrangement = arrange(point, surveyed, detected(generator), generator) if grouped else Arrangement()
+        linear = linear_tensors(point, surveyed, generator)
+    return Prepared(point, surveyed, linear, arrangement, atol, rtol, generator)

@@ -1,0 +1,173 @@
+"""The tolerance of an element with its floor, and the three-way verdict under it: guarded acceptance (JCGM 106:2012; method.md section 1).
+
+    PASS |a − D| + U ≤ tol        MISMATCH |a − D| − U > tol        UNDECIDED otherwise
+    tol = atol + max(rtol · max(|a|, |D|), floor)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from gradverify.numerics.estimate.kinks import KINK, NON_FINITE, SMOOTH, Smoothness
+from gradverify.numerics.estimate.ladder import Derivative
+from gradverify.numerics.estimate.samples import LOW_UNIT
+from gradverify.numerics.function.flat import rms
+from gradverify.numerics.rungs import U64, AnyArray, Array, Codes, Mask, nonzero
+from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED, Limit
+
+RTOL, RTOL_LOW = 1e-6, 1e-3  # defaults; the second where the forward computes in float32 or less
+FLOOR = 1e4  # times the unit roundoff of an output's natural unit: smaller entries are not checked
+NOISE_CAP = 16 * U64  # the floor follows a noisy f only so far
+SATURATED = 16  # roundings of its tensor's values: a dead row of low precision may be where f saturates, as 1 + tanh(−9) does in float32
+ROUNDED = 8.0  # of its row: what a backward in float32 may round away; right operators stay below 4, and 64 would hide 1 % of 1e-4 of the row
+LIFT = 1e3  # times its own row: how far the tensor's largest row may lift a floor
+NOISE_ONLY = 30  # f within this many sigma of 0 ...
+NOISE_OF_X = 2.0**-40  # ... and sigma below this fraction of x: the output is nothing but rounding
+RESOLVED = 3  # bars: a derivative larger than this stands out
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Tolerances of elements: arrays [m]. `unproven`: nothing of the output's row was measured though it moves, so a zero proves nothing."""
+
+    atol: float
+    rtol: Array
+    floor: Array
+    unproven: Mask
+
+    def tolerance(self, a: Array, value: Array) -> Array:
+        largest = np.maximum(np.abs(a), np.abs(value))
+        if not np.isfinite(largest).all():
+            largest = np.nan_to_num(np.maximum(np.abs(a), np.where(np.isfinite(value), np.abs(value), 0.0)), posinf=0.0)
+        return np.asarray(self.atol + np.maximum(self.rtol * largest, self.floor))
+
+    def take(self, i: AnyArray) -> Bounds:
+        return replace(self, rtol=self.rtol[i], floor=self.floor[i], unproven=self.unproven[i])
+
+
+def verdicts(a: Array, d: Derivative, bounds: Bounds, at_border: Mask, extra: Array | float = 0.0) -> Codes:
+    """Verdict codes [m] of analytic values a against derivatives. `at_border` [m]: f is not finite on both sides of the whole column.
+
+    A mismatch must miss the second reading too; that one saves only where it is the finer. `extra` [m] widens the bars.
+    """
+    first = _one_reading(a, d, bounds, at_border, extra)
+    if d.resting:
+        first[d.unchanged & ~bounds.unproven & (np.abs(a) <= bounds.tolerance(a, np.zeros_like(a)))] = PASS
+    if not d.ambiguous:
+        return first
+    two = np.isfinite(d.second)
+    other = replace(d, value=d.second, bar=d.second_bar, outcome=np.where(two, SMOOTH, d.outcome).astype(np.int8))
+    second = _one_reading(a, other, bounds, at_border, extra)
+    saved = np.where((second == PASS) & d.second_is_finer, PASS, UNDECIDED)
+    return np.where(two & (first != PASS) & (first != second), saved, first).astype(np.int8)
+
+
+def guarded(off: Array, bar: Array, tol: Array) -> Codes:
+    """PASS and MISMATCH only if the whole bar says so; written so that NaN never passes."""
+    passed = off + bar <= tol
+    verdict = np.full(passed.shape, PASS, np.int8)
+    if not passed.all():
+        rest = np.nonzero(~passed)
+        verdict[rest] = np.where(off[rest] - bar[rest] <= tol[rest], UNDECIDED, MISMATCH)
+    return verdict
+
+
+def _one_reading(a: Array, d: Derivative, bounds: Bounds, at_border: Mask, extra: Array | float) -> Codes:
+    """The verdict on the main reading alone."""
+    tol, off, bar = bounds.tolerance(a, d.value), np.abs(a - d.value), d.bar + extra
+    verdict = guarded(off, bar, tol)
+    verdict[~np.isfinite(bar)] = UNDECIDED
+    if d.rough:
+        verdict[~d.smooth] = UNDECIDED
+        kink = d.outcome == KINK
+        verdict = np.where(kink, _subgradient(a, d, tol + extra), verdict) if kink.any() else verdict
+    finite = np.isfinite(a)
+    if finite.all():
+        return verdict
+    two_sided = (d.outcome != NON_FINITE) & ~at_border & ~d.at_border
+    return np.where(finite, verdict, np.where(two_sided, MISMATCH, UNDECIDED)).astype(np.int8)
+
+
+def _subgradient(a: Array, d: Derivative, tol: Array) -> Codes:
+    """At a kink every value between the one-sided slopes is right (Clarke, Optimization and Nonsmooth Analysis, 1983)."""
+    pad = np.maximum(d.left_bar, d.right_bar) + tol
+    inside = (a >= np.minimum(d.left, d.right) - pad) & (a <= np.maximum(d.left, d.right) + pad)
+    verdict = np.where(inside, PASS, MISMATCH)
+    return np.where(np.isfinite(pad), verdict, UNDECIDED).astype(np.int8)
+
+
+@dataclass(frozen=True)
+class Magnitudes:
+    """What sets the floor of each output [M]: reach (its change for a relative change of its inputs), largest |f|, noise of f.
+
+    `parts`: output tensors. `unit`: the unit roundoff of each. `backward`: that of gradients.
+    """
+
+    reach: Array
+    size: Array
+    sigma: Array
+    parts: Sequence[slice]
+    x_size: float
+    unit: Array | float = U64
+    backward: float = U64
+
+    @cached_property
+    def saturated(self) -> Array:
+        """What no value of an output moves by where it is as large as its tensor's values, and saturates [M]."""
+        size = self.size.copy()
+        for part in self.parts:
+            size[part] = np.maximum(size[part], rms(size[part]))
+        unit = np.maximum(self.unit, self.backward)
+        low = unit > LOW_UNIT
+        return (np.maximum(FLOOR * U64, np.where(low, SATURATED * unit, 0.0)) if low.any() else FLOOR * U64) * size
+
+
+def floors(rows: Magnitudes, alive: Mask) -> Array:
+    """c·unit of each output [M]; over S_i it is the floor of an entry. `alive` [M]: something of the row stands out of bars and rounding.
+
+    The unit is the reach, not |f|: with |f|, x + 1e10 would hide any error. A dead row is measured against its tensor's values.
+    """
+    lift = np.zeros_like(rows.reach)
+    for part in rows.parts:
+        lift[part] = rows.reach[part].max(initial=0.0)
+    unit = np.maximum(rows.reach, np.minimum(rows.size, np.maximum(LIFT * rows.reach, lift)))
+    size = nonzero(rows.size)
+    noise = rows.sigma / size if size is rows.size else np.where(rows.size > 0, rows.sigma / size, U64)
+    living = FLOOR * np.minimum(np.maximum(noise, U64), NOISE_CAP) * unit
+    if rows.backward > LOW_UNIT:
+        living = np.maximum(living, ROUNDED * rows.backward * rows.reach)
+    if alive.all():
+        return living
+    noise_only = (rows.size <= NOISE_ONLY * rows.sigma) & (rows.sigma <= NOISE_OF_X * rows.x_size)
+    dead = np.maximum(rows.saturated, np.where(noise_only, FLOOR * rows.sigma, 0.0))
+    return np.where(alive, living, dead)
+
+
+def stands_out(rows: Magnitudes, resolved: Mask, reach: Array) -> Mask:
+    """Outputs [M] of which a derivative is resolved, or whose `reach` is more than rounding."""
+    return resolved if resolved.all() else resolved | (reach > rounding_reach(rows))
+
+
+def rounding_reach(rows: Magnitudes) -> Array:
+    """The largest |a|·s [M] that may still be rounding: a row below it, with no derivative that stands out, is dead."""
+    return np.maximum(rows.saturated, FLOOR * rows.sigma)
+
+
+def limits(a: Array, d: Derivative) -> list[Limit]:
+    """What limits each undecided element."""
+    return [_limit(d, n) for n in range(len(a))]
+
+
+def _limit(d: Derivative, n: int) -> Limit:
+    if np.isfinite(d.second[n]) and not d.far[n]:
+        return Limit.STAIRCASE
+    if d.at_border[n]:
+        return Limit.BORDER
+    rough = {Smoothness.KINK: Limit.KINK, Smoothness.JUMP: Limit.JUMP, Smoothness.INCONSISTENT: Limit.INCONSISTENT,
+             Smoothness.NON_FINITE: Limit.INFINITE}
+    found = rough.get(Smoothness(int(d.outcome[n])))
+    return found or (Limit.NOISE if d.noise_bar[n] > 0.5 * d.bar[n] else Limit.TRUNCATION)
