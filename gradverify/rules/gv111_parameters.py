@@ -33,6 +33,7 @@ from gradverify.subject.modules import Hooks, after_accumulation, hooks_of
 CATCHES = "averages_weight_gradient"
 ORDER = 320
 RANK = 150
+LINE = True
 CAUSES = "finite differences"
 KILLS = "values"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -29,11 +29,21 @@ def _operator(cls: type) -> str | None:
     """The operator whose autograd a Function is that torch generated: `library::name`. Its forward is a closure over it."""
     if not cls.__name__.startswith(GENERATED):
         return None
-    held = inspect.getclosurevars(cls.forward).nonlocals       # type: ignore[attr-defined]
-    if "orig_forward" in held:      # of an operator that takes lists of tensors
-        held = inspect.getclosurevars(held["orig_forward"]).nonlocals
-    found: Any = held.get("op")
+    found = _held(cls.forward, "orig_forward").get("op")       # type: ignore[attr-defined]
     return str(found.name()) if isinstance(found, torch._ops.OpOverload) else None      # type: ignore[no-untyped-call]
+
+
+def registered_backward(cls: type) -> Any:
+    """What was handed to `register_autograd`, of a Function that torch generated from it; None of any other."""
+    if not cls.__name__.startswith(GENERATED):
+        return None
+    return getattr(_held(cls.backward, "orig_backward").get("info"), "_backward_fn", None)      # type: ignore[attr-defined]
+
+
+def _held(function: Any, wrapped: str) -> Mapping[str, Any]:
+    """What a function of torch's is a closure over; of an operator that takes lists of tensors, the one that it is `wrapped` around."""
+    held = inspect.getclosurevars(function).nonlocals
+    return inspect.getclosurevars(held[wrapped]).nonlocals if wrapped in held else held
 
 
 def _shown(cls: type) -> str:

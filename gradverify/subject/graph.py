@@ -69,8 +69,13 @@ def function_nodes(outputs: Sequence[Tensor]) -> tuple[Any, ...]:
 
 def every_node(outputs: Sequence[Tensor]) -> tuple[Any, ...]:
     """All nodes of the graph of the outputs, once each."""
+    return nodes_below([output.grad_fn for output in outputs if output.grad_fn is not None])
+
+
+def nodes_below(roots: Sequence[Any]) -> tuple[Any, ...]:
+    """These nodes and all that backward reaches from them, once each."""
     seen: dict[Any, None] = {}
-    stack = [output.grad_fn for output in outputs if output.grad_fn is not None]
+    stack = list(roots)
     while stack:
         node = stack.pop()
         if node not in seen:

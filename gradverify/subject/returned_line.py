@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gradverify.subject.definition import source_of
 from gradverify.subject.subject import Subject
@@ -21,18 +22,24 @@ class Line:
 
 
 def returned_line(subject: Subject, name: str) -> Line | None:
-    """Where `backward` makes what it returns for the input `name`: in its one `return`, or in the one plain assignment above that names it.
-
-    None where that is not certain: several returns, an unpacked tuple, a name bound more than once, a list of tensors, no source.
-    """
+    """Of a Function's input `name`, as `line_at` finds it; None for a list of tensors, and where another `line` than a backward's is known."""
     place = next((n for n, members in enumerate(subject.positions) if len(members) == 1 and members[0].name == name), None)
     target = subject.target
     if place is None or target.kind != "autograd.Function" or target.line is None or subject.kwargs:
         return None
-    source = source_of(target.subject.backward)
-    if source is None or not isinstance(source.tree, ast.FunctionDef) or not source.first <= target.line < source.first + len(source.lines):
+    return line_at(target.subject.backward, target.line, place, len(subject.positions))
+
+
+def line_at(backward: Callable[..., Any], first: int, place: int, count: int) -> Line | None:
+    """Where `backward`, whose definition stands at line `first`, makes what it returns for input `place` of `count`: in its one `return`, or in the
+    one plain assignment above that names it, beside those to None.
+
+    None where that is not certain: several returns, an unpacked tuple, a name bound more than once, no source.
+    """
+    source = source_of(backward)
+    if source is None or not isinstance(source.tree, ast.FunctionDef) or not source.first <= first < source.first + len(source.lines):
         return None
-    made = _made(source.tree, place, len(subject.positions))
+    made = _made(source.tree, place, count)
     return None if made is None else Line(source.line(made), source.lines[made.lineno - 1].strip())
 
 
@@ -52,14 +59,25 @@ def _made(function: ast.FunctionDef, place: int, count: int) -> ast.expr | ast.s
 
 
 def _assigned(function: ast.FunctionDef, name: ast.Name) -> ast.stmt | None:
-    """The one plain assignment, outside of any branch or loop, that binds a returned name."""
-    bound = [node for node in _own(function) if isinstance(node, ast.Name) and node.id == name.id and not isinstance(node.ctx, ast.Load)]
-    plain = [node for node in function.body if isinstance(node, ast.Assign) and node.targets == bound]
+    """The one plain assignment, outside of any loop, that binds a returned name to something else than None."""
+    empty = [target for node in _own(function) if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value is None
+             for target in node.targets]
+    bound = [node for node in _own(function) if isinstance(node, ast.Name) and node.id == name.id and not isinstance(node.ctx, ast.Load)
+             and node not in empty]
+    plain = [node for node in _statements(function.body) if isinstance(node, ast.Assign) and node.targets == bound]
     written = any(isinstance(node, (ast.Subscript, ast.Attribute)) and not isinstance(node.ctx, ast.Load)
                   and isinstance(node.value, ast.Name) and node.value.id == name.id for node in _own(function))
     called = any(isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute)
                  and isinstance(node.value.func.value, ast.Name) and node.value.func.value.id == name.id for node in _own(function))
     return plain[0] if len(plain) == 1 and not written and not called else None
+
+
+def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Those that run once at most: also in the branches of an `if`, as of `if ctx.needs_input_grad[0]:`."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, ast.If):
+            yield from _statements([*statement.body, *statement.orelse])
 
 
 def _own(node: ast.AST) -> Iterator[ast.AST]:

@@ -48,7 +48,7 @@ def live(name: str, found: Any, init: Mapping[str, Any] | None, dtype: torch.dty
     """The target that an object is, under the name it is to be shown by. Raises UserCodeError (GV001)."""
     found = _applied(found)
     if inspect.isclass(found) and issubclass(found, torch.autograd.Function):
-        return Target(name, "autograd.Function", found, found.apply, _function_parameters(found), *_definition(found))
+        return Target(name, "autograd.Function", found, found.apply, _function_parameters(found), *definition(found))
     if inspect.isclass(found) and issubclass(found, torch.nn.Module):
         found = _build(found, name, init or {}, dtype)
     elif init is not None:
@@ -56,13 +56,13 @@ def live(name: str, found: Any, init: Mapping[str, Any] | None, dtype: torch.dty
     else:
         found = _copied(found)
     if isinstance(found, torch.nn.Module):
-        return Target(name, "module", found, found, _parameters(found.forward), *_definition(type(found)))
+        return Target(name, "module", found, found, _parameters(found.forward), *definition(type(found)))
     if inspect.isclass(found) or not callable(found):
         raise UserCodeError(CODE, f"function: {name} is {_kind_of(found)}, not an autograd Function, a callable or a module",
                             hint=_class_hint(found))
     if isinstance(found, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
         return Target(name, "operator", found, found, operator_parameters(found))
-    return Target(name, "callable", found, found, _parameters(found), *_definition(found))
+    return Target(name, "callable", found, found, _parameters(found), *definition(found))
 
 
 def _applied(found: Any) -> Any:
@@ -105,13 +105,13 @@ def oracle_target(name: str, key: str, init: Mapping[str, Any] | None, dtype: to
             found = _build(found, name, init or {}, dtype)
     if isinstance(found, torch.nn.Module):
         module = cast(_copied(found), dtype, device)
-        return Target(name, "module", module, module, _parameters(module.forward), *_definition(type(module)))
+        return Target(name, "module", module, module, _parameters(module.forward), *definition(type(module)))
     call = callable_target(name, key)
     if isinstance(found, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
         return Target(name, "operator", found, call, operator_parameters(found))
     is_function = inspect.isclass(found) and issubclass(found, torch.autograd.Function)
     parameters = _function_parameters(found) if is_function else _parameters(call)
-    return Target(name, "callable", found, call, parameters, *_definition(found))
+    return Target(name, "callable", found, call, parameters, *definition(found))
 
 
 def named(name: str, key: str) -> Any:
@@ -177,16 +177,16 @@ def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...] |
         return None
 
 
-def _definition(found: Any) -> tuple[str | None, int | None, str | None]:
+def definition(found: Any) -> tuple[str | None, int | None, str | None]:
     """(file, line, source line) of the `backward` (or `vjp`) of a Function, else of the definition itself."""
     for part in (getattr(found, "backward", None), getattr(found, "vjp", None)):
-        place = _place(part) if part is not None and inspect.isclass(found) and issubclass(found, torch.autograd.Function) else None
+        place = place_of(part) if part is not None and inspect.isclass(found) and issubclass(found, torch.autograd.Function) else None
         if place is not None and not place[0].startswith(str(torch.__path__[0])):
             return place
-    return _place(found) or (None, None, None)
+    return place_of(found) or (None, None, None)
 
 
-def _place(part: Any) -> tuple[str, int, str] | None:
+def place_of(part: Any) -> tuple[str, int, str] | None:
     try:
         part = inspect.unwrap(part)       # what a decorator such as once_differentiable wraps, not the wrapper in torch
         lines, first = inspect.findsource(part)     # `getsourcelines` looks for the last line too, which takes far longer

@@ -125,8 +125,8 @@ class Whole(Base):
 
 
 SHOWN = {InTheReturn: "return g * y, -g * x", OverLines: "-g * x,", Named: "grad_y = -g * x", Helped: "return times(y), -times(x)",
-         WithTrailingNone: "return g * y, -g * x, None"}
-DOUBTFUL = [TwoReturns, BoundTwice, InABranch, WrittenInto, InPlace, Starred, Whole]
+         WithTrailingNone: "return g * y, -g * x, None", InABranch: "grad_y = -g * x"}
+DOUBTFUL = [TwoReturns, BoundTwice, WrittenInto, InPlace, Starred, Whole]
 
 
 @pytest.mark.parametrize("op", SHOWN, ids=lambda op: op.__name__)
