@@ -21,6 +21,7 @@ from gradverify.numerics.function.point import Narrow, Widened
 from gradverify.numerics.pairs.pair import Asked, Pair
 
 WORST = 100  # failing elements kept for the table
+UNDERFLOW = 2.0**-126  # the smallest normal number of float32: what is below, sigmoid's slope at −280, is rightly zero there
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,8 @@ def _compared(function: Filled, settings: Settings, wishes: Wishes, watch: Watch
     generator = np.random.default_rng(settings.seed)
     mode = None if settings.mode == "auto" else Mode(settings.mode)
     limits = Limits(settings.budget.calls, settings.budget.seconds, lenient=settings.budget == Budget())
-    compared = compare(function, mode=mode, limits=limits, atol=settings.atol or 0.0, rtol=settings.rtol, domains=wishes.domains,
+    atol = max(settings.atol or 0.0, UNDERFLOW if settings.dtype in ("float32", "complex64") else 0.0)
+    compared = compare(function, mode=mode, limits=limits, atol=atol, rtol=settings.rtol, domains=wishes.domains,
                        symmetric=wishes.symmetric, specified=wishes.specified, generator=generator, keep=WORST, watch=watch, clock=clock,
                        enough=enough, asked=asked)
     return compared.pairs, compared.choice
