@@ -24,6 +24,7 @@ from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.target import oracle_target
 
 COTANGENTS, RUNS = 3, 6     # random ones; of the computation in 16 bits at other points, beside one for each cotangent at the point itself
+BOTH = 2.0 ** 0.5   # of two errors that do not know of each other, over one
 REPEATED = 3        # identical calls of the kernel: do they give the same?
 
 
@@ -133,6 +134,14 @@ class Kernel:
                 raise UserCodeError("GV002", f"in {self.name} {self._named(n)} has shape {list(tensor[0].shape)}, in float64 {list(tensor[1].shape)}")
         legs = [replace(self._legs(n, kernel, exact, own, runs), spread=self._spread(n)) for n in range(len(exact[0].tensors))]
         return tuple(judged(each, self.dtype) for each in legs)
+
+    def apart(self, other: Subject) -> tuple[Judged, ...]:
+        """The kernel on another device against this one: of two that are both off by their native errors. Raises UserCodeError."""
+        with undisguised():
+            here, there = ([_pulled(each, self._checked, v) for v in self._cotangents] for each in (self._narrow, other))
+        there = [_Pulled(tuple(y.to(device=x.device) for x, y in zip(a.tensors, b.tensors, strict=True))) for a, b in zip(here, there, strict=True)]
+        legs = [self._legs(n, there, here, *self._native) for n in range(len(here[0].tensors))]
+        return tuple(judged(replace(each, rounded=BOTH * each.rounded, moved=BOTH * each.moved), self.dtype) for each in legs)
 
     @cached_property
     def repeated(self) -> tuple[tuple[Tensor, ...], ...]:

@@ -39,11 +39,12 @@ def _device_lack(case: Case, machine: Devices) -> Lack | None:
     if absent is None:
         return None
     seen = f"there is no {absent}: {len(machine.cuda)} CUDA device(s) seen" if machine.cuda else "no CUDA device"
-    return Lack(seen, "cuda")
+    return Lack(f"{seen}, and no comparison with {case.beside}" if case.beside else seen, "cuda")
 
 
 def _devices(case: Case) -> Iterator[str]:
     yield case.settings.device
+    yield from () if case.beside is None else (case.beside,)
     yield from (requirement for requirement in case.requires if not requirement.startswith(MODULE))
     yield from (recipe.device for argument in (*case.inputs, *case.keywords) for recipe in argument.recipes if recipe.device is not None)
 
@@ -55,7 +56,7 @@ def placed(case: Case, machine: Devices | None) -> Case:
     found = "cuda" if machine and machine.cuda else "cpu"
     settings = replace(case.settings, device=found) if case.settings.device == "auto" else case.settings
     inputs, keywords = (tuple(_moved(argument, found) for argument in some) for some in (case.inputs, case.keywords))
-    return replace(case, settings=settings, inputs=inputs, keywords=keywords)
+    return replace(case, settings=settings, inputs=inputs, keywords=keywords, beside=found if case.beside == "auto" else case.beside)
 
 
 def _moved(argument: InputRecipe, device: str) -> InputRecipe:

@@ -176,7 +176,14 @@ def _case(check: Check, variant: Variant, line: int, layers: tuple[Layer, ...], 
         kwargs={name: value for name, value in check.kwargs.items() if name not in named}, keywords=keywords, settings=settle(*layers),
         oracles=oracles_of(check, world.folder), expect=expect if isinstance(expect, str) else tuple(expect), tags=tuple(said.get("tags", ())),
         skip=said.get("skip"), requires=tuple(said.get("requires", ())), search=world.search,
-        layout=variant.values.get("layout"), sources=tuple(said.get("sources", ())))
+        layout=variant.values.get("layout"), sources=tuple(said.get("sources", ())), beside=_beside(variant, settle(*layers).device))
+
+
+def _beside(variant: Variant, device: str) -> str | None:
+    """The device of the matrix that others are compared with: the CPU, else the first. None for that one, and where `--device` chose another."""
+    devices = variant.axes.get("device", ())
+    first = "cpu" if "cpu" in devices else next(iter(devices), None)
+    return first if first != device and variant.values.get("device") == device else None
 
 
 def _written(check: Check, world: World) -> dict[str, str]:

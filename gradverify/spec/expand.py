@@ -26,13 +26,14 @@ UNTOUCHED = ("name", "matrix")
 @dataclass(frozen=True, slots=True)
 class Variant:
     """One combination. `data` is the check with values in place of variables; `setters` those that set a setting;
-    `places` says where each variable's value stands in the document."""
+    `places` says where each variable's value stands in the document; `axes` are all values of each."""
 
     data: Mapping[str, Json]
     part: str = ""
     values: Mapping[str, Json] = field(default_factory=dict)
     setters: frozenset[str] = frozenset()
     places: Mapping[str, Path] = field(default_factory=dict)
+    axes: Mapping[str, list[Json]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def _variant(check: Mapping[str, Json], chosen: Mapping[str, int], axes: Mapping
     data = {key: value if key in UNTOUCHED else substitute(value, values) for key, value in check.items() if key != "matrix"}
     part = ",".join(f"{name}={label(values[name], index)}" for name, index in chosen.items())
     return Variant(data | {name: values[name] for name in setters if name != "layout"}, f"[{part}]" if part else "", values, setters,
-                   {name: (*place, name, index) for name, index in chosen.items()})
+                   {name: (*place, name, index) for name, index in chosen.items()}, axes)
 
 
 def _combinations(axes: Mapping[str, list[Json]], exclude: list[dict[str, Json]]) -> Iterator[dict[str, int]]:

@@ -146,13 +146,14 @@ class Differentiable:
 
     def once(self, cotangents: Sequence[Tensor], through: Callable[[Tensor], Tensor] | None = None) -> tuple[list[Tensor], Gradients]:
         """The values of the checked outputs of one fresh forward, and their gradients, each output passed `through` a last operation;
-        cotangents are cast to the outputs' dtypes.
+        cotangents are cast to the outputs' dtypes, and brought
+        to their devices.
 
         Raises UserCodeError: GV002 where forward raises, GV003 where backward does.
         """
         leaves, outputs = self._fresh_graph()
         values = [output.detach().clone() for output in outputs[:len(cotangents)]]      # backward may write into what forward returned
-        fitting = [cotangent.to(dtype=output.dtype) for output, cotangent in zip(outputs, cotangents, strict=False)]
+        fitting = [cotangent.to(device=output.device, dtype=output.dtype) for output, cotangent in zip(outputs, cotangents, strict=False)]
         try:
             return values, self._grad(leaves, [through(y) for y in outputs] if through else outputs, fitting, retain=False)
         except UserCodeError as refused:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import ast
 import importlib
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+import standin
 
 import gradverify
 from gradverify.functions.catalogue import BUILTINS
 from gradverify.model.case import Case
 from gradverify.model.report import Gate, judged
-from gradverify.model.result import Calls
+from gradverify.model.result import Calls, CaseResult
 from gradverify.rules.catalogue import OWN, asked, codes, rule, rules
 from gradverify.running.inline import run_case
 from gradverify.spec.load import load
@@ -85,6 +86,14 @@ def test_every_rule_has_its_tests():
     assert {path.stem[:5] for path in FILES} - tested == set()
 
 
+def ran(case: Case) -> CaseResult:
+    """On a stand-in where it wants a GPU, which keeps references: what GV214 looks for."""
+    if case.settings.device == "cpu":
+        return run_case(case)
+    with standin.cuda():
+        return run_case(replace(case, settings=replace(case.settings, ignore=("GV214",))))
+
+
 @pytest.mark.parametrize("info", [info for info in rules() if info.catches], ids=lambda info: info.code)
 def test_a_rule_catches_its_fault_with_exactly_its_code_and_spares_the_twin(info):
     own = [case for case in CASES if Path(case.spec.path).stem == info.module]
@@ -92,9 +101,9 @@ def test_a_rule_catches_its_fault_with_exactly_its_code_and_spares_the_twin(info
     right = [case for case in own if case.target == f"gradverify.gallery.{info.catches}:Right"]
     assert faulty and right
     for case in faulty:
-        assert {(finding.code, finding.severity) for finding in run_case(case).findings} == {(info.code, info.severity)}
+        assert {(finding.code, finding.severity) for finding in ran(case).findings} == {(info.code, info.severity)}
     for case in right:
-        result = run_case(case)
+        result = ran(case)
         assert (result.verdict, result.findings) == ("pass", ())
 
 

@@ -1,0 +1,122 @@
+"""GV118 devices: on one device the function gives other numbers than on another
+
+What. Outputs, or gradients for the same `grad_output`, at the same inputs, are not those of another device that the spec's `matrix` names beside the
+check's: `device: [cpu, cuda]`.
+
+Why it matters. A kernel has a source of its own for each device. Where forward and backward of one of them are wrong in the same way, each device
+passes by itself: backward is the derivative of a forward that is another function there.
+
+How it is measured. In the checks of all devices of the list but one, which is the CPU where that is named, else the first. Function and inputs are
+brought there; one forward and backward here and one there are compared as calls that may round differently are: within 1e-9 of the largest number in
+float64, 3e-5 in float32, and what a nudge of the inputs does. 16 bits are compared row by row, within what two native errors come to (GV112). Both
+sides run without TF32 and without sums in fewer bits. Which side is wrong is for the other rules to say. Where there is no such device, check and
+comparison are skipped; a combination that `exclude` drops is computed nevertheless to compare others with. Random functions are not compared.
+
+How to repair. Compare the two sources: what one of them computes and the other does not.
+
+Example.
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x if x.is_cuda else x * x * 0.5
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, = ctx.saved_tensors
+        return grad_output * (2 * x if x.is_cuda else x)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Finding
+from gradverify.numerics.native import Judged
+from gradverify.rules.agreement import clearly_differing_output, gradients_apart, unsteady
+from gradverify.rules.gv112_low_precision import KINDS
+from gradverify.rules.protocol import NotApplicable
+from gradverify.rules.shown import element_name
+from gradverify.subject.differentiable import Differentiable, Gradients
+from gradverify.subject.failure import UserCodeError
+from gradverify.subject.on_device import back, in_all_bits, on_device
+from gradverify.subject.subject import Subject
+
+CATCHES = "forgets_a_factor_on_cuda"
+ORDER = 449
+PRICE, WORTH = (2, 2), 60
+APART = True
+HINT = "the other rules, on each device, say which of the two is wrong; where they find nothing, forward is another function there"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What one device gives: the checked outputs, and the gradient of each input."""
+
+    outputs: Sequence[Tensor]
+    gradients: Gradients
+
+
+def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    beside = evidence.subject.own.case.beside
+    if beside is None:
+        return "the spec's `matrix` names no device before this one"
+    if torch.device(beside) == torch.device(evidence.settings.device):
+        return f"both devices are {beside}"
+    if evidence.draws:
+        return "random numbers are others on another device"
+    return unsteady(found)
+
+
+def check(evidence: Evidence) -> Iterator[Finding | str]:
+    own = evidence.subject.own
+    beside = str(own.case.beside)
+    with in_all_bits():
+        try:
+            other = on_device(own, beside)
+            if evidence.kernel is not None:
+                judged = evidence.kernel.apart(other)
+            else:
+                v = evidence.cotangents("base")
+                here, there = _side(own, evidence, v), _side(other, evidence, v)
+        except UserCodeError as error:
+            raise NotApplicable(f"on {beside} {error.message}") from None
+        yield from _in_16_bits(evidence, judged, beside) if evidence.kernel is not None else compared(evidence, here, there, beside)
+    yield f"compared with {beside}"
+
+
+def compared(evidence: Evidence, here: Side, there: Side, beside: str) -> Iterator[Finding]:
+    """What the device `beside` gives against what is computed here, both for the base cotangents."""
+    on = evidence.settings.device
+    for place, y, x in zip(evidence.forward.checked, here.outputs, there.outputs, strict=True):
+        if (y.dtype, y.shape) != (x.dtype, x.shape):
+            said = [f"{str(each.dtype).removeprefix('torch.')} {list(each.shape)}" for each in (x, y)]
+            yield Finding("GV118", f"on {beside} {evidence.name_of(place)} is {said[0]}, and not {said[1]} as on {on}", output=place, hint=HINT)
+            return
+    outputs = zip(evidence.forward.checked, here.outputs, there.outputs, strict=True)
+    apart = [clearly_differing_output(evidence, place, y, back(x, y)) for place, y, x in outputs]
+    moved = tuple(None if g is None else back(g, x) for g, x in zip(there.gradients, evidence.subject.inputs, strict=True))
+    for each in (*filter(None, apart), *gradients_apart(evidence, here.gradients, moved, evidence.cotangents("base"))):
+        yield Finding("GV118", f"on {beside} {each.text} as on {on}", input=each.input, output=each.output, hint=HINT)
+
+
+def _side(subject: Subject, evidence: Evidence, v: Sequence[Tensor]) -> Side:
+    outputs, gradients = Differentiable(subject, evidence.forward.checked).once([cotangent.clone() for cotangent in v])
+    return Side(outputs, gradients)
+
+
+def _in_16_bits(evidence: Evidence, judged: Sequence[Judged], beside: str) -> Iterator[Finding]:
+    """Of every output, then of every gradient."""
+    places = evidence.forward.checked
+    for n, each in enumerate(judged):
+        place, argument = (places[n], None) if n < len(places) else (None, evidence.inputs[n - len(places)])
+        name, tensor = (evidence.name_of(places[n]), evidence.outputs[n]) if argument is None else (argument.name, argument.value)
+        if each.miss:
+            what = element_name(name, tensor, each.index)
+            told = (f"on {beside} {'the gradient at ' if argument else ''}{what} is {each.kernel:.5g}, and not {each.exact:.5g} as on "
+                    f"{evidence.settings.device}: {each.ratio:.3g} × the native error{KINDS.get(each.miss, '')}")
+            yield Finding("GV118", told, input=None if argument is None else argument.name, output=place, hint=HINT)
