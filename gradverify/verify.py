@@ -23,12 +23,11 @@ from gradverify.oracles.legs import standing
 from gradverify.rules import chosen
 from gradverify.rules.asking import examine, with_severity
 from gradverify.rules.catalogue import book
+from gradverify.rules.placed import placed
 from gradverify.rules.precedence import specific
 from gradverify.rules.repeats import graded
 from gradverify.rules.standing import without_a_leg
 from gradverify.subject.failure import UserCodeError, is_users, unnamed
-from gradverify.subject.inner_backward import inner_backward
-from gradverify.subject.returned_line import returned_line
 from gradverify.subject.subject import Subject
 
 EVERY_ELEMENT = "every element of the Jacobian is compared"
@@ -138,24 +137,7 @@ def settings_shown(settings: Settings) -> dict[str, object]:
 # ---- findings
 def _completed(finding: Finding, evidence: Evidence) -> Finding:
     """With its rule's name and severity, its output's name, and the line of backward for what is wrong with it."""
-    subject = evidence.subject
-    finding = _named(with_severity(finding), evidence)
-    if finding.file is None and finding.code >= "GV1" and book()[finding.code].line:
-        finding = _at_inner_backward(finding, evidence)
-    if finding.file is None and finding.code >= "GV1" and subject.target.file:
-        made = returned_line(subject, finding.input) if finding.input and book()[finding.code].line else None
-        line, source = (made.number, made.text) if made else (subject.target.line, subject.target.source)
-        return replace(finding, file=_shown_path(subject.target.file), line=line, source=source)
-    return replace(finding, file=_shown_path(finding.file))
-
-
-def _at_inner_backward(finding: Finding, evidence: Evidence) -> Finding:
-    """A wrong gradient of a callable, module or operator stands at the backward of the one Function that it comes through, where there is one."""
-    place = next((n for n, argument in enumerate(evidence.inputs) if argument.name == finding.input), None)
-    if place is None or evidence.subject.target.kind == "autograd.Function":
-        return finding
-    found = evidence.spared("the line of a finding", lambda: inner_backward(evidence.forward, place))
-    return replace(finding, file=found.file, line=found.line, source=found.source) if found else finding
+    return placed(_named(with_severity(finding), evidence), evidence)
 
 
 def _said(run: RuleRun, findings: tuple[Finding, ...], evidence: Evidence) -> RuleRun:
