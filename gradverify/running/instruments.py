@@ -26,9 +26,18 @@ def measured(result: CaseResult, changed: tuple[str, ...]) -> CaseResult:
 
 
 def within(result: CaseResult, memory: int | None) -> CaseResult:
-    """The result under a limit of so many bytes: where that failed our own computing, the check could not be judged, and nothing is at fault."""
-    if memory is None or not any(NO_MEMORY.search(fault.what) for fault in result.faults):
+    """The result under a limit of so many bytes: where that failed our own computing, the check could not be judged, and nothing is at fault. What
+    the user's code raised for want of memory gets the limit as its hint."""
+    if memory is None:
         return result
+    if not any(NO_MEMORY.search(fault.what) for fault in result.faults):
+        return replace(result, findings=tuple(_limited(finding, memory) for finding in result.findings))
     finding = Finding("GV008", f"measuring it takes more memory than `--memory` allows each worker, {in_bytes(memory)}", "nothing-checked",
                       hint="give more `--memory`, check a smaller input, or run fewer checks at a time (`-j`)")
     return replace(result, verdict="error", reason=finding.message, findings=(finding,), faults=())
+
+
+def _limited(finding: Finding, memory: int) -> Finding:
+    if finding.hint or finding.severity != "error" or not NO_MEMORY.search(finding.message):
+        return finding
+    return replace(finding, hint=f"`--memory` allows each worker {in_bytes(memory)}: give more, check a smaller input, or find what keeps growing")
