@@ -8,8 +8,9 @@ executed there only.
 
 How it is measured. One forward and one backward with every float64 input cast, against the base call. The gradient may differ by 1e-3 of its
 size, or by 300 times what the forward's own values differ by, where that is more; what differs is compared again with float64 at the inputs that
-casting left. A forward that refuses float32, overflows in it, or iterates without an end for a tolerance that only float64 reaches, is no fault:
-not applicable.
+casting left. Rounding is left alone: what comes and goes at points a few float32 numbers away, up to 64 roundings of the cotangents times the
+inputs, and 64 roundings of the gradient at inputs of a half to an eighth, where a function that saturates has its slope. A forward that refuses
+float32, overflows or loses its digits in it, or iterates without an end for a tolerance that only float64 reaches, is no fault: not applicable.
 
 How to repair. Test with `dtype: float32` as well; make the dtype a parameter of the kernel, accumulate in more bits.
 
@@ -25,7 +26,7 @@ Example.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -35,13 +36,14 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.numerics.function.dtypes import WIDE
-from gradverify.numerics.function.flat import flat_real
+from gradverify.numerics.function.flat import flat_all, flat_real
 from gradverify.numerics.rungs import U32, U64
 from gradverify.rules.agreement import DUST, dust, flat, gradient_at, is_double, largest, nudged, off, unsteady, worst_of
 from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.shown import element_name
 from gradverify.subject.differentiable import Differentiable, Gradients
 from gradverify.subject.disguised import undisguised
+from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.iterating import Endless, ended
 from gradverify.subject.subject import Argument
@@ -53,6 +55,9 @@ APART = True
 NARROW = {wide: narrow for narrow, wide in WIDE.items()}
 LEAST, TIMES = 1e-3, 300    # of the gradient's size; of the forward's own deviation
 ROUNDINGS = 4               # of float32: how far the inputs are nudged to see whether the gradient is steady
+POINTS, SPREADS = 8, 4.0    # nearby, and standard deviations between them: a gradient that is off by so much is rounding
+SHRUNK = (0.5, 0.25, 0.125) # of the inputs: where a function that saturates has its slope
+CAP = 64.0                  # roundings of the cotangents' norm times the largest input, and of the gradient: more is backward's own fault
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -78,7 +83,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     wrong = list(_dtypes(evidence, outputs))
     yield from wrong
     if not wrong:
-        yield from _compared(evidence, arguments, gradients, max(LEAST, TIMES * _deviation(evidence, outputs)))
+        share = max(LEAST, TIMES * _deviation(evidence, outputs))
+        if share >= 1:
+            raise NotApplicable("the forward loses its digits in float32")
+        yield from _compared(evidence, arguments, gradients, share)
 
 
 def _cast(arguments: Sequence[Argument], to: Mapping[torch.dtype, torch.dtype]) -> list[Argument]:
@@ -92,8 +100,8 @@ def _cast(arguments: Sequence[Argument], to: Mapping[torch.dtype, torch.dtype]) 
     return cast
 
 
-def _once(evidence: Evidence, arguments: Sequence[Argument]) -> tuple[list[Tensor], Gradients]:
-    return Differentiable(evidence.subject.twin(arguments), evidence.forward.checked).once(evidence.cotangents("base"))
+def _once(evidence: Evidence, arguments: Sequence[Argument], factor: float = 1.0) -> tuple[list[Tensor], Gradients]:
+    return Differentiable(evidence.subject.twin(arguments), evidence.forward.checked).once([factor * v for v in evidence.cotangents("base")])
 
 
 def _dtypes(evidence: Evidence, outputs: Sequence[Tensor]) -> Iterator[Finding]:
@@ -124,7 +132,7 @@ def _compared(evidence: Evidence, arguments: Sequence[Argument], gradients: Grad
     wanted = _once(evidence, _cast(arguments, WIDE))[1]      # casting moved the inputs: once more, at where they are now
     for place, argument in enumerate(evidence.inputs):
         worst = _worst(evidence, place, wanted, gradients, share, steady=True)
-        if worst is not None:
+        if worst is not None and not _rounding(evidence, arguments, place, worst):
             expected, given = (float(flat(argument, each[place])[worst]) for each in (wanted, gradients))
             where = element_name(argument.name, argument.value, worst)
             yield Finding("GV226", f"with float32 inputs the gradient at {where} is {given:.6g}, and not {expected:.6g} as in float64",
@@ -140,4 +148,39 @@ def _worst(evidence: Evidence, place: int, wanted: Gradients, given: Gradients, 
     allowed = torch.full_like(apart, share * largest(expected) + dust(evidence, argument.value) * U32 / U64)
     if steady and bool((apart > allowed).any()):
         allowed += DUST * nudged(evidence, partial(gradient_at, evidence, evidence.cotangents("base"), place), ROUNDINGS * U32)
+        allowed += CAP * U32 * _slope(evidence, place)
     return worst_of(apart, allowed)
+
+
+def _slope(evidence: Evidence, place: int) -> float:
+    """The largest gradient of one input where all inputs are smaller."""
+    most = 0.0
+    for share in SHRUNK:
+        with suppress(UserCodeError):
+            most = max(most, largest(gradient_at(evidence, evidence.cotangents("base"), place, [share * x for x in evidence.subject.inputs])))
+    return most
+
+
+def _rounding(evidence: Evidence, arguments: Sequence[Argument], place: int, worst: int) -> bool:
+    """Does the float32 gradient of one element differ from float64 by what comes and goes from point to point, and by no more than the cap?"""
+    source = generator(evidence.settings.seed, evidence.subject.case.check, "narrow")
+    off, most = list[float](), 0.0
+    try:
+        for n in range(POINTS + 1):
+            factor = 1 + n / (POINTS + 3)       # no power of two: what backward rounds inside is rounded anew
+            beside = [_beside(a, source) if n and a.differentiable and a.is_tensor else a for a in arguments]
+            both = (_once(evidence, each, factor)[1][place] for each in (beside, _cast(beside, WIDE)))
+            narrow, wide = (flat(evidence.inputs[place], gradient) / factor for gradient in both)
+            off.append(float(narrow[worst] - wide[worst]))
+            most = max(most, largest(wide))
+    except (UserCodeError, Endless):
+        return False
+    size = float(flat_all(evidence.cotangents("base")).norm()) * max(1.0, largest(flat_all(evidence.subject.inputs))) + most
+    away = torch.tensor(off, dtype=torch.float64)
+    return bool(away.isfinite().all()) and abs(off[0]) <= CAP * U32 * size and abs(off[0]) <= SPREADS * float(away[1:].std())
+
+
+def _beside(argument: Argument, source: torch.Generator) -> Argument:
+    """The argument a few float32 numbers away."""
+    x = argument.value
+    return replace(argument, value=(x + ROUNDINGS * U32 * x.abs() * torch.randn(x.shape, generator=source).to(x)).to(x.dtype))

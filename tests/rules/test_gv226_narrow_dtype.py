@@ -195,3 +195,48 @@ def test_a_function_whose_gradient_changes_under_a_watch_is_compared_without():
     a, b = randn(2, 3, dtype=torch.complex128), randn(2, 2, seed=1, dtype=torch.complex128)
     result = check(Solve, a, b)
     assert "GV226" not in codes(result) and run(result).status == "ran"
+
+
+# ---- saturated: the gradient is smaller than what cancels in it
+def softmax(fault=lambda x, gradient: gradient, times=10.0):
+    class Softmax(Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = (times * x).softmax(-1)
+            ctx.save_for_backward(x, y)
+            return y
+
+        @staticmethod
+        def backward(ctx, g):
+            x, y = ctx.saved_tensors
+            return fault(x, times * y * (g - (g * y).sum(-1, keepdim=True)))
+
+    return Softmax
+
+
+SURE = torch.tensor([[2.0, 0.5, 0.2], [0.1, 1.9, 0.4], [0.3, 0.1, 1.8]], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_cancels_in_a_saturated_softmax_is_rounding(seed):
+    assert codes(check(softmax(), SURE + 4, seed=seed, select=("GV226",))) == set()
+
+
+def test_where_a_sigmoid_saturates_throughout_it_rounds():
+    sigmoid = elementwise(lambda x: x.sigmoid(), lambda x, g: g * x.sigmoid() * (1 - x.sigmoid()))
+    x = torch.tensor([10.6, 150.0, -200.0], dtype=torch.float64)
+    assert codes(check(sigmoid, x, select=("GV226",))) == set()
+
+
+def test_a_factor_in_float32_is_found_beside_what_cancels():
+    halved = softmax(lambda x, gradient: gradient / 2 if x.dtype == torch.float32 else gradient, times=3.0)
+    assert codes(check(halved, SURE, select=("GV226",))) == {"GV226"}
+
+
+def test_a_forward_that_loses_its_digits_in_float32_says_nothing_of_backward():
+    """The standard deviation of 100 + x is 0 in float32 where x is 1e-12: its slope is infinite there."""
+    spread = elementwise(lambda x: (x + 100).std(-1),
+                         lambda x, g: g[:, None] * (x - x.mean(-1, keepdim=True)) / (x.shape[-1] - 1) / (x + 100).std(-1, keepdim=True))
+    result = check(spread, 1e-7 * randn(3, 5), select=("GV226",))
+    assert "GV226" not in codes(result)
+    assert run(result).reason == "the forward loses its digits in float32"
