@@ -68,6 +68,14 @@ class GradientError(AssertionError):
         self.result = result
 
 
+def _one_argument(result: CaseResult, inputs: tuple[Any, ...]) -> str | None:
+    """For who hands over what gradcheck takes, a tuple of all inputs: said where forward raised."""
+    if len(inputs) != 1 or not isinstance(inputs[0], (list, tuple, Mapping)) or all(finding.code != "GV002" for finding in result.findings):
+        return None
+    kind = "dict" if isinstance(inputs[0], Mapping) else type(inputs[0]).__name__
+    return f"forward got one argument, a {kind}: if it holds all the inputs, write assert_gradients(function, *inputs), or check(function, inputs)"
+
+
 class UndecidedWarning(UserWarning):
     """A check that `assert_gradients(..., undecided="warn")` could not decide."""
 
@@ -97,9 +105,10 @@ def assert_gradients(function: Callable[..., Any], /, *inputs: Any, kwargs: Mapp
 
     `undecided`: "fail" raises also where neither right nor wrong could be said, "warn" warns (UndecidedWarning). `msg` stands before the text.
     """
+    __tracebackhide__ = True        # pytest shows the line of the test, and not these
     result = check(function, inputs, kwargs=kwargs, undecided=undecided, **settings)
     if not result.ok:
-        raise GradientError(result, f"{msg}\n{result}" if msg else str(result))
+        raise GradientError(result, "\n".join(filter(None, (msg, str(result), _one_argument(result, inputs)))))
     if result.verdict == "undecided":
         warnings.warn(str(result), UndecidedWarning, stacklevel=2)
 

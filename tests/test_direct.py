@@ -244,3 +244,18 @@ def test_a_tensor_alone_is_the_only_input_and_what_is_no_list_is_refused():
     for inputs in (None, "abc", 3):
         with pytest.raises(TypeError, match="a list of the arguments, or a dict"):
             gradverify.check(torch.sin, inputs)
+
+
+@pytest.mark.parametrize(("inputs", "said"), [(((torch.rand(2),),), "a tuple: if it holds all the inputs, write"),
+                                              (({"x": torch.rand(2)},), "a dict: "), ((torch.rand(2),), None),
+                                              ((torch.rand(2), [torch.rand(2)]), None)])
+def test_inputs_handed_over_as_to_gradcheck_are_told_how_to_be_written(inputs, said):
+    with pytest.raises(gradverify.GradientError) as caught:
+        gradverify.assert_gradients(lambda *given: given[-1].no_such_method(), *inputs)
+    assert said in str(caught.value) if said else "forward got one argument" not in str(caught.value)
+
+
+def test_pytest_is_told_to_show_the_line_of_the_test_and_not_ours():
+    with pytest.raises(gradverify.GradientError) as caught:
+        gradverify.assert_gradients(lambda x: x.no_such_method(), torch.rand(2))
+    assert [bool(entry.frame.f_locals.get("__tracebackhide__")) for entry in caught.traceback] == [False, True]
