@@ -16,10 +16,11 @@ from gradverify.numerics.rungs import Array, Index, Mask
 from gradverify.numerics.sparsity.colouring import column_groups
 from gradverify.numerics.sparsity.detect import detect
 from gradverify.numerics.sparsity.pattern import Pattern, RowGroups, dense, row_groups
-from gradverify.numerics.sparsity.probes import PointProbe
+from gradverify.numerics.sparsity.probes import STEP, PointProbe
 from gradverify.numerics.survey import Survey
 
-SMALL = 10  # columns: finding structure costs more than it saves
+SMALL = 10  # columns: finding structure saves little, and pays only where every element is compared and nothing hides a move
+FEWEST = 5  # columns: finding structure costs more than it saves
 SAVES = 0.7  # of the columns or of the rows: more groups than that are not worth their verification
 NOISY = 4  # times its roundings: f moves everywhere with noise, and only what is larger tells structure
 THRESHOLD = 8.0  # standard deviations of noise: what counts as moved then
@@ -69,15 +70,20 @@ class Arrangement:
 
 
 def arrange(point: Point, survey: Survey, detect: Detect, generator: np.random.Generator, before: Arrangement | None = None,
-            broken: frozenset[int] = frozenset()) -> Arrangement:
-    """The first arrangement; or another one after `broken` tensors were found to have other groups than `before` said."""
+            broken: frozenset[int] = frozenset(), thrifty: bool = False) -> Arrangement:
+    """The first arrangement; or another one after `broken` tensors were found to have other groups than `before` said.
+
+    `thrifty`: of small tensors too, by the complete code, where f is quiet and no output dense; what breaks is column by column then.
+    """
     weights = signed_short(len(point.columns), generator)
     level = dict(before.level) if before else {}
     kept = [] if before is None else [p for p in before.plans if p.tensor not in broken]
     patterns = dict(before.patterns) if before else {}
     for tensor in range(len(point.buffers)) if before is None else sorted(broken):
-        level[tensor] = level.get(tensor, -1) + 1
-        known = level[tensor] <= 1 and _eligible(point, tensor)
+        small = thrifty and len(point.columns.of(tensor)) <= SMALL
+        level[tensor] = 2 if small and before else 1 if small else level.get(tensor, -1) + 1
+        known = level[tensor] <= 1 and _eligible(point, tensor, FEWEST if small else SMALL + 1)
+        known = known and not (small and _dense_or_noisy(point, survey, tensor))
         patterns[tensor] = detect(point, survey, tensor, level[tensor] > 0) if known else _dense(point, tensor)
         plan = _plan(point, tensor, patterns[tensor], weights) if known else None
         kept.extend([plan] if plan else [])
@@ -85,10 +91,20 @@ def arrange(point: Point, survey: Survey, detect: Detect, generator: np.random.G
     return Arrangement(tuple(sorted(kept, key=lambda p: p.tensor)), patterns, level)
 
 
-def _eligible(point: Point, tensor: int) -> bool:
+def _eligible(point: Point, tensor: int, least: int) -> bool:
     c, columns = point.columns, point.columns.of(tensor)
     symmetric = (c.paired and bool((c.mirror[columns] >= 0).any())) or len(columns) != point.starts[tensor + 1] - point.starts[tensor]
-    return len(columns) > SMALL and not symmetric and len(point.f0) > 0 and bool(np.isfinite(c.x[columns]).all())
+    return len(columns) >= least and not symmetric and len(point.f0) > 0 and bool(np.isfinite(c.x[columns]).all())
+
+
+def _dense_or_noisy(point: Point, survey: Survey, tensor: int) -> bool:
+    """Is there nothing to be found in a small tensor, or something that hides what moves? One call, that moves a column by itself."""
+    noisy = survey.some_unmoved or bool((survey.sigma > NOISY * point.unit * survey.size).any())
+    if noisy or not point.columns.free or len(point.f0) < 2 or not np.isfinite(point.f0).all():
+        return True
+    column = point.columns.of(tensor)[:1]
+    to = point.columns.cast(point.columns.x[column] + STEP * point.columns.scale[column], column)
+    return bool(np.mean(point.moved_all(column, to) != point.f0) > SAVES)
 
 
 def _dense(point: Point, tensor: int) -> tuple[Pattern, ...]:

@@ -56,7 +56,7 @@ def compare(
 ) -> Compared:
     """`mode` None: the strongest comparison that `limits` afford. Tolerances, `domains` and `symmetric` as in `prepare`. `asked`: see `Pair`."""
     prepared = prepare(function, atol=atol, rtol=rtol, domains=domains, symmetric=symmetric, specified=specified, generator=generator,
-                       clock=clock)
+                       thrifty=mode in (None, Mode.ENTRIES), clock=clock)
     if prepared is None:
         return Compared((), None, Arrangement(), 0, 0, 0)
     prepared = replace(prepared, enough=enough, asked=asked)

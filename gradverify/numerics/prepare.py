@@ -32,6 +32,7 @@ class Prepared:
     atol: float
     rtol: float | None
     generator: np.random.Generator
+    thrifty: bool = False
     enough: Enough = never
     asked: Asked | None = None
 
@@ -43,7 +44,7 @@ class Prepared:
     def again(self, broken: frozenset[int]) -> Prepared:
         """With other groups for these tensors."""
         detect = detected(self.generator)
-        return replace(self, arrangement=arrange(self.point, self.survey, detect, self.generator, self.arrangement, broken))
+        return replace(self, arrangement=arrange(self.point, self.survey, detect, self.generator, self.arrangement, broken, self.thrifty))
 
     def holding(self, columns: Index) -> Prepared:
         """With these columns held where they are, now and in the `point` itself; what was sampled along directions that move them is forgotten."""
@@ -56,10 +57,11 @@ class Prepared:
 def prepare(
     function: Function, *, atol: float = 0.0, rtol: float | None = None, domains: Sequence[tuple[float, float] | None] | None = None,
     symmetric: Sequence[bool] | None = None, specified: Sequence[Tensor | None] = (), generator: np.random.Generator | None = None,
-    grouped: bool = True, clock: Clock | None = None,
+    grouped: bool = True, thrifty: bool = False, clock: Clock | None = None,
 ) -> Prepared | None:
     """Noise, structure and linearity; None where there is no input. `rtol` None: 1e-6, and 1e-3 where inputs or outputs are float32 or
-    the output bits show float32 inside. `domains`, `symmetric`, `specified`: one entry per input. Raises what the function raises at its own inputs.
+    the output bits show float32 inside. `domains`, `symmetric`, `specified`: one entry per input. `thrifty`: with what saves
+    calls of small tensors where every element is compared. Raises what the function raises at its own inputs.
     """
     n = len(function.inputs)
     if not n:
@@ -70,6 +72,6 @@ def prepare(
     with np.errstate(all="ignore"):
         point = Point(function, columns, clock)
         surveyed = survey(point, generator)
-        arrangement = arrange(point, surveyed, detected(generator), generator) if grouped else Arrangement()
-        linear = linear_tensors(point, surveyed, generator)
-    return Prepared(point, surveyed, linear, arrangement, atol, rtol, generator)
+        arrangement = arrange(point, surveyed, detected(generator), generator, thrifty=thrifty) if grouped else Arrangement()
+        linear = linear_tensors(point, surveyed, generator, thrifty)
+    return Prepared(point, surveyed, linear, arrangement, atol, rtol, generator, thrifty)

@@ -20,7 +20,8 @@ from gradverify.numerics.reduction import signed, uniform
 from gradverify.numerics.rungs import BASE, QUICK, WIDE, Array, Index, Mask, Z, finite_size, in_a_row, step
 
 SURE = 3 * Z * np.sqrt(2)  # standard deviations of noise: a change that is no noise
-FEW = 10  # columns: three calls to find f linear would not be earned back
+FEW = 10  # columns: where only sums of them are measured, three calls to find f linear would not be earned back
+ALONE = 1  # column: where each is measured, they are from two on
 STRAIGHT = 30.0  # roundings or standard deviations: how far a straight line may seem bent
 
 
@@ -117,12 +118,14 @@ def _noise(point: Point, columns: Sequence[Index], moved: Sequence[Mask], size: 
     return np.max([noise.sigma for noise in each], 0), secants
 
 
-def linear_tensors(point: Point, survey: Survey, generator: np.random.Generator) -> dict[int, Look | None]:
+def linear_tensors(point: Point, survey: Survey, generator: np.random.Generator, thrifty: bool = False) -> dict[int, Look | None]:
     """The input tensors in which f is linear, by three calls along one dense direction; none where a look shows a bend.
 
-    With what two of the calls saw on the wide rung; None where a domain is declared, so that other directions may have no room for it.
+    With what two of the calls saw on the wide rung; None where a domain is declared, so that other directions may have no room for it. `thrifty`: of
+    small tensors too.
     """
-    found = {t: _straight(point, survey, t, generator) for t in range(len(point.buffers)) if len(point.columns.of(t)) > FEW}
+    least = ALONE if thrifty else FEW
+    found = {t: _straight(point, survey, t, generator) for t in range(len(point.buffers)) if len(point.columns.of(t)) > least}
     return {t: look if point.columns.free else None for t, look in found.items() if look}
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gradverify.numerics.arrange import Plan
+from gradverify.numerics.arrange import SMALL, Plan
 from gradverify.numerics.columns.chunk import ChunkResult
 from gradverify.numerics.columns.compressed import OffPattern, below_rounding
 from gradverify.numerics.columns.confirm import resolve, with_opinions
@@ -62,10 +62,13 @@ class Groups:
     sums: Sums
 
     def confirmed(self, result: ChunkResult) -> Judged | None:
-        """The elements after the worst mismatches were measured alone; None where the forward's groups are wrong."""
+        """The elements after the worst mismatches were measured alone; None where the forward's groups are wrong, or a small tensor is better
+        walked column by column."""
         judged: Judged | None = result.judged
         if not result.unconfirmed.any():
             return judged
+        if self.plan.size <= SMALL and not self.run.enough(ALONE):
+            return None
         for output, part in enumerate(self.run.point.parts):
             asked, pair = 0, (self.plan.tensor, output)
             while judged is not None and asked < ASKED and not believed(self.seen.stood[pair], self.seen.cleared[pair]) and not self.seen.ended:
