@@ -73,7 +73,11 @@ def sparse_form(mask: Tensor, layout: torch.layout, blocksize: tuple[int, int] |
 
 def sparse(recipe: Sparse, dense: Tensor, given: bool, source: torch.Generator) -> tuple[Tensor, Form]:
     """The tensor with zeros put where the pattern of a spec holds nothing; `given`: its numbers are, and those that are not 0 are the pattern."""
-    mask = dense != 0 if given else drawn_mask(tuple(dense.shape), recipe.density or DENSITY, recipe.blocksize, source).to(device=dense.device)
+    if given:
+        mask = dense != 0
+    else:
+        drawn = drawn_mask(tuple(dense.shape), recipe.density or DENSITY, recipe.blocksize, source, alike=recipe.layout != "coo")
+        mask = drawn.to(device=dense.device)
     dense = torch.where(mask, dense, torch.zeros_like(dense))
     if given and recipe.blocksize is not None:      # a block with a number in it is held as a whole
         mask = dense.ne(0).to_sparse(layout=SPARSE[recipe.layout], blocksize=recipe.blocksize)
@@ -81,14 +85,17 @@ def sparse(recipe: Sparse, dense: Tensor, given: bool, source: torch.Generator) 
     return dense, sparse_form(mask, SPARSE[recipe.layout], recipe.blocksize, masked=recipe.masked)
 
 
-def drawn_mask(shape: tuple[int, ...], density: float, blocksize: tuple[int, int] | None, source: torch.Generator) -> Tensor:
-    """True for that share of the elements (of the blocks), at least one, in random places."""
-    whole = shape if blocksize is None else tuple(n // b for n, b in zip(shape, blocksize, strict=True))
+def drawn_mask(shape: tuple[int, ...], density: float, blocksize: tuple[int, int] | None, source: torch.Generator, alike: bool = False) -> Tensor:
+    """True for that share of the elements (of the blocks), at least one, in random places; `alike`: for equally many in each matrix of a batch."""
+    rows, columns = blocksize or (1, 1)
+    batches = shape[:-2] if alike else ()
+    whole = (*shape[len(batches):-2], shape[-2] // rows, shape[-1] // columns) if len(shape) > 1 else shape
     count = math.prod(whole)
-    flat = torch.zeros(count, dtype=torch.bool)
-    flat[torch.randperm(count, generator=source)[:max(1, round(density * count))]] = True
-    mask = flat.reshape(whole)
-    return mask if blocksize is None else mask.repeat_interleave(blocksize[0], 0).repeat_interleave(blocksize[1], 1)
+    flat = torch.zeros(math.prod(batches), count, dtype=torch.bool)
+    for matrix in flat:
+        matrix[torch.randperm(count, generator=source)[:max(1, round(density * count))]] = True
+    mask = flat.reshape((*batches, *whole))
+    return mask if blocksize is None else mask.repeat_interleave(rows, -2).repeat_interleave(columns, -1)
 
 
 def _of_sparse(tensor: Tensor) -> tuple[Tensor, Form]:
@@ -134,6 +141,11 @@ def is_jagged(tensor: Tensor) -> bool:
 
 
 # ---- either
+def own_numbers(tensor: Tensor) -> Tensor:
+    """The numbers that a sparse or jagged tensor holds, in its own memory."""
+    return tensor._values() if tensor.layout is torch.sparse_coo else tensor.values()
+
+
 def is_dense(value: Any) -> bool:
     """Is it a tensor with strides, or none at all?"""
     return not isinstance(value, Tensor) or (value.layout is torch.strided and not value.is_nested)
