@@ -22,7 +22,7 @@ Example.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -46,6 +46,8 @@ APART = True
 HINT = "in_dims holds one entry per argument: the dimension that is batched, or None for an argument that all examples share"
 
 LOUD = "write forward and backward without .item(), boolean indices and branches on values, or leave out generate_vmap_rule"
+SHARED = ("torch's generated rule counts the gradient of an output that no batched argument reaches once for each example: return that output from a "
+          "Function of its own, or write the rule by hand")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +117,14 @@ def _tried(evidence: Evidence, batches: Batches, dims: Dims) -> Finding | None:
         pair, worst = pairs[place], _worst(pairs[place], loosened(evidence), noise[place])
         if worst is not None:
             mine, theirs = apart(float(flat_real(pair.mine)[worst]), float(flat_real(pair.theirs)[worst]))
-            return Finding("GV110", f"{shown} {pair.element(worst)} is {mine}, but {theirs} from a loop", hint=HINT)
+            return Finding("GV110", f"{shown} {pair.element(worst)} is {mine}, but {theirs} from a loop", hint=_hint(evidence, pairs))
     return None
+
+
+def _hint(evidence: Evidence, pairs: Sequence[Pair]) -> str:
+    """What to change where numbers differ: a rule that torch generated is at fault where an output is the same for all examples."""
+    outputs = [pair.theirs for pair in pairs[:len(evidence.forward.checked)]]
+    return SHARED if not _by_hand(evidence) and any(torch.equal(y, y[:1].expand_as(y)) for y in outputs) else HINT
 
 
 def _by_hand(evidence: Evidence) -> bool:

@@ -365,3 +365,27 @@ def test_torchs_own_faults_under_vmap_are_found():
     assert codes(check(lambda x, v: x.index_fill(0, torch.tensor([0]), v), x, randn(), vmap=True)) == {"GV110"}
     assert codes(check(lambda x: x.sum().roll(1), x, vmap=True)) == {"GV110"}
     assert codes(check(lambda x, s: torch.select_scatter(x, s, 0, 2), randn(4), randn(), vmap=True)) == {"GV110"}
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_generated_rule_counts_an_output_that_examples_share_for_each_of_them(apart):
+    """Torch's own mistake, against a loop: gradients of exp(x), beside an output that y reaches, where y alone is batched."""
+    class Both(Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(x, y):
+            return x * y.sin(), x.exp() + (y if apart else 0)
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx, a, b):
+            x, y = ctx.saved_tensors
+            return a * y.sin() + b * x.exp(), a * x * y.cos() + (b if apart else 0)
+
+    result = check(Both, randn(3), randn(3, seed=1))
+    assert codes(result) == (set() if apart else {"GV110"})
+    assert all("torch's generated rule counts" in finding.hint for finding in result.findings)
