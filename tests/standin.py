@@ -2,7 +2,8 @@
 
 Inside `cuda()` whatever is put on the device "cuda" computes as on the CPU. Torch's own rules on devices are held: operations that mix it with
 tensors of the CPU (of more than one number), a CPU generator that draws there, and `.numpy()` raise what torch raises. Kernels, streams, memory and
-16 bits (whose modes hide this one) are not imitated. `is_cuda` and `device` say what they would.
+16 bits (whose modes hide this one) are not imitated, nor is forward mode with tangents
+of some inputs only, where torch makes zeros on the CPU. `is_cuda` and `device` say what they would.
 """
 
 from __future__ import annotations

@@ -72,3 +72,13 @@ def test_it_says_why_it_does_not_run() -> None:
     said = {beside: next(run.reason for run in run_case(case(RIGHT, [tensor(2, name="x")], beside=beside, select=("GV118",))).rules
                          if run.code == "GV118") for beside in (None, "cpu")}
     assert said == {None: "the spec's `matrix` names no device before this one", "cpu": "both devices are cpu"}
+
+
+def test_the_stand_in_refuses_what_a_device_refuses() -> None:
+    with standin.cuda():
+        x, here = randn(3).to("cuda"), randn(3)
+        assert x.is_cuda and x.device == torch.device("cuda", 0) and not x.cpu().is_cuda and (2 * x).is_cuda
+        for refused in (lambda: x + here, lambda: torch.stack([x, here]), x.numpy, lambda: here[torch.tensor([1]).to("cuda")],
+                        lambda: torch.randn(2, device="cuda", generator=torch.Generator())):
+            with pytest.raises((RuntimeError, TypeError), match=r"cuda|cpu"):
+                refused()
