@@ -13,6 +13,7 @@ import numpy as np
 
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
+from gradverify.numerics.excuses.cancelling import beyond_cancelling
 from gradverify.numerics.excuses.worst_rows import until_one_stands
 from gradverify.numerics.function.point import Narrow
 from gradverify.numerics.rungs import Array, Codes, Index, Mask, Z
@@ -26,6 +27,9 @@ NEGLIGIBLE = 1e-8  # of a row: what the backward in float64 may be off by where 
 STEADY = 4.0  # roundings of the row that may be the same at all points: of a constant, say
 SATURATED, TIMES = 1.5e-5, 64.0  # f is off by so much of its row in float32: then its derivative may be off by so much more (tanh at 9: by 18);
 # together the relative tolerance, so that nothing is left between (measured: of 64 right saturating functions 13 were accused at 1e-3, none at 1e-4)
+IN_FULL = 1e-3  # of a derivative where f saturates: what a backward in float64 may be off by there, as it rounds too (gelu at −6: by 1e-4)
+GONE = 0.5  # of f: so much of it float32 loses where it has nothing of it
+LOST = 16.0  # times the share of f that float32 loses: gelu at −6 is 0 and not −1e-10, and so is its slope, 20 times that and more in other inputs
 PASSES, AT_MOST = 64.0, 5e-5  # roundings of a row, and of the row: larger deviations are not passed, however noisy both sides are
 CAP, OWN = 256.0, 2.0**10  # roundings of the row, of the element: more noise is the backward's own fault, unless it is what f rounds away itself:
 # a row that cancels has terms of the size of f (at the optimum of an entropy, logits of 3: noise of 0.1 to 0.6 of that, and of 1,000 of the row)
@@ -43,12 +47,12 @@ class _Noise:
 def excuse_rounded(run: Run, judged: Judged, border: Mask, narrow: Narrow) -> tuple[Judged, dict[int, float]]:
     """As `excuse_analytic_noise`, where the backward computes in less than what the finite differences are taken in.
 
-    At most 40 calls a row.
+    At most 40 calls a row. A mismatch that numbers which cancel in float64 may explain does not end the look at other rows.
     """
     def one_row(judged: Judged, i: Index, row: int) -> tuple[Judged, float]:
         return _Row(run, judged.take(i), border[i], row, narrow).excused(judged, i)
 
-    return until_one_stands(judged, 1 if run.enough(NEARBY) else AT_ONCE, one_row)
+    return until_one_stands(judged, 1 if run.enough(NEARBY) else AT_ONCE, one_row, ~beyond_cancelling(run, judged))
 
 
 class _Row:
@@ -57,6 +61,7 @@ class _Row:
     def __init__(self, run: Run, part: Judged, border: Mask, row: int, narrow: Narrow) -> None:
         self.run, self.part, self.border, self.row, self.narrow = run, part, border, row, narrow
         columns, f, self.reach = run.point.columns, abs(float(run.point.f0[row])), float(run.reach.rows(run.survey).reach[row])
+        self.value = f
         self.scale, self.unit = columns.scale[part.column], narrow.unit * self.reach / columns.size[part.column]
         self.forward = float(np.nan_to_num(narrow.rounding()[row]))
         usual = narrow.unit * max(f, float(run.survey.size[row]))
@@ -65,24 +70,42 @@ class _Row:
 
     def excused(self, judged: Judged, i: Index) -> tuple[Judged, float]:
         """The verdicts with these, elements i, as rounding explains them; and the relative noise of which the backward is at fault."""
-        right = self._right_in_full()
+        gone = self._gone()
+        if gone.any():
+            judged = judged.undecided(i[gone], Limit.ROUNDED)
+        right = self._right_in_full() & ~gone
         if not right.any():
             return judged, 0.0
         cap = np.maximum(self.amplified * np.maximum(CAP * self.unit, OWN * self.narrow.unit * np.abs(self.part.a)), self.inner)
         if self.run.enough(NEARBY):
-            stands = ~right | (self._under(np.maximum(cap, TIMES * self.forward / self.scale)) == MISMATCH)
+            stands = ~right | (self._under(np.maximum(cap, self._saturated())) == MISMATCH)
             if stands.any():
                 return judged.undecided(i[~stands], Limit.BUDGET), 0.0
         noise = self._noise()
         steady = np.abs(noise.mean) > Z * noise.sigma / noise.points**0.5 + np.maximum(STEADY * self.unit, self.inner)
         extra = np.where(steady, 0.0, np.minimum(Z * noise.sigma, cap))
-        if self.forward > SATURATED * self.reach:
-            extra = np.maximum(extra, TIMES * self.forward / self.scale)
+        if self._saturates:
+            extra = np.maximum(extra, self._saturated())
         excused = right & (self._under(extra) != MISMATCH)
         judged = judged.undecided(i[excused], Limit.ROUNDED)
         judged = judged.passed(i[excused & self._small()])
         excess = np.where(right & ~excused & (Z * noise.sigma > cap), noise.sigma / np.abs(self.part.a), 0.0)
         return judged, float(np.nan_to_num(excess, posinf=0.0).max(initial=0.0))
+
+    def _gone(self) -> Mask:
+        """Of which elements float32 has nothing of f, and numbers that cancel in float64 may hide the slope: it is neither's to say."""
+        lost = self._saturates and self.forward > GONE * self.value
+        return np.asarray(~beyond_cancelling(self.run, self.part) & lost)
+
+    @property
+    def _saturates(self) -> bool:
+        """Does float32 round f by more than its row shows?"""
+        return self.forward > SATURATED * self.reach
+
+    def _saturated(self) -> Array:
+        """What the derivative may be off by where f saturates: no less of it than float32 loses of f's own value."""
+        lost = min(self.forward / self.value, 1.0) if self.value else 1.0
+        return np.maximum(TIMES * self.forward / self.scale, LOST * lost * np.abs(self.part.derivative.value))
 
     def _under(self, extra: Array) -> Codes:
         """The verdicts with bars that are wider by so much."""
@@ -99,7 +122,8 @@ class _Row:
         if own is None:
             return np.ones(len(self.part.a), bool)
         a: Array = own[self.part.column]
-        bounds = Bounds(self.run.atol, np.full(len(a), RTOL), NEGLIGIBLE / self.narrow.unit * self.unit, self.part.bounds.unproven)
+        rtol = np.full(len(a), IN_FULL if self._saturates else RTOL)
+        bounds = Bounds(self.run.atol, rtol, NEGLIGIBLE / self.narrow.unit * self.unit, self.part.bounds.unproven)
         return np.asarray(verdicts(a, self.part.derivative, bounds, self.border) != MISMATCH)
 
     def _noise(self) -> _Noise:

@@ -8,14 +8,16 @@ import numpy as np
 
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.estimate.kinks import KINK
-from gradverify.numerics.rungs import Index
+from gradverify.numerics.rungs import Index, Mask
 from gradverify.numerics.verdict import MISMATCH
 
 
-def until_one_stands(judged: Judged, at_once: int, one_row: Callable[[Judged, Index, int], tuple[Judged, float]]) -> tuple[Judged, dict[int, float]]:
+def until_one_stands(judged: Judged, at_once: int, one_row: Callable[[Judged, Index, int], tuple[Judged, float]],
+                     doubtful: Mask | None = None) -> tuple[Judged, dict[int, float]]:
     """Rows with mismatches that are no kinks, the worst first and so many at once, until a mismatch stands that `one_row` could not excuse.
 
-    `one_row` is given elements of one row; per row the relative noise of its backward, where that is itself at fault.
+    `one_row` is given elements of one row; per row the relative noise of its backward, where that is itself at fault. `doubtful` [E]: mismatches
+    that something else may still explain, so that they do not keep other rows from being looked at.
     """
     bad, at_fault = np.flatnonzero((judged.verdict == MISMATCH) & (judged.derivative.outcome != KINK)), dict[int, float]()
     rows = list(dict.fromkeys(judged.out[bad[judged.take(bad).worst_first()]].tolist()))
@@ -25,6 +27,7 @@ def until_one_stands(judged: Judged, at_once: int, one_row: Callable[[Judged, In
             judged, excess = one_row(judged, bad[judged.out[bad] == row], row)
             if excess > 0:
                 at_fault[row] = excess
-        if (judged.verdict[bad[np.isin(judged.out[bad], some)]] == MISMATCH).any():
+        seen = bad[np.isin(judged.out[bad], some)]
+        if (judged.verdict[seen if doubtful is None else seen[~doubtful[seen]]] == MISMATCH).any():
             break
     return judged, at_fault

@@ -211,3 +211,40 @@ def test_a_wrong_one_is_found_there_though_its_rows_cancel(form, damage):
 def test_one_per_cent_is_found_where_nothing_cancels(form):
     assert pair(entropy(form, one_off(1.01)), single(5, 7)).verdict is Verdict.MISMATCH
     assert pair(entropy(form), single(5, 7)).verdict is Verdict.PASS
+
+
+# ---- f of which float32 has nothing left: the tail of a GELU, in many inputs at once
+def gelu_of_product(damage=None):
+    """The tanh GELU of x @ w, of which some arguments are below −6: 0 in float32, and moving in steps in float64."""
+    class Layer(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            ctx.save_for_backward(x, w)
+            return torch.nn.functional.gelu(x @ w, approximate="tanh")
+
+        @staticmethod
+        def backward(ctx, grad):
+            leaves = [each.detach().requires_grad_() for each in ctx.saved_tensors]
+            with torch.enable_grad():
+                u = leaves[0] @ leaves[1]
+                y = 0.5 * u * (1 + (0.7978845608028654 * (u + 0.044715 * u**3)).tanh())
+            gx, gw = torch.autograd.grad(y, leaves, grad)
+            return (gx if damage is None else damage(gx)), gw
+
+    return Layer
+
+
+def wide_arguments(seed):
+    return single(6, 24, seed=seed), 1.3 * single(24, 6, seed=seed + 50)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_tail_that_float32_rounds_to_zero_is_no_mistake_in_any_input(seed):
+    pairs = evidence(gelu_of_product(), *wide_arguments(seed), dtype="float32", mode="entries").jacobian.pairs
+    assert pairs[0, 0].count(Outcome.UNDECIDED) and not any(each.count(Outcome.MISMATCH) for each in pairs.values())
+
+
+@pytest.mark.parametrize("damage", [lambda g: 1.01 * g, lambda g: g if g.dtype in DOUBLE else 1.01 * g, lambda g: -g, torch.zeros_like],
+                         ids=["one per cent", "one per cent in float32", "sign", "zero"])
+def test_beside_such_a_tail_mistakes_are_found(damage):
+    assert pair(gelu_of_product(damage), *wide_arguments(0)).count(Outcome.MISMATCH) > 100
