@@ -25,6 +25,7 @@ from gradverify.oracles.agreeing import beside_agreement
 from gradverify.oracles.catalogue import ORACLES
 from gradverify.oracles.convergence import left_open, without_leftovers
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
+from gradverify.oracles.fitted import beside_fits
 from gradverify.oracles.legs import Kernel, Standing, as_reference
 from gradverify.oracles.oracle import Oracle
 from gradverify.oracles.reference import AgainstReference
@@ -127,12 +128,11 @@ class Evidence(BaseCall):
         found = without_leftovers(found, self.subject.inputs, self.wishes, lambda: self.leftover)
         found = left_open(found, Limit.RESTLESS) if self.subject.restless else found
         found = self.less_own_steps(found, self.subject, self.measured, self.outputs, self.wishes)
-        if self.surrogate is not None or not self.settings.witness or not self.forward.nodes:   # without a Function, torch's derivative is backward
-            return found
-        found = beside_witness(found, self.subject, self.forward.checked, self.outputs, self.wishes, self.spending.short_of, self.function)
-        if self.settings.witness != "always" or asked is not None:
-            return found
-        return beside_agreement(found, self.subject, self.forward.checked, self.outputs, self.wishes, self.function)
+        if self.surrogate is None and self.settings.witness and self.forward.nodes:     # without a Function, torch's derivative is backward
+            found = beside_witness(found, self.subject, self.forward.checked, self.outputs, self.wishes, self.spending.short_of, self.function)
+            if self.settings.witness == "always" and asked is None:
+                found = beside_agreement(found, self.subject, self.forward.checked, self.outputs, self.wishes, self.function)
+        return beside_fits(found, self.measured, self.settings, self.wishes, self.spending.short_of)
 
     def less_own_steps(self, found: Jacobian, subject: Subject, checked: Gives, outputs: Sequence[Tensor], wishes: Wishes) -> Jacobian:
         """A comparison of the subject, or of the same function elsewhere, less what its own casts to 16 or 32 bits account for."""

@@ -66,12 +66,14 @@ def _element(evidence: Evidence, moved: Found, seen: Found, found: Jacobian, tol
     notes = (ABSENT if key in found.absent else "", by_itself, evidence.numeric_precision, own)
     result = described(subject.case, subject)
     return Element(result.id, result.name, f"{result.spec.path}:{result.spec.line}", result.function, result.device, result.dtype, moved.place,
-                   seen.place, in_words(measured), conclusion(measured, _excused(found, key)), pair_of(evidence, moved),
+                   seen.place, in_words(measured), conclusion(measured, _excused(found, key, told)), pair_of(evidence, moved),
                    _otherwise(measured, pair, found.choice) if pair.by_itself else None, tuple(note for note in notes if note))
 
 
-def _excused(found: Jacobian, key: tuple[int, int]) -> Excuse:
-    """What lets an element pass that the finite difference alone would not."""
+def _excused(found: Jacobian, key: tuple[int, int], told: Worst | None) -> Excuse:
+    """What lets an element pass that the finite difference alone would not; the points of the fit that decided it."""
+    if told is not None and told.points:
+        return told.points
     return "leftover" if key in found.left else "witness" if found.pairs[key].witnessed else ""
 
 

@@ -10,13 +10,13 @@ from gradverify.model.element import Measured
 from gradverify.numerics.verdict import Limit
 from gradverify.rules.limits import WORDS
 
-Excuse = Literal["", "leftover", "witness"]
+Excuse = Literal["", "leftover", "witness"] | int
 
 
 def conclusion(m: Measured, excuse: Excuse = "") -> str:
     """One sentence: what was compared and what came of it. `m.limit` is a name yet.
 
-    `excuse`: why its pair passes where the finite difference alone does not tell."""
+    `excuse`: why its pair passes where the finite difference alone does not tell; a number: of the points that a fit rests on which decided it."""
     if m.fixed:
         return _by_fixed_step(m)
     if m.limit:
@@ -28,12 +28,22 @@ def conclusion(m: Measured, excuse: Excuse = "") -> str:
         return f"right: {m.error:.2g} away from the finite difference, which is what an iteration leaves, small beside its row"
     if m.outcome == "pass" and excuse == "witness" and m.error + m.bar > m.tolerance.value:
         return f"right: the finite difference is known to {m.bar:.2g} only, and torch's derivative of forward agrees with backward to rounding"
+    if isinstance(excuse, int):
+        return _by_a_fit(m, excuse)
     if m.outcome == "pass":
         return f"right: within {m.tolerance.value:.2g} of the finite difference, whose bar is {m.bar:.2g}"
     if not m.error < float("inf"):
         return "wrong: the analytic value is not finite, and f is on both sides"
     times = m.error / m.tolerance.value if m.tolerance.value else float("inf")
     return f"wrong: {m.error:.3g} away from a finite difference that is known to {m.bar:.2g}; that is {times:.3g} times the tolerance"
+
+
+def _by_a_fit(m: Measured, points: int) -> str:
+    """Of an element that a fit decided, as noise limits every step."""
+    fit = f"the slope of a polynomial fitted to forward over {points} points, whose bar is {m.bar:.2g}"
+    if m.outcome == "pass":
+        return f"right: within {m.tolerance.value:.2g} of {fit}"
+    return f"wrong: {m.error:.3g} away from {fit}; that is {m.error / m.tolerance.value:.3g} times the tolerance"
 
 
 def in_words(m: Measured) -> Measured:

@@ -112,6 +112,7 @@ class Comparison:
     `groups`, `row_groups`: how many groups of input elements were moved, and of output elements pulled back, one after the other.
     `evidence`: `witness` where torch's own derivative of forward decided `witnessed` elements that finite differences left open.
     `witness_apart`: how far backward is from it, as a share of the largest element of the row, 0 to rounding; None where it was not asked.
+    `fitted`: elements that polynomials fitted to forward decided, over `fit_points` points at most.
     """
 
     rule: str
@@ -134,6 +135,8 @@ class Comparison:
     evidence: Literal["", "witness"] = ""
     witnessed: int = 0
     witness_apart: float | None = None
+    fitted: int = 0
+    fit_points: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,14 @@
-"""Revisions of a finished comparison: its mismatches with their numbers, and a whole outcome turned into undecided."""
+"""Revisions of a finished comparison: its mismatches with their numbers, a whole outcome turned into undecided, and open elements decided."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gradverify.numerics.pairs.entries import Numbers
-from gradverify.numerics.pairs.pair import Outcome, Pair
+from gradverify.numerics.pairs.entries import Entries, Numbers, ratios
+from gradverify.numerics.pairs.pair import Outcome, Pair, Worst
 from gradverify.numerics.rungs import Array, Codes
 from gradverify.numerics.verdict import Limit
 
@@ -45,3 +46,58 @@ def undecided(pair: Pair, outcome: Outcome, why: Limit) -> Pair:
 
 def _told(outcomes: Codes, old: Outcome) -> Codes:
     return np.where(outcomes == np.int8(old), np.int8(Outcome.UNDECIDED), outcomes)
+
+
+@dataclass(frozen=True)
+class Decided:
+    """An element that was open, by other numbers: `right` or wrong by a slope that rests on so many `points`."""
+
+    told: Worst
+    value: float
+    bar: float
+    tolerance: float
+    right: bool
+    points: int
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.told.output_index, self.told.input_index
+
+    def worst(self) -> Worst:
+        """As a table shows it."""
+        outcome, ratio = Outcome.PASS if self.right else Outcome.MISMATCH, abs(self.told.analytic - self.value) / (self.tolerance or 1e-300)
+        return self.told._replace(rank=(int(outcome), ratio, *self.told.rank[2:]), numeric=self.value, bar=self.bar, tolerance=self.tolerance,
+                                  outcome=outcome, limit=Limit.NONE, points=self.points)
+
+
+def with_decided(pair: Pair, decided: Sequence[Decided]) -> Pair:
+    """The pair with these elements, each of which was UNDECIDED, as right or wrong."""
+    new = {each.place: each.worst() for each in decided}
+    counts = list(pair.counts)
+    for worst in new.values():
+        counts[Outcome.UNDECIDED] -= 1
+        counts[worst.outcome] += 1
+    told = sorted((new.get((each.output_index, each.input_index), each) for each in pair.worst), key=lambda each: each.rank, reverse=True)
+    asked = pair.asked and new.get((pair.asked.output_index, pair.asked.input_index), pair.asked)
+    sized = [(worst, max(abs(worst.analytic), abs(worst.numeric))) for worst in new.values()]
+    seen = [(worst.error, worst.error / size if size > worst.floor else 0.0) for worst, size in sized]
+    return replace(
+        pair, counts=tuple(counts), worst=tuple(each for each in told if each.outcome) or tuple(told[:1]),
+        asked=asked, limits=pair.limits if counts[Outcome.UNDECIDED] else (), entries=pair.entries and _entered(pair.entries, new),
+        resolution=max([pair.resolution, *(each.tolerance + each.bar for each in decided if each.right)]),
+        max_abs_error=max(pair.max_abs_error, *(absolute for absolute, _ in seen)), max_rel_error=max(pair.max_rel_error, *(rel for _, rel in seen)),
+        fitted=pair.fitted + len(new), points=max(pair.points, *(each.points for each in decided)))
+
+
+def _entered(entries: Entries, new: dict[tuple[int, int], Worst]) -> Entries:
+    """The kept elements with these numbers."""
+    numeric, bar, outcome = entries.numeric.copy(), entries.bar.copy(), entries.outcome.copy()
+    for n, place in enumerate(zip(entries.output.tolist(), entries.input.tolist(), strict=True)):
+        if place in new:
+            numeric[n], bar[n], outcome[n] = new[place].numeric, new[place].bar, new[place].outcome
+    wrong = np.flatnonzero(outcome == Outcome.MISMATCH)
+    told = replace(entries, numeric=numeric, bar=bar, outcome=outcome)
+    if not wrong.size:
+        return told
+    low, high = ratios(entries.analytic[wrong], numeric[wrong], bar[wrong])
+    return replace(told, ratio=(float(low.max()), float(high.min())))

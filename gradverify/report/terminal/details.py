@@ -13,6 +13,7 @@ from gradverify.report.look import Look
 from gradverify.report.names import clean, one_line, output
 from gradverify.report.numbers import bar, counted, error, ratio, seconds
 from gradverify.report.terminal.canvas import indented
+from gradverify.report.terminal.line import by_a_fit
 
 KINK = "at a kink the slopes on both sides differ: backward passes with either of them, or with one between"
 OPEN = "undecided elements could not be judged: the error bar is wider than the tolerance, or the function steps or is not finite there"
@@ -80,7 +81,9 @@ def _comparison(comparison: Comparison, look: Look) -> str:
 
 
 def _own(comparison: Comparison) -> Iterator[str]:
-    """What torch's own derivative of forward says of it, where it was asked."""
+    """What torch's own derivative of forward says of it, where it was asked, and what a fit decided."""
+    if comparison.fitted:
+        yield by_a_fit((comparison,))
     if comparison.witnessed:
         yield f"{comparison.witnessed:,} by forward's own derivative"
     elif comparison.witness_apart == 0:

@@ -123,7 +123,14 @@ def _beyond(shown: tuple[Comparison, ...]) -> str:
     """What finite differences did not decide: `312 by forward's own derivative, 1 undecided`."""
     witnessed, agrees = sum(comparison.witnessed for comparison in shown), bool(shown) and all(comparison.witness_apart == 0 for comparison in shown)
     own = f"{witnessed:,} by forward's own derivative" if witnessed else "as does forward's own derivative, by torch" if agrees else ""
-    return ", ".join(filter(None, (own, _open(shown))))
+    return ", ".join(filter(None, (own, by_a_fit(shown), _open(shown))))
+
+
+def by_a_fit(shown: Iterable[Comparison]) -> str:
+    """`3 by a fit over 256 points`; nothing where no fit decided."""
+    own = [comparison for comparison in shown if comparison.fitted]
+    count = sum(comparison.fitted for comparison in own)
+    return f"{count:,} by a fit over {max(comparison.fit_points for comparison in own)} points" if own else ""
 
 
 def _beside(check: CaseResult, look: Look, columns: Columns) -> str:

@@ -1,0 +1,84 @@
+"""Elements that noise leaves open, measured by polynomials fitted over wide intervals (method.md section 11).
+
+A column and a width take 128 forward calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from gradverify.numerics.estimate.noise import FINE, LEAST_ULPS
+from gradverify.numerics.estimate.polynomial import NODES, nodes, slope
+from gradverify.numerics.function.point import Point
+from gradverify.numerics.rungs import Array, Index, Mask
+
+WIDTHS = (1.0, 2.0, 0.5, 4.0, 0.25)  # of the column's scale: half of each interval, tried in this order
+CALLS = 2 * NODES  # of one width
+AGREE = 2  # widths at least that must know the slope, and agree
+HOPELESS = 3  # widths after which a column of which nothing is settled is given up
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Slopes of elements [E] with their bars (inf: not known), and the points that they rest on."""
+
+    value: Array
+    bar: Array
+    points: Index
+
+
+Settled = Callable[[Index, Array, Array], Mask]
+"""Which of elements i are decided by these slopes and bars."""
+
+
+def fitted(point: Point, column: Index, out: Index, settled: Settled, short_of: Callable[[int], bool]) -> Fitted:
+    """Elements (column, output) [E]; the columns with most of them first, until `short_of` so many calls."""
+    value, bar, points = np.full(len(out), np.nan), np.full(len(out), np.inf), np.zeros(len(out), np.intp)
+    columns, count = np.unique(column, return_counts=True)
+    for each in columns[np.argsort(-count, kind="stable")].tolist():
+        own = np.flatnonzero(column == each)
+        value[own], bar[own], points[own] = _of_column(point, each, out[own], partial(settled, own), short_of)
+    return Fitted(value, bar, points)
+
+
+def _of_column(point: Point, column: int, out: Index, settled: Callable[[Array, Array], Mask],
+               short_of: Callable[[int], bool]) -> tuple[Array, Array, int]:
+    """Slopes, bars [k] of the outputs and the points taken: width by width, until all are settled."""
+    values, bars = np.zeros((0, len(out))), np.zeros((0, len(out)))
+    value, bar = np.full(len(out), np.nan), np.full(len(out), np.inf)
+    for n, width in enumerate(WIDTHS):
+        done = settled(value, bar)
+        if done.all() or short_of(CALLS if n else AGREE * CALLS) or (n >= HOPELESS and not done.any()):
+            return value, bar, n * CALLS
+        found = _at_width(point, column, out, width)
+        values, bars = np.vstack([values, found[0]]), np.vstack([bars, found[1]])
+        value, bar = _agreed(values, bars)
+    return value, bar, len(WIDTHS) * CALLS
+
+
+def _at_width(point: Point, column: int, out: Index, width: float) -> tuple[Array, Array]:
+    """Slopes and bars [k] of the outputs from one interval; bars inf where f has no value on it."""
+    c, own = point.columns, np.array([column])
+    x, scale = float(c.x[column]), float(c.scale[column])
+    twin = max(FINE * scale, LEAST_ULPS * float(c.ulp(own)[0]))
+    at = c.cast(x + nodes(width * scale, twin), own)
+    f = np.array([point.moved_all(own, np.array([each]))[out] for each in at])
+    value, bar = np.full(len(out), np.nan), np.full(len(out), np.inf)
+    known = np.flatnonzero(np.isfinite(f).all(0))
+    if known.size and np.isfinite(x):
+        found = slope(at - x, f[:, known], width * scale, point.unit[out[known]])
+        value[known], bar[known] = found.value, found.bar
+    return value, bar
+
+
+def _agreed(values: Array, bars: Array) -> tuple[Array, Array]:
+    """Of several widths [n, k] the slope with the least bar [k]; none where too few know it, or two that do disagree."""
+    known = np.isfinite(bars)
+    apart = np.abs(values[:, None] - values[None]) > bars[:, None] + bars[None]
+    bad = (apart & known[:, None] & known[None]).any((0, 1)) | (known.sum(0) < AGREE)
+    best, each = np.argmin(bars, 0), np.arange(values.shape[1])
+    return np.where(bad, np.nan, values[best, each]), np.where(bad, np.inf, bars[best, each])

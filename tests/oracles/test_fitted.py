@@ -1,0 +1,84 @@
+"""What a fit may decide of elements that noise leaves open. Faults stood for: a right gradient left open though many points tell it, a wrong one
+passed or left open, a verdict where f is not smooth beside x, and calls beyond the budget or where nothing is open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from gradverify import evidence as measured
+from gradverify.model.case import Budget
+from gradverify.model.result import CaseResult
+from tests import live
+from tests.oracles.test_witnessed import by_bits, function
+
+X = live.randn(4, seed=3)
+NOISE = 1e-9
+
+
+def noisy(clean: Any, factor: float = 1.0, relative: float = NOISE, also: Any = None) -> Any:
+    return function(lambda x: by_bits(clean(x), relative), clean, factor, also)
+
+
+def judged(checked: Any, *inputs: Tensor, **changes: Any) -> CaseResult:
+    return live.check(checked, *(inputs or (X,)), select=("GV101", "GV007"), **changes)
+
+
+def without(monkeypatch: pytest.MonkeyPatch, checked: Any) -> CaseResult:
+    with monkeypatch.context() as patch:
+        patch.setattr(measured, "beside_fits", lambda found, *_: found)
+        return judged(checked)
+
+
+def fitted(result: CaseResult) -> int:
+    return sum(comparison.fitted for comparison in result.comparisons)
+
+
+@pytest.mark.parametrize("clean", [lambda x: (3 * x).softmax(0), lambda x: x / x.norm()],
+                         ids=["softmax", "normalised"])
+def test_a_right_gradient_of_a_noisy_forward_passes_by_a_fit(clean, monkeypatch):
+    before, result = without(monkeypatch, noisy(clean)), judged(noisy(clean))
+    assert before.verdict == "undecided" and result.verdict == "pass"
+    [seen] = [each for each in result.comparisons if each.fitted]
+    assert seen.fitted >= before.comparisons[0].undecided - 1 and seen.fit_points >= 256 and seen.fit_points % 128 == 0
+    assert result.calls.forward - before.calls.forward <= 4 * 5 * 128 + 1
+
+
+def _weak(x: Tensor) -> Tensor:
+    """A sum in which the last input hardly counts: its slope is a hundredth of the others."""
+    return (x.sin() * torch.tensor([1.0, 0.7, 1.3, 1e-2], dtype=x.dtype)).sum()[None]
+
+
+def test_a_wrong_element_that_noise_hides_becomes_a_mismatch(monkeypatch):
+    also = lambda gradient: gradient * torch.tensor([1, 1, 1, 1 + 3e-5], dtype=gradient.dtype)  # noqa: E731
+    assert without(monkeypatch, noisy(_weak, also=also)).verdict != "fail"
+    result = judged(noisy(_weak, also=also))
+    assert result.verdict == "fail" and fitted(result) and result.comparisons[0].mismatched == 1
+    assert "polynomial fitted to forward over" in result.findings[0].message
+    assert judged(noisy(_weak)).verdict == "pass"
+
+
+@pytest.mark.parametrize("factor", [1 + 1e-5, 1.01, -1.0, 0.0])
+def test_no_wrong_gradient_passes_by_a_fit(factor):
+    assert judged(noisy(lambda x: (3 * x).softmax(0), factor)).verdict == "fail"
+
+
+@pytest.mark.parametrize("rough", [lambda x: 1e-3 * (x - X - 1e-3).abs(), lambda x: 1e-4 * torch.floor(3 * x / X + 0.4).detach()],
+                         ids=["a kink beside x", "jumps within the interval"])
+def test_a_fit_says_nothing_where_f_is_not_smooth_beside_x(rough, monkeypatch):
+    clean = lambda x: (3 * x).softmax(0) + rough(x)  # noqa: E731
+    before, result = without(monkeypatch, noisy(clean)), judged(noisy(clean))
+    assert result.verdict == before.verdict == "undecided" and result.comparisons[0].undecided >= 2
+
+
+def test_it_costs_nothing_where_nothing_is_open_and_stays_within_the_budget(monkeypatch):
+    clean = noisy(torch.sin, relative=1e-13)
+    assert judged(clean).calls == without(monkeypatch, clean).calls
+    open_ = noisy(lambda x: (3 * x).softmax(0))
+    before = without(monkeypatch, open_)
+    spent = before.calls.forward + before.calls.backward
+    short = judged(open_, budget=Budget(calls=spent + 255))
+    assert short.verdict == "undecided" and not fitted(short)
