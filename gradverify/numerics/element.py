@@ -116,7 +116,7 @@ class _Sampled:
         return Samples(up, down, step_up, step_down, o.f0[self.out], o.sigma[self.out], o.unit()[self.out], magnitude, size, o.rounds_x)
 
     def _verdict(self, d: Derivative) -> Codes:
-        return verdicts(self.a, d, self.bounds, d.at_border)
+        return verdicts(self.a, d, self.bounds)
 
     def _outcome(self, d: Derivative) -> int:
         """What the rungs alone would say under the tolerance that was told."""

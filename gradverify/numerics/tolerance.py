@@ -49,19 +49,19 @@ class Bounds:
         return replace(self, rtol=self.rtol[i], floor=self.floor[i], unproven=self.unproven[i])
 
 
-def verdicts(a: Array, d: Derivative, bounds: Bounds, at_border: Mask, extra: Array | float = 0.0) -> Codes:
-    """Verdict codes [m] of analytic values a against derivatives. `at_border` [m]: f is not finite on both sides of the whole column.
+def verdicts(a: Array, d: Derivative, bounds: Bounds, *, extra: Array | float = 0.0, ending: Mask | None = None) -> Codes:
+    """Verdict codes [m] of analytic values a against derivatives. `ending` [m]: columns along which f ends at x, by what other outputs show.
 
     A mismatch must miss the second reading too; that one saves only where it is the finer. `extra` [m] widens the bars.
     """
-    first = _one_reading(a, d, bounds, at_border, extra)
+    first = _one_reading(a, d, bounds, extra, ending)
     if d.resting:
         first[d.unchanged & ~bounds.unproven & (np.abs(a) <= bounds.tolerance(a, np.zeros_like(a)))] = PASS
     if not d.ambiguous:
         return first
     two = np.isfinite(d.second)
     other = replace(d, value=d.second, bar=d.second_bar, outcome=np.where(two, SMOOTH, d.outcome).astype(np.int8))
-    second = _one_reading(a, other, bounds, at_border, extra)
+    second = _one_reading(a, other, bounds, extra, ending)
     saved = np.where((second == PASS) & d.second_is_finer, PASS, UNDECIDED)
     return np.where(two & (first != PASS) & (first != second), saved, first).astype(np.int8)
 
@@ -76,7 +76,7 @@ def guarded(off: Array, bar: Array, tol: Array) -> Codes:
     return verdict
 
 
-def _one_reading(a: Array, d: Derivative, bounds: Bounds, at_border: Mask, extra: Array | float) -> Codes:
+def _one_reading(a: Array, d: Derivative, bounds: Bounds, extra: Array | float, ending: Mask | None) -> Codes:
     """The verdict on the main reading alone."""
     tol, off, bar = bounds.tolerance(a, d.value), np.abs(a - d.value), d.bar + extra
     verdict = guarded(off, bar, tol)
@@ -88,7 +88,9 @@ def _one_reading(a: Array, d: Derivative, bounds: Bounds, at_border: Mask, extra
     finite = np.isfinite(a)
     if finite.all():
         return verdict
-    two_sided = (d.outcome != NON_FINITE) & ~at_border & ~d.at_border
+    two_sided = (d.outcome != NON_FINITE) & ~d.at_border
+    if ending is not None:
+        two_sided &= ~ending
     return np.where(finite, verdict, np.where(two_sided, MISMATCH, UNDECIDED)).astype(np.int8)
 
 

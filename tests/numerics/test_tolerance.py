@@ -23,7 +23,7 @@ def derived(value=1.0, bar=1e-9, **other):
 def judge(a, d, rtol=1e-6, floor=0.0, atol=0.0, border=False, extra=0.0, unproven=False):
     bounds = Bounds(atol, np.array([rtol]), np.array([floor]), np.array([unproven]))
     with np.errstate(invalid="ignore"):
-        return Verdict(int(verdicts(np.array([a]), d, bounds, np.array([border]), extra)[0]))
+        return Verdict(int(verdicts(np.array([a]), d, bounds, extra=extra, ending=np.array([border]))[0]))
 
 
 @pytest.mark.parametrize(("a", "bar", "verdict"), [

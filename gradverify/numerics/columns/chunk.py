@@ -165,8 +165,8 @@ class Chunk:
     def _verdicts(self, cells: Cells, d: Derivative) -> Judged:
         """By what is known now; what limits the undecided ones is left out."""
         a, bounds = cells.of(self.a), self.run.bounds_of(cells)
-        border = self.border.take(cells.column) if self.border.any() else np.zeros(len(cells), bool)
-        return Judged(cells.column, cells.out, a, d, bounds, verdicts(a, d, bounds, border), no_limits(len(cells)), cells.lines)
+        ending = self.border.take(cells.column) if self.border.any() else None
+        return Judged(cells.column, cells.out, a, d, bounds, verdicts(a, d, bounds, ending=ending), no_limits(len(cells)), cells.lines, ending)
 
     def _judge(self, cells: Cells) -> Judge:
         def judge(i: Index, d: Derivative) -> Codes:
@@ -263,7 +263,8 @@ class Chunk:
         if (new.verdict == UNDECIDED).any():
             limit = limit.copy()
             limit[i] = new.limit
-        return replace(judged, derivative=d, verdict=verdict, limit=limit)
+        ending = self.border.take(cells.column) if self.border.any() else None
+        return replace(judged, derivative=d, verdict=verdict, limit=limit, ending=ending)
 
     def _judged(self, cells: Cells, d: Derivative) -> Judged:
         lost = np.flatnonzero(d.outcome == NON_FINITE)  # a backward may well be non-finite all along such a column

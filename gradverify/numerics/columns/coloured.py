@@ -15,7 +15,7 @@ import numpy as np
 from gradverify.numerics.arrange import SMALL, Plan
 from gradverify.numerics.columns.chunk import ChunkResult
 from gradverify.numerics.columns.compressed import OffPattern, below_rounding
-from gradverify.numerics.columns.confirm import resolve, with_opinions
+from gradverify.numerics.columns.confirm import resolve
 from gradverify.numerics.columns.leaks import mover, source
 from gradverify.numerics.columns.sums import Sums
 from gradverify.numerics.elements.alone import ASKED, STOOD, at_once, believed
@@ -24,11 +24,11 @@ from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.quick import STRAY
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.climb import ALONE
+from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.probing.offpattern import along, lasting
 from gradverify.numerics.reduction import WEIGHTS
 from gradverify.numerics.rungs import BASE, QUICK, RATIO, Array, Index, Mask
-from gradverify.numerics.tolerance import verdicts
 from gradverify.numerics.verdict import Limit, Verdict
 
 STRAYS = 12  # numbers of a pair that belong to nobody and are followed at most
@@ -88,10 +88,6 @@ class Groups:
         self.sums.add(judged)
         return self._moved(bundle, result)
 
-    def entry(self, column: int, output: int) -> float:
-        """The analytic value of one element."""
-        return float(self.run.point.row(output)[column])
-
     # ---- mismatches
     def _open(self, judged: Judged, part: slice, unconfirmed: Mask) -> Index:
         """The worst mismatches of an output that nobody has confirmed, of different columns."""
@@ -130,7 +126,7 @@ class Groups:
         a[i] -= weights[leaking] * row[judged.column[i]] / weights[judged.out[i]]
         judged = replace(judged, a=a, verdict=judged.verdict.copy())
         again = judged.take(i)
-        judged.verdict[i] = verdicts(again.a, again.derivative, again.bounds, again.derivative.at_border)
+        judged.verdict[i] = again.under()
         return judged
 
     def _moved(self, bundle: Bundle, result: ChunkResult) -> bool:
@@ -167,7 +163,7 @@ class Groups:
         if place in self.seen.counted:
             return
         self.seen.counted.add(place)
-        found = with_opinions(self.run, found)
+        found = excused(self.run, found)
         self.seen.stood[self.plan.tensor, output] += int(np.sum(found.verdict == Verdict.MISMATCH))
         self.tallies[self.plan.tensor, output].add(found.compared(self.run.point.parts[output].start, found.column - self.plan.first))
 

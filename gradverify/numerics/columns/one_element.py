@@ -9,13 +9,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradverify.numerics.columns.confirm import resolve, with_opinions
+from gradverify.numerics.columns.confirm import resolve
 from gradverify.numerics.elements.bundle import lone
 from gradverify.numerics.elements.judged import Judged, no_limits
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.climb import Climb, Elements, Judge, Ladders
 from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.estimate.lines import Line
+from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.pairs.pair import Asked, Pair
 from gradverify.numerics.pairs.tally import MAP_ROWS, Tally
@@ -49,7 +50,7 @@ def alone(prepared: Prepared, asked: Asked) -> Pair:
     column, out = np.array([column_of(point, asked.input, asked.input_index)]), np.array([part.start + asked.output_index])
     with np.errstate(all="ignore"):
         run.learn_secants()
-        judged = with_opinions(run, _judged(run, column, out))
+        judged = excused(run, _judged(run, column, out))
     tally = Tally(asked.input, asked.output, (MAP_ROWS + 1, 1), 1, asked)
     tally.add(judged.compared(part.start, np.array([asked.input_index])))
     return tally.result(float(point.unit[part].max()), bool(run.low_precision()[out[0]]))
@@ -63,7 +64,7 @@ def _judged(run: Run, column: Index, out: Index) -> Judged:
 
     def judge(_: Index, d: Derivative) -> Codes:
         run.reach.add(column, out, d.value, d.bar)
-        return verdicts(a, d, run.bounds(column, out), d.at_border)
+        return verdicts(a, d, run.bounds(column, out))
 
     _, climb = climber(run, column, out, judge)
     d = climb.run().derivative

@@ -20,7 +20,7 @@ from gradverify.numerics.columns.sums import AliasSums, Sums, pulled_back
 from gradverify.numerics.elements.bundle import Bundle, lone
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
-from gradverify.numerics.excuses.opinions import second_opinions
+from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.pairs.pair import Pair
 from gradverify.numerics.pairs.tally import Tally
@@ -79,12 +79,12 @@ class LoneColumns:
     a: Array
 
     def confirmed(self, result: ChunkResult) -> Judged:
-        return result.judged
+        return replace(result.judged, entry=self._entry)
 
     def hold(self, bundle: Bundle, result: ChunkResult, judged: Judged) -> bool:
         return True
 
-    def entry(self, column: int, output: int) -> float:
+    def _entry(self, column: int, output: int) -> float:
         place = int(np.searchsorted(self.columns, column))
         inside = place < len(self.columns) and self.columns[place] == column
         return float(self.a[place, output] if inside else self.point.row(output)[column])
@@ -174,13 +174,13 @@ class Sweep:
             judged = lines.confirmed(result)
             if judged is None:
                 return False
-            judged, at_fault = second_opinions(self.run, judged, lambda own: chunk.border[own.column], lines.entry)
-            self._add(chunk, result, judged, at_fault)
+            judged = excused(self.run, judged)
+            self._add(chunk, result, judged)
             if not lines.hold(bundle, result, judged):
                 return False
         return True
 
-    def _add(self, chunk: Chunk, result: ChunkResult, judged: Judged, at_fault: Mapping[int, float]) -> None:
+    def _add(self, chunk: Chunk, result: ChunkResult, judged: Judged) -> None:
         point, lines = self.run.point, chunk.bundle.tensor
         for tensor in dict.fromkeys(lines.tolist()):
             rows = np.flatnonzero(lines == tensor)
@@ -195,4 +195,4 @@ class Sweep:
                     own, quick = judged.take(i), quick[i]
                 coordinate = point.columns.coordinate.take(own.column) - point.starts[tensor]
                 tally.add(own.compared(part.start, coordinate), int(np.count_nonzero(quick)))
-                tally.backward_unit = max([tally.backward_unit, *(x for j, x in at_fault.items() if part.start <= j < part.stop)])
+                tally.backward_unit = max([tally.backward_unit, *(x for j, x in judged.at_fault.items() if part.start <= j < part.stop)])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -10,13 +12,22 @@ from gradverify.numerics.estimate.kinks import JUMP, KINK, NON_FINITE
 from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.pairs.pair import Outcome, PairElements
 from gradverify.numerics.rungs import AnyArray, Array, Codes, Index, Mask, repeated
-from gradverify.numerics.tolerance import Bounds, limits
+from gradverify.numerics.tolerance import Bounds, limits, verdicts
 from gradverify.numerics.verdict import Limit, Verdict
+
+Entry = Callable[[int, int], float]
+"""The analytic value of an element (column, output)."""
+
+NOBODY_AT_FAULT: Mapping[int, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class Judged:
-    """Elements of a chunk with their verdicts [E]; `column` counts through all inputs, `out` through all outputs; `lines` as in `Cells`."""
+    """Elements with their verdicts [E]; `column` counts through all inputs, `out` through all outputs; `lines` as in `Cells`.
+
+    `ending` [E]: columns along which f ends at x (None: none but what the derivatives say). `entry`: analytic values of other elements, where they
+    are at hand (None: by a backward each). `at_fault`: outputs whose backward is itself noisy, and its relative noise.
+    """
 
     column: Index
     out: Index
@@ -26,6 +37,9 @@ class Judged:
     verdict: Codes
     limit: AnyArray
     lines: int = 0
+    ending: Mask | None = None
+    entry: Entry | None = None
+    at_fault: Mapping[int, float] = NOBODY_AT_FAULT
 
     def take(self, i: AnyArray) -> Judged:
         """Elements i (ascending indices)."""
@@ -33,7 +47,12 @@ class Judged:
 
     def at(self, i: AnyArray) -> Judged:
         """Elements i, in this order."""
-        return Judged(self.column[i], self.out[i], self.a[i], self.derivative.take(i), self.bounds.take(i), self.verdict[i], self.limit[i])
+        return Judged(self.column[i], self.out[i], self.a[i], self.derivative.take(i), self.bounds.take(i), self.verdict[i], self.limit[i],
+                      ending=None if self.ending is None else self.ending[i], entry=self.entry, at_fault=self.at_fault)
+
+    def under(self, extra: Array | float = 0.0, derivative: Derivative | None = None) -> Codes:
+        """The verdicts [E] that bars wider by so much would give, or other derivatives."""
+        return verdicts(self.a, derivative or self.derivative, self.bounds, extra=extra, ending=self.ending)
 
     def worst_first(self) -> Index:
         """The elements [E] by how many tolerances they are off, those first that are no number."""

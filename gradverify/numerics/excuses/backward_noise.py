@@ -7,9 +7,8 @@ import numpy as np
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.excuses.worst_rows import until_one_stands
-from gradverify.numerics.rungs import U32, VISIBLE, Array, Index, Mask, Z
+from gradverify.numerics.rungs import U32, VISIBLE, Array, Index, Z
 from gradverify.numerics.survey import analytic_noise
-from gradverify.numerics.tolerance import verdicts
 from gradverify.numerics.verdict import MISMATCH, Limit
 
 NOISE_CALLS = 18  # for that of one row of backward
@@ -19,28 +18,31 @@ SUMS = 2.0**-40  # of f: more noise than the rounding of large sums is of anothe
 FLOOR_CAP = 16  # ... or floors, for what cancels to nothing: more noise than either is itself the backward's fault
 
 
-def excuse_analytic_noise(run: Run, judged: Judged, border: Mask) -> tuple[Judged, dict[int, float]]:
-    """A mismatch within the backward's own noise, up to a cap, is undecided, or right where the forward is float32; never at kinks.
+def excuse_backward_noise(run: Run, judged: Judged) -> Judged:
+    """Mismatches within the backward's own noise, up to a cap, are undecided, or right where the forward is float32; never at kinks.
 
-    `border` [E]: as for `verdicts`.
+    Not of a backward of lower precision than the finite differences: that is `excuse_rounded`'s.
     """
+    if run.point.narrow is not None:
+        return judged
+
     def one_row(judged: Judged, i: Index, row: int) -> tuple[Judged, float]:
-        return _excuse_row(run, judged, border, i, row)
+        return _excuse_row(run, judged, i, row)
 
     return until_one_stands(judged, 1 if run.enough(NOISE_CALLS) else NOISE_ROWS, one_row)
 
 
-def _excuse_row(run: Run, judged: Judged, border: Mask, i: Index, row: int) -> tuple[Judged, float]:
+def _excuse_row(run: Run, judged: Judged, i: Index, row: int) -> tuple[Judged, float]:
     """Elements i of one row; and the relative noise of its backward where it is above the cap."""
     part = judged.take(i)
     cap = _cap(run, part.a, part.bounds.floor, row)
     if run.enough(NOISE_CALLS):
-        stands = verdicts(part.a, part.derivative, part.bounds, border[i], _most(run, part.a, cap, row)) == MISMATCH
+        stands = part.under(_most(run, part.a, cap, row)) == MISMATCH
         if stands.any():
             return judged.undecided(i[~stands], Limit.BUDGET), 0.0
     sigma, _ = analytic_noise(run.point, row, _row_of(run, judged, i), run.generator)
     noise = Z * sigma[part.column]
-    excused = i[verdicts(part.a, part.derivative, part.bounds, border[i], np.minimum(noise, cap)) != MISMATCH]
+    excused = i[part.under(np.minimum(noise, cap)) != MISMATCH]
     excess = np.where(noise > cap, noise / Z / np.abs(part.a), 0.0)
     judged = judged.undecided(excused, Limit.ANALYTIC_NOISE)
     if run.f_unit[row] == U32:

@@ -20,7 +20,6 @@ from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.estimate.noise import FLAT
 from gradverify.numerics.function.flat import rms
 from gradverify.numerics.rungs import BASE, NEAR, Array, Index, Mask, Z
-from gradverify.numerics.tolerance import verdicts
 from gradverify.numerics.verdict import MISMATCH, Limit
 
 RESOLVED = 0.01  # of a derivative: a bar in which no steps hide, as they would differ from rung to rung by more
@@ -40,7 +39,7 @@ def excuse_cancelled(run: Run, judged: Judged) -> Judged:
     return judged
 
 
-def excuse_measured(run: Run, judged: Judged, alone: Alone) -> Judged:
+def excuse_cancelled_alone(run: Run, judged: Judged, alone: Alone) -> Judged:
     """As `excuse_cancelled`, of elements that were measured `alone`: at most 117 forward calls."""
     i = _suspects(run, judged)
     if not i.size:
@@ -81,7 +80,7 @@ def _explained(run: Run, judged: Judged, d: Derivative) -> Mask:
 
 
 def _excused(judged: Judged, d: Derivative, extra: Array) -> Mask:
-    return np.asarray(verdicts(judged.a, d, judged.bounds, d.at_border, extra) != MISMATCH)
+    return np.asarray(judged.under(extra, d) != MISMATCH)
 
 
 def _still(run: Run, judged: Judged) -> Array:
@@ -119,8 +118,10 @@ def _standing(run: Run, judged: Judged, i: Index) -> Mask:
     return stands
 
 
-def only_certain(run: Run, judged: Judged) -> Judged:
-    """Mismatches that rounding might explain are left open beside one that it cannot; as they are where there is none."""
+def excuse_uncertain(run: Run, judged: Judged) -> Judged:
+    """Where the budget is spent: mismatches that rounding might explain are undecided beside one that it cannot; as they are where there is none."""
+    if not run.enough(MEASURED):
+        return judged
     wrong = judged.verdict == MISMATCH
     certain = wrong & beyond_cancelling(run, judged)
     return judged.undecided(np.flatnonzero(wrong & ~certain), Limit.BUDGET) if certain.any() and not certain[wrong].all() else judged
@@ -136,7 +137,7 @@ def beyond_cancelling(run: Run, judged: Judged) -> Mask:
     still = d.unchanged & _alone(run, judged)
     steps = FAR_BELOW * BEYOND * run.survey.size[judged.out]
     extra = np.where(d.unchanged, Z * np.maximum(noise, steps) / (BASE * scale), own * noise / np.where(used > 0, used, 1.0))
-    stands = verdicts(judged.a, d, judged.bounds, d.at_border, extra) == MISMATCH
+    stands = judged.under(extra) == MISMATCH
     return np.asarray(stands & (resolved | still | ~np.isfinite(judged.a)))
 
 

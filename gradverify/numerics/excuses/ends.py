@@ -6,11 +6,13 @@ A right backward is infinite there, and NaN all along such a column (0 · inf), 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
 from gradverify.numerics.arrange import Arrangement
 from gradverify.numerics.elements.bundle import Bundle, lone
+from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.quick import quick_samples
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.climb import Elements, Ladders
@@ -18,6 +20,7 @@ from gradverify.numerics.estimate.kinks import NON_FINITE
 from gradverify.numerics.reduction import gather, held, pull_back, signed
 from gradverify.numerics.rungs import Index, Mask
 from gradverify.numerics.sparsity.pattern import NOBODY
+from gradverify.numerics.verdict import MISMATCH, UNDECIDED
 
 ASKED = 64  # columns of a tensor, or groups of them, that are moved at most
 
@@ -36,9 +39,15 @@ def ending(run: Run, bundle: Bundle) -> Index:
     return np.flatnonzero(found[:-1])
 
 
-def ending_among(run: Run, column: Index) -> Mask:
-    """Which of these columns [E] f ends along."""
-    return np.isin(column, ending(run, lone(run.point, np.unique(column)))) if len(column) else np.zeros(0, bool)
+def excuse_ends(run: Run, judged: Judged) -> Judged:
+    """Gradients that are no number are undecided along columns that f ends along: six forward calls a column, 48 more for a climb."""
+    lost = np.flatnonzero((judged.verdict == MISMATCH) & ~np.isfinite(judged.a))
+    if not lost.size:
+        return judged
+    column = judged.column[lost]
+    verdict = judged.verdict.copy()
+    verdict[lost[np.isin(column, ending(run, lone(run.point, np.unique(column))))]] = UNDECIDED
+    return replace(judged, verdict=verdict).explained()
 
 
 def ending_columns(run: Run, arrangement: Arrangement, pairs: Iterable[tuple[int, int]]) -> Index:

@@ -17,11 +17,13 @@ KINK_RUNGS = range(4, 10)
 SUM_SLACK = 1e-6  # of Σ|a|
 
 
-def along_kinks(run: Run, judged: Judged) -> Judged:
-    """A subgradient holds along sums too: the kinked elements of one output, moved together by equal steps.
+def doubt_kinks(run: Run, judged: Judged) -> Judged:
+    """Elements at a kink that passed are undecided where their sum is no slope of f when all of one output are moved together by equal steps.
 
-    Outside is undecided, not a mismatch: torch's own `clamp(x).sum()` with both bounds hit looks like that.
+    Undecided, not wrong: torch's own `clamp(x).sum()` with both bounds hit looks like that.
     """
+    if not judged.derivative.rough:
+        return judged
     kinked = np.flatnonzero((judged.derivative.outcome == KINK) & (judged.verdict == PASS))
     members: dict[int, list[int]] = defaultdict(list)
     for i in kinked.tolist():

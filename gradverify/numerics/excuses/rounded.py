@@ -16,7 +16,7 @@ from gradverify.numerics.elements.run import Run
 from gradverify.numerics.excuses.cancelling import beyond_cancelling
 from gradverify.numerics.excuses.worst_rows import until_one_stands
 from gradverify.numerics.function.point import Narrow
-from gradverify.numerics.rungs import Array, Codes, Index, Mask, Z
+from gradverify.numerics.rungs import Array, Index, Mask, Z
 from gradverify.numerics.survey import narrow_points
 from gradverify.numerics.tolerance import RTOL, Bounds, verdicts
 from gradverify.numerics.verdict import MISMATCH, Limit
@@ -44,13 +44,17 @@ class _Noise:
     points: int
 
 
-def excuse_rounded(run: Run, judged: Judged, border: Mask, narrow: Narrow) -> tuple[Judged, dict[int, float]]:
-    """As `excuse_analytic_noise`, where the backward computes in less than what the finite differences are taken in.
+def excuse_rounded(run: Run, judged: Judged) -> Judged:
+    """Mismatches within the rounding of a backward of lower precision than the finite differences are right, or undecided; none of other backwards.
 
     At most 40 calls a row. A mismatch that numbers which cancel in float64 may explain does not end the look at other rows.
     """
+    narrow = run.point.narrow
+    if narrow is None:
+        return judged
+
     def one_row(judged: Judged, i: Index, row: int) -> tuple[Judged, float]:
-        return _Row(run, judged.take(i), border[i], row, narrow).excused(judged, i)
+        return _Row(run, judged.take(i), row, narrow).excused(judged, i)
 
     return until_one_stands(judged, 1 if run.enough(NEARBY) else AT_ONCE, one_row, ~beyond_cancelling(run, judged))
 
@@ -58,8 +62,8 @@ def excuse_rounded(run: Run, judged: Judged, border: Mask, narrow: Narrow) -> tu
 class _Row:
     """Mismatches [E] of one row."""
 
-    def __init__(self, run: Run, part: Judged, border: Mask, row: int, narrow: Narrow) -> None:
-        self.run, self.part, self.border, self.row, self.narrow = run, part, border, row, narrow
+    def __init__(self, run: Run, part: Judged, row: int, narrow: Narrow) -> None:
+        self.run, self.part, self.row, self.narrow = run, part, row, narrow
         columns, f, self.reach = run.point.columns, abs(float(run.point.f0[row])), float(run.reach.rows(run.survey).reach[row])
         self.value = f
         self.scale, self.unit = columns.scale[part.column], narrow.unit * self.reach / columns.size[part.column]
@@ -78,7 +82,7 @@ class _Row:
             return judged, 0.0
         cap = np.maximum(self.amplified * np.maximum(CAP * self.unit, OWN * self.narrow.unit * np.abs(self.part.a)), self.inner)
         if self.run.enough(NEARBY):
-            stands = ~right | (self._under(np.maximum(cap, self._saturated())) == MISMATCH)
+            stands = ~right | (self.part.under(np.maximum(cap, self._saturated())) == MISMATCH)
             if stands.any():
                 return judged.undecided(i[~stands], Limit.BUDGET), 0.0
         noise = self._noise()
@@ -86,7 +90,7 @@ class _Row:
         extra = np.where(steady, 0.0, np.minimum(Z * noise.sigma, cap))
         if self._saturates:
             extra = np.maximum(extra, self._saturated())
-        excused = right & (self._under(extra) != MISMATCH)
+        excused = right & (self.part.under(extra) != MISMATCH)
         judged = judged.undecided(i[excused], Limit.ROUNDED)
         judged = judged.passed(i[excused & self._small()])
         excess = np.where(right & ~excused & (Z * noise.sigma > cap), noise.sigma / np.abs(self.part.a), 0.0)
@@ -107,10 +111,6 @@ class _Row:
         lost = min(self.forward / self.value, 1.0) if self.value else 1.0
         return np.maximum(TIMES * self.forward / self.scale, LOST * lost * np.abs(self.part.derivative.value))
 
-    def _under(self, extra: Array) -> Codes:
-        """The verdicts with bars that are wider by so much."""
-        return verdicts(self.part.a, self.part.derivative, self.part.bounds, self.border, extra)
-
     def _small(self) -> Mask:
         """Deviations that may pass."""
         off = np.abs(self.part.a - self.part.derivative.value)
@@ -124,7 +124,7 @@ class _Row:
         a: Array = own[self.part.column]
         rtol = np.full(len(a), IN_FULL if self._saturates else RTOL)
         bounds = Bounds(self.run.atol, rtol, NEGLIGIBLE / self.narrow.unit * self.unit, self.part.bounds.unproven)
-        return np.asarray(verdicts(a, self.part.derivative, bounds, self.border) != MISMATCH)
+        return np.asarray(verdicts(a, self.part.derivative, bounds, ending=self.part.ending) != MISMATCH)
 
     def _noise(self) -> _Noise:
         """By the backward at nearby points that float32 holds, against the one in float64, or else against the mean of them all."""

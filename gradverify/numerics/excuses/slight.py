@@ -11,7 +11,7 @@ from gradverify.numerics.verdict import UNDECIDED
 HUNDREDTH = 0.01  # of a derivative: a bar in which no error that matters could hide
 
 
-def settle_slight(run: Run, judged: Judged) -> Judged:
+def pass_slight(run: Run, judged: Judged) -> Judged:
     """Undecided elements that are negligible by their own |x|, and known to a HUNDREDTH, are right.
 
     A floor is divided by the tensor's RMS, or small elements would pass unseen beside large ones; in hypot of 1e-12 and 1 that asks for digits of the

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from torch import Tensor
 
@@ -16,11 +14,8 @@ from gradverify.numerics.rungs import Mask
 from gradverify.numerics.verdict import MISMATCH, Limit
 
 SYMMETRIC = 2.0**-45  # of the largest entry; in float32 only bitwise symmetry is within it
-Entry = Callable[[int, int], float]
-"""The analytic value of (column, output)."""
 
-
-def excuse_symmetric(run: Run, judged: Judged, entry: Entry) -> Judged:
+def excuse_symmetric(run: Run, judged: Judged) -> Judged:
     """Where an input is (conjugate) symmetric: an op may read one triangle and spread the gradient over both.
 
     Undecided where the gradient is itself symmetric, and right along the symmetric direction.
@@ -34,7 +29,7 @@ def excuse_symmetric(run: Run, judged: Judged, entry: Entry) -> Judged:
         for column in np.unique(judged.column[bad[c.tensor[judged.column[bad]] == t]]).tolist():
             i = bad[judged.column[bad] == column]
             other, s = start + int(mirror[column - start]), float(sign[column - start])
-            right = i if other == column and s < 0 else i[_right_along_pair(run, judged.take(i), column, other, s, entry)]
+            right = i if other == column and s < 0 else i[_right_along_pair(run, judged.take(i), column, other, s)]
             judged = judged.undecided(right, Limit.SYMMETRY)
     return judged
 
@@ -44,7 +39,7 @@ def _symmetric(x: Tensor) -> bool:
     return bool(((x - x.mT.conj()).abs() <= SYMMETRIC * x.abs().amax()).all()) if x.numel() else False
 
 
-def _right_along_pair(run: Run, judged: Judged, column: int, other: int, sign: float, entry: Entry) -> Mask:
+def _right_along_pair(run: Run, judged: Judged, column: int, other: int, sign: float) -> Mask:
     """Elements of one column that are right when it moves together with its mirror image."""
     if other == column:
         return np.zeros(len(judged.a), bool)
@@ -53,6 +48,7 @@ def _right_along_pair(run: Run, judged: Judged, column: int, other: int, sign: f
     wanted = np.full(len(run.point.f0), np.inf)
     wanted[judged.out] = judged.bounds.tolerance(judged.a, judged.derivative.value) * scale / 2
     d = derivative(line, run.outputs(), rtol=0.0, atol=wanted).take(judged.out)
+    entry = judged.entry or (lambda column, output: float(run.point.row(output)[column]))
     mirrored = sign * np.array([entry(other, int(j)) for j in judged.out])
     given, found, bar = judged.a + mirrored, d.value / scale, d.bar / scale
     tol = judged.bounds.tolerance(given, found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,11 +14,11 @@ from gradverify.numerics.verdict import MISMATCH
 
 
 def until_one_stands(judged: Judged, at_once: int, one_row: Callable[[Judged, Index, int], tuple[Judged, float]],
-                     doubtful: Mask | None = None) -> tuple[Judged, dict[int, float]]:
+                     doubtful: Mask | None = None) -> Judged:
     """Rows with mismatches that are no kinks, the worst first and so many at once, until a mismatch stands that `one_row` could not excuse.
 
-    `one_row` is given elements of one row; per row the relative noise of its backward, where that is itself at fault. `doubtful` [E]: mismatches
-    that something else may still explain, so that they do not keep other rows from being looked at.
+    `one_row` is given elements of one row; it gives the verdicts, and the relative noise of that row's backward where this is itself at fault.
+    `doubtful` [E]: mismatches that something else may still explain, so that they do not keep other rows from being looked at.
     """
     bad, at_fault = np.flatnonzero((judged.verdict == MISMATCH) & (judged.derivative.outcome != KINK)), dict[int, float]()
     rows = list(dict.fromkeys(judged.out[bad[judged.take(bad).worst_first()]].tolist()))
@@ -30,4 +31,4 @@ def until_one_stands(judged: Judged, at_once: int, one_row: Callable[[Judged, In
         seen = bad[np.isin(judged.out[bad], some)]
         if (judged.verdict[seen if doubtful is None else seen[~doubtful[seen]]] == MISMATCH).any():
             break
-    return judged, at_fault
+    return replace(judged, at_fault={**judged.at_fault, **at_fault}) if at_fault else judged

@@ -14,7 +14,7 @@ import numpy as np
 from gradverify.numerics.arrange import Arrangement
 from gradverify.numerics.columns.chunk import Chunk
 from gradverify.numerics.columns.compressed import Compressed
-from gradverify.numerics.columns.confirm import resolve, with_opinions
+from gradverify.numerics.columns.confirm import resolve
 from gradverify.numerics.columns.sums import AliasSums
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.elements.alone import STOOD, believed
@@ -23,6 +23,7 @@ from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.climb import ALONE
 from gradverify.numerics.estimate.kinks import Smoothness
+from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.flagged.hidden_ties import hidden_ties
 from gradverify.numerics.flagged.lines import LINES, MOST, BlockLines, Followed
 from gradverify.numerics.flagged.localise import Suspects
@@ -121,7 +122,7 @@ class Flagged:
         if found is None:
             return True
         pair = lines.pair
-        found = self._known_well_enough(lines, with_opinions(self.run, found))
+        found = self._known_well_enough(lines, excused(self.run, found))
         wrong = np.flatnonzero(found.verdict == Verdict.MISMATCH)
         undecided = bool((found.verdict == Verdict.UNDECIDED).any()) or (not wrong.size and self._hides_ties(lines, found))
         at_fault = lines.at_fault(int(found.column[wrong[0]]), int(found.out[wrong[0]]), line) if wrong.size else None
