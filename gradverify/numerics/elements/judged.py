@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,8 +16,6 @@ from gradverify.numerics.verdict import Limit, Verdict
 
 Entry = Callable[[int, int], float]
 """The analytic value of an element (column, output)."""
-
-NOBODY_AT_FAULT: Mapping[int, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ class Judged:
     lines: int = 0
     ending: Mask | None = None
     entry: Entry | None = None
-    at_fault: Mapping[int, float] = NOBODY_AT_FAULT
+    at_fault: Mapping[int, float] = field(default_factory=dict)
 
     def take(self, i: AnyArray) -> Judged:
         """Elements i (ascending indices)."""
