@@ -19,12 +19,14 @@ from gradverify.numerics.excuses.rounded import excuse_rounded
 from gradverify.numerics.excuses.slight import pass_slight
 from gradverify.numerics.excuses.symmetric import excuse_symmetric
 from gradverify.numerics.excuses.ties import excuse_ties
+from gradverify.numerics.excuses.treads import excuse_treads
 from gradverify.numerics.verdict import MISMATCH
 
 Excuse = Callable[[Run, Judged], Judged]
 """The elements with those mismatches undecided, or right, that it explains; it calls nothing where none is left."""
 
-EXCUSES: tuple[Excuse, ...] = (excuse_symmetric, excuse_uncertain, excuse_ties, excuse_rounded, excuse_backward_noise, excuse_cancelled)
+EXCUSES: tuple[Excuse, ...] = (
+    excuse_symmetric, excuse_uncertain, excuse_ties, excuse_rounded, excuse_backward_noise, excuse_cancelled, excuse_treads)
 
 
 def excused(run: Run, judged: Judged) -> Judged:
@@ -35,7 +37,7 @@ def excused(run: Run, judged: Judged) -> Judged:
 
 def excused_alone(run: Run, judged: Judged, alone: Alone) -> Judged:
     """Elements that were measured `alone`, with what their own samples excuse; they are still to be given to `excused`."""
-    return _asked(run, judged, (excuse_ends, excuse_uncertain, excuse_ties, partial(excuse_cancelled_alone, alone=alone)))
+    return _asked(run, judged, (excuse_ends, excuse_uncertain, excuse_ties, partial(excuse_cancelled_alone, alone=alone), excuse_treads))
 
 
 def _asked(run: Run, judged: Judged, excuses: tuple[Excuse, ...]) -> Judged:

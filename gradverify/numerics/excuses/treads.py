@@ -1,0 +1,114 @@
+"""Mismatches of elements that rest on one tread of a staircase: f rounds to a grid (`round(y * 1e3) / 1e3`), and is as flat at every small step as a
+constant.
+
+The ladder of steps sees a staircase where it takes several steps on both sides. Beside an input that is small, or in a row whose slope is small,
+a tread is as wide as the ladder, or the first step on one side looks like a kink beside x. So f is called at places further away, each twice, a
+little apart: what moves from place to place, and never between the two, moves in steps. There the rise of a step is noise, as for any staircase, and
+a mismatch must stand against it, at steps up to ten times the size of the input. Nothing is called but where something flat is about to be called
+wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from gradverify.numerics.elements.alone import ASKED, AT_ONCE, STOOD, believed
+from gradverify.numerics.elements.bundle import lone
+from gradverify.numerics.elements.judged import Judged
+from gradverify.numerics.elements.run import Run
+from gradverify.numerics.estimate.climb import Elements, Ladders
+from gradverify.numerics.estimate.ladder import Derivative
+from gradverify.numerics.function.flat import rms
+from gradverify.numerics.rungs import RUNGS, VISIBLE, Array, Index, Mask, Z, step
+from gradverify.numerics.verdict import MISMATCH, Limit
+
+PLACES = (2.0, -1.3, 0.85, -0.55, 0.35, -0.23, 0.15, -0.1)      # of the size of an input, or of its tensor if that is larger: where f is called
+APART = 2.0**-16    # of that distance: how far the second call is from the first; a tread is wider, and a float32 input still moves
+STILL = 0.75        # of the places to which an output moves: at so many the two calls agree, bit for bit
+LEVELS = 4          # values at least that an output of the tensor takes: a step function, or a clamp between its ends, has two
+HIGHEST = 2.0**-5   # of the size of the outputs: steps that are higher are the function's own, as those of round(x) at 1
+BEYOND = 3          # rungs above the size of the input
+
+
+def excuse_treads(run: Run, judged: Judged) -> Judged:
+    """Mismatches with a flat f that the rise of a step accounts for are undecided: 16 calls a pair, and 54 a column of those in steps."""
+    d = judged.derivative
+    flat = np.flatnonzero((judged.verdict == MISMATCH) & np.isfinite(judged.a) & d.smooth & (d.value == 0))
+    for own in run.by_pair(judged.column, judged.out, flat):
+        i = own[_in_steps(run, np.unique(judged.column[own]), judged.out[own])]
+        if i.size:
+            judged = _left_open(run, judged, i)
+    return judged
+
+
+def _in_steps(run: Run, columns: Index, out: Index) -> Mask:
+    """Which outputs [E] move in steps where these columns of a tensor are moved together."""
+    point, c = run.point, run.point.columns
+    size = np.maximum(c.scale[columns], rms(c.x[c.of(int(c.tensor[columns[0]]))]))
+    move = size * (1 + 0.4 * ((np.arange(len(columns)) * 0.618034) % 1)) * (-1.0) ** np.arange(len(columns))
+    values = np.array([[point.moved_all(columns, _within(run, columns, far * t * move)) for far in (1.0, 1.0 + APART)] for t in PLACES])
+    seen = np.isfinite(values).all(1)
+    moved = seen & (values[:, 0] != point.f0)
+    still = (moved & (values[:, 0] == values[:, 1])).sum(0)
+    part = next(part for part in point.parts if part.start <= out[0] < part.stop)
+    ordered = np.sort(np.vstack([np.where(seen, values[:, 0], point.f0), point.f0])[:, part], axis=0)
+    levels = 1 + (np.diff(ordered, axis=0) != 0).sum(0)
+    steps = (still > 0) & (still >= STILL * moved.sum(0))
+    found = steps[part] & (levels >= LEVELS)
+    return np.asarray(steps[out]) if found.any() else np.zeros(len(out), bool)
+
+
+def _within(run: Run, columns: Index, move: Array) -> Array:
+    """The columns moved so far; to the other side where they would leave their domain, not at all where both do."""
+    c = run.point.columns
+    x, low, high = c.x[columns], c.low[columns], c.high[columns]
+    outside = (x + move < low) | (x + move > high)
+    move = np.where(outside, -move, move)
+    return np.asarray(np.where((x + move < low) | (x + move > high), x, x + move))
+
+
+def _left_open(run: Run, judged: Judged, i: Index) -> Judged:
+    """Elements i undecided but for those that stand: the largest first, a few columns."""
+    part, stands, asked = judged.take(i), np.zeros(len(i), bool), np.zeros(len(i), bool)
+    largest = np.argsort(-np.abs(part.a) * run.point.columns.scale[part.column], kind="stable")
+    columns, found = list(dict.fromkeys(part.column[largest].tolist())), part.derivative
+    for n in range(0, min(len(columns), ASKED), AT_ONCE):
+        e = np.flatnonzero(np.isin(part.column, columns[n : n + AT_ONCE]))
+        derivative, stands[e] = _among_steps(run, part.take(e))
+        found, asked[e] = found.replaced(e, derivative), True
+        stood = int(stands.sum())
+        if stood >= STOOD and believed(stood, int(asked.sum()) - stood):
+            return judged
+    open_ = ~stands
+    left = replace(judged, derivative=judged.derivative.replaced(i[open_], found.take(np.flatnonzero(open_))))
+    return left.undecided(i[open_], Limit.STAIRCASE)
+
+
+def _among_steps(run: Run, part: Judged) -> tuple[Derivative, Mask]:
+    """The derivatives of elements with the rise of a step as noise, and which mismatches stand against that [E]."""
+    columns, line = np.unique(part.column, return_inverse=True)
+    ladders, every = Ladders(lone(run.point, columns).lines, run.outputs(), Elements(line, part.out)), range(-BEYOND, RUNGS)
+    all_ = np.arange(len(line))
+    ladders.solve(all_, every, True)
+    rise = _rises(run, ladders, part, every)
+    noise = np.zeros(len(run.point.f0))
+    np.maximum.at(noise, part.out, rise)
+    d = ladders.under(noise).solve(all_, every, True)
+    extra = np.where(d.unchanged, Z * rise / step(1.0, every[0]) / run.point.columns.scale[part.column], 0.0)
+    d = replace(d, bar=d.bar + extra)
+    return d, np.asarray((rise == 0) | (part.under(derivative=d) == MISMATCH))
+
+
+def _rises(run: Run, ladders: Ladders, part: Judged, rungs: range) -> Array:
+    """By how much each element's first step moves f [E], that of others where it takes none; 0 where that is no step of a fine staircase."""
+    f0 = run.point.f0[part.out]
+    samples = np.stack([ladders.known(k)[:2] for k in rungs])
+    change = np.nan_to_num(np.abs(samples - f0)).max(1)
+    finest = len(change) - 1 - np.argmax(change[::-1] > 0, axis=0)
+    first = change[finest, np.arange(len(f0))]
+    typical = float(np.median(first[first > 0])) if (first > 0).any() else 0.0
+    size = max(rms(run.survey.size[own]) for own in run.point.parts if own.start <= part.out[0] < own.stop)
+    rise = np.maximum(first, typical)
+    return np.where((rise <= HIGHEST * size) & (rise > VISIBLE * run.point.unit[part.out] * np.abs(f0)), rise, 0.0)
