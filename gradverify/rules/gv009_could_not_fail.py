@@ -27,6 +27,7 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.numerics.function.flat import flat_real
+from gradverify.numerics.verdict import Verdict
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Argument
@@ -51,10 +52,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if all(pair.largest == 0.0 for pair in pairs):
         yield Finding("GV009", "every gradient is zero at these inputs: a backward that returns nothing would pass too",
                       hint="draw inputs from a region where the function changes")
-    elif largest <= 1.0 and atol == 0:
+    elif largest <= 1.0 and atol == 0 and all(pair.verdict == Verdict.PASS for pair in pairs):
         yield Finding("GV009", "every gradient is zero up to rounding at these inputs: a backward that returns nothing would pass too",
                       hint="draw inputs from a region where the function changes, or check an output that does (not the sum of a softmax)")
-    elif largest <= 1.0:
+    elif largest <= 1.0 and atol > 0:
         yield Finding("GV009", f"the tolerance (atol {atol:g}) is above every gradient: a backward that returns zeros would pass too",
                       hint="lower `atol`, or leave it out")
     if evidence.settings.looks_for("GV223"):

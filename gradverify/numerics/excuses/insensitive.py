@@ -2,7 +2,8 @@
 
 Such an input looks like one that f does not depend on, also beside others that move the same output: a zero passes there, and a right gradient is
 accused. Steps up to 1 move f. So where inputs are tiny and f rounds inside by more than their steps can tell from nothing, all of them are moved
-together by such steps: a gradient that agrees with f there is not accused, and one that does not is not passed.
+together by such steps: a gradient that agrees with f there is not accused, and one that does not is not passed. So it is where f does not round
+inside, but its outputs are so much larger than what inputs of 1e-12 move that no gradient could have failed.
 """
 
 from __future__ import annotations
@@ -39,24 +40,26 @@ CALLS = POINTS + len(BETWEEN) + 2 * RUNGS  # forward calls a tensor, at most
 
 @dataclass(frozen=True)
 class _Moved:
-    """f's derivative [M] along `direction` [k] of the columns [k] of a tensor, and the outputs [M] that round inside."""
+    """f's derivative [M] along `direction` [k] of the columns [k] of a tensor, the outputs [M] that round inside, and those [M] of which no
+    gradient was above its tolerance."""
 
     columns: Index
     direction: Array
     suspect: Mask
+    untold: Mask
     found: Derivative
 
 
 def beside_insensitive(prepared: Prepared, pairs: list[Pair]) -> list[Pair]:
     """The pairs; undecided where f rounds away the steps that were taken: mismatches that agree with f at steps up to 1, passes that do not.
 
-    Nothing is called unless some input is tiny: 11 calls a tensor then, and 48 more where f rounds inside.
+    Nothing is called unless some input is tiny: 11 calls a tensor then, and 48 more where f rounds inside or no gradient could have failed.
     """
     moved: dict[int, _Moved | None] = {}
     with np.errstate(all="ignore"):
         for tensor in sorted({pair.input for pair in pairs}):
             columns = _tiny(prepared.point, tensor)
-            moved[tensor] = _moved(prepared, columns) if len(columns) and not prepared.enough(CALLS) else None
+            moved[tensor] = _moved(prepared, columns, _untold(prepared.point, pairs, tensor)) if len(columns) and not prepared.enough(CALLS) else None
         return [_judged(prepared, pair, own) if (own := moved[pair.input]) else pair for pair in pairs]
 
 
@@ -69,17 +72,26 @@ def _tiny(point: Point, tensor: int) -> Index:
     return columns[tiny & np.isfinite(c.x[columns])]
 
 
-def _moved(prepared: Prepared, columns: Index) -> _Moved | None:
-    """None where nothing rounds inside by more than the quick steps can tell from nothing."""
+def _untold(point: Point, pairs: list[Pair], tensor: int) -> Mask:
+    """Outputs [M] of which no gradient in this tensor was above its tolerance."""
+    untold = np.zeros(len(point.f0), bool)
+    for pair in pairs:
+        if pair.input == tensor and 0 < pair.largest <= 1:
+            untold[point.parts[pair.output]] = True
+    return untold
+
+
+def _moved(prepared: Prepared, columns: Index, untold: Mask) -> _Moved | None:
+    """None where nothing rounds inside by more than the quick steps can tell from nothing, and none of the outputs is `untold`."""
     point, weights = prepared.point, signed(len(columns), prepared.generator)
     noise, suspect = _inner(point, columns, weights)
-    if not suspect.any():
+    if not (suspect | untold).any():
         return None
     for part in point.parts:  # nine points do not show every output's
         noise[part] = np.maximum(noise[part], (noise * suspect)[part].max(initial=0.0))
     sigma = np.maximum(prepared.survey.sigma, noise)
     outputs = Outputs(point.f0, sigma, lambda: point.unit, rounds_x=not point.columns.rounded)
-    return _Moved(columns, weights, suspect, derivative(DirectionLine(point, columns, weights), outputs, every_rung=True))
+    return _Moved(columns, weights, suspect, untold, derivative(DirectionLine(point, columns, weights), outputs, every_rung=True))
 
 
 def _inner(point: Point, columns: Index, weights: Array) -> tuple[Array, Mask]:
@@ -103,9 +115,11 @@ def _through(points: Array) -> Array:
 
 def _judged(prepared: Prepared, pair: Pair, moved: _Moved) -> Pair:
     part = prepared.point.parts[pair.output]
-    if not moved.suspect[part].any() or not pair.compared:
+    if not (moved.suspect | moved.untold)[part].any() or not pair.compared:
         return pair
     agrees = _agrees(prepared, pair.output, moved)
+    if not moved.suspect[part].any():
+        return undecided(pair, Outcome.PASS, Limit.CANCELS) if agrees is False else pair
     if pair.count(Outcome.MISMATCH) and agrees is not False:
         return undecided(pair, Outcome.MISMATCH, Limit.CANCELS)
     return undecided(pair, Outcome.PASS, Limit.CANCELS) if not pair.count(Outcome.MISMATCH) and agrees is not True else pair

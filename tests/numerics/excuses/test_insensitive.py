@@ -161,3 +161,24 @@ def test_a_function_as_short_as_its_tiny_inputs_is_not_taken_for_noise(name, len
     zero = by_hand(lambda x: SHORT[name](x / length), torch.zeros_like)
     [wrong] = judged(Differentiable(zero, inputs), mode)
     assert wrong.verdict is Verdict.MISMATCH
+
+
+def entropy_of_softmax(size, damage):
+    def backward(g):
+        p = torch.softmax(x, -1)
+        return -(g * p) * (p.log() - (p * p.log()).sum() + damage)
+
+    x = sized(0, N, size)
+    return Differentiable(by_hand(lambda x: -(torch.softmax(x, -1) * torch.log_softmax(x, -1)).sum(), backward), x)
+
+
+@pytest.mark.parametrize("size", [1e-11, 1e-12, 1e-13])
+def test_no_tolerance_beside_which_nothing_could_fail_lets_a_gradient_pass_that_wide_steps_refute(size):
+    pair, = compare(entropy_of_softmax(size, 0.3)).pairs
+    assert pair.verdict in (Verdict.UNDECIDED, Verdict.MISMATCH)
+
+
+@pytest.mark.parametrize("size", [1e-11, 1e-12, 1e-13])
+def test_a_gradient_that_vanishes_beside_the_size_of_f_passes(size):
+    pair, = compare(entropy_of_softmax(size, 0.0)).pairs
+    assert pair.verdict is Verdict.PASS
