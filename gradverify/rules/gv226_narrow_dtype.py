@@ -26,7 +26,7 @@ Example.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -70,7 +70,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     try:
-        with undisguised() if evidence.standing.lifted else nullcontext():      # float32 is float32 here, in a check of 16 bits too
+        with _float32_itself(evidence):
             arguments = _cast(evidence.subject.arguments, NARROW)
             outputs, gradients = ended(lambda: _once(evidence, arguments))
     except Endless as endless:
@@ -98,6 +98,11 @@ def _cast(arguments: Sequence[Argument], to: Mapping[torch.dtype, torch.dtype]) 
             if bool(lost.any()):
                 raise NotApplicable(f"the numbers of {before.name} do not fit in float32")
     return cast
+
+
+def _float32_itself(evidence: Evidence) -> AbstractContextManager[None]:
+    """Where float32 is float32, in a check of 16 bits too."""
+    return undisguised() if evidence.standing.lifted else nullcontext()
 
 
 def _once(evidence: Evidence, arguments: Sequence[Argument], factor: float = 1.0) -> tuple[list[Tensor], Gradients]:
@@ -168,8 +173,10 @@ def _rounding(evidence: Evidence, arguments: Sequence[Argument], place: int, wor
     try:
         for n in range(POINTS + 1):
             factor = 1 + n / (POINTS + 3)       # no power of two: what backward rounds inside is rounded anew
-            beside = [_beside(a, source) if n and a.differentiable and a.is_tensor else a for a in arguments]
-            both = (_once(evidence, each, factor)[1][place] for each in (beside, _cast(beside, WIDE)))
+            with _float32_itself(evidence):
+                beside = [_beside(a, source) if n and a.differentiable and a.is_tensor else a for a in arguments]
+                own = _once(evidence, beside, factor)[1][place]
+            both = own, _once(evidence, _cast(beside, WIDE), factor)[1][place]
             narrow, wide = (flat(evidence.inputs[place], gradient) / factor for gradient in both)
             off.append(float(narrow[worst] - wide[worst]))
             most = max(most, largest(wide))

@@ -28,7 +28,7 @@ def judge(pipe, name, by):
     from user import differentiated, judged
     sine = Rough("sin", torch.sin, ([0.3, 1.1],))
     said = [judged("sin", sine.with_damage(damage), differentiated(sine.inputs()), "entries", 0).verdict for damage in (Damage.NONE, Damage.PERCENT)]
-    pipe.send([said, rungs.Z, romberg.Z, plain.FINEST, compare.FLOOR])
+    pipe.send([said, rungs.Z, romberg.Z, plain.FINEST, tolerance.FLOOR])
 
 context, found = multiprocessing.get_context("fork"), {}
 torch.set_num_threads(1)
