@@ -99,12 +99,15 @@ def _eligible(point: Point, tensor: int, least: int) -> bool:
 
 def _dense_or_noisy(point: Point, survey: Survey, tensor: int) -> bool:
     """Is there nothing to be found in a small tensor, or something that hides what moves? One call, that moves a column by itself."""
-    noisy = survey.some_unmoved or bool((survey.sigma > NOISY * point.unit * survey.size).any())
-    if noisy or not point.columns.free or len(point.f0) < 2 or not np.isfinite(point.f0).all():
+    if survey.some_unmoved or _noisy(point, survey) or not point.columns.free or len(point.f0) < 2 or not np.isfinite(point.f0).all():
         return True
     column = point.columns.of(tensor)[:1]
     to = point.columns.cast(point.columns.x[column] + STEP * point.columns.scale[column], column)
     return bool(np.mean(point.moved_all(column, to) != point.f0) > SAVES)
+
+
+def _noisy(point: Point, survey: Survey) -> bool:
+    return bool((survey.sigma > NOISY * point.unit * survey.size).any())
 
 
 def _dense(point: Point, tensor: int) -> tuple[Pattern, ...]:
@@ -134,8 +137,7 @@ def detected(generator: np.random.Generator) -> Detect:
         patterns = ask(None)
         if column_groups(patterns).count <= SAVES * len(point.columns.of(tensor)):
             return patterns
-        noisy = bool((survey.sigma > NOISY * point.unit * survey.size).any())
-        return ask(THRESHOLD * survey.noise(point)) if noisy else patterns
+        return ask(THRESHOLD * survey.noise(point)) if _noisy(point, survey) else patterns
 
     return find
 

@@ -21,7 +21,7 @@ from gradverify.numerics.pairs.pair import Outcome, Pair, Worst
 from gradverify.numerics.pairs.revised import Decided, with_decided
 from gradverify.numerics.rungs import Array, Codes, Index, Z
 from gradverify.numerics.survey import analytic_noise
-from gradverify.numerics.tolerance import RTOL, RTOL_LOW, guarded
+from gradverify.numerics.tolerance import Bounds, guarded
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED, Limit
 from gradverify.oracles.finite_difference import Filled, Gives, Jacobian, Wishes
 
@@ -60,22 +60,22 @@ class _Elements:
     column: Index
     out: Index
     a: Array
-    rtol: Array
-    floor: Array
+    bounds: Bounds
 
 
 class _Open:
     """The open elements of the pairs that may be asked about."""
 
     def __init__(self, point: Point, pairs: Mapping[tuple[int, int], Pair], settings: Settings, short_of: Callable[[int], bool]) -> None:
-        self._point, self._atol, self._short_of = point, settings.atol or 0.0, short_of
+        self._point, self._short_of = point, short_of
         self._generator = np.random.default_rng(settings.seed)
         rows = [(key, each, column, pair.low_precision) for key, pair in pairs.items() for each in pair.worst
                 if each.outcome is Outcome.UNDECIDED and (column := column_of(point, key[0], each.input_index)) is not None]
-        rtol = [settings.rtol if settings.rtol is not None else RTOL_LOW if low else RTOL for *_, low in rows]
+        rtol = np.array([settings.tolerances(low)[1] for *_, low in rows])
+        bounds = Bounds(settings.tolerances()[0], rtol, np.array([each.floor for _, each, *_ in rows]), np.zeros(len(rows), bool))
         self._all = _Elements([key for key, *_ in rows], [each for _, each, *_ in rows], np.array([column for _, _, column, _ in rows], np.intp),
                               np.array([point.parts[key[1]].start + each.output_index for key, each, *_ in rows], np.intp),
-                              np.array([each.analytic for _, each, *_ in rows]), np.array(rtol), np.array([each.floor for _, each, *_ in rows]))
+                              np.array([each.analytic for _, each, *_ in rows]), bounds)
         self._before = np.array([each.numeric for _, each, *_ in rows]), np.array([each.bar for _, each, *_ in rows])
 
     def decided(self) -> dict[tuple[int, int], list[Decided]]:
@@ -91,8 +91,7 @@ class _Open:
         return found
 
     def _tolerance(self, i: Index, value: Array) -> Array:
-        e = self._all
-        return np.asarray(self._atol + np.maximum(e.rtol[i] * np.maximum(np.abs(e.a[i]), np.abs(value)), e.floor[i]))
+        return self._all.bounds.take(i).tolerance(self._all.a[i], value)
 
     def _verdicts(self, i: Index, value: Array, bar: Array, extra: Array | float = 0.0) -> Codes:
         """Of elements i; undecided, too, where the fit and the small steps do not agree, and what is off by little. `extra`: noise of backward."""

@@ -146,8 +146,7 @@ class Differentiable:
 
     def once(self, cotangents: Sequence[Tensor], through: Callable[[Tensor], Tensor] | None = None) -> tuple[list[Tensor], Gradients]:
         """The values of the checked outputs of one fresh forward, and their gradients, each output passed `through` a last operation;
-        cotangents are cast to the outputs' dtypes, and brought
-        to their devices.
+        cotangents are cast to the outputs' dtypes, and brought to their devices.
 
         Raises UserCodeError: GV002 where forward raises, GV003 where backward does.
         """

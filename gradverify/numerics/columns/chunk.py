@@ -165,8 +165,11 @@ class Chunk:
     def _verdicts(self, cells: Cells, d: Derivative) -> Judged:
         """By what is known now; what limits the undecided ones is left out."""
         a, bounds = cells.of(self.a), self.run.bounds_of(cells)
-        ending = self.border.take(cells.column) if self.border.any() else None
+        ending = self._ending(cells)
         return Judged(cells.column, cells.out, a, d, bounds, verdicts(a, d, bounds, ending=ending), no_limits(len(cells)), cells.lines, ending)
+
+    def _ending(self, cells: Cells) -> Mask | None:
+        return self.border.take(cells.column) if self.border.any() else None
 
     def _judge(self, cells: Cells) -> Judge:
         def judge(i: Index, d: Derivative) -> Codes:
@@ -263,8 +266,7 @@ class Chunk:
         if (new.verdict == UNDECIDED).any():
             limit = limit.copy()
             limit[i] = new.limit
-        ending = self.border.take(cells.column) if self.border.any() else None
-        return replace(judged, derivative=d, verdict=verdict, limit=limit, ending=ending)
+        return replace(judged, derivative=d, verdict=verdict, limit=limit, ending=self._ending(cells))
 
     def _judged(self, cells: Cells, d: Derivative) -> Judged:
         lost = np.flatnonzero(d.outcome == NON_FINITE)  # a backward may well be non-finite all along such a column

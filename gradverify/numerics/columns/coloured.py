@@ -145,7 +145,7 @@ class Groups:
             found = resolve(self.run, np.array([column]), np.array([j]))
             if found.verdict[0] == Verdict.PASS and not found.zero[0]:
                 return False
-            self._count(next(o for o, part in enumerate(self.run.point.parts) if part.start <= j < part.stop), found)
+            self._count(self.run.point.output_tensor(j), found)
         return len(local) <= STRAYS or any(self.seen.stood[self.plan.tensor, output] for output in range(len(self.run.point.parts)))
 
     def _lasting(self, bundle: Bundle, local: Index, out: Index) -> tuple[Index, Index]:

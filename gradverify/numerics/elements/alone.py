@@ -3,6 +3,8 @@ stand that the others are believed unasked."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from gradverify.numerics.elements.bundle import lone
@@ -24,6 +26,13 @@ def believed(stood: int, cleared: int) -> bool:
 def at_once(run: Run) -> int:
     """How many columns are measured together: one where the budget does not afford more."""
     return 1 if run.enough(AT_ONCE * ALONE) else AT_ONCE
+
+
+def a_few_at_a_time(column: Index, likeliest: Index) -> Iterator[Index]:
+    """Elements [E] by their columns, AT_ONCE of them at a time and ASKED at most: first the columns of the likeliest elements."""
+    columns = list(dict.fromkeys(column[likeliest].tolist()))
+    for n in range(0, min(len(columns), ASKED), AT_ONCE):
+        yield np.flatnonzero(np.isin(column, columns[n : n + AT_ONCE]))
 
 
 class Alone:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradverify.numerics.elements.alone import ASKED, AT_ONCE, STOOD, Alone, believed
+from gradverify.numerics.elements.alone import STOOD, Alone, a_few_at_a_time, believed
 from gradverify.numerics.elements.far_noise import FAR_BELOW, LARGEST
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
@@ -106,12 +106,11 @@ def _standing(run: Run, judged: Judged, i: Index) -> Mask:
     noise = _noise(run, part)
     change = np.abs(part.a - part.derivative.value) * run.point.columns.scale[part.column]
     likeliest = np.argsort(-change / np.maximum(noise, np.median(noise)), kind="stable")  # little noise may be that of points within one step
-    columns, asked = list(dict.fromkeys(part.column[likeliest].tolist())), np.zeros(len(i), bool)
-    for n in range(0, min(len(columns), ASKED), AT_ONCE):
-        batch = np.isin(part.column, columns[n : n + AT_ONCE])
-        some = part.take(np.flatnonzero(batch))
+    asked = np.zeros(len(i), bool)
+    for batch in a_few_at_a_time(part.column, likeliest):
+        some = part.take(batch)
         stands[batch] = ~_explained(run, some, Alone(run, some.column, some.out).under_wider_noise())
-        asked |= batch
+        asked[batch] = True
         stood = int(stands.sum())
         if stood >= STOOD:
             return np.asarray(stands | (~asked if believed(stood, int(asked.sum()) - stood) else False))

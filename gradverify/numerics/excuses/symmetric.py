@@ -15,6 +15,7 @@ from gradverify.numerics.verdict import MISMATCH, Limit
 
 SYMMETRIC = 2.0**-45  # of the largest entry; in float32 only bitwise symmetry is within it
 
+
 def excuse_symmetric(run: Run, judged: Judged) -> Judged:
     """Where an input is (conjugate) symmetric: an op may read one triangle and spread the gradient over both.
 

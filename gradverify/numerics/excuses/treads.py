@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradverify.numerics.elements.alone import ASKED, AT_ONCE, STOOD, believed
+from gradverify.numerics.elements.alone import a_few_at_a_time, believed
 from gradverify.numerics.elements.bundle import lone
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
@@ -52,7 +52,7 @@ def _in_steps(run: Run, columns: Index, out: Index) -> Mask:
     seen = np.isfinite(values).all(1)
     moved = seen & (values[:, 0] != point.f0)
     still = (moved & (values[:, 0] == values[:, 1])).sum(0)
-    part = next(part for part in point.parts if part.start <= out[0] < part.stop)
+    part = point.parts[point.output_tensor(out[0])]
     ordered = np.sort(np.vstack([np.where(seen, values[:, 0], point.f0), point.f0])[:, part], axis=0)
     levels = 1 + (np.diff(ordered, axis=0) != 0).sum(0)
     steps = (still > 0) & (still >= STILL * moved.sum(0))
@@ -73,13 +73,12 @@ def _left_open(run: Run, judged: Judged, i: Index) -> Judged:
     """Elements i undecided but for those that stand: the largest first, a few columns."""
     part, stands, asked = judged.take(i), np.zeros(len(i), bool), np.zeros(len(i), bool)
     largest = np.argsort(-np.abs(part.a) * run.point.columns.scale[part.column], kind="stable")
-    columns, found = list(dict.fromkeys(part.column[largest].tolist())), part.derivative
-    for n in range(0, min(len(columns), ASKED), AT_ONCE):
-        e = np.flatnonzero(np.isin(part.column, columns[n : n + AT_ONCE]))
+    found = part.derivative
+    for e in a_few_at_a_time(part.column, largest):
         derivative, stands[e] = _among_steps(run, part.take(e))
         found, asked[e] = found.replaced(e, derivative), True
         stood = int(stands.sum())
-        if stood >= STOOD and believed(stood, int(asked.sum()) - stood):
+        if believed(stood, int(asked.sum()) - stood):
             return judged
     open_ = ~stands
     left = replace(judged, derivative=judged.derivative.replaced(i[open_], found.take(np.flatnonzero(open_))))
@@ -109,6 +108,6 @@ def _rises(run: Run, ladders: Ladders, part: Judged, rungs: range) -> Array:
     finest = len(change) - 1 - np.argmax(change[::-1] > 0, axis=0)
     first = change[finest, np.arange(len(f0))]
     typical = float(np.median(first[first > 0])) if (first > 0).any() else 0.0
-    size = max(rms(run.survey.size[own]) for own in run.point.parts if own.start <= part.out[0] < own.stop)
+    size = rms(run.survey.size[run.point.parts[run.point.output_tensor(part.out[0])]])
     rise = np.maximum(first, typical)
     return np.where((rise <= HIGHEST * size) & (rise > VISIBLE * run.point.unit[part.out] * np.abs(f0)), rise, 0.0)

@@ -221,9 +221,13 @@ class Point:
         gradients = self.narrow.full(self._one(output), None if x is None else self._inputs.tensors) if self.narrow else None
         return None if gradients is None else self.by_column(gradients)
 
+    def output_tensor(self, output: int) -> int:
+        """Which output tensor an output, counted through all of them, is of."""
+        return next(n for n, part in enumerate(self.parts) if part.start <= output < part.stop)
+
     def _one(self, output: int) -> list[Tensor | None]:
         """The cotangents that pull this output back alone."""
-        n = next(n for n, part in enumerate(self.parts) if part.start <= output < part.stop)
+        n = self.output_tensor(output)
         shape, dtype, device = self.shapes[n]
         one = one_hot(shape, dtype, device, output - self.parts[n].start)
         return [one if i == n else None for i in range(len(self.parts))]
