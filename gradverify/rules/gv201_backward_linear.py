@@ -7,6 +7,7 @@ masks or rounds it is right for `loss = y.sum()` only, which is how it was teste
 
 How it is measured. With v a dense random cotangent and m a random 0/1 mask per element: a = backward(−3·2¹⁸·v·m), b = backward(−2⁻⁴⁰·v·(1 − m));
 then a/(−3·2¹⁸) − b·2⁴⁰ must be backward(v), relative to the size of the gradient. Every element changes its sign, which a guided ReLU looks at.
+Neither half is empty; of a single element (a loss) both are all of it, and the mean must be backward(v).
 What differs is tried again with −5/8 for the small factor, beside −3 and beside −3·2¹⁸. Where these agree within `rtol` and backward of zeros is
 zero, only small cotangents are at fault: they fall under a tolerance inside backward (a solver that stops at an absolute residual returns its
 start). That is a warning, and the Jacobian is judged; after an error it is not.
@@ -78,12 +79,23 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 class _Halves:
-    """The base cotangent v, in two halves that are scaled apart: `together` are the gradients for all of it, which a repeat of the base call gave."""
+    """The base cotangent v, in two halves that are scaled apart: `together` are the gradients for all of it, which a repeat of the base call gave.
+
+    A single element cannot be halved: it comes whole under each factor, as a half of zeros tests nothing.
+    """
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence, self.v = evidence, evidence.worked.cotangents
         source = generator(evidence.settings.seed, evidence.subject.case.check, "mask")
-        self._masks = [torch.randint(0, 2, y.shape, generator=source).to(device=y.device, dtype=y.dtype) for y in evidence.outputs]
+        drawn = [torch.randint(0, 2, y.shape, generator=source) for y in evidence.outputs]
+        count, ones = sum(mask.numel() for mask in drawn), sum(int(mask.sum()) for mask in drawn)
+        if ones in (0, count):
+            first = next(mask for mask in drawn if mask.numel())
+            first.view(-1)[0] = 1 - first.view(-1)[0]
+        masks = [mask.to(device=y.device, dtype=y.dtype) for mask, y in zip(drawn, evidence.outputs, strict=True)]
+        self._whole = count == 1
+        self._large = [torch.ones_like(mask) for mask in masks] if self._whole else masks
+        self._small = self._large if self._whole else [1 - mask for mask in masks]
 
     @cached_property
     def together(self) -> list[Tensor]:
@@ -92,10 +104,10 @@ class _Halves:
         return self._known(repeats[0].values) if repeats else self._gradients([cotangent.clone() for cotangent in self.v])
 
     def apart(self, grow: float, shrink: float) -> list[Tensor]:
-        """The gradients of the halves, each divided by its factor, added."""
-        large = self._gradients([grow * cotangent * mask for cotangent, mask in zip(self.v, self._masks, strict=True)])
-        small = self._gradients([shrink * cotangent * (1 - mask) for cotangent, mask in zip(self.v, self._masks, strict=True)])
-        return [a / grow + b / shrink for a, b in zip(large, small, strict=True)]
+        """The gradients of the halves, each divided by its factor, added; of a single element their mean."""
+        large = self._gradients([grow * cotangent * mask for cotangent, mask in zip(self.v, self._large, strict=True)])
+        small = self._gradients([shrink * cotangent * mask for cotangent, mask in zip(self.v, self._small, strict=True)])
+        return [(a / grow + b / shrink) / (1 + self._whole) for a, b in zip(large, small, strict=True)]
 
     def rounded(self, place: int) -> float:
         """What the gradient of one input loses to rounding inside backward: how far it is from its third for three times the cotangent, and the like.

@@ -103,7 +103,7 @@ def _planned(evidence: Evidence) -> int:
     inputs, outputs = len(evidence.inputs), len(evidence.forward.checked)
     if inputs > ALL_SUBSETS:
         return CALLS
-    each_alone = outputs + 1 if outputs > 1 else 0                                      # GV209
+    each_alone = (outputs + 1 if outputs > 1 else 0) + (outputs if outputs > 2 else 0)  # GV209
     conjugated = any(y.is_complex() for y in evidence.outputs)                          # GV210
     others = OTHERS + len(subsets(inputs)) + inputs + outputs - 1 + each_alone + conjugated     # GV208, GV215
     others += any(a.is_tensor and not a.value.is_floating_point() for a in evidence.subject.arguments)      # GV223

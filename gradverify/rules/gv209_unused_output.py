@@ -5,8 +5,9 @@ What. With a gradient for one output only, backward raises, or its gradients do 
 Why it matters. Whoever uses one output of several gets a backward with zeros, or with None under `ctx.set_materialize_grads(False)`, in the other
 places. That branch runs in no test that sums all outputs. After a backward that raises for None, the other rules put zeros in its place.
 
-How it is measured. Each output alone, whose gradients must sum to the joint one; the first also against explicit zeros for the others. At last
-every output undefined, as behind a Function that returns None: gradients must be None or zero there, and raising is a warning.
+How it is measured. Each output alone, whose gradients must sum to the joint one; the first also against explicit zeros for the others. Of three
+outputs and more, all but each too, against the sum of those alone. At last every output undefined, as behind a Function that returns None:
+gradients must be None or zero there, and raising is a warning.
 
 How to repair. Treat each incoming gradient as one that may be zero, and under `set_materialize_grads(False)` as one that may be None.
 
@@ -62,18 +63,12 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _each_alone(evidence: Evidence) -> Iterator[Finding]:
     v, alone = evidence.cotangents("base"), list[Gradients]()
     for place, number in enumerate(evidence.forward.checked):
-        error: UserCodeError | None = None
-        try:
-            alone.append(copied(evidence.function.vjp([c.clone() if i == place else None for i, c in enumerate(v)])))
-        except UserCodeError as raised:
-            error = raised
-        error = error or evidence.function.refuses_none
-        if error is not None:
-            yield Finding("GV209", f"with a gradient for {evidence.name_of(number)} only, {error.message}", output=number,
-                          frames=error.frames, hint=HINT)
+        asked = _asked(evidence, [c.clone() if i == place else None for i, c in enumerate(v)])
+        if isinstance(asked, UserCodeError):
+            yield _refused(f"with a gradient for {evidence.name_of(number)} only", number, asked)
             return
-    together: Gradients = tuple(_sum(parts) for parts in zip(*alone, strict=True))
-    for apart in gradients_apart(evidence, evidence.worked.gradients, together, v):
+        alone.append(asked)
+    for apart in gradients_apart(evidence, evidence.worked.gradients, _summed(alone), v):
         yield Finding("GV209", f"with a gradient for one output at a time, summed, {apart.text} as with gradients for all outputs at once",
                       input=apart.input, hint=HINT)
         return
@@ -83,6 +78,36 @@ def _each_alone(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("GV209", f"with a gradient for {evidence.name_of(first)} only, {apart.text} as with zeros for the others",
                       input=apart.input, output=first, hint=HINT)
         return
+    if len(alone) > 2:      # of two, all but one is one alone
+        yield from _all_but_each(evidence, alone)
+
+
+def _all_but_each(evidence: Evidence, alone: Sequence[Gradients]) -> Iterator[Finding]:
+    """Backward may branch rightly for all outputs and for each alone, and not for some of them."""
+    v = evidence.cotangents("base")
+    for place, number in enumerate(evidence.forward.checked):
+        without = f"without a gradient for {evidence.name_of(number)}"
+        asked = _asked(evidence, [None if i == place else c.clone() for i, c in enumerate(v)])
+        if isinstance(asked, UserCodeError):
+            yield _refused(without, number, asked)
+            return
+        for apart in gradients_apart(evidence, _summed([*alone[:place], *alone[place + 1:]]), asked, v):
+            yield Finding("GV209", f"{without}, {apart.text} as those of the others one at a time, summed", input=apart.input, output=number,
+                          hint=HINT)
+            return
+
+
+def _asked(evidence: Evidence, cotangents: Sequence[Tensor | None]) -> Gradients | UserCodeError:
+    """Copies of the gradients, or what backward raised for the undefined ones."""
+    try:
+        gradients = copied(evidence.function.vjp(cotangents))
+    except UserCodeError as raised:
+        return raised
+    return evidence.function.refuses_none or gradients
+
+
+def _refused(when: str, number: int, error: UserCodeError) -> Finding:
+    return Finding("GV209", f"{when}, {error.message}", output=number, frames=error.frames, hint=HINT)
 
 
 def _none_used(evidence: Evidence) -> Iterator[Finding]:
@@ -112,6 +137,7 @@ def _undefined(y: Tensor) -> Tensor:
     return cast(Tensor, torch._C._functions.UndefinedGrad()(y))     # torch's stub says a list; of one tensor it is a tensor
 
 
-def _sum(parts: Sequence[Tensor | None]) -> Tensor | None:
-    given = [part for part in parts if part is not None]
-    return torch.stack(given).sum(0) if given else None
+def _summed(apart: Sequence[Gradients]) -> Gradients:
+    """Of each input; None where all are."""
+    given = ([part for part in parts if part is not None] for parts in zip(*apart, strict=True))
+    return tuple(torch.stack(parts).sum(0) if parts else None for parts in given)

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from corpus.functions import SAMPLES
 from live import check, codes, message, randn
+from torch.autograd import Function
 
 from rules.functions import Right, X, Y, product, square, unary
 
@@ -122,3 +123,52 @@ def test_a_guided_relu_is_found_wherever_its_one_open_element_lies_in_the_mask(s
     guided = unary(torch.relu, lambda x, g: g * (x > 0) * (g > 0))
     assert codes(check(guided, x, seed=seed, select=("GV201",), ignore=("GV0",))) == {"GV201"}
     assert codes(check(unary(torch.relu, lambda x, g: g * (x > 0)), x, seed=seed, select=("GV201",), ignore=("GV0",))) == set()
+
+
+class Loss(Function):
+    """The mean of the squares: one element, of which there is no half."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.square().mean()
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        return 2 * x * g / x.numel()
+
+
+class ClipsLoss(Loss):
+    @staticmethod
+    def backward(ctx, g):
+        return Loss.backward(ctx, g.clamp(-5, 5))
+
+
+class FlushesLoss(Loss):
+    @staticmethod
+    def backward(ctx, g):
+        return Loss.backward(ctx, torch.where(g.abs() < 1e-6, 0 * g, g))
+
+
+class ClipsBoth(Loss):
+    """Two elements."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.stack([x[0, 0], x[0, 1]]).square()
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        gradient = torch.zeros_like(x)
+        gradient[0, :2] = 2 * x[0, :2] * g.clamp(-5, 5)
+        return gradient
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_loss_gets_a_large_and_a_small_cotangent_whatever_is_drawn(seed):
+    assert codes(check(Loss, X, seed=seed)) == set()
+    assert codes(check(ClipsLoss, X, seed=seed)) == codes(check(ClipsBoth, X, seed=seed)) == {"GV201"}
+    assert [(found.code, found.severity) for found in check(FlushesLoss, X, seed=seed).findings] == [("GV201", "warning")]

@@ -180,3 +180,45 @@ def test_an_output_without_a_graph_beside_the_compared_one_is_left_alone():
             return None if g is None else 2 * g
 
     assert codes(check(Marked, X, outputs=(0,))) == set()
+
+
+def three(backward):
+    """(2x, 3x, 4x) with `backward(f, g, h)`."""
+
+    class Three(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.set_materialize_grads(False)
+            return 2 * x, 3 * x, 4 * x
+
+        @staticmethod
+        def backward(ctx, f, g, h):
+            return backward(f, g, h)
+
+    return Three
+
+
+def sum_of_three(f, g, h):
+    parts = [factor * part for factor, part in ((2, f), (3, g), (4, h)) if part is not None]
+    return sum(parts[1:], parts[0]) if parts else None
+
+
+def loses_one_of_two(f, g, h):
+    """Right for all three, and for each alone."""
+    return 3 * g if f is not None and g is not None and h is None else sum_of_three(f, g, h)
+
+
+def raises_for_two(f, g, h):
+    if g is None and f is not None and h is not None:
+        raise TypeError("no middle")
+    return sum_of_three(f, g, h)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_of_three_outputs_every_two_are_asked(seed):
+    assert codes(check(three(sum_of_three), X, seed=seed)) == set()
+    wrong = check(three(loses_one_of_two), X, seed=seed)
+    assert [(found.code, found.output) for found in wrong.findings] == [("GV209", 2)]
+    assert "without a gradient for y2, the gradient at x[" in message(wrong, "GV209")
+    raises = check(three(raises_for_two), X, seed=seed, select=("GV209",))
+    assert "without a gradient for y1, backward raised TypeError" in message(raises, "GV209")
