@@ -1,6 +1,6 @@
-"""Operators in bfloat16 and float16, right in several ways and wrong in eight: what GV112 says of them, beside what else people use.
+"""Operators in bfloat16, float16 and float32, right in several ways and wrong in eight: what is said of them, beside what else people use.
 
-    python benchmarks/sixteen.py [--seeds N] [--operators NAME ...] [--dtypes bfloat16 float16] [--counts FILE] [--out PAGE]
+    python benchmarks/sixteen.py [--seeds N] [--operators NAME ...] [--dtypes bfloat16 float16 float32] [--counts FILE] [--out PAGE]
 
 A mistake counts where it is larger than three times the native error in a row of eight elements or more, told without gradverify: by the plain
 computation in 16 bits at 16 points of its own. What is counted goes into FILE, a line for each operator, dtype and seed; what stands there already is
@@ -18,13 +18,16 @@ from pathlib import Path
 
 import sixteen_kit as kits
 import sixteen_set as kit
+import sixteen_single as single
 import torch
 from sixteen_judges import DAMAGES, WIDE, Point, function_of, inputs_of
-from sixteen_page import page
+from sixteen_page import Counts, page
+from sixteen_single_page import HEADING, single_page
 
 COUNTS = 3.0    # native errors
 FEW = 2         # seeds on which gradcheck is asked, and right ways are judged without a reference too
 WRONG = (*kits.WRONG, *DAMAGES)
+ALARMS = {"right alarms", *(f"{how} {reference} caught" for how in (*kits.RIGHT, "torch's own") for reference in (False, True))}
 
 
 def right_ways(name: str) -> list[str]:
@@ -33,7 +36,7 @@ def right_ways(name: str) -> list[str]:
 
 def wrong_ways(name: str, dtype: torch.dtype) -> Iterator[str]:
     """Those that change anything at all."""
-    for how in WRONG:
+    for how in (*WRONG, *(kits.SMALL if dtype == torch.float32 else ())):
         inputs = inputs_of(name, dtype, 0, WIDE.get(how, 1.0))
         if how in DAMAGES or not torch.allclose(function_of(name, how)(*inputs), kit.plain(name)(*inputs), rtol=0, atol=0, equal_nan=True):
             yield how
@@ -84,13 +87,28 @@ def main() -> int:
         for key in ((name, dtype, seed) for dtype in asked.dtypes for name in asked.operators):
             if key in known:
                 continue
-            known[key] = counted(key[0], getattr(torch, key[1]), seed)
+            known[key] = _counted(*key)
             if asked.counts:
                 with asked.counts.open("a") as file:
                     print(json.dumps({"of": key, "counts": known[key]}), file=file)
-    text = page(known, WRONG, FEW)
+    text = whole(known, asked.out.read_text() if asked.out and asked.out.exists() else "")
     asked.out.write_text(text) if asked.out else print(text)
-    return int(any(each["right alarms"] for each in known.values()))
+    return int(any(value for each in known.values() for key, value in each.items() if key in ALARMS))
+
+
+def _counted(name: str, dtype: str, seed: int) -> Counter[str]:
+    if dtype != "float32":
+        return counted(name, getattr(torch, dtype), seed)
+    ways = [how for how in right_ways(name) if how != "float32 inside"]      # the same as torch's operations, in float32
+    return single.counted(name, seed, FEW, ways, list(wrong_ways(name, torch.float32)))
+
+
+def whole(known: Counts, before: str) -> str:
+    """The page. A run in one kind of dtypes leaves the other part of it as it was."""
+    low, mark, rest = before.partition(HEADING)
+    single_ones = {key: each for key, each in known.items() if key[1] == "float32"}
+    others = {key: each for key, each in known.items() if key not in single_ones}
+    return (page(others, WRONG, FEW) if others else low) + (single_page(single_ones, WRONG, FEW) if single_ones else mark + rest)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,9 @@ from gradverify.verify import evidence_of
 DAMAGES = ("dropped tail", "zeroed row", "branch of 16 bits")
 WIDE = {"no maximum": 40.0}     # how large its inputs are
 POINTS = 16
+FEWER = {24: 6, 40: 24}     # rows and columns in float32, where every element of the Jacobian is compared
+CLOSE: dict[torch.dtype, dict[str, float]] = {torch.float32: {"rtol": 1.3e-6, "atol": 1e-5}}    # as torch.testing.assert_close has it
+STEPS: dict[torch.dtype, dict[str, Any]] = {torch.float32: {}}                                  # gradcheck's own
 
 
 class Damaged(torch.autograd.Function):
@@ -64,8 +67,8 @@ def damaged(gradients: list[Tensor], how: str) -> list[Tensor]:
 
 def inputs_of(name: str, dtype: torch.dtype, seed: int, size: float = 1.0) -> list[Tensor]:
     """Standard normal ones, of rows of different sizes."""
-    source = torch.Generator().manual_seed(seed)
-    made = [torch.randn(shape, generator=source, dtype=torch.float64) for shape in kit.OPERATORS[name].shapes]
+    source, fewer = torch.Generator().manual_seed(seed), FEWER if dtype == torch.float32 else {}
+    made = [torch.randn([fewer.get(n, n) for n in shape], generator=source, dtype=torch.float64) for shape in kit.OPERATORS[name].shapes]
     made[0] = made[0] * (4.0 ** torch.randn(made[0].shape[:-1], generator=source, dtype=torch.float64)[..., None]).clamp(0.05, 4) ** 0.5
     return [(x * size).to(dtype).requires_grad_() for x in made]
 
@@ -77,7 +80,7 @@ def function_of(name: str, how: str) -> Callable[..., Tensor]:
     if how == "torch's own":
         assert operator.torchs is not None
         return operator.torchs
-    return partial(operator.function, (kits.RIGHT | kits.WRONG)[how])
+    return partial(operator.function, {**kits.RIGHT, **kits.WRONG, **kits.SMALL}[how])
 
 
 def pulled(function: Callable[..., Tensor], inputs: Sequence[Tensor], cotangent: Tensor) -> list[Tensor]:
@@ -132,17 +135,19 @@ class Point:
         """The mistake over the native error, in the worst row of eight or more; does allclose, does the 3 × rule find it?"""
         cotangent, exact, theirs, errors = self._at
         mine = pulled(function_of(self.name, how), self.inputs, cotangent)
-        close = all(torch.allclose(a, b, rtol=1e-2, atol=1e-2) for a, b in zip(mine, exact, strict=True))
+        limits = CLOSE.get(self.dtype, {"rtol": 1e-2, "atol": 1e-2})
+        close = all(torch.allclose(a, b, **limits) for a, b in zip(mine, exact, strict=True))
         three = all(float((a - b).abs().max()) <= 3 * float((c - b).abs().max()) + 1e-30 for a, b, c in zip(mine, exact, theirs, strict=True))
         return max(map(_excess, mine, exact, errors)), not close, not three
 
     def gradcheck(self, how: str) -> bool:
-        """Does it raise, at a step that 16 bits can take?"""
+        """Does it raise, at a step that 16 bits can take; in float32 at its own?"""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                return not torch.autograd.gradcheck(function_of(self.name, how), [x.detach().requires_grad_() for x in self.inputs], eps=2.0**-4,
-                                                    atol=1e-2, rtol=1e-2, raise_exception=False, fast_mode=True)
+                settings = STEPS.get(self.dtype, {"eps": 2.0**-4, "atol": 1e-2, "rtol": 1e-2, "fast_mode": True})
+                leaves = [x.detach().requires_grad_() for x in self.inputs]
+                return not torch.autograd.gradcheck(function_of(self.name, how), leaves, raise_exception=False, **settings)
         except (RuntimeError, NotImplementedError):
             return True
 
@@ -150,7 +155,7 @@ class Point:
         """What the second leg finds wrong, a sentence each."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            evidence = evidence_of(self._subject(how, reference))
+            evidence = evidence_of(self.subject(how, reference))
             assert evidence.subject.narrow is not None
             kernel = Shared(evidence.subject, evidence.subject.narrow, evidence.forward.checked)
             kernel.runs = self.runs if reference else []
@@ -158,7 +163,8 @@ class Point:
                 seen = (*kernel.outputs, *kernel.gradients)
         return [f"{n}: {each.miss}, {each.ratio:.3g} × the native error, gain {each.gain:.4f}" for n, each in enumerate(seen) if each.miss]
 
-    def _subject(self, how: str, reference: bool) -> Any:
+    def subject(self, how: str, reference: bool) -> Any:
+        """What a check of it would be."""
         function = function_of(self.name, how)
         oracles = Oracles(reference=f"sixteen_set:plain_{self.name}") if reference else Oracles()
         settings = Settings(dtype=str(self.dtype).removeprefix("torch."), seed=self.seed)

@@ -163,7 +163,8 @@ def linear_attention(k: Kit, q: Tensor, key: Tensor, v: Tensor) -> Tensor:
 
 # ---- gather, scatter, scan, pooling
 def embedding_bag(k: Kit, table: Tensor) -> Tensor:
-    return k.scale(k.total(k.up(table[torch.arange(4 * R).reshape(4, R) * 7 % R].permute(1, 2, 0))), 0.25)[..., 0].to(table.dtype)
+    n = len(table)
+    return k.scale(k.total(k.up(table[torch.arange(4 * n).reshape(4, n) * 7 % n].permute(1, 2, 0))), 0.25)[..., 0].to(table.dtype)
 
 
 def scatter(k: Kit, x: Tensor, y: Tensor) -> Tensor:
@@ -172,7 +173,8 @@ def scatter(k: Kit, x: Tensor, y: Tensor) -> Tensor:
 
 
 def gather(k: Kit, x: Tensor, w: Tensor) -> Tensor:
-    index = (torch.arange(R)[:, None] * 3 + torch.arange(C) * 7) % C
+    rows, columns = x.shape
+    index = (torch.arange(rows)[:, None] * 3 + torch.arange(columns) * 7) % columns
     return k.down(k.up(x).gather(-1, index) * k.up(w), x)
 
 

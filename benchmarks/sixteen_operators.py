@@ -95,8 +95,8 @@ def attention(k: Kit, q: Tensor, key: Tensor, v: Tensor) -> Tensor:
 
 
 def embedding(k: Kit, table: Tensor) -> Tensor:
-    index = torch.arange(3 * R) * 7 % R
-    return k.scale(table[index], math.sqrt(C))
+    rows, columns = table.shape
+    return k.scale(table[torch.arange(3 * rows) * 7 % rows], math.sqrt(columns))
 
 
 def scan(k: Kit, x: Tensor) -> Tensor:

@@ -11,9 +11,11 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import sixteen
-from sixteen_judges import DAMAGES, function_of, inputs_of
-from sixteen_kit import WRONG
+import sixteen_single
+from sixteen_judges import DAMAGES, Point, function_of, inputs_of
+from sixteen_kit import SMALL, WRONG
 from sixteen_page import page
+from sixteen_single_page import HEADING, single_page
 from sixteen_set import OPERATORS, plain
 
 sys.path.pop(0)
@@ -23,12 +25,13 @@ def test_there_are_sixty_operators_and_eight_kinds_of_mistakes():
     assert len(OPERATORS) >= 60 and len({*WRONG, *DAMAGES}) == 8
 
 
+@pytest.mark.parametrize("of", [torch.float64, torch.float32])
 @pytest.mark.parametrize("name", OPERATORS)
-def test_in_float64_every_way_is_the_same_function(name):
-    """Mistakes are of low precision alone."""
-    inputs = inputs_of(name, torch.float64, 0)
+def test_in_float64_every_way_is_the_same_function(name, of):
+    """Mistakes are of low precision alone. `of`: the dtype that says how many rows there are."""
+    inputs = [x.detach().double() for x in inputs_of(name, of, 0)]
     exact = plain(name)(*inputs)
-    for how in (*sixteen.right_ways(name), *WRONG):
+    for how in (*sixteen.right_ways(name), *WRONG, *SMALL):
         assert torch.allclose(function_of(name, how)(*inputs), exact, rtol=1e-9, atol=1e-9), how
 
 
@@ -51,3 +54,28 @@ def test_the_page_adds_points_up():
     text = page({("softmax", "bfloat16", seed): one for seed in (0, 1)}, sixteen.WRONG, 2)
     assert "| GV112 | 8 | 0 |" in text and "GV112 finds 2 of 2 (100.0 %)." in text
     assert "| dropped tail | 2 | 2 | 2 | 2 | 0 | 0 of 0 | 0 | 0 |" in text and "2 seeds" in text
+
+
+def test_in_float32_right_ways_pass_and_mistakes_are_caught():
+    counts = sixteen_single.counted("relu_squared", 7, 0, ["16 bits", "other order"], ["missing upcast", "dropped tail"])
+    assert counts["16 bits True passed"] == counts["other order True passed"] == 1
+    assert all(counts[f"{how} above"] == counts[f"{how} above caught"] == 1 for how in ("missing upcast", "dropped tail"))
+
+
+@pytest.mark.parametrize(("how", "tolerable"), [("other order", True), ("scale twice", False)])
+def test_what_is_within_the_tolerance_of_float32_is_told_by_torch(how, tolerable):
+    assert sixteen_single.within(Point("mean_pool", torch.float32, 0), how) is tolerable
+
+
+def test_undecided_is_no_catch_on_the_page_of_float32():
+    one = Counter({"dropped tail all": 1, "dropped tail above": 1, "dropped tail above undecided": 1, "dropped tail size more undecided": 1,
+                   "other order True undecided": 1})
+    text = single_page({("softmax", "float32", seed): one for seed in (0, 1)}, sixteen.WRONG, 2)
+    assert "catches 0 of 2 above" in text and "| dropped tail | 2 | 2 | 0 | 2 | 0 | 0 | 0 | 0 | 0 of 0 |" in text
+    assert "| other order | yes | 2 | 0 | 2 | 0 |" in text and "| more | 0 | 2 | 0 |" in text
+
+
+def test_a_run_in_float32_leaves_the_page_of_16_bits_as_it_is():
+    known = {("softmax", "float32", 0): Counter({"other order True passed": 1})}
+    after = sixteen.whole(known, f"16 bits\n\n{HEADING}\n\nold\n")
+    assert after.startswith(f"16 bits\n\n{HEADING}\n") and "old" not in after

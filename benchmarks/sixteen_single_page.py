@@ -1,0 +1,85 @@
+"""The part of `docs/low-precision.md` that says what was counted in float32."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from sixteen_kit import SMALL
+from sixteen_single import CLASSES
+
+HEADING = "## float32"
+VERDICTS = ("passed", "undecided", "caught")
+WAYS = {"16 bits": "torch's operations", "other order": "other order", "torch's own": "torch's own fused way"}
+
+MADE = """{heading}
+
+Made by `python benchmarks/sixteen.py --dtypes float32 --seeds {seeds} --out docs/low-precision.md`: the same {operators} operators with fewer
+rows (6 for 24, 24 columns for 40), {points}. Each is judged as a user's check with `dtype: float32`, a `reference` (torch's operations) and default
+tolerances is ([how](method.md#3-float32-and-complex64)): by its verdict. *Undecided* is neither right nor wrong, and counted apart. Right ones are
+checked without the reference too, and gradcheck is asked, on {few} seeds only.
+
+Right ones:
+
+| way | reference | checks | passed | undecided | accused |
+| --- | --- | ---: | ---: | ---: | ---: |
+"""
+
+OTHERS = """
+Of {each:,} right ones `torch.testing.assert_close` with float64, at its defaults for float32 (`rtol` 1.3e-6, `atol` 1e-5), accuses {close:,}, the
+rule of 3 × the plain error {three:,}; of {few:,}, gradcheck at its own defaults accuses {gradcheck:,}: float32 cannot resolve its steps of 1e-6.
+
+Wrong ones, in float32 alone (bfloat16 stands where 16 bits had fewer). *Within* are those that passed and whose values and derivatives are all right
+to the `rtol` of 1e-3 that a check in float32 has, of the largest of their row:
+
+"""
+
+HEADER = ("mistake", "checks", "above 3 × native", "caught", "undecided", "passed", "of these within", "`assert_close`", "3 × rule", "gradcheck")
+
+SIZED = """
+gradverify catches {caught:,} of {above:,} above 3 × native ({share:.1f} %), products in TF32 apart. All, by size in native errors (of about 1e-7 of a
+row):
+
+"""
+
+READING = ""
+
+
+def single_page(known: Mapping[tuple[str, str, int], Counter[str]], wrong: Sequence[str], few: int) -> str:
+    """It, in Markdown. `few`: seeds on which gradcheck and a check without the reference are asked."""
+    total = sum(known.values(), Counter[str]())
+    seeds = len({key[2] for key in known})
+    made = MADE.format(heading=HEADING, seeds=seeds, operators=len({key[0] for key in known}), points=f"{len(known):,} points", few=few)
+    several = {key: sum(total[f"{way} {key}"] for way in WAYS) for key in ("each", "close", "three", "few", "gradcheck")}
+    every = (*wrong, *SMALL)
+    above, caught = (sum(total[f"{how} {key}"] for how in wrong) for key in ("above", "above caught"))
+    sizes = SIZED.format(caught=caught, above=above, share=100 * caught / above if above else 100.0)
+    return made + _right(total) + OTHERS.format(**several) + _wrong(total, every) + sizes + _sized(total, every) + READING
+
+
+def _right(total: Counter[str]) -> str:
+    lines = ""
+    for way, name in WAYS.items():
+        for reference in (True, False):
+            n = [total[f"{way} {reference} {verdict}"] for verdict in VERDICTS]
+            lines += _row([name, "yes" if reference else "no", sum(n), *n]) if sum(n) else ""
+    return lines
+
+
+def _wrong(total: Counter[str], wrong: Sequence[str]) -> str:
+    lines = _row(HEADER) + "| --- " + "| ---: " * (len(HEADER) - 1) + "|\n"
+    for how in wrong:
+        keys = ("all", "above", "above caught", "above undecided", "above passed", "above within", "close", "three")
+        lines += _row([how, *(total[f"{how} {key}"] for key in keys), f"{total[f'{how} gradcheck']:,} of {total[f'{how} few']:,}"])
+    return lines
+
+
+def _sized(total: Counter[str], wrong: Sequence[str]) -> str:
+    lines = _row(["native errors", "caught", "undecided", "passed"]) + "| --- | ---: | ---: | ---: |\n"
+    for size in CLASSES:
+        lines += _row([size, *(sum(total[f"{how} size {size} {verdict}"] for how in wrong) for verdict in reversed(VERDICTS))])
+    return lines
+
+
+def _row(cells: Iterable[object]) -> str:
+    return "| " + " | ".join(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in cells) + " |\n"
