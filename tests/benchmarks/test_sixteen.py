@@ -15,8 +15,8 @@ import sixteen_single
 from sixteen_judges import DAMAGES, Point, function_of, inputs_of
 from sixteen_kit import SMALL, WRONG
 from sixteen_page import page
-from sixteen_single_page import HEADING, single_page
 from sixteen_set import OPERATORS, plain
+from sixteen_single_page import HEADING, single_page
 
 sys.path.pop(0)
 
