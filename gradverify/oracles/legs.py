@@ -88,14 +88,15 @@ class _Pulled:
 
 
 class Kernel:
-    """The second leg: forward and every gradient of a function in 16 bits, judged by the native error. Raises UserCodeError where the kernel raises.
+    """The second leg: forward and every gradient of a function in 16 bits, judged by the native error; in float32, where those are none.
+    Raises UserCodeError where the kernel raises.
 
     `wide`: the same function, or its reference, in float64. Where the spec names a reference, it is that which says what 16 bits cost.
     """
 
     def __init__(self, wide: Subject, narrow: Subject, checked: Sequence[int]) -> None:
         self._wide, self._narrow, self._checked = wide, narrow, tuple(checked)
-        self.dtype = next(x.dtype for x in narrow.inputs if x.dtype in SIXTEEN)
+        self.dtype = next((x.dtype for x in narrow.inputs if x.dtype in SIXTEEN), torch.float32)
         self._source = generator(wide.case.settings.seed, wide.case.check, "native error")
         has_parameters = any(argument.parameter for argument in wide.arguments)
         self._costs = as_reference(wide) if wide.case.oracles.reference is not None and not has_parameters else wide
@@ -143,6 +144,12 @@ class Kernel:
         legs = [self._legs(n, there, here, *self._native) for n in range(len(here[0].tensors))]
         return tuple(judged(replace(each, rounded=BOTH * each.rounded, moved=BOTH * each.moved), self.dtype) for each in legs)
 
+    @property
+    def rounds(self) -> bool:
+        """Is any output of the computation another one in its dtype? If not, it computes out of torch's sight, and what that costs is not known."""
+        places = range(len(self._checked))
+        return any(not torch.equal(exact.tensors[n], low.tensors[n]) for exact, low in self._native[1] for n in places)
+
     @cached_property
     def repeated(self) -> tuple[tuple[Tensor, ...], ...]:
         """Of each tensor what identical calls of the kernel give."""
@@ -185,13 +192,14 @@ class Kernel:
     def _run(self, cotangents: Sequence[Tensor]) -> tuple[_Pulled, _Pulled]:
         """At inputs an ulp away: the exact computation, and the same in 16 bits."""
         pairs = list(zip(self._costs.arguments, self._narrow.arguments, strict=True))
-        moved = [replace(a, value=nudged(a.value, self.dtype, self._source)) if a.differentiable and own.value.dtype in SIXTEEN else a
+        moved = [replace(a, value=nudged(a.value, self.dtype, self._source)) if a.differentiable and own.value.dtype in (self.dtype, *SIXTEEN) else a
                  for a, own in pairs]
         return _pulled(self._costs.twin(moved), self._checked, cotangents), self._in_its_dtype(moved, cotangents)
 
     def _in_its_dtype(self, arguments: Sequence[Argument], cotangents: Sequence[Tensor]) -> _Pulled:
         """What the computation gives when all of its operations run in 16 bits."""
-        twin = self._costs.twin([_as_given(a, own) for a, own in zip(arguments, self._narrow.arguments, strict=True)])
+        single = self.dtype == torch.float32    # all of it is disguised
+        twin = self._costs.twin(arguments if single else [_as_given(a, own) for a, own in zip(arguments, self._narrow.arguments, strict=True)])
         twin.around = None
         with undisguised(), Disguised(self.dtype):
             return _pulled(twin, self._checked, cotangents)

@@ -15,6 +15,7 @@ from gradverify.numerics.columns.walk import LIMIT
 from gradverify.numerics.exact import add_exact, rounding_floor
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Function, Point
+from gradverify.numerics.native import Judged
 from gradverify.numerics.pairs.pair import Pair
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.rungs import U64
@@ -23,6 +24,7 @@ from gradverify.oracles.finite_difference import WORST, Filled
 from gradverify.oracles.implementation import Implementation
 from gradverify.oracles.oracle import Checked, Key
 from gradverify.oracles.rounding import beside_rounding, row_of
+from gradverify.oracles.single import off_both
 from gradverify.oracles.values import reference_values
 from gradverify.subject.failure import blamed
 from gradverify.subject.subject import Subject
@@ -107,6 +109,11 @@ class AgainstReference:
         seen = self._checked
         found = reference_values(seen.outputs, self.outputs, Filled(seen.function), Filled(self.reference), seen.settings, seen.wishes)
         return {place: each if isinstance(each, str) else beside_largest(each, lambda: seen.leftover) for place, each in found.items()}
+
+    @cached_property
+    def beyond_float32(self) -> list[tuple[Judged, Judged] | None]:
+        """Of each checked output in float32, how far it is off this and itself in float64, where float32 explains neither."""
+        return off_both(self._checked.subject, self._checked.forward.checked)
 
     @property
     def pairs(self) -> Mapping[Key, Pair]:

@@ -4,7 +4,9 @@ What. With `reference:`, the outputs of the function and of the other implementa
 
 Why it matters. A backward can be consistent with its own forward, and both wrong: finite differences cannot see it.
 
-How it is measured. Both are called with the same arguments. Numbers are compared within the tolerance, plus rounding.
+How it is measured. Both are called with the same arguments. Numbers are compared within the tolerance, plus rounding. Where forward in float32 is
+so noisy that this does not decide, it is held against the reference and against itself in float64: a value that is beyond the tolerance, and off
+both by more than float32 costs either of them (GV112's native errors), is wrong.
 
 How to repair. Decide which of the two is right. A factor, an offset or a missing term in the forward; or the reference is called with
 another meaning of an argument.
@@ -22,10 +24,11 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.pairs.pair import Outcome, Worst
+from gradverify.numerics.pairs.pair import Outcome, Pair, Worst
 from gradverify.rules.shown import element_name
 
 SHARE = 1e-4        # of the numbers may stay undecided in a check that passes (command-line.md)
+FEWER_BITS = "look for what the function computes in fewer bits than float32"
 CATCHES = "forgets_the_offset"
 ORDER = 300
 APART = True
@@ -46,10 +49,26 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                           f"{evidence.reference.name}; worst at {_where(evidence, place, y, worst)}: {worst.analytic:.6g}, reference "
                           f"{worst.numeric:.6g}", output=place, hint="decide which of the two forwards is right")
         elif seen.count(Outcome.UNDECIDED) > max(1.0, SHARE * seen.compared):
+            if (beyond := _beyond(evidence, index, seen)) is not None:
+                yield Finding("GV105", f"{evidence.name_of(place)} differs from {evidence.reference.name}; {beyond}", output=place, hint=FEWER_BITS)
+                continue
             worst, many = seen.worst[0], f"{seen.count(Outcome.UNDECIDED)} of {seen.compared} numbers of {evidence.name_of(place)}"
             yield Finding("GV007", f"{many} could not be compared with {evidence.reference.name}: at {_where(evidence, place, y, worst)} the two "
                           f"are known to ±{worst.bar:.2g} only, the tolerance is {worst.tolerance:.2g}", output=place,
                           hint="both lose more to rounding than the tolerance allows: give `rtol` or `atol`")
+
+
+def _beyond(evidence: Evidence, index: int, seen: Pair) -> str | None:
+    """Of values in float32 that their own noise leaves undecided: how far they are off, where that is beyond the tolerance and no rounding of
+    float32, in the reference's way to compute them or in the function's own."""
+    outside = not evidence.draws and any(abs(each.analytic - each.numeric) > each.tolerance for each in seen.worst)
+    if (found := evidence.reference.beyond_float32[index] if outside else None) is None:
+        return None
+    theirs, own = found
+    y, place = evidence.outputs[index], evidence.forward.checked[index]
+    where = element_name(evidence.name_of(place), y, theirs.index)
+    return (f"at {where} it is {theirs.kernel:.6g}, and {theirs.exact:.6g} in float64: a row is off by {theirs.ratio:.3g} × what float32 costs the "
+            f"reference, and by {own.ratio:.3g} × what it costs the function itself")
 
 
 def _where(evidence: Evidence, place: int, y: Tensor, worst: Worst) -> str:
