@@ -21,18 +21,35 @@ from gradverify.subject.wide import InDouble, widened
 def off_both(subject: Subject, checked: Sequence[int]) -> list[tuple[Judged, Judged] | None]:
     """Of each checked output, how far it is from the reference and from the function itself in float64, where both are more than float32 explains.
 
-    None of all where a differentiable input is not float32, where the function or the reference refuses float64, and where the function computes out
-    of torch's sight: then nothing tells whose noise it is.
+    None of all where nothing tells whose noise it is: as in `off_itself`, and where the reference refuses float64.
     """
-    if any(x.dtype != torch.float32 for x in subject.inputs) or any(argument.parameter for argument in subject.arguments):
+    if any(argument.parameter for argument in subject.arguments):
         return [None] * len(checked)
-    wide = widened(subject, InDouble(lifts=True))
-    alone = replace(subject.case, oracles=replace(subject.case.oracles, reference=None))
+    itself = off_itself(subject, checked)
+    if not any(itself):
+        return [None] * len(checked)
     try:
-        by_reference = Kernel(as_reference(wide), subject, checked).outputs
-        wide.case = alone
-        itself = Kernel(wide, subject, checked)
-        pairs = zip(by_reference, itself.outputs, strict=True)
-        return [(a, b) if a.miss and b.miss and itself.rounds else None for a, b in pairs]
+        reference = Kernel(as_reference(_wide(subject)), subject, checked).outputs
     except UserCodeError:
         return [None] * len(checked)
+    return [(a, b) if a.miss and b else None for a, b in zip(reference, itself, strict=True)]
+
+
+def off_itself(subject: Subject, checked: Sequence[int]) -> list[Judged | None]:
+    """Of each checked output, how far it is from the same function in float64, where that is more than float32 costs it.
+
+    None of all where a differentiable input is not float32, where the function refuses float64, and where it computes out of torch's sight.
+    """
+    if any(x.dtype != torch.float32 for x in subject.inputs):
+        return [None] * len(checked)
+    wide = _wide(subject)
+    wide.case = replace(wide.case, oracles=replace(wide.case.oracles, reference=None))
+    kernel = Kernel(wide, subject, checked)
+    try:
+        return [each if each.miss and kernel.rounds else None for each in kernel.outputs]
+    except UserCodeError:
+        return [None] * len(checked)
+
+
+def _wide(subject: Subject) -> Subject:
+    return widened(subject, InDouble(lifts=True))

@@ -27,7 +27,7 @@ ROUNDINGS = 16.0  # of the larger of a value and its tensor's root mean square: 
 SPREADS = 3.0  # of the deviations at nearby points: those at the point may be as large where they come and go with the bits of the inputs
 POINTS = 4  # nearby
 LOST = 2.0**-10  # of the larger of a number and its tensor's root mean square: a function that is lifted, and off by more, is another one
-
+OTHERS = "its values are others in float64"
 
 Nearby = Callable[[int], Sequence[Tensor]]
 """Inputs near the point, in float32, by number."""
@@ -132,7 +132,7 @@ class InFloat64:
                 close = np.abs(np.mean([own, *seen], 0)) <= allowed + SPREADS * spread
                 close &= (np.abs(own) <= LOST * size) | (not self._mode.count)
             if not close.all():
-                raise RefusedError("its values are others in float64")
+                raise RefusedError(OTHERS)
 
     def _refuse_what_lifting_changes(self, outputs: Sequence[Tensor]) -> None:
         """Casts that are meant (the part of a number that float32 cannot hold) may show beside the point, or in the gradient, alone."""

@@ -16,6 +16,9 @@ where the right number fits. Rows and tensors are never held to less than the co
 cannot hold are left out. Finite differences are never taken of 16-bit numbers. What three identical calls of the kernel differ by (atomic adds)
 counts as native error, up to as much again as there is.
 
+With `dtype: float32` finite differences judge the gradient, of the same function in float64 where its values are the same there. Where they are
+others, by more than the tolerance and than float32 costs, and no `reference` says which are right, that is a warning.
+
 How to repair. Accumulate and exponentiate in float32; subtract the maximum first; keep constants as Python numbers; look for branches on the dtype
 and for the tail of the last block. A function that refuses float64 needs a `reference` in torch operations.
 
@@ -42,7 +45,8 @@ from gradverify.numerics.function.dtypes import UNITS
 from gradverify.numerics.function.flat import place
 from gradverify.numerics.native import ELEMENT, Judged
 from gradverify.oracles.legs import Kernel
-from gradverify.rules.protocol import NotApplicable
+from gradverify.oracles.single import off_itself
+from gradverify.oracles.widened import OTHERS
 from gradverify.rules.repeats import Repeats, in_words
 from gradverify.rules.shown import element_name
 
@@ -61,7 +65,7 @@ HINTS = {
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    if evidence.subject.narrow is None:
+    if evidence.subject.narrow is None and not _another_in_float32(evidence):
         return "no differentiable input has 16 bits"
     wrong = sorted(code for code in found if code.startswith(("GV1", "GV2")))
     return f"it is wrong in float64 already ({wrong[0]})" if wrong else None
@@ -70,7 +74,8 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
     kernel = evidence.kernel
     if kernel is None:
-        raise NotApplicable("no differentiable input has 16 bits")
+        yield from _in_float32(evidence)
+        return
     if evidence.draws:
         yield Finding("GV007", f"forward draws random numbers, which are others in {kernel.name} than in float64: what it gives cannot be compared",
                       severity="error", hint="give the random numbers as an input, or check without them (evaluation mode, `p: 0`)")
@@ -92,6 +97,23 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
         seen.append(each)
     evidence.reproduced += (repeats := list(_repeated(evidence, kernel)))
     yield "; ".join(filter(None, (_told(kernel, seen), in_words(repeats))))
+
+
+def _another_in_float32(evidence: Evidence) -> bool:
+    """Was a function of float32 refused in float64, as its values are others there, and is there no reference to say which are right?"""
+    return evidence.in_float64 == OTHERS and not evidence.draws and evidence.surrogate is None and evidence.subject.case.oracles.reference is None
+
+
+def _in_float32(evidence: Evidence) -> Iterator[Finding]:
+    """Warnings: float32 is what the function is, and its gradient may be right for it; beyond the tolerance, and what float32 costs."""
+    atol, rtol = evidence.settings.tolerances()
+    for n, each in enumerate(off_itself(evidence.subject, evidence.forward.checked)):
+        if each is not None and abs(each.kernel - each.exact) > atol + rtol * max(abs(each.kernel), abs(each.exact)):
+            number, y = evidence.forward.checked[n], evidence.outputs[n]
+            name = evidence.name_of(number)
+            yield Finding("GV112", f"in float32 {name} is {each.kernel:.5g} at {element_name(name, y, each.index)}, in float64 {each.exact:.5g}: "
+                          f"{each.ratio:.3g} × the native error; the gradient was judged for the former", output=number, severity="warning",
+                          hint="look for a branch on the dtype and for fewer bits inside, or name a `reference`, which says what is right")
 
 
 def _repeated(evidence: Evidence, kernel: Kernel) -> Iterator[Reproduced]:

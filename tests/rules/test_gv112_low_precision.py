@@ -182,3 +182,27 @@ def test_casting_to_float32_inside_is_no_fault_in_any_rule():
     x = X[0, :6].abs() + 0.01
     assert check(Logarithm, x.to(BF), dtype="bfloat16").verdict == "pass"
     assert codes(check(Wrong, x.to(BF), dtype="bfloat16")) == {"GV226"}
+
+
+# ---- float32
+def in_float32(change):
+    """A square, all of it changed in float32 alone, gradient and value alike."""
+    return lambda x: (change(x) if x.dtype == torch.float32 else x).square()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("change", [lambda x: 1.01 * x, lambda x: x + (x.detach().bfloat16().float() - x.detach())])
+def test_a_float32_function_that_is_another_in_float64_is_warned_of(change, seed):
+    result = check(in_float32(change), randn(12, 24, seed=seed, dtype=torch.float32), dtype="float32")
+    found, = (each for each in result.findings if each.code == "GV112")
+    assert found.severity == "warning" and "× the native error" in found.message and result.verdict != "fail"
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("function", [
+    softmax, rms_norm, lambda x: x.cumsum(-1), in_float32(lambda x: x * (1 + 1e-4)), lambda x: (x + 1e4) - 1e4 + x * x,
+    lambda x: x * torch.rand(24, dtype=x.dtype), lambda x: x / (x.norm() + torch.finfo(x.dtype).eps)],
+    ids=["softmax", "rms norm", "scan", "a fast path", "cancels", "random", "a small number of the dtype"])
+def test_a_float32_function_that_rounds_or_is_good_to_the_tolerance_is_not_warned_of(function, seed):
+    result = check(function, randn(12, 24, seed=seed, dtype=torch.float32), dtype="float32")
+    assert "GV112" not in {each.code for each in result.findings}
