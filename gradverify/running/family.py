@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ STATE, PPID, GROUP, SESSION = 0, 1, 2, 3    # places in /proc/PID/stat behind th
 DEAD = ("Z", "X")                           # states of a process that has ended, and that nobody has asked for
 DEAD_COUNT = 16                             # so many of these count as one: they hold a number and nothing else
 STOPS_WITHIN = 5.0                          # seconds for all processes of a family to be found
+SUBREAPER = 36      # of Linux's prctl: whoever loses its parent below this process becomes its child
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,21 @@ def end_family(pid: int, *, alive: bool) -> None:
         _send(fresh, groups, signal.SIGSTOP)
         stopped |= fresh
     _send(stopped, groups, signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Linux: what processes below this one leave behind when they end becomes this one's own child, and not the system's."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+
+
+def end_orphans(server: int, workers: Collection[int]) -> None:
+    """Kills what workers that have ended left to the process that they were forked from: of its children in other sessions, all but `workers`."""
+    known = _known()
+    own = known[server].session if server in known else None
+    for pid, process in known.items():
+        if process.parent == server and process.session != own and pid not in workers and process.state not in DEAD:
+            end_family(pid, alive=True)
 
 
 def _send(pids: Iterable[int], groups: Iterable[int], number: signal.Signals) -> None:

@@ -8,6 +8,8 @@ import importlib
 import pkgutil
 import warnings
 
+from gradverify.running.family import adopt_orphans
+
 # What torch imports in the first backward (sympy among it, 0.8 s of CPU), forward-mode derivative and draw: once here, not once in every worker.
 IN_THE_FIRST = ("torch.fx.experimental.symbolic_shapes", "torch._decomp.decompositions_for_jvp", "torch.utils._device", "numpy.random", "numpy.ma")
 
@@ -21,5 +23,7 @@ with warnings.catch_warnings():
     for _name in IN_THE_FIRST:
         with contextlib.suppress(ImportError):
             importlib.import_module(_name)
+adopt_orphans()     # of workers that crash: the supervisor ends them
+warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")        # theirs, said where such a one ends
 gc.collect()
 gc.freeze()     # what is here stays: collections in the workers pass it by, and its memory stays shared with them

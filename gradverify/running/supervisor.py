@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 
-from gradverify.running.family import sizes
+from gradverify.running.family import end_orphans, sizes
 from gradverify.running.process import Died, Worker
 from gradverify.running.signals import Signals
 
@@ -121,9 +121,8 @@ class Supervisor:
 
     def close(self) -> None:
         """Ends all workers and whatever they started."""
-        for job in self._staff:
-            job.worker.end()
-        self._staff.clear()
+        for job in [*self._staff]:
+            self._dismiss(job)
 
     def _employ(self) -> None:
         why = f"{FUTILE} worker processes in a row ended before they were ready"
@@ -243,3 +242,5 @@ class Supervisor:
     def _dismiss(self, job: _Job) -> None:
         job.worker.end()
         self._staff.remove(job)
+        if job.worker.server is not None:
+            end_orphans(job.worker.server, [other.worker.pid for other in self._staff])

@@ -23,12 +23,13 @@ from gradverify.model.event import Plan
 from gradverify.model.interrupt import unheard
 from gradverify.model.result import CaseResult
 from gradverify.running.descriptors import high, keep_to_ourselves, moved
+from gradverify.running.family import adopt_orphans
 from gradverify.running.instruments import measured, within
 from gradverify.running.process import Files
 from gradverify.running.unrun import faulty
 
 TELLS_EVERY = 0.25          # seconds between two words on how many calls were made
-SUBREAPER, DEATH_SIGNAL = 36, 1     # of prctl: orphans of this process become its children; how it ends with its own parent
+DEATH_SIGNAL = 1            # of prctl: how this process ends with its own parent
 leave: Callable[[int], NoReturn] = os._exit
 
 
@@ -177,9 +178,8 @@ def _out_of_the_way(pipe: Connection) -> Connection:
 def _with_parent() -> None:
     """Linux: killed when the process that forked it ends, also where no thread can run; orphans of its children become its own."""
     with contextlib.suppress(OSError, AttributeError):
-        libc = ctypes.CDLL(None)
-        libc.prctl(DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-        libc.prctl(SUBREAPER, 1, 0, 0, 0)
+        ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    adopt_orphans()
 
 
 def _divide(setup: Setup) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 OP = """import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -88,6 +89,28 @@ def has_some_and_hangs(x):
             while True:
                 signal.pause()
     time.sleep(1000)
+
+
+def daemons():
+    # in sessions of their own, without parents; one is another program
+    for _ in range(3):
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                while True:
+                    signal.pause()
+            os._exit(0)
+    subprocess.Popen(["sleep", "1000"], start_new_session=True)
+
+
+def leaves_some_and_crashes(x):
+    daemons()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leaves_some(x):
+    daemons()
+    return x * x
 """
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="what processes leave behind is read from /proc")
 
@@ -160,6 +183,16 @@ def test_processes_of_a_check_end_with_its_limit(checked, jobs):
     code, checks, _ = checked(["has_some_and_hangs", "right"], jobs)
     assert code == 3 and [finding["code"] for finding in checks["has_some_and_hangs"]["findings"]] == ["GV005"]
     assert checks["right"]["verdict"] == "pass"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize(("leaving", "found"), [("leaves_some_and_crashes", ["GV004"]), ("leaves_some", [])])
+def test_what_a_check_left_in_sessions_of_its_own_ends_with_its_worker(checked, leaving, found, jobs):
+    """A daemon forked of a worker that crashed keeps pipes of the run open: whoever reads them, as `checked` does, would wait for ever."""
+    _, checks, _ = checked([leaving, "right", "right again"], jobs)
+    assert [finding["code"] for finding in checks[leaving]["findings"]] == found
+    assert (checks["right"]["verdict"], checks["right again"]["verdict"]) == ("pass", "pass")
 
 
 ENDS = {"a worker ends": "import os\nos.register_at_fork(after_in_child=lambda: os._exit(3))\n",
