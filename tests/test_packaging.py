@@ -6,6 +6,7 @@ The class of faults: a file that the tool, its hooks or its tests need, present 
 import importlib.metadata
 import importlib.util
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -74,6 +75,19 @@ def test_the_wheel_holds_the_package_and_nothing_else(built):
     package = {path.relative_to(ROOT).as_posix() for path in (ROOT / "gradverify").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
     assert held == {name for name in package if not name.endswith(".so")}
     assert {"gradverify/py.typed", "gradverify/spec/schema.json", "gradverify/report/html/templates/page.html.j2"} <= held
+
+
+def test_no_link_of_the_published_readme_is_relative(built):
+    with zipfile.ZipFile(built[1]) as archive:
+        text = archive.read(next(name for name in archive.namelist() if name.endswith("METADATA"))).decode()
+    assert "(docs/" not in text and "[Guide]" not in text and "Guide (`docs/guide.md`)" in text and "Description-Content-Type: text/markdown" in text
+
+
+def test_links_of_the_readme_lead_into_the_repository_that_the_project_names():
+    hook = runpy.run_path(str(ROOT / "hatch_build.py"))["elsewhere"]
+    text = "[a\nb](docs/a.md#x) ![c](docs/c.svg) [d](https://e.org/f) [g](#h)"
+    assert hook(text, "https://e.org/o/r/") == ("[a\nb](https://e.org/o/r/blob/HEAD/docs/a.md#x) ![c](https://e.org/o/r/raw/HEAD/docs/c.svg) "
+                                               "[d](https://e.org/f) [g](#h)")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("twine") is None, reason="twine is not installed")

@@ -63,16 +63,18 @@ def _result(trouble: Trouble, rules: Sequence[str], report: Report) -> Json:
     result = {"ruleId": trouble.rule, "ruleIndex": rules.index(trouble.rule), "level": trouble.level,
               "message": {"text": f"{check.name}: {title(trouble)}{about}: {trouble.message}"},
               "partialFingerprints": {"gradverify/v1": trouble.fingerprint}, "properties": _properties(trouble, report)}
-    if trouble.place:
-        result["locations"] = [{**_physical(trouble.place, _snippet(trouble)), "logicalLocations": [
-            {"fullyQualifiedName": check.function.target, "kind": "function"}]}]
+    place = trouble.place or Place(check.spec.path, check.spec.line)       # GitHub refuses a file in which one result has no place
+    result["locations"] = [{**_physical(place, _snippet(trouble)), "logicalLocations": [
+        {"fullyQualifiedName": check.function.target, "kind": "function"}]}]
     if trouble.where and trouble.spec:
         result["relatedLocations"] = [{"id": 1, **_physical(trouble.spec), "message": {"text": "the check"}}]
     return result
 
 
 def _physical(place: Place, snippet: str | None = None) -> Json:
-    location: Json = {"artifactLocation": {"uri": quote(place.file, safe="/"), "uriBaseId": ROOT}}
+    """Relative to the root of the repository; a file that lies elsewhere is named as it was given."""
+    root = {} if place.file.startswith(("/", "../")) else {"uriBaseId": ROOT}
+    location: Json = {"artifactLocation": {"uri": quote(place.file, safe="/"), **root}}
     if place.line is not None and place.line >= 1:
         lines = len(snippet.splitlines()) if snippet else 1
         location["region"] = {"startLine": place.line, "endLine": place.line + max(lines, 1) - 1,

@@ -52,8 +52,10 @@ def troubles(report: Report) -> tuple[Trouble, ...]:
             key = json.dumps([rule, check.function.target, check.name, in_repository(check.spec.path, report.environment),
                               finding.input if finding else None, finding.output if finding else None])
             seen[key] += 1
-            found.append(Trouble(rule, level, check, finding, message, place_of(finding, check.function, report.environment),
-                                 spec_place(check, report.environment), _digest(key, seen[key])))
+            where, spec = place_of(finding, check.function, report.environment), spec_place(check, report.environment)
+            if where and spec and where == Place(spec.file):        # the spec as a whole: its line is known
+                where = None
+            found.append(Trouble(rule, level, check, finding, message, where, spec, _digest(key, seen[key])))
     return tuple(found)
 
 

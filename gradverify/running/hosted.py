@@ -23,6 +23,7 @@ from gradverify.model.fault import FAILED
 from gradverify.model.report import Gate
 from gradverify.running.crew import LOADING
 from gradverify.running.schedule import environment
+from gradverify.running.server import start_method
 from gradverify.running.unrun import without_running
 from gradverify.source.python_path import python_path
 
@@ -55,7 +56,8 @@ class Request:
 
 def hosted(request: Request) -> Iterator[Event]:
     """The events of a run, as they happen. The host ends with this generator. Where the host cannot be started, or fails, the run ends so: with
-    `crashed` and what was not run."""
+    `crashed` and what was not run. Raises ProblemsError where the platform has no workers."""
+    start_method()
     left, seen = {case.id: case for case in request.cases}, set[str]()
     try:
         for event in _told(request):

@@ -22,11 +22,11 @@ _USER_ROOMS = tuple(f"{_PACKAGE}{room}/" for room in ("functions", "gallery"))  
 _STANDARD = f"{Path(linecache.__file__).parent}/"
 FRAMES = 8
 OUT_OF_MEMORY = "the system ends a process so where memory runs out"
-SIGNAL_HINTS = {signal.SIGSEGV: "native code read or wrote where it must not: an index, a stride, a size or a freed tensor",
-                signal.SIGABRT: "native code gave up: an assertion, or memory freed twice",
-                signal.SIGKILL: f"{OUT_OF_MEMORY}: check a smaller input, or run fewer checks at a time (`-j`)",
-                signal.SIGFPE: "native code divided an integer by zero",
-                signal.SIGILL: "native code was compiled for another processor"}
+SIGNAL_HINTS = {"SIGSEGV": "native code read or wrote where it must not: an index, a stride, a size or a freed tensor",
+                "SIGABRT": "native code gave up: an assertion, or memory freed twice",
+                "SIGKILL": f"{OUT_OF_MEMORY}: check a smaller input, or run fewer checks at a time (`-j`)",
+                "SIGFPE": "native code divided an integer by zero",
+                "SIGILL": "native code was compiled for another processor"}
 
 
 def of_lost(case: Case, lost: Lost) -> CaseResult:
@@ -49,7 +49,7 @@ def _crashed(lost: Lost) -> Finding:
     while_ = " while it was imported" if lost.while_loading else ""
     if died.how == "signal":
         number = int(died.number)
-        hint = SIGNAL_HINTS.get(signal.Signals(number)) if number in signal.Signals._value2member_map_ else None
+        hint = SIGNAL_HINTS.get(signal.Signals(number).name) if number in signal.Signals._value2member_map_ else None
         message = f"the process of this check was ended{while_} by {_name(number)}"
     elif died.how == "status":
         message = f"the process of this check ended{while_} with status {int(died.number)} before there was a result"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -127,8 +126,10 @@ def _write(path: Path, text: str) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Between reading and writing no other run writes. A file system without locks goes without."""
+    """Between reading and writing no other run writes. A file system or a platform without locks goes without."""
     with (folder / "lock").open("w") as file:
-        with suppress(OSError):
+        with suppress(OSError, ImportError):
+            import fcntl
+
             fcntl.flock(file, fcntl.LOCK_EX)
         yield

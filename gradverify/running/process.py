@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -51,7 +51,7 @@ Main = Callable[[Connection, Connection, Any, Files], None]
 class Worker:
     """A process that takes one task at a time. `words` and `sentinel` can be waited for."""
 
-    def __init__(self, context: ForkServerContext | SpawnContext, main: Main, setup: Any, folder: Path, read: Callable[[Path], str | None]) -> None:
+    def __init__(self, context: ForkServerContext, main: Main, setup: Any, folder: Path, read: Callable[[Path], str | None]) -> None:
         self._read, self._folder = read, Path(tempfile.mkdtemp(dir=folder))
         self.files = Files(str(self._folder / "stack"), str(self._folder / "printed"))
         self.words, inner = context.Pipe()
@@ -63,7 +63,6 @@ class Worker:
             inner.close()
             alive.close()
         self.server = number()      # the process that it was forked from
-        self._forked = isinstance(context, ForkServerContext)
 
     @property
     def sentinel(self) -> int:
@@ -112,9 +111,6 @@ class Worker:
 
     def _status(self, seconds: float) -> int | None:
         """Raises EOFError where the process that it was forked from ended first."""
-        if not self._forked:
-            self._process.join(seconds)
-            return self._process.exitcode
         return status_of(self.sentinel) if wait([self.sentinel], seconds) else None
 
     def stopped(self, limit: float) -> Died:

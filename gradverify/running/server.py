@@ -10,30 +10,32 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
-from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.context import ForkServerContext
 
+from gradverify.model.problem import Problem, ProblemsError
 from gradverify.source.python_path import python_path
 
 PRELOADED = ["gradverify.running.preload"]
+UNSUPPORTED = "checks run in worker processes, which need Linux or macOS: on Windows use WSL, or `gradverify check --no-isolate`"
 ENDS_WITHIN = 5.0       # seconds for a server whose pipes are closed to have ended
 
 
-def start_method() -> ForkServerContext | SpawnContext:
-    """Forkserver where it exists: a worker then starts in 10 to 20 ms, as torch is imported once. Never fork: it hangs after one backward."""
+def start_method() -> ForkServerContext:
+    """Forkserver: a worker starts in 10 to 20 ms, as torch is imported once. Never fork: it hangs after one backward.
+
+    Raises ProblemsError where there is none, which is Windows."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
+        raise ProblemsError([Problem(UNSUPPORTED)])
     return multiprocessing.get_context("forkserver")
 
 
 def begin() -> None:
     """Starts the process, unless it runs; it imports torch in the background."""
-    context = start_method()
-    if isinstance(context, ForkServerContext):
-        context.set_forkserver_preload(PRELOADED)
-        with _same_path():
-            resource_tracker.ensure_running()       # started with the other one, it would take the mask off
-            with _without_interrupts():
-                forkserver.ensure_running()
+    start_method().set_forkserver_preload(PRELOADED)
+    with _same_path():
+        resource_tracker.ensure_running()       # started with the other one, it would take the mask off
+        with _without_interrupts():
+            forkserver.ensure_running()
 
 
 def end() -> None:

@@ -7,7 +7,6 @@ import ctypes
 import faulthandler
 import json
 import os
-import resource
 import signal
 import sys
 import threading
@@ -188,6 +187,8 @@ def _divide(setup: Setup) -> None:
     if setup.threads is not None:
         use_threads(setup.threads)
     if setup.memory is not None:
+        import resource
+
         _, most = resource.getrlimit(resource.RLIMIT_DATA)
         limit = setup.memory if most == resource.RLIM_INFINITY else min(setup.memory, most)     # a limit that is there already may be lower
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

@@ -91,7 +91,20 @@ def test_sarif_quotes_paths_and_names_no_line_outside():
     assert log(report(odd))["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "my%20ops/%231%25.py"
     nowhere = replace(failing(findings=(replace(failing().findings[0], file="/opt/x.py"),)), spec=replace(passing().spec, path="/etc/s.yaml"),
                       function=replace(passing().function, file=None))
-    assert "locations" not in log(report(nowhere))["results"][0]
+    [place] = log(report(nowhere))["results"][0]["locations"]       # GitHub refuses a result without one
+    assert place["physicalLocation"]["artifactLocation"] == {"uri": "/etc/s.yaml"}
+
+
+def test_sarif_of_a_function_without_source_stands_at_the_line_of_the_check():
+    """Compiled code, and a finding about what the spec says (GV106), which names the spec without a line."""
+    for file in (None, "specs/ops.yaml"):
+        compiled = failing(findings=(replace(failing().findings[0], file=file, line=None),),
+                           function=replace(passing().function, file=None, line=None))
+        [one] = log(report(compiled))["results"]
+        place = one["locations"][0]["physicalLocation"]
+        assert place["artifactLocation"]["uri"] == "specs/ops.yaml" and place["region"]["startLine"] == compiled.spec.line
+        [issue] = json.loads(gitlab.render(report(compiled)))
+        assert issue["location"] == {"path": "specs/ops.yaml", "lines": {"begin": compiled.spec.line}}
 
 
 # ---- GitLab

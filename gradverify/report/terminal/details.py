@@ -67,7 +67,7 @@ def _comparison(comparison: Comparison, look: Look) -> str:
     parts = [counted(comparison.elements, (comparison.lines or "elements")[:-1]), *(f"{count:,} {what}" for what, count in counts.items() if count)]
     if comparison.worst or not comparison.lines:        # of lines that all pass no element was looked at
         parts.append(f"largest error {error(comparison.max_abs_error)} absolute, {error(comparison.max_rel_error)} relative")
-    parts += [f"catches errors above {bar(comparison.resolution)}"] if comparison.resolution else []
+    parts += [f"catches errors above {bar(comparison.resolution)}"] if comparison.resolution and not comparison.mismatched else []
     nearest = comparison.worst[0] if comparison.worst else None
     if nearest and nearest.outcome == "pass":
         parts.append(f"the nearest at {ratio(nearest.abs_error, nearest.tolerance)} of its tolerance")
