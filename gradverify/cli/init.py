@@ -21,7 +21,9 @@ from gradverify.model.proposal import Proposal, Sought
 from gradverify.spec.walk import SUFFIXES
 
 if TYPE_CHECKING:
+    from gradverify.cli.existing import Existing
     from gradverify.cli.targets import Goal
+    from gradverify.spec.scaffold import Entry
 
 SCHEMA = "gradverify.schema.json"
 
@@ -67,14 +69,32 @@ def run_init(asked: Asked, out: Output) -> int:
         out.say(f"no autograd Function, and no operator with a backward of its own, in {', '.join(asked.targets)}; name a callable or a module as "
                 "module:name")
         return NOTHING_CHECKED
-    there = [] if asked.force or asked.dry else [file for file in files if file.exists()]
-    for file in there:
-        out.say(f"{file.as_posix()} is there already and stays as it is: --force writes it anew, -o another file")
-        del files[file]
+    there, refused = ({}, False) if asked.force or asked.dry else _kept(files, out)
     if not files:
-        return USAGE
+        return USAGE if refused else OK
     found = _tried([goal for own in files.values() for goal in own], asked, out)
-    return found if isinstance(found, int) else _written(files, found, asked, out)
+    return found if isinstance(found, int) else _written(files, there, found, asked, out)
+
+
+def _kept(files: dict[Path, list[Goal]], out: Output) -> tuple[Mapping[Path, Existing], bool]:
+    """The specs that are there and get more checks; whether one takes none. Leaves in `files` what is to be tried."""
+    from gradverify.cli.existing import existing
+
+    there: dict[Path, Existing] = {}
+    refused = False
+    for file in [file for file in files if file.exists()]:
+        try:
+            there[file] = existing(file, files[file])
+            files[file] = list(there[file].open)
+            if not files[file]:
+                out.say(f"{file.as_posix()} has a check of each of them already: nothing to add")
+        except ProblemsError as error:
+            refused = True
+            out.problems(error.problems)
+            del files[file]
+    for file in [file for file, own in files.items() if not own]:
+        del files[file]
+    return there, refused
 
 
 def _tried(wanted: Sequence[Goal], asked: Asked, out: Output) -> Mapping[Goal, Proposal] | int:
@@ -106,16 +126,16 @@ def _tried(wanted: Sequence[Goal], asked: Asked, out: Output) -> Mapping[Goal, P
     return found
 
 
-def _written(files: Mapping[Path, Sequence[Goal]], found: Mapping[Goal, Proposal], asked: Asked, out: Output) -> int:
+def _written(files: Mapping[Path, Sequence[Goal]], there: Mapping[Path, Existing], found: Mapping[Goal, Proposal], asked: Asked, out: Output) -> int:
     """The specs, the schema beside them, and what is said of each function."""
     for file, own in files.items():
-        text = _text(file, own, found, asked)
+        text = _more(there[file], own, found) if file in there else _text(file, own, found, asked)
         if asked.dry:
             out.write(f"# {file.as_posix()}\n{text}" if len(files) > 1 else text)
             continue
         keep(promise(file), text)
-        _refuse_invalid(file)
-        out.write(f"wrote {file.as_posix()}\n")
+        _refuse_invalid(file, there.get(file))
+        out.write(f"{'added to' if file in there else 'wrote'} {file.as_posix()}\n")
         for goal in own:
             out.write(f"  {goal.function.rpartition(':')[2]}: {_in_words(found[goal])}\n")
     runs = sum(found[goal].missing is None for own in files.values() for goal in own)
@@ -133,21 +153,34 @@ def _in_words(proposal: Proposal) -> str:
 
 
 def _text(file: Path, own: Sequence[Goal], found: Mapping[Goal, Proposal], asked: Asked) -> str:
-    from gradverify.spec.scaffold import Draft, Entry, scaffold
+    from gradverify.spec.scaffold import Draft, scaffold
 
-    path = dict.fromkeys(folder for goal in own for folder in goal.path)
+    path = dict.fromkeys(folder for goal in own for folder in goal.path_from(file))
     imports = dict.fromkeys(name for goal in own for name in goal.imports)
     about = ", ".join(dict.fromkeys(goal.where.rpartition(":")[0] or goal.where or goal.function for goal in own))
     return scaffold(Draft(
-        about, os.path.relpath(asked.folder / SCHEMA, file.absolute().parent), [Entry(goal.function, goal.where, found[goal]) for goal in own],
-        [Path(os.path.relpath(folder, file.absolute().parent)).as_posix() for folder in path], tuple(imports)))
+        about, os.path.relpath(asked.folder / SCHEMA, file.absolute().parent), _entries(own, found), list(path), tuple(imports)))
 
 
-def _refuse_invalid(file: Path) -> None:
-    """A spec of ours that is not valid is a fault of ours."""
+def _more(spec: Existing, own: Sequence[Goal], found: Mapping[Goal, Proposal]) -> str:
+    from gradverify.spec.appended import appended
+
+    return appended(spec.document, spec.text, _entries(own, found), spec.names)
+
+
+def _entries(own: Sequence[Goal], found: Mapping[Goal, Proposal]) -> list[Entry]:
+    from gradverify.spec.scaffold import Entry
+
+    return [Entry(goal.function, goal.where, found[goal]) for goal in own]
+
+
+def _refuse_invalid(file: Path, before: Existing | None) -> None:
+    """A spec of ours that is not valid is a fault of ours; one that was there is put back."""
     from gradverify.cli.gather import gather
 
     problems = gather([str(file)]).problems
+    if problems and before is not None:
+        keep(promise(file), before.text)
     if problems:
         raise RuntimeError(f"init wrote a spec that is not valid: {problems[0]}")
 

@@ -14,11 +14,14 @@ from gradverify.model.paths import resolved
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.model.proposal import Sought
 from gradverify.source.functions import OPERATOR, Function
-from gradverify.source.modules import root_of
+from gradverify.source.modules import Library, root_of
 from gradverify.source.places import MODULE, module_place, place_of, shown
 from gradverify.source.python_path import python_path
+from gradverify.spec.fault import nearest
 from gradverify.spec.walk import folder_of
 
+MAKES_NAMES = frozenset({"globals", "exec", "vars", "setattr", "__getattr__", "__dict__", "import_module", "load", "load_inline"})
+MOST_NAMED = 8      # names of a file in a message
 NAMED = re.compile(r"(?P<place>.+):(?P<name>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*)")
 
 
@@ -35,6 +38,10 @@ class Goal:
     path: tuple[Path, ...] = ()
     imports: tuple[str, ...] = ()
     missing: str | None = None
+
+    def path_from(self, file: Path) -> tuple[str, ...]:
+        """`path` as a spec at `file` writes it."""
+        return tuple(Path(os.path.relpath(folder, file.absolute().parent)).as_posix() for folder in self.path)
 
     def sought(self, example: str | None) -> Sought:
         """With the folders that a spec in this place is looked up in."""
@@ -87,11 +94,29 @@ def _split(text: str) -> tuple[str, str] | None:
 def _named(place: str, name: str, folder: Path, imports: tuple[str, ...]) -> Goal:
     """A function that is named itself: anything that a spec can name."""
     if not place.endswith(".py"):
+        module = module_place(place, searched()) if MODULE.fullmatch(place) else None
+        if module is not None:
+            _refuse_unknown(module / "__init__.py" if module.is_dir() else module, name, place)
         return Goal(place, folder, f"{place}:{name}", "", f"{place}:{name}", imports=imports)
     file = resolved(Path(place))
     if not file.is_file():
         raise ProblemsError([Problem("no such file", place)])
+    _refuse_unknown(file, name, place)
     return _placed(file, name, folder, shown(file, Path.cwd()), imports)
+
+
+def _refuse_unknown(file: Path, name: str, place: str) -> None:
+    """Raises ProblemsError for a name whose first word occurs nowhere in the source, unless the source may make names without writing them."""
+    head = name.partition(".")[0]
+    module = Library().read(file) if file.is_file() else None
+    if module is None or module.stars or {head, *MAKES_NAMES} & set(re.findall(r"\w+", file.read_text(encoding="utf-8", errors="replace"))):
+        return
+    if file.name == "__init__.py" and (file.with_name(head).exists() or any(file.parent.glob(f"{head}.*"))):
+        return
+    own = [defined for defined in module.definitions if "." not in defined]
+    near = nearest(name, own)
+    holds = f"; it holds {', '.join(own[:MOST_NAMED])}{' and more' if len(own) > MOST_NAMED else ''}" if own else ""
+    raise ProblemsError([Problem(f"no {name!r} in it{f', did you mean {near!r}?' if near else ''}{holds}", place)])
 
 
 def _of(function: Function, folder: Path, imports: tuple[str, ...]) -> Goal:

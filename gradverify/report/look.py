@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MIN_WIDTH = 72
-"""Narrower, a row of seven columns cannot hold its numbers uncut: the terminal wraps such lines itself."""
+MIN_WIDTH = 60
+"""Narrower, a row of five columns cannot hold its numbers uncut: the terminal wraps such lines itself."""
 
 ROWS = 10
 """Elements shown for each finding, where nobody asks for more or fewer."""

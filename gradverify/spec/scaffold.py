@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gradverify.model.case import InputRecipe, Json, TensorRecipe
@@ -18,6 +19,7 @@ from gradverify.spec.schema_settings import Matrix, Settings
 PLAIN = re.compile(r"[A-Za-z_][\w./-]*( [\w./-]+)*")     # words that YAML reads as themselves, unless they are one of these
 NOT_PLAIN = re.compile(r"(?i)true|false|null|yes|no|on|off|~")
 NOT_IN_YAML = re.compile(r"[\x7f-\x9f\ud800-\udfff\ufffe\uffff]")       # characters that a YAML file holds as escapes alone, and JSON as they are
+NONE_YET = "      # none runs yet: see below"
 WIDTH = 118
 REMARK_AT = 40      # the column that remarks begin in, where lines are short enough
 
@@ -50,14 +52,25 @@ def scaffold(draft: Draft) -> str:
              f"gradverify: {FORMAT_VERSION}"]
     lines += [f"path: {_flow(list(draft.path))}"] if draft.path else []
     lines += [f"import: {_flow(list(draft.imports))}"] if draft.imports else []
-    names = [own_name(entry.function) for entry in draft.entries]
     running = [entry for entry in draft.entries if entry.proposal.missing is None]
-    lines += ["", "checks:" if running else "checks: []      # none runs yet: see below"]
-    for entry in draft.entries:
-        named = None if names.count(own_name(entry.function)) == 1 else re.split(r"[:/]", entry.function)[-1]
-        lines += _check(entry, named) if entry.proposal.missing is None else _open(entry)
-        lines.append("")
-    return "\n".join(lines[:-1] if not lines[-1] else lines) + "\n"
+    lines += ["", "checks:" if running else f"checks: []{NONE_YET}"]
+    return "\n".join([*lines, *checks(draft.entries)]) + "\n"
+
+
+def checks(entries: Sequence[Entry], taken: Collection[str] = ()) -> list[str]:
+    """The lines below `checks:`, with an empty one between two functions. `taken`: names of checks that are there already."""
+    names = [own_name(entry.function) for entry in entries]
+    used, lines = set(taken), list[str]()
+    for entry in entries:
+        own = own_name(entry.function)
+        named = None if names.count(own) == 1 and own not in used else _free(re.split(r"[:/]", entry.function)[-1], used)
+        used.add(named or own)
+        lines += ["", *(_check(entry, named) if entry.proposal.missing is None else _open(entry))]
+    return lines[1:]
+
+
+def _free(name: str, used: Collection[str]) -> str:
+    return name if name not in used else next(f"{name} {number}" for number in itertools.count(2) if f"{name} {number}" not in used)
 
 
 def _check(entry: Entry, named: str | None) -> Iterator[str]:

@@ -105,6 +105,73 @@ def test_nothing_is_overwritten_unless_asked_for(ops, gradverify):
     assert gradverify("init", "ops.py", "--force")[0] == 0 and cases(mine)
 
 
+MINE = """# mine
+gradverify: 1
+checks:
+    # the first
+    - {function: ops:twice, inputs: {x: {shape: [2]}}, name: Scale}   # here
+    # the last
+"""
+
+
+@pytest.mark.parametrize(("before", "after"), [
+    ("", ""), ("defaults: {seed: 3}\n", ""), ("", "# tail\ndefaults: {seed: 3}  # of all\n"), ("", "\n\n"),
+])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_checks_are_added_to_a_spec_that_is_there_and_nothing_else_changes(ops, gradverify, before, after, newline):
+    (ops / "specs").mkdir()
+    mine = ops / "specs" / "ops.yaml"
+    text = (before + MINE + after).replace("\n", newline)
+    mine.write_bytes(text.encode())
+    code, out, err = gradverify("init", "ops.py")
+    assert (code, err) == (0, "") and out.startswith("added to specs/ops.yaml\n  Scale: runs\n")
+    now = mine.read_bytes().decode()
+    left = iter(now.splitlines(keepends=True))
+    assert all(line in left for line in text.rstrip().splitlines(keepends=True)[:-1]) and ("\r" in now) == ("\r" in newline)
+    assert [(case.check, case.target) for case in cases(mine)] == [("Scale", "ops:twice"), ("Scale 2", "ops:Scale")]
+    code, out, err = gradverify("init", "ops.py")
+    assert (code, out) == (0, "") and "has a check of each of them already" in err and mine.read_bytes().decode() == now
+
+
+@pytest.mark.parametrize("empty", ["checks: []", "checks: []      # none runs yet: see below", "checks: [\n  ]"])
+def test_a_spec_without_a_check_gets_its_first(ops, gradverify, empty):
+    (ops / "s.yaml").write_text(f"gradverify: 1\n{empty}\n# tail\n")
+    assert gradverify("init", "ops:Run", "-o", "s.yaml")[0] == 3 and cases(ops / "s.yaml") == ()
+    assert gradverify("init", "ops:Scale", "-o", "s.yaml")[0] == 0
+    text = (ops / "s.yaml").read_text()
+    assert [case.target for case in cases(ops / "s.yaml")] == ["ops:Scale"] and "# tail" in text and "none runs yet" not in text
+    assert text.count("function: ops:Run") == 1
+
+
+@pytest.mark.parametrize(("text", "why"), [
+    ("gradverify: 1\nchecks: [{function: relu, inputs: {input: {shape: [2]}}}]\n", "no list with a check in each line"),
+    ("gradverify: 1\nchecks:\n  - {function: relu, inputz: 3}\n", "line 3: unknown key 'inputz'"),
+    ("gradverify: 1\nchecks: []\n", "would need `path: [../lib]`")])
+def test_a_spec_that_takes_no_more_is_said_to_and_stays(ops, gradverify, text, why):
+    (ops / "lib" / "deep").mkdir(parents=True)
+    (ops / "lib" / "deep" / "__init__.py").write_text("")
+    (ops / "lib" / "deep" / "x.py").write_text(OPS)
+    (ops / "specs").mkdir()
+    (ops / "specs" / "s.yaml").write_text(text)
+    code, out, err = gradverify("init", "lib/deep/x.py", "-o", "specs/s.yaml")
+    assert (code, out) == (2, "") and why in err and "--force" in err and (ops / "specs" / "s.yaml").read_text() == text
+
+
+@pytest.mark.parametrize(("target", "said"), [
+    ("ops.py:Scalle", "ops.py: no 'Scalle' in it, did you mean 'Scale'?; it holds Scale, Run, twice, make"),
+    ("ops:Nope", "ops: no 'Nope' in it; it holds")])
+def test_a_name_that_is_not_there_gets_its_nearest_and_what_there_is(ops, gradverify, target, said):
+    code, out, err = gradverify("init", target)
+    assert (code, out) == (2, "") and said in err and not (ops / "specs").exists()
+
+
+@pytest.mark.parametrize("made", ["globals()['New'] = Scale", "New = Scale", "if True:\n    from math import pi as New", "from torch import *"])
+def test_a_name_that_the_source_may_make_is_left_to_python(ops, gradverify, made):
+    (ops / "ops.py").write_text(f"{OPS}\n{made}\n")
+    code, _, err = gradverify("init", "ops.py:New")
+    assert code in (0, 3) and err == ""
+
+
 def test_a_dry_run_prints_the_spec_and_writes_nothing(ops, gradverify):
     code, out, _ = gradverify("init", "ops:Scale", "-n")
     assert code == 0 and not (ops / "specs").exists()

@@ -28,7 +28,7 @@ def test_elements_in_ascii_look_as_written_down(golden):
     assert text.isascii()
 
 
-@pytest.mark.parametrize("width", [72, 80, 120, 200])
+@pytest.mark.parametrize("width", [60, 72, 80, 120, 200])
 def test_no_line_is_wider_than_the_terminal(width):
     lines = [line for each in everything() for line in render(each, Look(width)).splitlines()]
     assert max(map(cell_len, lines)) <= width

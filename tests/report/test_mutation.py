@@ -28,7 +28,7 @@ def test_plain_lines_hold_one_survivor_each_with_its_whole_reason():
     assert lines[-1] == "killed 2 of 4 (50.0 %), 2 let through, 1 equivalent in 2.00 s; 1 check left out"
 
 
-@pytest.mark.parametrize("width", [72, 80, 100])
+@pytest.mark.parametrize("width", [60, 72, 80, 100])
 def test_a_table_keeps_to_its_width_and_cuts_nothing(width):
     text = closing(REPORT, Look(width=width))
     assert max(map(len, text.splitlines()[:-1])) <= width, "the last line is one line, however narrow"

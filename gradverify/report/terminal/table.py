@@ -32,6 +32,9 @@ OPEN = ("kink", "jump", "staircase", "undecided", "non-finite")
 ROOMY = 100
 """Columns from which headers are spelled out: below, each character is a digit of an index."""
 
+ERRORS = 72
+"""Columns from which absolute and relative error stand beside their ratio to the tolerance: below, seven columns cannot hold their numbers uncut."""
+
 ROUNDING = 1e-12
 """Of the value: a bar below it is the rounding of its last digits, and says nothing to a reader."""
 
@@ -73,7 +76,7 @@ def headers_of(comparison: Comparison, shown: Sequence[Entry], look: Look) -> tu
     names, values = (("input",), "expected") if comparison.output is None else (("output", "input"), "numeric")
     values += f" {look.glyphs.plus_minus} bar" if bars else ""
     short = look.columns < ROOMY
-    errors = ("abs. error", "rel. error") if short else ("absolute error", "relative error")
+    errors = () if look.columns < ERRORS else ("abs. error", "rel. error") if short else ("absolute error", "relative error")
     return (*names, "analytic", values, *errors, f"error {look.glyphs.divided_by}{'tol.' if short else ' tolerance'}")
 
 
@@ -82,8 +85,8 @@ def cells_of(entry: Entry, comparison: Comparison, look: Look) -> tuple[str, ...
     analytic, numeric = numbers.pair(entry.analytic, entry.numeric)
     uncertain = f" {look.glyphs.plus_minus}{numbers.bar(entry.bar)}" if _shows_bar(entry, comparison) else ""
     names = () if comparison.output is None else (output_element(entry, comparison.output, comparison.output_name),)
-    return (*names, input_element(entry, comparison.input), analytic, numeric + uncertain, numbers.error(entry.abs_error),
-            numbers.error(entry.rel_error), _verdict(entry))
+    errors = () if look.columns < ERRORS else (numbers.error(entry.abs_error), numbers.error(entry.rel_error))
+    return (*names, input_element(entry, comparison.input), analytic, numeric + uncertain, *errors, _verdict(entry))
 
 
 def _shows_bar(entry: Entry, comparison: Comparison) -> bool:
