@@ -12,7 +12,7 @@ from gradverify.model.result import CaseResult
 class Environment:
     """`torch` and `numpy` are versions, None where not installed; `devices` the CUDA devices seen. `folder`: where the run was started, below the
     root of its repository (the nearest folder with `.git`); empty: there, or there is none. `reduced_precision`: what
-    makes products and convolutions on CUDA devices compute in fewer bits, as checks find it (`matmul.allow_tf32`)."""
+    makes products on CUDA devices compute in fewer bits, as checks find it (`matmul.allow_bf16_reduced_precision_reduction`); TF32 is off in them."""
 
     python: str
     torch: str | None

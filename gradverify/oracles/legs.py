@@ -6,8 +6,8 @@ The kernel is the function in its own dtype. What it is compared with is the fun
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -20,6 +20,7 @@ from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.disguised import Disguised, Lifted, undisguised
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
+from gradverify.subject.fewer_bits import tf32
 from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.target import oracle_target
 
@@ -37,9 +38,11 @@ class Standing:
     of_reference: bool = False
     refusal: str = ""
 
-    def mode(self) -> AbstractContextManager[object]:
-        """What every call of it runs in."""
-        return Lifted() if self.lifted else nullcontext()
+    @contextmanager
+    def mode(self) -> Iterator[None]:
+        """What every call of it runs in: TF32, which torch allows in convolutions on CUDA, would be taken for a wrong gradient."""
+        with tf32(False), Lifted() if self.lifted else nullcontext():
+            yield
 
 
 def standing(subject: Subject) -> Standing:

@@ -43,7 +43,8 @@ from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.shown import element_name
 from gradverify.subject.differentiable import Differentiable, Gradients
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.on_device import back, in_all_bits, on_device
+from gradverify.subject.fewer_bits import in_all_bits
+from gradverify.subject.on_device import back, on_device
 from gradverify.subject.subject import Subject
 
 CATCHES = "forgets_a_factor_on_cuda"

@@ -40,8 +40,8 @@ class Devices:
 
 def devices() -> Devices:
     """Asks torch. Imports it."""
+    from gradverify.subject.fewer_bits import in_fewer_bits
     from gradverify.subject.machine import cuda_devices, threads
-    from gradverify.subject.on_cuda import in_fewer_bits
 
     found = cuda_devices()
     return Devices(found, threads(), in_fewer_bits() if found else ())

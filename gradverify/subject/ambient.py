@@ -18,7 +18,7 @@ from torch.overrides import _get_current_function_mode_stack, _pop_mode
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils._python_dispatch import _pop_mode as _pop_dispatch_mode
 
-from gradverify.subject.on_cuda import reductions, set_reductions
+from gradverify.subject.fewer_bits import float32_products, reductions, set_float32_products, set_reductions
 
 AUTOCAST = ("cpu", "cuda")
 DENORMAL = 1e-310       # of float64: 0 where denormal numbers are flushed
@@ -62,7 +62,7 @@ def ambient() -> tuple[Ambient, ...]:
         Ambient("deterministic algorithms", lambda: (torch.are_deterministic_algorithms_enabled(),
                                                      torch.is_deterministic_algorithms_warn_only_enabled()),
                 lambda old: torch.use_deterministic_algorithms(old[0], warn_only=old[1])),
-        Ambient("float32 products", torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+        Ambient("float32 products", float32_products, set_float32_products),
         Ambient("backward's threads", torch._C._is_multithreading_enabled, torch._C._set_multithreading_enabled),
         Ambient("denormal numbers", _flushes, torch.set_flush_denormal),
         *(Ambient(f"autocast on {device}", *_autocast(device)) for device in AUTOCAST),
@@ -82,7 +82,7 @@ def in_our_way() -> tuple[Ambient, ...]:
 
 
 IN_OUR_WAY = ("default device", "NumPy's errors", "warnings", "recursion limit", "sys.path")   # torch imports parts of itself while it computes
-CUDNN = ("enabled", "benchmark", "deterministic", "allow_tf32")
+CUDNN = ("enabled", "benchmark", "deterministic")
 
 
 def _set_cudnn(old: Sequence[bool]) -> None:

@@ -1,9 +1,7 @@
-"""The same function at the same numbers on another device; and products on both in all the bits that their numbers have."""
+"""The same function at the same numbers on another device."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -13,7 +11,6 @@ from gradverify.subject.arguments import Argument
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.find import CODE
 from gradverify.subject.modules import copied
-from gradverify.subject.on_cuda import reductions, set_reductions
 from gradverify.subject.prepare import assemble, drawn_inputs
 from gradverify.subject.subject import Subject
 
@@ -41,21 +38,6 @@ def _same(there: Argument, here: Argument) -> Argument:
         raise UserCodeError(CODE, f"{here.name} has shape {list(there.value.shape)} there, and {list(here.value.shape)} here")
     moved = here.value.to(device=there.value.device)
     return there if torch.equal(there.value, moved) else replace(there, value=moved)
-
-
-@contextmanager
-def in_all_bits() -> Iterator[None]:
-    """Inside, neither TF32 nor sums in fewer bits: that would be the difference of two devices."""
-    products, reduced, cudnn = torch.get_float32_matmul_precision(), reductions(), torch._C._get_cudnn_allow_tf32()
-    try:
-        torch.set_float32_matmul_precision("highest")
-        torch._C._set_cudnn_allow_tf32(False)
-        set_reductions(dict.fromkeys(reduced, False))
-        yield
-    finally:
-        torch.set_float32_matmul_precision(products)
-        torch._C._set_cudnn_allow_tf32(cudnn)
-        set_reductions(reduced)
 
 
 def back(x: Tensor, like: Tensor) -> Tensor:

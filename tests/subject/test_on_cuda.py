@@ -13,8 +13,9 @@ from gradverify.report.look import Look
 from gradverify.report.terminal.view import check_line
 from gradverify.running.inline import devices, run_case
 from gradverify.subject.failure import UserCodeError
+from gradverify.subject.fewer_bits import reductions
 from gradverify.subject.machine import undisturbed
-from gradverify.subject.on_cuda import devices_of, finished, most_memory, reductions
+from gradverify.subject.on_cuda import devices_of, finished, most_memory
 
 GPU = torch.device("cuda", 0)
 needs_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -73,7 +74,6 @@ def test_every_device_is_waited_for_once(waited):
 def test_what_computes_in_fewer_bits_is_told_where_there_is_a_device(monkeypatch):
     assert devices().reduced == () or torch.cuda.is_available()
     monkeypatch.setattr("gradverify.subject.machine.cuda_devices", lambda: ("a GPU",))
-    assert "cudnn.allow_tf32" in devices().reduced      # torch's own default
     assert "matmul.allow_bf16_reduced_precision_reduction" in devices().reduced
     with undisturbed():
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
