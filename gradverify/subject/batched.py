@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gradverify.subject.differentiable import Differentiable, Gradients, Graph
 from gradverify.subject.failure import blamed
+from gradverify.subject.on_cuda import finished
 from gradverify.subject.subject import Subject
 
 
@@ -28,8 +29,10 @@ def batched_gradients(subject: Subject, function: Differentiable, graph: Graph, 
     subject.reseed(1)
     with warnings.catch_warnings(), _forgotten(classes), blamed("GV003", "backward"):
         warnings.simplefilter("ignore")     # of operators that are batched by a loop
-        return torch.autograd.grad(function.of(graph), graph.leaves, cotangents, retain_graph=True, allow_unused=True,
-                                   is_grads_batched=True)
+        found = torch.autograd.grad(function.of(graph), graph.leaves, cotangents, retain_graph=True, allow_unused=True,
+                                    is_grads_batched=True)
+        finished(subject.on)
+        return found
 
 
 @contextmanager

@@ -261,6 +261,7 @@ class Differentiable:
             self._subject.watches[1].start()
             found = torch.autograd.grad([output for output, _ in wanted], leaves, [cotangent for _, cotangent in wanted],
                                         retain_graph=retain, allow_unused=True)
+            finished(self._subject.on)
             self._subject.watches[1].stop()
             return found
 
@@ -278,6 +279,7 @@ class Differentiable:
         self._subject.counted_backward()
         with blamed("GV003", "backward"):
             torch.autograd.backward([output for output, _ in wanted], [cotangent for _, cotangent in wanted])
+            finished(self._subject.on)
         return tuple(leaf.grad for leaf in leaves)
 
 

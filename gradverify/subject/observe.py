@@ -17,6 +17,7 @@ from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.graph import Kept, RawReturn, function_classes, function_nodes, tapped
 from gradverify.subject.guard import admit_outputs, comparable, of_type
 from gradverify.subject.native import called_again
+from gradverify.subject.on_cuda import finished
 from gradverify.subject.snapshot import Change, Snapshot
 from gradverify.subject.subject import Argument, Called, Subject
 
@@ -188,6 +189,7 @@ def _first_gradients(subject: Subject, seen: ForwardSeen, function: Differentiab
         with blamed("GV003", "backward"):
             subject.watches[1].start()
             found = torch.autograd.grad(outputs, seen.leaves, cotangents, retain_graph=True, allow_unused=True)
+            finished(subject.on)
             subject.watches[1].stop()
             return found, True
     except UserCodeError as refused:

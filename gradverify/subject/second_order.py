@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gradverify.subject.differentiable import Differentiable, Gradients
 from gradverify.subject.failure import UserCodeError, blamed
+from gradverify.subject.on_cuda import finished
 from gradverify.subject.snapshot import same
 from gradverify.subject.subject import Subject
 
@@ -96,6 +97,7 @@ class Backward:
         with blamed(CODE, "backward under create_graph"):
             gradients = torch.autograd.grad([outputs[place] for place in self._checked], leaves, [cotangent.clone() for cotangent in given],
                                             create_graph=True, allow_unused=True)
+            finished(self._subject.on)
         return _Graph(tuple(leaves), tuple(given), gradients)
 
     def _through(self, graph: _Graph, weights: Sequence[Tensor]) -> Second:
@@ -109,6 +111,7 @@ class Backward:
             self._subject.counted_backward()
             with blamed(CODE, "the double backward"), _kept([g for g, _ in moving], own):
                 torch.autograd.backward([g for g, _ in moving], [w for _, w in moving], retain_graph=self._again)
+                finished(self._subject.on)
         return Second(tuple(leaf.grad for leaf in graph.leaves), tuple(cotangent.grad for cotangent in graph.given))
 
     def _filled(self, gradients: Sequence[Tensor | None]) -> list[Tensor]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from gradverify.subject.failure import UserCodeError, blamed
+from gradverify.subject.on_cuda import finished
 from gradverify.subject.subject import Subject
 
 CODE = "GV110"
@@ -63,6 +64,7 @@ class Batcher:
             graphed = [(y, v) for y, v in zip(outputs, fitting, strict=True) if y.requires_grad]    # beside others, one without is silently zero
             ys, vs = [y for y, _ in graphed], [v for _, v in graphed]
             gradients = _plain(torch.autograd.grad, ys, leaves, vs, allow_unused=True) if graphed else [None] * len(leaves)
+            finished(self._moving.on)
         filled = [torch.zeros_like(x) if g is None else g for g, x in zip(gradients, leaves, strict=True)]
         back = [g if dim is None else g.movedim(dim, 0) for g, dim in zip(filled, self._own(dims), strict=True)]
         return Batch(tuple(y.detach() for y in outputs), tuple(back))
@@ -77,6 +79,7 @@ class Batcher:
         self._moving.counted_backward()
         with blamed("GV003", "backward"):
             gradients = torch.autograd.grad(checked, leaves, [cotangent.clone() for cotangent in cotangents], allow_unused=True)
+            finished(self._moving.on)
         filled = tuple(torch.zeros_like(x) if g is None else g for g, x in zip(gradients, leaves, strict=True))
         return Batch(tuple(y.detach() for y in checked), filled)
 

@@ -4,9 +4,10 @@ asked where there is one."""
 from dataclasses import replace
 
 import pytest
+import standin
 import torch
 from factories import passing, report
-from live import case, evidence, randn, tensor
+from live import case, evidence, randn, subject, tensor
 from torch.autograd import Function
 
 from gradverify.report.look import Look
@@ -16,6 +17,7 @@ from gradverify.subject.failure import UserCodeError
 from gradverify.subject.fewer_bits import reductions
 from gradverify.subject.machine import undisturbed
 from gradverify.subject.on_cuda import devices_of, finished, most_memory
+from gradverify.verify import verify
 
 GPU = torch.device("cuda", 0)
 needs_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -35,7 +37,7 @@ class Square(Function):
 
 @pytest.fixture
 def waited(monkeypatch):
-    """The devices that were waited for; `waited.fails` at that number of waits raises what a kernel that ran on would."""
+    """The devices that were waited for; `waited.fails`: from that wait on each raises what a kernel that ran on would."""
     class Waited(list):
         fails = None
 
@@ -43,20 +45,21 @@ def waited(monkeypatch):
 
     def synchronize(device):
         seen.append(device)
-        if len(seen) == seen.fails:
+        if seen.fails and len(seen) >= seen.fails:      # and so does every later call: the context is lost
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
     monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
     return seen
 
 
+@pytest.mark.parametrize("pulled", [lambda f, v: f.vjp(v), lambda f, v: f.once(v), lambda f, v: f.gradients(f.graph(f._subject.leaves()), v)])
 @pytest.mark.parametrize(("fails", "code"), [(1, "GV002"), (2, "GV003")])
-def test_what_a_kernel_raises_later_is_blamed_on_the_call_that_launched_it(waited, fails, code):
+def test_what_a_kernel_raises_later_is_blamed_on_the_call_that_launched_it(waited, fails, code, pulled):
     found = evidence(Square, randn(3))
     assert found.function.inputs
     found.subject.on, waited.fails = (GPU,), fails
     with pytest.raises(UserCodeError) as raised:
-        found.function.gradients(found.function.graph(found.subject.leaves()), [torch.ones(3, dtype=torch.float64)])
+        pulled(found.function, [torch.ones(3, dtype=torch.float64)])
     assert raised.value.code == code and "illegal memory access" in raised.value.message
 
 
@@ -93,3 +96,36 @@ def test_memory_is_the_devices_and_none_on_the_cpu(monkeypatch):
 def test_on_a_device_calls_are_waited_for_and_memory_is_measured():
     result = run_case(case("torch:sin", [tensor(64, name="x")], device="cuda", select=("GV101",)))
     assert result.verdict == "pass" and result.device_memory >= 64 * 8
+
+
+class Running(Function):
+    """Its kernels run on after forward and backward; each call notes whether those of the one before had been waited for."""
+
+    launched, early = [], []
+
+    @staticmethod
+    def starts(what):
+        Running.early += [(what, *Running.launched)] if Running.launched else []
+        Running.launched[:] = [what]
+
+    @staticmethod
+    def forward(ctx, x):
+        Running.starts("forward")
+        ctx.save_for_backward(x)
+        return torch.sin(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors      # which raises where x was overwritten: nothing is launched then
+        Running.starts("backward")
+        return g * torch.cos(x)
+
+
+def test_every_call_of_every_rule_is_waited_for_before_the_next(monkeypatch):
+    monkeypatch.setattr(Running, "launched", [])
+    monkeypatch.setattr(Running, "early", [])
+    with standin.cuda():
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: Running.launched.clear())
+        found = verify(subject(Running, randn(2, 3).to("cuda"), device="cuda", ignore=("GV214",), second_order=True))
+    assert found.verdict == "pass" and found.calls.forward > 50 and found.calls.backward > 20
+    assert Running.early == []
