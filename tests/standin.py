@@ -169,7 +169,7 @@ def cuda() -> Iterator[Device]:
     """Inside, one CUDA device seems to be there."""
     device = Device()
     answers = {"is_available": lambda: True, "device_count": lambda: 1, "get_device_name": lambda index=0: "a stand-in",
-               "manual_seed_all": lambda seed: None,
+               "manual_seed_all": lambda seed: None, "init": lambda: None, "empty_cache": lambda: None,
                "synchronize": lambda device=None: None, "reset_peak_memory_stats": lambda device=None: None,
                "max_memory_allocated": lambda device=None: 0, "get_rng_state_all": list}
     with ExitStack() as stack:

@@ -18,6 +18,7 @@ from gradverify.rules.catalogue import asked, book
 from gradverify.rules.gv008_nothing_checked import ALL_IGNORED
 from gradverify.rules.protocol import NotApplicable
 from gradverify.subject.failure import Spent, UserCodeError, is_users, unnamed
+from gradverify.subject.on_cuda import lost
 
 SAME_FAULT = 3      # rules that met one fault of ours: they share what it comes from, and each measures that again
 
@@ -60,6 +61,8 @@ def _examine_all(evidence: Evidence, briefly: bool) -> Iterator[Examined]:
             examined = _examine(info, evidence, found)
             found |= {finding.code for finding in examined.findings if with_severity(finding).severity == "error"}
             stopped = next((finding.code for finding in examined.findings if _stops(finding)), None) or _refused(evidence, found)
+            if (examined.findings or examined.fault) and lost(evidence.subject.on):
+                stopped = stopped or f"{info.code}, where the device was lost"
             if examined.fault is not None:
                 met[examined.fault.place] += 1
                 stopped = stopped or ("a fault of gradverify's own" if met[examined.fault.place] == SAME_FAULT else None)

@@ -19,6 +19,7 @@ from gradverify.model.result import CaseResult
 from gradverify.running.inline import Devices, devices, run_case, tail
 from gradverify.running.lost import of_lost
 from gradverify.running.process import Main, Worker
+from gradverify.running.requirements import cuda_of
 from gradverify.running.server import begin, start_method
 from gradverify.running.signals import Signals
 from gradverify.running.supervisor import Answered, Began, Happening, Lost, Supervisor, Task, Told
@@ -118,9 +119,8 @@ class Workers:
         return self._supervisor
 
     def _task(self, name: str, case: Case) -> Task:
-        device = case.settings.device
         limit = case.settings.timeout if self.timeout is None else self.timeout
-        return Task(name, json.dumps(to_json(case, exact=True)).encode(), (self.loading, limit), device if device.startswith("cuda") else None)
+        return Task(name, json.dumps(to_json(case, exact=True)).encode(), (self.loading, limit), cuda_of(case))
 
     def _told(self, happening: Happening, case: Case, made: dict[str, int], begun: dict[str, float]) -> Iterator[CheckEvent]:
         if isinstance(happening, Began):

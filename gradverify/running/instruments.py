@@ -12,6 +12,8 @@ INSTRUMENTS = re.compile(r"(?:replaced|removed) (torch\.(?:autograd\.(?:grad|bac
 """What every measurement goes through: the calls into autograd, and the operators of tensors. Of `changes`, as `subject.shared` words them."""
 
 NO_MEMORY = re.compile(r"MemoryError|[Cc]an(?:'t|not) allocate memory")     # of Python, NumPy and torch, as they say it
+NO_DEVICE_MEMORY = "CUDA out of memory"
+SMALLER = "check a smaller input, or see what else holds memory there (`nvidia-smi`)"
 
 
 def measured(result: CaseResult, changed: tuple[str, ...]) -> CaseResult:
@@ -27,7 +29,11 @@ def measured(result: CaseResult, changed: tuple[str, ...]) -> CaseResult:
 
 def within(result: CaseResult, memory: int | None) -> CaseResult:
     """The result under a limit of so many bytes: where that failed our own computing, the check could not be judged, and nothing is at fault. What
-    the user's code raised for want of memory gets the limit as its hint."""
+    the user's code raised for want of memory gets the limit as its hint. So it is where a device has no more."""
+    if any(NO_DEVICE_MEMORY in fault.what for fault in result.faults):
+        finding = Finding("GV008", f"measuring it takes more memory than there is on {result.device}", "nothing-checked", hint=SMALLER)
+        return replace(result, verdict="error", reason=finding.message, findings=(finding,), faults=())
+    result = replace(result, findings=tuple(_told_of_the_device(finding) for finding in result.findings))
     if memory is None:
         return result
     if not any(NO_MEMORY.search(fault.what) for fault in result.faults):
@@ -35,6 +41,10 @@ def within(result: CaseResult, memory: int | None) -> CaseResult:
     finding = Finding("GV008", f"measuring it takes more memory than `--memory` allows each worker, {in_bytes(memory)}", "nothing-checked",
                       hint="give more `--memory`, check a smaller input, or run fewer checks at a time (`-j`)")
     return replace(result, verdict="error", reason=finding.message, findings=(finding,), faults=())
+
+
+def _told_of_the_device(finding: Finding) -> Finding:
+    return replace(finding, hint=SMALLER) if NO_DEVICE_MEMORY in finding.message and not finding.hint else finding
 
 
 def _limited(finding: Finding, memory: int) -> Finding:

@@ -33,6 +33,11 @@ def lack(case: Case, machine: Devices | None) -> Lack | None:
     return _device_lack(case, machine) if machine is not None else None
 
 
+def cuda_of(case: Case) -> frozenset[str]:
+    """The CUDA devices that it runs on, each by its number."""
+    return frozenset("cuda:0" if device == "cuda" else device for device in _devices(case) if device.startswith("cuda"))
+
+
 def _device_lack(case: Case, machine: Devices) -> Lack | None:
     wanted = [device for device in _devices(case) if device.startswith("cuda")]
     absent = next((device for device in wanted if int(device.partition(":")[2] or 0) >= len(machine.cuda)), None)

@@ -31,12 +31,12 @@ class CannotStart(Exception):  # noqa: N818 - a sentence for a bug report
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """`limits`: seconds to load and to run. Two tasks of one `slot` never run at the same time."""
+    """`limits`: seconds to load and to run. Two tasks that share one of `slots` never run at the same time."""
 
     name: str
     payload: bytes
     limits: tuple[float, float]
-    slot: str | None = None
+    slots: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +163,8 @@ class Supervisor:
         running = [job for job in self._staff if job.task]
         if self._lost or any(job.alone for job in running):
             return self._lost[0] if self._lost and not running else None
-        taken = {job.task.slot for job in running if job.task and job.task.slot}
-        return next((task for task in waiting if task.slot not in taken), None)
+        taken = frozenset[str]().union(*(job.task.slots for job in running if job.task))
+        return next((task for task in waiting if not task.slots & taken), None)
 
     def _listen(self) -> Iterator[Happening]:
         """Waits for the next word of a worker, its end, or a deadline."""

@@ -63,6 +63,7 @@ def serve(words: Connection, alive: Connection, setup: Setup, files: Files) -> N
     """The life of a worker: set up, then case after case until one leaves something changed, or the supervisor is gone."""
     pipe, saying, calls = entered(words, alive, setup, files)
     from gradverify.subject import shared
+    from gradverify.subject.on_cuda import after_a_check
 
     before = shared.look()
     while True:
@@ -72,7 +73,7 @@ def serve(words: Connection, alive: Connection, setup: Setup, files: Files) -> N
             leave(0)
         result = _verified(case, saying, calls, files, lambda: shared.switched(before, (shared.THREADS, shared.SIGNALS)), setup.pictures)
         changed = shared.changes(before, shared.look())
-        retires = bool(changed) or _broken_cuda(result)
+        retires = bool(changed) or after_a_check(case.settings.device)
         saying.say("last" if retires else "result", to_json(measured(within(result, setup.memory), changed)))
         if retires:
             leave(0)
@@ -192,9 +193,3 @@ def _divide(setup: Setup) -> None:
         _, most = resource.getrlimit(resource.RLIMIT_DATA)
         limit = setup.memory if most == resource.RLIM_INFINITY else min(setup.memory, most)     # a limit that is there already may be lower
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-
-
-def _broken_cuda(result: CaseResult) -> bool:
-    """After a CUDA error every later CUDA call of the process fails."""
-    return any("CUDA error" in finding.message for finding in result.findings)
-

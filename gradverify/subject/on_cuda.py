@@ -19,9 +19,27 @@ def finished(devices: tuple[torch.device, ...]) -> None:
         torch.cuda.synchronize(device)
 
 
+def lost(devices: Iterable[torch.device]) -> bool:
+    """Does every later call there fail in this process, as after an error in a kernel? The device is asked: its errors have many wordings."""
+    try:
+        finished(tuple(devices))
+    except RuntimeError:
+        return True
+    return False
+
+
+def after_a_check(device: str) -> bool:
+    """Gives memory back that is kept for later tensors, as another worker may need it. True where the device is `lost`."""
+    if not device.startswith("cuda") or lost([torch.device(device)]):
+        return device.startswith("cuda")
+    torch.cuda.empty_cache()
+    return False
+
+
 def start_of_memory(device: str) -> None:
     """From now on the most memory that is held at a time is measured."""
     if device.startswith("cuda"):
+        torch.cuda.init()  # type: ignore[no-untyped-call]   # without which torch refuses the device
         torch.cuda.reset_peak_memory_stats(device)
 
 

@@ -26,6 +26,8 @@ from gradverify.subject.subject import Subject
 from gradverify.subject.target import Target, callable_target, target
 from gradverify.subject.wide import on_two_legs
 
+COMPUTES = ("cpu", "cuda")      # others have no float64, as MPS, or were never tried, as XPU
+
 
 @dataclass(frozen=True, slots=True)
 class _Apart:
@@ -219,6 +221,8 @@ def _taken(name: str, value: Any, what: str, flagged: bool) -> Argument:
     if not isinstance(value, Tensor):
         return _opened(Argument(name, value), what, flagged)
     said, wanted = f"{what}{f' {name}' if name else ''}" + (":" if name else ""), value.requires_grad
+    if value.device.type not in COMPUTES and not value.is_meta:
+        raise UserCodeError(CODE, f"{said} a tensor on {value.device}", hint="checks compute on the CPU and on CUDA devices: `.cpu()`")
     value, form = taken(value, said)
     admitted(value, said)
     differentiable = _differentiable(value, wanted if flagged else None)

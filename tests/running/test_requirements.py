@@ -7,7 +7,7 @@ from live import case, tensor
 
 from gradverify.model.case import InputRecipe, Search, TensorRecipe
 from gradverify.running.inline import Devices
-from gradverify.running.requirements import Lack, installed, lack, placed
+from gradverify.running.requirements import Lack, cuda_of, installed, lack, placed
 
 NONE, ONE = Devices((), 1), Devices(("a GPU",), 1)
 
@@ -54,3 +54,11 @@ def test_auto_is_settled_for_the_check_and_for_each_input(machine, device):
     seen = placed(wanted, machine)
     assert seen.settings.device == device and seen.inputs[0].tensor.device == device and seen.inputs[2].tensor.device is None
     assert [recipe.device for recipe in seen.inputs[1].tensors] == [device, "cpu"]
+
+
+@pytest.mark.parametrize(("runs", "there"), [
+    (case(device="cuda"), {"cuda:0"}), (case(device="cuda:0"), {"cuda:0"}), (case(device="cuda:1", beside="cuda"), {"cuda:0", "cuda:1"}),
+    (case(inputs=[CUDA]), {"cuda:0"}), (case(requires=("cuda", "module:torch")), {"cuda:0"}), (case(), set())])
+def test_a_check_takes_the_devices_of_all_its_parts_by_their_numbers(runs, there):
+    """Two that share one never run at the same time, however they name it."""
+    assert cuda_of(runs) == there

@@ -9,6 +9,7 @@ import torch
 from factories import passing, report
 from live import case, evidence, randn, subject, tensor
 from torch.autograd import Function
+from torch.overrides import TorchFunctionMode
 
 from gradverify.report.look import Look
 from gradverify.report.terminal.view import check_line
@@ -16,7 +17,8 @@ from gradverify.running.inline import devices, run_case
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.fewer_bits import reductions
 from gradverify.subject.machine import undisturbed
-from gradverify.subject.on_cuda import devices_of, finished, most_memory
+from gradverify.subject.on_cuda import after_a_check, devices_of, finished, most_memory, start_of_memory
+from gradverify.subject.prepare import given as prepared
 from gradverify.verify import verify
 
 GPU = torch.device("cuda", 0)
@@ -129,3 +131,61 @@ def test_every_call_of_every_rule_is_waited_for_before_the_next(monkeypatch):
         found = verify(subject(Running, randn(2, 3).to("cuda"), device="cuda", ignore=("GV214",), second_order=True))
     assert found.verdict == "pass" and found.calls.forward > 50 and found.calls.backward > 20
     assert Running.early == []
+
+
+def test_a_worker_whose_device_is_lost_takes_no_other_check_and_others_give_memory_back(waited, monkeypatch):
+    given = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: given.append(True))
+    assert not after_a_check("cpu") and waited == given == []
+    assert not after_a_check("cuda:1") and waited == [torch.device("cuda", 1)] and given == [True]
+    waited.fails = 1
+    assert after_a_check("cuda:1") and given == [True] and not after_a_check("cpu")
+
+
+def test_memory_is_measured_of_a_device_that_was_made_ready(monkeypatch):
+    """Torch refuses to measure that of another: "Invalid device argument 0: did you call init?"."""
+    told = []
+    monkeypatch.setattr(torch.cuda, "init", lambda: told.append("init"))
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", told.append)
+    start_of_memory("cpu")
+    start_of_memory("cuda:1")
+    assert told == ["init", "cuda:1"]
+
+
+class BadRead(Square):
+    """Its backward reads where it must not, in one of a later rule's calls."""
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        if not g.is_contiguous():
+            BadRead.lost = True
+        return 2 * g * x
+
+
+def test_what_a_lost_device_answers_is_not_told_as_findings_of_further_rules(monkeypatch):
+    def synchronize(device=None):
+        if BadRead.lost:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(BadRead, "lost", False, raising=False)
+    with standin.cuda():
+        monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+        result = verify(subject(BadRead, randn(2, 3).to("cuda"), device="cuda", ignore=("GV214",)))
+    assert {finding.code for finding in result.findings} == {"GV210"}, result.findings
+    later = [run for run in result.rules if run.reason == "the check stopped at GV210, where the device was lost"]
+    assert len(later) > 5 and not any(run.calls.forward or run.calls.backward for run in later)
+
+
+class Elsewhere(TorchFunctionMode):
+    """All tensors say that they lie on a device that checks do not compute on."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return torch.device("mps", 0) if func == torch.Tensor.device.__get__ else func(*args, **(kwargs or {}))
+
+
+def test_a_tensor_on_a_device_of_another_kind_is_refused_by_its_name():
+    with Elsewhere(), pytest.raises(UserCodeError, match="the call gives x: a tensor on mps:0") as raised:
+        prepared({"x": torch.ones(2)}, {})
+    assert raised.value.code == "GV001" and "CUDA" in raised.value.hint
+    assert prepared({"x": torch.ones(2)}, {})[0][0].value.tolist() == [1, 1]
