@@ -112,6 +112,8 @@ class Settings:
     opcheck: bool | Literal["auto"] = "auto"
     compile: bool = False
     autocast: Literal["bfloat16", "float16"] | None = None
+    tf32: bool = False
+    reduced_sums: bool = False
     nondeterminism: float = 0.0
     deterministic: bool = False
     reseed: bool = True

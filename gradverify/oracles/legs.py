@@ -7,7 +7,7 @@ The kernel is the function in its own dtype. What it is compared with is the fun
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -139,10 +139,15 @@ class Kernel:
         legs = [replace(self._legs(n, kernel, exact, own, runs), spread=self._spread(n)) for n in range(len(exact[0].tensors))]
         return tuple(judged(each, self.dtype) for each in legs)
 
-    def apart(self, other: Subject) -> tuple[Judged, ...]:
-        """The kernel on another device against this one: of two that are both off by their native errors. Raises UserCodeError."""
+    def apart(self, other: Subject, inside: AbstractContextManager[object] | None = None) -> tuple[Judged, ...]:
+        """The kernel elsewhere (on another device, `inside` a context) against this one: of two that are both off by their native errors.
+
+        Raises UserCodeError.
+        """
         with undisguised():
-            here, there = ([_pulled(each, self._checked, v) for v in self._cotangents] for each in (self._narrow, other))
+            here = [_pulled(self._narrow, self._checked, v) for v in self._cotangents]
+            with inside or nullcontext():
+                there = [_pulled(other, self._checked, v) for v in self._cotangents]
         there = [_Pulled(tuple(y.to(device=x.device) for x, y in zip(a.tensors, b.tensors, strict=True))) for a, b in zip(here, there, strict=True)]
         legs = [self._legs(n, there, here, *self._native) for n in range(len(here[0].tensors))]
         return tuple(judged(replace(each, rounded=BOTH * each.rounded, moved=BOTH * each.moved), self.dtype) for each in legs)

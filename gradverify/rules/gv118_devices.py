@@ -83,7 +83,7 @@ def check(evidence: Evidence) -> Iterator[Finding | str]:
                 judged = evidence.kernel.apart(other)
             else:
                 v = evidence.cotangents("base")
-                here, there = _side(own, evidence, v), _side(other, evidence, v)
+                here, there = side(own, evidence, v), side(other, evidence, v)
         except UserCodeError as error:
             raise NotApplicable(f"on {beside} {error.message}") from None
         yield from _in_16_bits(evidence, judged, beside) if evidence.kernel is not None else compared(evidence, here, there, beside)
@@ -105,19 +105,26 @@ def compared(evidence: Evidence, here: Side, there: Side, beside: str) -> Iterat
         yield Finding("GV118", f"on {beside} {each.text} as on {on}", input=each.input, output=each.output, hint=HINT)
 
 
-def _side(subject: Subject, evidence: Evidence, v: Sequence[Tensor]) -> Side:
+def side(subject: Subject, evidence: Evidence, v: Sequence[Tensor]) -> Side:
+    """Of one fresh forward and its backward for the cotangents v. Raises UserCodeError."""
     outputs, gradients = Differentiable(subject, evidence.forward.checked).once([cotangent.clone() for cotangent in v])
     return Side(outputs, gradients)
 
 
+def where(evidence: Evidence, n: int, index: int) -> tuple[int | None, str | None, str]:
+    """Of tensor n of outputs, then gradients: the output's place, or the input's name; and the element in words."""
+    places = evidence.forward.checked
+    if n < len(places):
+        return places[n], None, element_name(evidence.name_of(places[n]), evidence.outputs[n], index)
+    argument = evidence.inputs[n - len(places)]
+    return None, argument.name, f"the gradient at {element_name(argument.name, argument.value, index)}"
+
+
 def _in_16_bits(evidence: Evidence, judged: Sequence[Judged], beside: str) -> Iterator[Finding]:
     """Of every output, then of every gradient."""
-    places = evidence.forward.checked
     for n, each in enumerate(judged):
-        place, argument = (places[n], None) if n < len(places) else (None, evidence.inputs[n - len(places)])
-        name, tensor = (evidence.name_of(places[n]), evidence.outputs[n]) if argument is None else (argument.name, argument.value)
         if each.miss:
-            what = element_name(name, tensor, each.index)
-            told = (f"on {beside} {'the gradient at ' if argument else ''}{what} is {each.kernel:.5g}, and not {each.exact:.5g} as on "
-                    f"{evidence.settings.device}: {each.ratio:.3g} × the native error{KINDS.get(each.miss, '')}")
-            yield Finding("GV118", told, input=None if argument is None else argument.name, output=place, hint=HINT)
+            place, name, what = where(evidence, n, each.index)
+            told = (f"on {beside} {what} is {each.kernel:.5g}, and not {each.exact:.5g} as on {evidence.settings.device}: "
+                    f"{each.ratio:.3g} × the native error{KINDS.get(each.miss, '')}")
+            yield Finding("GV118", told, input=name, output=place, hint=HINT)

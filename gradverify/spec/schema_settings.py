@@ -68,6 +68,12 @@ class RunSettings(Strict):
     autocast: Literal["bfloat16", "float16"] | None = Field(
         None, description="Compare the function inside `torch.autocast` in this dtype with the one outside; needs `dtype: float32` (GV117).",
         examples=["bfloat16"])
+    tf32: bool = Field(
+        False, description="Compare the function with products of float32 in TF32, which checks compute without, with the one in all bits; needs "
+        "`dtype: float32` (GV119).", examples=[True])
+    reduced_sums: bool = Field(
+        False, description="Compare the function with products of 16 bits summed in fewer bits (torch's `allow_bf16_reduced_precision_reduction` and "
+        "the like) with the one without; needs `dtype: bfloat16` or `float16` (GV119).", examples=[True])
     nondeterminism: NotNegative = Field(
         0.0, description="Largest difference between two identical calls that is accepted.", examples=[0])
     deterministic: bool = Field(

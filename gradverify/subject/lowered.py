@@ -1,4 +1,4 @@
-"""What 16 bits cost a function anyway: its outputs and gradients with every number that it computes rounded to them, a little off each time."""
+"""What 16 bits, or TF32, cost a function: its outputs and gradients with every number that it computes rounded to them, a little off each time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-ROUNDOFF = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
+TF32 = torch.float32     # as a dtype to be rounded to: the bits of float16, the range of float32
+ROUNDOFF = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, TF32: 2.0**-11}
 
 
 class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -29,7 +30,7 @@ class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return pytree.tree_map_only(Tensor, self._shaken, returned)
 
     def _shaken(self, x: Tensor) -> Tensor:
-        if x.dtype not in (torch.float32, *ROUNDOFF) or x.layout is not torch.strided or type(x) is not Tensor or not x.numel():
+        if x.dtype not in ROUNDOFF or x.layout is not torch.strided or type(x) is not Tensor or not x.numel():
             return x
         return shaken(x, self._dtype, self._source)
 
@@ -38,7 +39,13 @@ def shaken(x: Tensor, dtype: torch.dtype, source: torch.Generator) -> Tensor:
     """Each element times 1 ± up to the roundoff, rounded to `dtype`; in the dtype that it had, and in its own memory layout."""
     signs = torch.rand(x.shape, generator=source, dtype=torch.float32).to(x.device) * 2 - 1
     moved = x.detach().float() * (1 + ROUNDOFF[dtype] * signs)
-    return torch.empty_like(x).copy_(moved.to(dtype))
+    return torch.empty_like(x).copy_(in_tf32(moved) if dtype is TF32 else moved.to(dtype))
+
+
+def in_tf32(x: Tensor) -> Tensor:
+    """Numbers of float32, rounded as tensor cores read them."""
+    mantissa, exponent = torch.frexp(x)
+    return torch.ldexp(mantissa.to(torch.float16).float(), exponent)
 
 
 @contextmanager
