@@ -1,4 +1,4 @@
-"""Functions that write into a sparse or jagged input, and right ones; batches of sparse matrices."""
+"""Functions that write into a sparse input, and right ones."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from live import case, codes, randn, tensor
+from live import randn
 from torch import Tensor
 from torch.autograd import Function
 
 import gradverify
-from gradverify.model.case import Sparse
-from gradverify.running.inline import run_case
 from gradverify.subject.forms import own_numbers
 
 
@@ -47,10 +45,3 @@ def test_a_write_into_a_sparse_input_is_found(layout: str, who: str, monkeypatch
     a = (randn(3, 4) * (randn(3, 4, seed=1) > 0)).to_sparse(layout=getattr(torch, f"sparse_{layout}"))
     found = gradverify.check(Square, a, select=["GV203"])
     assert [finding.message for finding in found.findings if finding.code == "GV203"] == ([f"{who} writes into a"] if who else [])
-
-
-@pytest.mark.parametrize(("layout", "blocksize"), [("csr", None), ("csc", None), ("bsr", (2, 2))])
-def test_a_batch_holds_equally_many_elements_in_each_matrix(layout: str, blocksize: tuple[int, int] | None) -> None:
-    recipe = tensor(2, 4, 6, name="input", sparse=Sparse(layout, density=0.4, blocksize=blocksize))
-    result = run_case(case("torch:clone", [recipe], select=("GV101",)))
-    assert "GV001" not in codes(result) and result.inputs[0].shape == (2, 4, 6)
