@@ -100,7 +100,7 @@ def _counted(name: str, dtype: str, seed: int) -> Counter[str]:
     if dtype != "float32":
         return counted(name, getattr(torch, dtype), seed)
     ways = [how for how in right_ways(name) if how != "float32 inside"]      # the same as torch's operations, in float32
-    return single.counted(name, seed, FEW, ways, list(wrong_ways(name, torch.float32)))
+    return single.counted(name, seed, single.FEW, ways, list(wrong_ways(name, torch.float32)))
 
 
 def whole(known: Counts, before: str) -> str:
@@ -108,7 +108,7 @@ def whole(known: Counts, before: str) -> str:
     low, mark, rest = before.partition(HEADING)
     single_ones = {key: each for key, each in known.items() if key[1] == "float32"}
     others = {key: each for key, each in known.items() if key not in single_ones}
-    return (page(others, WRONG, FEW) if others else low) + (single_page(single_ones, WRONG, FEW) if single_ones else mark + rest)
+    return (page(others, WRONG, FEW) if others else low) + (single_page(single_ones, WRONG, single.FEW) if single_ones else mark + rest)
 
 
 if __name__ == "__main__":

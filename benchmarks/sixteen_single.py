@@ -20,6 +20,7 @@ from gradverify.verify import evidence_of, verify
 SIZES = (3.0, 1e2, 1e4, 1e6)    # native errors: a mistake counts above the first
 CLASSES = (*(f"up to {size:g}" for size in SIZES), "more")
 FINITE = frozenset({"GV006", "GV103"})     # errors that are said of the function: a number that is none
+FEW = 1         # seeds on which gradcheck is asked, and right ways are judged without a reference too
 WITHIN = 1e-3   # the default `rtol` of a check in float32
 
 

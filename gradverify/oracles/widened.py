@@ -48,13 +48,18 @@ class InFloat64:
         UserCodeError (GV002) where the full one raises, RefusedError where it differs."""
         self.of_reference = of_reference
         self._narrow, self._full, self._nearby, self._mode = narrow, full, nearby, mode
-        self._dtypes = [y.dtype for y in outputs]
+        self._dtypes, self._outputs = [y.dtype for y in outputs], outputs
         self._gives_many = getattr(narrow, "vjps", None)
         self._off = _deviation(outputs, self._at(full.inputs))
         self._refuse_what_differs(outputs, self._off)
         mode.lifts &= mode.count > 0
         if mode.lifts:
             self._refuse_what_lifting_changes(outputs)
+
+    @property
+    def far(self) -> bool:
+        """Is a value, of so noisy a forward that this is let go, off by more than float32 takes from one?"""
+        return any(bool((np.abs(off) > LOST * _size(y)).any()) for off, y in zip(self._off, self._outputs, strict=True))
 
     @property
     def lifted(self) -> bool:

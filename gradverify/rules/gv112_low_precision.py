@@ -49,6 +49,7 @@ from gradverify.oracles.single import off_itself
 from gradverify.oracles.widened import OTHERS
 from gradverify.rules.repeats import Repeats, in_words
 from gradverify.rules.shown import element_name
+from gradverify.subject.wide import is_narrow
 
 CATCHES = "forgets_in_bfloat16"
 ORDER = 345
@@ -100,8 +101,11 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
 
 
 def _another_in_float32(evidence: Evidence) -> bool:
-    """Was a function of float32 refused in float64, as its values are others there, and is there no reference to say which are right?"""
-    return evidence.in_float64 == OTHERS and not evidence.draws and evidence.surrogate is None and evidence.subject.case.oracles.reference is None
+    """Are the values of a function of float32 others in float64, and is there no reference to say which are right?"""
+    if not is_narrow(evidence.subject) or evidence.draws or evidence.surrogate is not None or evidence.subject.case.oracles.reference is not None:
+        return False
+    found = evidence.in_float64
+    return found == OTHERS if isinstance(found, str) else found.far
 
 
 def _in_float32(evidence: Evidence) -> Iterator[Finding]:
@@ -112,7 +116,7 @@ def _in_float32(evidence: Evidence) -> Iterator[Finding]:
             number, y = evidence.forward.checked[n], evidence.outputs[n]
             name = evidence.name_of(number)
             yield Finding("GV112", f"in float32 {name} is {each.kernel:.5g} at {element_name(name, y, each.index)}, in float64 {each.exact:.5g}: "
-                          f"{each.ratio:.3g} × the native error; the gradient was judged for the former", output=number, severity="warning",
+                          f"{each.ratio:.3g} × the native error", output=number, severity="warning",
                           hint="look for a branch on the dtype and for fewer bits inside, or name a `reference`, which says what is right")
 
 

@@ -185,15 +185,16 @@ def test_casting_to_float32_inside_is_no_fault_in_any_rule():
 
 
 # ---- float32
-def in_float32(change):
-    """A square, all of it changed in float32 alone, gradient and value alike."""
-    return lambda x: (change(x) if x.dtype == torch.float32 else x).square()
+def in_float32(change, then=torch.square):
+    """Changed in float32 alone, gradient and value alike."""
+    return lambda x: then(change(x) if x.dtype == torch.float32 else x)
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("change", [lambda x: 1.01 * x, lambda x: x + (x.detach().bfloat16().float() - x.detach())])
-def test_a_float32_function_that_is_another_in_float64_is_warned_of(change, seed):
-    result = check(in_float32(change), randn(12, 24, seed=seed, dtype=torch.float32), dtype="float32")
+@pytest.mark.parametrize("then", [torch.square, lambda x: x.cumsum(-1)])
+def test_a_float32_function_that_is_another_in_float64_is_warned_of(change, then, seed):
+    result = check(in_float32(change, then), randn(12, 24, seed=seed, dtype=torch.float32), dtype="float32")
     found, = (each for each in result.findings if each.code == "GV112")
     assert found.severity == "warning" and "× the native error" in found.message and result.verdict != "fail"
 
