@@ -47,36 +47,18 @@ FAULTY = {
     "normal.number_mean float64 2": SAMPLED,
 }
 
-SATURATED = "at a saturated element the derivative is below 1e-6 of the output's rounding over any step"
-STEP = "an element lies so close to a step of the function that only fine steps stay on its tread: a staircase looks the same"
-NO_NUMBER = "NaN or infinite inputs cannot be moved"
+SATURATED = "erfc(-4.83) is 2 less 8e-12, of which float64 holds 15 bits: 256 points tell its slope to 1e-4, and 1e-6 would take some million"
+GRID = "its values are also those of x stored on a grid of 1e-3, whose right gradient is 1 (method.md, section 1): no value of f tells the two apart"
 NEGATIVE = "negative bases have no value, and autograd multiplies the NaN of their rows by the zeros of every cotangent"
-SINGLE = "its weights are float32"
-TARGET = "the target, an input too, stands where the loss jumps: it must be exactly 1 or -1"
+TARGET = "the loss tests target == 1: where(t == 1, 5, 0) and where(t == 1, 5 * t, 0) are equal everywhere, with gradients of 0 and 5 at 1"
 UNDECIDED = {
     "__rpow__ float64 0": NEGATIVE,
     "__rpow__ float64 7": NEGATIVE,
-    "cov complex128 39": SINGLE,
-    "cov float64 39": SINGLE,
-    "div.floor_rounding float64 7": STEP,
-    "div.trunc_rounding float64 7": STEP,
-    "erf float64 0": SATURATED,
-    "erfc float64 0": SATURATED,
     "erfc float64 2": SATURATED,
-    "logsumexp complex128 14": "the phase of one entry is off by about 1e-10 of its modulus, which is next to its tolerance",
-    "nanmean float64 34": NO_NUMBER,
-    "nansum float64 34": NO_NUMBER,
-    "nn.functional.adaptive_max_pool2d float64 12": "two elements of a window are within 2e-3 of a tie",
-    "nn.functional.adaptive_max_pool2d float64 23": "two elements of a window are within 2e-3 of a tie",
     "nn.functional.cosine_embedding_loss float64 0": TARGET,
     "nn.functional.hinge_embedding_loss float64 0": TARGET,
-    "round float64 0": STEP,
-    "round.decimals_3 float64 0": "a staircase with steps of 1e-3: right to its gradient of 0, and to 1 along the trend",
-    "round.decimals_3 float64 2": "a staircase with steps of 1e-3: right to its gradient of 0, and to 1 along the trend",
-    "special.ndtr float64 0": SATURATED,
-    "tan complex128 0": SATURATED,
-    "torch.ops.aten._safe_softmax.default float64 0": NO_NUMBER,
-    "torch.ops.aten._safe_softmax.default float64 7": NO_NUMBER,
+    "round.decimals_3 float64 0": GRID,
+    "round.decimals_3 float64 2": GRID,
 }
 
 pytestmark = [pytest.mark.timeout(3600), pytest.mark.filterwarnings("ignore")]  # an hour for all; operators warn of what they deprecate

@@ -3,6 +3,8 @@ told where f is no polynomial (a kink, a jump, waves finer than the nodes, an it
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -52,3 +54,23 @@ def test_noise_that_grows_with_f_is_measured_where_it_is():
 def test_without_any_noise_the_bar_is_rounding():
     found = slope(T, np.sin(T)[:, None], WIDTH, UNIT[:1])
     assert found.bar[0] == np.inf or abs(found.value[0] - 1) <= found.bar[0] < 1e-12
+
+
+@pytest.mark.parametrize("x", [-4.6, -3.9, 4.2, 4.5])
+def test_where_f_saturates_its_known_rounding_is_no_structure(x):
+    """Twins share the rounding of 1 - 1e-9: their difference is no measure of it."""
+    t, unit = nodes(1.0, 4e-9), np.full(1, 2.0**-53)
+    at = x + t
+    found = slope(at - x, np.array([[math.erf(each)] for each in at]), 1.0, unit)
+    assert abs(found.value[0] - 2 / math.sqrt(math.pi) * math.exp(-x * x)) <= found.bar[0] < 2e-14
+
+
+@pytest.mark.parametrize("f", [1 + 2.0**-48 * np.sign(T - 0.3), 1 + 2.0**-44 * np.abs(T - 0.01), 1 + 2.0**-48 * np.round(np.sin(9 * T))],
+                         ids=["a jump", "a kink", "steps"])
+def test_structure_of_a_few_roundings_is_structure(f):
+    assert not np.isfinite(slope(T, f[:, None], WIDTH, UNIT[:1]).bar).any()
+
+
+def test_where_f_does_not_move_by_its_rounding_any_slope_that_rounding_hides_is_within_the_bar():
+    found = slope(T, np.ones((len(T), 1)), WIDTH, UNIT[:1])
+    assert found.value[0] == 0 and found.bar[0] > 2.0**-54 / WIDTH

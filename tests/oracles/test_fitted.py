@@ -27,10 +27,10 @@ def judged(checked: Any, *inputs: Tensor, **changes: Any) -> CaseResult:
     return live.check(checked, *(inputs or (X,)), select=("GV101", "GV007"), **changes)
 
 
-def without(monkeypatch: pytest.MonkeyPatch, checked: Any) -> CaseResult:
+def without(monkeypatch: pytest.MonkeyPatch, checked: Any, *inputs: Tensor) -> CaseResult:
     with monkeypatch.context() as patch:
         patch.setattr(measured, "beside_fits", lambda found, *_: found)
-        return judged(checked)
+        return judged(checked, *inputs)
 
 
 def fitted(result: CaseResult) -> int:
@@ -64,6 +64,23 @@ def test_a_wrong_element_that_noise_hides_becomes_a_mismatch(monkeypatch):
 @pytest.mark.parametrize("factor", [1 + 1e-5, 1.01, -1.0, 0.0])
 def test_no_wrong_gradient_passes_by_a_fit(factor):
     assert judged(noisy(lambda x: (3 * x).softmax(0), factor)).verdict == "fail"
+
+
+SATURATED = {"erf": (torch.erf, 4.2), "erfc": (torch.erfc, -4.4)}
+
+
+@pytest.mark.parametrize("name", SATURATED)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_right_gradient_of_a_saturated_function_passes_by_fits_narrower_than_x(name, seed, monkeypatch):
+    clean, place = SATURATED[name]
+    x = place * (1 + 0.03 * live.randn(6, seed=seed))
+    x = torch.cat([x, x[:1] / 8, 2.2 * x[:4]])
+    checked = function(clean, clean)
+    before, result = without(monkeypatch, checked, x), judged(checked, x)
+    assert before.verdict == "undecided" and result.verdict == "pass" and fitted(result) >= 2
+    for factor in (1 + 1e-4, 1.01, 0.0):
+        wrong = function(clean, clean, also=lambda gradient, factor=factor: gradient * torch.where(x.abs() > abs(place) / 2, factor, 1.0))
+        assert judged(wrong, x).verdict != "pass"
 
 
 @pytest.mark.parametrize("rough", [lambda x: 1e-3 * (x - X - 1e-3).abs(), lambda x: 1e-4 * torch.floor(3 * x / X + 0.4).detach()],

@@ -5,7 +5,7 @@ A column and a width take 128 forward calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,10 +16,13 @@ from gradverify.numerics.estimate.polynomial import NODES, nodes, slope
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.rungs import Array, Index, Mask
 
-WIDTHS = (1.0, 2.0, 0.5, 4.0, 0.25)  # of the column's scale: half of each interval, tried in this order
+BESIDE = (2.0, 0.5, 4.0, 0.25)  # times the first interval that tells something: where others are tried, in this order
+NARROWER = 0.25  # times an interval with structure: the next one
+FIRST = (1.0, NARROWER, NARROWER**2)  # of the column's scale: half of the first intervals
+MOST = 5  # intervals of a column
 CALLS = 2 * NODES  # of one width
 AGREE = 2  # widths at least that must know the slope, and agree
-HOPELESS = 3  # widths after which a column of which nothing is settled is given up
+HOPELESS = 3  # widths, that tell nothing or that tell something, after which a column of which nothing is settled is given up
 
 
 @dataclass(frozen=True)
@@ -48,16 +51,26 @@ def fitted(point: Point, column: Index, out: Index, settled: Settled, short_of: 
 def _of_column(point: Point, column: int, out: Index, settled: Callable[[Array, Array], Mask],
                short_of: Callable[[int], bool]) -> tuple[Array, Array, int]:
     """Slopes, bars [k] of the outputs and the points taken: width by width, until all are settled."""
-    values, bars = np.zeros((0, len(out))), np.zeros((0, len(out)))
+    values, bars, widths = np.zeros((0, len(out))), np.zeros((0, len(out))), list[float]()
     value, bar = np.full(len(out), np.nan), np.full(len(out), np.inf)
-    for n, width in enumerate(WIDTHS):
-        done = settled(value, bar)
-        if done.all() or short_of(CALLS if n else AGREE * CALLS) or (n >= HOPELESS and not done.any()):
-            return value, bar, n * CALLS
+    while (width := _next(widths, np.isfinite(bars).any(1), settled(value, bar))) and not short_of(CALLS if widths else AGREE * CALLS):
         found = _at_width(point, column, out, width)
+        widths.append(width)
         values, bars = np.vstack([values, found[0]]), np.vstack([bars, found[1]])
         value, bar = _agreed(values, bars)
-    return value, bar, len(WIDTHS) * CALLS
+    return value, bar, len(widths) * CALLS
+
+
+def _next(widths: Sequence[float], known: Mask, done: Mask) -> float | None:
+    """The width after these, of which some know a slope; None: enough."""
+    told = int(known.sum())
+    if done.all() or len(widths) == MOST or (not done.any() and HOPELESS in (told, len(widths) - told)):
+        return None
+    if not told:
+        return FIRST[len(widths)]
+    first = widths[int(np.argmax(known))]
+    around = BESIDE if first == FIRST[0] else BESIDE[1::2] + BESIDE[::2]        # what contains an interval with structure has it too
+    return next((width for each in around if (width := each * first) not in widths), None)
 
 
 def _at_width(point: Point, column: int, out: Index, width: float) -> tuple[Array, Array]:

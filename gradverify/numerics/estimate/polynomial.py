@@ -2,6 +2,7 @@
 
 Of nodes t (Chebyshev's) each has a twin close by. What the twins differ by is noise, at that very place; what the polynomial leaves over must be no
 more than that, or f has structure there that is no polynomial: a kink, a jump, a pole, waves finer than the nodes. Then the fit says nothing.
+The rounding of a value is known without twins, which share it where f hardly moves.
 """
 
 from __future__ import annotations
@@ -42,26 +43,26 @@ def slope(t: Array, f: Array, width: float, unit: Array) -> Slope:
     basis, triangle = np.linalg.qr(chebvander(t / width, DEGREE))
     orders = np.arange(DEGREE + 1)
     at_middle = np.where(orders % 2, orders * np.where(orders // 2 % 2, -1.0, 1.0), 0.0) / width     # T_j'(0)
-    size = np.maximum(np.abs(f).max(0), np.finfo(float).tiny)
+    rounding, f = unit * np.abs(f).max(0), f - f[0]     # the arithmetic rounds changes of f, not f
+    size = np.maximum(np.abs(f).max(0), np.maximum(rounding, np.finfo(float).tiny))
     part = basis.T @ (f / size)
-    found = [_of_degree(basis[:, : d + 1], triangle[: d + 1, : d + 1], at_middle[: d + 1], part[: d + 1], f / size, unit)
+    found = [_of_degree(basis[:, : d + 1], triangle[: d + 1, : d + 1], at_middle[: d + 1], part[: d + 1], f / size, rounding / size)
              for d in range(1, DEGREE + 1, 2)]
     value, noise, fits = (np.array(each) for each in zip(*found, strict=True))
     return _least(value * size, noise * size, fits)
 
 
-def _of_degree(basis: Array, triangle: Array, at_middle: Array, part: Array, f: Array, unit: Array) -> tuple[Array, Array, Mask]:
+def _of_degree(basis: Array, triangle: Array, at_middle: Array, part: Array, f: Array, rounding: Array) -> tuple[Array, Array, Mask]:
     """By the polynomial of one degree: the slope [m], its noise in Z standard deviations, and whether what is left of f is noise."""
     weights = basis @ np.linalg.solve(triangle.T, at_middle)
     left = f - basis @ part
     free = len(f) / (len(f) - basis.shape[1])
     twins = np.sqrt(np.mean((left[NODES:] - left[:NODES]) ** 2, 0) / 2)
-    variance = np.maximum(free * np.mean(left**2, 0), (unit * np.abs(f).max(0)) ** 2)
-    spread = np.sqrt(variance)
+    spread = np.sqrt(np.maximum(free * np.mean(left**2, 0), rounding**2))
     by_place = np.sqrt(free * (weights**2) @ left**2)       # noise that is not the same everywhere
     noise = np.maximum(by_place, spread * np.sqrt(np.sum(weights**2)))
-    is_noise = (spread <= STRUCTURE * twins) & (np.abs(left).max(0) <= OUTLIER * spread)
-    return weights @ f, Z * noise, is_noise
+    is_noise = (spread <= STRUCTURE * np.maximum(twins, rounding)) & (np.abs(left).max(0) <= OUTLIER * spread)
+    return weights @ f, np.maximum(Z * noise, rounding * np.sum(np.abs(weights))), is_noise     # roundings of neighbours may be alike
 
 
 def _least(value: Array, noise: Array, fits: Mask) -> Slope:

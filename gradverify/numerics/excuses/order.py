@@ -16,7 +16,7 @@ from gradverify.numerics.excuses.cancelling import excuse_cancelled, excuse_canc
 from gradverify.numerics.excuses.ends import excuse_ends
 from gradverify.numerics.excuses.kink_sums import doubt_kinks
 from gradverify.numerics.excuses.rounded import excuse_rounded
-from gradverify.numerics.excuses.slight import pass_slight
+from gradverify.numerics.excuses.slight import pass_slight, pass_unmovable
 from gradverify.numerics.excuses.symmetric import excuse_symmetric
 from gradverify.numerics.excuses.ties import excuse_ties
 from gradverify.numerics.excuses.treads import excuse_treads
@@ -30,8 +30,8 @@ EXCUSES: tuple[Excuse, ...] = (
 
 
 def excused(run: Run, judged: Judged) -> Judged:
-    """The elements as a check tells of them, whatever they were measured with: slight ones passed, kinks compared in sum, mismatches excused."""
-    judged = doubt_kinks(run, pass_slight(run, judged))
+    """The elements as a check tells of them, whatever they were measured with: slight and unmovable ones passed, kinks summed, mismatches excused."""
+    judged = doubt_kinks(run, pass_unmovable(run, pass_slight(run, judged)))
     return _asked(run, judged, EXCUSES)
 
 

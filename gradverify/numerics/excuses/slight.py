@@ -1,11 +1,14 @@
-"""Undecided elements that are negligible by the size of their own input element."""
+"""Undecided elements that are right all the same: negligible by the size of their own input element, or zero where no step moves that."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
+from gradverify.numerics.estimate.kinks import SMOOTH
 from gradverify.numerics.verdict import UNDECIDED
 
 HUNDREDTH = 0.01  # of a derivative: a bar in which no error that matters could hide
@@ -25,3 +28,15 @@ def pass_slight(run: Run, judged: Judged) -> Judged:
     i = np.flatnonzero(known & agreed & ~judged.bounds.unproven)
     reach = np.maximum(np.abs(judged.a[i]), np.abs(d.value[i])) * run.point.columns.scale[judged.column[i]]
     return judged.passed(i[reach <= run.floors()[judged.out[i]]])
+
+
+def pass_unmovable(run: Run, judged: Judged) -> Judged:
+    """Zeros where x is infinite or NaN: x + h is x for every step h, so f, finite there, is constant along all of them."""
+    x, f0 = run.point.columns.x, run.point.f0
+    if run.point.columns.finite:
+        return judged
+    i = np.flatnonzero((judged.verdict == UNDECIDED) & ~np.isfinite(x[judged.column]) & np.isfinite(f0[judged.out]) & (judged.a == 0))
+    d = judged.derivative.take(i)
+    nothing = np.zeros(len(i))
+    at_rest = replace(d, value=nothing, bar=nothing, noise_bar=nothing, outcome=np.full(len(i), SMOOTH, np.int8), unchanged=np.ones(len(i), bool))
+    return replace(judged.passed(i), derivative=judged.derivative.replaced(i, at_rest))

@@ -65,6 +65,23 @@ def test_a_right_gradient_passes(name):
     assert verdict(entries) == Verdict.PASS, entries.pairs
 
 
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan])
+def test_where_no_step_moves_x_a_gradient_of_zero_is_right_and_another_one_open(number):
+    x = torch.cat([normal(5, 6), leaf(number).repeat(2)])
+    known = lambda x: torch.where(x.isfinite(), x, x.detach().clamp(-2, 2).nan_to_num()).sin()  # noqa: E731
+    shifted = with_backward(known, lambda x, g: g * x.nan_to_num(posinf=2, neginf=-2).cos())       # right where x is finite
+    assert verdict(check(known, x)) == Verdict.PASS
+    [pair] = check(shifted, x).pairs
+    assert (pair.count(Outcome.NON_FINITE), pair.count(Outcome.PASS), pair.elements) == (2, 62, 64)
+
+
+def test_a_masked_softmax_passes_with_its_minus_infinities_and_with_a_wrong_factor_it_does_not():
+    x = normal(5, 3, 4).masked_fill(torch.tensor([False, True, False, True]), -math.inf)
+    right = lambda x, g: (s := x.softmax(1)) * (g - (s * g).sum(1, keepdim=True))  # noqa: E731
+    assert verdict(check(with_backward(lambda x: x.softmax(1), right), x)) == Verdict.PASS
+    assert verdict(check(with_backward(lambda x: x.softmax(1), lambda x, g: right(x, g) * 1.001), x)) == Verdict.MISMATCH
+
+
 @pytest.mark.parametrize(("forward", "x"), [(torch.linalg.cholesky, spd()), (torch.linalg.eigvalsh, spd())])
 def test_symmetric_inputs_pass_where_they_are_declared(forward, x):
     assert verdict(check(forward, x, symmetric=[True])) == Verdict.PASS
