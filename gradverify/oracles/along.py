@@ -50,14 +50,18 @@ class Along:
         """df/dt [M] of f(x + t·direction) from the quick rungs alone. `direction` [C]: one number a column; 0: it does not move."""
         return self._quick(direction, np.maximum(self._repeated, self._rounding()))
 
-    def refined(self, direction: Array, atol: Array) -> Derivative:
-        """The same, climbed until every bar is within `atol` [M] (inf: not asked for) or nothing more helps: coarser where noise limits."""
-        return derivative(self._line(direction), self._outputs(np.maximum(self._repeated, self._rounding())), rtol=0.0, atol=atol)
+    def refined(self, direction: Array, atol: Array, sigma: Array | None = None) -> Derivative:
+        """The same, climbed until every bar is within `atol` [M] (inf: not asked for) or nothing more helps: coarser where noise limits.
+
+        `sigma` [M]: that noise; by default what repeated calls differ by.
+        """
+        known = self._repeated if sigma is None else sigma
+        return derivative(self._line(direction), self._outputs(np.maximum(known, self._rounding())), rtol=0.0, atol=atol)
 
     def thorough(self, direction: Array) -> Derivative:
         """The same from every rung, with the noise measured along the direction."""
         with np.errstate(all="ignore"):
-            return derivative(self._line(direction), self._outputs(self._noise(direction)), every_rung=True)
+            return derivative(self._line(direction), self._outputs(self.noise(direction)), every_rung=True)
 
     def _quick(self, direction: Array, sigma: Array) -> Derivative:
         everything = np.arange(len(self.value))
@@ -85,13 +89,14 @@ class Along:
             sizes[part] = rms(np.abs(point.f0[part]))
         return np.asarray(unit * sizes)
 
-    def _noise(self, direction: Array) -> Array:
+    def noise(self, direction: Array) -> Array:
         """The noise [M] of repeated calls and of nine points along the direction."""
         c, moving, point, repeated = self.columns, np.flatnonzero(direction), self.point, self._repeated
         ray = Ray(c.x[moving], np.abs(direction[moving]), np.sign(direction[moving]), c.ulp(moving), lambda at: c.cast(at, moving),
                   lambda at: point.moved_all(moving, at))
         size = np.where(np.isfinite(point.f0), np.abs(point.f0), 0.0)
-        found = noise_along(ray, size, np.ones(len(size), bool)).sigma
+        with np.errstate(all="ignore"):
+            found = noise_along(ray, size, np.ones(len(size), bool)).sigma
         return np.maximum(repeated, pooled(found, size, point.parts, point.shared(size)))
 
 

@@ -120,6 +120,8 @@ class Inputs:
             return None
         wanted = self._wanted(found)
         found = self.along.refined(moved, wanted)
+        if self._rough(found).any():    # or noisier than repeated calls show, which looks alike
+            found = self.along.refined(moved, wanted, self.along.noise(moved))
         if self._leave_out(found):
             moved = self._smooth(moved)
             found = self.along.refined(moved, wanted)
@@ -136,12 +138,16 @@ class Inputs:
 
     def _leave_out(self, found: Derivative) -> bool:
         """Takes the weight of what has no derivative; False where everything has one."""
-        rough = ~found.smooth | ~np.isfinite(found.bar) | np.isfinite(found.second)
-        if not (rough & (self.w != 0)).any():
+        rough = self._rough(found)
+        if not rough.any():
             return False
         self.w = np.where(rough, 0.0, self.w)
         self._double = doubled(self.evidence, self.w)
         return True
+
+    def _rough(self, found: Derivative) -> Mask:
+        """Weighed gradients [N] without a derivative."""
+        return np.asarray((~found.smooth | ~np.isfinite(found.bar) | np.isfinite(found.second)) & (self.w != 0))
 
     def _smooth(self, moved: Array) -> Array:
         """The direction without the inputs whose own gradient has no derivative, and without those of which an infinite one leaves 0 · inf."""

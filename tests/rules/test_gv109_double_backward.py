@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from corpus.functions import SAMPLES
 from live import check, codes, evidence, fixed, message, randn
+from oracles.test_witnessed import by_bits
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
@@ -70,6 +71,41 @@ def test_a_second_derivative_that_is_silently_wrong_is_a_warning_and_an_error_wh
     assert result.verdict == "pass"
     must = check(cubic(backward), X, Y, second_order=True)
     assert (must.verdict, [(found.code, found.severity) for found in must.findings]) == ("fail", [("GV109", "error")])
+
+
+SMOOTH = {"sine": lambda x: (2 * x).sin(), "norm": lambda x: x / x.norm(), "logsumexp": lambda x: (3 * x).logsumexp(0)[None],
+          "product": lambda x: x * x.flip(0) * x.sum()}
+ROUGH = {"relu": lambda x: x.relu() * x.sum(), "a power of |x|": lambda x: x.abs() ** 1.5}
+
+
+def noisy_backward(clean: Callable[[Tensor], Tensor], noise: float, kept: float = 1.0) -> type[Function]:
+    """Whose backward carries noise that torch does not see; double backward sees `kept` of the derivative to the inputs."""
+
+    class Noisy(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return clean(x)
+
+        @staticmethod
+        def backward(ctx, g):
+            x, = ctx.saved_tensors
+            with torch.enable_grad():
+                still = x.detach().requires_grad_()
+                parts = [torch.autograd.grad(clean(at), at, g, create_graph=True)[0] for at in (x, still)]
+            return by_bits(kept * parts[0] + (1 - kept) * parts[1], noise)
+
+    return Noisy
+
+
+@pytest.mark.parametrize("noise", [1e-9, 1e-7])
+@pytest.mark.parametrize("name", [*SMOOTH, *ROUGH])
+def test_noise_of_backward_is_not_taken_for_a_missing_derivative(name, noise):
+    clean, x = {**SMOOTH, **ROUGH}[name], randn(5, seed=10)
+    assert codes(check(noisy_backward(clean, noise), x, select=("GV109",), second_order=True)) <= {"GV007"}
+    if name in SMOOTH:
+        for kept in (0.0, 0.5):
+            assert "GV109" in codes(check(noisy_backward(clean, noise, kept), x, select=("GV109",), second_order=True))
 
 
 @pytest.mark.parametrize("name", ["detach of an input", "detach of the result", "an intermediate on ctx"])
