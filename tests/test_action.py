@@ -64,7 +64,7 @@ def test_a_wrong_gradient_fails_the_step_and_is_annotated(runner, tmp_path):
 
 
 def test_paths_stand_on_lines_and_options_between_blanks(runner, tmp_path):
-    code, outputs, text, _ = runner(paths="specs/ops.yaml::two words\nspecs/ops.yaml::right[n=2]\n", args="-q  --seed 3", report="out/r.json")
+    code, outputs, text, _ = runner(paths="specs/ops.yaml::two words\nspecs/ops.yaml::right[n=2]\n", args="-q  --seed\n3\n", report="out/r.json")
     assert (code, outputs["failed"]) == (0, "0"), text
     report = json.loads((tmp_path / "out/r.json").read_text())
     assert {(check["name"], check["seed"]) for check in report["checks"]} == {("two words", 3), ("right[n=2]", 3)}
