@@ -34,6 +34,9 @@ def run(out: Output) -> int:
         if not _has_folder():
             out.say("the current folder does not exist any more: change to one that does")
             return USAGE
+        if not os.path.exists(__file__):  # noqa: PTH110 - as plain as can be
+            out.say("gradverify reads its own source, and runs from a folder only: unpack the archive that it is imported from")
+            return USAGE
         return _command(out)
     except ProblemsError as error:
         out.problems(error.problems)
@@ -87,6 +90,8 @@ def _command(out: Output) -> int:
             return USAGE
         if type(error).__name__ == "Abort":
             return INTERRUPTED
+        if isinstance(error, OSError) and out.arguments[:1] == ("--install-completion",):
+            raise NotWritten(f"the completion was not installed: {error.filename or 'its file'}: {error.strerror or error}") from None
         raise
     out.write("")
     if out.failure:

@@ -72,6 +72,9 @@ def run_init(asked: Asked, out: Output) -> int:
     there, refused = ({}, False) if asked.force or asked.dry else _kept(files, out)
     if not files:
         return USAGE if refused else OK
+    if not asked.dry:
+        for file in files:
+            promise(file, "-o")
     found = _tried([goal for own in files.values() for goal in own], asked, out)
     return found if isinstance(found, int) else _written(files, there, found, asked, out)
 

@@ -18,8 +18,12 @@ def shown_path(file: str) -> str:
 
 
 def resolved(file: Path) -> Path:
-    """Absolute, links followed; of links that lead in a circle what is left, where `Path.resolve` of Python before 3.13 raises."""
-    return Path(os.path.realpath(file))
+    """Absolute, links followed; of links that lead in a circle what is left, where `Path.resolve` of Python before 3.13 raises. A name that the
+    system's encoding cannot write, and that is no file's therefore, as it is."""
+    try:
+        return Path(os.path.realpath(file))
+    except UnicodeEncodeError:
+        return Path(os.path.normpath(Path.cwd() / file))
 
 
 def repository_folder(folder: Path) -> str:
