@@ -21,6 +21,7 @@ from gradverify.oracles.finite_difference import Gives
 from gradverify.subject.differentiable import Gradients
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
+from gradverify.subject.lowered import Perturbed
 from gradverify.subject.wide import InDouble, wide
 
 ROUNDINGS = 16.0  # of the larger of a value and its tensor's root mean square: what float32 may take from it without more being asked
@@ -103,6 +104,11 @@ class InFloat64:
         except UserCodeError:
             return None
         return [torch.zeros_like(x) if gradient is None else gradient for x, gradient in zip(self.inputs, found, strict=True)]
+
+    def perturbed(self, number: int, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor]) -> Sequence[Tensor] | None:
+        """As `full` at inputs, with roundings of float32 in every operation."""
+        with Perturbed(generator(number, "narrow", "rounding")):
+            return self.full(cotangents, inputs)
 
     def rounding(self) -> Array:
         """By how much the forward in float32 is off [M], at most, at the point and nearby."""

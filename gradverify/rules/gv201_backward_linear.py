@@ -32,6 +32,10 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
+from gradverify.numerics.estimate.noise import POINTS
+from gradverify.numerics.function.dtypes import WIDE
+from gradverify.numerics.function.flat import flat_real
+from gradverify.numerics.rungs import Z
 from gradverify.rules.agreement import DUST, ODD, SIXTEEN, dust, flat, largest, noise, tolerance
 from gradverify.rules.shown import element_name
 from gradverify.subject.differentiable import Gradients
@@ -66,6 +70,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             continue
         off, place = float((expected - apart)[worst].abs()), evidence.inputs.index(argument)
         if off <= DUST * noise(evidence, argument, halves.v, expected) or off <= DUST * halves.rounded(place):
+            continue
+        if off <= halves.perturbed(place, worst):
             continue
         where = element_name(argument.name, argument.value, worst)
         if not coarse and halves.linear_but_for_small_ones():
@@ -117,6 +123,15 @@ class _Halves:
             again = self._gradients([factor * cotangent for cotangent in self.v])[place] / factor
             most = max(most, largest(again - expected))
         return most if most <= ROUNDED * largest(expected) else 0.0
+
+    def perturbed(self, place: int, element: int) -> float:
+        """What rounding every operation as float32 does can make of one element, by the backward in float64; 0 in a check of float64."""
+        wide = self._evidence.in_float64
+        if isinstance(wide, str):
+            return 0.0
+        found = [wide.perturbed(number, [v.to(WIDE.get(v.dtype, v.dtype)) for v in self.v], wide.inputs) for number in range(POINTS)]
+        seen = [flat_real(gradients[place])[element] for gradients in found if gradients is not None]
+        return float(Z * torch.stack(seen).std()) if len(seen) > 1 else 0.0
 
     def linear_but_for_small_ones(self) -> bool:
         """Does only the small factor make a difference that `rtol` does not cover? Zeros must give zeros."""

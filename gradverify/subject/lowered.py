@@ -1,4 +1,4 @@
-"""What 16 bits, or TF32, cost a function: its outputs and gradients with every number that it computes rounded to them, a little off each time."""
+"""What fewer bits (16, or those of TF32) cost a function: its outputs and gradients with every number that it computes rounded, anew each time."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from gradverify.numerics.function.dtypes import DOUBLE
+from gradverify.numerics.rungs import U32
+from gradverify.subject.disguised import Exchanged
 
 TF32 = torch.float32     # as a dtype to be rounded to: the bits of float16, the range of float32
 ROUNDOFF = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, TF32: 2.0**-11}
@@ -53,3 +57,43 @@ def rounded(dtype: torch.dtype, source: torch.Generator) -> Iterator[None]:
     """Of forward and backward."""
     with Rounded(dtype, source):
         yield
+
+
+class Perturbed(Exchanged):  # type: ignore[no-untyped-call]
+    """Inside, each operation in float64 takes its arguments a random part of float32's roundoff off (Parker, Monte Carlo Arithmetic, 1997).
+
+    That is what a backward stable operation in float32 may do, fused ones too. What an operation only picks or copies (`amax`, `where`, `clone`) is
+    exact in any precision, and stays: a mask by `x == x.amax()` is what it was.
+    """
+
+    def __init__(self, source: torch.Generator) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._source = source
+
+    def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        named = dict(kwargs or {})
+        returned = func(*args, **named)
+        schema = func._schema
+        if schema.is_mutable or any(each.alias_info is not None for each in schema.returns):
+            return returned
+        given = [x for x in pytree.tree_leaves((args, named)) if _in_double(x)]
+        results = [y for y in pytree.tree_leaves(returned) if isinstance(y, Tensor)]
+        if not given or not all(_in_double(y) for y in results) or _picked(results, given):
+            return returned
+        return func(*pytree.tree_map(self._off, tuple(args)), **pytree.tree_map(self._off, named))
+
+    def _off(self, x: Any) -> Any:
+        if not _in_double(x):
+            return x
+        part = torch.rand(x.shape, generator=self._source, dtype=torch.float64).to(x.device) * 2 - 1
+        return torch.empty_like(x).copy_(x * (1 + U32 * part))
+
+
+def _in_double(x: Any) -> bool:
+    return type(x) is Tensor and x.dtype in DOUBLE and x.layout is torch.strided
+
+
+def _picked(results: Sequence[Tensor], given: Sequence[Tensor]) -> bool:
+    """Are all results numbers that were given, or zeros?"""
+    numbers = torch.cat([x.flatten().abs() for x in given])
+    return all(bool((torch.isin(y.abs(), numbers) | (y == 0)).all()) for y in results)

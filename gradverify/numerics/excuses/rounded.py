@@ -13,13 +13,14 @@ import numpy as np
 
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
+from gradverify.numerics.estimate.noise import POINTS
 from gradverify.numerics.excuses.cancelling import beyond_cancelling
 from gradverify.numerics.excuses.worst_rows import until_one_stands
 from gradverify.numerics.function.point import Narrow
 from gradverify.numerics.rungs import Array, Index, Mask, Z
 from gradverify.numerics.survey import narrow_points
 from gradverify.numerics.tolerance import RTOL, Bounds, verdicts
-from gradverify.numerics.verdict import MISMATCH, Limit
+from gradverify.numerics.verdict import MISMATCH, PASS, Limit
 
 AT_ONCE = 6  # rows that are looked at before it is asked whether a mismatch stands
 NEARBY = 18  # backwards that it takes to know the rounding of a row
@@ -92,7 +93,13 @@ class _Row:
             extra = np.maximum(extra, self._saturated())
         excused = right & (self.part.under(extra) != MISMATCH)
         judged = judged.undecided(i[excused], Limit.ROUNDED)
-        judged = judged.passed(i[excused & self._small()])
+        judged = judged.passed(i[excused & self._within(PASSES * self.amplified)])
+        unsure = right & (judged.verdict[i] != PASS)
+        if unsure.any():
+            explained = unsure & (self.part.under(Z * self._perturbed()) != MISMATCH)
+            judged = judged.undecided(i[explained], Limit.ROUNDED)
+            judged = judged.passed(i[explained & self._within(AT_MOST / self.narrow.unit)])
+            excused |= explained
         excess = np.where(right & ~excused & (Z * noise.sigma > cap), noise.sigma / np.abs(self.part.a), 0.0)
         return judged, float(np.nan_to_num(excess, posinf=0.0).max(initial=0.0))
 
@@ -111,10 +118,10 @@ class _Row:
         lost = min(self.forward / self.value, 1.0) if self.value else 1.0
         return np.maximum(TIMES * self.forward / self.scale, LOST * lost * np.abs(self.part.derivative.value))
 
-    def _small(self) -> Mask:
-        """Deviations that may pass."""
+    def _within(self, roundings: float) -> Mask:
+        """Deviations of so many roundings of the row, and no more than may pass."""
         off = np.abs(self.part.a - self.part.derivative.value)
-        return np.asarray(off <= min(PASSES * self.amplified, AT_MOST / self.narrow.unit) * self.unit)
+        return np.asarray(off <= min(roundings, AT_MOST / self.narrow.unit) * self.unit)
 
     def _right_in_full(self) -> Mask:
         """Of which elements the function's own backward in the precision of the finite differences is right; all, where there is none."""
@@ -125,6 +132,15 @@ class _Row:
         rtol = np.full(len(a), IN_FULL if self._saturates else RTOL)
         bounds = Bounds(self.run.atol, rtol, NEGLIGIBLE / self.narrow.unit * self.unit, self.part.bounds.unproven)
         return np.asarray(verdicts(a, self.part.derivative, bounds, ending=self.part.ending) != MISMATCH)
+
+    def _perturbed(self) -> Array:
+        """One standard deviation of what float32 makes of the backward in float64, each operation rounded at random; 0 where it refuses that.
+
+        Also of roundings that are the same at all nearby points: a softmax of 1 − 1e-6 is one float32 number at all of them.
+        """
+        rows = [self.run.point.perturbed_row(self.row, number) for number in range(POINTS)]
+        known = [row[self.part.column] for row in rows if row is not None]
+        return np.asarray(np.nan_to_num(np.std(known, 0, ddof=1))) if len(known) > 1 else np.zeros(len(self.part.a))
 
     def _noise(self) -> _Noise:
         """By the backward at nearby points that float32 holds, against the one in float64, or else against the mean of them all."""

@@ -53,6 +53,10 @@ class Narrow(Protocol):
         """As `Function.vjp`, by the backward in float64; None where it refuses that."""
         ...
 
+    def perturbed(self, number: int, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor]) -> Sequence[Tensor] | None:
+        """As `full`, where forward and backward round as in float32, at random; in another way for each number."""
+        ...
+
     def rounding(self) -> Array:
         """By how much the forward in float32 is off [M], the largest of a few points."""
         ...
@@ -219,6 +223,12 @@ class Point:
         if x is not None:
             self._inputs.write(self._inputs.selected(np.arange(len(self.x))), x)
         gradients = self.narrow.full(self._one(output), None if x is None else self._inputs.tensors) if self.narrow else None
+        return None if gradients is None else self.by_column(gradients)
+
+    def perturbed_row(self, output: int, number: int) -> Array | None:
+        """As `full_row` at the point, its operations rounded at random as those of float32 are."""
+        self.backward += 1
+        gradients = self.narrow.perturbed(number, self._one(output), self.buffers) if self.narrow else None
         return None if gradients is None else self.by_column(gradients)
 
     def output_tensor(self, output: int) -> int:
