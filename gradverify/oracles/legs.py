@@ -25,7 +25,6 @@ from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.target import oracle_target
 
 COTANGENTS, RUNS = 3, 6     # random ones; of the computation in 16 bits at other points, beside one for each cotangent at the point itself
-BOTH = 2.0 ** 0.5   # of two errors that do not know of each other, over one
 REPEATED = 3        # identical calls of the kernel: do they give the same?
 
 
@@ -139,18 +138,16 @@ class Kernel:
         legs = [replace(self._legs(n, kernel, exact, own, runs), spread=self._spread(n)) for n in range(len(exact[0].tensors))]
         return tuple(judged(each, self.dtype) for each in legs)
 
-    def apart(self, other: Subject, inside: AbstractContextManager[object] | None = None) -> tuple[Judged, ...]:
-        """The kernel elsewhere (on another device, `inside` a context) against this one: of two that are both off by their native errors.
-
-        Raises UserCodeError.
-        """
+    def apart(self, other: Kernel, inside: AbstractContextManager[object] | None = None) -> tuple[Judged, ...]:
+        """The kernel elsewhere (on another device, `inside` a context) against this one, each off by its own native error. Raises UserCodeError."""
         with undisguised():
             here = [_pulled(self._narrow, self._checked, v) for v in self._cotangents]
             with inside or nullcontext():
-                there = [_pulled(other, self._checked, v) for v in self._cotangents]
+                there = [_pulled(other._narrow, self._checked, v) for v in self._cotangents]
         there = [_Pulled(tuple(y.to(device=x.device) for x, y in zip(a.tensors, b.tensors, strict=True))) for a, b in zip(here, there, strict=True)]
-        legs = [self._legs(n, there, here, *self._native) for n in range(len(here[0].tensors))]
-        return tuple(judged(replace(each, rounded=BOTH * each.rounded, moved=BOTH * each.moved), self.dtype) for each in legs)
+        both = ((self._legs(n, there, here, *self._native), other._legs(n, there, here, *other._native)) for n in range(len(here[0].tensors)))
+        return tuple(judged(replace(a, rounded=a.rounded.hypot(b.rounded.to(a.rounded)), moved=a.moved.hypot(b.moved.to(a.moved))), self.dtype)
+                     for a, b in both)
 
     @property
     def rounds(self) -> bool:

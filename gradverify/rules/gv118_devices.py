@@ -8,7 +8,7 @@ passes by itself: backward is the derivative of a forward that is another functi
 
 How it is measured. In the checks of all devices of the list but one, which is the CPU where that is named, else the first. Function and inputs are
 brought there; one forward and backward here and one there are compared as calls that may round differently are: within 1e-9 of the largest number in
-float64, 3e-5 in float32, and what a nudge of the inputs does. 16 bits are compared row by row, within what two native errors come to (GV112). Both
+float64, 3e-5 in float32, and what a nudge of the inputs does. 16 bits are compared row by row, within the native errors of both (GV112). Both
 sides run without TF32 and without sums in fewer bits. Which side is wrong is for the other rules to say. Where there is no such device, check and
 comparison are skipped; a combination that `exclude` drops is computed nevertheless to compare others with. Random functions are not compared.
 
@@ -37,6 +37,7 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.numerics.native import Judged
+from gradverify.oracles.legs import Kernel
 from gradverify.rules.agreement import clearly_differing_output, gradients_apart, unsteady
 from gradverify.rules.gv112_low_precision import KINDS
 from gradverify.rules.protocol import NotApplicable
@@ -80,7 +81,7 @@ def check(evidence: Evidence) -> Iterator[Finding | str]:
         try:
             other = on_device(own, beside)
             if evidence.kernel is not None:
-                judged = evidence.kernel.apart(other)
+                judged = evidence.kernel.apart(Kernel(on_device(evidence.subject, beside), other, evidence.forward.checked))
             else:
                 v = evidence.cotangents("base")
                 here, there = side(own, evidence, v), side(other, evidence, v)

@@ -112,7 +112,7 @@ def _numbers(evidence: Evidence, lowered: torch.Generator | None = None) -> list
 
 
 def _in_16_bits(evidence: Evidence, kernel: Kernel) -> Iterator[Finding]:
-    for n, each in enumerate(kernel.apart(evidence.subject.own, reduced_sums(True))):
+    for n, each in enumerate(kernel.apart(kernel, reduced_sums(True))):
         if each.miss:
             place, name, what = where(evidence, n, each.index)
             told = (f"with sums in fewer bits {what} is {each.kernel:.5g}, and not {each.exact:.5g} as without: {each.ratio:.3g} × the native error"

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from gradverify.numerics.native import Judged
+from gradverify.oracles.legs import Kernel
 from gradverify.subject.fewer_bits import reduced_sums
 
 BF, HALF = torch.bfloat16, torch.float16
@@ -64,7 +65,8 @@ def apart(here: Callable[[Tensor], Tensor], there: Callable[[Tensor], Tensor], s
     found = evidence(here, randn(12, 24, seed=seed).to(dtype), dtype=str(dtype).removeprefix("torch."))
     own = found.subject.own
     assert found.kernel is not None
-    return found.kernel.apart(own.twin(own.arguments, target=replace(own.target, call=there)))
+    other = Kernel(*(each.twin(each.arguments, target=replace(each.target, call=there)) for each in (found.subject, own)), found.forward.checked)
+    return found.kernel.apart(other)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -96,5 +98,5 @@ def test_the_other_one_is_called_inside_what_is_said() -> None:
     found = evidence(heeds, randn(12, 24).to(BF), dtype="bfloat16")
     with reduced_sums(False):
         assert found.kernel is not None
-        assert not any(each.miss for each in found.kernel.apart(found.subject.own))
-        assert all(each.miss for each in found.kernel.apart(found.subject.own, reduced_sums(True)))
+        assert not any(each.miss for each in found.kernel.apart(found.kernel))
+        assert all(each.miss for each in found.kernel.apart(found.kernel, reduced_sums(True)))
