@@ -44,7 +44,7 @@ def excuse_treads(run: Run, judged: Judged) -> Judged:
 
 
 def _in_steps(run: Run, columns: Index, out: Index) -> Mask:
-    """Which outputs [E] move in steps where these columns of a tensor are moved together."""
+    """Which outputs [E] move in steps where these columns of a tensor are moved together; all, if some of their tensor do: these are flat at x."""
     point, c = run.point, run.point.columns
     size = np.maximum(c.scale[columns], rms(c.x[c.of(int(c.tensor[columns[0]]))]))
     move = size * (1 + 0.4 * ((np.arange(len(columns)) * 0.618034) % 1)) * (-1.0) ** np.arange(len(columns))
@@ -56,8 +56,8 @@ def _in_steps(run: Run, columns: Index, out: Index) -> Mask:
     ordered = np.sort(np.vstack([np.where(seen, values[:, 0], point.f0), point.f0])[:, part], axis=0)
     levels = 1 + (np.diff(ordered, axis=0) != 0).sum(0)
     steps = (still > 0) & (still >= STILL * moved.sum(0))
-    found = steps[part] & (levels >= LEVELS)
-    return np.asarray(steps[out]) if found.any() else np.zeros(len(out), bool)
+    found = bool((steps[part] & (levels >= LEVELS)).any())
+    return np.full(len(out), found)
 
 
 def _within(run: Run, columns: Index, move: Array) -> Array:
