@@ -111,7 +111,7 @@ Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Show only failures a
 Color = Annotated[str, typer.Option("--color", metavar="auto|always|never", help="Colour; auto obeys NO_COLOR, FORCE_COLOR, CI and TERM.",
                                     rich_help_panel=SHOWN)]
 Width = Annotated[int | None, typer.Option("--width", parser=from_(20), metavar="N", show_default=False, rich_help_panel=SHOWN,
-                                           help="Width in columns; default: COLUMNS, else the terminal's, else 120.")]
+                                           help="Width in columns, at least 60; default: COLUMNS, else the terminal's, else 120.")]
 NoProgress = Annotated[bool, typer.Option("--no-progress", help="Show no line about what is running.", rich_help_panel=SHOWN)]
 
 Functions = Annotated[bool, typer.Option("--functions", help="List the built-in functions instead of checks.")]

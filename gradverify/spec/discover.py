@@ -84,6 +84,8 @@ def _members(place: str, cwd: Path) -> list[Path] | Problem:
         return Problem(f"cannot be read: {error}", place)
     if path.is_symlink():
         return Problem("a link that leads nowhere", place)
+    if place == "-":
+        return Problem("a spec is read from a file, not from stdin: its paths are relative to its folder", place)
     near = nearest(path.name, [item.name for item in path.parent.iterdir()]) if path.parent.is_dir() else None
     return Problem("no such file or folder" + (f"; did you mean {near!r}?" if near else ""), place)
 

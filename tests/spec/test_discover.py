@@ -62,9 +62,10 @@ def test_a_file_with_the_suffix_must_be_a_spec(tmp_path: Path) -> None:
 
 def test_a_missing_path_is_a_problem_with_the_nearest_name(tmp_path: Path) -> None:
     write(tmp_path, linear_yaml=SPEC)
-    found = discover(["liner.yaml", "gone/x.yaml"], tmp_path)
+    found = discover(["liner.yaml", "gone/x.yaml", "-"], tmp_path)
     assert [str(problem) for problem in found.problems] == [
-        "liner.yaml: no such file or folder; did you mean 'linear.yaml'?", "gone/x.yaml: no such file or folder"]
+        "liner.yaml: no such file or folder; did you mean 'linear.yaml'?", "gone/x.yaml: no such file or folder",
+        "-: a spec is read from a file, not from stdin: its paths are relative to its folder"]
 
 
 def test_a_folder_without_specs_is_no_problem_but_said(tmp_path: Path) -> None:
