@@ -108,7 +108,8 @@ def whole(known: Counts, before: str) -> str:
     low, mark, rest = before.partition(HEADING)
     single_ones = {key: each for key, each in known.items() if key[1] == "float32"}
     others = {key: each for key, each in known.items() if key not in single_ones}
-    return (page(others, WRONG, FEW) if others else low) + (single_page(single_ones, WRONG, single.FEW) if single_ones else mark + rest)
+    first = page(others, WRONG, FEW) if others else low
+    return (first.rstrip() + "\n\n" if first else "") + (single_page(single_ones, WRONG) if single_ones else mark + rest)
 
 
 if __name__ == "__main__":

@@ -70,12 +70,12 @@ def test_what_is_within_the_tolerance_of_float32_is_told_by_torch(how, tolerable
 def test_undecided_is_no_catch_on_the_page_of_float32():
     one = Counter({"dropped tail all": 1, "dropped tail above": 1, "dropped tail above undecided": 1, "dropped tail size more undecided": 1,
                    "other order True undecided": 1})
-    text = single_page({("softmax", "float32", seed): one for seed in (0, 1)}, sixteen.WRONG, 2)
+    text = single_page({("softmax", "float32", seed): one for seed in (0, 1)}, sixteen.WRONG)
     assert "catches 0 of 2 above" in text and "| dropped tail | 2 | 2 | 0 | 2 | 0 | 0 | 0 | 0 | 0 of 0 |" in text
     assert "| other order | yes | 2 | 0 | 2 | 0 |" in text and "| more | 0 | 2 | 0 |" in text
 
 
 def test_a_run_in_float32_leaves_the_page_of_16_bits_as_it_is():
     known = {("softmax", "float32", 0): Counter({"other order True passed": 1})}
-    after = sixteen.whole(known, f"16 bits\n\n{HEADING}\n\nold\n")
-    assert after.startswith(f"16 bits\n\n{HEADING}\n") and "old" not in after
+    after = sixteen.whole(known, f"16 bits\n\n{HEADING}\n\nold counts\n")
+    assert after.startswith(f"16 bits\n\n{HEADING}\n") and "old counts" not in after
