@@ -14,10 +14,10 @@ WAYS = {"16 bits": "torch's operations", "other order": "other order", "torch's 
 
 MADE = """{heading}
 
-Made by `python benchmarks/sixteen.py --dtypes float32 --seeds {seeds} --out docs/low-precision.md`: the same {operators} operators with fewer
-rows (6 for 24, 24 columns for 40), {points}. Each is judged as a user's check with `dtype: float32`, a `reference` (torch's operations) and default
-tolerances is ([how](method.md#3-float32-and-complex64)): by its verdict. *Undecided* is neither right nor wrong, and counted apart. Right ones are
-checked without the reference too, and gradcheck is asked, at the first seed only.
+Made by `python benchmarks/sixteen.py --dtypes float32 --seeds {seeds} --out docs/low-precision.md`: the same {operators} operators with fewer rows
+(6 for 24, and 24 columns for 40), {points} ({seeds} seeds, where 16 bits have 20). Each is judged as a user's check with
+`dtype: float32`, a `reference` (torch's operations) and default tolerances is ([how](method.md#3-float32-and-complex64)): by its verdict. *Undecided*
+is neither right nor wrong, and counted apart. Right ones are checked without the reference too, and gradcheck is asked, at the first seed only.
 
 Right ones:
 
@@ -29,8 +29,8 @@ OTHERS = """
 Of {each:,} right ones `torch.testing.assert_close` with float64, at its defaults for float32 (`rtol` 1.3e-6, `atol` 1e-5), accuses {close:,}, the
 rule of 3 × the plain error {three:,}; of {few:,}, gradcheck at its own defaults accuses {gradcheck:,}: float32 cannot resolve its steps of 1e-6.
 
-Wrong ones, in float32 alone (bfloat16 stands where 16 bits had fewer). *Within* are those that passed and whose values and derivatives are all right
-to the `rtol` of 1e-3 that a check in float32 has, of the largest of their row:
+Wrong ones, in float32 alone (what 16 bits round to 8, float32 rounds to bfloat16). They are compared with the reference first (GV105, GV106), and the
+rest of the check is made where that finds nothing. *Within* are those that passed and whose values and derivatives are all right to the `rtol` of 1e-3 that a check in float32 has, of the largest of their row:
 
 """
 
