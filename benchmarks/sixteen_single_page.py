@@ -30,7 +30,8 @@ Of {each:,} right ones `torch.testing.assert_close` with float64, at its default
 rule of 3 × the plain error {three:,}; of {few:,}, gradcheck at its own defaults accuses {gradcheck:,}: float32 cannot resolve its steps of 1e-6.
 
 Wrong ones, in float32 alone (what 16 bits round to 8, float32 rounds to bfloat16). They are compared with the reference first (GV105, GV106), and the
-rest of the check is made where that finds nothing. *Within* are those that passed and whose values and derivatives are all right to the `rtol` of 1e-3 that a check in float32 has, of the largest of their row:
+rest of the check is made where that finds nothing. *Within* are those that passed and whose values and derivatives are all
+right to the `rtol` of 1e-3 that a check in float32 has, of the largest of their row:
 
 """
 
