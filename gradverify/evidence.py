@@ -139,7 +139,7 @@ class Evidence(BaseCall):
         def unrounded() -> tuple[Gives, InDouble]:
             twin, casts = lifted(subject)
             return self._differentiate(twin, self.forward.checked), casts
-        return found if self.surrogate else steps_left_open(found, checked, outputs, wishes, unrounded)
+        return found if self.surrogate else steps_left_open(found, checked, outputs, wishes, unrounded, is_narrow(subject))
 
     @cached_property
     def leftover(self) -> float:

@@ -10,7 +10,8 @@ then a/(−3·2¹⁸) − b·2⁴⁰ must be backward(v), relative to the size o
 Neither half is empty; of a single element (a loss) both are all of it, and the mean must be backward(v).
 What differs is tried again with −5/8 for the small factor, beside −3 and beside −3·2¹⁸. Where these agree within `rtol` and backward of zeros is
 zero, only small cotangents are at fault: they fall under a tolerance inside backward (a solver that stops at an absolute residual returns its
-start). That is a warning, and the Jacobian is judged; after an error it is not.
+start). That is a warning, and the Jacobian is judged; after an error it is not. So is a gradient in float32 that is linear for factors of order 1
+and, by the same code, in float64: it loses digits where grad_output is large (`matrix_exp` of a matrix that grad_output is a block of).
 
 How to repair. Every gradient that backward returns must contain `grad_output` exactly once, as a factor. Let a solver stop relative to the size of
 its right-hand side, or divide grad_output by its norm before and multiply after.
@@ -42,6 +43,7 @@ from gradverify.subject.differentiable import Gradients
 from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Argument
+from gradverify.subject.wide import wide
 
 CATCHES = "mul_ignores_grad_output"
 ORDER = 150
@@ -53,6 +55,7 @@ FACTORS, FACTORS_16 = (-3.0 * 2.0**18, -(2.0**-40)), (-12.0, -(2.0**-4))  # forc
 ROUNDED = 1e-6              # of the largest gradient: more is no rounding of float64, even where most of its digits cancel
 OF_ORDER_ONE = -5 / 8       # in the place of the small factor
 HINT = "every gradient that backward returns must contain grad_output exactly once, as a factor"
+OVER = "divide grad_output by its norm before, and multiply after: the scale of a loss in mixed precision makes it large"
 UNDER = "stop at a residual relative to the size of grad_output, not at an absolute one: losses that are averages make it small"
 
 
@@ -78,6 +81,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             yield Finding("GV201", f"backward is linear in grad_output for factors of order 1, but not for small ones: at {where} it gives "
                           f"{float(expected[worst]):.6g} for one grad_output, but {float(apart[worst]):.6g} when a part of it comes 2⁻⁴⁰ as large: "
                           "small ones fall under a tolerance inside backward", severity="warning", input=argument.name, hint=UNDER)
+        elif halves.loses_digits():
+            yield Finding("GV201", f"backward is linear in grad_output in float64, and in float32 for factors of order 1, but loses digits for large "
+                          f"ones: at {where} it gives {float(expected[worst]):.6g} for one grad_output, but {float(apart[worst]):.6g} when the same "
+                          "grad_output comes in two scaled halves", severity="warning", input=argument.name, hint=OVER)
         else:
             yield Finding("GV201", f"backward is not linear in grad_output: at {where} it gives {float(expected[worst]):.6g} for one grad_output, "
                           f"but {float(apart[worst]):.6g} when the same grad_output comes in two scaled halves", input=argument.name, hint=HINT)
@@ -100,8 +107,8 @@ class _Halves:
             first.view(-1)[0] = 1 - first.view(-1)[0]
         masks = [mask.to(device=y.device, dtype=y.dtype) for mask, y in zip(drawn, evidence.outputs, strict=True)]
         self._whole = count == 1
-        self._large = [torch.ones_like(mask) for mask in masks] if self._whole else masks
-        self._small = self._large if self._whole else [1 - mask for mask in masks]
+        self._all = [torch.ones_like(mask) for mask in masks]
+        self._large, self._small = (self._all, self._all) if self._whole else (masks, [1 - mask for mask in masks])
 
     @cached_property
     def together(self) -> list[Tensor]:
@@ -135,14 +142,33 @@ class _Halves:
 
     def linear_but_for_small_ones(self) -> bool:
         """Does only the small factor make a difference that `rtol` does not cover? Zeros must give zeros."""
-        _, rtol = self._evidence.settings.tolerances(low_precision=self._evidence.low_precision)
-        allowed, grow = max(tolerance(self._evidence.precision), rtol), FACTORS[0]
         try:
             if any(bool(gradient.any()) for gradient in self._gradients([torch.zeros_like(cotangent) for cotangent in self.v])):
                 return False
-            return all(self._agrees(self.apart(factor, OF_ORDER_ONE), allowed) for factor in (-3.0, grow))
+            return all(self._linear_at(factor, OF_ORDER_ONE) for factor in (-3.0, FACTORS[0]))
         except UserCodeError:
             return False
+
+    def loses_digits(self) -> bool:
+        """Is it the rounding of float32? Then the same code is linear in float64, and here within `rtol` for factors of order 1."""
+        full = self._evidence.in_float64
+        try:
+            if isinstance(full, str) or not self._linear_at(-3.0, OF_ORDER_ONE):
+                return False
+        except UserCodeError:
+            return False
+        together, large, small = (full.full([wide(factor * cotangent) * mask for cotangent, mask in zip(self.v, masks, strict=True)])
+                                  for factor, masks in ((1.0, self._all), (FACTORS[0], self._large), (FACTORS[1], self._small)))
+        if together is None or large is None or small is None:
+            return False
+        found = zip(self._evidence.inputs, together, large, small, strict=True)
+        return all(largest(flat(x, (a / FACTORS[0] + b / FACTORS[1]) / (1 + self._whole)) - flat(x, whole)) <= ROUNDED * largest(flat(x, whole))
+                   for x, whole, a, b in found)
+
+    def _linear_at(self, grow: float, shrink: float) -> bool:
+        """Within `rtol`."""
+        _, rtol = self._evidence.settings.tolerances(low_precision=self._evidence.low_precision)
+        return self._agrees(self.apart(grow, shrink), max(tolerance(self._evidence.precision), rtol))
 
     def _agrees(self, seen: Sequence[Tensor], allowed: float) -> bool:
         each = zip(self._evidence.inputs, self.together, seen, strict=True)

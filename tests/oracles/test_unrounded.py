@@ -85,3 +85,57 @@ def test_zeros_are_right_where_f_does_not_move_without_its_casts_either():
 
 def test_autocast_may_lower_what_is_computed_in_16_bits():
     assert "GV225" not in codes(check(rounding("product", "in", FP16), randn(3, 5, seed=1)))
+
+
+def cancelling(forward: Callable[[Tensor], Tensor], backward: Callable[[Tensor, Tensor], Tensor]) -> type[Function]:
+    class Op(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            ctx.save_for_backward(x)
+            return forward(x)
+
+        @staticmethod
+        def backward(ctx: Any, grad_output: Tensor) -> Tensor:
+            return backward(ctx.saved_tensors[0], grad_output)
+
+    return Op
+
+
+def scale(x: Tensor) -> Tensor:
+    return ((x * x).mean(1, keepdim=True) - x.mean(1, keepdim=True) ** 2 + 1e-5).rsqrt()
+
+
+def normed(x: Tensor) -> Tensor:
+    return (x - x.mean(1, keepdim=True)) * scale(x)
+
+
+def norm_gradient(x: Tensor, g: Tensor, coupled: float = 1.0) -> Tensor:
+    return scale(x) * (g - g.mean(1, keepdim=True) - coupled * normed(x) * (g * normed(x)).mean(1, keepdim=True))
+
+
+def haversed(x: Tensor) -> Tensor:
+    return (1 - x.cos()) / x
+
+
+def haversed_gradient(x: Tensor, g: Tensor) -> Tensor:
+    return g * (x.sin() / x - 2 * (x / 2).sin() ** 2 / x**2)
+
+
+SMALL = torch.tensor([1e-3, 3e-4, 1e-2, 0.5])
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("times", [1.0, 0.0, 2.0])
+def test_where_float32_cancels_a_right_gradient_is_not_accused_and_a_wrong_one_is(seed, times):
+    """The variance as E[x²] − E[x]², at a mean of 1,000 standard deviations: float32 has two digits of it, and moves in steps of 1/16."""
+    norm = cancelling(normed, lambda x, g: norm_gradient(x, g, times))
+    found = check(norm, 1000 + randn(3, 6, seed=seed, dtype=torch.float32), rtol=1e-3)
+    assert found.verdict == ("undecided" if times == 1 else "fail")
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("factor", [1.0, 1.05, 2.0, -1.0])
+def test_a_step_that_float32_makes_does_not_refute_what_is_right_without_it(seed, factor):
+    x = SMALL * (1 + 0.1 * torch.rand(4, generator=torch.Generator().manual_seed(seed)))
+    found = check(cancelling(haversed, lambda x, g: factor * haversed_gradient(x, g)), x)
+    assert found.verdict == ("undecided" if factor == 1 else "fail")

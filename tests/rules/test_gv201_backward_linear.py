@@ -185,3 +185,40 @@ def test_a_loss_gets_a_large_and_a_small_cotangent_whatever_is_drawn(seed):
     assert codes(check(Loss, X, seed=seed)) == set()
     assert codes(check(ClipsLoss, X, seed=seed)) == codes(check(ClipsBoth, X, seed=seed)) == {"GV201"}
     assert [(found.code, found.severity) for found in check(FlushesLoss, X, seed=seed).findings] == [("GV201", "warning")]
+
+
+class Exponential(Function):
+    """torch's own backward of matrix_exp: of a matrix that grad_output is a block of, whose squarings take digits where that is large."""
+
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return torch.matrix_exp(a)
+
+    @staticmethod
+    def backward(ctx, g):
+        a, = ctx.saved_tensors
+        return torch.matrix_exp(torch.cat([torch.cat([a.mT, g], 1), torch.cat([torch.zeros_like(a), a.mT], 1)]))[:3, 3:]
+
+
+class ClipsExponential(Exponential):
+    @staticmethod
+    def backward(ctx, g):
+        return Exponential.backward(ctx, g.clamp(-1e4, 1e4))
+
+
+class HalvesExponential(Exponential):
+    @staticmethod
+    def backward(ctx, g):
+        return Exponential.backward(ctx, g) / 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_float32_alone_makes_of_large_cotangents_is_a_warning(seed):
+    x = randn(3, 3, seed=seed, dtype=torch.float32)
+    right = check(Exponential, x)
+    assert (right.verdict, [(found.code, found.severity) for found in right.findings]) == ("pass", [("GV201", "warning")])
+    assert "loses digits for large ones" in message(right, "GV201")
+    assert codes(check(Exponential, x.double())) == set()
+    assert [(found.code, found.severity) for found in check(ClipsExponential, x).findings] == [("GV201", "error")]
+    assert "GV101" in codes(check(HalvesExponential, x))
