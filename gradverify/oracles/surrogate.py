@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from gradverify.oracles.implementation import Implementation
 from gradverify.subject.differentiable import Differentiable, Gradients
 from gradverify.subject.failure import UserCodeError
+from gradverify.subject.graph import function_nodes
 from gradverify.subject.subject import Subject
+
+ALIKE = 1e-4    # of the largest number of a gradient: float32's rounding is less, and a factor is more
 
 
 class Surrogate:
@@ -43,6 +47,20 @@ class Surrogate:
     def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> Gradients:
         """Of the function, at other inputs."""
         return self._function.vjp_at(inputs, self._fitting(cotangents))
+
+    def differentiates_to(self, cotangents: Sequence[Tensor]) -> bool:
+        """Does torch differentiate the surrogate to what backward gives? Where its finite differences are others, it detaches on the way."""
+        leaves = [x.detach().clone().requires_grad_() for x in self.inputs]
+        try:
+            pulled = [(y, v.to(y.dtype)) for y, v in zip(self.values(leaves), cotangents, strict=True) if y.requires_grad]
+            if not pulled or function_nodes([y for y, _ in pulled]):
+                return False
+            theirs = torch.autograd.grad([y for y, _ in pulled], leaves, [v for _, v in pulled], allow_unused=True)
+            mine = self.vjp(cotangents)
+        except (UserCodeError, RuntimeError):
+            return False
+        sides = [[torch.zeros_like(x) if g is None else g for x, g in zip(leaves, side, strict=True)] for side in (mine, theirs)]
+        return all(a.numel() == 0 or torch.allclose(a, b, rtol=ALIKE, atol=ALIKE * float(b.abs().max())) for a, b in zip(*sides, strict=True))
 
     def _fitting(self, cotangents: Sequence[Tensor | None]) -> list[Tensor | None]:
         """In the dtype and on the device of the function's outputs, which need not be the surrogate's."""

@@ -14,6 +14,10 @@ FLAT = ("the forward does not move here, so its slope is zero: if this gradient 
 TURNED = ("analytic = {ratio:.6g} × numeric on all of them: if the sign is turned on purpose (gradient reversal), name the function that "
           "backward is the gradient of: `surrogate`")
 
+EITHER = "either backward or {name} is not what it is meant to be"
+DETACHED = ("backward is what torch differentiates {name} to, which detaches on the way: finite differences see all that moves its values; write it "
+            "without `detach`, as the function that has this gradient (`x.clamp(-1, 1)`, and not `x + (x.sign() - x).detach()`)")
+
 
 def meant(evidence: Evidence, output: int, pair: Pair) -> str | None:
     """A hint, or None. `output`: its place among all outputs."""
@@ -22,7 +26,8 @@ def meant(evidence: Evidence, output: int, pair: Pair) -> str | None:
 
 def _meant(evidence: Evidence, output: int, pair: Pair) -> str | None:
     if evidence.surrogate is not None:
-        return f"either backward or {evidence.surrogate.name} is not what it is meant to be"
+        detaches = evidence.surrogate.differentiates_to(evidence.cotangents("base"))
+        return (DETACHED if detaches else EITHER).format(name=evidence.surrogate.name)
     bad = [element for element in pair.worst if element.outcome is Outcome.MISMATCH]
     if all(element.numeric == 0 for element in bad) and evidence.forward.checked.index(output) in evidence.flat:
         return FLAT

@@ -75,6 +75,10 @@ def of_another_shape(x):
     return x.sum()
 
 
+def detaches(x):
+    return x + (x.sign() - x).detach()
+
+
 def raises(x):
     raise ValueError("no surrogate")
 
@@ -111,6 +115,13 @@ def test_a_wrong_surrogate_is_named_in_sentence_and_hint():
     assert codes(result) == {"GV101"}
     assert f"the finite difference of surrogate {HERE}:doubled" in message(result, "GV101")
     assert f"either backward or surrogate {HERE}:doubled" in result.findings[0].hint
+
+
+@pytest.mark.parametrize(("function", "blamed"), [(Through, True), (Reverse, False)])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_surrogate_that_detaches_is_at_fault_where_backward_is_what_torch_makes_of_it(function, blamed, seed):
+    found, = check(function, randn(4, seed=seed), oracles=wanted("detaches")).findings
+    assert (found.code, "which detaches on the way" in found.hint) == ("GV101", blamed)
 
 
 @pytest.mark.parametrize(("name", "said"), [("raises", "ValueError: no surrogate"), ("of_another_shape", "returned shape []"),
