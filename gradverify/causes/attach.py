@@ -119,7 +119,12 @@ def _pattern(finding: Finding, rests: Causes | None, evidence: Evidence, place: 
     unit = max(pair.unit, UNITS.get(x.dtype, U64))
     return Pattern(Side(evidence.inputs[place].name, tuple(x.shape), x.is_complex()), output, entries, _wrong(rests, entries),
                    ~np.isin(entries.outcome, TOLD), unit, _values(evidence, place, y, finding.output), _integers(evidence),
-                   _others(evidence, rests, place, pair), scattered, pair.count(Outcome.MISMATCH))
+                   _others(evidence, rests, place, pair), scattered, pair.count(Outcome.MISMATCH), _constants(evidence))
+
+
+def _constants(evidence: Evidence) -> list[tuple[str, float]]:
+    found = [(argument.name, argument.value) for argument in evidence.subject.arguments] + list(evidence.subject.kwargs.items())
+    return [(name, float(value)) for name, value in found if isinstance(value, int | float) and not isinstance(value, bool)]
 
 
 def _bars(evidence: Evidence, rests: Causes | None, entries: Entries) -> Entries:

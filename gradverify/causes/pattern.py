@@ -95,7 +95,7 @@ class Pattern:
 
     `values`: real tensor arguments and the output; `integers`: those of them that hold integers. `others`: the other inputs of this output.
     `scattered`: there are analytic numbers where f has no element, which the finding does not count. `mismatched`: all of the pair, where not all
-    were kept.
+    were kept. `constants`: arguments that are plain numbers.
     """
 
     input: Side
@@ -109,6 +109,7 @@ class Pattern:
     others: Sequence[Other] = field(default=())
     scattered: bool = False
     mismatched: int = 0
+    constants: Sequence[tuple[str, float]] = ()
 
     @property
     def count(self) -> int:

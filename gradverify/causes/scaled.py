@@ -67,8 +67,10 @@ def _named(pattern: Pattern, c: float) -> Cause:
         return Cause("sign flipped", f"analytic = −1 × numeric {pattern.everywhere}")
     if abs(c - 1) <= SLIGHT:
         return Cause("constant slightly off", f"analytic = (1 {'+' if c > 1 else '−'} {abs(c - 1):.3g}) × numeric {pattern.everywhere}{_rounded(c)}")
-    size = _size(pattern, c)
+    size, constant = _size(pattern, c), _constant(pattern, c)
     evidence = f"analytic = {factor(c)} × numeric {pattern.everywhere}"
+    if constant is not None:
+        return Cause("scaled", f"{evidence}; {constant}{f' and {size[1]}' if size else ''}: left out, or applied twice?")
     if size is None:
         return Cause("scaled", evidence + _root(pattern, c))
     number, what = size
@@ -82,6 +84,15 @@ def _size(pattern: Pattern, c: float) -> tuple[int, str] | None:
     for n, what in _sizes(pattern):
         if n > 2 and c > 0 and abs(wanted - n) <= 1e-9 * n:
             return n, what
+    return None
+
+
+def _constant(pattern: Pattern, c: float) -> str | None:
+    """The argument n for which c is n or 1/n, or of a probability 1 − n; 2 and ½ are common mistakes beside any."""
+    for name, n in pattern.constants:
+        for value, what in ((n, f"{n:g} is {name}"), (1 - n, f"{1 - n:g} is 1 − {name}") if 0 < n < 1 else (n, "")):
+            if abs(value) not in (0.0, 0.5, 1.0, 2.0) and min(abs(c - value), abs(c - 1 / value)) <= 1e-9 * abs(c):
+                return what
     return None
 
 

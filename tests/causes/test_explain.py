@@ -6,7 +6,8 @@ from itertools import combinations
 
 import pytest
 import torch
-from live import randn
+from live import check, randn
+from torch.autograd import Function
 
 from causes.damaged import COMPLEX, ELEMENTWISE, MIXING, NORMS, TWO, after, before, causes, checked, first, function, gradients
 
@@ -142,3 +143,30 @@ def test_a_right_gradient_has_no_finding_and_so_no_cause():
 @pytest.mark.parametrize("mode", ["columns", "rows", "blocks"])
 def test_a_screen_follows_a_few_lines_only_and_names_no_cause(mode):
     assert causes(checked(after(torch.sin, first(lambda g, x: 2 * g)), randn(4, 6), mode=mode)) == {"x": None}
+
+
+class Softcap(Function):
+    """cap · tanh(x / cap), whose backward is off by `wrong(cap)`."""
+
+    @staticmethod
+    def forward(ctx, x, cap, wrong):
+        ctx.save_for_backward(x)
+        ctx.cap, ctx.wrong = cap, wrong
+        return cap * torch.tanh(x / cap)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        return g * (1 - torch.tanh(x / ctx.cap) ** 2) * ctx.wrong(ctx.cap), None, None
+
+
+@pytest.mark.parametrize(("cap", "wrong", "said"), [
+    (3.0, lambda cap: 1 / cap, "; 3 is cap and the size of axis 1 of x: left out, or applied twice?"),
+    (1.7, lambda cap: cap, "; 1.7 is cap: left out, or applied twice?"),
+    (0.3, lambda cap: 1 / (1 - cap), "; 0.7 is 1 − cap: left out, or applied twice?"),
+    (1.7, lambda cap: 1 / 3, "; 3 is the size of axis 1 of x: a mean instead of a sum?"),
+    (2.0, lambda cap: 0.5, "elements of d y0 / d x")])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_factor_that_is_an_argument_is_named_after_it(cap, wrong, said, seed):
+    found, = (finding for finding in check(Softcap, randn(2, 3, seed=seed), cap, wrong).findings if finding.cause)
+    assert found.cause.name == "scaled" and found.cause.detail.endswith(said)
