@@ -34,6 +34,8 @@ WANTS_CUDA = re.compile(
 NO_TRITON = re.compile(r"No module named 'triton['.]")
 NO_DRIVER = re.compile(r"0 active drivers")        # of Triton, where its interpreter was not asked for in time
 ON_CUDA = "if it runs on a GPU only, say `device: cuda` in the check (without one it is then skipped)"
+POINTER = "Pointer argument"      # of Triton, of tensors on another device than the one that it launches on
+ON_CURRENT = "Triton launches on the current device: say `device: cuda`; for another GPU put `with torch.cuda.device(x.device):` around the launch"
 WANTS_WHOLE = re.compile(
     r"used as indices must be|Expected dtype int|scalar types: Long|[Ee]xpected scalar type (Long|Int) |index tensor of type Long|dtype to be Long")
 WHOLE_NUMBERS = "`values` have the check's dtype, whole ones too: for indices say `dtype: int64` in the input, or draw them with `integers`"
@@ -100,7 +102,7 @@ def what_to_write(text: str, frames: tuple[Frame, ...]) -> str | None:
     if NO_TRITON.search(text) or NO_DRIVER.search(text):
         return INSTALL if NO_TRITON.search(text) else TOO_LATE
     if WANTS_CUDA.search(text) or (text.startswith("AssertionError") and frames and "is_cuda" in frames[-1].text):
-        return ON_CUDA
+        return ON_CURRENT if POINTER in text and torch.cuda.is_initialized() else ON_CUDA  # type: ignore[no-untyped-call]
     if REFUSES_DOUBLE.search(text):
         return SINGLE_ONLY
     return WHOLE_NUMBERS if WANTS_WHOLE.search(text) else LIST_OF_NUMBERS if WANTS_TENSOR.search(text) else None

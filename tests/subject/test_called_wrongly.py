@@ -4,7 +4,7 @@ import pytest
 import torch
 from live import check, codes, fixed, message, randn
 
-from gradverify.subject.failure import ON_CUDA, UserCodeError, blamed
+from gradverify.subject.failure import ON_CUDA, ON_CURRENT, UserCodeError, blamed
 from gradverify.subject.subject import Argument
 
 
@@ -58,3 +58,12 @@ def test_what_has_nothing_to_do_with_the_device_is_not(text):
     with pytest.raises(UserCodeError) as raised, blamed("GV002", "forward"):
         raise RuntimeError(text)
     assert raised.value.hint != ON_CUDA
+
+
+@pytest.mark.parametrize(("text", "hint"), [("Pointer argument (at 0) cannot be accessed from Triton (cpu tensor?)", ON_CURRENT),
+                                            ("x must be a CUDA tensor", ON_CUDA)])
+def test_on_a_machine_with_gpus_a_launch_may_be_on_another_than_the_tensors(text, hint, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with pytest.raises(UserCodeError) as raised, blamed("GV002", "forward"):
+        raise ValueError(text)
+    assert raised.value.hint == hint and "torch.cuda.device(x.device)" in ON_CURRENT
