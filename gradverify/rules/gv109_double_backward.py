@@ -9,8 +9,9 @@ silently. A warning, and an error where the spec says `second_order: true`. A ba
 How it is measured. Backward is run with `create_graph=True` and a cotangent that itself requires grad, then differentiated by `.backward()`
 for random weights. With respect to the cotangent backward is linear, so the result must be backward of another cotangent: no step is
 needed. With respect to the inputs it is compared with finite differences of backward along a random direction for two choices of weights, along two
-where that is not smooth. What differs is traced to one element, and judged there with an error bar. `second_order: true` makes a double backward
-that raises a finding.
+where that is not smooth. What looks rough is measured again with the noise of backward at nine points nearby; what still does has no derivative, and
+is left out. What differs is traced to one element, and judged there with an error bar. `second_order: true` makes a double backward that raises a
+finding.
 
 How to repair. Compute gradients with torch operations on `ctx.saved_tensors`, and save only inputs and outputs of forward there; compute an
 intermediate again in backward, or return it as a further output. Or mark backward `@once_differentiable`.
