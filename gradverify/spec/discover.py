@@ -43,7 +43,8 @@ def discover(paths: Sequence[str], cwd: Path, project: Project | None = None) ->
     if (cwd / SPEC_FOLDER).is_dir():
         return _given([SPEC_FOLDER], cwd, project)
     files = tuple(_shown(file, cwd) for file in walk(cwd) if file.name.endswith(OWN_SUFFIXES))
-    message = None if files else f"no specs: neither `paths` in [tool.gradverify], nor {SPEC_FOLDER}/, nor *{OWN_SUFFIXES[0]} below {cwd}"
+    message = None if files else (f"no specs: neither `paths` in [tool.gradverify], nor {SPEC_FOLDER}/, nor *{OWN_SUFFIXES[0]} below {cwd}; "
+                                  "`gradverify init` writes a first one")
     return Found(files, {}, project.problems, project, message)
 
 

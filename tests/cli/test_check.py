@@ -183,7 +183,7 @@ def test_a_faulty_spec_is_2_and_nothing_runs(gradverify, engine, folder):
 def test_a_folder_without_specs_is_5(gradverify, engine, folder):
     engine()
     code, out, err = gradverify("check")
-    assert code == 5 and "no specs" in err and "nothing was checked" in out
+    assert code == 5 and "no specs" in err and "`gradverify init` writes a first one" in err and "nothing was checked" in out
 
 
 def test_a_required_device_that_is_missing_is_told_everywhere(gradverify, engine, spec):
