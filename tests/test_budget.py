@@ -34,7 +34,7 @@ class World:
 
     def tick(self):
         self.calls += 1
-        self.now += self.call + (0.5 if self.odds and self.calls % self.odds == 0 else 0.0)
+        self.now += self.call + (0.7 if self.odds and self.calls % self.odds == 0 else 0.0)
 
 
 def ode(world, factor=1.0):

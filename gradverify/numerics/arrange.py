@@ -83,8 +83,10 @@ def arrange(point: Point, survey: Survey, detect: Detect, generator: np.random.G
         small = thrifty and len(point.columns.of(tensor)) <= SMALL
         level[tensor] = 2 if small and before else 1 if small else level.get(tensor, -1) + 1
         known = level[tensor] <= 1 and _eligible(point, tensor, FEWEST if small else SMALL + 1)
-        known = known and not (small and _dense_or_noisy(point, survey, tensor))
-        patterns[tensor] = detect(point, survey, tensor, level[tensor] > 0) if known else _dense(point, tensor)
+        known = known and not (small and _hidden(point, survey))
+        pointwise = _pointwise(point, tensor) if known and small else None
+        known = known and not (small and pointwise is None and _moves_most(point, tensor))
+        patterns[tensor] = pointwise or (detect(point, survey, tensor, level[tensor] > 0) if known else _dense(point, tensor))
         plan = _plan(point, tensor, patterns[tensor], weights) if known else None
         kept.extend([plan] if plan else [])
         patterns[tensor] = patterns[tensor] if plan else _dense(point, tensor)  # more than what was seen is always sound
@@ -94,16 +96,41 @@ def arrange(point: Point, survey: Survey, detect: Detect, generator: np.random.G
 def _eligible(point: Point, tensor: int, least: int) -> bool:
     c, columns = point.columns, point.columns.of(tensor)
     symmetric = (c.paired and bool((c.mirror[columns] >= 0).any())) or len(columns) != point.starts[tensor + 1] - point.starts[tensor]
-    return len(columns) >= least and not symmetric and len(point.f0) > 0 and bool(np.isfinite(c.x[columns]).all())
+    if len(columns) < least or symmetric or not len(point.f0) or not np.isfinite(c.x[columns]).all():
+        return False
+    return len(point.f0) > 1 or not point.row(0)[columns].all()      # one output leaves nothing but dead elements to be found
 
 
-def _dense_or_noisy(point: Point, survey: Survey, tensor: int) -> bool:
-    """Is there nothing to be found in a small tensor, or something that hides what moves? One call, that moves a column by itself."""
-    if survey.some_unmoved or _noisy(point, survey) or not point.columns.free or len(point.f0) < 2 or not np.isfinite(point.f0).all():
-        return True
-    column = point.columns.of(tensor)[:1]
-    to = point.columns.cast(point.columns.x[column] + STEP * point.columns.scale[column], column)
-    return bool(np.mean(point.moved_all(column, to) != point.f0) > SAVES)
+def _hidden(point: Point, survey: Survey) -> bool:
+    """Is there no structure to be found in small tensors, or something that hides what moves?"""
+    return survey.some_unmoved or _noisy(point, survey) or not point.columns.free or len(point.f0) < 2 or not bool(np.isfinite(point.f0).all())
+
+
+def _moves_most(point: Point, tensor: int) -> bool:
+    """Does the first column of a tensor move most outputs by itself? One call."""
+    return bool(np.mean(_moved(point, point.columns.of(tensor)[:1])) > SAVES)
+
+
+def _moved(point: Point, columns: Index) -> Mask:
+    """Which outputs [M] change when these columns do."""
+    to = point.columns.cast(point.columns.x[columns] + STEP * point.columns.scale[columns], columns)
+    return np.asarray(point.moved_all(columns, to) != point.f0)
+
+
+def _pointwise(point: Point, tensor: int) -> tuple[Pattern, ...] | None:
+    """The patterns of a small tensor whose elements, all but the middle one, move no output in its place: one call; None where they do.
+
+    A guess that is wrong for no row, column or block of dependent elements; what it misses does not add up, and goes column by column.
+    """
+    columns, x = point.columns.of(tensor), point.buffers[tensor]
+    n = len(columns)
+    if any(part.stop - part.start != n for part in point.parts):
+        return None
+    moved = _moved(point, np.delete(columns, n // 2)).reshape(-1, n)
+    if not moved.any() or moved[:, n // 2].any():
+        return None
+    places = tuple(place.astype(np.intp) for place in np.unravel_index(np.arange(n), real_shape(x.shape, x.dtype)))
+    return (Pattern(real_shape(x.shape, x.dtype), places, places, np.zeros(n, bool), pointwise=True),) * len(point.parts)
 
 
 def _noisy(point: Point, survey: Survey) -> bool:

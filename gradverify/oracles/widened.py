@@ -51,7 +51,8 @@ class InFloat64:
         self._narrow, self._full, self._nearby, self._mode = narrow, full, nearby, mode
         self._dtypes, self._outputs = [y.dtype for y in outputs], outputs
         self._gives_many = getattr(narrow, "vjps", None)
-        self._off = _deviation(outputs, self._at(full.inputs))
+        self._here = self._at(full.inputs)
+        self._off = _deviation(outputs, self._here)
         self._refuse_what_differs(outputs, self._off)
         mode.lifts &= mode.count > 0
         if mode.lifts:
@@ -75,6 +76,10 @@ class InFloat64:
     @property
     def inputs(self) -> Sequence[Tensor]:
         return self._full.inputs
+
+    def here(self) -> list[Tensor]:
+        """In float64, at its inputs."""
+        return self._here
 
     def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """In float64."""
@@ -129,7 +134,7 @@ class InFloat64:
             return None
 
     def _at(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        return list(self._full.values([x.detach().clone().requires_grad_() for x in inputs]))
+        return [y.detach() for y in self._full.values([x.detach().clone().requires_grad_() for x in inputs])]
 
     def _refuse_what_differs(self, outputs: Sequence[Tensor], off: Sequence[Array]) -> None:
         for place, (y, own) in enumerate(zip(outputs, off, strict=True)):

@@ -38,7 +38,7 @@ from gradverify.subject.second_order import Second
 
 CATCHES = "keeps_an_intermediate"
 ORDER = 380
-PRICE, WORTH = (7, 9), 10
+PRICE, WORTH = (3, 7), 10
 APART = True
 DIRECTIONS = 2
 HINT = ("compute backward with torch operations from ctx.saved_tensors (inputs and outputs of forward only; no .detach(), .data, no_grad or NumPy), "

@@ -53,7 +53,7 @@ from gradverify.subject.subject import Argument, Subject
 
 CATCHES = "keeps_the_first_mask"
 ORDER = 420
-PRICE, WORTH = (9, 1), 190
+PRICE, WORTH = (3, 1), 190
 LINE = True
 APART = True
 KILLS = "elsewhere"

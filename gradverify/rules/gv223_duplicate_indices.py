@@ -44,7 +44,7 @@ from gradverify.subject.subject import Argument
 
 CATCHES = "overwrites_repeated_rows"
 ORDER = 410
-PRICE, WORTH = (9, 1), 90
+PRICE, WORTH = (3, 1), 90
 LINE = True
 APART = True
 TAKES_OVER = "repeated index overwritten"

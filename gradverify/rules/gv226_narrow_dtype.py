@@ -45,7 +45,7 @@ from gradverify.subject.differentiable import Differentiable, Gradients
 from gradverify.subject.disguised import undisguised
 from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.iterating import Endless, ended
+from gradverify.subject.iterating import Endless, watched
 from gradverify.subject.subject import Argument
 
 CATCHES = "forgets_in_float32"
@@ -69,12 +69,13 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
+    with _float32_itself(evidence):
+        arguments = _cast(evidence.subject.arguments, NARROW)
+    if not _suspected(evidence, arguments):
+        return
     try:
         with _float32_itself(evidence):
-            arguments = _cast(evidence.subject.arguments, NARROW)
-            outputs, gradients = ended(lambda: _once(evidence, arguments))
-    except Endless as endless:
-        raise NotApplicable(f"in float32 {endless}: is its tolerance one of float64?") from None
+            outputs, gradients = _once(evidence, arguments)
     except UserCodeError as error:
         if error.code != "GV003":
             raise NotApplicable(f"in float32 {error.message}") from None
@@ -83,10 +84,19 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     wrong = list(_dtypes(evidence, outputs))
     yield from wrong
     if not wrong:
-        share = max(LEAST, TIMES * _deviation(evidence, outputs))
-        if share >= 1:
-            raise NotApplicable("the forward loses its digits in float32")
-        yield from _compared(evidence, arguments, gradients, share)
+        yield from _compared(evidence, arguments, gradients, _share(evidence, outputs))
+
+
+def _suspected(evidence: Evidence, arguments: Sequence[Argument]) -> bool:
+    """Does a call that is watched for its end show anything? Then a plain one tells. Raises NotApplicable where it is ended."""
+    try:
+        with _float32_itself(evidence):
+            outputs, gradients = watched(lambda: _once(evidence, arguments))
+        return any(True for _ in _dtypes(evidence, outputs)) or _some_off(evidence, gradients, _share(evidence, outputs))
+    except Endless as endless:
+        raise NotApplicable(f"in float32 {endless}: is its tolerance one of float64?") from None
+    except (UserCodeError, NotApplicable):
+        return True
 
 
 def _cast(arguments: Sequence[Argument], to: Mapping[torch.dtype, torch.dtype]) -> list[Argument]:
@@ -130,9 +140,20 @@ def _deviation(evidence: Evidence, outputs: Sequence[Tensor]) -> float:
     return deviation
 
 
+def _share(evidence: Evidence, outputs: Sequence[Tensor]) -> float:
+    """How far gradients may be off, of their size. Raises NotApplicable."""
+    share = max(LEAST, TIMES * _deviation(evidence, outputs))
+    if share >= 1:
+        raise NotApplicable("the forward loses its digits in float32")
+    return share
+
+
+def _some_off(evidence: Evidence, gradients: Gradients, share: float) -> bool:
+    return any(_worst(evidence, place, evidence.worked.gradients, gradients, share) is not None for place in range(len(gradients)))
+
+
 def _compared(evidence: Evidence, arguments: Sequence[Argument], gradients: Gradients, share: float) -> Iterator[Finding]:
-    wanted = evidence.worked.gradients
-    if not any(_worst(evidence, place, wanted, gradients, share) is not None for place in range(len(gradients))):
+    if not _some_off(evidence, gradients, share):
         return
     wanted = _once(evidence, _cast(arguments, WIDE))[1]      # casting moved the inputs: once more, at where they are now
     for place, argument in enumerate(evidence.inputs):

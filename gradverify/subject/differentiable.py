@@ -56,6 +56,7 @@ class Differentiable:
     def __init__(self, subject: Subject, checked: Sequence[int]) -> None:
         self._subject, self._checked = subject, tuple(checked)
         self._graph: tuple[list[Tensor], list[Tensor]] | None = None
+        self._here: list[Tensor] = []       # what that forward returned: a backward may write into it
         self._others = False    # outputs that are not compared have gradients too, which are undefined then
         self._at_once: int | None = None    # cotangents of a batch, 0 where they come one by one; None where the graph was not looked at
         self.refused: UserCodeError | None = None       # what the way that was left raised
@@ -71,9 +72,9 @@ class Differentiable:
         return self._picked(self._subject.forward(inputs))
 
     def here(self) -> list[Tensor]:
-        """The checked outputs at the inputs, of the forward whose graph `vjp` asks. Raises UserCodeError (GV002)."""
-        self._graph = self._graph or self._fresh_graph()
-        return self._graph[1][:len(self._checked)]
+        """Copies of the checked outputs at the inputs, of the forward whose graph `vjp` asks. Raises UserCodeError (GV002)."""
+        self._kept_graph()
+        return self._here
 
     def vjp(self, cotangents: Sequence[Tensor | None]) -> Gradients:
         """The gradient per input, None where backward gives none. Raises UserCodeError (GV003) where every way is refused."""
@@ -115,8 +116,7 @@ class Differentiable:
         """
         if self._at_once == 0 or not self.reusable:
             return None
-        self._graph = self._graph or self._fresh_graph()
-        leaves, outputs = self._graph
+        leaves, outputs = self._kept_graph()
         if self._at_once is None:
             self._at_once = 0 if function_nodes(outputs) else min(AT_ONCE, HELD // max(gradient_numbers(outputs), 1))
         if self._at_once < 2:
@@ -230,6 +230,13 @@ class Differentiable:
         leaves, outputs = self.build()
         return leaves, self._differentiated(outputs)
 
+    def _kept_graph(self) -> tuple[list[Tensor], list[Tensor]]:
+        """The graph that several backwards share."""
+        if self._graph is None:
+            self._graph = self._fresh_graph()
+            self._here = [y.detach().clone() for y in self._graph[1][:len(self._checked)]]
+        return self._graph
+
     def _differentiated(self, outputs: Sequence[Any]) -> list[Tensor]:
         """The checked outputs; and behind them the others that have gradients, where these must not be undefined."""
         picked, others = self._picked(outputs), self._beside(outputs)
@@ -248,8 +255,7 @@ class Differentiable:
         return picked
 
     def _reused(self, cotangents: Sequence[Tensor | None]) -> Gradients:
-        self._graph = self._graph or self._fresh_graph()
-        return self._grad(*self._graph, cotangents, retain=True)
+        return self._grad(*self._kept_graph(), cotangents, retain=True)
 
     def _fresh(self, cotangents: Sequence[Tensor | None]) -> Gradients:
         return self._grad(*self._fresh_graph(), cotangents, retain=False)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradverify.subject.differentiable import Differentiable
-from gradverify.subject.failure import Spent, UserCodeError
+from gradverify.subject.failure import Spent
 
 Found = TypeVar("Found")
 READS = 3       # of single numbers in one call: a scale or a threshold takes one or two, a loop one a step
@@ -50,15 +50,14 @@ def iterates(function: Differentiable, cotangents: Sequence[Tensor], elsewhere: 
     return _reads(lambda: function.once(cotangents)) >= READS or _reads(lambda: function.vjp_at(elsewhere, cotangents)) >= READS
 
 
-def ended(call: Callable[[], Found]) -> Found:
+def watched(call: Callable[[], Found]) -> Found:
     """What a call gives. Raises Endless where it takes more than MOST_READS or MOST_OPERATIONS; what it does outside of torch is not counted.
 
-    The call is made twice, as torch computes other numbers under a dispatch mode: the backward of a complex `linalg.lstsq` takes a conjugate for
-    the number itself (torch 2.13). A function may also not bear to be watched at all.
+    What is wrong with it says nothing against the function, as torch computes other numbers under a dispatch mode: the backward of a complex
+    `linalg.lstsq` takes a conjugate for the number itself (torch 2.13). A function may also not bear to be watched at all.
     """
-    with suppress(UserCodeError), _Counting(MOST_READS):
-        call()
-    return call()
+    with _Counting(MOST_READS):
+        return call()
 
 
 def _reads(call: Callable[[], object]) -> int:

@@ -48,6 +48,10 @@ class Backward:
     def inputs(self) -> tuple[Tensor, ...]:
         return self._function.inputs
 
+    def here(self) -> list[Tensor]:
+        """The gradients at the inputs: one backward. Raises UserCodeError."""
+        return self._filled(self._function.vjp([cotangent.clone() for cotangent in self._cotangents]))
+
     def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """The gradients at other inputs, None filled with zeros: one forward and one backward. Raises UserCodeError."""
         return self._filled(self._function.vjp_at(inputs, [cotangent.clone() for cotangent in self._cotangents]))

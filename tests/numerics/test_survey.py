@@ -48,10 +48,10 @@ def test_a_secant_is_the_jacobian_along_its_own_steps():
     assert secant.change == pytest.approx(w.numpy() @ secant.moved_by, rel=1e-4, abs=1e-14)
 
 
-def test_each_of_several_inputs_has_a_secant_of_its_own_and_four_calls_more():
+def test_each_of_several_inputs_has_a_secant_of_its_own_and_three_calls_more_the_last_two():
     x, w, b = normal(1, 6, 20), normal(2, 20, 5), normal(3, 5)
     point, known = prepared(Differentiable(lambda x, w, b: x @ w + b, x, w, b))
-    assert known.forward == 1 + 9 + 3 * 4
+    assert known.forward == 1 + 9 + 3 * 3 - 1
     for secant, jacobian in zip(known.secants, torch.autograd.functional.jacobian(lambda x, w, b: x @ w + b, (x, w, b)), strict=True):
         matrix = jacobian.reshape(len(point.f0), -1).numpy()
         assert len(secant.columns) == matrix.shape[1]

@@ -40,6 +40,19 @@ def test_a_quick_ladder_takes_six_calls_and_the_first_one_a_repeat():
     assert function.calls == 14
 
 
+@pytest.mark.parametrize("function, slope", [(torch.sin, torch.cos), (torch.exp, torch.exp), (lambda x: x**3, lambda x: 3 * x**2)])
+def test_a_guess_is_good_to_seven_digits_and_a_quick_ladder_takes_four_calls_after_it(function, slope):
+    counted, moved = Differentiable(function, X), np.array([0.4, 1.2, -1.8])
+    made = Along(counted, columns_of([X], [None], [False]))
+    assert made.guess(moved).value == pytest.approx(slope(X).numpy() * moved, rel=1e-7)
+    assert counted.calls == 3
+    quick = made.quick(moved)
+    assert counted.calls == 8
+    assert quick.value.tolist() == along(function, X).quick(moved).value.tolist()
+    made.quick(-moved)
+    assert counted.calls == 14      # another direction takes its own
+
+
 def test_what_does_not_move_stays():
     found = along(lambda x: x**2, X).quick(np.array([0.4, 0.0, 0.0]))
     assert found.value[1] == found.value[2] == 0

@@ -43,12 +43,11 @@ def test_a_complex_gradient_without_its_conjugate_is_seen():
     assert screen(square(lambda z, g: 2 * z * g), z)[0] is Screen.DIFFERS
 
 
-def test_agreement_costs_eight_forwards_and_one_backward():
-    _, seen = screen(torch.sin, X)
-    before = seen.subject.calls
-    screened(seen.function, Wishes((None,), (False,)), generator(1, "live", "direction"), 1e-6)
-    assert (seen.subject.calls - before).backward == 1
-    assert (seen.subject.calls - before).forward == 7      # the graph was there already
+@pytest.mark.parametrize(("function", "forwards"), [(torch.sin, 3), (lambda x: torch.sin(100 * x), 7)])
+def test_agreement_costs_three_forwards_and_one_backward_and_four_forwards_more_where_one_step_does_not_tell(function, forwards):
+    seen = evidence(function, X)
+    assert screened(seen.function, Wishes((None,), (False,)), generator(1, "live", "direction"), 1e-6) is Screen.AGREES
+    assert (seen.subject.calls.forward, seen.subject.calls.backward) == (forwards + 1, 1)      # one was the base call, by which the outputs are known
 
 
 def test_float32_agrees_within_its_own_tolerance():
@@ -88,7 +87,7 @@ def test_zeros_of_a_structured_input_stay_and_a_tensor_of_zeros_moves():
         return x.sin()
 
     screen(watched, torch.tensor([[1.0, 0.0], [2.0, 3.0]], dtype=torch.float64))
-    assert all(x[0, 1] == 0 for x in seen) and len({float(x[0, 0]) for x in seen}) > 5
+    assert all(x[0, 1] == 0 for x in seen) and len({float(x[0, 0]) for x in seen}) == 3
     seen.clear()
     screen(watched, torch.zeros(2, dtype=torch.float64))
     assert any(x.any() for x in seen)

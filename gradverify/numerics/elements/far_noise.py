@@ -70,7 +70,7 @@ class _Spread:
 
 
 def _spread(point: Point, survey: Survey, ray: Ray, spacing: Array) -> _Spread:
-    _, points = ray.points(ray.odd(spacing))
+    points = ray.points(ray.odd(spacing))[-1]
     (level, steps), peak = _level(points, survey.size), np.fmax(np.abs(point.f0), np.abs(points).max(0))
     moved = np.fmax.reduce(np.abs(points - point.f0))
     return _Spread(np.where(level > FLAT * point.unit * peak, level, np.nan), steps, moved)

@@ -132,8 +132,8 @@ class Ray:
     cast: Callable[[Array], Array]
     evaluate: Callable[[Array], Array]
 
-    def points(self, spacing: Array) -> tuple[Array, Array]:
-        """How far the last of nine points lies from the first [n], which is one spacing away (a kink or jump at x is no noise); f there [9, m]."""
+    def points(self, spacing: Array) -> tuple[Array, Array, Array]:
+        """The first of nine points [n], one spacing away (a kink or jump at x is no noise), how far the last lies from it [n], and f there [9, m]."""
         apart = spacing * self.sign
         at = first = self.cast(self.x + apart)
         f = self.evaluate(at)
@@ -142,14 +142,7 @@ class Ray:
         for i in range(1, POINTS):
             at = self.cast(self.x + (i + 1) * apart)
             points[i] = self.evaluate(at)
-        return at - first, points
-
-    def ends(self) -> tuple[Array, Array]:
-        """How far the last of the nine finest points lies from the first [n], and f's change [m]: two calls."""
-        apart = self.finest() * self.sign
-        first, last = self.cast(self.x + apart), self.cast(self.x + POINTS * apart)
-        f = self.evaluate(first)
-        return last - first, self.evaluate(last) - f
+        return first, at - first, points
 
     def odd(self, spacing: Array) -> Array:
         """The spacing as an odd number of ulps: exactly realised, and the low bits take part."""
@@ -162,9 +155,11 @@ class Ray:
 
 @dataclass(frozen=True)
 class RayNoise:
-    """Noise [m] along a ray, and f's change [m] over the coordinates' change [n] between the first probe's end points."""
+    """Noise [m] along a ray; where [n] its first probe starts, f there [m], and f's change [m] over the coordinates' change [n] to its end."""
 
     sigma: Array
+    start: Array
+    f: Array
     moved_by: Array
     change: Array
 
@@ -172,8 +167,8 @@ class RayNoise:
 def noise_along(ray: Ray, size: Array, moved: Mask) -> RayNoise:
     """ECnoise along the ray: once finer where too wide, coarser where f is constant on the points though the rungs moved it (`moved` [m])."""
     spacing = ray.finest()
-    moved_by, points = ray.points(spacing)
-    first = RayNoise(np.zeros(len(size)), moved_by, points[-1] - points[0])
+    start, moved_by, points = ray.points(spacing)
+    first = RayNoise(np.zeros(len(size)), start, points[0], moved_by, points[-1] - points[0])
     sigma, wanted = first.sigma, np.ones(len(size), bool)
     for attempt in range(ATTEMPTS):
         level, ending = ecnoise(points, size)
@@ -191,13 +186,13 @@ def noise_along(ray: Ray, size: Array, moved: Mask) -> RayNoise:
         spacing = np.maximum(spacing * (FINER if mostly_wide else COARSER), FEWEST_ULPS * ray.ulp)
         if (spacing > WIDEST * ray.scale).all():
             break
-        _, points = ray.points(ray.odd(spacing))
+        points = ray.points(ray.odd(spacing))[-1]
     return replace(first, sigma=sigma)
 
 
 def gradient_noise(ray: Ray, size: Array) -> tuple[Array, float]:
     """Noise [m] of a gradient along the ray, and the unit roundoff its bits show; the median absolute deviation where no level is found."""
-    _, points = ray.points(ray.finest())
+    points = ray.points(ray.finest())[-1]
     level, ending = ecnoise(points, size)
     spread = NORMAL_MAD * np.median(np.abs(points - np.median(points, 0)), 0)
     unit = Bits().seen(points).unit
