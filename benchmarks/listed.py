@@ -77,6 +77,7 @@ LISTED: Mapping[str, Listed] = {
     "oracles.witnessed.RESOLVED": Listed("How narrow must a bar be, in its row, for the witness to decide?"),
     "oracles.witnessed.ROUNDINGS": Listed("How many roundings may backward and the witness differ by?"),
     "oracles.convergence.FORGOTTEN": Listed("Which share of a row is left of an initial guess?"),
+    "oracles.unrounded.TIMES": Listed("How many times the share that float32 takes of a cancelling f may backward lose?"),
     "oracles.rounding.TIMES": Listed("How many deviations lie between two right ways to compute one gradient?"),
     # what a comparison costs, by which `auto` chooses
     "choose.LENIENT": Listed("How many times the default seconds may a small check take?"),

@@ -34,8 +34,8 @@ from gradverify.subject.wide import InDouble
 STEP = 2.0**-13     # of |x|, or of its tensor's root mean square if that is larger: without the casts f is smooth to about 1e-8 of that
 ROUNDING = 2.0**-6  # of the largest output: by how much the values may differ without the casts; four roundings of bfloat16
 SHARE = 2.0**-5     # of the largest derivative of the column: what backward may be off; eight roundings of bfloat16
-LOST, TIMES = 0.5, 16.0     # of the largest output: float32 may take so much of f, or it has lost f; backward loses up to 10 times as much (measured:
-# variances as E[x²] − E[x]², at means of 30 to 1,000 deviations)
+LOST = 0.5          # of the largest output: float32 may take so much of f; of more it has lost f
+TIMES = 16.0        # the share of f that float32 takes, backward may lose (measured: up to 10, of a variance as E[x²] − E[x]²)
 COLUMNS = 32        # of a pair that are looked at: those of the worst mismatches
 
 
