@@ -9,6 +9,7 @@ are rounding throughout and ties go far under a nudge. Two calls of a function t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,13 +17,16 @@ import torch
 from torch import Tensor
 
 from gradverify.evidence import Evidence
+from gradverify.numerics.estimate.noise import POINTS
 from gradverify.numerics.function.dtypes import DOUBLE
 from gradverify.numerics.function.flat import flat_all, flat_real, numbers
 from gradverify.numerics.precision import Bits
+from gradverify.numerics.rungs import Z
 from gradverify.rules.shown import NO_FUNCTION, RANDOM, element_name
 from gradverify.subject.differentiable import Gradients, copied
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
+from gradverify.subject.lowered import Perturbed
 from gradverify.subject.subject import Argument
 
 SINGLE, SIXTEEN = 2.0**-24, 2.0**-12    # roundoffs from which a forward computes in float32, in 16 bits
@@ -233,6 +237,18 @@ def nudged(evidence: Evidence, measure: Callable[[Sequence[Tensor]], Tensor], si
 def gradient_at(evidence: Evidence, v: Sequence[Tensor], place: int, inputs: Sequence[Tensor]) -> Tensor:
     """The gradient of one input at other inputs."""
     return flat(evidence.inputs[place], evidence.function.vjp_at(inputs, [c.clone() for c in v])[place])
+
+
+def perturbed(evidence: Evidence, v: Sequence[Tensor], place: int, unit: float) -> Tensor:
+    """Z standard deviations of each element of the gradient of one input, where every operation of a function of float64 rounds at random by `unit`.
+
+    0 where nothing is computed in float64, or the function refuses that."""
+    found = list[Tensor]()
+    with suppress(UserCodeError):
+        for number in range(POINTS):
+            with Perturbed(generator(number, evidence.subject.case.check, "perturbed"), unit):
+                found.append(gradient_at(evidence, v, place, evidence.subject.inputs))
+    return Z * torch.stack(found).std(0).nan_to_num(0.0) if len(found) > 1 else torch.zeros(())
 
 
 def _output_at(evidence: Evidence, among: int, inputs: Sequence[Tensor]) -> Tensor:

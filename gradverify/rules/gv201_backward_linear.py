@@ -36,8 +36,8 @@ from gradverify.model.result import Finding
 from gradverify.numerics.estimate.noise import POINTS
 from gradverify.numerics.function.dtypes import WIDE
 from gradverify.numerics.function.flat import flat_real
-from gradverify.numerics.rungs import Z
-from gradverify.rules.agreement import DUST, ODD, SIXTEEN, dust, flat, largest, noise, tolerance
+from gradverify.numerics.rungs import U64, Z
+from gradverify.rules.agreement import DUST, ODD, SIXTEEN, dust, flat, largest, noise, perturbed, tolerance
 from gradverify.rules.shown import element_name
 from gradverify.subject.differentiable import Gradients
 from gradverify.subject.draw import generator
@@ -132,10 +132,11 @@ class _Halves:
         return most if most <= ROUNDED * largest(expected) else 0.0
 
     def perturbed(self, place: int, element: int) -> float:
-        """What rounding every operation as float32 does can make of one element, by the backward in float64; 0 in a check of float64."""
+        """What rounding every operation can make of one element; for float32 by the backward in float64."""
         wide = self._evidence.in_float64
         if isinstance(wide, str):
-            return 0.0
+            each = perturbed(self._evidence, self.v, place, U64)
+            return float(each[element]) if each.dim() else 0.0
         found = [wide.perturbed(number, [v.to(WIDE.get(v.dtype, v.dtype)) for v in self.v], wide.inputs) for number in range(POINTS)]
         seen = [flat_real(gradients[place])[element] for gradients in found if gradients is not None]
         return float(Z * torch.stack(seen).std()) if len(seen) > 1 else 0.0

@@ -60,15 +60,15 @@ def rounded(dtype: torch.dtype, source: torch.Generator) -> Iterator[None]:
 
 
 class Perturbed(Exchanged):  # type: ignore[no-untyped-call]
-    """Inside, each operation in float64 takes its arguments a random part of float32's roundoff off (Parker, Monte Carlo Arithmetic, 1997).
+    """Inside, operations in float64 take arguments a random part of a roundoff off, float32's by default (Parker, Monte Carlo Arithmetic, 1997).
 
-    That is what a backward stable operation in float32 may do, fused ones too. What an operation only picks or copies (`amax`, `where`, `clone`) is
+    That is what a backward stable operation of that precision may do, fused ones too. What one only picks or copies (`amax`, `where`, `clone`) is
     exact in any precision, and stays: a mask by `x == x.amax()` is what it was.
     """
 
-    def __init__(self, source: torch.Generator) -> None:
+    def __init__(self, source: torch.Generator, unit: float = U32) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._source = source
+        self._source, self._unit = source, unit
 
     def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         named = dict(kwargs or {})
@@ -86,7 +86,7 @@ class Perturbed(Exchanged):  # type: ignore[no-untyped-call]
         if not _in_double(x):
             return x
         part = torch.rand(x.shape, generator=self._source, dtype=torch.float64).to(x.device) * 2 - 1
-        return torch.empty_like(x).copy_(x * (1 + U32 * part))
+        return torch.empty_like(x).copy_(x * (1 + self._unit * part))
 
 
 def _in_double(x: Any) -> bool:
