@@ -57,8 +57,8 @@ gradient right for it, and such a check passes; where its values are others in f
 one seed of 13 of the operators, of 34 of 36 wrong forwards that are finite, and of none of 31 right ones. All wrong ones above were checked with the
 reference.
 
-`assert_close` finds nearly all of these too, and accuses next to none: it is told the gradients in float64, which somebody has to have, and the operators are
-small. gradcheck refuses everything in float32, right or wrong.
+`assert_close` finds nearly all of these too, and accuses next to none: it is told the gradients in float64, which somebody has to have, and
+the operators are small. gradcheck refuses everything in float32, right or wrong.
 """
 
 
