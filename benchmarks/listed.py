@@ -36,7 +36,7 @@ LISTED: Mapping[str, Listed] = {
     "tolerance.LIFT": Listed("By how much may the largest row of a tensor lift the floor of the others?"),
     "tolerance.SATURATED": Listed("How many roundings of its tensor's values may a dead row in low precision hide?"),
     "tolerance.NOISE_ONLY": Listed("Within how many standard deviations of 0 is an output nothing but noise?"),
-    "tolerance.RESOLVED": Listed("How many bars above 0 does a derivative stand out?"),
+    "rungs.RESOLVED": Listed("How many bars above 0 does a derivative stand out?"),
     # noise
     "estimate.noise.FLAT": Listed("Within which factor must three orders of differences agree to be the noise?"),
     "estimate.noise.FIRST_DIGIT": Listed("By how much of f may the points of the noise differ?"),
@@ -56,7 +56,7 @@ LISTED: Mapping[str, Listed] = {
     "estimate.readings.HUMP": Listed("From which share of |f| on is a structure the function's own?"),
     "estimate.romberg.ORDERS": Listed("To how many orders is extrapolated?", counted=True),
     "estimate.romberg.CONFIRM": Listed("How many finer steps must agree with a value of a long sequence?", counted=True),
-    "estimate.climb.NOISY": Listed("From which share of a bar on is noise what limits it?"),
+    "estimate.climb.NOISE_SHARE": Listed("From which share of a bar on is noise what limits it?"),
     "estimate.ladder.NEGLIGIBLE": Listed("Which growth of differences, of a quotient, is underestimated noise?"),
     # before anything is called wrong
     "excuses.insensitive.ALIKE": Listed("How well must a gradient add up to what f does where it rounds inside?"),
@@ -64,15 +64,13 @@ LISTED: Mapping[str, Listed] = {
     "excuses.insensitive.APART": Listed("How far apart are the points of that look?"),
     "excuses.insensitive.INNER": Listed("From how many roundings of f on is noise a rounding inside?"),
     "elements.far_noise.FAR_BELOW": Listed("How far below what f moves by must the steps of cancelling numbers be?"),
-    "excuses.backward_noise.NOISE_CAP": Listed("How many roundings may the noise of backward excuse?"),
+    "excuses.backward_noise.BACKWARD_CAP": Listed("How many roundings may the noise of backward excuse?"),
     "excuses.backward_noise.NOISE_ROWS": Listed("Of how many rows at a time is that noise looked at?", counted=True),
     "excuses.rounded.PASSES": Listed("Up to how many roundings of a row does a noisy float32 gradient pass?"),
-    "columns.sums.SLACK": Listed("By which share of all magnitudes may a sum along a direction be off?"),
-    "arrange.THRESHOLD": Listed("From how many standard deviations on has an output of a noisy f moved?"),
     # columns, rows, blocks
     "probing.known.SCREEN": Listed("By which share of its norm may a column, row or block be off?"),
     "probing.known.SLACK": Listed("How wide may the bar of one be that agrees?"),
-    "probing.known.STRAY": Listed("From how many standard deviations on is a stray output a dependence?"),
+    "survey.STRAY": Listed("From how many standard deviations on is a move of a noisy f a dependence?"),
     # oracles
     "oracles.witnessed.RESOLVED": Listed("How narrow must a bar be, in its row, for the witness to decide?"),
     "oracles.witnessed.ROUNDINGS": Listed("How many roundings may backward and the witness differ by?"),
@@ -91,6 +89,6 @@ LISTED: Mapping[str, Listed] = {
 }
 FACTS: Mapping[str, str] = {
     "rungs.U64": "a fact of float64", "rungs.U32": "a fact of float32", "rungs.U_BF16": "a fact of bfloat16", "rungs.U_FP16": "a fact of float16",
-    "rungs.WIDE": "the place of a step in the sequence",
+    "rungs.WIDE_RUNG": "the place of a step in the sequence",
 }
 """Constants of modules that say that theirs were set by measurement, which were not."""

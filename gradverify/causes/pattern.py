@@ -10,8 +10,8 @@ from math import prod
 import numpy as np
 
 from gradverify.model.result import Cause
-from gradverify.numerics.pairs.entries import RESOLVED, ROUNDINGS, Entries, ratios
-from gradverify.numerics.rungs import Array, Index, Mask
+from gradverify.numerics.pairs.entries import ROUNDINGS, Entries, ratios
+from gradverify.numerics.rungs import RESOLVED, Array, Index, Mask
 
 DUST = 2.0**-40  # of the pair's largest number: below it nothing contradicts an explanation
 BLUNT = 0.1  # of its error: a bar wider than that would let another explanation through as well

@@ -10,7 +10,7 @@ import numpy as np
 
 from gradverify.causes.pattern import Claim, Explanation, Other, Pattern
 from gradverify.model.result import Cause
-from gradverify.numerics.pairs.entries import RESOLVED
+from gradverify.numerics.rungs import RESOLVED
 
 
 def explain(pattern: Pattern) -> Iterator[Claim]:

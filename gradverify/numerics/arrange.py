@@ -17,13 +17,11 @@ from gradverify.numerics.sparsity.colouring import column_groups
 from gradverify.numerics.sparsity.detect import detect
 from gradverify.numerics.sparsity.pattern import Pattern, RowGroups, dense, row_groups
 from gradverify.numerics.sparsity.probes import STEP, PointProbe
-from gradverify.numerics.survey import Survey
+from gradverify.numerics.survey import STRAY, Survey
 
 SMALL = 10  # columns: finding structure saves little, and pays only where every element is compared and nothing hides a move
 FEWEST = 5  # columns: finding structure costs more than it saves
 SAVES = 0.7  # of the columns or of the rows: more groups than that are not worth their verification
-NOISY = 4  # times its roundings: f moves everywhere with noise, and only what is larger tells structure
-THRESHOLD = 8.0  # standard deviations of noise: what counts as moved then
 
 Detect = Callable[[Point, Survey, int, bool], tuple[Pattern, ...]]
 """The patterns of one tensor, one per output tensor; the flag asks for the complete code instead of a guess."""
@@ -103,7 +101,7 @@ def _eligible(point: Point, tensor: int, least: int) -> bool:
 
 def _hidden(point: Point, survey: Survey) -> bool:
     """Is there no structure to be found in small tensors, or something that hides what moves?"""
-    return survey.some_unmoved or _noisy(point, survey) or not point.columns.free or len(point.f0) < 2 or not bool(np.isfinite(point.f0).all())
+    return survey.some_unmoved or bool(survey.noisy(point).any()) or not point.columns.free or len(point.f0) < 2 or not bool(np.isfinite(point.f0).all())
 
 
 def _moves_most(point: Point, tensor: int) -> bool:
@@ -133,10 +131,6 @@ def _pointwise(point: Point, tensor: int) -> tuple[Pattern, ...] | None:
     return (Pattern(real_shape(x.shape, x.dtype), places, places, np.zeros(n, bool), pointwise=True),) * len(point.parts)
 
 
-def _noisy(point: Point, survey: Survey) -> bool:
-    return bool((survey.sigma > NOISY * point.unit * survey.size).any())
-
-
 def _dense(point: Point, tensor: int) -> tuple[Pattern, ...]:
     x = point.buffers[tensor]
     return tuple(dense(real_shape(x.shape, x.dtype), part.stop - part.start) for part in point.parts)
@@ -164,7 +158,7 @@ def detected(generator: np.random.Generator) -> Detect:
         patterns = ask(None)
         if column_groups(patterns).count <= SAVES * len(point.columns.of(tensor)):
             return patterns
-        return ask(THRESHOLD * survey.noise(point)) if _noisy(point, survey) else patterns
+        return ask(STRAY * survey.noise(point)) if survey.noisy(point).any() else patterns
 
     return find
 

@@ -20,7 +20,7 @@ from gradverify.numerics.sparsity.pattern import RowGroups
 Cotangent = tuple[Index, Array]
 """Rows of an output tensor, and the weights there; zeros elsewhere."""
 
-MANY = 8  # VJPs from which a batch, and the plain call it is checked against, are worth it
+WORTH_A_BATCH = 8  # VJPs from which a batch, and the plain call it is checked against, are worth it
 CLOSE = 1e-9  # of an input's largest gradient: other kernels may round otherwise, and nothing more
 GOLDEN = 0.5 * (5**0.5 - 1)  # its multiples lie far from each other between whole numbers
 NUMBERS = 1 << 20  # of cotangents and gradients in a batch at most: a backward holds several times as many in between
@@ -74,7 +74,7 @@ def gradients(point: Point, output: int, cotangents: Sequence[Cotangent], wanted
     `wanted`: the inputs that are asked for, None for all; what stands at the others is void.
     """
     asked = range(len(point.buffers)) if wanted is None else wanted
-    if len(cotangents) < MANY or point.batched is False or not _fits(point, output):
+    if len(cotangents) < WORTH_A_BATCH or point.batched is False or not _fits(point, output):
         return _one_by_one(point, output, cotangents)
     found, fresh = _in_batches(point, output, cotangents, asked), [t for t in asked if (output, t) not in point.compared]
     point.batched = found is not None and (not fresh or _agree(point, output, cotangents, found, fresh))

@@ -12,7 +12,7 @@ from gradverify.numerics.arrange import Arrangement
 from gradverify.numerics.batched import shared_groups
 from gradverify.numerics.choose import Choice, Limits, choose
 from gradverify.numerics.columns.one_element import with_asked
-from gradverify.numerics.columns.sums import PROBES
+from gradverify.numerics.columns.sums import VERIFIED_ALONG
 from gradverify.numerics.columns.walk import compare_entries
 from gradverify.numerics.costs import Alike, Costs, Counts, Mode, predicted, speed, steady
 from gradverify.numerics.elements.run import Enough, never
@@ -26,8 +26,7 @@ from gradverify.numerics.prepare import Prepared, prepare
 from gradverify.numerics.probing.blocks import check_blocks
 from gradverify.numerics.probing.columns import check_columns
 from gradverify.numerics.probing.known import SCREEN_LOW, Known, usual
-from gradverify.numerics.probing.rows import PROBES as ROWS
-from gradverify.numerics.probing.rows import check_rows
+from gradverify.numerics.probing.rows import DIRECTIONS, check_rows
 from gradverify.numerics.probing.screen import Screened
 from gradverify.numerics.probing.seeds import directions
 from gradverify.numerics.verdict import Verdict
@@ -168,12 +167,12 @@ def _screens(prepared: Prepared, choice: Choice) -> tuple[list[Screened], list[S
     if choice.mode is Mode.BLOCKS:
         return check_blocks(known, patterns, generator, probes=choice.probes), []
     rows, columns = ([t for t in tensors if choice.of(t) is mode] for mode in (Mode.ROWS, Mode.COLUMNS))
-    near = [directions(point, t, ROWS if t in rows and t not in linear else PROBES, generator, survey.looks[t]) for t in tensors]
+    near = [directions(point, t, DIRECTIONS if t in rows and t not in linear else VERIFIED_ALONG, generator, survey.looks[t]) for t in tensors]
     screened = []
     if rows:
-        along = [directions(point, t, ROWS, generator, linear[t]) if t in linear else near[t] for t in rows]
+        along = [directions(point, t, DIRECTIONS, generator, linear[t]) if t in linear else near[t] for t in rows]
         screened += check_rows(known, patterns, generator, only=rows, along=along, linear=linear)
     if columns:
         screened += check_columns(known, patterns, generator, only=columns, linear=[t in linear for t in tensors])
     screened.sort(key=lambda pair: (pair.input, pair.output))
-    return screened, check_blocks(known, patterns, generator, probes=PROBES, along=[own.first() for own in near])
+    return screened, check_blocks(known, patterns, generator, probes=VERIFIED_ALONG, along=[own.first() for own in near])

@@ -139,7 +139,7 @@ def predicted(n: Counts, timed: Speed) -> Costs:
     """Calls of each comparison where nothing is wrong (method.md section 5); gradcheck: 2N + 1 forward, M backward."""
     groups = RUNG_CALLS * n.column_groups + LINEAR_CALLS * n.linear_groups
     grouped = n.column_groups + n.linear_groups
-    check = sums.PROBES if grouped < n.inputs or n.row_groups < n.outputs else 0
+    check = sums.VERIFIED_ALONG if grouped < n.inputs or n.row_groups < n.outputs else 0
     curved, straight = n.input_tensors - n.linear_tensors, n.linear_tensors
     theirs = replace(timed, forward=timed.forward + THEIRS[0], backward=timed.backward + THEIRS[1])
     gradcheck = _cost(theirs, 2 * n.inputs + 1, n.outputs, 0, 2 * FLOAT64 * n.inputs * n.outputs)
@@ -149,10 +149,10 @@ def predicted(n: Counts, timed: Speed) -> Costs:
     of = {
         Mode.ENTRIES: _cost(timed, groups + _along(check, curved, VERIFYING), n.row_groups + check, grouped * n.outputs,
                             held + min(TILES, TILE_BYTES * grouped * n.outputs), climbs + pulled),
-        Mode.COLUMNS: _cost(timed, groups + _along(1, n.input_tensors), (projected.PROBES + sums.PROBES) * n.output_tensors,
+        Mode.COLUMNS: _cost(timed, groups + _along(1, n.input_tensors), (projected.COTANGENTS + sums.VERIFIED_ALONG) * n.output_tensors,
                             grouped * n.outputs, held),
-        Mode.ROWS: _cost(timed, _rows_forward(curved, straight), n.row_groups + sums.PROBES * n.output_tensors,
-                         directions.PROBES * n.outputs * n.input_tensors, held, pulled),
+        Mode.ROWS: _cost(timed, _rows_forward(curved, straight), n.row_groups + sums.VERIFIED_ALONG * n.output_tensors,
+                         directions.DIRECTIONS * n.outputs * n.input_tensors, held, pulled),
         Mode.BLOCKS: _cost(timed, _along(blocks.PROBES, n.input_tensors), blocks.PROBES * n.output_tensors,
                            blocks.PROBES * n.blocks, held),
     }
@@ -167,7 +167,7 @@ def _along(probes: int, tensors: int, each: int = RUNG_CALLS) -> int:
 
 def _rows_forward(curved: int, straight: int) -> int:
     """Forward calls of rows; those of `straight` tensors, in which f is linear, take one wide rung, and are verified near x."""
-    return _along(directions.PROBES, curved) + (LINEAR_CALLS * directions.PROBES - LOOKED) * straight + _along(sums.PROBES, straight)
+    return _along(directions.DIRECTIONS, curved) + (LINEAR_CALLS * directions.DIRECTIONS - LOOKED) * straight + _along(sums.VERIFIED_ALONG, straight)
 
 
 def _split(n: Counts, timed: Speed, whole: float) -> Split | None:
@@ -177,7 +177,7 @@ def _split(n: Counts, timed: Speed, whole: float) -> Split | None:
     if not columns or not rows:
         return None
     parts = [*(_by_columns(own, n, timed) for own in columns), *(_by_rows(own, n, timed) for own in rows)]
-    shared = (projected.PROBES + sums.PROBES) * n.output_tensors
+    shared = (projected.COTANGENTS + sums.VERIFIED_ALONG) * n.output_tensors
     cost = Cost(sum(p.forward for p in parts), sum(p.backward for p in parts) + shared,
                 sum(p.seconds for p in parts) + shared * timed.backward, RESIDENT + ELEMENT_BYTES * (n.inputs + n.outputs))
     by = {tensor: mode for mode, some in ((Mode.COLUMNS, columns), (Mode.ROWS, rows)) for own in some for tensor in own.tensors}
@@ -194,7 +194,7 @@ def _by_columns(own: Alike, n: Counts, timed: Speed) -> Cost:
 def _by_rows(own: Alike, n: Counts, timed: Speed) -> Cost:
     """Of some tensors that share their backwards."""
     forward = _rows_forward(own.curved, own.straight)
-    return _cost(timed, forward, own.row_groups, directions.PROBES * n.outputs * len(own.tensors), 0, PULLED * own.row_groups * n.inputs)
+    return _cost(timed, forward, own.row_groups, directions.DIRECTIONS * n.outputs * len(own.tensors), 0, PULLED * own.row_groups * n.inputs)
 
 
 def _cost(timed: Speed, forward: int, backward: int, solved: int, memory: int, more: float = 0.0) -> Cost:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gradverify.model.element import Chosen, Decision, FixedStep, Measured, Reading, Rung, Sides, Tolerance, Truncation
 from gradverify.model.result import Outcome
-from gradverify.numerics.columns.one_element import alone, climber, column_of
+from gradverify.numerics.columns.one_element import climber, column_of, pair_of_one
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.estimate.climb import Ladders
 from gradverify.numerics.estimate.kinks import KINK, SMOOTH, borders
@@ -35,7 +35,7 @@ from gradverify.numerics.verdict import Limit
 HIGHEST = -RUNGS  # no climb above the scale goes further
 SLOPES = 4  # rungs, the finest that noise does not hide, that tell how fast the quotient's error falls
 FALLS = 0.5  # powers of the step below this are no truncation error: a kink or a jump does not fall
-OUTCOMES: tuple[Outcome, ...] = ("pass", "kink", "undecided", "staircase", "jump", "non_finite", "mismatch")  # by the codes of `tally.Outcome`
+NAMES: tuple[Outcome, ...] = ("pass", "kink", "undecided", "staircase", "jump", "non_finite", "mismatch")  # by the codes of `tally.Outcome`
 VERDICTS: dict[Outcome, Decision] = {"pass": "pass", "kink": "pass", "mismatch": "mismatch"}  # of the outcomes; "undecided" of the rest
 
 
@@ -67,7 +67,7 @@ def measure(
     if prepared is None or column is None:
         raise ValueError("this coordinate moves with its mirror image only")
     if told is None:
-        [pair] = beside_insensitive(prepared, [alone(prepared, asked_for(moved, seen))])
+        [pair] = beside_insensitive(prepared, [pair_of_one(prepared, asked_for(moved, seen))])
         told = pair.asked
     assert told is not None
     with np.errstate(all="ignore"):
@@ -78,7 +78,7 @@ def fixed_step(told: Worst | None, eps: float, *, atol: float, rtol: float) -> F
     """gradcheck's verdict, as it came of the element in the check under this step; None: f is one and the same infinity there, which is left out."""
     if told is None:
         return FixedStep(eps, math.nan, atol, rtol, math.nan, "non_finite")
-    return FixedStep(eps, told.numeric, atol, rtol, told.tolerance, OUTCOMES[told.outcome])
+    return FixedStep(eps, told.numeric, atol, rtol, told.tolerance, NAMES[told.outcome])
 
 
 class _Sampled:
@@ -90,7 +90,7 @@ class _Sampled:
 
     def measured(self) -> Measured:
         samples, d = self._climbed()
-        outcome, point, shown = OUTCOMES[self.told.outcome], self.run.point, _Shown(samples, d)
+        outcome, point, shown = NAMES[self.told.outcome], self.run.point, _Shown(samples, d)
         same = self._outcome(d) == self.told.outcome
         numeric, bar = (float(d.value[0]), float(d.bar[0])) if same else (self.told.numeric, self.told.bar)
         rests = same or abs(numeric - float(d.value[0])) <= float(d.bar[0])
@@ -135,7 +135,7 @@ def _known(ladders: Ladders, k: int) -> Array | None:
 
 
 def _limit(told: Worst) -> str | None:
-    return None if told.limit is Limit.NONE or OUTCOMES[told.outcome] in VERDICTS else told.limit.value
+    return None if told.limit is Limit.NONE or NAMES[told.outcome] in VERDICTS else told.limit.value
 
 
 def _sides(d: Derivative) -> Sides | None:

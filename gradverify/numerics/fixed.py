@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from gradverify.numerics.columns.walk import LIMIT
+from gradverify.numerics.columns.walk import TILE_LIMIT
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Function, Point
 from gradverify.numerics.pairs.entries import Numbers
@@ -20,7 +20,7 @@ LIMITS = {Outcome.UNDECIDED: Limit.STUCK, Outcome.NON_FINITE: Limit.INFINITE}
 WORKING_ARRAYS = 12  # of a tile's size that are held at once
 
 
-def check_fixed(function: Function, eps: float, *, atol: float, rtol: float, keep: int = 10, limit: int = LIMIT,
+def check_fixed(function: Function, eps: float, *, atol: float, rtol: float, keep: int = 10, limit: int = TILE_LIMIT,
                 asked: Asked | None = None) -> tuple[Pair, ...]:
     """Every element under exactly this step. `limit`: bytes. The two parts of a complex input element are one number, as in gradcheck."""
     n = len(function.inputs)

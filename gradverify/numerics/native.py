@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 ELEMENT, ROW, WHOLE, GAIN = 8.0, 2.0, 1.5, 8.0     # times the native error: an element's, a row's, the tensor's, and that of its gain
-OWN = 3.0           # times the largest error that the verified computation has in an element: rows whose elements are of several kinds
+OWN_RUNS = 3.0           # times the largest error that the verified computation has in an element: rows whose elements are of several kinds
 ELEMENT_ULPS, ROW_ULPS, WHOLE_ULPS = 3.0, 0.2, 0.15     # beside it
 WIDE_ROW = 8        # elements of a row whose root mean square is more than a few numbers
 MANY = 64           # elements of a tensor whose gain, and whose root mean square, is more than a few numbers
-ROUNDED = 0.29      # of an ulp: the root mean square of one rounding
+ONE_ROUNDING = 0.29      # of an ulp: the root mean square of one rounding
 NOTHING = 2.0**-30  # of a tensor's root mean square: a row below it is zero, and what a kernel leaves there is dust of the others
 DUST = 8.0          # unit roundoffs of the tensor's root mean square
 
@@ -42,7 +42,7 @@ class Legs:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class TensorResult:
     """What came of one tensor. `miss`: what is wrong, nothing where all is right; `wrong`: elements that are off by themselves.
 
     draw, index: the worst element; row: the worst row; ratio: that row's error over its native one; ulps: of the worst element. beyond: elements
@@ -82,13 +82,13 @@ def nudged(x: Tensor, dtype: torch.dtype, source: torch.Generator) -> Tensor:
     return torch.where(wanted.isfinite(), wanted, x)
 
 
-def judged(legs: Legs, dtype: torch.dtype) -> Judged:
+def judge(legs: Legs, dtype: torch.dtype) -> TensorResult:
     """Kernel against exact."""
     kernel, exact = _in_rows(legs.kernel), _in_rows(legs.exact)
     held, finite = torch.finfo(dtype), exact.isfinite()
     fits = finite & (exact.abs() <= held.max)
     if not exact.numel():
-        return Judged(0)
+        return TensorResult(0)
     bar, exact, ulps = _Bar.of(legs, dtype), torch.where(fits, exact, 0.0), ulp(torch.where(fits, exact, 0.0), dtype)
     lost = fits & ~kernel.isfinite()
     error = torch.where(fits & ~lost, kernel - exact, 0.0)
@@ -104,7 +104,7 @@ def judged(legs: Legs, dtype: torch.dtype) -> Judged:
     sizes = _rms(exact)
     shares = torch.where(sizes > 0, (ROW * bar.rows[None] + ROW_ULPS * _rms(ulps)) / sizes, 0.0)
     flat_kernel, flat_exact = kernel.flatten()[place], exact.flatten()[place]
-    return Judged(
+    return TensorResult(
         int(fits.sum()), miss, wrong, draw, index, worst, float(flat_kernel), float(flat_exact), float(limit.flatten()[place]),
         float(error.flatten()[place].abs() / ulps.flatten()[place]), float(ratios.max()), 1 + gain[0], int((finite & ~fits).sum()),
         float(limit.max()), float(shares.median()), float(error.abs().max()))
@@ -131,12 +131,12 @@ class _Bar:
         if legs.spread is not None:     # no more than doubles its square: a race is no rounding
             native = (native.square() + torch.minimum(native.square(), _mean_square(_in_rows(legs.spread)))).sqrt()
         alive = size > NOTHING * size.max()
-        native = torch.maximum(native, ROUNDED * ulp(size, dtype) * alive)
+        native = torch.maximum(native, ONE_ROUNDING * ulp(size, dtype) * alive)
         if bool(alive.any()):
             native = torch.maximum(native, (native[alive] / size[alive]).median() * size)
         dust = torch.where(alive, 0.0, DUST * torch.finfo(dtype).eps / 2 * _mean_square(exact).mean().sqrt())
         by_run = _rms(rounded)      # [run, R]
-        elements = torch.maximum(ELEMENT * native[:, None], OWN * rounded.abs().amax(0))[None]
+        elements = torch.maximum(ELEMENT * native[:, None], OWN_RUNS * rounded.abs().amax(0))[None]
         whole = max(1.0, float(by_run.div(native + dust).nan_to_num(0.0).square().mean(1).sqrt().max()))
         return cls(native, torch.maximum(native, by_run.amax(0)), dust, elements, whole, cls._gain(rounded, runs, native))
 

@@ -23,11 +23,12 @@ U64, U32, U_BF16, U_FP16 = 2.0**-53, 2.0**-24, 2.0**-8, 2.0**-11
 RATIO = 3.6  # of successive steps; no integer: with 4, a period that one step hits is hit by every coarser one too
 BASE = 0.23  # rung 0 as a fraction of the scale; no power of two, for the same reason
 RUNGS = 24  # down to 2e-14 of the scale, where rounding has swallowed any function
-WIDE = 0  # the one rung that a linear function needs
+WIDE_RUNG = 0  # the one rung that a linear function needs
 QUICK = (4, 5, 6)  # the first rungs: 3-5 raised false alarms, 5-6 cannot settle kinks and climb more than they save
 CLIMB = 3  # rungs added at a time
 Z = 6.0  # noise multiples in a bar: 3 sigma, doubled because sigma is itself an estimate
 NEAR = 0.3  # of the scale: steps beyond have no vote on kinks, second readings and "unchanged"
+RESOLVED = 3.0  # bars: a derivative larger than this stands out
 VISIBLE = 20  # times the rounding (or noise): what counts as surely visible
 
 

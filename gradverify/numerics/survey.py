@@ -17,11 +17,13 @@ from gradverify.numerics.estimate.noise import POINTS, Ray, RayNoise, gradient_n
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.function.point_lines import DirectionLine
 from gradverify.numerics.reduction import signed, uniform
-from gradverify.numerics.rungs import BASE, QUICK, WIDE, Array, Index, Mask, Z, finite_size, in_a_row, step
+from gradverify.numerics.rungs import BASE, QUICK, WIDE_RUNG, Array, Index, Mask, Z, finite_size, in_a_row, step
 
-SURE = 3 * Z * np.sqrt(2)  # standard deviations of noise: a change that is no noise
-FEW = 10  # columns: where only sums of them are measured, three calls to find f linear would not be earned back
-ALONE = 1  # column: where each is measured, they are from two on
+MOVED_SURELY = 3 * Z * np.sqrt(2)  # standard deviations of noise: a change that is no noise
+SUMMED = 10  # columns: where only sums of them are measured, three calls to find f linear would not be earned back
+FEWEST = 1  # column: where each is measured, they are from two on
+NOISY = 4  # times its roundings: f moves everywhere with its noise
+STRAY = 8.0  # standard deviations of such noise: what moves by more depends on what was moved
 STRAIGHT = 30.0  # roundings or standard deviations: how far a straight line may seem bent
 
 
@@ -71,6 +73,10 @@ class Survey:
     def noise(self, point: Point) -> Array:
         """Standard deviation of f [M] near x, rounding included."""
         return np.maximum(self.sigma, point.unit * self.size)
+
+    def noisy(self, point: Point) -> Mask:
+        """Outputs [M] that are noisier than rounding."""
+        return np.asarray(self.sigma > NOISY * point.unit * self.size)
 
     @cached_property
     def some_unmoved(self) -> bool:
@@ -135,7 +141,7 @@ def linear_tensors(point: Point, survey: Survey, generator: np.random.Generator,
     With what two of the calls saw on the wide rung; None where a domain is declared, so that other directions may have no room for it. `thrifty`: of
     small tensors too.
     """
-    least = ALONE if thrifty else FEW
+    least = FEWEST if thrifty else SUMMED
     found = {t: _straight(point, survey, t, generator) for t in range(len(point.buffers)) if len(point.columns.of(t)) > least}
     return {t: look if point.columns.free else None for t, look in found.items() if look}
 
@@ -145,15 +151,15 @@ def _straight(point: Point, survey: Survey, tensor: int, generator: np.random.Ge
     if len(_finite(point, tensor)) < len(c) or _bent(point, survey, survey.looks[tensor]):
         return None
     direction = signed(len(c), generator) * point.columns.scale[c]
-    taken = rung(DirectionLine(point, c, direction), WIDE)
+    taken = rung(DirectionLine(point, c, direction), WIDE_RUNG)
     if taken is None:
         return None
     largest = np.maximum(np.abs(point.f0), np.maximum(np.abs(taken.up), np.abs(taken.down)))
     allowed = STRAIGHT * np.maximum(survey.sigma, point.unit * largest)
     if not (np.abs(taken.up + taken.down - 2 * point.f0) <= allowed).all():
         return None
-    half = point.moved_all(c, point.columns.cast(point.columns.x[c] + 0.5 * step(1.0, WIDE) * direction, c))
-    return Look(c, direction, taken, WIDE) if (np.abs(taken.up + point.f0 - 2 * half) <= allowed).all() else None
+    half = point.moved_all(c, point.columns.cast(point.columns.x[c] + 0.5 * step(1.0, WIDE_RUNG) * direction, c))
+    return Look(c, direction, taken, WIDE_RUNG) if (np.abs(taken.up + point.f0 - 2 * half) <= allowed).all() else None
 
 
 def _bent(point: Point, survey: Survey, look: Look | None) -> bool:
@@ -223,7 +229,7 @@ def _surely(sides: tuple[Array, Array], f0: Array, noise: Array) -> Mask:
     change, finite = up - down, np.isfinite(up) & np.isfinite(down)
     if not finite.all():
         change = np.where(finite, change, np.fmax(np.abs(up - f0), np.abs(down - f0)))
-    return np.asarray(np.isfinite(change) & (np.abs(change) > SURE * noise))
+    return np.asarray(np.isfinite(change) & (np.abs(change) > MOVED_SURELY * noise))
 
 
 def dense_ray(point: Point, generator: np.random.Generator) -> tuple[Index, Ray]:

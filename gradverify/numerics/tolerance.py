@@ -27,7 +27,6 @@ ROUNDED = 8.0  # of its row: what a backward in float32 may round away; right op
 LIFT = 1e3  # times its own row: how far the tensor's largest row may lift a floor
 NOISE_ONLY = 30  # f within this many sigma of 0 ...
 NOISE_OF_X = 2.0**-40  # ... and sigma below this fraction of x: the output is nothing but rounding
-RESOLVED = 3  # bars: a derivative larger than this stands out
 
 
 @dataclass(frozen=True)

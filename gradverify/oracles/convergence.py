@@ -16,12 +16,11 @@ from torch import Tensor
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.pairs.revised import Wrong, mismatches, undecided
-from gradverify.numerics.rungs import Array
+from gradverify.numerics.rungs import RESOLVED, Array
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.finite_difference import Jacobian, Wishes
 
 FORGOTTEN = 1e-9        # of the row: what is left of an initial guess (measured: 4e-13 to 8e-10 of Newton's, at tolerances of 1e-6 and less)
-RESOLVED = 3.0          # bars: a derivative larger than this counts for the reach
 
 
 def without_leftovers(found: Jacobian, inputs: Sequence[Tensor], wishes: Wishes, leftover: Callable[[], float]) -> Jacobian:

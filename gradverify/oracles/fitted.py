@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gradverify.model.case import Settings
-from gradverify.numerics.columns.fitted import AGREE, CALLS, Fitted, fitted
+from gradverify.numerics.columns.fitted import AGREE, CALLS_A_WIDTH, Fitted, fitted
 from gradverify.numerics.columns.one_element import column_of
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.function.coordinates import columns_of
@@ -36,7 +36,7 @@ BACKWARDS = 18  # calls that the noise of one row of backward takes
 def beside_fits(found: Jacobian, function: Gives, settings: Settings, wishes: Wishes, short_of: Callable[[int], bool]) -> Jacobian:
     """The comparison with what fits decide of its open elements. `short_of`: would so many calls be more than the budget allows?"""
     asked = {key: pair for key, pair in found.pairs.items() if _may_be_asked(pair, wishes)}
-    if not asked or found.choice is None or found.choice.mode is not Mode.ENTRIES or short_of(AGREE * CALLS):
+    if not asked or found.choice is None or found.choice.mode is not Mode.ENTRIES or short_of(AGREE * CALLS_A_WIDTH):
         return found
     if any(pair.count(Outcome.MISMATCH) for pair in found.pairs.values()):
         return found

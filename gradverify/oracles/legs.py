@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from gradverify.numerics.function.dtypes import SIXTEEN
-from gradverify.numerics.native import Judged, Legs, judged, nudged
+from gradverify.numerics.native import Legs, TensorResult, judge, nudged
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.disguised import Disguised, Lifted, undisguised
 from gradverify.subject.draw import generator, signed
@@ -116,17 +116,17 @@ class Kernel:
         return {place: str(y.dtype).removeprefix("torch.") for place, y in enumerate(outputs) if isinstance(y, Tensor)}
 
     @property
-    def outputs(self) -> tuple[Judged, ...]:
+    def outputs(self) -> tuple[TensorResult, ...]:
         """One for each checked output."""
         return self._judged[:len(self._checked)]
 
     @property
-    def gradients(self) -> tuple[Judged, ...]:
+    def gradients(self) -> tuple[TensorResult, ...]:
         """One for each differentiable input."""
         return self._judged[len(self._checked):]
 
     @cached_property
-    def _judged(self) -> tuple[Judged, ...]:
+    def _judged(self) -> tuple[TensorResult, ...]:
         cotangents = self._cotangents
         with undisguised():
             kernel = [_pulled(self._narrow, self._checked, each) for each in cotangents]
@@ -136,9 +136,9 @@ class Kernel:
             if tensor[0].shape != tensor[1].shape:
                 raise UserCodeError("GV002", f"in {self.name} {self._named(n)} has shape {list(tensor[0].shape)}, in float64 {list(tensor[1].shape)}")
         legs = [replace(self._legs(n, kernel, exact, own, runs), spread=self._spread(n)) for n in range(len(exact[0].tensors))]
-        return tuple(judged(each, self.dtype) for each in legs)
+        return tuple(judge(each, self.dtype) for each in legs)
 
-    def apart(self, other: Kernel, inside: AbstractContextManager[object] | None = None) -> tuple[Judged, ...]:
+    def apart(self, other: Kernel, inside: AbstractContextManager[object] | None = None) -> tuple[TensorResult, ...]:
         """The kernel elsewhere (on another device, `inside` a context) against this one, each off by its own native error. Raises UserCodeError."""
         with undisguised():
             here = [_pulled(self._narrow, self._checked, v) for v in self._cotangents]
@@ -146,7 +146,7 @@ class Kernel:
                 there = [_pulled(other._narrow, self._checked, v) for v in self._cotangents]
         there = [_Pulled(tuple(y.to(device=x.device) for x, y in zip(a.tensors, b.tensors, strict=True))) for a, b in zip(here, there, strict=True)]
         both = ((self._legs(n, there, here, *self._native), other._legs(n, there, here, *other._native)) for n in range(len(here[0].tensors)))
-        return tuple(judged(replace(a, rounded=a.rounded.hypot(b.rounded.to(a.rounded)), moved=a.moved.hypot(b.moved.to(a.moved))), self.dtype)
+        return tuple(judge(replace(a, rounded=a.rounded.hypot(b.rounded.to(a.rounded)), moved=a.moved.hypot(b.moved.to(a.moved))), self.dtype)
                      for a, b in both)
 
     @property

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from gradverify.model.case import Settings
-from gradverify.numerics.columns.walk import LIMIT
+from gradverify.numerics.columns.walk import TILE_LIMIT
 from gradverify.numerics.exact import add_exact, rounding_floor
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Function, Point
-from gradverify.numerics.native import Judged
+from gradverify.numerics.native import TensorResult
 from gradverify.numerics.pairs.pair import Pair
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.rungs import U64
@@ -111,7 +111,7 @@ class AgainstReference:
         return {place: each if isinstance(each, str) else beside_largest(each, lambda: seen.leftover) for place, each in found.items()}
 
     @cached_property
-    def beyond_float32(self) -> list[tuple[Judged, Judged] | None]:
+    def beyond_float32(self) -> list[tuple[TensorResult, TensorResult] | None]:
         """Of each checked output in float32, how far it is off this and itself in float64, where float32 explains neither."""
         return off_both(self._checked.subject, self._checked.forward.checked)
 
@@ -139,7 +139,7 @@ def reference_gradients(function: Function, reference: Function, settings: Setti
     ours, theirs = Point(function, columns), Point(reference, columns)
     atol, rtol = settings.tolerances()
     unit, rows = float(ours.unit.max(initial=U64)), np.arange(len(ours.f0))
-    room = max(1, LIMIT // (8 * ARRAYS * max(len(rows), 1)))
+    room = max(1, TILE_LIMIT // (8 * ARRAYS * max(len(rows), 1)))
     tallies = {(t, o): Tally(t, o, (part.stop - part.start, int(size)), WORST)
                for t, size in enumerate(np.diff(ours.starts)) for o, part in enumerate(ours.parts)}
     with np.errstate(all="ignore"):

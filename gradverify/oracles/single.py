@@ -11,14 +11,14 @@ from dataclasses import replace
 
 import torch
 
-from gradverify.numerics.native import Judged
+from gradverify.numerics.native import TensorResult
 from gradverify.oracles.legs import Kernel, as_reference
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Subject
 from gradverify.subject.wide import InDouble, widened
 
 
-def off_both(subject: Subject, checked: Sequence[int]) -> list[tuple[Judged, Judged] | None]:
+def off_both(subject: Subject, checked: Sequence[int]) -> list[tuple[TensorResult, TensorResult] | None]:
     """Of each checked output, how far it is from the reference and from the function itself in float64, where both are more than float32 explains.
 
     None of all where nothing tells whose noise it is: as in `off_itself`, and where the reference refuses float64.
@@ -35,7 +35,7 @@ def off_both(subject: Subject, checked: Sequence[int]) -> list[tuple[Judged, Jud
     return [(a, b) if a.miss and b else None for a, b in zip(reference, itself, strict=True)]
 
 
-def off_itself(subject: Subject, checked: Sequence[int]) -> list[Judged | None]:
+def off_itself(subject: Subject, checked: Sequence[int]) -> list[TensorResult | None]:
     """Of each checked output, how far it is from the same function in float64, where that is more than float32 costs it.
 
     None of all where a differentiable input is not float32, where the function refuses float64, and where it computes out of torch's sight.

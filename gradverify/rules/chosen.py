@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gradverify.numerics.choose import Against, Candidate, Choice, Why
 from gradverify.numerics.costs import Cost, Mode
-from gradverify.numerics.probing.columns import PROBES as COTANGENTS
-from gradverify.numerics.probing.rows import PROBES as DIRECTIONS
+from gradverify.numerics.probing.columns import COTANGENTS
+from gradverify.numerics.probing.rows import DIRECTIONS
 from gradverify.report.numbers import duration
 
 STAND_INS = {Mode.COLUMNS: ("column", f"{COTANGENTS} random cotangents", "outputs"),

@@ -43,7 +43,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Entry, Finding, Reproduced
 from gradverify.numerics.function.dtypes import UNITS
 from gradverify.numerics.function.flat import place
-from gradverify.numerics.native import ELEMENT, Judged
+from gradverify.numerics.native import ELEMENT, TensorResult
 from gradverify.oracles.legs import Kernel
 from gradverify.oracles.single import off_itself
 from gradverify.oracles.widened import OTHERS
@@ -85,7 +85,7 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
         yield Finding("GV007", f"what {kernel.name} costs anyway cannot be told of kernels in Triton, whose operations are none of torch's",
                       severity="error", hint="name a `reference` in torch operations: then it is told of that")
         return
-    seen = list[Judged]()
+    seen = list[TensorResult]()
     for n, each in enumerate(kernel.outputs):
         y, number = evidence.outputs[n], evidence.forward.checked[n]
         yield _comparison("", number, y, each, is_output=True)
@@ -137,7 +137,7 @@ def _trusted(evidence: Evidence, kernel: Kernel, found: Iterator[Finding]) -> It
         yield replace(each, code="GV007", severity="error", message=f"{each.message}; {INTEGERS}", hint=CAST) if doubtful else each
 
 
-def _finding(kernel: Kernel, each: Judged, what: str, tensor: Tensor, name: str, input_name: str | None = None,
+def _finding(kernel: Kernel, each: TensorResult, what: str, tensor: Tensor, name: str, input_name: str | None = None,
              output: int | None = None) -> Iterator[Finding]:
     if not each.miss:
         return
@@ -154,7 +154,7 @@ def _finding(kernel: Kernel, each: Judged, what: str, tensor: Tensor, name: str,
     yield Finding("GV112", message, input=input_name, output=output, hint=hint)
 
 
-def _comparison(name: str, number: int | None, tensor: Tensor, each: Judged, is_output: bool) -> Comparison:
+def _comparison(name: str, number: int | None, tensor: Tensor, each: TensorResult, is_output: bool) -> Comparison:
     index, _ = place(tensor.shape, False, each.index)
     error = abs(each.kernel - each.exact)
     entry = Entry(index if is_output else (), () if is_output else index, each.kernel, each.exact, 0.0, each.tolerance, error,
@@ -163,7 +163,7 @@ def _comparison(name: str, number: int | None, tensor: Tensor, each: Judged, is_
                       max_rel_error=entry.rel_error, resolution=each.sees, worst=(entry,) if each.elements else ())
 
 
-def _told(kernel: Kernel, seen: list[Judged]) -> str:
+def _told(kernel: Kernel, seen: list[TensorResult]) -> str:
     """What a pass would have seen."""
     worst, share = max(each.ratio for each in seen), max(each.share for each in seen)
     beyond = sum(each.beyond for each in seen)

@@ -36,7 +36,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.native import Judged
+from gradverify.numerics.native import TensorResult
 from gradverify.oracles.legs import Kernel
 from gradverify.rules.agreement import clearly_differing_output, gradients_apart, unsteady
 from gradverify.rules.gv112_low_precision import KINDS
@@ -121,7 +121,7 @@ def where(evidence: Evidence, n: int, index: int) -> tuple[int | None, str | Non
     return None, argument.name, f"the gradient at {element_name(argument.name, argument.value, index)}"
 
 
-def _in_16_bits(evidence: Evidence, judged: Sequence[Judged], beside: str) -> Iterator[Finding]:
+def _in_16_bits(evidence: Evidence, judged: Sequence[TensorResult], beside: str) -> Iterator[Finding]:
     """Of every output, then of every gradient."""
     for n, each in enumerate(judged):
         if each.miss:

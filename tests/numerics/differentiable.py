@@ -94,11 +94,11 @@ def verdict(entries: Compared) -> Verdict:
     return next((v for v in (Verdict.MISMATCH, Verdict.UNDECIDED) if v in found), Verdict.PASS)
 
 
-def check(forward: Callable[..., object], *inputs: Tensor, damage: Damage | None = None, limit: int = walk.LIMIT, **options: object) -> Compared:
+def check(forward: Callable[..., object], *inputs: Tensor, damage: Damage | None = None, limit: int = walk.TILE_LIMIT, **options: object) -> Compared:
     """Every element, as a user's check compares them; `limit`: bytes of a tile and a chunk."""
     return check_function(Differentiable(forward, *inputs, damage=damage), limit, **options)
 
 
-def check_function(function: Differentiable, limit: int = walk.LIMIT, **options: object) -> Compared:
-    with patch.object(walk, "LIMIT", limit):
+def check_function(function: Differentiable, limit: int = walk.TILE_LIMIT, **options: object) -> Compared:
+    with patch.object(walk, "TILE_LIMIT", limit):
         return compare(function, mode=Mode.ENTRIES, **options)  # type: ignore[arg-type]

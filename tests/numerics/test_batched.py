@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from gradverify.model.result import Calls
 from gradverify.numerics import batched
-from gradverify.numerics.batched import MANY, gradients, pulled_groups, shared_groups
+from gradverify.numerics.batched import WORTH_A_BATCH, gradients, pulled_groups, shared_groups
 from gradverify.numerics.sparsity.pattern import row_groups
 from gradverify.oracles.finite_difference import Filled
 from gradverify.subject.damage import Damaged, damages
@@ -324,7 +324,7 @@ def test_other_types_than_float64_are_pulled_back_one_by_one(forward, x, wanted)
     assert (point.batched, made.calls.batched, made.calls.backward) == (None, 0, len(point.f0))
 
 
-@pytest.mark.parametrize(("n", "as_batch"), [(1, False), (MANY - 1, False), (MANY, True)])
+@pytest.mark.parametrize(("n", "as_batch"), [(1, False), (WORTH_A_BATCH - 1, False), (WORTH_A_BATCH, True)])
 def test_few_are_pulled_back_one_by_one(n, as_batch):
     made, point = live(torch.sin, X)
     found = gradients(point, 0, each(12)[:n])

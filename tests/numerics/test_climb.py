@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from gradverify.numerics.estimate.climb import Climb, Elements, Ladders, Outputs, at_once, derivative, settled
+from gradverify.numerics.estimate.climb import Climb, Elements, Ladders, Outputs, derivative, from_quick_rungs, settled
 from gradverify.numerics.estimate.kinks import Smoothness
 from gradverify.numerics.estimate.lines import rung
 from gradverify.numerics.rungs import QUICK, RUNGS, U64
@@ -119,7 +119,7 @@ def test_where_a_third_of_the_bar_is_noise_coarser_rungs_are_asked_first():
     counted, steps = Counted(SMOOTH["steep"][0]), []
     line = CallableLine(lambda t: (steps.append(abs(t)), counted(t))[1], 1.0, X, lambda t: (X + t) - X)
     outputs = counted.outputs(1e-13)
-    quick = at_once(line, outputs, {})
+    quick = from_quick_rungs(line, outputs, {})
     assert 0.25 < quick.noise_bar[0] / quick.bar[0] < 0.5
     steps.clear()
     derivative(line, outputs, rtol=0.9 * quick.bar[0] / abs(quick.value[0]))
@@ -131,7 +131,7 @@ def test_where_a_third_of_the_bar_is_noise_coarser_rungs_are_asked_first():
 @np.errstate(all="ignore")
 def test_at_once_is_what_the_quick_rungs_tell():
     functions = Counted(*(f for f, _ in SMOOTH.values()))
-    d = at_once(functions.line, functions.outputs(), {})
+    d = from_quick_rungs(functions.line, functions.outputs(), {})
     told = ~d.unclear & d.smooth
     truth = np.array([truth for _, truth in SMOOTH.values()])
     assert (np.abs(d.value - truth) <= d.bar)[told].all()
@@ -142,17 +142,17 @@ def test_at_once_is_what_the_quick_rungs_tell():
 def test_rungs_that_are_known_are_not_called_for():
     functions = Counted(np.sin, np.exp)
     outputs = functions.outputs()
-    fresh = at_once(functions.line, outputs, {})
+    fresh = from_quick_rungs(functions.line, outputs, {})
     known = {QUICK[0]: rung(functions.line, QUICK[0])}
     functions.calls = 0
-    d = at_once(functions.line, outputs, known)
+    d = from_quick_rungs(functions.line, outputs, known)
     assert functions.calls == 2 * (len(QUICK) - 1)
     assert np.array_equal(d.value, fresh.value) and np.array_equal(d.bar, fresh.bar)
 
 
 def test_a_line_that_does_not_move_tells_nothing():
     stuck = CallableLine(np.exp, 1.0, 1.0, lambda t: 0.0)
-    d = at_once(stuck, Outputs(np.ones(1), np.zeros(1), lambda: np.full(1, U64), True), {})
+    d = from_quick_rungs(stuck, Outputs(np.ones(1), np.zeros(1), lambda: np.full(1, U64), True), {})
     assert d.unclear[0] or not math.isfinite(d.bar[0])
 
 

@@ -65,5 +65,5 @@ def test_an_extended_code_is_exact_and_begins_as_before(n, seed):
 
 
 def test_a_code_of_slices_alone_lists_what_moved():
-    code = codes.alone(5)
+    code = codes.one_at_a_time(5)
     assert [np.flatnonzero(code.slices(call)).tolist() for call in range(code.calls)] == [[0], [1], [2], [3], [4]]

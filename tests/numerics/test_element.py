@@ -10,7 +10,7 @@ from gradverify.model.codec import from_json, to_json
 from gradverify.model.element import Measured
 from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
-from gradverify.numerics.element import OUTCOMES, Coordinate, fixed_step, measure
+from gradverify.numerics.element import NAMES, Coordinate, fixed_step, measure
 from gradverify.numerics.fixed import check_fixed
 from gradverify.numerics.pairs.pair import Asked, Outcome
 from gradverify.numerics.rungs import RATIO, RUNGS
@@ -31,7 +31,7 @@ def at(forward, x, slope, **options):
 
 
 def test_the_codes_are_in_the_order_of_those_they_stand_for():
-    assert [name.upper() for name in OUTCOMES] == [outcome.name for outcome in Outcome]
+    assert [name.upper() for name in NAMES] == [outcome.name for outcome in Outcome]
 
 
 def test_a_smooth_element_is_known_within_its_bar_and_its_error_falls_with_the_square_of_the_step():
@@ -205,5 +205,5 @@ def test_its_verdict_is_that_of_the_whole_comparison(name, factor):
     [worst] = pair.worst or [None]
     m = seen(forward, leaf(x))
     told = measure(Differentiable(forward, leaf(x)), FIRST, FIRST, told=worst)
-    assert m.outcome == (OUTCOMES[worst.outcome] if worst else "pass") == told.outcome
+    assert m.outcome == (NAMES[worst.outcome] if worst else "pass") == told.outcome
     assert worst is None or m.tolerance.value == pytest.approx(worst.tolerance, rel=1e-2)

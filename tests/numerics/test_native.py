@@ -6,7 +6,7 @@ import pytest
 import torch
 from live import randn
 
-from gradverify.numerics.native import Legs, judged, nudged, ulp
+from gradverify.numerics.native import Legs, judge, nudged, ulp
 
 DTYPES = [torch.bfloat16, torch.float16]
 
@@ -44,7 +44,7 @@ def zeroed(rows, columns):
 
 
 def test_one_rounding_is_right():
-    found = judged(legs(KERNEL, EXACT), torch.bfloat16)
+    found = judge(legs(KERNEL, EXACT), torch.bfloat16)
     assert (found.miss, found.wrong) == ("", 0) and 0.5 < found.ratio < 2
 
 
@@ -53,7 +53,7 @@ def test_one_rounding_is_right():
     (EXACT.to(torch.float16).double() * (1 + 0.008 * randn(40, 32, seed=3).sign()), "row", None), (EXACT * 1.006, "gain", None),
 ], ids=["a small row", "a tail", "a factor", "noise", "a small factor"])
 def test_what_is_more_is_wrong(kernel, miss, row):
-    found = judged(legs(kernel, EXACT), torch.bfloat16)
+    found = judge(legs(kernel, EXACT), torch.bfloat16)
     assert found.miss
     assert row is None or found.row == row
     assert miss == "element" or found.wrong == 0
@@ -62,10 +62,10 @@ def test_what_is_more_is_wrong(kernel, miss, row):
 def test_what_is_lost_though_it_fits_is_an_overflow_and_what_does_not_fit_is_left_out():
     kernel = KERNEL.clone()
     kernel[3, 4] = torch.inf
-    assert (judged(legs(kernel, EXACT), torch.bfloat16).miss, judged(legs(kernel, EXACT), torch.bfloat16).index) == ("overflow", 3 * 32 + 4)
+    assert (judge(legs(kernel, EXACT), torch.bfloat16).miss, judge(legs(kernel, EXACT), torch.bfloat16).index) == ("overflow", 3 * 32 + 4)
     exact = EXACT.clone()
     exact[3, 4] = 1e39
-    found = judged(legs(kernel, exact), torch.bfloat16)
+    found = judge(legs(kernel, exact), torch.bfloat16)
     assert (found.miss, found.beyond) == ("", 1)
 
 
@@ -74,9 +74,9 @@ def test_dust_in_a_row_that_is_zero_is_no_fault_and_more_is():
     exact[7] = 0
     kernel = exact.bfloat16().double()
     kernel[7] = 1e-2 * randn(32)
-    assert not judged(legs(kernel, exact), torch.bfloat16).miss
+    assert not judge(legs(kernel, exact), torch.bfloat16).miss
     kernel[7] = randn(32)
-    assert judged(legs(kernel, exact), torch.bfloat16).miss == "element"
+    assert judge(legs(kernel, exact), torch.bfloat16).miss == "element"
 
 
 @pytest.mark.parametrize(("times", "miss"), [(1, ""), (-1.5, ""), (4, "element")])
@@ -85,5 +85,5 @@ def test_an_error_that_the_computation_itself_had_in_a_run_is_none_and_a_multipl
     vector = 0.01 * EXACT.abs().mean(1, keepdim=True) * randn(40, 32, seed=5)
     sizes = torch.tensor([0.1, 0.2, 0.1, 0.1, 0.3, 0.1, 0.1, 0.2, 6.0], dtype=torch.float64)
     runs = EXACT.expand(9, -1, -1)
-    found = judged(Legs((EXACT + 6 * times * vector)[None], EXACT[None], sizes[:, None, None] * vector, 0 * runs[:6], runs), torch.bfloat16)
+    found = judge(Legs((EXACT + 6 * times * vector)[None], EXACT[None], sizes[:, None, None] * vector, 0 * runs[:6], runs), torch.bfloat16)
     assert found.miss == miss

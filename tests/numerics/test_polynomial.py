@@ -8,14 +8,14 @@ import math
 import numpy as np
 import pytest
 
-from gradverify.numerics.estimate.polynomial import Slope, nodes, slope
+from gradverify.numerics.estimate.polynomial import nodes, slope
 
 SIGMA, WIDTH = 1e-9, 1.0
 UNIT = np.full(200, 2.0**-53)
 T = nodes(WIDTH, 1e-8)
 
 
-def of(f: np.ndarray, sigma: float = SIGMA, draws: int = 200) -> Slope:
+def of(f: np.ndarray, sigma: float = SIGMA, draws: int = 200) -> tuple[np.ndarray, np.ndarray]:
     """Of f at the nodes with as many draws of noise as there are outputs."""
     noise = np.random.default_rng(0).standard_normal((len(T), draws))
     return slope(T, f[:, None] + sigma * noise, WIDTH, UNIT[:draws])
@@ -25,35 +25,35 @@ def of(f: np.ndarray, sigma: float = SIGMA, draws: int = 200) -> Slope:
     (np.sin(T + 0.3), np.cos(0.3)), (np.exp(T), 1.0), (1 / (T + 2), -0.25), (np.tanh(T + 1), 1 - np.tanh(1) ** 2), (np.sin(8 * T), 8.0),
     (5 + 0 * T, 0.0)], ids=["sine", "exp", "a pole at twice the width", "tanh", "sine of 8 x", "constant"])
 def test_the_bar_holds_the_truth_and_is_far_below_that_of_a_central_difference(f, truth):
-    found = of(f)
-    assert (np.abs(found.value - truth) <= found.bar).all()
-    assert np.median(found.bar) < 60 * SIGMA      # a central difference at a step of 0.01 has 6 σ / 0.014 = 400 σ
+    value, bar = of(f)
+    assert (np.abs(value - truth) <= bar).all()
+    assert np.median(bar) < 60 * SIGMA      # a central difference at a step of 0.01 has 6 σ / 0.014 = 400 σ
 
 
 @pytest.mark.parametrize("f", [
     np.abs(T - 0.01), 1e-6 * np.abs(T), np.where(T > 0.013, 1e-6, 0.0), np.sin(3000 * T), 1e-7 * np.sin(300 * T), 1 / (T + 1.01)],
     ids=["a kink beside x", "a small kink at x", "a jump", "waves finer than the nodes", "ripples", "a pole at the end"])
 def test_nothing_is_told_of_what_is_no_polynomial_beside_its_noise(f):
-    assert not np.isfinite(of(np.sin(T) + f).bar).any()
+    assert not np.isfinite(of(np.sin(T) + f)[1]).any()
 
 
 def test_nothing_is_told_of_steps_that_twins_share():
     """An iteration that stops early is off by what hardly differs between neighbours: that is no noise."""
     steps = 1e-9 * np.sign(np.sin(40 * T))
-    assert not np.isfinite(of(np.sin(T) + steps, sigma=1e-13).bar).any()
+    assert not np.isfinite(of(np.sin(T) + steps, sigma=1e-13)[1]).any()
 
 
 def test_noise_that_grows_with_f_is_measured_where_it_is():
     draw = np.random.default_rng(1).standard_normal((len(T), 200))
     bump = np.exp(-((T / 0.6) ** 2)) * (1 + T)
-    found = slope(T, bump[:, None] * (1 + SIGMA * draw), WIDTH, UNIT)
-    known = np.isfinite(found.bar)
-    assert known.mean() > 0.5 and (np.abs(found.value - 1)[known] <= found.bar[known]).all()
+    value, bar = slope(T, bump[:, None] * (1 + SIGMA * draw), WIDTH, UNIT)
+    known = np.isfinite(bar)
+    assert known.mean() > 0.5 and (np.abs(value - 1)[known] <= bar[known]).all()
 
 
 def test_without_any_noise_the_bar_is_rounding():
-    found = slope(T, np.sin(T)[:, None], WIDTH, UNIT[:1])
-    assert found.bar[0] == np.inf or abs(found.value[0] - 1) <= found.bar[0] < 1e-12
+    value, bar = slope(T, np.sin(T)[:, None], WIDTH, UNIT[:1])
+    assert bar[0] == np.inf or abs(value[0] - 1) <= bar[0] < 1e-12
 
 
 @pytest.mark.parametrize("x", [-4.6, -3.9, 4.2, 4.5])
@@ -61,16 +61,16 @@ def test_where_f_saturates_its_known_rounding_is_no_structure(x):
     """Twins share the rounding of 1 - 1e-9: their difference is no measure of it."""
     t, unit = nodes(1.0, 4e-9), np.full(1, 2.0**-53)
     at = x + t
-    found = slope(at - x, np.array([[math.erf(each)] for each in at]), 1.0, unit)
-    assert abs(found.value[0] - 2 / math.sqrt(math.pi) * math.exp(-x * x)) <= found.bar[0] < 2e-14
+    value, bar = slope(at - x, np.array([[math.erf(each)] for each in at]), 1.0, unit)
+    assert abs(value[0] - 2 / math.sqrt(math.pi) * math.exp(-x * x)) <= bar[0] < 2e-14
 
 
 @pytest.mark.parametrize("f", [1 + 2.0**-48 * np.sign(T - 0.3), 1 + 2.0**-44 * np.abs(T - 0.01), 1 + 2.0**-48 * np.round(np.sin(9 * T))],
                          ids=["a jump", "a kink", "steps"])
 def test_structure_of_a_few_roundings_is_structure(f):
-    assert not np.isfinite(slope(T, f[:, None], WIDTH, UNIT[:1]).bar).any()
+    assert not np.isfinite(slope(T, f[:, None], WIDTH, UNIT[:1])[1]).any()
 
 
 def test_where_f_does_not_move_by_its_rounding_any_slope_that_rounding_hides_is_within_the_bar():
-    found = slope(T, np.ones((len(T), 1)), WIDTH, UNIT[:1])
-    assert found.value[0] == 0 and found.bar[0] > 2.0**-54 / WIDTH
+    value, bar = slope(T, np.ones((len(T), 1)), WIDTH, UNIT[:1])
+    assert value[0] == 0 and bar[0] > 2.0**-54 / WIDTH

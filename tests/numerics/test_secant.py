@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gradverify.numerics.estimate.plain import secant
-from gradverify.numerics.rungs import U32, U64, WIDE, step
+from gradverify.numerics.rungs import U32, U64, WIDE_RUNG, step
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=4000) * 10.0 ** RNG.integers(-6, 6, 4000)
@@ -15,7 +15,7 @@ NONE, SIZE = np.zeros(len(X)), np.abs(X)
 
 
 def ends(f, scale):
-    h = step(1.0, WIDE) * scale
+    h = step(1.0, WIDE_RUNG) * scale
     up, down = X + h, X - h
     return f(up), f(down), up - down, f(X)
 

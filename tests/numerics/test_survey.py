@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gradverify.numerics.rungs import WIDE, step
+from gradverify.numerics.rungs import WIDE_RUNG, step
 from gradverify.numerics.survey import analytic_noise, linear_tensors
 from numerics.differentiable import DOUBLE, Differentiable, leaf, normal, with_backward
 from numerics.windows import prepared
@@ -95,8 +95,8 @@ def test_a_kink_between_the_points_is_not_linear():
 def test_what_showed_that_f_is_linear_is_kept():
     w, x = normal(2, 8, 20), normal(1, 20)
     look = linear(lambda x: w @ x, x)[0]
-    assert look.rung == WIDE
-    assert (look.taken.step_up, look.taken.step_down) == pytest.approx((step(1.0, WIDE),) * 2)
+    assert look.rung == WIDE_RUNG
+    assert (look.taken.step_up, look.taken.step_down) == pytest.approx((step(1.0, WIDE_RUNG),) * 2)
     slope = (look.taken.up - look.taken.down) / (look.taken.step_up + look.taken.step_down)
     assert slope == pytest.approx(w.numpy() @ look.direction, rel=1e-12, abs=1e-13)
 

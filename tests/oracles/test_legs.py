@@ -13,7 +13,7 @@ from live import evidence, randn
 from torch import Tensor
 from torch.autograd import Function
 
-from gradverify.numerics.native import Judged
+from gradverify.numerics.native import TensorResult
 from gradverify.oracles.legs import Kernel
 from gradverify.subject.fewer_bits import reduced_sums
 
@@ -60,7 +60,7 @@ WRONG = {
     "gradient": (through(lambda g: 1.1 * g), 1), "sign": (through(torch.neg), 1), "end of rows": (through(without_the_end), 1)}
 
 
-def apart(here: Callable[[Tensor], Tensor], there: Callable[[Tensor], Tensor], seed: int, dtype: torch.dtype) -> tuple[Judged, ...]:
+def apart(here: Callable[[Tensor], Tensor], there: Callable[[Tensor], Tensor], seed: int, dtype: torch.dtype) -> tuple[TensorResult, ...]:
     """Of the output and of the gradient."""
     found = evidence(here, randn(12, 24, seed=seed).to(dtype), dtype=str(dtype).removeprefix("torch."))
     own = found.subject.own

@@ -7,7 +7,7 @@ import torch
 from live import check, codes, randn
 from torch.autograd import Function
 
-from gradverify.numerics.native import Legs, judged
+from gradverify.numerics.native import Legs, judge
 from gradverify.rules.repeats import Repeats, in_words
 
 
@@ -150,7 +150,7 @@ def test_what_calls_differ_by_is_part_of_the_native_error_up_to_as_much_again():
     legs = Legs(exact + 0.001, exact, rounded, moved, exact.expand(6, 4, 16))
 
     def ratio(spread):
-        return judged(replace(legs, spread=None if spread is None else torch.full((2, 4, 16), spread, dtype=torch.float64)), torch.bfloat16).ratio
+        return judge(replace(legs, spread=None if spread is None else torch.full((2, 4, 16), spread, dtype=torch.float64)), torch.bfloat16).ratio
 
     native = 0.001 / ratio(None)
     assert native == pytest.approx(0.005, rel=0.01)

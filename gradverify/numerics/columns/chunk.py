@@ -9,18 +9,18 @@ from functools import cached_property
 import numpy as np
 
 from gradverify.numerics.columns.sums import AliasSums
-from gradverify.numerics.elements.alone import at_once
+from gradverify.numerics.elements.alone import columns_at_once, worst_first
 from gradverify.numerics.elements.bundle import Bundle, regrouped, widened
 from gradverify.numerics.elements.cells import Cells, chosen
 from gradverify.numerics.elements.judged import Judged, no_limits
-from gradverify.numerics.elements.quick import PIECE, quick_samples, secants, told_at_once
+from gradverify.numerics.elements.quick import quick_samples, secants, told_at_once
 from gradverify.numerics.elements.run import Run
-from gradverify.numerics.estimate.climb import ALONE, Climb, Elements, Judge, Ladders, settled
+from gradverify.numerics.estimate.climb import EVERY_RUNG, Climb, Elements, Judge, Ladders, settled
 from gradverify.numerics.estimate.kinks import NON_FINITE
-from gradverify.numerics.estimate.ladder import Derivative, concatenated
+from gradverify.numerics.estimate.ladder import PIECE, Derivative, concatenated
 from gradverify.numerics.excuses.cancelling import beyond_cancelling
 from gradverify.numerics.pairs.tally import Tally
-from gradverify.numerics.rungs import QUICK, WIDE, Array, Codes, Index, Mask
+from gradverify.numerics.rungs import QUICK, WIDE_RUNG, Array, Codes, Index, Mask
 from gradverify.numerics.tolerance import verdicts
 from gradverify.numerics.verdict import MISMATCH, UNDECIDED, Limit
 
@@ -62,7 +62,7 @@ class Chunk:
     def __init__(self, run: Run, bundle: Bundle, a: Array) -> None:
         self.run, self.bundle, self.a = run, bundle, a
         self.linear = bool(len(bundle.tensor)) and run.linear.issuperset(bundle.tensor.tolist())
-        self.samples = quick_samples(run.point, bundle, (WIDE,) if self.linear else QUICK)
+        self.samples = quick_samples(run.point, bundle, (WIDE_RUNG,) if self.linear else QUICK)
         self.still, self.masked = self.samples.still, self.samples.masked
         if self.masked.any():
             self.masked = self.masked & np.isfinite(a) & bundle.owned
@@ -234,7 +234,7 @@ class Chunk:
         """
         left = np.zeros(len(cells), bool)
         for own in self.run.by_pair(cells.column, cells.out, np.flatnonzero(unconfirmed)):
-            if self.run.certain and self.run.enough(ALONE):
+            if self.run.certain and self.run.enough(EVERY_RUNG):
                 left[own] = True
                 continue
             d, rest = self._confirm_pair(cells, d, own)
@@ -243,13 +243,11 @@ class Chunk:
 
     def _confirm_pair(self, cells: Cells, d: Derivative, i: Index) -> tuple[Derivative, Index]:
         misses = np.abs(cells.of(self.a)[i] - d.value[i]) / (d.bar[i] + 1e-300)
-        order = np.argsort(-np.nan_to_num(misses, nan=np.inf), kind="stable")
-        worst_first = list(dict.fromkeys(cells.local[i[order]].tolist()))
-        size = at_once(self.run)
-        for n in range(0, len(worst_first), size):
-            if n and self.run.enough(ALONE):
-                return d, i[np.isin(cells.local[i], worst_first[n:])]
-            batch = i[np.isin(cells.local[i], worst_first[n : n + size])]
+        order, left = np.argsort(-np.nan_to_num(misses, nan=np.inf), kind="stable"), np.ones(len(i), bool)
+        for some in worst_first(cells.local[i], order, columns_at_once(self.run), None):
+            if not left.all() and self.run.enough(EVERY_RUNG):
+                return d, i[left]
+            left[some], batch = False, i[some]
             for e in self._groups(cells, batch):
                 e, own, ladders = self._ladders(e, cells)
                 d = d.replaced(e, (ladders if self._far(own) else self._with_quick(ladders, own)).every_rung())

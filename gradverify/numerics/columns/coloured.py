@@ -18,17 +18,17 @@ from gradverify.numerics.columns.compressed import OffPattern, below_rounding
 from gradverify.numerics.columns.confirm import resolve
 from gradverify.numerics.columns.leaks import mover, source
 from gradverify.numerics.columns.sums import Sums
-from gradverify.numerics.elements.alone import ASKED, STOOD, at_once, believed
+from gradverify.numerics.elements.alone import MOST_COLUMNS, STOOD, believed, columns_at_once
 from gradverify.numerics.elements.bundle import Bundle, GroupLine
 from gradverify.numerics.elements.judged import Judged
-from gradverify.numerics.elements.quick import STRAY
 from gradverify.numerics.elements.run import Run
-from gradverify.numerics.estimate.climb import ALONE
+from gradverify.numerics.estimate.climb import EVERY_RUNG
 from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.probing.offpattern import along, lasting
 from gradverify.numerics.reduction import WEIGHTS
 from gradverify.numerics.rungs import BASE, QUICK, RATIO, Array, Index, Mask
+from gradverify.numerics.survey import STRAY
 from gradverify.numerics.verdict import Limit, Verdict
 
 STRAYS = 12  # numbers of a pair that belong to nobody and are followed at most
@@ -47,7 +47,11 @@ class Confirmations:
     @property
     def ended(self) -> bool:
         """The budget does not afford another column, and an element that was measured alone is wrong: that is enough."""
-        return self.run.enough(ALONE) and self.stood.total() > 0
+        return self.run.enough(EVERY_RUNG) and self.stood.total() > 0
+
+    def believed(self, pair: tuple[int, int]) -> bool:
+        """Are the pair's other mismatches believed unasked?"""
+        return believed(self.stood[pair], self.cleared[pair])
 
 
 @dataclass(frozen=True)
@@ -67,12 +71,12 @@ class Groups:
         judged: Judged | None = result.judged
         if not result.unconfirmed.any():
             return judged
-        if self.plan.size <= SMALL and not self.run.enough(ALONE):
+        if self.plan.size <= SMALL and not self.run.enough(EVERY_RUNG):
             return None
         for output, part in enumerate(self.run.point.parts):
             asked, pair = 0, (self.plan.tensor, output)
-            while judged is not None and asked < ASKED and not believed(self.seen.stood[pair], self.seen.cleared[pair]) and not self.seen.ended:
-                i = self._open(judged, part, result.unconfirmed)[: at_once(self.run)]
+            while judged is not None and asked < MOST_COLUMNS and not (self.seen.ended or self.seen.believed(pair)):
+                i = self._open(judged, part, result.unconfirmed)[: columns_at_once(self.run)]  # ranked anew: a leak changes what others are off by
                 if not i.size:
                     break
                 judged = self._alone(output, judged, i, result.unconfirmed)

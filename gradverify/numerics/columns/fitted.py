@@ -19,8 +19,8 @@ from gradverify.numerics.rungs import Array, Index, Mask
 BESIDE = (2.0, 0.5, 4.0, 0.25)  # times the first interval that tells something: where others are tried, in this order
 NARROWER = 0.25  # times an interval with structure: the next one
 FIRST = (1.0, NARROWER, NARROWER**2)  # of the column's scale: half of the first intervals
-MOST = 5  # intervals of a column
-CALLS = 2 * NODES  # of one width
+MOST_WIDTHS = 5  # intervals of a column
+CALLS_A_WIDTH = 2 * NODES  # of one width
 AGREE = 2  # widths at least that must know the slope, and agree
 HOPELESS = 3  # widths, that tell nothing or that tell something, after which a column of which nothing is settled is given up
 
@@ -53,18 +53,18 @@ def _of_column(point: Point, column: int, out: Index, settled: Callable[[Array, 
     """Slopes, bars [k] of the outputs and the points taken: width by width, until all are settled."""
     values, bars, widths = np.zeros((0, len(out))), np.zeros((0, len(out))), list[float]()
     value, bar = np.full(len(out), np.nan), np.full(len(out), np.inf)
-    while (width := _next(widths, np.asarray(np.isfinite(bars).any(1)), settled(value, bar))) and not short_of(CALLS if widths else AGREE * CALLS):
+    while (width := _next(widths, np.asarray(np.isfinite(bars).any(1)), settled(value, bar))) and not short_of(CALLS_A_WIDTH if widths else AGREE * CALLS_A_WIDTH):
         found = _at_width(point, column, out, width)
         widths.append(width)
         values, bars = np.vstack([values, found[0]]), np.vstack([bars, found[1]])
         value, bar = _agreed(values, bars)
-    return value, bar, len(widths) * CALLS
+    return value, bar, len(widths) * CALLS_A_WIDTH
 
 
 def _next(widths: Sequence[float], known: Mask, done: Mask) -> float | None:
     """The width after these, of which some know a slope; None: enough."""
     told = int(known.sum())
-    if done.all() or len(widths) == MOST or (not done.any() and HOPELESS in (told, len(widths) - told)):
+    if done.all() or len(widths) == MOST_WIDTHS or (not done.any() and HOPELESS in (told, len(widths) - told)):
         return None
     if not told:
         return FIRST[len(widths)]
@@ -83,8 +83,7 @@ def _at_width(point: Point, column: int, out: Index, width: float) -> tuple[Arra
     value, bar = np.full(len(out), np.nan), np.full(len(out), np.inf)
     known = np.flatnonzero(np.isfinite(f).all(0))
     if known.size and np.isfinite(x):
-        found = slope(at - x, f[:, known], width * scale, point.unit[out[known]])
-        value[known], bar[known] = found.value, found.bar
+        value[known], bar[known] = slope(at - x, f[:, known], width * scale, point.unit[out[known]])
     return value, bar
 
 

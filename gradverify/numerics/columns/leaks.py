@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 
 from gradverify.numerics.elements.bundle import GroupLine
-from gradverify.numerics.elements.quick import STRAY
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.lines import rung
 from gradverify.numerics.function.point_lines import DirectionLine
@@ -15,6 +14,7 @@ from gradverify.numerics.halving import halved
 from gradverify.numerics.probing.offpattern import NEARER
 from gradverify.numerics.reduction import pull
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, step
+from gradverify.numerics.survey import STRAY
 
 
 def source(run: Run, output: int, rows: Index, weights: Array, column: int) -> int | None:

@@ -41,10 +41,10 @@ def column_of(point: Point, tensor: int, coordinate: int) -> int | None:
 
 
 def _filled(prepared: Prepared, pair: Pair, asked: Asked) -> Pair:
-    return replace(pair, asked=alone(replace(prepared, generator=np.random.default_rng(0)), asked).asked, by_itself=True)
+    return replace(pair, asked=pair_of_one(replace(prepared, generator=np.random.default_rng(0)), asked).asked, by_itself=True)
 
 
-def alone(prepared: Prepared, asked: Asked) -> Pair:
+def pair_of_one(prepared: Prepared, asked: Asked) -> Pair:
     """A pair of this one element."""
     run, point, part = prepared.run(), prepared.point, prepared.point.parts[asked.output]
     column, out = np.array([column_of(point, asked.input, asked.input_index)]), np.array([part.start + asked.output_index])

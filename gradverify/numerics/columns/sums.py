@@ -17,21 +17,20 @@ from gradverify.numerics.elements.bundle import Bundle
 from gradverify.numerics.elements.cells import Cells, added
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
-from gradverify.numerics.estimate.climb import at_once
+from gradverify.numerics.estimate.climb import from_quick_rungs
 from gradverify.numerics.estimate.kinks import SMOOTH
 from gradverify.numerics.estimate.lines import Rung, rung
 from gradverify.numerics.estimate.plain import once, secant
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.function.point_lines import DirectionLine
+from gradverify.numerics.probing.known import SCREEN, SCREEN_LOW
 from gradverify.numerics.reduction import cotangent, signed
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, Z, repeated
 from gradverify.numerics.survey import Survey
 from gradverify.numerics.verdict import PASS
 
-PROBES = 1  # directions and cotangents: signed weights that stay away from 0, so that no leak hides from them by chance
-SLACK = 1e-8  # of the sum of magnitudes: what method.md lets a screen miss
+VERIFIED_ALONG = 1  # directions and cotangents: signed weights that stay away from 0, so that no leak hides from them by chance
 ALIAS_SLACK = 1e-3  # of the sum along a secant: its own curvature
-SLACK_LOW = 1e-3  # where x or f is float32: rounding of x alone is 1e-4 of a quick step
 
 
 class RunningSum:
@@ -151,7 +150,7 @@ class Sums:
         if not len(columns):
             return np.zeros(len(self.run.point.f0), bool)
         low = self.run.low_values()
-        slack = np.where(low, SLACK_LOW, SLACK) if low.any() else SLACK
+        slack = np.where(low, SCREEN_LOW, SCREEN) if low.any() else SCREEN
         floor = self.run.floors() * np.sqrt(len(columns))
         allowed = slack * self.forward_size + self.forward.bar + floor
         value, bar, told = self._measured(columns, direction, allowed)
@@ -186,7 +185,7 @@ class Sums:
             value, bar = once(known[QUICK[0]], known[QUICK[1]], self.run.survey.sigma, self.run.point.unit)
             if (np.abs(value - self.forward.value) + bar <= allowed).all():
                 return value, bar, repeated(np.True_, len(value))
-        d = at_once(line, self.run.outputs(), known)
+        d = from_quick_rungs(line, self.run.outputs(), known)
         return d.value, d.bar, d.smooth & ~d.unclear & np.isfinite(d.bar)
 
     def _secant(self, line: DirectionLine, taken: Rung) -> tuple[Array, Array, Mask]:
@@ -198,7 +197,7 @@ class Sums:
         own = slice(self.plan.first, self.plan.first + self.plan.size)
         low = bool(self.run.low_precision().any())
         floor = self.run.floors().max(initial=0.0) / self.run.point.columns.size[own]
-        allowed = (SLACK_LOW if low else SLACK) * self.back_size + floor
+        allowed = (SCREEN_LOW if low else SCREEN) * self.back_size + floor
         off = np.abs(gradient[own] - self.back) > allowed
         return self.plan.first + np.flatnonzero(off & np.isfinite(gradient[own]) & self.usable)
 

@@ -29,7 +29,7 @@ from gradverify.numerics.reduction import signed_short
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask
 from gradverify.numerics.verdict import Verdict
 
-LIMIT = 64 << 20  # bytes of a tile and a chunk together
+TILE_LIMIT = 64 << 20  # bytes of a tile and a chunk together
 CHUNK_BYTES = 16 * len(QUICK) + 24  # an element of a lone column: both sides of the quick rungs, masks, tolerances
 GROUP_BYTES = 600  # an element of a group whose derivative is solved: samples of the quick rungs, their steps, owners, the derivative and its copies
 
@@ -54,10 +54,10 @@ def _not_right(arrangement: Arrangement, pairs: Sequence[Pair]) -> frozenset[int
 def _compared(run: Run, arrangement: Arrangement, keep: int) -> tuple[list[Pair], frozenset[int]]:
     """One sweep; a second where columns that were streamed apart turn out, in sum, to have met an alias. And tensors with other groups."""
     point, plans = run.point, arrangement.plans
-    sweep = Sweep(run, plans, keep, np.zeros(len(point.f0), bool), LIMIT)
+    sweep = Sweep(run, plans, keep, np.zeros(len(point.f0), bool), TILE_LIMIT)
     broken = sweep.judge_all()
     if sweep.missed.any() and not broken:
-        sweep = Sweep(run, plans, keep, sweep.missed, LIMIT)
+        sweep = Sweep(run, plans, keep, sweep.missed, TILE_LIMIT)
         broken = sweep.judge_all()
     for plan in plans:
         structural_zeros(run, plan, sweep.tallies)

@@ -9,13 +9,13 @@ import numpy as np
 
 from gradverify.numerics.elements.bundle import lone
 from gradverify.numerics.elements.run import Run
-from gradverify.numerics.estimate.climb import ALONE, Elements, Ladders
+from gradverify.numerics.estimate.climb import EVERY_RUNG, Elements, Ladders
 from gradverify.numerics.estimate.ladder import Derivative, concatenated
 from gradverify.numerics.rungs import Index
 
 STOOD = 3  # confirmed mismatches, after which the rest is believed, if none was cleared
-ASKED = 24  # that are confirmed at most
-AT_ONCE = 3  # columns that are measured together
+MOST_COLUMNS = 24  # that are confirmed at most
+COLUMNS_AT_ONCE = 3  # columns that are measured together
 
 
 def believed(stood: int, cleared: int) -> bool:
@@ -23,16 +23,16 @@ def believed(stood: int, cleared: int) -> bool:
     return stood >= STOOD and not cleared
 
 
-def at_once(run: Run) -> int:
+def columns_at_once(run: Run) -> int:
     """How many columns are measured together: one where the budget does not afford more."""
-    return 1 if run.enough(AT_ONCE * ALONE) else AT_ONCE
+    return 1 if run.enough(COLUMNS_AT_ONCE * EVERY_RUNG) else COLUMNS_AT_ONCE
 
 
-def a_few_at_a_time(column: Index, likeliest: Index) -> Iterator[Index]:
-    """Elements [E] by their columns, AT_ONCE of them at a time and ASKED at most: first the columns of the likeliest elements."""
-    columns = list(dict.fromkeys(column[likeliest].tolist()))
-    for n in range(0, min(len(columns), ASKED), AT_ONCE):
-        yield np.flatnonzero(np.isin(column, columns[n : n + AT_ONCE]))
+def worst_first(place: Index, order: Index, at_once: int = COLUMNS_AT_ONCE, most: int | None = MOST_COLUMNS) -> Iterator[Index]:
+    """Elements [E] by the column or row that they lie in (`place`), some at a time: first the places of the elements that `order` has first."""
+    places = list(dict.fromkeys(place[order].tolist()))[:most]
+    for n in range(0, len(places), at_once):
+        yield np.flatnonzero(np.isin(place, places[n : n + at_once]))
 
 
 class Alone:
@@ -58,7 +58,7 @@ class Alone:
         return concatenated(ladders.every_rung() for ladders, _ in self._parts).take(self._place)
 
     def under_wider_noise(self) -> Derivative:
-        """The same under the noise of points far apart (`Run.coarse`)."""
-        coarse = self.run.coarse
-        found = concatenated(ladders.under(coarse.far if beyond else coarse.noise).every_rung() for ladders, beyond in self._parts)
+        """The same under the noise of points far apart (`Run.far_noise`)."""
+        wider = self.run.far_noise
+        found = concatenated(ladders.under(wider.far if beyond else wider.noise).every_rung() for ladders, beyond in self._parts)
         return found.take(self._place)

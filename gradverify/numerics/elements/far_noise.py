@@ -17,12 +17,12 @@ SPACINGS = tuple(3e-2 * RATIO**-k for k in range(5))  # of the scale: between po
 UNIFORM = 12**-0.5  # of a step: the standard deviation of rounding to it
 LARGEST = 16.0  # times 1, the inputs and the outputs: larger numbers are taken to cancel only if their rounding is ...
 FAR_BELOW = 1e-6  # ... of what f moves by on the widest points: larger steps are the function's own, as those of floor(x) at 1e4
-ALIKE = 10.0  # times: so little differ the steps of rounding from one spacing to the next, and not those of a jump
+SAME_STEPS = 10.0  # times: so little differ the steps of rounding from one spacing to the next, and not those of a jump
 WIDER, WIDER_STEPS = 30.0, 8  # times as far apart are points beyond the scale, in so many steps at most
 
 
 @dataclass(frozen=True)
-class Coarse:
+class FarNoise:
     """Noise [M] of outputs on points far apart: within the inputs' scales, and up to 1. Which outputs [M] nothing moves up to there."""
 
     noise: Array
@@ -30,7 +30,7 @@ class Coarse:
     dead: Mask
 
 
-def coarse_noise(point: Point, survey: Survey, generator: np.random.Generator) -> Coarse:
+def far_noise(point: Point, survey: Survey, generator: np.random.Generator) -> FarNoise:
     """Noise of outputs in which larger numbers may cancel, at least the rounding of f: 45 forward calls, and 9 a wider spacing up to 1.
 
     Points far apart along one dense direction show it: where it is at most the rounding of numbers LARGEST times 1, the inputs or the outputs, or
@@ -54,7 +54,7 @@ def coarse_noise(point: Point, survey: Survey, generator: np.random.Generator) -
         typical = np.median(shown[shown > 0]) if (shown > 0).any() else 0.0
         silent = np.where(moves[part] > 0, typical, np.maximum(typical, point.unit[part]))
         result[part] = np.maximum(result[part], np.where(shown > 0, shown, silent))
-    return Coarse(result, np.fmax(result, far), still & (moves == 0))
+    return FarNoise(result, np.fmax(result, far), still & (moves == 0))
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _of_rounding(seen: Sequence[_Spread], largest: Array, of_steps: Array) -> li
     levels = np.array([each.level for each in seen])
     found = []
     for each in seen:
-        alike = np.sum((levels >= each.level / ALIKE) & (levels <= each.level * ALIKE), 0) > 1
+        alike = np.sum((levels >= each.level / SAME_STEPS) & (levels <= each.level * SAME_STEPS), 0) > 1
         found.append(np.where((each.level <= largest) | (each.steps & alike & (each.level <= of_steps)), each.level, np.nan))
     return found
 

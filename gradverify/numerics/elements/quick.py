@@ -18,10 +18,9 @@ from gradverify.numerics.estimate.plain import Plain, plain, secant
 from gradverify.numerics.estimate.samples import LOW_UNIT
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, in_a_row, step
+from gradverify.numerics.survey import STRAY
 
-PIECE = 1 << 14  # elements that are solved together: their samples stay in the cache
-PLAIN_PIECE = 1 << 13  # of them where all is plain: arrays of 64 KiB take a fifth less time an element than those of 128 KiB
-STRAY = 8.0  # standard deviations of noise: what an output that nobody owns may move by chance
+PLAIN_PIECE = 1 << 13  # elements of a piece where all is plain: arrays of 64 KiB take a fifth less time an element than those of 128 KiB
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import numpy as np
 
 from gradverify.numerics.elements.cells import Cells
 from gradverify.numerics.function.point import Point
-from gradverify.numerics.rungs import VISIBLE, Array, Index, finite_size
+from gradverify.numerics.rungs import RESOLVED, VISIBLE, Array, Index, finite_size
 from gradverify.numerics.survey import Survey
-from gradverify.numerics.tolerance import RESOLVED, Magnitudes, floors, stands_out
+from gradverify.numerics.tolerance import Magnitudes, floors, stands_out
 
 
 class Reach:

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from gradverify.numerics.elements.cells import Cells
-from gradverify.numerics.elements.far_noise import Coarse, coarse_noise
+from gradverify.numerics.elements.far_noise import FarNoise, far_noise
 from gradverify.numerics.elements.reach import Reach
 from gradverify.numerics.estimate.climb import Outputs
 from gradverify.numerics.estimate.samples import LOW_UNIT
@@ -120,9 +120,9 @@ class Run:
             yield i[(tensor == t) & (output == o)]
 
     @cached_property
-    def coarse(self) -> Coarse:
-        """See `coarse_noise`; measured when it is asked for."""
-        return coarse_noise(self.point, self.survey, self.generator)
+    def far_noise(self) -> FarNoise:
+        """Measured when it is asked for."""
+        return far_noise(self.point, self.survey, self.generator)
 
     @property
     def f_unit(self) -> Array:

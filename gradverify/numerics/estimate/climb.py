@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gradverify.numerics.estimate.kinks import JUMP, KINK, SMOOTH
-from gradverify.numerics.estimate.ladder import Derivative, concatenated, solve
+from gradverify.numerics.estimate.ladder import PIECE, Derivative, concatenated, solve
 from gradverify.numerics.estimate.lines import Line, Rung, rung, selected
 from gradverify.numerics.estimate.refine import refine
 from gradverify.numerics.estimate.samples import Samples
@@ -21,11 +21,10 @@ from gradverify.numerics.rungs import CLIMB, QUICK, RUNGS, AnyArray, Array, Code
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED
 
 CLIMB_STEPS, NOISY_STEPS = 3, 7  # then every rung; where noise limits, coarser rungs go on: half as many undecided
-NOISY = 0.25  # of the bar is noise: a finer rung has 3.6 times as much, which is no less than the whole bar however well it converges
+NOISE_SHARE = 0.25  # of the bar is noise: a finer rung has 3.6 times as much, which is no less than the whole bar however well it converges
 SUSPECT_STEPS = 2  # that outputs take whatever their verdict when the quick rungs may have aliased
 FINEST = RUNGS - 1
-ALONE = 2 * RUNGS  # forward calls that every rung of one line takes
-PART = 1 << 14  # outputs that are solved at a time: more would not stay in the cache
+EVERY_RUNG = 2 * RUNGS  # forward calls that every rung of one line takes
 
 Judge = Callable[[Index, Derivative], Codes]
 """Verdicts of elements (indices, their derivatives): what is settled, and what is surely a mismatch."""
@@ -187,7 +186,7 @@ class Climb:
     def _noisy(self, i: Index) -> Mask:
         d = self.derivative
         bar, smooth = d.bar[i], d.outcome[i] == SMOOTH
-        return np.asarray(np.isfinite(bar) & (d.noise_bar[i] > NOISY * bar) & smooth & ~d.unclear[i])
+        return np.asarray(np.isfinite(bar) & (d.noise_bar[i] > NOISE_SHARE * bar) & smooth & ~d.unclear[i])
 
     def _codes(self, i: Index) -> Codes:
         """The verdicts of elements i as they are known now."""
@@ -228,7 +227,7 @@ def derivative(line: Line, outputs: Outputs, *, rtol: float = 1e-6, atol: float 
         return quick.replaced(rest, _climbed(ladders, rest, quick.take(rest), lambda i, d: narrow(rest[i], d)))
 
 
-def at_once(line: Line, outputs: Outputs, known: Mapping[int, Rung]) -> Derivative:
+def from_quick_rungs(line: Line, outputs: Outputs, known: Mapping[int, Rung]) -> Derivative:
     """Derivatives [M] of all outputs from the quick rungs alone, six calls less the `known` ones: `unclear` where those cannot tell."""
     m, unit = len(outputs.f0), outputs.unit()
     taken = [known.get(k) or rung(line, k) or Rung(np.full(m, np.nan), np.full(m, np.nan), step(line.scale, k), step(line.scale, k)) for k in QUICK]
@@ -239,7 +238,7 @@ def at_once(line: Line, outputs: Outputs, known: Mapping[int, Rung]) -> Derivati
         return solve(Samples(up[:, i], down[:, i], step_up[:, i], step_down[:, i], outputs.f0[i], outputs.sigma[i], unit[i], magnitude[i], size[i],
                              outputs.rounds_x), False)
 
-    return concatenated([part(slice(start, start + PART)) for start in range(0, m, PART) or [0]])
+    return concatenated([part(slice(start, start + PIECE)) for start in range(0, m, PIECE) or [0]])
 
 
 def _stacked(rows: Sequence[float | Array], m: int) -> Array:

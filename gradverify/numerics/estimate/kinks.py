@@ -11,13 +11,13 @@ from enum import IntEnum
 import numpy as np
 
 from gradverify.numerics.estimate.romberg import Best, one_sided
-from gradverify.numerics.estimate.samples import Samples
-from gradverify.numerics.rungs import NEAR, RATIO, VISIBLE, Array, Index, Mask, Z
+from gradverify.numerics.estimate.samples import SECOND, Samples
+from gradverify.numerics.rungs import NEAR, RATIO, VISIBLE, Array, Index, Mask
 
 AT_X = 1e-2  # of the scale: a kink is "at x" only if it shows below; above, curvature and 1/x look like kinks
 SINKS = 20  # times the step at which a kink sinks into the noise: seen only above, it lies beside x
 BORDER = 3.0  # times the change between rungs: no order of convergence is sure where the domain ends
-FINEST = 5  # rungs that a jump must show on
+JUMP_RUNGS = 5  # rungs that a jump must show on
 GROWTH = 1.2  # a rung: one-sided slopes that still grow so on the three finest visible rungs are infinite ...
 JUMP_GROWTH = 0.9 * RATIO  # ... unless they grow as those of a jump do
 
@@ -45,15 +45,10 @@ class Bend:
     p: Array
 
 
-def second_difference_noise(noise: Array) -> Array:
-    """The least second difference that is not noise."""
-    return np.asarray(Z * np.sqrt(6) * noise)
-
-
 def bends(s: Samples, noise: Array) -> Bend:
     """The exponent p from the finest significant rung and one or two coarser ones."""
     n, m = s.up.shape
-    least = second_difference_noise(noise)
+    least = SECOND * noise
     visible = ~s.bad & (np.abs(s.second) > least) & np.isfinite(s.f0) & (s.h < NEAR * s.scale)
     each, fine = np.arange(m), n - 1 - np.argmax(visible[::-1], 0)
     two_up, one_up = np.maximum(fine - 2, 0), np.maximum(fine - 1, 0)
@@ -69,9 +64,9 @@ def bends(s: Samples, noise: Array) -> Bend:
 
 def jumps(s: Samples, noise: Array) -> Mask:
     """f(x+h) − f(x−h) is one and the same non-zero number at every fine rung; noise would scatter [m]."""
-    gap = (s.up - s.down)[-FINEST:] / s.big
+    gap = (s.up - s.down)[-JUMP_RUNGS:] / s.big
     steady = gap.max(0) - gap.min(0) < 0.1 * np.abs(gap.sum(0) / len(gap))
-    return np.asarray(np.isfinite(s.f0) & (np.abs(gap) > VISIBLE * noise[-FINEST:]).all(0) & steady)
+    return np.asarray(np.isfinite(s.f0) & (np.abs(gap) > VISIBLE * noise[-JUMP_RUNGS:]).all(0) & steady)
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,13 @@ from functools import cached_property
 import numpy as np
 
 from gradverify.numerics.estimate.kinks import INCONSISTENT, JUMP, KINK, NON_FINITE, SMOOTH, bends, borders, infinite, jumps, sides
-from gradverify.numerics.estimate.plain import ARITHMETIC, RUNGS, Plain, plain
+from gradverify.numerics.estimate.plain import ARITHMETIC, Plain, plain
 from gradverify.numerics.estimate.readings import readings, with_tail_noise
 from gradverify.numerics.estimate.romberg import Best, pick
 from gradverify.numerics.estimate.samples import LOW_UNIT, Samples
-from gradverify.numerics.rungs import AnyArray, Array, Codes, Mask, Z, repeated
+from gradverify.numerics.rungs import QUICK, AnyArray, Array, Codes, Mask, Z, repeated
 
+PIECE = 1 << 14  # elements that are solved together: their samples stay in the cache
 NEGLIGIBLE = 1e-7  # of a quotient: differences that grow by less than a tenth of float64's tolerance are noise that was underestimated
 
 
@@ -107,7 +108,7 @@ def concatenated(parts: Iterable[Derivative]) -> Derivative:
 
 def solve(s: Samples, full: bool) -> Derivative:
     """The derivative of every element. `full`: the rungs reach down to the finest, so that kinks, jumps and second readings can be told."""
-    if full or len(s.up) != RUNGS:
+    if full or len(s.up) != len(QUICK):
         return _solve(s, full)
     easy = plain(s.up, s.down, s.width, s.f0, s.sigma, s.unit)
     told = easy.told & ~(s.unit > LOW_UNIT) if s.rounds_x else easy.told

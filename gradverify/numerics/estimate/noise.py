@@ -19,14 +19,14 @@ from gradverify.numerics.precision import Bits
 from gradverify.numerics.rungs import U64, Array, Codes, Mask, nonzero
 
 POINTS = 9
-PART = 1 << 15  # values at a time: their differences are 36 times as many
+PIECE_OF_NOISE = 1 << 15  # values at a time: their differences are 36 times as many
 GAMMA = tuple(accumulate((0.5 * k / (2 * k - 1) for k in range(1, POINTS)), mul, initial=1.0))
 EARLY, RUN = 4, 3  # orders of differences that show the noise of nearly all values; levels that are to be flat
 FLAT = 4.0  # three successive levels within this factor are the noise (Moré & Wild, section 5)
 FIRST_DIGIT = 0.1  # points that differ by more than this fraction of f are too far apart
 FINE = 1.1715 * 2.0**-30  # of the scale, between points; a power of two repeats the same rounding error
 LEAST_ULPS, FEWEST_ULPS = 75, 4  # between points: at first, and after a finer second look
-COARSER, FINER = 100.0, 0.01
+FARTHER, CLOSER = 100.0, 0.01
 ATTEMPTS = 4
 REPEATS = 5  # identical calls, where two of them differ
 WIDEST = 1e-3  # of the scale: beyond, the function's own shape is no noise
@@ -52,9 +52,9 @@ def ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
 
     `size` [m] is the magnitude of f along the ladder.
     """
-    if len(size) <= PART:
+    if len(size) <= PIECE_OF_NOISE:
         return _ecnoise(points, size)
-    parts = [_ecnoise(points[:, i : i + PART], size[i : i + PART]) for i in range(0, len(size), PART)]
+    parts = [_ecnoise(points[:, i : i + PIECE_OF_NOISE], size[i : i + PIECE_OF_NOISE]) for i in range(0, len(size), PIECE_OF_NOISE)]
     return np.concatenate([sigma for sigma, _ in parts]), np.concatenate([ending for _, ending in parts])
 
 
@@ -183,7 +183,7 @@ def noise_along(ray: Ray, size: Array, moved: Mask) -> RayNoise:
         if np.count_nonzero(wanted) <= FEW_OUTPUTS * len(wanted) or attempt == ATTEMPTS - 1:
             break
         mostly_wide = float(np.mean(ending[wanted] >= WIDE)) > 0.5
-        spacing = np.maximum(spacing * (FINER if mostly_wide else COARSER), FEWEST_ULPS * ray.ulp)
+        spacing = np.maximum(spacing * (CLOSER if mostly_wide else FARTHER), FEWEST_ULPS * ray.ulp)
         if (spacing > WIDEST * ray.scale).all():
             break
         points = ray.points(ray.odd(spacing))[-1]

@@ -11,15 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradverify.numerics.estimate.lines import Rung
-from gradverify.numerics.estimate.samples import LOW_UNIT
+from gradverify.numerics.estimate.samples import LOW_UNIT, SECOND
 from gradverify.numerics.rungs import RATIO, U64, VISIBLE, Array, Mask, Z, finite_size
 
-RUNGS = 3
 ARITHMETIC = 4 * U64  # of the value: the extrapolation's own rounding
 TAME = 1e100  # |f| and steps between its inverse and it: their squares neither overflow nor vanish
 JUMPS = 0.2  # of the coarsest change: one that shrinks less is a jump, which is one constant to 0.1
 BENDS = 3.0  # the least ratio of S = (f⁺ − 2f + f⁻)/h over two rungs of a smooth function, 13; of what looks like a kink it is below 2.8
-FINEST = Z * np.sqrt(6)  # standard deviations: the least second difference that is not noise
 W1, W2 = RATIO**2, RATIO**4
 ONCE = (W1**3 + 1) / (W1 - 1) ** 2  # the variance of T(1, 1) over that of T(0, 0)
 NOISES = np.sqrt([2 / W1, 2, 2 * (W2**2 * W1 + 1) * ONCE / (W2 - 1) ** 2 / W1**2])  # of T(1, 0), T(2, 0), T(2, 2), per f's noise over the last width
@@ -98,7 +96,7 @@ def _hard(up: Array, down: Array, change: Array, f0: Array, noise: Array) -> Mas
     bend, sharp = np.abs(second, out=second)
     bends = bend < BENDS / NARROWED * sharp
     if bends.any():
-        hard |= bends & (sharp > FINEST * noise)
+        hard |= bends & (sharp > SECOND * noise)
     if not coarse.all():
         hard |= (up[0] == f0) & (down[0] == f0)
     return np.asarray(hard)

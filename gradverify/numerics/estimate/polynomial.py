@@ -7,8 +7,6 @@ The rounding of a value is known without twins, which share it where f hardly mo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.polynomial.chebyshev import chebvander
 
@@ -21,24 +19,16 @@ OUTLIER = 6.0  # standard deviations: of 128 points of noise none is further off
 LATE = 3  # higher degrees at least that must agree with the one that is taken
 
 
-@dataclass(frozen=True)
-class Slope:
-    """Slopes at the middle [m] with their bars (inf: nothing is known)."""
-
-    value: Array
-    bar: Array
-
-
 def nodes(width: float, twin: float) -> Array:
     """Chebyshev's nodes in ± width, then their twins: [2 NODES]."""
     t = width * np.cos((np.arange(NODES) + 0.5) * np.pi / NODES)
     return np.concatenate([t, t + np.where(t > 0, -twin, twin)])
 
 
-def slope(t: Array, f: Array, width: float, unit: Array) -> Slope:
-    """Slopes at 0 of f [2 NODES, m] at t, of all degrees the one with the least bar that all higher ones agree with.
+def slope(t: Array, f: Array, width: float, unit: Array) -> tuple[Array, Array]:
+    """Slopes at 0 of f [2 NODES, m] at t with their bars (inf: nothing is known); `unit` [m]: the unit roundoff of f.
 
-    `unit` [m]: the unit roundoff of f.
+    Of all degrees the one with the least bar that all higher ones agree with.
     """
     basis, triangle = np.linalg.qr(chebvander(t / width, DEGREE))
     orders = np.arange(DEGREE + 1)
@@ -65,7 +55,7 @@ def _of_degree(basis: Array, triangle: Array, at_middle: Array, part: Array, f: 
     return weights @ f, np.maximum(Z * noise, rounding * np.sum(np.abs(weights))), is_noise     # roundings of neighbours may be alike
 
 
-def _least(value: Array, noise: Array, fits: Mask) -> Slope:
+def _least(value: Array, noise: Array, fits: Mask) -> tuple[Array, Array]:
     """Of slopes, noise and whether they fit, each [degrees, m]."""
     n = len(value)
     apart = np.full_like(value, np.inf)
@@ -77,4 +67,4 @@ def _least(value: Array, noise: Array, fits: Mask) -> Slope:
         bar[k] = np.where(agree.all(0), bar[k], np.inf)
     bar[n - LATE :] = np.inf
     best, each = np.argmin(bar, 0), np.arange(value.shape[1])
-    return Slope(value[best, each], bar[best, each])
+    return value[best, each], bar[best, each]

@@ -11,11 +11,11 @@ from typing import TypeVar
 
 from gradverify.numerics.rungs import Index
 
-Stage = TypeVar("Stage")
+Step = TypeVar("Step")
 Found = TypeVar("Found")
 
 
-def refine(stages: Iterable[Stage], still_open: Callable[[Stage], Index], measure: Callable[[Index, Stage], Found],
+def refine(stages: Iterable[Step], still_open: Callable[[Step], Index], measure: Callable[[Index, Step], Found],
            keep: Callable[[Index, Found], None]) -> None:
     """Stage by stage: `measure` the elements that are `still_open`, indices [k], on the stage's steps, and `keep` what is better than before.
 

@@ -15,7 +15,7 @@ from gradverify.numerics.rungs import RATIO, Array, Index, Mask, Z
 ORDERS = 4  # extrapolation orders 0 to 3: errors h², h⁴, h⁶, h⁸
 CONFIRM = 4  # finest rungs with a value, of a long ladder, that no value is taken from: they must agree with it
 LONG = 8
-AT_ONCE = 1 << 16  # comparisons of entries with rungs, below which none of them is worth a step of its own
+FEW_COMPARISONS = 1 << 16  # comparisons of entries with rungs, below which none of them is worth a step of its own
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def pick(D: Array, h: Array, noise: Array, full: bool) -> Best:
     n, m = D.shape
     t = table(D, h, noise)
     confirmed = _confirmed(D) if full else np.ones(D.shape, bool)
-    if ORDERS * n * n * m <= AT_ONCE:
+    if ORDERS * n * n * m <= FEW_COMPARISONS:
         return _least(t, D, confirmed)
     value, bar, part, rung = np.full(m, np.nan), np.full(m, np.inf), np.full(m, np.inf), np.full(m, -1)
     for j in range(ORDERS):

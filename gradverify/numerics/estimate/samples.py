@@ -7,9 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
-from gradverify.numerics.rungs import NEAR, U64, Array, Index, Mask, nanmedian
+from gradverify.numerics.rungs import NEAR, U64, Array, Index, Mask, Z, nanmedian
 
 DWARFS = 1e50  # times: such a rung says nothing of the slope at x, and scaled by it the others would vanish
+SECOND = Z * np.sqrt(6)  # standard deviations of f: the least second difference that is not noise
 LOW_UNIT = 8 * U64  # above: the forward computes in less than float64
 
 

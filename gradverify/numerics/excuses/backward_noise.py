@@ -13,7 +13,7 @@ from gradverify.numerics.verdict import MISMATCH, Limit
 
 NOISE_CALLS = 18  # for that of one row of backward
 NOISE_ROWS = 6  # rows at a time whose analytic noise is measured, until a mismatch stands
-NOISE_CAP = 2.0**10  # roundoffs of |a| ...
+BACKWARD_CAP = 2.0**10  # roundoffs of |a| ...
 SUMS = 2.0**-40  # of f: more noise than the rounding of large sums is of another kind, as ripples, which backward may follow
 FLOOR_CAP = 16  # ... or floors, for what cancels to nothing: more noise than either is itself the backward's fault
 
@@ -53,14 +53,14 @@ def _excuse_row(run: Run, judged: Judged, i: Index, row: int) -> tuple[Judged, f
 def _cap(run: Run, a: Array, floor: Array, row: int) -> Array:
     """Noise that a backward may have; no cap where the forward itself is noisy beyond rounding: a right backward follows its ripples."""
     noisy = run.survey.sigma[row] > VISIBLE * run.f_unit[row] * run.survey.size[row]
-    rounding = NOISE_CAP * run.f_unit[row] * np.nan_to_num(np.abs(a), posinf=0.0)
+    rounding = BACKWARD_CAP * run.f_unit[row] * np.nan_to_num(np.abs(a), posinf=0.0)
     return np.full(len(a), np.inf) if noisy else np.maximum(rounding, FLOOR_CAP * floor)
 
 
 def _most(run: Run, a: Array, cap: Array, row: int) -> Array:
     """The cap; of a forward that sums many numbers, and is noisy with that alone, as many times that noise."""
     noise = run.survey.sigma[row] / run.survey.size[row] if run.survey.size[row] else np.inf
-    return np.minimum(cap, NOISE_CAP * noise * np.abs(a)) if run.f_unit[row] < noise <= SUMS else cap
+    return np.minimum(cap, BACKWARD_CAP * noise * np.abs(a)) if run.f_unit[row] < noise <= SUMS else cap
 
 
 def _row_of(run: Run, judged: Judged, i: Index) -> Array:

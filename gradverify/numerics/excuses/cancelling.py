@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradverify.numerics.elements.alone import STOOD, Alone, a_few_at_a_time, believed
+from gradverify.numerics.elements.alone import STOOD, Alone, believed, worst_first
 from gradverify.numerics.elements.far_noise import FAR_BELOW, LARGEST
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
@@ -22,7 +22,7 @@ from gradverify.numerics.function.flat import rms
 from gradverify.numerics.rungs import BASE, NEAR, Array, Index, Mask, Z
 from gradverify.numerics.verdict import MISMATCH, Limit
 
-RESOLVED = 0.01  # of a derivative: a bar in which no steps hide, as they would differ from rung to rung by more
+STEPLESS = 0.01  # of a derivative: a bar in which no steps hide, as they would differ from rung to rung by more
 BEYOND = 10.0  # times what an output was seen to be: how far it may go on points far apart
 MEASURED = 45  # forward calls at least that the noise far apart takes
 
@@ -55,7 +55,7 @@ def _suspects(run: Run, judged: Judged) -> Index:
     if not bad.size:
         return bad
     rounding = run.point.unit * np.abs(run.point.f0)
-    return np.asarray(bad[(run.coarse.noise > FLAT * rounding)[judged.out[bad]] | judged.derivative.unchanged[bad]])
+    return np.asarray(bad[(run.far_noise.noise > FLAT * rounding)[judged.out[bad]] | judged.derivative.unchanged[bad]])
 
 
 def _left_open(run: Run, judged: Judged, i: Index) -> Judged:
@@ -70,7 +70,7 @@ def _hidden(run: Run, judged: Judged) -> Mask:
     """Which elements [E] the wider noise may hide, at the very steps that their differences were taken from; all that have not moved yet."""
     d, used = judged.derivative, run.noise[judged.out]
     beyond = Z * used > NEAR * run.point.columns.scale[judged.column] * d.noise_bar  # so little noise is that of wide steps
-    noise = np.where(beyond, run.coarse.far[judged.out], _noise(run, judged))
+    noise = np.where(beyond, run.far_noise.far[judged.out], _noise(run, judged))
     return _excused(judged, d, np.where(d.unchanged, np.inf, d.noise_bar * noise / used))
 
 
@@ -86,13 +86,13 @@ def _excused(judged: Judged, d: Derivative, extra: Array) -> Mask:
 def _still(run: Run, judged: Judged) -> Array:
     """How large a derivative [E] may be of which no rung shows anything."""
     scale = run.point.columns.scale[judged.column]
-    beyond = _wide(run, judged) | run.coarse.dead[judged.out]
+    beyond = _wide(run, judged) | run.far_noise.dead[judged.out]
     return np.asarray(Z * _noise(run, judged) / (BASE * np.where(beyond, np.maximum(scale, 1.0), scale)))
 
 
 def _noise(run: Run, judged: Judged) -> Array:
     """The wider noise [E] that elements are measured under."""
-    return np.where(_wide(run, judged), run.coarse.far[judged.out], run.coarse.noise[judged.out])
+    return np.where(_wide(run, judged), run.far_noise.far[judged.out], run.far_noise.noise[judged.out])
 
 
 def _wide(run: Run, judged: Judged) -> Mask:
@@ -107,7 +107,7 @@ def _standing(run: Run, judged: Judged, i: Index) -> Mask:
     change = np.abs(part.a - part.derivative.value) * run.point.columns.scale[part.column]
     likeliest = np.argsort(-change / np.maximum(noise, np.median(noise)), kind="stable")  # little noise may be that of points within one step
     asked = np.zeros(len(i), bool)
-    for batch in a_few_at_a_time(part.column, likeliest):
+    for batch in worst_first(part.column, likeliest):
         some = part.take(batch)
         stands[batch] = ~_explained(run, some, Alone(run, some.column, some.out).under_wider_noise())
         asked[batch] = True
@@ -127,13 +127,13 @@ def excuse_uncertain(run: Run, judged: Judged) -> Judged:
 
 
 def beyond_cancelling(run: Run, judged: Judged) -> Mask:
-    """Mismatches [E] that stand against the largest noise that cancelling numbers can bring into f, as `coarse_noise` would measure it."""
+    """Mismatches [E] that stand against the largest noise that cancelling numbers can bring into f, as `far_noise` would measure it."""
     d, noise = judged.derivative, _largest(run)[judged.out]
     used = run.noise[judged.out]
     scale = run.point.columns.scale[judged.column]
     own = np.maximum(d.noise_bar, Z * used / np.maximum(scale, 1.0))
-    resolved = d.smooth & (used > 0) & (d.bar <= RESOLVED * np.abs(d.value))
-    still = d.unchanged & _alone(run, judged)
+    resolved = d.smooth & (used > 0) & (d.bar <= STEPLESS * np.abs(d.value))
+    still = d.unchanged & _untied(run, judged)
     steps = FAR_BELOW * BEYOND * run.survey.size[judged.out]
     extra = np.where(d.unchanged, Z * np.maximum(noise, steps) / (BASE * scale), own * noise / np.where(used > 0, used, 1.0))
     stands = judged.under(extra) == MISMATCH
@@ -148,7 +148,7 @@ def _largest(run: Run) -> Array:
     return noise
 
 
-def _alone(run: Run, judged: Judged) -> Mask:
+def _untied(run: Run, judged: Judged) -> Mask:
     """Elements [E] whose column holds a number that no other column of its tensor does: a tie hides from single columns."""
     c, alone = run.point.columns, np.zeros(len(judged.a), bool)
     for tensor in np.unique(c.tensor[judged.column]).tolist():

@@ -22,7 +22,7 @@ from gradverify.numerics.rungs import Index, Mask
 from gradverify.numerics.sparsity.pattern import NOBODY
 from gradverify.numerics.verdict import MISMATCH, UNDECIDED
 
-ASKED = 64  # columns of a tensor, or groups of them, that are moved at most
+MOST_LINES = 64  # columns of a tensor, or groups of them, that are moved at most
 
 
 def ending(run: Run, bundle: Bundle) -> Index:
@@ -75,5 +75,5 @@ def _bundles(run: Run, arrangement: Arrangement, tensor: int, wild: Mask) -> Ite
     first = np.argsort(~wild[own], kind="stable")
     if plan:
         groups = list(dict.fromkeys(plan.grouping.colour[first].tolist()))
-        return [plan.grouping.bundle(run.point, group, 1) for group in groups[:ASKED]]
-    return [lone(run.point, own[first][:ASKED])]
+        return [plan.grouping.bundle(run.point, group, 1) for group in groups[:MOST_LINES]]
+    return [lone(run.point, own[first][:MOST_LINES])]

@@ -22,11 +22,11 @@ from gradverify.numerics.survey import narrow_points
 from gradverify.numerics.tolerance import RTOL, Bounds, verdicts
 from gradverify.numerics.verdict import MISMATCH, PASS, Limit
 
-AT_ONCE = 6  # rows that are looked at before it is asked whether a mismatch stands
+ROWS_AT_ONCE = 6  # rows that are looked at before it is asked whether a mismatch stands
 NEARBY = 18  # backwards that it takes to know the rounding of a row
-NEGLIGIBLE = 1e-8  # of a row: what the backward in float64 may be off by where it has no size of its own
+NO_SIZE = 1e-8  # of a row: what the backward in float64 may be off by where it has no size of its own
 STEADY = 4.0  # roundings of the row that may be the same at all points: of a constant, say
-SATURATED, TIMES = 1.5e-5, 64.0  # f is off by so much of its row in float32: then its derivative may be off by so much more (tanh at 9: by 18);
+SATURATES, TIMES = 1.5e-5, 64.0  # f is off by so much of its row in float32: then its derivative may be off by so much more (tanh at 9: by 18);
 # together the relative tolerance, so that nothing is left between (measured: of 64 right saturating functions 13 were accused at 1e-3, none at 1e-4)
 IN_FULL = 1e-3  # of a derivative where f saturates: what a backward in float64 may be off by there, as it rounds too (gelu at −6: by 1e-4)
 GONE = 0.5  # of f: so much of it float32 loses where it has nothing of it
@@ -57,7 +57,7 @@ def excuse_rounded(run: Run, judged: Judged) -> Judged:
     def one_row(judged: Judged, i: Index, row: int) -> tuple[Judged, float]:
         return _Row(run, judged.take(i), row, narrow).excused(judged, i)
 
-    return until_one_stands(judged, 1 if run.enough(NEARBY) else AT_ONCE, one_row, ~beyond_cancelling(run, judged))
+    return until_one_stands(judged, 1 if run.enough(NEARBY) else ROWS_AT_ONCE, one_row, ~beyond_cancelling(run, judged))
 
 
 class _Row:
@@ -111,7 +111,7 @@ class _Row:
     @property
     def _saturates(self) -> bool:
         """Does float32 round f by more than its row shows?"""
-        return self.forward > SATURATED * self.reach
+        return self.forward > SATURATES * self.reach
 
     def _saturated(self) -> Array:
         """What the derivative may be off by where f saturates: no less of it than float32 loses of f's own value."""
@@ -130,7 +130,7 @@ class _Row:
             return np.ones(len(self.part.a), bool)
         a: Array = own[self.part.column]
         rtol = np.full(len(a), IN_FULL if self._saturates else RTOL)
-        bounds = Bounds(self.run.atol, rtol, NEGLIGIBLE / self.narrow.unit * self.unit, self.part.bounds.unproven)
+        bounds = Bounds(self.run.atol, rtol, NO_SIZE / self.narrow.unit * self.unit, self.part.bounds.unproven)
         return np.asarray(verdicts(a, self.part.derivative, bounds, ending=self.part.ending) != MISMATCH)
 
     def _perturbed(self) -> Array:

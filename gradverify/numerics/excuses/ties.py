@@ -15,7 +15,7 @@ from gradverify.numerics.reduction import signed_short
 from gradverify.numerics.rungs import Array, Index, Mask, step
 from gradverify.numerics.verdict import Limit, Verdict
 
-RUNGS = (8, 10)     # 8e-6 and 6e-7 of s: below the quick rungs, well above the roundings
+TIED_RUNGS = (8, 10)     # 8e-6 and 6e-7 of s: below the quick rungs, well above the roundings
 TRIALS = 12         # at most: one shows a tie of three with a chance of a half
 LASTS = 0.5         # of what is missing at the coarser step: that of a smooth function goes with the step
 SURE = 30.0         # standard deviations of noise
@@ -55,7 +55,7 @@ def _missing(run: Run, columns: Index) -> Array:
     half = signed_short(len(columns), run.generator) < 0
     noise = run.noise
     missing = []
-    for t in (step(1.0, rung) for rung in RUNGS):
+    for t in (step(1.0, rung) for rung in TIED_RUNGS):
         both, one, other = (_change(run, columns, t * part) for part in (move, np.where(half, move, 0.0), np.where(half, 0.0, move)))
         off = np.abs(both - one - other)
         missing.append(np.where(off > SURE * noise, off / (2 * t), 0.0))

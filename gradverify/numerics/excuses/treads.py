@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradverify.numerics.elements.alone import a_few_at_a_time, believed
+from gradverify.numerics.elements.alone import believed, worst_first
 from gradverify.numerics.elements.bundle import lone
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
@@ -25,11 +25,11 @@ from gradverify.numerics.rungs import RUNGS, VISIBLE, Array, Index, Mask, Z, ste
 from gradverify.numerics.verdict import MISMATCH, Limit
 
 PLACES = (2.0, -1.3, 0.85, -0.55, 0.35, -0.23, 0.15, -0.1)      # of the size of an input, or of its tensor if that is larger: where f is called
-APART = 2.0**-16    # of that distance: how far the second call is from the first; a tread is wider, and a float32 input still moves
+TWIN = 2.0**-16    # of that distance: how far the second call is from the first; a tread is wider, and a float32 input still moves
 STILL = 0.75        # of the places to which an output moves: at so many the two calls agree, bit for bit
 LEVELS = 4          # values at least that an output of the tensor takes: a step function, or a clamp between its ends, has two
 HIGHEST = 2.0**-5   # of the size of the outputs: steps that are higher are the function's own, as those of round(x) at 1
-BEYOND = 3          # rungs above the size of the input
+RUNGS_ABOVE = 3          # rungs above the size of the input
 
 
 def excuse_treads(run: Run, judged: Judged) -> Judged:
@@ -48,7 +48,7 @@ def _in_steps(run: Run, columns: Index, out: Index) -> Mask:
     point, c = run.point, run.point.columns
     size = np.maximum(c.scale[columns], rms(c.x[c.of(int(c.tensor[columns[0]]))]))
     move = size * (1 + 0.4 * ((np.arange(len(columns)) * 0.618034) % 1)) * (-1.0) ** np.arange(len(columns))
-    values = np.array([[point.moved_all(columns, _within(run, columns, far * t * move)) for far in (1.0, 1.0 + APART)] for t in PLACES])
+    values = np.array([[point.moved_all(columns, _within(run, columns, far * t * move)) for far in (1.0, 1.0 + TWIN)] for t in PLACES])
     seen = np.isfinite(values).all(1)
     moved = seen & (values[:, 0] != point.f0)
     still = (moved & (values[:, 0] == values[:, 1])).sum(0)
@@ -74,7 +74,7 @@ def _left_open(run: Run, judged: Judged, i: Index) -> Judged:
     part, stands, asked = judged.take(i), np.zeros(len(i), bool), np.zeros(len(i), bool)
     largest = np.argsort(-np.abs(part.a) * run.point.columns.scale[part.column], kind="stable")
     found = part.derivative
-    for e in a_few_at_a_time(part.column, largest):
+    for e in worst_first(part.column, largest):
         derivative, stands[e] = _among_steps(run, part.take(e))
         found, asked[e] = found.replaced(e, derivative), True
         stood = int(stands.sum())
@@ -88,7 +88,7 @@ def _left_open(run: Run, judged: Judged, i: Index) -> Judged:
 def _among_steps(run: Run, part: Judged) -> tuple[Derivative, Mask]:
     """The derivatives of elements with the rise of a step as noise, and which mismatches stand against that [E]."""
     columns, line = np.unique(part.column, return_inverse=True)
-    ladders, every = Ladders(lone(run.point, columns).lines, run.outputs(), Elements(line, part.out)), range(-BEYOND, RUNGS)
+    ladders, every = Ladders(lone(run.point, columns).lines, run.outputs(), Elements(line, part.out)), range(-RUNGS_ABOVE, RUNGS)
     all_ = np.arange(len(line))
     ladders.solve(all_, every, True)
     rise = _rises(run, ladders, part, every)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from gradverify.numerics.elements.alone import worst_first
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.estimate.kinks import KINK
 from gradverify.numerics.rungs import Index, Mask
@@ -21,14 +22,13 @@ def until_one_stands(judged: Judged, at_once: int, one_row: Callable[[Judged, In
     `doubtful` [E]: mismatches that something else may still explain, so that they do not keep other rows from being looked at.
     """
     bad, at_fault = np.flatnonzero((judged.verdict == MISMATCH) & (judged.derivative.outcome != KINK)), dict[int, float]()
-    rows = list(dict.fromkeys(judged.out[bad[judged.take(bad).worst_first()]].tolist()))
-    for n in range(0, len(rows), at_once):
-        some = rows[n : n + at_once]
-        for row in some:
-            judged, excess = one_row(judged, bad[judged.out[bad] == row], row)
-            if excess > 0:
-                at_fault[row] = excess
-        seen = bad[np.isin(judged.out[bad], some)]
-        if (judged.verdict[seen if doubtful is None else seen[~doubtful[seen]]] == MISMATCH).any():
+    counts, asked = np.ones(len(bad), bool) if doubtful is None else ~doubtful[bad], np.zeros(len(bad), bool)
+    for n, own in enumerate(worst_first(judged.out[bad], judged.take(bad).worst_first(), 1, None), 1):
+        row = int(judged.out[bad[own[0]]])
+        judged, excess = one_row(judged, bad[own], row)
+        if excess > 0:
+            at_fault[row] = excess
+        asked[own] = counts[own]
+        if n % at_once == 0 and (judged.verdict[bad[asked]] == MISMATCH).any():
             break
     return replace(judged, at_fault={**judged.at_fault, **at_fault}) if at_fault else judged

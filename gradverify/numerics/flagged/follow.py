@@ -21,11 +21,11 @@ from gradverify.numerics.elements.alone import STOOD, believed
 from gradverify.numerics.elements.bundle import lone
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
-from gradverify.numerics.estimate.climb import ALONE
+from gradverify.numerics.estimate.climb import EVERY_RUNG
 from gradverify.numerics.estimate.kinks import Smoothness
 from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.flagged.hidden_ties import hidden_ties
-from gradverify.numerics.flagged.lines import LINES, MOST, BlockLines, Followed
+from gradverify.numerics.flagged.lines import LINES, MOST, BlockLines, LineCounts
 from gradverify.numerics.flagged.localise import Suspects
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.pairs.tally import MAP_ROWS, Tally
@@ -38,7 +38,7 @@ from gradverify.numerics.verdict import Limit, Verdict
 ROWS, ROWS_LEFT = 1024, 16  # backwards that the entries of flagged columns may take; where nothing is left of the budget
 SEARCH = 60  # forward calls that it may take to find an entry of a line
 FEW = 4  # entries of a line that are resolved though its structure is a guess
-SMALL = 64  # entries of a line that are resolved one by one
+ONE_BY_ONE = 64  # entries of a line that are resolved one by one
 STANDS = 2.0  # of the tolerance: some gradient is far above it, so that the comparison could have failed
 
 
@@ -59,7 +59,7 @@ class Flagged:
             mode, pattern = of(pair.input), self.arrangement.patterns[pair.input][pair.output]
             plan = self.arrangement.plan(pair.input)
             tally = Tally(pair.input, pair.output, (MAP_ROWS + 1, 1), self.keep, self.run.asked)
-            lines, followed = LINES[mode](self.run, plan, pattern, pair), Followed()
+            lines, followed = LINES[mode](self.run, plan, pattern, pair), LineCounts()
             self._follow(lines, tally, followed)
             other = verifying.get((pair.input, pair.output))
             if other is not None and not followed.wrong:
@@ -69,7 +69,7 @@ class Flagged:
             result.append(self._pair(mode, lines, tally, followed))
         return result, frozenset(suspects)
 
-    def _pair(self, mode: Mode, lines: BlockLines, tally: Tally, followed: Followed) -> Pair:
+    def _pair(self, mode: Mode, lines: BlockLines, tally: Tally, followed: LineCounts) -> Pair:
         pair = lines.pair
         unit = float(self.run.point.unit[lines.part].max(initial=0.0))
         seen = tally.result(unit, bool(self.run.low_precision()[lines.part].any()))
@@ -87,23 +87,23 @@ class Flagged:
             entries=None)  # a few lines were followed: no cause is told from them
 
     # ---- lines
-    def _follow(self, lines: BlockLines, tally: Tally, followed: Followed, verifying: bool = False) -> None:
+    def _follow(self, lines: BlockLines, tally: Tally, followed: LineCounts, verifying: bool = False) -> None:
         self._follow_flagged(lines, tally, followed, verifying)
         for n, (group, line) in enumerate(lines.pair.strays.tolist()):
-            if n == MOST or followed.wrong >= STOOD or (self._followed > 0 and self.run.enough(ALONE)):
+            if n == MOST or followed.wrong >= STOOD or (self._followed > 0 and self.run.enough(EVERY_RUNG)):
                 followed.open += 0 if followed.wrong else lines.pair.stray_count - n
                 break
             self._followed += 1
             followed.open += self._count(self._stray(lines, group, line), lines, tally, followed)
 
-    def _follow_flagged(self, lines: BlockLines, tally: Tally, followed: Followed, verifying: bool) -> None:
+    def _follow_flagged(self, lines: BlockLines, tally: Tally, followed: LineCounts, verifying: bool) -> None:
         """The first MOST; a sum that is not finite tells of no fault: such lines come last. Where the budget ends, the worst come first."""
         pair = lines.pair
-        inside = pair.worst if self.run.enough(ALONE) and len(pair.worst) else pair.flagged
+        inside = pair.worst if self.run.enough(EVERY_RUNG) and len(pair.worst) else pair.flagged
         told = np.concatenate([inside[~np.isin(inside, pair.lost)], pair.lost])
         for n, line in enumerate(told.tolist()):
             stood = believed(followed.wrong, followed.cleared)
-            ended = self._followed > 0 and self.run.enough(ALONE)
+            ended = self._followed > 0 and self.run.enough(EVERY_RUNG)
             self.left += len(told) - n if ended and not stood else 0
             if n == MOST or stood or ended:
                 lost = np.isin(told[n:], pair.lost) & (not np.isin(pair.lost, list(followed.named)).any())
@@ -117,7 +117,7 @@ class Flagged:
             if self._count(self._line(lines, line), lines, tally, followed, line):
                 followed.leave_open(lines.blocks(np.array([line])), verifying)
 
-    def _count(self, found: Judged | None, lines: BlockLines, tally: Tally, followed: Followed, line: int | None = None) -> bool:
+    def _count(self, found: Judged | None, lines: BlockLines, tally: Tally, followed: LineCounts, line: int | None = None) -> bool:
         """Does it stay open? `found`: the entries judged for the flagged `line`, or for a stray (None); None where that was out of reach."""
         if found is None:
             return True
@@ -199,7 +199,7 @@ class Flagged:
         worst = next((p for p in open_ if len(p.out)), None)
         if worst is None:
             return inside[0]
-        return resolve(self.run, worst.column[:SMALL], worst.out[:SMALL])
+        return resolve(self.run, worst.column[:ONE_BY_ONE], worst.out[:ONE_BY_ONE])
 
     def _small(self, lines: BlockLines, line: int) -> Judged | None:
         """All entries of a row or a block, where they are few.
@@ -211,7 +211,7 @@ class Flagged:
             return None
         columns, outputs = lines.columns(line), lines.outputs(line)
         guessed = lines.plan is not None and not self.arrangement.level[tensor]
-        if not 0 < len(columns) * len(outputs) <= (FEW if guessed else SMALL) or (len(columns) > 1 and self.run.enough()):
+        if not 0 < len(columns) * len(outputs) <= (FEW if guessed else ONE_BY_ONE) or (len(columns) > 1 and self.run.enough()):
             return None
         found = lines.entries(line, columns)
         return None if guessed and not _bent(found) else found

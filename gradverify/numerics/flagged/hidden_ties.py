@@ -28,7 +28,7 @@ def hidden_ties(run: Run, tensor: int, pattern: Pattern, top: int, found: Judged
     for out in np.unique(found.out[kinked]).tolist():
         own = kinked[found.out[kinked] == out]
         outside = _equal_outside(run, tensor, pattern, out - top, found.column[own])
-        hides = len(outside) and not _alone(run, tensor, pattern, out - top, found, own)
+        hides = len(outside) and not _one_element_explains(run, tensor, pattern, out - top, found, own)
         if hides and moved_near(run, outside, run.point.columns.scale[outside])[out]:
             together = np.union1d(found.column[own], outside)
             if beyond_slopes(run, together, np.array([out]), run.point.row(out)[None, together])[0]:
@@ -53,7 +53,7 @@ def inside(pattern: Pattern, local: int, coordinates: Index) -> Mask:
     return seen
 
 
-def _alone(run: Run, tensor: int, pattern: Pattern, local: int, found: Judged, own: Index) -> bool:
+def _one_element_explains(run: Run, tensor: int, pattern: Pattern, local: int, found: Judged, own: Index) -> bool:
     """Is the output's window a single element, whose slopes explain how it moved along the survey's look? That takes no calls."""
     look = run.survey.looks[tensor]
     if look is None or len(own) > 1 or any(high[local] > low[local] for low, high in zip(pattern.low, pattern.high, strict=True)):

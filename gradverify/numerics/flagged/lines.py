@@ -25,7 +25,7 @@ MOST = 12  # lines of a pair that are followed
 
 
 @dataclass
-class Followed:
+class LineCounts:
     """What became of the flagged lines of one pair, each counted once.
 
     `named`: lines found wrong, each once, `believed`: those said wrong unasked; `open`: neither right nor wrong, strays among them;

@@ -24,8 +24,8 @@ from gradverify.numerics.tolerance import guarded
 from gradverify.numerics.verdict import Verdict
 
 TRIES = 2  # probes: a fault may hide from one by chance
-BRIEF, QUIET = 8, 2.0**-40  # the only rung of a brief search, where f has no more noise: rounding and curvature are 1e-11 of a derivative there
-SHARE = 0.5  # of what is off along a random direction, over √n: so much each of n columns has where all of them are wrong alike
+BRIEF, SILENT = 8, 2.0**-40  # the only rung of a brief search, where f has no more noise: rounding and curvature are 1e-11 of a derivative there
+LIKELY = 0.5  # of what is off along a random direction, over √n: so much each of n columns has where all of them are wrong alike
 GUESSED = 8  # columns: of more, a brief search looks at the largest before it halves them, as often all are wrong
 ROUGH = 16  # outputs at most that a column with kinks names
 
@@ -99,7 +99,7 @@ class _Search:
         own = known.schedule(place.tensor)
         self.stages: tuple[Stage, ...] = (own.start, *own.finer)
         if brief:
-            quiet = bool((known.noise <= QUIET * known.survey.size).all())
+            quiet = bool((known.noise <= SILENT * known.survey.size).all())
             self.stages = ((BRIEF if quiet and own.start is not LOW_START else own.start[-1],),)
 
     def found(self) -> tuple[Index, Index]:
@@ -154,7 +154,7 @@ class _Search:
         if self.brief and len(columns) > GUESSED:
             likely = columns[[int(np.argmax(np.abs(np.nan_to_num(probe.gradient * probe.move)[columns])))]]
             guess = self._off(probe, likely)
-            if guess is not None and abs(guess) >= SHARE * abs(off) / len(columns) ** 0.5:
+            if guess is not None and abs(guess) >= LIKELY * abs(off) / len(columns) ** 0.5:
                 return int(likely[0])
         rest = off
 

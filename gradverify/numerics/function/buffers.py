@@ -21,7 +21,7 @@ from gradverify.numerics.rungs import AnyArray, Array, Index, in_order
 
 
 @dataclass(frozen=True)
-class Part:
+class TensorPart:
     """The coordinates of one tensor among those of a selection: their places in the tensor, and which of the selection they are."""
 
     tensor: int
@@ -33,7 +33,7 @@ class Part:
 class Selection:
     """Coordinates that are written together, and the numbers that stand there at the point of the check."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[TensorPart, ...]
     home: Array
 
 
@@ -57,12 +57,12 @@ class Buffers:
         low, high = (run.start, run.stop - 1) if isinstance(run, slice) else (int(coordinates.min()), int(coordinates.max()))
         first = bisect_right(self._starts, low) - 1
         if high < self._starts[first + 1]:
-            return Selection((Part(first, _less(run, self._starts[first]), slice(None)),), self.x[run])
+            return Selection((TensorPart(first, _less(run, self._starts[first]), slice(None)),), self.x[run])
         parts = []
         for t, (start, stop) in enumerate(pairwise(self._starts)):
             which = np.flatnonzero((coordinates >= start) & (coordinates < stop))
             if which.size:
-                parts.append(Part(t, in_order(coordinates[which] - start), in_order(which)))
+                parts.append(TensorPart(t, in_order(coordinates[which] - start), in_order(which)))
         return Selection(tuple(parts), self.x[coordinates])
 
     def write(self, selection: Selection, x: Array) -> None:

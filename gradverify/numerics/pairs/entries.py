@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gradverify.numerics.rungs import U32, U64, Array, Codes, Index, Mask
+from gradverify.numerics.rungs import RESOLVED, U32, U64, Array, Codes, Index, Mask
 
 KEPT = 2**16  # elements of a pair: 2.7 MB at most, whatever N×M is
-RESOLVED = 3.0  # bars: a derivative larger than this has a ratio
 ROUNDINGS = 8.0  # of the analytic value, which a backward of a few operations makes
 
 

@@ -20,9 +20,8 @@ from gradverify.numerics.probing.offpattern import Strays, nobodys
 from gradverify.numerics.probing.screen import DirectionScreen, ProbedLines, Screened, by_probe
 from gradverify.numerics.probing.seeds import Cotangents, Directions, Taken, directions
 from gradverify.numerics.reduction import gather, pull_back
-from gradverify.numerics.rungs import Array, Index, Mask, finite_size
+from gradverify.numerics.rungs import RESOLVED, Array, Index, Mask, finite_size
 from gradverify.numerics.sparsity.pattern import NOBODY, Pattern, paired
-from gradverify.numerics.tolerance import RESOLVED
 
 PROBES = 3  # see an error of 100·tol of a block's norm with probability 1 − 5e-5
 

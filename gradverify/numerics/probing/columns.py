@@ -22,7 +22,7 @@ from gradverify.numerics.rungs import Array, Index, Mask, Z, nonzero, step
 from gradverify.numerics.sparsity.colouring import column_groups
 from gradverify.numerics.sparsity.pattern import NOBODY, Pattern, paired
 
-PROBES = 2  # cotangents: what hides from one by chance does not hide from both
+COTANGENTS = 2  # cotangents: what hides from one by chance does not hide from both
 ALIVE = 3 * Z  # standard deviations of noise: an entry that moves its output
 
 
@@ -32,10 +32,10 @@ def check_columns(
 ) -> list[Screened]:
     """Screens every column of every (input, output) pair. `patterns`: by input tensor, then output tensor; `only` these inputs.
 
-    6·column groups forward calls (2 where `linear` says that f is linear in the input), PROBES backward calls an output tensor; more
+    6·column groups forward calls (2 where `linear` says that f is linear in the input), COTANGENTS backward calls an output tensor; more
     only for groups with columns that the first rungs left open. Raises what the backward raises.
     """
-    cotangents, pairs = Cotangents(known.point, PROBES, generator), list[Screened]()
+    cotangents, pairs = Cotangents(known.point, COTANGENTS, generator), list[Screened]()
     for t in range(len(known.point.buffers)) if only is None else only:
         pairs += _TensorColumns(known, t, paired(known.point, t, patterns[t]), cotangents, bool(linear and linear[t]), generator).screened()
     return pairs

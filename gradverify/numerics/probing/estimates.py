@@ -6,18 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradverify.numerics.estimate.ladder import solve
+from gradverify.numerics.estimate.ladder import PIECE, solve
 from gradverify.numerics.estimate.plain import secant
 from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.reduction import WEIGHTS
-from gradverify.numerics.rungs import QUICK, RATIO, WIDE, Array, Index, Mask
+from gradverify.numerics.rungs import QUICK, RATIO, WIDE_RUNG, Array, Index, Mask
 
 FINER = ((7, 8, 9), (9, 10, 11))  # rungs that open lines see next: kinks and curvature are smaller there ...
 COARSER = ((0, 1, 2, 3), (-2, -1, 0), (-5, -4, -3), (-8, -7, -6))  # ... and noise is here; those above the scale up to 1
-LINEAR = (WIDE,)  # of a linear function
+LINEAR = (WIDE_RUNG,)  # of a linear function
 LOW_START, LOW_FINER = (2, 3, 4), (QUICK, FINER[0])  # rounding to float32 drowns the usual ones
 DROWNS = RATIO**-2  # of a bar: noise larger than this makes it wider on finer rungs
-PIECE = 1 << 14  # elements that are solved together: 12 MiB of samples and tables
 
 Stage = tuple[int, ...]
 

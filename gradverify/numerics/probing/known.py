@@ -13,14 +13,12 @@ from gradverify.numerics.function.point import Point
 from gradverify.numerics.probing.estimates import Reading, Schedule, reduced, schedule
 from gradverify.numerics.probing.seeds import Taken
 from gradverify.numerics.rungs import U32, U64, Array, Index, Mask
-from gradverify.numerics.survey import Survey
+from gradverify.numerics.survey import STRAY, Survey
 from gradverify.numerics.tolerance import Magnitudes, floors, stands_out
 
-SCREEN, SCREEN_LOW = 1e-8, 1e-3  # of a line's norm; bars are 1e-11, and 1e-4 where something computes in float32
+SCREEN, SCREEN_LOW = 1e-8, 1e-3  # of a line's norm, or of the sum of magnitudes; bars are 1e-11, and 1e-4 where float32 is inside
 SCREEN_NARROW = 1e-4  # where only backward does: its sums over 10⁶ elements are good to 6e-5
 SLACK, SLACK_LOW = 1e-6, 1e-2  # ... and this much of it for what agrees within a bar that no rung makes smaller
-STRAY = 8.0  # standard deviations of a noisy forward: more is a dependence
-NOISY = 4  # times its roundings: such a forward moves everywhere with its noise
 SQRT3 = 3.0**0.5  # a rounding error is uniform: its standard deviation is its largest value over this
 
 
@@ -74,7 +72,7 @@ class Known:
     @property
     def still(self) -> Array:
         """The largest change [M] of an output that is none: 0 (bitwise) unless the forward is noisier than rounding."""
-        return np.where(self.survey.sigma > NOISY * self.point.unit * self.survey.size, STRAY * self.survey.sigma, 0.0)
+        return np.where(self.survey.noisy(self.point), STRAY * self.survey.sigma, 0.0)
 
     def changes(self, f: Array) -> Array:
         """f − f(x) [M]; an infinity that stays is no change."""

@@ -14,7 +14,7 @@ from gradverify.numerics.estimate.lines import Line
 from gradverify.numerics.reduction import WEIGHTS
 from gradverify.numerics.rungs import RATIO, VISIBLE, Array, Index, Mask, step
 
-KEPT = 4096  # strays that are kept; they are all counted
+KEPT_STRAYS = 4096  # strays that are kept; they are all counted
 NEARER = 5  # rungs below, 600 times nearer, a tie must be a tie still
 
 Change = Callable[[float], Array | None]
@@ -27,7 +27,7 @@ class Strays:
     def __init__(self) -> None:
         self._kept: list[Index] = []
         self._sizes: list[Array] = []
-        self._room, self.count = KEPT, 0
+        self._room, self.count = KEPT_STRAYS, 0
 
     def add(self, group: int, lines: Index, sizes: Array | None = None) -> None:
         if not len(lines):

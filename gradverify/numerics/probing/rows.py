@@ -20,12 +20,11 @@ from gradverify.numerics.probing.offpattern import Strays
 from gradverify.numerics.probing.screen import DirectionScreen, ProbedLines, Screened, by_probe
 from gradverify.numerics.probing.seeds import Directions, Taken, directions, random_cotangent
 from gradverify.numerics.reduction import WEIGHTS, gather
-from gradverify.numerics.rungs import Array, Index, Mask, finite_size, repeated
+from gradverify.numerics.rungs import RESOLVED, Array, Index, Mask, finite_size, repeated
 from gradverify.numerics.sparsity.pattern import Pattern, RowGroups, paired, row_groups
 from gradverify.numerics.survey import Look
-from gradverify.numerics.tolerance import RESOLVED
 
-PROBES = 2  # directions: what hides from one by chance does not hide from both
+DIRECTIONS = 2  # directions: what hides from one by chance does not hide from both
 Straight = Mapping[int, Look | None]
 """The input tensors in which f is linear, each with the samples that showed it, if they are good for a direction."""
 NOWHERE: Straight = MappingProxyType({})
@@ -37,12 +36,12 @@ def check_rows(
 ) -> list[Screened]:
     """Screens every output of every (input, output) pair. `patterns`: by input tensor, then output tensor; `only` these inputs.
 
-    One backward a row group (inputs with the same groups share it), 6·PROBES forward calls an input tensor, 2·PROBES where f is `linear`
+    One backward a row group (inputs with the same groups share it), 6·DIRECTIONS forward calls an input tensor, 2·DIRECTIONS where f is `linear`
     in it; more only along directions that the first rungs left open. `along`: directions of these tensors that are there already. Raises what
     the backward raises.
     """
     point, tensors = known.point, list(range(len(known.point.buffers)) if only is None else only)
-    along = along or [directions(point, t, PROBES, generator, linear.get(t) or known.survey.looks[t]) for t in tensors]
+    along = along or [directions(point, t, DIRECTIONS, generator, linear.get(t) or known.survey.looks[t]) for t in tensors]
     shapes = [paired(point, t, patterns[t]) for t in tensors]
     rows = [[RowSums(point, t, part, d.moves) for part in point.parts] for t, d in zip(tensors, along, strict=True)]
     weights = [random_cotangent(point, o, generator) for o in range(len(point.parts))]

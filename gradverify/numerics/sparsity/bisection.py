@@ -16,7 +16,7 @@ from gradverify.numerics.sparsity.axis import Axis
 FIRST_CUT = 4  # blocks of the first level
 WIDE_OF = 8  # blocks from which on windows of more than half of them are cut no finer
 CHEAP = 16  # calls of a level that are always worth it; else no more than a block has slices, about what it can save
-MOST = 64  # calls in all
+MOST_CALLS = 64  # calls in all
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def bisected(axis: Axis, left: Mask) -> tuple[Index, Index]:
     factor, spent = FIRST_CUT, 0
     while left.any() and blocks.size > 1:
         calls = blocks.calls(factor, left)
-        if spent + calls > MOST or calls > max(CHEAP, blocks.size):
+        if spent + calls > MOST_CALLS or calls > max(CHEAP, blocks.size):
             break
         blocks = _cut(axis, blocks, factor, left)
         factor, spent = 2, spent + calls

@@ -51,7 +51,7 @@ class Code:
         return Code(self.words | more[rank] << self.calls, self.calls + int(more.max()).bit_length(), self.weight + weight)
 
 
-def alone(n: int) -> Code:
+def one_at_a_time(n: int) -> Code:
     """Each slice by itself: n calls, and an output's word lists all the slices that it depends on."""
     return Code(1 << np.arange(n), n, 1)
 

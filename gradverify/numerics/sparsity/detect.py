@@ -30,8 +30,8 @@ from gradverify.numerics.sparsity.codes import Code
 from gradverify.numerics.sparsity.pattern import NOBODY, Pattern
 
 BYTE = 8  # calls whose bits take an eighth of the memory
-FEW = 5  # slices of an axis up to which each is perturbed alone at once
-ALONE = 16  # up to which each is, where outputs depend on several
+ALONE_AT_ONCE = 5  # slices of an axis up to which each is perturbed alone at once
+ALONE_UP_TO = 16  # up to which each is, where outputs depend on several
 OPENING = 2  # calls after which an axis may look dense
 SINGLES = 4  # slices perturbed alone before an axis is called dense
 EVIDENCE = 12  # different slices that must be heard as guessed: by chance 6⁻¹² of the time
@@ -138,8 +138,8 @@ def _windows(axis: Axis, generator: np.random.Generator, guess: bool) -> Windows
 
 
 def _first_code(n: int, generator: np.random.Generator, guess: bool) -> Code:
-    if n <= FEW:
-        return codes.alone(n)
+    if n <= ALONE_AT_ONCE:
+        return codes.one_at_a_time(n)
     return codes.halves(n, generator) if guess and n > codes.SHORT else codes.exact(n, generator)
 
 
@@ -156,7 +156,7 @@ def _dense(axis: Axis, opening: Sequence[Mask], generator: np.random.Generator) 
     """The outputs [M] of tensors that depend on all of the axis: what moved did so in both calls, and single slices have outputs in common."""
     dense = np.zeros(axis.outputs, bool)
     suspects = [part for part in axis.parts if opening[0][part].any() and np.array_equal(opening[0][part], opening[1][part])]
-    if axis.length <= FEW or not suspects:
+    if axis.length <= ALONE_AT_ONCE or not suspects:
         return dense
     places = ((np.arange(SINGLES) + generator.random(SINGLES)) * axis.length / SINGLES).astype(int)
     singles = np.array([axis.moved(np.arange(axis.length) == place) for place in places])
@@ -222,9 +222,9 @@ def _several(axis: Axis, code: Code, heard: Sequence[Mask], left: Mask) -> tuple
 def _narrowed(axis: Axis, code: Code, heard: Sequence[Mask], left: Mask) -> tuple[Index, Index]:
     """Windows [M] by perturbing each slice alone, or by bisection of a long axis."""
     n = axis.length
-    if code.weight > 1 and n > ALONE:
+    if code.weight > 1 and n > ALONE_UP_TO:
         return bisected(axis, left)
-    moved = np.array(heard if code.weight == 1 else axis.listen(codes.alone(n), range(n)))
+    moved = np.array(heard if code.weight == 1 else axis.listen(codes.one_at_a_time(n), range(n)))
     known = left & moved.any(0)
     return np.where(known, moved.argmax(0), 0), np.where(known, n - 1 - moved[::-1].argmax(0), n - 1)
 

@@ -10,9 +10,9 @@ from gradverify.numerics.columns import chunk as module
 from gradverify.numerics.columns.chunk import Chunk, pieces
 from gradverify.numerics.columns.sums import AliasSums
 from gradverify.numerics.elements.bundle import lone
-from gradverify.numerics.elements.quick import PIECE
 from gradverify.numerics.elements.reach import Reach
 from gradverify.numerics.elements.run import Run
+from gradverify.numerics.estimate.ladder import PIECE
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.survey import linear_tensors

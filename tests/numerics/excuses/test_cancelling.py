@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.elements import run as runs
-from gradverify.numerics.elements.far_noise import coarse_noise
+from gradverify.numerics.elements.far_noise import far_noise
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.pairs.pair import Outcome
@@ -150,7 +150,7 @@ def roundings(forward, x):
 def test_the_noise_of_points_far_apart_is_that_of_the_rounding(name):
     forward, x = ELEMENTWISE[name][0], {"gelu": between(-4, -3, 5, 40), "1 - cos": between(0.01, 0.1, 5, 40)}.get(name, between(-3, 0, 5, 40))
     point = Point(Differentiable(forward, x), columns_of([x], [None], [False]))
-    found = coarse_noise(point, survey(point, np.random.default_rng(0)), np.random.default_rng(0)).noise
+    found = far_noise(point, survey(point, np.random.default_rng(0)), np.random.default_rng(0)).noise
     ratio = found / roundings(forward, x)
     assert 0.3 < np.median(ratio) < 3
     assert (ratio < 10).all()
@@ -162,7 +162,7 @@ def never(*_):
 
 @pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
 def test_nothing_more_is_called_where_nothing_is_wrong(dtype, monkeypatch):
-    monkeypatch.setattr(runs, "coarse_noise", never)
+    monkeypatch.setattr(runs, "far_noise", never)
     assert [pair.verdict for pair in compare(Differentiable(torch.tanh, normal(1, 4, 5, dtype=dtype))).pairs] == [Verdict.PASS]
 
 

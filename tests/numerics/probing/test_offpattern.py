@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from gradverify.numerics.probing.offpattern import KEPT, Strays, lasting, nobodys
+from gradverify.numerics.probing.offpattern import KEPT_STRAYS, Strays, lasting, nobodys
 from gradverify.numerics.rungs import QUICK
 
 
 def test_all_are_counted_and_the_first_are_kept():
     strays = Strays()
     strays.add(2, np.arange(3))
-    strays.add(5, np.arange(KEPT))
-    assert strays.count == KEPT + 3 and len(strays.pairs()) == KEPT
+    strays.add(5, np.arange(KEPT_STRAYS))
+    assert strays.count == KEPT_STRAYS + 3 and len(strays.pairs()) == KEPT_STRAYS
     assert strays.pairs()[:4].tolist() == [[2, 0], [2, 1], [2, 2], [5, 0]]
 
 
