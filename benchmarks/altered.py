@@ -18,7 +18,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 HOME = "gradverify.numerics"
-OTHERS = ("oracles",)  # of the package, beside numerics: `oracles.witnessed.RESOLVED`
+OTHERS = ("oracles", "rules")  # of the package, beside numerics: `oracles.witnessed.RESOLVED`
 MEASURED = re.compile(r"(?<!\bis )(?<!\bare )(?<!\bthe )\bmeasured\b|\bby measurement\b")  # the number was, not what it is used for
 SAID_OF_ALL = "Constants were set by measurement"  # in the docstring of a module
 HOOK = "__altered__"
@@ -70,7 +70,7 @@ def package() -> Path:
 
 
 def every() -> Mapping[str, Constant]:
-    """All numeric constants of numerics and of the oracles, by name."""
+    """All numeric constants of numerics, of the oracles and of the rules, by name."""
     root = package()
     folders = {root / HOME.partition(".")[2]: "", **{root / other: f"{other}." for other in OTHERS}}
     found = [constant for folder, prefix in folders.items() for file in sorted(folder.rglob("*.py"))

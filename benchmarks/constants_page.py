@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from listed import EVERY, LISTED, ROUGH
+from listed import EVERY, LISTED
 
 READING = Path(__file__).with_name("constants_reading.md")
 HEADER = ("constant", "value", "tried", "no verdict changes", "what changes first", "calls")
-POPULATIONS = {EVERY: "by all checks", (ROUGH,): "by the rough ones"}
 AS_IT_IS = "1"
 
 
@@ -147,8 +146,7 @@ def page(found: Sequence[Measured], command: str) -> str:
 
 
 def _made(known: Sequence[Measured], command: str) -> str:
-    counts = {len(LISTED[each.name].on): each.checks for each in known}
-    judged = " or ".join(dict.fromkeys(str(counts[size]) for size in sorted(counts)))
+    judged = " or ".join(map(str, sorted({each.checks for each in known})))
     return f"Made by `{command}` with torch {torch.__version__.partition('+')[0]} and Python {platform.python_version()} on the CPU: " \
            f"{len(known)} of {len(LISTED)} constants, each judged by {judged or 'no'} checks at every value."
 
@@ -159,4 +157,5 @@ def _better(seen: Sequence[Measured]) -> str:
 
 def _asked(each: Measured) -> str:
     listed = LISTED[each.name]
-    return f"- `{each.name}`, {POPULATIONS[listed.on]}: {listed.question}"
+    by = "all checks" if listed.on == EVERY else f"the {listed.on[0]} ones"
+    return f"- `{each.name}`, by {by}: {listed.question}"

@@ -1,4 +1,5 @@
-"""The checks by which constants.py judges a value: `rough`, the functions of rough.py; `families`, a thin part of parity.py's.
+"""The checks by which constants.py judges a value: `rough`, the functions of rough.py; `families`, a thin part of parity.py's; and the few of
+excused.py, by the names they have there, and `float32`, under GV226.
 
 Imports gradverify, as it is by then.
 """
@@ -9,12 +10,14 @@ from collections.abc import Iterator
 from functools import partial
 from zlib import crc32
 
+from excused import EXCUSED, NARROW, Narrow
 from parity import Record, recorded, settle
 from population import Planned, units
 from rough import ROUGH, Damage, Rough
-from user import MODES, differentiated, judged
+from user import JACOBIAN, MODES, differentiated, judged
 
 from gradverify.model.result import CaseResult
+from gradverify.subject.subject import Argument
 
 THIN = 193  # one of so many of the families' checks
 FAULTS = ("none", "tiny", "percent")  # larger errors are found whatever the numbers are
@@ -24,7 +27,8 @@ QUICK = 4  # one of so many of all
 def records(populations: tuple[str, ...], quick: bool) -> list[Record]:
     """In a fixed order."""
     settle()
-    chosen = [*(_rough() if "rough" in populations else ()), *(_families() if "families" in populations else ())]
+    made = {"rough": _rough, "families": _families, "float32": _narrow, **{name: partial(_excused, name) for name in EXCUSED}}
+    chosen = [each for name, of in made.items() if name in populations for each in of()]
     return [recorded(each, each.judge()) for each in chosen[:: QUICK if quick else 1]]
 
 
@@ -43,6 +47,20 @@ def _planned(rough: Rough, damage: Damage, mode: str) -> Planned:
 
 def _judged(rough: Rough, damage: Damage, mode: str) -> CaseResult:
     return judged(rough.name, rough.with_damage(damage), differentiated(rough.inputs()), mode, 0)
+
+
+def _excused(name: str) -> Iterator[Planned]:
+    return (_planned(each, damage, "entries") for each in EXCUSED[name] for damage in (Damage.NONE, Damage.PERCENT, Damage.DOUBLE))
+
+
+def _narrow() -> Iterator[Planned]:
+    for each in NARROW:
+        truth = "wrong" if each.off else "right"
+        yield Planned(f"rough {each.name}", f"{each.off:g} off in float32", "entries", 0, truth, 0, partial(_in_float32, each))
+
+
+def _in_float32(each: Narrow) -> CaseResult:
+    return judged(each.name, each.function, [Argument("x", each.inputs()[0], True)], "entries", 0, select=(*JACOBIAN, "GV226"))
 
 
 def _families() -> Iterator[Planned]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 ROUGH, FAMILIES = "rough", "families"
+TREADS, TINY, SATURATED, NOISE, FLOAT32 = (("treads",), ("tiny",), ("saturated",), ("noise",), ("float32",))  # a few functions for each
 
 
 @dataclass(frozen=True)
@@ -59,18 +60,47 @@ LISTED: Mapping[str, Listed] = {
     "estimate.climb.NOISE_SHARE": Listed("From which share of a bar on is noise what limits it?"),
     "estimate.ladder.NEGLIGIBLE": Listed("Which growth of differences, of a quotient, is underestimated noise?"),
     # before anything is called wrong
-    "excuses.insensitive.ALIKE": Listed("How well must a gradient add up to what f does where it rounds inside?"),
-    "excuses.insensitive.AWAY": Listed("How far from tiny inputs is the rounding of f looked at?"),
+    "excuses.insensitive.TINY": Listed("Below which size do small steps of an input prove nothing?", on=TINY),
+    "excuses.insensitive.OFF": Listed("How much more than their noise may points between others be off?", on=TINY),
+    "excuses.insensitive.TELLS": Listed("Of what a quick step moves f by: which noise hides it?", on=TINY),
+    "excuses.insensitive.ALIKE": Listed("How well must a gradient add up to what f does where it rounds inside?", on=TINY),
+    "excuses.insensitive.AWAY": Listed("How far from tiny inputs is the rounding of f looked at?", on=TINY),
     "excuses.insensitive.APART": Listed("How far apart are the points of that look?"),
     "excuses.insensitive.INNER": Listed("From how many roundings of f on is noise a rounding inside?"),
     "elements.far_noise.FAR_BELOW": Listed("How far below what f moves by must the steps of cancelling numbers be?"),
     "excuses.backward_noise.BACKWARD_CAP": Listed("How many roundings may the noise of backward excuse?"),
     "excuses.backward_noise.NOISE_ROWS": Listed("Of how many rows at a time is that noise looked at?", counted=True),
+    "excuses.treads.PLACES": Listed("How far away, in sizes of the input, is a grid looked for?", on=TREADS),
+    "excuses.treads.TWIN": Listed("How near to each of these places is f called once more?", on=TREADS),
+    "excuses.treads.STILL": Listed("At which share of them must the two calls agree?", on=TREADS),
+    "excuses.treads.LEVELS": Listed("How many values must an output of the tensor take?", counted=True, on=TREADS),
+    "excuses.treads.HIGHEST": Listed("From which share of the outputs on are steps the function's own?", on=TREADS),
+    "excuses.treads.RUNGS_ABOVE": Listed("How many steps above the size of the input are taken?", counted=True, on=TREADS),
+    "excuses.rounded.SATURATES": Listed("By which share of its row must float32 round f so that f saturates?", on=SATURATED),
+    "excuses.rounded.TIMES": Listed("How many times as much may its derivative be off then?", on=SATURATED),
+    "excuses.rounded.IN_FULL": Listed("How far may a backward in float64 be off there?", on=SATURATED),
+    "excuses.rounded.GONE": Listed("From which loss on has float32 nothing of f?", on=SATURATED),
+    "excuses.rounded.LOST": Listed("How many times the share that f loses may its slope lose?", on=SATURATED),
     "excuses.rounded.PASSES": Listed("Up to how many roundings of a row does a noisy float32 gradient pass?"),
     # columns, rows, blocks
     "probing.known.SCREEN": Listed("By which share of its norm may a column, row or block be off?"),
     "probing.known.SLACK": Listed("How wide may the bar of one be that agrees?"),
     "survey.STRAY": Listed("From how many standard deviations on is a move of a noisy f a dependence?"),
+    # a fit through noise
+    "estimate.polynomial.DEGREE": Listed("Up to which degree is f fitted?", counted=True, on=NOISE),
+    "estimate.polynomial.STRUCTURE": Listed("From how many times the noise of the twins on is what a fit leaves structure?", on=NOISE),
+    "estimate.polynomial.OUTLIER": Listed("How many standard deviations may one point be off?", on=NOISE),
+    "estimate.polynomial.LATE": Listed("How many higher degrees must agree?", counted=True, on=NOISE),
+    "columns.fitted.WIDTHS": Listed("How wide are the intervals, in sizes of the input?", on=NOISE),
+    "columns.fitted.AGREE": Listed("How many widths must agree?", counted=True, on=NOISE),
+    "oracles.fitted.BEYOND": Listed("How many tolerances and bars off is wrong by a fit?", on=NOISE),
+    # a backward that differs in float32
+    "rules.gv226_narrow_dtype.LEAST": Listed("By which share must a gradient differ in float32?", on=FLOAT32),
+    "rules.gv226_narrow_dtype.TIMES": Listed("By how many times what the forward differs by?", on=FLOAT32),
+    "rules.gv226_narrow_dtype.ROUNDINGS": Listed("How far are the inputs nudged to see whether it is steady?", on=FLOAT32),
+    "rules.gv226_narrow_dtype.POINTS": Listed("At how many points?", counted=True, on=FLOAT32),
+    "rules.gv226_narrow_dtype.SPREADS": Listed("How many standard deviations between them are rounding?", on=FLOAT32),
+    "rules.gv226_narrow_dtype.CAP": Listed("How many roundings of the gradient are backward's own fault?", on=FLOAT32),
     # oracles
     "oracles.witnessed.RESOLVED": Listed("How narrow must a bar be, in its row, for the witness to decide?"),
     "oracles.witnessed.ROUNDINGS": Listed("How many roundings may backward and the witness differ by?"),

@@ -23,16 +23,18 @@ class Damage(Enum):
     NONE = "right"
     PERCENT = "1 % off"
     LEAK = "a leak"
+    DOUBLE = "doubled"
 
 
 class Damaged(torch.autograd.Function):
-    """A forward with relative noise, and torch's own gradient of the clean one, damaged."""
+    """A forward with relative noise, and torch's own gradient of a clean or smooth one, damaged."""
 
     @staticmethod
-    def forward(ctx: Any, forward: Forward, noise: float, damage: Damage, *inputs: Tensor) -> Tensor:
-        ctx.clean, ctx.damage = forward, damage
+    def forward(ctx: Any, forward: Forward, clean: Forward, noise: float, damage: Damage, *inputs: Tensor) -> Tensor:
+        ctx.clean, ctx.damage = clean, damage
         ctx.save_for_backward(*inputs)
-        return noisy(forward(*inputs), noise)
+        y = forward(*inputs)
+        return noisy(y, noise) if noise else y  # the noise is that of float64 numbers
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Any, ...]:
@@ -44,24 +46,27 @@ class Damaged(torch.autograd.Function):
         elif ctx.damage is Damage.LEAK:
             first = first.clone()
             first.view(-1)[-1] += LEAK * cotangent.sum()
-        return None, None, None, first, *rest
+        elif ctx.damage is Damage.DOUBLE:
+            first, rest = 2 * first, [2 * each for each in rest]
+        return None, None, None, None, first, *rest
 
 
 @dataclass(frozen=True)
 class Rough:
-    """A forward at numbers of one precision. `noise`: relative, added to what it returns."""
+    """A forward at numbers of one precision. `noise`: relative, added to what it returns. `smooth`: what the gradient is of, where not of it."""
 
     name: str
     forward: Forward
     numbers: tuple[Any, ...]
     dtype: torch.dtype = torch.float64
     noise: float = 0.0
+    smooth: Forward | None = None
 
     def inputs(self) -> list[Tensor]:
         return [torch.as_tensor(each, dtype=torch.float64).to(self.dtype) for each in self.numbers]
 
     def with_damage(self, damage: Damage) -> Forward:
-        return lambda *inputs: Damaged.apply(self.forward, self.noise, damage, *inputs)  # type: ignore[no-untyped-call]
+        return lambda *inputs: Damaged.apply(self.forward, self.smooth or self.forward, self.noise, damage, *inputs)  # type: ignore[no-untyped-call]
 
 
 def spaced(count: int, low: float = -1.0, high: float = 1.5) -> Tensor:
