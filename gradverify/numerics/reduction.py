@@ -93,8 +93,8 @@ def kept(gradients: Sequence[Tensor]) -> list[Tensor]:
     return [gradient.detach().clone() for gradient in gradients]
 
 
-def held(point: Point, output: int, weights: Array) -> Array:
-    """Weights [outputs of the tensor] as its dtype holds them; 0 where f is infinite, which is left out as a mask."""
+def representable(point: Point, output: int, weights: Array) -> Array:
+    """Weights [outputs of the tensor] as its dtype represents them; 0 where f is infinite, which is left out as a mask."""
     dtype = point.shapes[output][1]
     kept = torch.from_numpy(weights).to(dtype.to_real() if dtype.is_complex else dtype).double().numpy()
     return np.where(np.isinf(point.f0[point.parts[output]]), 0.0, kept)

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from gradverify.numerics.rungs import Mask
-from gradverify.numerics.sparsity.pattern import Pattern
+from gradverify.numerics.sparsity.colouring import column_groups
+from gradverify.numerics.sparsity.pattern import NOBODY, Pattern
 
 
 def dependency(forward: Callable[[Tensor], Tensor], x: Tensor) -> Mask:
@@ -26,10 +27,10 @@ def dependency(forward: Callable[[Tensor], Tensor], x: Tensor) -> Mask:
     return np.asarray(torch.autograd.functional.jacobian(out, start).reshape(-1, start.numel()).numpy() != 0)
 
 
-def pattern_of(matrix: Mask, shape: Sequence[int]) -> Pattern:
+def pattern_of(depends_on: Mask, shape: Sequence[int]) -> Pattern:
     """The narrowest windows that hold a dependency matrix [M, N], element by element."""
-    low, high = np.zeros((len(shape), len(matrix)), np.intp), np.full((len(shape), len(matrix)), -1)
-    for m, row in enumerate(matrix):
+    low, high = np.zeros((len(shape), len(depends_on)), np.intp), np.full((len(shape), len(depends_on)), -1)
+    for m, row in enumerate(depends_on):
         places = [index for index, depends in zip(itertools.product(*map(range, shape)), row, strict=True) if depends]
         for k in range(len(shape)):
             if places:
@@ -43,4 +44,14 @@ def full(pattern: Pattern) -> Mask:
     for m, (n, index) in itertools.product(range(len(pattern)), enumerate(itertools.product(*map(range, pattern.shape)))):
         inside = all(pattern.low[k][m] <= at <= pattern.high[k][m] for k, at in enumerate(index))
         result[m, n] = inside and not pattern.nothing[m]
+    return result
+
+
+def matrix(pattern: Pattern) -> np.ndarray:
+    """The pattern as zeros and ones [M, N], by its own column groups."""
+    groups, result = column_groups([pattern]), np.zeros((len(pattern), pattern.size))
+    for group in range(groups.count):
+        owner = groups.owner(group)
+        rows = np.flatnonzero(owner != NOBODY)
+        result[rows, owner[rows]] = 1
     return result

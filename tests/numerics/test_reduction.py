@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.numerics.reduction import gather, gaussian, held, moves, pull_back, signed
+from gradverify.numerics.reduction import gather, gaussian, moves, pull_back, representable, signed
 from gradverify.numerics.rungs import step
 from numerics.differentiable import Differentiable, leaf, normal
 from numerics.windows import point_of
@@ -37,7 +37,7 @@ def test_moves_are_scaled_and_stop_half_way_to_the_border():
 
 def test_weights_are_held_as_the_output_holds_them_and_masked_at_infinity():
     at = point(lambda x: torch.stack([x[0], x[0] * float("inf")]), leaf(1.0, dtype=torch.float32))
-    w = held(at, 0, np.array([1 / 3, 1.0]))
+    w = representable(at, 0, np.array([1 / 3, 1.0]))
     assert w.tolist() == [float(np.float32(1 / 3)), 0.0]
 
 

@@ -1,4 +1,4 @@
-"""The elements along some lines: three steps for all of them, then as many more as each needs for its verdict, and no mismatch without every step."""
+"""Finite differences of elements along some lines, refined: three steps for all, more for each that needs them, no mismatch without every step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors with structure: their columns in colour groups, their analytic values from compressed VJPs (method.md section 5).
+"""Columns that no output shares, moved together in colour groups, against the analytic values of compressed VJPs (method.md section 5).
 
 What a group says is believed where it says "right". A mismatch must be confirmed by the lone column and the one-hot row; one that
 they clear says that the groups are not what they were taken for: the forward's (the tensor is broken) or the backward's (a leak, followed).
@@ -87,7 +87,7 @@ class Groups:
                 judged = judged.undecided(rest, Limit.BUDGET if self.seen.ended else Limit.COMPANY if self.seen.cleared[pair] else Limit.ALONE)
         return judged
 
-    def hold(self, bundle: Bundle, result: ChunkResult, judged: Judged) -> bool:
+    def consistent(self, bundle: Bundle, result: ChunkResult, judged: Judged) -> bool:
         """Are the groups what they were taken for, by all that these elements show?"""
         self.sums.add(judged)
         return self._moved(bundle, result)

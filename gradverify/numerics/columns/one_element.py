@@ -31,17 +31,15 @@ def with_asked(prepared: Prepared, pairs: list[Pair]) -> list[Pair]:
     asked = prepared.asked
     if asked is None or column_of(prepared.point, asked.input, asked.input_index) is None:
         return pairs
-    return [_filled(prepared, pair, asked) if (pair.input, pair.output) == asked[:2] and pair.asked is None else pair for pair in pairs]
+    own = replace(prepared, generator=np.random.default_rng(0))
+    wanted = [(pair.input, pair.output) == asked[:2] and pair.asked is None for pair in pairs]
+    return [replace(pair, asked=pair_of_one(own, asked).asked, by_itself=True) if is_it else pair for is_it, pair in zip(wanted, pairs, strict=True)]
 
 
 def column_of(point: Point, tensor: int, coordinate: int) -> int | None:
     """The column that moves this coordinate of an input first; None where it only follows its mirror image."""
     found = np.flatnonzero(point.columns.coordinate == int(point.starts[tensor]) + coordinate)
     return int(found[0]) if found.size else None
-
-
-def _filled(prepared: Prepared, pair: Pair, asked: Asked) -> Pair:
-    return replace(pair, asked=pair_of_one(replace(prepared, generator=np.random.default_rng(0)), asked).asked, by_itself=True)
 
 
 def pair_of_one(prepared: Prepared, asked: Asked) -> Pair:

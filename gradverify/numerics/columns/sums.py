@@ -19,7 +19,7 @@ from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.climb import from_quick_rungs
 from gradverify.numerics.estimate.kinks import SMOOTH
-from gradverify.numerics.estimate.lines import Rung, rung
+from gradverify.numerics.estimate.lines import rung
 from gradverify.numerics.estimate.plain import once, secant
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.function.point_lines import DirectionLine
@@ -178,20 +178,17 @@ class Sums:
         look = self.look if self.usable.all() else None
         line = DirectionLine(self.run.point, columns, direction)
         if look and self.plan.tensor in self.run.linear:
-            return self._secant(line, look.taken)
+            taken, of_x = look.taken, None if self.run.point.columns.rounded else line.magnitude
+            slope = secant(taken.up, taken.down, taken.step_up + taken.step_down, self.run.point.f0, self.run.survey.sigma, self.run.point.unit, of_x)
+            return slope.value, slope.bar, np.isfinite(slope.value)
         known = {QUICK[0]: look.taken} if look else {}
-        known |= {k: taken for k in QUICK[:2] if k not in known and (taken := rung(line, k))}
+        known |= {k: found for k in QUICK[:2] if k not in known and (found := rung(line, k))}
         if self.usable.all() and len(known) == 2:      # else a tie may hide here
             value, bar = once(known[QUICK[0]], known[QUICK[1]], self.run.survey.sigma, self.run.point.unit)
             if (np.abs(value - self.forward.value) + bar <= allowed).all():
                 return value, bar, repeated(np.True_, len(value))
         d = from_quick_rungs(line, self.run.outputs(), known)
         return d.value, d.bar, d.smooth & ~d.unclear & np.isfinite(d.bar)
-
-    def _secant(self, line: DirectionLine, taken: Rung) -> tuple[Array, Array, Mask]:
-        point, of_x = self.run.point, None if self.run.point.columns.rounded else line.magnitude
-        found = secant(taken.up, taken.down, taken.step_up + taken.step_down, point.f0, self.run.survey.sigma, point.unit, of_x)
-        return found.value, found.bar, np.isfinite(found.value)
 
     def _backward_off(self, gradient: Array) -> Index:
         own = slice(self.plan.first, self.plan.first + self.plan.size)

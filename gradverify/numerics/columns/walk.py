@@ -81,7 +81,7 @@ class LoneColumns:
     def confirmed(self, result: ChunkResult) -> Judged:
         return replace(result.judged, entry=self._entry)
 
-    def hold(self, bundle: Bundle, result: ChunkResult, judged: Judged) -> bool:
+    def consistent(self, bundle: Bundle, result: ChunkResult, judged: Judged) -> bool:
         return True
 
     def _entry(self, column: int, output: int) -> float:
@@ -176,7 +176,7 @@ class Sweep:
                 return False
             judged = excused(self.run, judged)
             self._add(chunk, result, judged)
-            if not lines.hold(bundle, result, judged):
+            if not lines.consistent(bundle, result, judged):
                 return False
         return True
 

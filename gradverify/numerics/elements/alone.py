@@ -1,17 +1,21 @@
-"""Elements measured by themselves: the column of each moved alone, by every step of the ladder. And how many are, the worst first, until so many
-stand that the others are believed unasked."""
+"""Elements confirmed one by one, the worst first: the column of each moved alone, by every step, until so many mismatches stand that the others are
+believed unasked."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from gradverify.numerics.elements.bundle import lone
+from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.climb import EVERY_RUNG, Elements, Ladders
+from gradverify.numerics.estimate.kinks import KINK
 from gradverify.numerics.estimate.ladder import Derivative, concatenated
-from gradverify.numerics.rungs import Index
+from gradverify.numerics.rungs import Index, Mask
+from gradverify.numerics.verdict import MISMATCH
 
 STOOD = 3  # confirmed mismatches, after which the rest is believed, if none was cleared
 MOST_COLUMNS = 24  # that are confirmed at most
@@ -33,6 +37,26 @@ def worst_first(place: Index, order: Index, at_once: int = COLUMNS_AT_ONCE, most
     places = list(dict.fromkeys(place[order].tolist()))[:most]
     for n in range(0, len(places), at_once):
         yield np.flatnonzero(np.isin(place, places[n : n + at_once]))
+
+
+def until_one_stands(judged: Judged, at_once: int, one_row: Callable[[Judged, Index, int], tuple[Judged, float]],
+                     doubtful: Mask | None = None) -> Judged:
+    """Rows with mismatches that are no kinks, the worst first and so many at once, until a mismatch stands that `one_row` could not excuse.
+
+    `one_row` is given elements of one row; it gives the verdicts, and the relative noise of that row's backward where this is itself at fault.
+    `doubtful` [E]: mismatches that something else may still explain, so that they do not keep other rows from being looked at.
+    """
+    bad, at_fault = np.flatnonzero((judged.verdict == MISMATCH) & (judged.derivative.outcome != KINK)), dict[int, float]()
+    counts, asked = np.ones(len(bad), bool) if doubtful is None else ~doubtful[bad], np.zeros(len(bad), bool)
+    for n, own in enumerate(worst_first(judged.out[bad], judged.take(bad).worst_first(), 1, None), 1):
+        row = int(judged.out[bad[own[0]]])
+        judged, excess = one_row(judged, bad[own], row)
+        if excess > 0:
+            at_fault[row] = excess
+        asked[own] = counts[own]
+        if n % at_once == 0 and (judged.verdict[bad[asked]] == MISMATCH).any():
+            break
+    return replace(judged, at_fault={**judged.at_fault, **at_fault}) if at_fault else judged
 
 
 class Alone:

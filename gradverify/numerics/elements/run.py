@@ -16,7 +16,7 @@ from gradverify.numerics.estimate.climb import Outputs
 from gradverify.numerics.estimate.samples import LOW_UNIT
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.pairs.pair import Asked
-from gradverify.numerics.rungs import U64, Array, Index, Mask, repeated
+from gradverify.numerics.rungs import Array, Index, Mask, repeated
 from gradverify.numerics.survey import Survey
 from gradverify.numerics.tolerance import RTOL, RTOL_LOW, Bounds
 
@@ -123,8 +123,3 @@ class Run:
     def far_noise(self) -> FarNoise:
         """Measured when it is asked for."""
         return far_noise(self.point, self.survey, self.generator)
-
-    @property
-    def f_unit(self) -> Array:
-        """Unit roundoff [M] that the forward was found to compute in, at least that of float64."""
-        return np.maximum(self.point.unit, U64)

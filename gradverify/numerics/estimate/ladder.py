@@ -76,11 +76,6 @@ class Derivative:
         """Some element has a second reading."""
         return bool(np.isfinite(_distinct(self.second)).any())
 
-    @property
-    def noisy(self) -> Mask:
-        """Noise is more than half of the bar: coarser rungs would narrow it."""
-        return np.isfinite(self.bar) & (self.noise_bar > 0.5 * self.bar) & self.smooth
-
 
 COLUMNS = tuple(f.name for f in fields(Derivative))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from gradverify.numerics.elements.alone import until_one_stands
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
-from gradverify.numerics.excuses.worst_rows import until_one_stands
 from gradverify.numerics.rungs import U32, VISIBLE, Array, Index, Z
 from gradverify.numerics.survey import analytic_noise
 from gradverify.numerics.verdict import MISMATCH, Limit
@@ -45,22 +45,22 @@ def _excuse_row(run: Run, judged: Judged, i: Index, row: int) -> tuple[Judged, f
     excused = i[part.under(np.minimum(noise, cap)) != MISMATCH]
     excess = np.where(noise > cap, noise / Z / np.abs(part.a), 0.0)
     judged = judged.undecided(excused, Limit.ANALYTIC_NOISE)
-    if run.f_unit[row] == U32:
+    if run.point.unit[row] == U32:
         judged = judged.passed(excused)
     return judged, float(np.nan_to_num(excess).max(initial=0.0))
 
 
 def _cap(run: Run, a: Array, floor: Array, row: int) -> Array:
     """Noise that a backward may have; no cap where the forward itself is noisy beyond rounding: a right backward follows its ripples."""
-    noisy = run.survey.sigma[row] > VISIBLE * run.f_unit[row] * run.survey.size[row]
-    rounding = BACKWARD_CAP * run.f_unit[row] * np.nan_to_num(np.abs(a), posinf=0.0)
+    noisy = run.survey.sigma[row] > VISIBLE * run.point.unit[row] * run.survey.size[row]
+    rounding = BACKWARD_CAP * run.point.unit[row] * np.nan_to_num(np.abs(a), posinf=0.0)
     return np.full(len(a), np.inf) if noisy else np.maximum(rounding, FLOOR_CAP * floor)
 
 
 def _most(run: Run, a: Array, cap: Array, row: int) -> Array:
     """The cap; of a forward that sums many numbers, and is noisy with that alone, as many times that noise."""
     noise = run.survey.sigma[row] / run.survey.size[row] if run.survey.size[row] else np.inf
-    return np.minimum(cap, BACKWARD_CAP * noise * np.abs(a)) if run.f_unit[row] < noise <= SUMS else cap
+    return np.minimum(cap, BACKWARD_CAP * noise * np.abs(a)) if run.point.unit[row] < noise <= SUMS else cap
 
 
 def _row_of(run: Run, judged: Judged, i: Index) -> Array:

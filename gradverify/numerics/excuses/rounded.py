@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gradverify.numerics.elements.alone import until_one_stands
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.noise import POINTS
 from gradverify.numerics.excuses.cancelling import beyond_cancelling
-from gradverify.numerics.excuses.worst_rows import until_one_stands
 from gradverify.numerics.function.point import Narrow
 from gradverify.numerics.rungs import Array, Index, Mask, Z
 from gradverify.numerics.survey import narrow_points

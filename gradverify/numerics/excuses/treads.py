@@ -1,4 +1,4 @@
-"""Mismatches of elements that rest on one tread of a staircase: f rounds to a grid (`round(y * 1e3) / 1e3`), and is as flat at every small step as a
+"""Mismatches where f is a staircase with a tread as wide as all small steps: rounded to a grid (`round(y * 1e3) / 1e3`), it is as flat there as a
 constant.
 
 The ladder of steps sees a staircase where it takes several steps on both sides. Beside an input that is small, or in a row whose slope is small,

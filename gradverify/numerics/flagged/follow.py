@@ -124,7 +124,8 @@ class Flagged:
         pair = lines.pair
         found = self._known_well_enough(lines, excused(self.run, found))
         wrong = np.flatnonzero(found.verdict == Verdict.MISMATCH)
-        undecided = bool((found.verdict == Verdict.UNDECIDED).any()) or (not wrong.size and self._hides_ties(lines, found))
+        undecided = bool((found.verdict == Verdict.UNDECIDED).any()) or (
+            not wrong.size and _bent(found) and hidden_ties(self.run, pair.input, lines.pattern, lines.part.start, found))
         at_fault = lines.at_fault(int(found.column[wrong[0]]), int(found.out[wrong[0]]), line) if wrong.size else None
         if at_fault is not None:
             followed.named.add(at_fault)
@@ -137,9 +138,6 @@ class Flagged:
             coordinate = self.run.point.columns.coordinate[fresh.column] - self.run.point.starts[pair.input]
             tally.add(fresh.compared(lines.part.start, coordinate))
         return elsewhere or (undecided and not wrong.size)
-
-    def _hides_ties(self, lines: BlockLines, found: Judged) -> bool:
-        return _bent(found) and hidden_ties(self.run, lines.pair.input, lines.pattern, lines.part.start, found)
 
     def _known_well_enough(self, lines: BlockLines, found: Judged) -> Judged:
         """Undecided entries that are known to what a screen asks of their line are right: a zero's bar may be wider than its floor."""

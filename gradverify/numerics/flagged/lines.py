@@ -1,4 +1,4 @@
-"""Flagged columns, rows and blocks of the Jacobian: the elements in each, which to suspect first, and what came of them."""
+"""The elements of a flagged column, row or block of the Jacobian: which there are, which to suspect first, and what came of them."""
 
 from __future__ import annotations
 

@@ -156,17 +156,7 @@ class _Search:
             guess = self._off(probe, likely)
             if guess is not None and abs(guess) >= LIKELY * abs(off) / len(columns) ** 0.5:
                 return int(likely[0])
-        rest = off
-
-        def holds(half: Index) -> bool:
-            nonlocal rest
-            first = self._off(probe, half)
-            own = 0.0 if first is None else first
-            here = abs(own) >= abs(rest) / 2 if np.isfinite(rest) else first is not None
-            rest = own if here else rest - own
-            return here
-
-        return halved(columns, holds, probe.inside)
+        return halved(columns, _most_of(off, lambda half: self._off(probe, half) or 0.0), probe.inside)
 
     # ---- outputs of one column
     def outputs_of(self, column: int) -> Index:
@@ -186,18 +176,12 @@ class _Search:
         if not len(outputs) or abs(off) <= float(np.abs(probe.w) @ np.where(used, d.bar, 0.0)) + allowed.tolerance[0]:
             return np.zeros(0, np.intp)
 
-        rest = off
-
-        def holds(half: Index) -> bool:     # half of it is enough: the flagged line's own outputs come first
-            nonlocal rest
+        def off_of(half: Index) -> float:
             w = np.zeros(len(probe.w))
             w[half] = probe.w[half]
-            own = float(self.gather(pull_back(self.point, self.output, w)[self.tensor])[column] - w @ d.value)
-            here = not abs(own) < abs(rest) / 2
-            rest = own if here else rest - own
-            return here
+            return float(self.gather(pull_back(self.point, self.output, w)[self.tensor])[column] - w @ d.value)
 
-        return np.array([halved(outputs, holds)]) + self.part.start
+        return np.array([halved(outputs, _most_of(off, off_of))]) + self.part.start
 
     def _lone(self, column: int) -> Reading:
         """Derivatives of the tensor's outputs with respect to one column."""
@@ -214,6 +198,20 @@ class _Search:
         masked = np.isinf(f0)
         d = _first_clear(measured, self.stages, masked)
         return Reading(np.where(masked, 0.0, d.value), d.bar, d.clear | masked, d.noisy)
+
+
+def _most_of(total: float, off_of: Callable[[Index], float]) -> Callable[[Index], bool]:
+    """Is the first half off by half of what is left of the `total`? That is enough: the flagged line's own come first."""
+    rest = total
+
+    def holds(half: Index) -> bool:
+        nonlocal rest
+        own = off_of(half)
+        here = not abs(own) < abs(rest) / 2 if np.isfinite(rest) else own != 0
+        rest = own if here else rest - own
+        return here
+
+    return holds
 
 
 def _first_clear(measured: Callable[[Stage], Reading], stages: tuple[Stage, ...], masked: Mask | None = None) -> Reading:

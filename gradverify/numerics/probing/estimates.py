@@ -91,12 +91,6 @@ class Schedule:
     sure: bool = True
 
 
-def schedule(low: bool, linear: bool = False) -> Schedule:
-    """By precision: with coarser rungs as far as they reach; `linear`: f seems to be that, which is doubted where it finds a line off."""
-    start, finer = (LOW_START, LOW_FINER) if low else (QUICK, FINER)
-    return Schedule(LINEAR, COARSER, (start, *finer), sure=False) if linear else Schedule(start, COARSER, finer)
-
-
 def reachable(scale: Array, size: Array, rungs: Stage) -> Mask:
     """Scales whose coarsest rung stays within the typical size of the tensor, or 1: beyond, f may be another function."""
     return np.asarray((rungs[0] > 0) | (scale * RATIO ** -rungs[0] <= np.maximum(size, 1.0)))

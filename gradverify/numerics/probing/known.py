@@ -10,9 +10,9 @@ import numpy as np
 
 from gradverify.numerics.estimate.samples import LOW_UNIT
 from gradverify.numerics.function.point import Point
-from gradverify.numerics.probing.estimates import Reading, Schedule, reduced, schedule
+from gradverify.numerics.probing.estimates import COARSER, FINER, LINEAR, LOW_FINER, LOW_START, Reading, Schedule, reduced
 from gradverify.numerics.probing.seeds import Taken
-from gradverify.numerics.rungs import U32, U64, Array, Index, Mask
+from gradverify.numerics.rungs import QUICK, U32, U64, Array, Index, Mask
 from gradverify.numerics.survey import STRAY, Survey
 from gradverify.numerics.tolerance import Magnitudes, floors, stands_out
 
@@ -57,8 +57,10 @@ class Known:
         return screen, slack
 
     def schedule(self, tensor: int, linear: bool = False) -> Schedule:
-        """The rungs for lines of a tensor; `linear`: f seems to be that in it."""
-        return schedule(self.unit_of_x(tensor) > LOW_UNIT or any(self.part_unit(o) > LOW_UNIT for o in range(len(self.point.parts))), linear)
+        """The rungs for lines of a tensor, by precision; `linear`: f seems to be that in it, which is doubted where it finds a line off."""
+        low = self.unit_of_x(tensor) > LOW_UNIT or any(self.part_unit(o) > LOW_UNIT for o in range(len(self.point.parts)))
+        start, finer = (LOW_START, LOW_FINER) if low else (QUICK, FINER)
+        return Schedule(LINEAR, COARSER, (start, *finer), sure=False) if linear else Schedule(start, COARSER, finer)
 
     @property
     def noise(self) -> Array:

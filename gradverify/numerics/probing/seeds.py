@@ -18,7 +18,7 @@ from gradverify.numerics.function.flat import rms
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.function.point_lines import DirectionLine
 from gradverify.numerics.probing.estimates import Stage, reachable
-from gradverify.numerics.reduction import gather, gaussian, held, kept, moves, pull_back, signed
+from gradverify.numerics.reduction import gather, gaussian, kept, moves, pull_back, representable, signed
 from gradverify.numerics.rungs import Array, Index, step
 from gradverify.numerics.survey import Look
 
@@ -107,4 +107,4 @@ class Cotangents:
 def random_cotangent(point: Point, output: int, generator: np.random.Generator) -> Array:
     """Signed weights [outputs of the tensor] as its dtype holds them; 0 where f is infinite."""
     part = point.parts[output]
-    return held(point, output, signed(part.stop - part.start, generator))
+    return representable(point, output, signed(part.stop - part.start, generator))

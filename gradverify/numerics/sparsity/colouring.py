@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradverify.numerics.rungs import Array, Index
+from gradverify.numerics.rungs import Index
 from gradverify.numerics.sparsity.pattern import NOBODY, Pattern
 
 
@@ -67,13 +67,3 @@ def _one_of(places: Index) -> Index:
 def column_groups(patterns: Sequence[Pattern]) -> ColumnGroups:
     """Groups of one tensor's columns; `patterns` are those of the tensor with each output tensor."""
     return ColumnGroups(tuple(patterns), tuple(int(max(widths)) for widths in zip(*(p.widths for p in patterns), strict=True)))
-
-
-def matrix(pattern: Pattern) -> Array:
-    """The pattern as zeros and ones [M, N]: for small ones, to look at and to test against."""
-    groups, result = column_groups([pattern]), np.zeros((len(pattern), pattern.size))
-    for group in range(groups.count):
-        owner = groups.owner(group)
-        rows = np.flatnonzero(owner != NOBODY)
-        result[rows, owner[rows]] = 1
-    return result

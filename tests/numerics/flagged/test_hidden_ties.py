@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.flagged.hidden_ties import inside
-from gradverify.numerics.sparsity.colouring import matrix
 from gradverify.numerics.verdict import Verdict
+from numerics.dependencies import matrix
 from numerics.differentiable import DOUBLE, Differentiable, normal, times, zeros
 from numerics.windows import along_last
 
