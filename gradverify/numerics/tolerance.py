@@ -16,7 +16,8 @@ from gradverify.numerics.estimate.kinks import KINK, NON_FINITE, SMOOTH, Smoothn
 from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.estimate.samples import LOW_UNIT
 from gradverify.numerics.function.flat import rms
-from gradverify.numerics.rungs import U64, AnyArray, Array, Codes, Mask, nonzero
+from gradverify.numerics.records import Record
+from gradverify.numerics.rungs import U64, Array, Codes, Mask, nonzero
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED, Limit
 
 RTOL, RTOL_LOW = 1e-6, 1e-3  # defaults; the second where the forward computes in float32 or less
@@ -30,7 +31,7 @@ NOISE_OF_X = 2.0**-40  # ... and sigma below this fraction of x: the output is n
 
 
 @dataclass(frozen=True)
-class Bounds:
+class Bounds(Record):
     """Tolerances of elements: arrays [m]. `unproven`: nothing of the output's row was measured though it moves, so a zero proves nothing."""
 
     atol: float
@@ -43,9 +44,6 @@ class Bounds:
         if not np.isfinite(largest).all():
             largest = np.nan_to_num(np.maximum(np.abs(a), np.where(np.isfinite(value), np.abs(value), 0.0)), posinf=0.0)
         return np.asarray(self.atol + np.maximum(self.rtol * largest, self.floor))
-
-    def take(self, i: AnyArray) -> Bounds:
-        return replace(self, rtol=self.rtol[i], floor=self.floor[i], unproven=self.unproven[i])
 
 
 def verdicts(a: Array, d: Derivative, bounds: Bounds, *, extra: Array | float = 0.0, ending: Mask | None = None) -> Codes:

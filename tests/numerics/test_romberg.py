@@ -62,4 +62,4 @@ def test_three_changes_bound_the_error_of_a_fractional_order_at_a_border():
 def test_what_found_nothing_keeps_the_old_choice():
     old = picked(np.sin, 1.0, FEW, full=False)
     nothing = pick(np.full((3, 1), np.nan), FEW[:, None], np.full((3, 1), 1.0), False)
-    assert old.replaced(np.array([0]), nothing).value[0] == old.value[0]
+    assert old.better(np.array([0]), nothing).value[0] == old.value[0]

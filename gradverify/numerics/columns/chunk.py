@@ -17,9 +17,10 @@ from gradverify.numerics.elements.quick import quick_samples, secants, told_at_o
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.climb import EVERY_RUNG, Climb, Elements, Judge, Ladders, settled
 from gradverify.numerics.estimate.kinks import NON_FINITE
-from gradverify.numerics.estimate.ladder import PIECE, Derivative, concatenated
+from gradverify.numerics.estimate.ladder import PIECE, Derivative
 from gradverify.numerics.excuses.cancelling import beyond_cancelling
 from gradverify.numerics.pairs.tally import Tally
+from gradverify.numerics.records import joined
 from gradverify.numerics.rungs import QUICK, WIDE_RUNG, Array, Codes, Index, Mask
 from gradverify.numerics.tolerance import verdicts
 from gradverify.numerics.verdict import MISMATCH, UNDECIDED, Limit
@@ -102,7 +103,7 @@ class Chunk:
             derivative, left = self._confirm(cells, derivative, unconfirmed)
         late = self._late(zeros, outs)
         if len(late):
-            derivative = concatenated([derivative, self._quick(late)])
+            derivative = joined([derivative, self._quick(late)])
             cells = Cells(self.bundle, np.concatenate([cells.local, late.local]), np.concatenate([cells.out, late.out]))
             done, left = (np.concatenate([each, np.zeros(len(late), bool)]) for each in (done, left))
         if len(late) or self.run.floors() is not floors or self.run.point.unit is not unit:
@@ -154,7 +155,7 @@ class Chunk:
         if not hard.size:
             return result
         rest = cells.take(hard)
-        return result.replaced(hard, concatenated(self._on_lines(rest.take(p)).solve(np.arange(len(p)), QUICK, False) for p in pieces(rest.local)))
+        return result.replaced(hard, joined(self._on_lines(rest.take(p)).solve(np.arange(len(p)), QUICK, False) for p in pieces(rest.local)))
 
     def _on_lines(self, cells: Cells) -> Ladders:
         return self._with_quick(Ladders(self.bundle.lines, self.run.outputs(), Elements(cells.local, cells.out)), cells)
@@ -276,7 +277,7 @@ def _with(d: Derivative, parts: Sequence[tuple[Index, Derivative]]) -> Derivativ
     """With these elements exchanged."""
     if not parts:
         return d
-    return d.replaced(np.concatenate([i for i, _ in parts]), concatenated(new for _, new in parts))
+    return d.replaced(np.concatenate([i for i, _ in parts]), joined(new for _, new in parts))
 
 
 def pieces(local: Index) -> Iterator[Index]:

@@ -13,7 +13,8 @@ from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.climb import EVERY_RUNG, Elements, Ladders
 from gradverify.numerics.estimate.kinks import KINK
-from gradverify.numerics.estimate.ladder import Derivative, concatenated
+from gradverify.numerics.estimate.ladder import Derivative
+from gradverify.numerics.records import joined
 from gradverify.numerics.rungs import Index, Mask
 from gradverify.numerics.verdict import MISMATCH
 
@@ -79,10 +80,10 @@ class Alone:
 
     def derivative(self) -> Derivative:
         """Of the elements, as they were asked."""
-        return concatenated(ladders.every_rung() for ladders, _ in self._parts).take(self._place)
+        return joined(ladders.every_rung() for ladders, _ in self._parts).take(self._place)
 
     def under_wider_noise(self) -> Derivative:
         """The same under the noise of points far apart (`Run.far_noise`)."""
         wider = self.run.far_noise
-        found = concatenated(ladders.under(wider.far if beyond else wider.noise).every_rung() for ladders, beyond in self._parts)
+        found = joined(ladders.under(wider.far if beyond else wider.noise).every_rung() for ladders, beyond in self._parts)
         return found.take(self._place)

@@ -10,6 +10,7 @@ import numpy as np
 from gradverify.numerics.estimate.noise import CONSTANT, FLAT, Ray, ecnoise
 from gradverify.numerics.function.flat import rms
 from gradverify.numerics.function.point import Point
+from gradverify.numerics.records import Record
 from gradverify.numerics.rungs import RATIO, Array, Mask, nanmedian
 from gradverify.numerics.survey import Survey, dense_ray
 
@@ -45,7 +46,7 @@ def far_noise(point: Point, survey: Survey, generator: np.random.Generator) -> F
     result, far = np.maximum(survey.sigma, point.unit * size), np.zeros(len(size))
     for part in point.parts:
         largest = LARGEST * point.unit[part] * max(1.0, rms(ray.x), rms(survey.size[part]))
-        levels = _of_rounding([seen.of(part) for seen in (*near, *wide)], largest, FAR_BELOW * moves[part])
+        levels = _of_rounding([seen.take(part) for seen in (*near, *wide)], largest, FAR_BELOW * moves[part])
         shown = np.nan_to_num(nanmedian(np.array(levels[: len(near)])))
         again = np.sum(np.isfinite(levels), 0) > 1
         for level in levels[len(near) :]:
@@ -58,15 +59,12 @@ def far_noise(point: Point, survey: Survey, generator: np.random.Generator) -> F
 
 
 @dataclass(frozen=True)
-class _Spread:
+class _Spread(Record):
     """What nine points far apart show of each output [M]: its noise, NaN where it is no more than rounding; if most agree; how far it moved."""
 
     level: Array
     steps: Mask
     moved: Array
-
-    def of(self, part: slice) -> _Spread:
-        return _Spread(self.level[part], self.steps[part], self.moved[part])
 
 
 def _spread(point: Point, survey: Survey, ray: Ray, spacing: Array) -> _Spread:

@@ -10,6 +10,7 @@ import numpy as np
 from gradverify.numerics.estimate.kinks import JUMP, KINK, NON_FINITE
 from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.pairs.pair import Outcome, PairElements
+from gradverify.numerics.records import Record
 from gradverify.numerics.rungs import AnyArray, Array, Codes, Index, Mask, repeated
 from gradverify.numerics.tolerance import Bounds, limits, verdicts
 from gradverify.numerics.verdict import Limit, Verdict
@@ -19,7 +20,7 @@ Entry = Callable[[int, int], float]
 
 
 @dataclass(frozen=True)
-class Judged:
+class Judged(Record):
     """Elements with their verdicts [E]; `column` counts through all inputs, `out` through all outputs; `lines` as in `Cells`.
 
     `ending` [E]: columns along which f ends at x (None: none but what the derivatives say). `entry`: analytic values of other elements, where they
@@ -38,14 +39,9 @@ class Judged:
     entry: Entry | None = None
     at_fault: Mapping[int, float] = field(default_factory=dict)
 
-    def take(self, i: AnyArray) -> Judged:
-        """Elements i (ascending indices)."""
-        return self if len(i) == len(self.out) else self.at(i)
-
-    def at(self, i: AnyArray) -> Judged:
-        """Elements i, in this order."""
-        return Judged(self.column[i], self.out[i], self.a[i], self.derivative.take(i), self.bounds.take(i), self.verdict[i], self.limit[i],
-                      ending=None if self.ending is None else self.ending[i], entry=self.entry, at_fault=self.at_fault)
+    def take(self, i: AnyArray | slice) -> Judged:
+        """Elements i; where these are all, in order."""
+        return self if not isinstance(i, slice) and len(i) == len(self.out) else replace(super().take(i), lines=0)
 
     def under(self, extra: Array | float = 0.0, derivative: Derivative | None = None) -> Codes:
         """The verdicts [E] that bars wider by so much would give, or other derivatives."""

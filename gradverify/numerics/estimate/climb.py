@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gradverify.numerics.estimate.kinks import JUMP, KINK, SMOOTH
-from gradverify.numerics.estimate.ladder import PIECE, Derivative, concatenated, solve
+from gradverify.numerics.estimate.ladder import PIECE, Derivative, solve
 from gradverify.numerics.estimate.lines import Line, Rung, rung, selected
 from gradverify.numerics.estimate.refine import refine
 from gradverify.numerics.estimate.samples import Samples
-from gradverify.numerics.rungs import CLIMB, QUICK, RUNGS, AnyArray, Array, Codes, Index, Mask, repeated, step
+from gradverify.numerics.records import Record, joined
+from gradverify.numerics.rungs import CLIMB, QUICK, RUNGS, Array, Codes, Index, Mask, repeated, step
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED
 
 CLIMB_STEPS, NOISY_STEPS = 3, 7  # then every rung; where noise limits, coarser rungs go on: half as many undecided
@@ -41,14 +42,11 @@ class Outputs:
 
 
 @dataclass(frozen=True)
-class Elements:
+class Elements(Record):
     """Pairs (line, output), by index [E], in the order of the lines."""
 
     line: Index
     out: Index
-
-    def take(self, i: AnyArray) -> Elements:
-        return Elements(self.line[i], self.out[i])
 
 
 class Ladders:
@@ -238,7 +236,7 @@ def from_quick_rungs(line: Line, outputs: Outputs, known: Mapping[int, Rung]) ->
         return solve(Samples(up[:, i], down[:, i], step_up[:, i], step_down[:, i], outputs.f0[i], outputs.sigma[i], unit[i], magnitude[i], size[i],
                              outputs.rounds_x), False)
 
-    return concatenated([part(slice(start, start + PIECE)) for start in range(0, m, PIECE) or [0]])
+    return joined([part(slice(start, start + PIECE)) for start in range(0, m, PIECE) or [0]])
 
 
 def _stacked(rows: Sequence[float | Array], m: int) -> Array:

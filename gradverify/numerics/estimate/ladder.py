@@ -5,8 +5,7 @@ A quick look (`full` false) sees a few rungs and declares nothing: it says where
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +15,7 @@ from gradverify.numerics.estimate.plain import ARITHMETIC, Plain, plain
 from gradverify.numerics.estimate.readings import readings, with_tail_noise
 from gradverify.numerics.estimate.romberg import Best, pick
 from gradverify.numerics.estimate.samples import LOW_UNIT, Samples
+from gradverify.numerics.records import Record
 from gradverify.numerics.rungs import QUICK, AnyArray, Array, Codes, Mask, Z, repeated
 
 PIECE = 1 << 14  # elements that are solved together: their samples stay in the cache
@@ -23,7 +23,7 @@ NEGLIGIBLE = 1e-7  # of a quotient: differences that grow by less than a tenth o
 
 
 @dataclass(frozen=True)
-class Derivative:
+class Derivative(Record):
     """Derivatives of m elements, each value ± bar; bar is inf where nothing can be said. All arrays [m].
 
     outcome: `Smoothness` codes. noise_bar: the part of the bar that is noise. left, right: slopes at a kink. second: another consistent
@@ -48,15 +48,6 @@ class Derivative:
     unchanged: Mask
     at_border: Mask
 
-    def take(self, elements: AnyArray) -> Derivative:
-        return Derivative(*(getattr(self, name)[elements] for name in COLUMNS))
-
-    def replaced(self, elements: AnyArray, new: Derivative) -> Derivative:
-        """With these elements (indices) exchanged."""
-        if not len(elements):
-            return self
-        return Derivative(*(_exchanged(getattr(self, name), elements, getattr(new, name)) for name in COLUMNS))
-
     @property
     def smooth(self) -> Mask:
         return np.asarray(self.outcome == SMOOTH)
@@ -77,28 +68,9 @@ class Derivative:
         return bool(np.isfinite(_distinct(self.second)).any())
 
 
-COLUMNS = tuple(f.name for f in fields(Derivative))
-
-
 def _distinct(column: AnyArray) -> AnyArray:
     """A column, or the one number that it is for all elements."""
     return column[:1] if column.strides == (0,) else column
-
-
-def _exchanged(column: AnyArray, elements: AnyArray, new: AnyArray) -> AnyArray:
-    """A column with these elements exchanged; itself where it is one number for all elements, and theirs are that number too."""
-    if column.strides == (0,) and len(column) and ((new == column[0]) | ((new != new) & (column[0] != column[0]))).all():
-        return column
-    column = column.copy()
-    column[elements] = new
-    return column
-
-
-def concatenated(parts: Iterable[Derivative]) -> Derivative:
-    parts = list(parts)
-    if len(parts) == 1:
-        return parts[0]
-    return Derivative(*(np.concatenate([getattr(p, name) for p in parts]) for name in COLUMNS))
 
 
 def solve(s: Samples, full: bool) -> Derivative:
@@ -162,7 +134,7 @@ def _nearer(s: Samples, noise: Array, best: Best) -> tuple[Mask, Best]:
     where = np.flatnonzero(far)
     if where.size:
         quotient = np.where(s.far, np.nan, s.quotient)
-        near = near.replaced(where, pick(quotient[:, where], s.h[:, where], noise[:, where], True))
+        near = near.better(where, pick(quotient[:, where], s.h[:, where], noise[:, where], True))
     return far & (near.rung >= 0), near
 
 

@@ -161,4 +161,4 @@ def with_tail_noise(s: Samples, quotient: Array, noise: Array, best: Best) -> tu
         return best, noise
     noise = np.where(higher | none, np.maximum(noise, level), noise)
     new = pick(quotient[:, again], s.h[:, again], noise[:, again], True)
-    return best.replaced(again, new), noise
+    return best.better(again, new), noise

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gradverify.numerics.records import Record
 from gradverify.numerics.rungs import RATIO, Array, Index, Mask, Z
 
 ORDERS = 4  # extrapolation orders 0 to 3: errors h², h⁴, h⁶, h⁸
@@ -28,7 +29,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Best:
+class Best(Record):
     """The chosen entry of each element [m]; rung −1 where none was consistent."""
 
     value: Array
@@ -36,14 +37,10 @@ class Best:
     noise: Array
     rung: Index
 
-    def replaced(self, elements: Index, new: Best) -> Best:
+    def better(self, elements: Index, new: Best) -> Best:
         """With the entries of `new` at these elements, where it found any."""
         got = new.rung >= 0
-        fields = []
-        for old, fresh in zip(vars(self).values(), vars(new).values(), strict=True):
-            fields.append(old.copy())
-            fields[-1][elements[got]] = fresh[got]
-        return Best(*fields)
+        return self.replaced(elements[got], new.take(got))
 
 
 def table(D: Array, h: Array, noise: Array) -> Table:

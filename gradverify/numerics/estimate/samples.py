@@ -7,7 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from gradverify.numerics.rungs import NEAR, U64, Array, Index, Mask, Z, nanmedian
+from gradverify.numerics.records import Record
+from gradverify.numerics.rungs import NEAR, U64, Array, Mask, Z, nanmedian
 
 DWARFS = 1e50  # times: such a rung says nothing of the slope at x, and scaled by it the others would vanish
 SECOND = Z * np.sqrt(6)  # standard deviations of f: the least second difference that is not noise
@@ -15,7 +16,7 @@ LOW_UNIT = 8 * U64  # above: the forward computes in less than float64
 
 
 @dataclass(frozen=True)
-class Samples:
+class Samples(Record):
     """f at x + step_up and x − step_down (realised steps): all [n, m], f NaN where it has no value; the rest [m].
 
     `magnitude` and `scale` are |x| and the scale along each element's line; `rounds_x`: a low-precision forward rounds x too.
@@ -104,9 +105,3 @@ class Samples:
             return noise
         through_x = nanmedian(np.abs(self.quotient)) * self.unit * self.magnitude
         return np.where(low, np.maximum(noise, through_x), noise)
-
-    def take(self, elements: Index) -> Samples:
-        """Only these elements."""
-        up, down, step_up, step_down = (a[:, elements] for a in (self.up, self.down, self.step_up, self.step_down))
-        f0, sigma, unit, magnitude, scale = (a[elements] for a in (self.f0, self.sigma, self.unit, self.magnitude, self.scale))
-        return Samples(up, down, step_up, step_down, f0, sigma, unit, magnitude, scale, self.rounds_x)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from gradverify.numerics.records import Record, joined
 from gradverify.numerics.rungs import RESOLVED, U32, U64, Array, Codes, Index, Mask
 
 KEPT = 2**16  # elements of a pair: 2.7 MB at most, whatever N×M is
@@ -14,7 +14,7 @@ ROUNDINGS = 8.0  # of the analytic value, which a backward of a few operations m
 
 
 @dataclass(frozen=True)
-class Numbers:
+class Numbers(Record):
     """Elements [E] of one pair: real coordinates within output and input (re and im are neighbours), both derivatives and the bar."""
 
     output: Index
@@ -35,13 +35,6 @@ class Entries(Numbers):
     outcome: Codes
     complete: bool = False
     ratio: tuple[float, float] = (-np.inf, np.inf)
-
-    def take(self, i: Index) -> Entries:
-        """Elements i (ascending indices)."""
-        if len(i) == len(self.output):
-            return self
-        return replace(self, output=self.output[i], input=self.input[i], analytic=self.analytic[i], numeric=self.numeric[i], bar=self.bar[i],
-                       outcome=self.outcome[i])
 
 
 @dataclass
@@ -72,14 +65,7 @@ class Collector:
         """`everything`: all elements of the pair were compared, the zeros of both sides among them. None where nothing was added."""
         if not self.parts:
             return None
-        if len(self.parts) == 1:
-            return replace(self.parts[0], complete=everything and not self.dropped, ratio=(self.low, self.high))
-        out, in_, a, value, bar = (np.concatenate(list(self._all(name))) for name in ("output", "input", "analytic", "numeric", "bar"))
-        outcome = np.concatenate([part.outcome for part in self.parts])
-        return Entries(out, in_, a, value, bar, outcome, everything and not self.dropped, (self.low, self.high))
-
-    def _all(self, name: str) -> Iterator[Array]:
-        return (getattr(part, name) for part in self.parts)
+        return replace(joined(self.parts), complete=everything and not self.dropped, ratio=(self.low, self.high))
 
 
 def ratios(a: Array, value: Array, bar: Array, rounding: Array | float | None = None) -> tuple[Array, Array]:

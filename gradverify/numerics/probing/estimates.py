@@ -9,8 +9,9 @@ import numpy as np
 from gradverify.numerics.estimate.ladder import PIECE, solve
 from gradverify.numerics.estimate.plain import secant
 from gradverify.numerics.estimate.samples import Samples
+from gradverify.numerics.records import Record, joined
 from gradverify.numerics.reduction import WEIGHTS
-from gradverify.numerics.rungs import QUICK, RATIO, WIDE_RUNG, Array, Index, Mask
+from gradverify.numerics.rungs import QUICK, RATIO, WIDE_RUNG, Array, Mask
 
 FINER = ((7, 8, 9), (9, 10, 11))  # rungs that open lines see next: kinks and curvature are smaller there ...
 COARSER = ((0, 1, 2, 3), (-2, -1, 0), (-5, -4, -3), (-8, -7, -6))  # ... and noise is here; those above the scale up to 1
@@ -22,23 +23,13 @@ Stage = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Reading:
+class Reading(Record):
     """Derivatives along t of m elements, value ± bar; `clear`: the rungs agree and show no kink; `noisy`: finer rungs would widen the bar."""
 
     value: Array
     bar: Array
     clear: Mask
     noisy: Mask
-
-    def replaced(self, i: Index, new: Reading) -> Reading:
-        parts = []
-        for old, fresh in zip(vars(self).values(), vars(new).values(), strict=True):
-            parts.append(old.copy())
-            parts[-1][i] = fresh
-        return Reading(*parts)
-
-    def take(self, i: Index | Mask) -> Reading:
-        return Reading(self.value[i], self.bar[i], self.clear[i], self.noisy[i])
 
 
 def reading(s: Samples) -> Reading:
@@ -47,8 +38,7 @@ def reading(s: Samples) -> Reading:
         return _linear(s)
     if len(s.f0) <= PIECE:
         return _solved(s)
-    parts = [_solved(s.take(np.arange(a, min(a + PIECE, len(s.f0))))) for a in range(0, len(s.f0), PIECE)]
-    return Reading(*(np.concatenate(column) for column in zip(*(vars(p).values() for p in parts), strict=True)))
+    return joined(_solved(s.take(slice(a, a + PIECE))) for a in range(0, len(s.f0), PIECE))
 
 
 def _solved(s: Samples) -> Reading:

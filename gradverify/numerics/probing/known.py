@@ -12,7 +12,8 @@ from gradverify.numerics.estimate.samples import LOW_UNIT
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.probing.estimates import COARSER, FINER, LINEAR, LOW_FINER, LOW_START, Reading, Schedule, reduced
 from gradverify.numerics.probing.seeds import Taken
-from gradverify.numerics.rungs import QUICK, U32, U64, Array, Index, Mask
+from gradverify.numerics.records import Record
+from gradverify.numerics.rungs import QUICK, U32, U64, Array, Mask
 from gradverify.numerics.survey import STRAY, Survey
 from gradverify.numerics.tolerance import Magnitudes, floors, stands_out
 
@@ -23,15 +24,12 @@ SQRT3 = 3.0**0.5  # a rounding error is uniform: its standard deviation is its l
 
 
 @dataclass(frozen=True)
-class Allowed:
+class Allowed(Record):
     """Of lines [m]: the norm, the tolerance, and the widest |a − D| + U of a line that agrees within its bar."""
 
     norm: Array
     tolerance: Array
     widest: Array
-
-    def take(self, i: Index) -> Allowed:
-        return Allowed(self.norm[i], self.tolerance[i], self.widest[i])
 
 
 @dataclass(frozen=True)

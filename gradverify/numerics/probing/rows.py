@@ -126,7 +126,7 @@ def _screened(along: DirectionScreen, rows: Sequence[RowSums], patterns: Sequenc
     for o, part in enumerate(known.point.parts):
         moved = along.moved[part]
         rows[o].strays.forget(WEIGHTS[0] * floor[part].min(initial=np.inf))
-        own = ProbedLines((along.tensor, o), np.arange(part.start, part.stop), value[:, part], result.of(part), floor[part],
+        own = ProbedLines((along.tensor, o), np.arange(part.start, part.stop), value[:, part], result.take(part), floor[part],
                     ~np.isinf(known.point.f0[part]) | moved, patterns[o].nothing & moved, rows[o].strays, along.directions.left_out)
         pairs.append(own.screened(known))
     return pairs

@@ -17,6 +17,7 @@ from gradverify.numerics.probing.estimates import Reading, Schedule, Stage
 from gradverify.numerics.probing.known import Allowed, Known
 from gradverify.numerics.probing.offpattern import Strays
 from gradverify.numerics.probing.seeds import Directions, Taken
+from gradverify.numerics.records import Record, joined
 from gradverify.numerics.rungs import Array, Codes, Index, Mask
 from gradverify.numerics.tolerance import guarded
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED
@@ -55,7 +56,7 @@ class Screened:
 
 # ---- the verdict on one number a line
 @dataclass(frozen=True)
-class LineVerdicts:
+class LineVerdicts(Record):
     """Lines [m], or [K, m] of K probes, that passed (else they are flagged), their norms, tolerances and bars, and by how many tolerances they
     are surely off."""
 
@@ -65,15 +66,10 @@ class LineVerdicts:
     bar: Array
     off: Array
 
-    def of(self, lines: slice) -> LineVerdicts:
-        """Some lines of all probes."""
-        return LineVerdicts(*(each[:, lines] for each in vars(self).values()))
-
 
 def by_probe(results: Sequence[LineVerdicts], probes: int) -> LineVerdicts:
     """Of each probe in turn, or of all of them one after the other [K · m], as [K, m]."""
-    fields = zip(*(vars(r).values() for r in results), strict=True)
-    return LineVerdicts(*(np.concatenate(each).reshape(probes, -1) for each in fields))
+    return LineVerdicts(*(each.reshape(probes, -1) for each in vars(joined(results)).values()))
 
 
 Again = Callable[[Index, Stage], Reading]

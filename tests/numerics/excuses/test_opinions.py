@@ -14,13 +14,13 @@ from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.reach import Reach
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.climb import derivative
-from gradverify.numerics.estimate.ladder import concatenated
 from gradverify.numerics.excuses.backward_noise import excuse_backward_noise
 from gradverify.numerics.excuses.kink_sums import doubt_kinks
 from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.excuses.symmetric import excuse_symmetric
 from gradverify.numerics.function.point_lines import element_line
 from gradverify.numerics.pairs.pair import Outcome
+from gradverify.numerics.records import joined
 from gradverify.numerics.tolerance import verdicts
 from gradverify.numerics.verdict import Limit, Verdict
 from numerics.differentiable import DOUBLE, Differentiable, leaf, normal
@@ -36,7 +36,7 @@ def measured(function, jacobian):
     run, a = Run(point, known, 0.0, None, Reach(point), np.random.default_rng(0)), np.asarray(jacobian, float)
     m, n = a.shape
     column, out = np.repeat(np.arange(n), m), np.tile(np.arange(m), n)
-    d = concatenated(derivative(element_line(point, c), run.outputs(), every_rung=True) for c in range(n))
+    d = joined(derivative(element_line(point, c), run.outputs(), every_rung=True) for c in range(n))
     run.reach.add_entries(out, column, a.T.ravel())
     run.reach.add(column, out, d.value, d.bar)
     bounds = run.bounds(column, out)

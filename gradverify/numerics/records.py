@@ -1,0 +1,56 @@
+"""Records of arrays, one number an element along the last axis: some elements of a record, elements exchanged, records joined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+
+import numpy as np
+
+from gradverify.numerics.rungs import AnyArray
+
+
+@dataclass(frozen=True)
+class Record:
+    """Fields that are neither arrays nor records hold for all elements."""
+
+    def take(self, i: AnyArray | slice) -> Self:
+        """Elements i alone."""
+        return type(self)(*(_taken(value, i) for value in _values(self)))
+
+    def replaced(self, i: AnyArray, new: Self) -> Self:
+        """With elements i exchanged for those of `new`."""
+        return type(self)(*map(_exchanged, _values(self), [i] * len(_values(self)), _values(new))) if len(i) else self
+
+
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+
+def joined(parts: Iterable[AnyRecord]) -> AnyRecord:
+    """One record of the elements of several."""
+    parts = list(parts)
+    return parts[0] if len(parts) == 1 else type(parts[0])(*map(_joined, zip(*map(_values, parts), strict=True)))
+
+
+def _values(record: Record) -> list[Any]:
+    return [getattr(record, name) for name in record.__dataclass_fields__]
+
+
+def _taken(value: Any, i: AnyArray | slice) -> Any:
+    if isinstance(value, np.ndarray):
+        return value[i] if value.ndim == 1 else value[..., i]
+    return value.take(i) if isinstance(value, Record) else value
+
+
+def _exchanged(old: Any, i: AnyArray, new: Any) -> Any:
+    """The array itself where it is one number for all elements, and theirs are that number too."""
+    if old.strides == (0,) and len(old) and ((new == old[0]) | ((new != new) & (old[0] != old[0]))).all():
+        return old
+    result = old.copy()
+    result[i] = new
+    return result
+
+
+def _joined(values: tuple[Any, ...]) -> Any:
+    return np.concatenate(values, -1) if isinstance(values[0], np.ndarray) else values[0]
