@@ -32,7 +32,7 @@ from gradverify.numerics.rungs import RATIO, RUNGS, Array, Codes, Z
 from gradverify.numerics.tolerance import Bounds, verdicts
 from gradverify.numerics.verdict import Limit
 
-HIGHEST = -RUNGS  # no climb above the scale goes further
+TOP_RUNG = -RUNGS  # no climb above the scale goes further
 SLOPES = 4  # rungs, the finest that noise does not hide, that tell how fast the quotient's error falls
 FALLS = 0.5  # powers of the step below this are no truncation error: a kink or a jump does not fall
 NAMES: tuple[Outcome, ...] = ("pass", "kink", "undecided", "staircase", "jump", "non_finite", "mismatch")  # by the codes of `tally.Outcome`
@@ -110,7 +110,7 @@ class _Sampled:
         return self._samples(climb.ladders, line), climb.derivative
 
     def _samples(self, ladders: Ladders, line: Line) -> Samples:
-        up, down, step_up, step_down = np.stack([known for k in range(HIGHEST, RUNGS) if (known := _known(ladders, k)) is not None], 1)
+        up, down, step_up, step_down = np.stack([known for k in range(TOP_RUNG, RUNGS) if (known := _known(ladders, k)) is not None], 1)
         o = self.run.outputs()
         size, magnitude = (np.atleast_1d(np.asarray(x, float)) for x in (line.size, line.magnitude))
         return Samples(up, down, step_up, step_down, o.f0[self.out], o.sigma[self.out], o.unit()[self.out], magnitude, size, o.rounds_x)

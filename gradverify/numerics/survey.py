@@ -21,7 +21,7 @@ from gradverify.numerics.rungs import BASE, QUICK, WIDE_RUNG, Array, Index, Mask
 
 MOVED_SURELY = 3 * Z * np.sqrt(2)  # standard deviations of noise: a change that is no noise
 SUMMED = 10  # columns: where only sums of them are measured, three calls to find f linear would not be earned back
-FEWEST = 1  # column: where each is measured, they are from two on
+ONE_COLUMN = 1  # column: where each is measured, they are from two on
 NOISY = 4  # times its roundings: f moves everywhere with its noise
 STRAY = 8.0  # standard deviations of such noise: what moves by more depends on what was moved
 STRAIGHT = 30.0  # roundings or standard deviations: how far a straight line may seem bent
@@ -141,7 +141,7 @@ def linear_tensors(point: Point, survey: Survey, generator: np.random.Generator,
     With what two of the calls saw on the wide rung; None where a domain is declared, so that other directions may have no room for it. `thrifty`: of
     small tensors too.
     """
-    least = FEWEST if thrifty else SUMMED
+    least = ONE_COLUMN if thrifty else SUMMED
     found = {t: _straight(point, survey, t, generator) for t in range(len(point.buffers)) if len(point.columns.of(t)) > least}
     return {t: look if point.columns.free else None for t, look in found.items() if look}
 

@@ -40,11 +40,11 @@ class Ending(IntEnum):
 
     FOUND = 1
     CONSTANT = 2
-    WIDE = 3
+    TOO_WIDE = 3
     WIDE_FLAT = 4
 
 
-FOUND, CONSTANT, WIDE, WIDE_FLAT = (np.int8(each) for each in Ending)
+FOUND, CONSTANT, TOO_WIDE, WIDE_FLAT = (np.int8(each) for each in Ending)
 
 
 def ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
@@ -69,7 +69,7 @@ def _ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
     wide = highest - lowest > FIRST_DIGIT * np.maximum(largest, size)
     ending = np.full(len(hit), FOUND)
     np.putmask(ending, hit & wide, WIDE_FLAT)
-    np.putmask(ending, ~(hit | linear), WIDE)
+    np.putmask(ending, ~(hit | linear), TOO_WIDE)
     np.putmask(ending, constant, CONSTANT)
     level *= largest
     np.putmask(level, ~hit, 0.0)
@@ -176,13 +176,13 @@ def noise_along(ray: Ray, size: Array, moved: Mask) -> RayNoise:
         if attempt:
             found |= ending == WIDE_FLAT
         elif not (found | again).all():
-            wide = np.flatnonzero(ending >= WIDE)
+            wide = np.flatnonzero(ending >= TOO_WIDE)
             again[wide] = np.isfinite(points.take(wide, 1)).all(0)
         sigma = np.where(wanted & found, level, sigma)
         wanted = wanted & again
         if np.count_nonzero(wanted) <= FEW_OUTPUTS * len(wanted) or attempt == ATTEMPTS - 1:
             break
-        mostly_wide = float(np.mean(ending[wanted] >= WIDE)) > 0.5
+        mostly_wide = float(np.mean(ending[wanted] >= TOO_WIDE)) > 0.5
         spacing = np.maximum(spacing * (CLOSER if mostly_wide else FARTHER), FEWEST_ULPS * ray.ulp)
         if (spacing > WIDEST * ray.scale).all():
             break
@@ -196,7 +196,7 @@ def gradient_noise(ray: Ray, size: Array) -> tuple[Array, float]:
     level, ending = ecnoise(points, size)
     spread = NORMAL_MAD * np.median(np.abs(points - np.median(points, 0)), 0)
     unit = Bits().seen(points).unit
-    sigma = np.where(ending == FOUND, level, np.where(ending >= WIDE, spread, 0.0))
+    sigma = np.where(ending == FOUND, level, np.where(ending >= TOO_WIDE, spread, 0.0))
     return np.nan_to_num(np.maximum(sigma, unit * size if unit > U64 else 0.0)), unit
 
 
