@@ -53,7 +53,8 @@ def _of_column(point: Point, column: int, out: Index, settled: Callable[[Array, 
     """Slopes, bars [k] of the outputs and the points taken: width by width, until all are settled."""
     values, bars, widths = np.zeros((0, len(out))), np.zeros((0, len(out))), list[float]()
     value, bar = np.full(len(out), np.nan), np.full(len(out), np.inf)
-    while (width := _next(widths, np.asarray(np.isfinite(bars).any(1)), settled(value, bar))) and not short_of(CALLS_A_WIDTH if widths else AGREE * CALLS_A_WIDTH):
+    while (width := _next(widths, np.asarray(np.isfinite(bars).any(1)), settled(value, bar))) and not short_of(
+            CALLS_A_WIDTH if widths else AGREE * CALLS_A_WIDTH):
         found = _at_width(point, column, out, width)
         widths.append(width)
         values, bars = np.vstack([values, found[0]]), np.vstack([bars, found[1]])
