@@ -35,7 +35,7 @@ def pattern_of(depends_on: Mask, shape: Sequence[int]) -> Pattern:
         for k in range(len(shape)):
             if places:
                 low[k, m], high[k, m] = min(p[k] for p in places), max(p[k] for p in places)
-    return Pattern(tuple(shape), tuple(low), tuple(high), ~matrix.any(1))
+    return Pattern(tuple(shape), tuple(low), tuple(high), ~depends_on.any(1))
 
 
 def full(pattern: Pattern) -> Mask:
