@@ -91,7 +91,6 @@ LISTED: Mapping[str, Listed] = {
     "estimate.polynomial.STRUCTURE": Listed("From how many times the noise of the twins on is what a fit leaves structure?", on=NOISE),
     "estimate.polynomial.OUTLIER": Listed("How many standard deviations may one point be off?", on=NOISE),
     "estimate.polynomial.LATE": Listed("How many higher degrees must agree?", counted=True, on=NOISE),
-    "columns.fitted.WIDTHS": Listed("How wide are the intervals, in sizes of the input?", on=NOISE),
     "columns.fitted.AGREE": Listed("How many widths must agree?", counted=True, on=NOISE),
     "oracles.fitted.BEYOND": Listed("How many tolerances and bars off is wrong by a fit?", on=NOISE),
     # a backward that differs in float32

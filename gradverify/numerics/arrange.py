@@ -101,7 +101,8 @@ def _eligible(point: Point, tensor: int, least: int) -> bool:
 
 def _hidden(point: Point, survey: Survey) -> bool:
     """Is there no structure to be found in small tensors, or something that hides what moves?"""
-    return survey.some_unmoved or bool(survey.noisy(point).any()) or not point.columns.free or len(point.f0) < 2 or not bool(np.isfinite(point.f0).all())
+    quiet = point.columns.free and len(point.f0) > 1 and bool(np.isfinite(point.f0).all())
+    return survey.some_unmoved or not quiet or bool(survey.noisy(point).any())
 
 
 def _moves_most(point: Point, tensor: int) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.numerics.estimate.climb import Outputs, at_once, derivative
+from gradverify.numerics.estimate.climb import Outputs, derivative, from_quick_rungs
 from gradverify.numerics.estimate.ladder import Derivative, told_plainly
 from gradverify.numerics.estimate.lines import Rung, rung
 from gradverify.numerics.estimate.noise import Ray, noise_along, pooled, repeat_noise
@@ -84,7 +84,7 @@ class Along:
     def _quick(self, direction: Array, sigma: Array) -> Derivative:
         guessed, taken = self._guessed
         with np.errstate(all="ignore"):
-            return at_once(self._line(direction), self._outputs(sigma), taken if np.array_equal(direction, guessed) else {})
+            return from_quick_rungs(self._line(direction), self._outputs(sigma), taken if np.array_equal(direction, guessed) else {})
 
     def _line(self, direction: Array) -> DirectionLine:
         moving = np.flatnonzero(direction)
