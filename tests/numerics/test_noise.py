@@ -46,7 +46,7 @@ def test_exactly_linear_points_have_no_noise_and_constant_ones_say_so():
 
 def test_points_that_differ_in_the_first_digit_are_too_wide():
     _, ending = ecnoise(np.exp(3 * np.arange(9.0))[:, None], np.ones(1))
-    assert ending[0] == Ending.WIDE
+    assert ending[0] == Ending.TOO_WIDE
 
 
 def test_a_kink_or_jump_at_x_is_no_noise():
