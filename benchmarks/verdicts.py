@@ -42,6 +42,7 @@ RIGHT = ("checks of each gradient", "false alarms", "right, undecided")
 MISSED = (*RIGHT, *(f"missed {NAMED[error]}" for error in BEYOND), "wrong, undecided")
 PASSED = (*RIGHT, *(f"passed {NAMED[error]}" for error in ALL))
 HALVES_TITLE, MODES_TITLE = "## With and without the witness", "## By mode"
+MODES_READING = "The table by mode is of one point of each function at each scale, without the noise that torch differentiates."
 KINDS = {False: "it does not see", True: "it differentiates"}     # what torch does with the noise
 
 
@@ -183,7 +184,9 @@ def page(table: Table, families: int, command: Sequence[str]) -> str:
     line = " ".join(["python benchmarks/verdicts.py", *command])
     made = f"Made by `{line}` with torch {torch.__version__.partition('+')[0]} and Python " \
            f"{platform.python_version()} on the CPU, one thread: {runs} checks of {families} functions in the first table."
-    return "\n\n".join(["# Verdicts, counted", made, markdown(table), READING.read_text().strip()]) + "\n"
+    tables = markdown(table)
+    readings = [MODES_READING] * (MODES_TITLE in tables) + [READING.read_text().strip()]
+    return "\n\n".join(["# Verdicts, counted", made, tables, *readings]) + "\n"
 
 
 def chosen(names: Sequence[str]) -> Iterator[Family]:
