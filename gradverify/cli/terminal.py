@@ -39,8 +39,9 @@ def is_set(environ: Mapping[str, str], name: str) -> bool:
 
 
 def is_watched(screen: Terminal, environ: Mapping[str, str]) -> bool:
-    """Does a person watch this stream as it is written, on something that can move a cursor?"""
-    return screen.is_terminal and environ.get("TERM") != "dumb" and not any(is_set(environ, name) for name in NO_TERMINAL)
+    """Does a person watch this stream as it is written, on something that may move a cursor? Not under NO_COLOR (command-line.md)."""
+    plain = environ.get("TERM") == "dumb" or bool(environ.get("NO_COLOR"))
+    return screen.is_terminal and not plain and not any(is_set(environ, name) for name in NO_TERMINAL)
 
 
 def colored(asked: str, screen: Terminal, environ: Mapping[str, str]) -> bool:

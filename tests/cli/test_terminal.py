@@ -46,6 +46,6 @@ def test_only_unicode_encodings_get_unicode_frames(encoding, ascii_only):
 
 @pytest.mark.parametrize("screen, environ, watched", [
     (SCREEN, {}, True), (PIPE, {}, False), (SCREEN, {"CI": "1"}, False), (SCREEN, {"PRE_COMMIT": "1"}, False), (SCREEN, {"TERM": "dumb"}, False),
-    (PIPE, {"FORCE_COLOR": "1"}, False), (SCREEN, {"NO_COLOR": "1"}, True)])
+    (PIPE, {"FORCE_COLOR": "1"}, False), (SCREEN, {"NO_COLOR": "1"}, False), (SCREEN, {"NO_COLOR": ""}, True)])
 def test_animation_is_for_a_person_alone(screen, environ, watched):
     assert is_watched(screen, environ) is watched
