@@ -29,6 +29,11 @@ newer = pytest.mark.skipif(not hasattr(torch._C, "_get_fp32_precision_getter"), 
 SAYINGS = [pytest.param(write, marks=newer if name.startswith("newer") else ()) for name, write in SAID.items()]
 
 
+@pytest.fixture(autouse=True)
+def _torchs_test_utilities_freeze_these_switches_where_they_were_imported(monkeypatch):
+    monkeypatch.setattr(torch.backends, "__allow_nonbracketed_mutation_flag", True)
+
+
 @pytest.mark.parametrize("say", SAYINGS)
 @pytest.mark.parametrize("on", [True, False])
 def test_tf32_is_on_or_off_whatever_was_said_and_then_as_it_was(say, on):

@@ -129,7 +129,7 @@ def test_every_call_of_every_rule_is_waited_for_before_the_next(monkeypatch):
     with standin.cuda():
         monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: Running.launched.clear())
         found = verify(subject(Running, randn(2, 3).to("cuda"), device="cuda", ignore=("GV214",), second_order=True))
-    assert found.verdict == "pass" and found.calls.forward > 50 and found.calls.backward > 20
+    assert found.verdict == "pass" and found.calls.forward > 30 and found.calls.backward > 20
     assert Running.early == []
 
 
