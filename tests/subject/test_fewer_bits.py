@@ -31,7 +31,7 @@ SAYINGS = [pytest.param(write, marks=newer if name.startswith("newer") else ()) 
 
 @pytest.fixture(autouse=True)
 def _torchs_test_utilities_freeze_these_switches_where_they_were_imported(monkeypatch):
-    monkeypatch.setattr(torch.backends, "__allow_nonbracketed_mutation_flag", True)
+    monkeypatch.setitem(torch.backends.disable_global_flags.__globals__, "__allow_nonbracketed_mutation_flag", True)
 
 
 @pytest.mark.parametrize("say", SAYINGS)
