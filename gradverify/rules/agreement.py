@@ -21,13 +21,14 @@ from gradverify.numerics.estimate.noise import POINTS
 from gradverify.numerics.function.dtypes import DOUBLE
 from gradverify.numerics.function.flat import flat_all, flat_real, numbers
 from gradverify.numerics.precision import Bits
-from gradverify.numerics.rungs import Z
+from gradverify.numerics.rungs import U64, Z
 from gradverify.rules.shown import NO_FUNCTION, RANDOM, element_name
 from gradverify.subject.differentiable import Gradients, copied
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.lowered import Perturbed
 from gradverify.subject.subject import Argument
+from gradverify.subject.wide import wide
 
 SINGLE, SIXTEEN = 2.0**-24, 2.0**-12    # roundoffs from which a forward computes in float32, in 16 bits
 DUST = 16.0             # roundings of the gradient's natural size ‖v‖‖f‖/‖x‖
@@ -239,16 +240,24 @@ def gradient_at(evidence: Evidence, v: Sequence[Tensor], place: int, inputs: Seq
     return flat(evidence.inputs[place], evidence.function.vjp_at(inputs, [c.clone() for c in v])[place])
 
 
-def perturbed(evidence: Evidence, v: Sequence[Tensor], place: int, unit: float) -> Tensor:
-    """Z standard deviations of each element of the gradient of one input, where every operation of a function of float64 rounds at random by `unit`.
-
-    0 where nothing is computed in float64, or the function refuses that."""
+def perturbed(evidence: Evidence, v: Sequence[Tensor], place: int) -> Tensor:
+    """Z standard deviations of each element of the gradient of one input, where every operation in float64 rounds at random: as in float64, of a
+    function of float32 as there. 0 where it refuses float64."""
     found = list[Tensor]()
     with suppress(UserCodeError):
         for number in range(POINTS):
-            with Perturbed(generator(number, evidence.subject.case.check, "perturbed"), unit):
-                found.append(gradient_at(evidence, v, place, evidence.subject.inputs))
-    return Z * torch.stack(found).std(0).nan_to_num(0.0) if len(found) > 1 else torch.zeros(())
+            found.extend(_perturbed_once(evidence, v, place, number))
+    return Z * torch.stack(found).std(0).nan_to_num(0.0) if len(found) > 1 else flat(evidence.inputs[place], None)
+
+
+def _perturbed_once(evidence: Evidence, v: Sequence[Tensor], place: int, number: int) -> list[Tensor]:
+    """That gradient in one way to round; none where a function of float32 refuses float64."""
+    single = evidence.in_float64
+    if isinstance(single, str):
+        with Perturbed(generator(number, evidence.subject.case.check, "perturbed"), U64):
+            return [gradient_at(evidence, v, place, evidence.subject.inputs)]
+    gradients = single.perturbed(number, list(map(wide, v)), single.inputs)
+    return [] if gradients is None else [flat_real(gradients[place])]
 
 
 def _output_at(evidence: Evidence, among: int, inputs: Sequence[Tensor]) -> Tensor:

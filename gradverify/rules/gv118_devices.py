@@ -87,7 +87,10 @@ def check(evidence: Evidence) -> Iterator[Finding | str]:
                 here, there = side(own, evidence, v), side(other, evidence, v)
         except UserCodeError as error:
             raise NotApplicable(f"on {beside} {error.message}") from None
-        yield from _in_16_bits(evidence, judged, beside) if evidence.kernel is not None else compared(evidence, here, there, beside)
+        if evidence.kernel is not None:
+            yield from beyond_native(evidence, "GV118", judged, f"on {beside}", f"on {evidence.settings.device}", HINT)
+        else:
+            yield from compared(evidence, here, there, beside)
     yield f"compared with {beside}"
 
 
@@ -121,11 +124,11 @@ def where(evidence: Evidence, n: int, index: int) -> tuple[int | None, str | Non
     return None, argument.name, f"the gradient at {element_name(argument.name, argument.value, index)}"
 
 
-def _in_16_bits(evidence: Evidence, judged: Sequence[TensorResult], beside: str) -> Iterator[Finding]:
-    """Of every output, then of every gradient."""
+def beyond_native(evidence: Evidence, code: str, judged: Sequence[TensorResult], inside: str, here: str, hint: str) -> Iterator[Finding]:
+    """Of every output, then of every gradient in 16 bits: what it is `inside`, where that is off what it is `here` beyond the native error."""
     for n, each in enumerate(judged):
         if each.miss:
             place, name, what = where(evidence, n, each.index)
-            told = (f"on {beside} {what} is {each.kernel:.5g}, and not {each.exact:.5g} as on {evidence.settings.device}: "
-                    f"{each.ratio:.3g} × the native error{KINDS.get(each.miss, '')}")
-            yield Finding("GV118", told, input=name, output=place, hint=HINT)
+            told = (f"{inside} {what} is {each.kernel:.5g}, and not {each.exact:.5g} as {here}: {each.ratio:.3g} × the native error"
+                    f"{KINDS.get(each.miss, '')}")
+            yield Finding(code, told, input=name, output=place, hint=hint)

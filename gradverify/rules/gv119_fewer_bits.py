@@ -9,9 +9,8 @@ squares) does not, and its training differs between GPUs. A kernel that reads th
 
 How it is measured. Under `tf32: true`, in a check with `dtype: float32`, by two calls of forward and backward: no element may be off by more
 than `atol` and `rtol` of the largest of its tensor. What rounding every number to ten bits costs stands beside it: far more than that comes from
-another formula, and not from TF32. Under `reduced_sums: true`, with `dtype: bfloat16` or `float16`, row by row, within what two native errors come
-to (GV112):
-`allow_bf16_reduced_precision_reduction`, `allow_fp16_reduced_precision_reduction` and `allow_fp16_accumulation` are off, and then on. All
+another formula, and not from TF32. Under `reduced_sums: true`, with `dtype: bfloat16` or `float16`, row by row, within the native errors of both
+(GV112): `allow_bf16_reduced_precision_reduction`, `allow_fp16_reduced_precision_reduction` and `allow_fp16_accumulation` are off, and then on. All
 other rules judge the function without TF32. Both settings may stand in a `matrix:`; the switches are put back afterwards, whatever is raised.
 
 How to repair. Another formula, or `torch.backends.cuda.matmul.allow_tf32 = False` around this product alone.
@@ -34,10 +33,8 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.numerics.function.flat import flat_real
-from gradverify.oracles.legs import Kernel
 from gradverify.rules.agreement import flat, largest, off, unsteady, worst_of
-from gradverify.rules.gv112_low_precision import KINDS
-from gradverify.rules.gv118_devices import side, where
+from gradverify.rules.gv118_devices import beyond_native, side, where
 from gradverify.rules.protocol import NotApplicable
 from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError
@@ -59,11 +56,9 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     settings, sixteen = evidence.settings, evidence.kernel is not None
     if not (settings.tf32 or settings.reduced_sums):
         return "the spec says neither `tf32: true` nor `reduced_sums: true`"
-    if sixteen and not settings.reduced_sums:
-        return "TF32 is a format for products of float32: say `dtype: float32`"
     if not sixteen and not settings.tf32:
         return "only products of 16 bits have such sums: say `dtype: bfloat16` or `float16`"
-    if not sixteen and all(x.dtype is not torch.float32 for x in evidence.subject.inputs):
+    if not settings.reduced_sums if sixteen else all(x.dtype is not torch.float32 for x in evidence.subject.inputs):
         return "TF32 is a format for products of float32: say `dtype: float32`"
     return unsteady(found)
 
@@ -73,7 +68,11 @@ def check(evidence: Evidence) -> Iterator[Finding | str]:
     name = "TF32" if kernel is None else "sums in fewer bits"
     try:
         with in_all_bits():
-            yield from _in_tf32(evidence) if kernel is None else _in_16_bits(evidence, kernel)
+            if kernel is None:
+                yield from _in_tf32(evidence)
+            else:
+                beside = kernel.apart(kernel, reduced_sums(True))
+                yield from beyond_native(evidence, "GV119", beside, f"with {name}", "without", OTHERWISE)
     except UserCodeError as error:
         yield Finding("GV119", f"with {name} {error.message}", frames=error.frames, hint=OTHERWISE)
     yield f"compared with {name}"
@@ -109,12 +108,3 @@ def _numbers(evidence: Evidence, lowered: torch.Generator | None = None) -> list
     with rounded(TF32, lowered) if lowered else nullcontext():
         seen = side(evidence.subject.own, evidence, v)
     return [*map(flat_real, seen.outputs), *(flat(argument, g) for argument, g in zip(evidence.inputs, seen.gradients, strict=True))]
-
-
-def _in_16_bits(evidence: Evidence, kernel: Kernel) -> Iterator[Finding]:
-    for n, each in enumerate(kernel.apart(kernel, reduced_sums(True))):
-        if each.miss:
-            place, name, what = where(evidence, n, each.index)
-            told = (f"with sums in fewer bits {what} is {each.kernel:.5g}, and not {each.exact:.5g} as without: {each.ratio:.3g} × the native error"
-                    f"{KINDS.get(each.miss, '')}")
-            yield Finding("GV119", told, input=name, output=place, hint=OTHERWISE)

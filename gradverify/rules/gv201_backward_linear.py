@@ -33,10 +33,6 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.estimate.noise import POINTS
-from gradverify.numerics.function.dtypes import WIDE
-from gradverify.numerics.function.flat import flat_real
-from gradverify.numerics.rungs import U64, Z
 from gradverify.rules.agreement import DUST, ODD, SIXTEEN, dust, flat, largest, noise, perturbed, tolerance
 from gradverify.rules.shown import element_name
 from gradverify.subject.differentiable import Gradients
@@ -74,7 +70,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         off, place = float((expected - apart)[worst].abs()), evidence.inputs.index(argument)
         if off <= DUST * noise(evidence, argument, halves.v, expected) or off <= DUST * halves.rounded(place):
             continue
-        if off <= halves.perturbed(place, worst):
+        if off <= float(perturbed(evidence, halves.v, place)[worst]):
             continue
         where = element_name(argument.name, argument.value, worst)
         if not coarse and halves.linear_but_for_small_ones():
@@ -130,16 +126,6 @@ class _Halves:
             again = self._gradients([factor * cotangent for cotangent in self.v])[place] / factor
             most = max(most, largest(again - expected))
         return most if most <= ROUNDED * largest(expected) else 0.0
-
-    def perturbed(self, place: int, element: int) -> float:
-        """What rounding every operation can make of one element; for float32 by the backward in float64."""
-        wide = self._evidence.in_float64
-        if isinstance(wide, str):
-            each = perturbed(self._evidence, self.v, place, U64)
-            return float(each[element]) if each.dim() else 0.0
-        found = [wide.perturbed(number, [v.to(WIDE.get(v.dtype, v.dtype)) for v in self.v], wide.inputs) for number in range(POINTS)]
-        seen = [flat_real(gradients[place])[element] for gradients in found if gradients is not None]
-        return float(Z * torch.stack(seen).std()) if len(seen) > 1 else 0.0
 
     def linear_but_for_small_ones(self) -> bool:
         """Does only the small factor make a difference that `rtol` does not cover? Zeros must give zeros."""
