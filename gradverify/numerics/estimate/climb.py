@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gradverify.numerics.estimate.kinks import JUMP, KINK, SMOOTH
-from gradverify.numerics.estimate.ladder import PIECE, Derivative, solve
+from gradverify.numerics.estimate.ladder import Derivative, solve
 from gradverify.numerics.estimate.lines import Line, Rung, rung, selected
-from gradverify.numerics.estimate.refine import refine
 from gradverify.numerics.estimate.samples import Samples
-from gradverify.numerics.records import Record, joined
+from gradverify.numerics.records import Record
 from gradverify.numerics.rungs import CLIMB, QUICK, RUNGS, Array, Codes, Index, Mask, repeated, step
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED
 
@@ -131,7 +130,11 @@ class Climb:
     def run(self) -> Climbed:
         """Climbs all elements until each is settled or has seen every rung it may."""
         self._sure = self._is_sure(self._todo, self._codes(self._todo))
-        refine(range(NOISY_STEPS), self._live, self._widened, self._judge)
+        for n in range(NOISY_STEPS):
+            live = self._live(n)
+            if not live.size:
+                break
+            self._judge(live, self._widened(live, n))
         self.every_rung(self._todo[~self._sure])
         unconfirmed, exhausted = np.zeros((2, len(self._line)), bool)
         unconfirmed[self._todo[self._sure]], exhausted[self._todo[~self._sure]] = True, True
@@ -227,16 +230,11 @@ def derivative(line: Line, outputs: Outputs, *, rtol: float = 1e-6, atol: float 
 
 def from_quick_rungs(line: Line, outputs: Outputs, known: Mapping[int, Rung]) -> Derivative:
     """Derivatives [M] of all outputs from the quick rungs alone, six calls less the `known` ones: `unclear` where those cannot tell."""
-    m, unit = len(outputs.f0), outputs.unit()
+    m = len(outputs.f0)
     taken = [known.get(k) or rung(line, k) or Rung(np.full(m, np.nan), np.full(m, np.nan), step(line.scale, k), step(line.scale, k)) for k in QUICK]
     size, magnitude = (x if isinstance(x, np.ndarray) else repeated(x, m) for x in (line.size, line.magnitude))
     up, down, step_up, step_down = (_stacked([t[n] for t in taken], m) for n in range(4))
-
-    def part(i: slice) -> Derivative:
-        return solve(Samples(up[:, i], down[:, i], step_up[:, i], step_down[:, i], outputs.f0[i], outputs.sigma[i], unit[i], magnitude[i], size[i],
-                             outputs.rounds_x), False)
-
-    return joined([part(slice(start, start + PIECE)) for start in range(0, m, PIECE) or [0]])
+    return solve(Samples(up, down, step_up, step_down, outputs.f0, outputs.sigma, outputs.unit(), magnitude, size, outputs.rounds_x), False)
 
 
 def _stacked(rows: Sequence[float | Array], m: int) -> Array:

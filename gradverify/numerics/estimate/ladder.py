@@ -15,7 +15,7 @@ from gradverify.numerics.estimate.plain import ARITHMETIC, Plain, plain
 from gradverify.numerics.estimate.readings import readings, with_tail_noise
 from gradverify.numerics.estimate.romberg import Best, pick
 from gradverify.numerics.estimate.samples import LOW_UNIT, Samples
-from gradverify.numerics.records import Record
+from gradverify.numerics.records import Record, joined
 from gradverify.numerics.rungs import QUICK, AnyArray, Array, Codes, Mask, Z, repeated
 
 PIECE = 1 << 14  # elements that are solved together: their samples stay in the cache
@@ -75,6 +75,9 @@ def _distinct(column: AnyArray) -> AnyArray:
 
 def solve(s: Samples, full: bool) -> Derivative:
     """The derivative of every element. `full`: the rungs reach down to the finest, so that kinks, jumps and second readings can be told."""
+    m = len(s.f0)
+    if m > PIECE:
+        return joined(solve(s.take(slice(start, start + PIECE)), full) for start in range(0, m, PIECE))
     if full or len(s.up) != len(QUICK):
         return _solve(s, full)
     easy = plain(s.up, s.down, s.width, s.f0, s.sigma, s.unit)
@@ -93,37 +96,54 @@ def told_plainly(easy: Plain) -> Derivative:
 
 
 def _solve(s: Samples, full: bool) -> Derivative:
-    if full:
-        read = readings(s)
-        jumping = jumps(s, read.noise)
-        first = pick(read.quotient, s.h, read.noise, True)
-        best, noise = with_tail_noise(s, read.quotient, read.noise, first)
-        grows = infinite(s, noise, bends(s, noise).at_x) | infinite(s, read.noise, first.rung < 0)
-        far, near = _nearer(s, noise, best)
-        second_value = np.where(far, near.value * s.big, read.value)
-        second_bar = np.where(far, near.bar * s.big, read.bar)
-        second = second_value, second_bar, read.finer & ~far, far
-    else:
-        m = len(s.f0)
-        jumping = jumps(s, s.noise)
-        best, noise, grows = pick(s.quotient, s.h, s.noise, False), s.noise, np.zeros(m, bool)
-        second = np.full(m, np.nan), np.full(m, np.inf), np.zeros(m, bool), np.zeros(m, bool)
-    outcome, looks_rough = _outcome(s, noise, jumping, full)
-    slopes = sides(s, noise, outcome == KINK)
+    x = _whole_ladder(s) if full else _few_rungs(s)
+    outcome, looks_rough = _outcome(s, x.noise, x.jumping, full)
+    slopes = sides(s, x.noise, outcome == KINK)
     outcome[(outcome == KINK) & ~slopes.differ] = INCONSISTENT
-    outcome[(outcome == SMOOTH) & (best.rung < 0)] = INCONSISTENT
-    outcome[~s.enough | (grows & ~jumping)] = NON_FINITE
-    second[0][outcome == NON_FINITE] = np.nan
-    told = (best.rung >= 0) & (outcome == SMOOTH)
-    bar = np.where(told, (best.bar + ARITHMETIC * np.abs(best.value)) * s.big, np.inf)
+    outcome[(outcome == SMOOTH) & (x.best.rung < 0)] = INCONSISTENT
+    outcome[~s.enough | (x.infinite & ~x.jumping)] = NON_FINITE
+    second = np.where(outcome == NON_FINITE, np.nan, x.second)
+    smooth = (x.best.rung >= 0) & (outcome == SMOOTH)
+    bar = np.where(smooth, (x.best.bar + ARITHMETIC * np.abs(x.best.value)) * s.big, np.inf)
     unclear = np.zeros(len(bar), bool)
     if not full:
         unsteady, growth = _unsteady(s)
         unclear, bar = unsteady | looks_rough, bar + growth * s.big
     result = Derivative(
-        best.value * s.big, bar, outcome, best.noise * s.big, slopes.left, slopes.right, slopes.left_bar, slopes.right_bar, *second,
-        unclear & ~s.unchanged, s.unchanged, np.zeros(len(bar), bool))
+        x.best.value * s.big, bar, outcome, x.best.noise * s.big, slopes.left, slopes.right, slopes.left_bar, slopes.right_bar,
+        second, x.second_bar, x.second_is_finer, x.far, unclear & ~s.unchanged, s.unchanged, np.zeros(len(bar), bool))
     return _unchanged(s, _at_borders(s, result) if full else result)
+
+
+@dataclass(frozen=True)
+class _Extrapolated:
+    """What the rungs say of an element [m] before kinks are looked for: the best entry of its table, under noise [n, m]; whether f jumps or its slope
+    is infinite; the second reading and its bar (NaN, inf: none); `second_is_finer` and `far` as in `Derivative`."""
+
+    best: Best
+    noise: Array
+    jumping: Mask
+    infinite: Mask
+    second: Array
+    second_bar: Array
+    second_is_finer: Mask
+    far: Mask
+
+
+def _few_rungs(s: Samples) -> _Extrapolated:
+    m = len(s.f0)
+    no = np.zeros(m, bool)
+    return _Extrapolated(pick(s.quotient, s.h, s.noise, False), s.noise, jumps(s, s.noise), no, np.full(m, np.nan), np.full(m, np.inf), no, no)
+
+
+def _whole_ladder(s: Samples) -> _Extrapolated:
+    read = readings(s)
+    first = pick(read.quotient, s.h, read.noise, True)
+    best, noise = with_tail_noise(s, read.quotient, read.noise, first)
+    grows = infinite(s, noise, bends(s, noise).at_x) | infinite(s, read.noise, first.rung < 0)
+    far, near = _nearer(s, noise, best)
+    second, second_bar = np.where(far, near.value * s.big, read.value), np.where(far, near.bar * s.big, read.bar)
+    return _Extrapolated(best, noise, jumps(s, read.noise), grows, second, second_bar, read.finer & ~far, far)
 
 
 def _nearer(s: Samples, noise: Array, best: Best) -> tuple[Mask, Best]:

@@ -221,12 +221,5 @@ def pooled(sigma: Array, size: Array, outputs: Sequence[slice], modulus: Array |
         noisy = relative > 0
         seen = relative if noisy.all() else relative[noisy]
         if seen.size:
-            result[part] = np.maximum(sigma[part], min(_median(seen), POOL_CAP) * size[part])
+            result[part] = np.maximum(sigma[part], min(float(np.median(seen)), POOL_CAP) * size[part])
     return result
-
-
-def _median(values: Array) -> float:
-    """`np.median` without its search for NaN, which takes as long again."""
-    low, high = (len(values) - 1) // 2, len(values) // 2
-    ordered = np.partition(values, (low, high))
-    return 0.5 * float(ordered[low] + ordered[high])

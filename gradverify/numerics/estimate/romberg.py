@@ -16,7 +16,6 @@ from gradverify.numerics.rungs import RATIO, Array, Index, Mask, Z
 ORDERS = 4  # extrapolation orders 0 to 3: errors h², h⁴, h⁶, h⁸
 CONFIRM = 4  # finest rungs with a value, of a long ladder, that no value is taken from: they must agree with it
 LONG = 8
-FEW_COMPARISONS = 1 << 16  # comparisons of entries with rungs, below which none of them is worth a step of its own
 
 
 @dataclass(frozen=True)
@@ -69,8 +68,6 @@ def pick(D: Array, h: Array, noise: Array, full: bool) -> Best:
     n, m = D.shape
     t = table(D, h, noise)
     confirmed = _confirmed(D) if full else np.ones(D.shape, bool)
-    if ORDERS * n * n * m <= FEW_COMPARISONS:
-        return _least(t, D, confirmed)
     value, bar, part, rung = np.full(m, np.nan), np.full(m, np.inf), np.full(m, np.inf), np.full(m, -1)
     for j in range(ORDERS):
         for k in range(max(j, 1), n):
@@ -89,22 +86,6 @@ def _confirmed(D: Array) -> Mask:
     """Rungs that a value may be taken from: enough finer ones have a value, or the ladder is short."""
     from_here = np.cumsum(np.isfinite(D)[::-1], 0)[::-1]  # rungs with a value, k and finer
     return np.asarray((from_here > CONFIRM) | (from_here[0] <= LONG))
-
-
-def _least(t: Table, D: Array, confirmed: Mask) -> Best:
-    """`pick` of few elements: all entries against all rungs at once."""
-    n, m = D.shape
-    off = t.value[:, :, None] - D  # entry (j, k) from each rung: [orders, n, n, m]
-    agree = np.abs(off, out=off) <= t.bar[:, :, None] + t.bar[0]
-    coarser = np.arange(n)[:, None] >= np.arange(n)  # what k need not agree with
-    agree |= coarser[:, :, None] | ~np.isfinite(D)
-    allowed = agree.all(2) & confirmed & (np.arange(n) > 0)[:, None]
-    bars = np.where(allowed, t.bar, np.inf).reshape(ORDERS * n, m)
-    first, each = np.argmin(bars, 0), np.arange(m)
-    bar = bars[first, each]
-    some = bar < np.inf
-    value, part = (np.where(some, a.reshape(ORDERS * n, m)[first, each], nothing) for a, nothing in ((t.value, np.nan), (t.noise, np.inf)))
-    return Best(value, bar, part, np.where(some, first % n, -1))
 
 
 def one_sided(change: Array, step: Array, noise: Array, safety: float = 1.0) -> Best:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradverify.numerics.estimate.refine import refine
 from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.halving import halved
 from gradverify.numerics.probing.estimates import LOW_START, Reading, Stage, reading
@@ -216,12 +215,11 @@ def _most_of(total: float, off_of: Callable[[Index], float]) -> Callable[[Index]
 
 def _first_clear(measured: Callable[[Stage], Reading], stages: tuple[Stage, ...], masked: Mask | None = None) -> Reading:
     """The first reading of each element that is clear, over these stages."""
-    got = measured(stages[0])
-
-    def keep(i: Index, new: Reading) -> None:
-        nonlocal got
-        got = got.replaced(i[new.clear], new.take(new.clear))
-
-    wanted = True if masked is None else ~masked
-    refine(stages[1:], lambda _: np.flatnonzero(~got.clear & wanted), lambda i, rungs: measured(rungs).take(i), keep)
-    return got
+    found, wanted = measured(stages[0]), True if masked is None else ~masked
+    for stage in stages[1:]:
+        i = np.flatnonzero(~found.clear & wanted)
+        if not i.size:
+            break
+        new = measured(stage).take(i)
+        found = found.replaced(i[new.clear], new.take(new.clear))
+    return found

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradverify.numerics.estimate.ladder import PIECE, solve
+from gradverify.numerics.estimate.ladder import solve
 from gradverify.numerics.estimate.plain import secant
 from gradverify.numerics.estimate.samples import Samples
-from gradverify.numerics.records import Record, joined
+from gradverify.numerics.records import Record
 from gradverify.numerics.reduction import WEIGHTS
 from gradverify.numerics.rungs import QUICK, RATIO, WIDE_RUNG, Array, Mask
 
@@ -36,12 +36,6 @@ def reading(s: Samples) -> Reading:
     """The derivative of every element from three rungs, 0 ± 0 where f is bitwise unchanged; from a single one as if f were linear."""
     if len(s.up) == 1:
         return _linear(s)
-    if len(s.f0) <= PIECE:
-        return _solved(s)
-    return joined(_solved(s.take(slice(a, a + PIECE))) for a in range(0, len(s.f0), PIECE))
-
-
-def _solved(s: Samples) -> Reading:
     d = solve(s, False)
     finite, clear = np.isfinite(d.bar), ~d.unclear
     noisy = finite & (d.noise_bar > DROWNS * d.bar)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gradverify.numerics.estimate.refine import refine
 from gradverify.numerics.probing.estimates import Reading, Schedule, Stage
 from gradverify.numerics.probing.known import Allowed, Known
 from gradverify.numerics.probing.offpattern import Strays
@@ -78,29 +77,27 @@ Again = Callable[[Index, Stage], Reading]
 
 def judged(analytic: Array, first: Reading, allowed: Allowed, steps: Schedule, again: Again) -> LineVerdicts:
     """PASS where |a − D| + U ≤ tol; what is open after the first rungs, and not surely off, is measured on coarser or finer ones."""
-    got, verdict = first, _verdict(analytic, first, allowed)
+    latest, verdict = first, _verdict(analytic, first, allowed)
     if (verdict == PASS).all():
-        return LineVerdicts(np.ones(len(verdict), bool), allowed.norm, allowed.tolerance, got.bar, np.zeros(len(verdict)))
+        return LineVerdicts(np.ones(len(verdict), bool), allowed.norm, allowed.tolerance, first.bar, np.zeros(len(verdict)))
     if not steps.sure:
         verdict[verdict == MISMATCH] = UNDECIDED
     within = _within(analytic, first, allowed) & (verdict == UNDECIDED)
     if within.sum() <= RARE * len(within):
         verdict[within] = PASS
 
-    def keep(i: Index, new: Reading) -> None:
-        nonlocal got
-        fresh = _verdict(analytic[i], new, allowed.take(i))
-        better = (fresh == PASS) | (new.clear & (new.bar < got.bar[i]))
-        got = got.replaced(i[better], new.take(better))
-        verdict[i[better]] = fresh[better]
-
-    def open_where(route: Mask) -> Callable[[Stage], Index]:
-        return lambda _: np.flatnonzero((verdict == UNDECIDED) & route & (got.noisy == first.noisy))
-
-    refine(steps.coarser, open_where(first.noisy), again, keep)
-    refine(steps.finer, open_where(~first.noisy), again, keep)
-    off = np.nan_to_num((np.abs(analytic - got.value) - got.bar) / allowed.tolerance)
-    return LineVerdicts((verdict == PASS) | _within(analytic, got, allowed), allowed.norm, allowed.tolerance, got.bar, off)
+    for stages, route in ((steps.coarser, first.noisy), (steps.finer, ~first.noisy)):
+        for stage in stages:
+            i = np.flatnonzero((verdict == UNDECIDED) & route & (latest.noisy == first.noisy))
+            if not i.size:
+                break
+            new = again(i, stage)
+            new_verdict = _verdict(analytic[i], new, allowed.take(i))
+            better = (new_verdict == PASS) | (new.clear & (new.bar < latest.bar[i]))
+            latest = latest.replaced(i[better], new.take(better))
+            verdict[i[better]] = new_verdict[better]
+    off = np.nan_to_num((np.abs(analytic - latest.value) - latest.bar) / allowed.tolerance)
+    return LineVerdicts((verdict == PASS) | _within(analytic, latest, allowed), allowed.norm, allowed.tolerance, latest.bar, off)
 
 
 def _within(a: Array, d: Reading, allowed: Allowed) -> Mask:
