@@ -113,7 +113,7 @@ def _moves_most(point: Point, tensor: int) -> bool:
 def _moved(point: Point, columns: Index) -> Mask:
     """Which outputs [M] change when these columns do."""
     to = point.columns.cast(point.columns.x[columns] + STEP * point.columns.scale[columns], columns)
-    return np.asarray(point.moved_all(columns, to) != point.f0)
+    return np.asarray(point.values_at(columns, to) != point.f0)
 
 
 def _pointwise(point: Point, tensor: int) -> tuple[Pattern, ...] | None:

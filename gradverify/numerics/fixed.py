@@ -70,7 +70,7 @@ class _Rule:
             x = float(c.x[column])
             high, low = (float(c.cast(np.array([x + sign * self._eps]), columns[n : n + 1])[0]) for sign in (1.0, -1.0))
             stuck[n] = high == x or low == x
-            up, down = point.moved([column], [high]), point.moved([column], [low])
+            up, down = (point.values_at(columns[n : n + 1], np.array([x])) for x in (high, low))
             value[n] = (up - down) / (2.0 * self._eps)
             masked[n] = np.isinf(point.f0) & (up == point.f0) & (down == point.f0)
         return value, stuck, masked

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.numerics.function.flat import numbers, real_shape
+from gradverify.numerics.function.flat import real_shape
 from gradverify.numerics.function.point import Point
-from gradverify.numerics.rungs import BASE, RATIO, Array, Index, Mask
+from gradverify.numerics.rungs import BASE, RATIO, Array, Index
 
 WEIGHTS = (0.7, 1.4)  # magnitudes of the members of a group, a direction or a cotangent: ±1 lets pairs cancel
 INSIDE = 0.5  # of the way to the end of the domain: the widest step of a probe
@@ -88,52 +86,8 @@ def cotangent(point: Point, output: int, vector: Array) -> Tensor:
     return value.to(device=device, dtype=dtype)
 
 
-def kept(gradients: Sequence[Tensor]) -> list[Tensor]:
-    """Copies: a backward may use the memory of what it returned again."""
-    return [gradient.detach().clone() for gradient in gradients]
-
-
 def representable(point: Point, output: int, weights: Array) -> Array:
     """Weights [outputs of the tensor] as its dtype represents them; 0 where f is infinite, which is left out as a mask."""
     dtype = point.shapes[output][1]
     kept = torch.from_numpy(weights).to(dtype.to_real() if dtype.is_complex else dtype).double().numpy()
     return np.where(np.isinf(point.f0[point.parts[output]]), 0.0, kept)
-
-
-@dataclass(frozen=True)
-class Gather:
-    """The columns [n] of one input tensor: their numbers, their places among its coordinates, those of their mirrors (−1: none) and signs."""
-
-    columns: Index
-    place: Index
-    mirror: Index
-    sign: Array
-
-    @cached_property
-    def plain(self) -> bool:
-        """Every coordinate is a column."""
-        return not (self.mirror >= 0).any() and np.array_equal(self.place, np.arange(len(self.place)))
-
-    def __call__(self, gradient: Tensor) -> Array:
-        """The tensor's gradient as one number a column [n]."""
-        return self.of(numbers(gradient))
-
-    def of(self, flat: Array) -> Array:
-        """The tensor's real coordinates [N] as one number a column [n]."""
-        return flat if self.plain and len(flat) == len(self.place) else self.combined(flat)
-
-    def combined(self, flat: Array) -> Array:
-        """Real coordinates […, N] as one number a column […, n]."""
-        return np.where(self.mirror >= 0, flat[..., self.place] + self.sign * flat[..., self.mirror], flat[..., self.place])
-
-    def any_of(self, coordinates: Mask) -> Mask:
-        """Columns [n] of which a coordinate is among these."""
-        return np.asarray(coordinates[self.place] | ((self.mirror >= 0) & coordinates[self.mirror]))
-
-
-def gather(point: Point, tensor: int) -> Gather:
-    """For the columns of one input tensor."""
-    c, start, own = point.columns, int(point.starts[tensor]), point.columns.of(tensor)
-    row = slice(int(own[0]), int(own[-1]) + 1) if len(own) else slice(0)  # columns are numbered through
-    mirror = c.mirror[row]
-    return Gather(own, c.coordinate[row] - start, np.where(mirror >= 0, mirror - start, -1) if c.paired else mirror, c.sign[row])

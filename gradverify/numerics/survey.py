@@ -158,7 +158,7 @@ def _straight(point: Point, survey: Survey, tensor: int, generator: np.random.Ge
     allowed = STRAIGHT * np.maximum(survey.sigma, point.unit * largest)
     if not (np.abs(taken.up + taken.down - 2 * point.f0) <= allowed).all():
         return None
-    half = point.moved_all(c, point.columns.cast(point.columns.x[c] + 0.5 * step(1.0, WIDE_RUNG) * direction, c))
+    half = point.values_at(c, point.columns.cast(point.columns.x[c] + 0.5 * step(1.0, WIDE_RUNG) * direction, c))
     return Look(c, direction, taken, WIDE_RUNG) if (np.abs(taken.up + point.f0 - 2 * half) <= allowed).all() else None
 
 
@@ -189,7 +189,7 @@ def _both_sides(point: Point, columns: Index, move: Array) -> tuple[Array, Array
         return point.f0, point.f0
     c = point.columns
     inside = [np.clip(c.x[columns] + sign * move, c.low[columns], c.high[columns]) for sign in (1.0, -1.0)]
-    up, down = (point.moved_all(columns, x) for x in inside)
+    up, down = (point.values_at(columns, x) for x in inside)
     return up, down
 
 
@@ -204,7 +204,7 @@ def _signs(point: Point, columns: Index, generator: np.random.Generator) -> Arra
 
 def _ray(point: Point, columns: Index, sign: Array) -> Ray:
     c, own = point.columns, in_a_row(columns)
-    return Ray(c.x[own], c.scale[own], sign, c.ulp(columns), lambda at: c.cast(at, columns), lambda at: point.moved_finite(columns, at))
+    return Ray(c.x[own], c.scale[own], sign, c.ulp(columns), lambda at: c.cast(at, columns), lambda at: point.values_at(columns, at))
 
 
 def _unmoved(point: Point, columns: Index, direction: Array, near: tuple[Array, Array], noise: Array) -> tuple[Mask, Mask]:

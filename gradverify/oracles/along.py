@@ -110,7 +110,7 @@ class Along:
         """The noise [M] of repeated calls and of nine points along the direction."""
         c, moving, point, repeated = self.columns, np.flatnonzero(direction), self.point, self._repeated
         ray = Ray(c.x[moving], np.abs(direction[moving]), np.sign(direction[moving]), c.ulp(moving), lambda at: c.cast(at, moving),
-                  lambda at: point.moved_all(moving, at))
+                  lambda at: point.values_at(moving, at))
         size = np.where(np.isfinite(point.f0), np.abs(point.f0), 0.0)
         with np.errstate(all="ignore"):
             found = noise_along(ray, size, np.ones(len(size), bool)).sigma

@@ -141,7 +141,7 @@ class _Sides:
     def _change(self, columns: Index, by: Array) -> Array:
         """f [M] with these columns so much larger, less f with them so much smaller; NaN where a domain ends before."""
         x = self.smooth.columns.x[columns]
-        return np.asarray(self.smooth.moved_all(columns, x + by) - self.smooth.moved_all(columns, x - by))
+        return np.asarray(self.smooth.values_at(columns, x + by) - self.smooth.values_at(columns, x - by))
 
 
 def _worst_columns(wrong: Wrong) -> list[int]:

@@ -204,7 +204,7 @@ class Inputs:
         if size >= TINY:
             return False
         for h in WIDER:
-            up, down = (float(point.moved_all(np.array([column]), self.along.columns.x[[column]] + side * h)[gradient]) for side in (1, -1))
+            up, down = (float(point.values_at(np.array([column]), self.along.columns.x[[column]] + side * h)[gradient]) for side in (1, -1))
             if abs((up - down) / (2 * h) - double) <= CLOSE * abs(double):
                 return True
         return False

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradverify.numerics.sparsity.axis import Axis
 from gradverify.numerics.sparsity.bisection import bisected
+from gradverify.numerics.sparsity.probes import Axis
 
 
 class Intervals:

@@ -53,8 +53,8 @@ def test_a_forward_that_raises_or_changes_shape_has_no_value_there():
         return x[: 1 + int(x[0] > 1.5)]
 
     p = point(forward, leaf(1.0, 2.0))
-    assert np.isnan(p.moved([0], [3.0])).all()
-    assert np.isnan(p.moved([0], [1.6])).all()
+    assert np.isnan(p.values_at(np.array([0]), np.array([3.0]))).all()
+    assert np.isnan(p.values_at(np.array([0]), np.array([1.6]))).all()
     assert np.array_equal(p.values(), p.f0)
 
 
@@ -98,8 +98,8 @@ def test_the_inputs_are_at_home_whenever_somebody_looks_at_them(last):
     if last == "row":
         assert p.row(1, np.array([1.0, -3.0, 1.5])).tolist() == [0, -6, 0]
     else:
-        p.moved([0, 2], [3.0 if last == "raised" else 1.25, 5.0])
-        assert p.moved([1], [-3.0]).tolist() == [1, 9, 2.25]
+        p.values_at(np.array([0, 2]), np.array([3.0 if last == "raised" else 1.25, 5.0]))
+        assert p.values_at(np.array([1]), np.array([-3.0])).tolist() == [1, 9, 2.25]
     assert p.values().tolist() == [1, 4, 2.25]
-    p.moved([0], [0.5])
+    p.values_at(np.array([0]), np.array([0.5]))
     assert p.buffers[0].tolist() == x.tolist()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.numerics.reduction import gather, gaussian, moves, pull_back, representable, signed
+from gradverify.numerics.reduction import gaussian, moves, pull_back, representable, signed
 from gradverify.numerics.rungs import step
 from numerics.differentiable import Differentiable, leaf, normal
 from numerics.windows import point_of
@@ -56,11 +56,15 @@ def test_complex_weights_are_pairs_of_real_ones():
 
 
 def test_symmetric_columns_gather_both_entries():
-    columns = gather(point(lambda x: x, torch.eye(3, dtype=torch.float64), symmetric=[True]), 0)
-    assert len(columns.columns) == 6 and not columns.plain
-    g = torch.arange(9.0, dtype=torch.float64).view(3, 3)
-    assert sorted(columns(g).tolist()) == [0.0, 4.0, 4.0, 8.0, 8.0, 12.0]
+    columns = point(lambda x: x, torch.eye(3, dtype=torch.float64), symmetric=[True]).columns_of(0)
+    assert len(columns) == 6 and not columns.whole
+    assert sorted(columns.combined(np.arange(9.0)).tolist()) == [0.0, 4.0, 4.0, 8.0, 8.0, 12.0]
     only = np.zeros(9, bool)
     only[[1, 3]] = True
     assert columns.any_of(only).sum() == 1
-    assert gather(point(lambda x: x, normal(1, 4)), 0).plain
+    assert point(lambda x: x, normal(1, 4)).columns_of(0).whole
+
+
+def test_columns_of_a_tensor_count_its_coordinates_from_zero():
+    columns = point(lambda x, y: x.sum() * y, normal(1, 3), torch.eye(2, dtype=torch.float64), symmetric=[False, True]).columns_of(1)
+    assert (columns.coordinate.tolist(), columns.mirror.tolist()) == ([0, 1, 3], [-1, 2, -1])

@@ -80,7 +80,7 @@ def _at_width(point: Point, column: int, out: Index, width: float) -> tuple[Arra
     x, scale = float(c.x[column]), float(c.scale[column])
     twin = max(FINE * scale, LEAST_ULPS * float(c.ulp(own)[0]))
     at = c.cast(x + nodes(width * scale, twin), own)
-    f = np.array([point.moved_all(own, np.array([each]))[out] for each in at])
+    f = np.array([point.values_at(own, np.array([each]))[out] for each in at])
     value, bar = np.full(len(out), np.nan), np.full(len(out), np.inf)
     known = np.flatnonzero(np.isfinite(f).all(0))
     if known.size and np.isfinite(x):

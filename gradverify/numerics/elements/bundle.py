@@ -62,7 +62,7 @@ class GroupLine:
 
     def values(self, to: Array, stuck: Mask | None, lent: bool = False) -> Array:
         """f [M] with the columns there [k]; NaN for the outputs of those that are `stuck` [k]. `lent`: as `Point.within` has it."""
-        f = self.point.within(self.columns, to, lent) if stuck is None else self.point.moved_all(self.columns, to)
+        f = self.point.values_inside(self.columns, to, lent) if stuck is None else self.point.values_at(self.columns, to)
         f = f if self.out is None else f.take(self.out)
         return f if stuck is None else np.where(self.owned & stuck[self.place], np.nan, f)
 

@@ -17,7 +17,7 @@ from gradverify.numerics.elements.quick import quick_samples
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.climb import Elements, Ladders
 from gradverify.numerics.estimate.kinks import NON_FINITE
-from gradverify.numerics.reduction import gather, pull_back, representable, signed
+from gradverify.numerics.reduction import pull_back, representable, signed
 from gradverify.numerics.rungs import Index, Mask
 from gradverify.numerics.sparsity.pattern import NOBODY
 from gradverify.numerics.verdict import MISMATCH, UNDECIDED
@@ -59,9 +59,10 @@ def ending_columns(run: Run, arrangement: Arrangement, pairs: Iterable[tuple[int
     asked = sorted(set(pairs))
     for output in sorted({o for _, o in asked}):
         part = run.point.parts[output]
-        gradients = pull_back(run.point, output, representable(run.point, output, signed(part.stop - part.start, run.generator)))
-        for own, gradient in ((gather(run.point, t), gradients[t]) for t, o in asked if o == output):
-            wild[own.columns[~np.isfinite(own(gradient))]] = True
+        weights = representable(run.point, output, signed(part.stop - part.start, run.generator))
+        gradient = run.point.by_column(pull_back(run.point, output, weights))
+        for columns in (run.point.columns.of(t) for t, o in asked if o == output):
+            wild[columns[~np.isfinite(gradient[columns])]] = True
     found = [ending(run, bundle) for t in sorted({t for t, _ in asked}) for bundle in _bundles(run, arrangement, t, wild)]
     return np.unique(np.concatenate([*found, np.zeros(0, np.intp)]))
 

@@ -97,7 +97,7 @@ def _moved(prepared: Prepared, columns: Index, untold: Mask) -> _Moved | None:
 def _inner(point: Point, columns: Index, weights: Array) -> tuple[Array, Mask]:
     """The noise of f [M] AWAY from x, and where it is rounding inside that hides quick steps."""
     x = point.columns.x[columns]
-    points, between = (np.array([point.moved_all(columns, x + (AWAY + n * APART) * weights) for n in each]) for each in (range(POINTS), BETWEEN))
+    points, between = (np.array([point.values_at(columns, x + (AWAY + n * APART) * weights) for n in each]) for each in (range(POINTS), BETWEEN))
     there = np.abs(points).max(0)
     noise = np.maximum(ecnoise(points, there)[0], np.abs(between - _through(points)).max(0) / OFF)
     size, slope = np.maximum(there, np.abs(point.f0)), np.abs(points - point.f0).max(0) / AWAY

@@ -50,7 +50,7 @@ def beyond_slopes(run: Run, columns: Index, outs: Index, a: Array) -> Mask:
 def _joint_side(run: Run, columns: Index, outs: Index, sign: float) -> Best:
     point, c = run.point, run.point.columns
     steps = [BASE * c.scale[columns].min() * RATIO ** float(-k) for k in KINK_RUNGS]
-    values = np.array([point.moved_all(columns, c.x[columns] + sign * h)[outs] for h in steps])
+    values = np.array([point.values_at(columns, c.x[columns] + sign * h)[outs] for h in steps])
     noise = run.noise[outs]
     h = np.repeat(sign * np.array(steps)[:, None], len(outs), 1)
     return one_sided(values - point.f0[outs], h, np.broadcast_to(noise, h.shape))

@@ -65,5 +65,5 @@ def _missing(run: Run, columns: Index) -> Array:
 def _change(run: Run, columns: Index, move: Array) -> Array:
     """f(x + move) − f(x − move) [M]."""
     c, x = run.point.columns, run.point.columns.x[columns]
-    up, down = (run.point.moved_all(columns, c.cast(x + sign * move, columns)) for sign in (1.0, -1.0))
+    up, down = (run.point.values_at(columns, c.cast(x + sign * move, columns)) for sign in (1.0, -1.0))
     return up - down

@@ -48,7 +48,7 @@ def _in_steps(run: Run, columns: Index, out: Index) -> Mask:
     point, c = run.point, run.point.columns
     size = np.maximum(c.scale[columns], rms(c.x[c.of(int(c.tensor[columns[0]]))]))
     move = size * (1 + 0.4 * ((np.arange(len(columns)) * 0.618034) % 1)) * (-1.0) ** np.arange(len(columns))
-    values = np.array([[point.moved_all(columns, _within(run, columns, far * t * move)) for far in (1.0, 1.0 + TWIN)] for t in PLACES])
+    values = np.array([[point.values_at(columns, _within(run, columns, far * t * move)) for far in (1.0, 1.0 + TWIN)] for t in PLACES])
     seen = np.isfinite(values).all(1)
     moved = seen & (values[:, 0] != point.f0)
     still = (moved & (values[:, 0] == values[:, 1])).sum(0)

@@ -16,7 +16,7 @@ from gradverify.numerics.halving import halved
 from gradverify.numerics.probing.estimates import LOW_START, Reading, Stage, reading
 from gradverify.numerics.probing.known import Known
 from gradverify.numerics.probing.seeds import Directions, random_cotangent
-from gradverify.numerics.reduction import gather, moves, pull_back, signed
+from gradverify.numerics.reduction import moves, pull_back, signed
 from gradverify.numerics.rungs import Array, Index, Mask
 from gradverify.numerics.sparsity.pattern import Pattern, paired
 from gradverify.numerics.tolerance import guarded
@@ -68,9 +68,10 @@ def localise_column(place: Place, column: int, generator: np.random.Generator, *
 
     One backward for each halving: finds also an output that the column has no business with, which one-hot rows of its own would not.
     """
-    columns = gather(place.known.point, place.tensor)
-    local = int(np.searchsorted(columns.columns, column))
-    search = _Search(place, int(place.pattern.block_of_inputs()[columns.place[local]]), generator, brief=brief)
+    point = place.known.point
+    local = int(np.searchsorted(point.columns.of(place.tensor), column))
+    block = int(place.pattern.block_of_inputs()[point.columns_of(place.tensor).coordinate[local]])
+    search = _Search(place, block, generator, brief=brief)
     outputs = search.outputs_of(local)
     return Suspects(np.full(min(len(outputs), 1), column), outputs)
 
@@ -91,10 +92,9 @@ class _Search:
         known, pattern = place.known, place.pattern
         self.known, self.point, self.tensor, self.output = known, known.point, place.tensor, place.output
         self.generator, self.brief, self.part = generator, brief, self.point.parts[place.output]
-        self.gather = gather(self.point, place.tensor)
-        self.columns = self.gather.columns
+        self.columns = self.point.columns.of(place.tensor)
         self.outputs_inside = pattern.block_of_outputs() == block if row is None else np.arange(len(pattern)) == row - self.part.start
-        self.columns_inside = pattern.block_of_inputs()[self.gather.place] == block
+        self.columns_inside = pattern.block_of_inputs()[self.point.columns_of(place.tensor).coordinate] == block
         own = known.schedule(place.tensor)
         self.stages: tuple[Stage, ...] = (own.start, *own.finer)
         if brief:
@@ -116,7 +116,7 @@ class _Search:
         """Of the block's outputs and all columns (the block's first), or of all outputs and the block's columns."""
         w = random_cotangent(self.point, self.output, self.generator)
         w = np.where(self.outputs_inside, w, 0.0) if rows else w
-        gradient = self.gather(pull_back(self.point, self.output, w)[self.tensor])
+        gradient = self.point.by_column(pull_back(self.point, self.output, w))[self.columns]
         move = moves(self.point, self.columns, signed(len(self.columns), self.generator))
         inside, outside = (np.flatnonzero(own & (move != 0)) for own in (self.columns_inside, ~self.columns_inside))
         return _Probe(w, gradient, move, np.concatenate([inside, outside]) if rows else inside, len(inside))
@@ -178,7 +178,7 @@ class _Search:
         def off_of(half: Index) -> float:
             w = np.zeros(len(probe.w))
             w[half] = probe.w[half]
-            return float(self.gather(pull_back(self.point, self.output, w)[self.tensor])[column] - w @ d.value)
+            return float(self.point.by_column(pull_back(self.point, self.output, w))[self.columns[column]] - w @ d.value)
 
         return np.array([halved(outputs, _most_of(off, off_of))]) + self.part.start
 

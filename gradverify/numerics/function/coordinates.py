@@ -7,7 +7,7 @@ together with its mirror image. Columns of all inputs are numbered through.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -17,11 +17,12 @@ from torch import Tensor
 
 from gradverify.numerics.function.dtypes import SINGLE
 from gradverify.numerics.function.flat import numbers, rms
+from gradverify.numerics.records import Record
 from gradverify.numerics.rungs import Array, Index, Mask, in_a_row
 
 
 @dataclass(frozen=True)
-class Columns:
+class Columns(Record):
     """Arrays [C]: coordinate within all inputs, its mirror image (−1: none) and the mirror's sign, tensor, x, scale, RMS, domain.
 
     `scale` is |x|, or the tensor's RMS where x is 0 or not finite; `size` = max(|x|, RMS) is what a floor is divided by.
@@ -50,6 +51,12 @@ class Columns:
     def of(self, tensor: int) -> Index:
         return self._own.get(tensor, np.zeros(0, np.intp))
 
+    def of_tensor(self, tensor: int, start: int) -> Columns:
+        """Those of one tensor, whose coordinates are counted from `start`, its first."""
+        numbers = self.of(tensor)
+        own = self.take(slice(int(numbers[0]), int(numbers[-1]) + 1) if len(numbers) else slice(0))
+        return replace(own, coordinate=own.coordinate - start, mirror=np.where(own.mirror >= 0, own.mirror - start, -1))
+
     @cached_property
     def free(self) -> bool:
         """No column has a domain."""
@@ -62,7 +69,7 @@ class Columns:
 
     @cached_property
     def whole(self) -> bool:
-        """Every coordinate is a column, in order."""
+        """Column k is coordinate k."""
         return not len(self.coordinate) or int(self.coordinate[-1]) == len(self.coordinate) - 1
 
     @cached_property
@@ -75,6 +82,10 @@ class Columns:
         if not self.paired and g.shape[-1] == len(self):
             return g
         return np.where(self.mirror >= 0, g[..., self.coordinate] + self.sign * g[..., self.mirror], g[..., self.coordinate])
+
+    def any_of(self, coordinates: Mask) -> Mask:
+        """Columns [C] that move one of these coordinates [N]."""
+        return np.asarray(coordinates[self.coordinate] | ((self.mirror >= 0) & coordinates[self.mirror]))
 
     def cast(self, x: Array, columns: Index) -> Array:
         """Rounded to the inputs' precision."""

@@ -5,7 +5,7 @@ The real coordinates of all outputs are numbered through, as are the columns (`c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import Protocol, runtime_checkable
@@ -172,23 +172,15 @@ class Point:
             return parts[0] if lent else parts[0].copy()
         return np.concatenate([*parts, np.zeros(0)])
 
-    def moved(self, columns: Iterable[int], x: Iterable[float]) -> Array:
-        """f [M] with these columns set to x [..]; all NaN, without a call, where one of them would leave its domain."""
-        return self.moved_all(np.fromiter(columns, np.intp), np.fromiter(x, float))
-
-    def moved_all(self, columns: Index, x: Array) -> Array:
-        """f [M] with many columns set at once; all NaN, without a call, where one of them would leave its domain."""
+    def values_at(self, columns: Index, x: Array) -> Array:
+        """f [M] with these columns [k] set to x [k]; all NaN, without a call, where one of them would leave its domain."""
         c = self.columns
         if np.isnan(x).any() if c.free else not ((c.low[columns] <= x) & (x <= c.high[columns])).all():
             return np.full(len(self.f0), np.nan)
-        return self.within(columns, x)
+        return self.values_inside(columns, x)
 
-    def moved_finite(self, columns: Index, x: Array) -> Array:
-        """`moved_all` of finite numbers: without a domain there is nothing that they could leave."""
-        return self.within(columns, x) if self.columns.free else self.moved_all(columns, x)
-
-    def within(self, columns: Index, x: Array, lent: bool = False) -> Array:
-        """f [M] with many columns set to numbers within their domains; `lent`: in memory that the next call may use again."""
+    def values_inside(self, columns: Index, x: Array, lent: bool = False) -> Array:
+        """As `values_at`, of x known to lie within the domains; `lent`: in memory that the next call may use again."""
         place, to = self._place(columns), x
         if self.columns.paired:
             to = self._changes(columns, x)[1]
@@ -251,6 +243,10 @@ class Point:
         shape, dtype, device = self.shapes[n]
         one = one_hot(shape, dtype, device, output - self.parts[n].start)
         return [one if i == n else None for i in range(len(self.parts))]
+
+    def columns_of(self, tensor: int) -> Columns:
+        """The columns of one input tensor, its coordinates counted from 0."""
+        return self.columns.of_tensor(tensor, int(self.starts[tensor]))
 
     def by_column(self, gradients: Sequence[Tensor]) -> Array:
         """Gradients of the inputs as one number a column [C]."""

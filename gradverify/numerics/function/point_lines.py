@@ -34,7 +34,7 @@ class ElementLine:
     def at(self, t: float) -> tuple[Array, float] | None:
         columns, x, single = self._own
         to = float(np.float32(x + t)) if single else x + t
-        return None if to == x or not math.isfinite(to) else (self.point.moved_all(columns, np.array([to])), to - x)
+        return None if to == x or not math.isfinite(to) else (self.point.values_at(columns, np.array([to])), to - x)
 
 
 def element_line(point: Point, column: int, wide: bool = False) -> ElementLine:
@@ -73,4 +73,4 @@ class DirectionLine:
         by = float((to - x) @ weight) / whole if whole else 0.0
         if by == 0 or not math.isfinite(by):    # nothing moves, or not to a finite number
             return None
-        return self.point.moved_finite(self.columns, to), by
+        return self.point.values_at(self.columns, to), by

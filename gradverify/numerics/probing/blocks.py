@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from torch import Tensor
 
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.probing.estimates import Reading
@@ -19,7 +18,7 @@ from gradverify.numerics.probing.known import Known
 from gradverify.numerics.probing.offpattern import Strays, nobodys
 from gradverify.numerics.probing.screen import DirectionScreen, ProbedLines, Screened, by_probe
 from gradverify.numerics.probing.seeds import Cotangents, Directions, Taken, directions
-from gradverify.numerics.reduction import gather, pull_back
+from gradverify.numerics.reduction import pull_back
 from gradverify.numerics.rungs import RESOLVED, Array, Index, Mask, finite_size
 from gradverify.numerics.sparsity.pattern import NOBODY, Pattern, paired
 
@@ -52,15 +51,16 @@ def _dead(point: Point, output: int, w: Array, patterns: Sequence[Pattern]) -> l
 
     The group of a stray is 0: all outputs that do not depend on that tensor.
     """
-    found, done = [Strays() for _ in patterns], list[tuple[Mask, Sequence[Tensor]]]()
+    found, done = [Strays() for _ in patterns], list[tuple[Mask, Array]]()
     for t, pattern in enumerate(patterns):
         if not pattern.nothing.any():
             continue
         gradients = next((g for nothing, g in done if np.array_equal(nothing, pattern.nothing)), None)
         if gradients is None:
-            gradients = pull_back(point, output, np.where(pattern.nothing, w, 0.0))
+            gradients = point.by_column(pull_back(point, output, np.where(pattern.nothing, w, 0.0)))
             done.append((pattern.nothing, gradients))
-        found[t].add(0, point.columns.of(t)[gather(point, t)(gradients[t]) != 0])
+        columns = point.columns.of(t)
+        found[t].add(0, columns[gradients[columns] != 0])
     return found
 
 
@@ -78,9 +78,9 @@ class _TensorBlocks:
 
     def __init__(self, along: DirectionScreen, cotangents: Cotangents, patterns: Sequence[Pattern]) -> None:
         self.along, self.known, self.point, self.patterns, self.w = along, along.known, along.known.point, patterns, cotangents.w
-        own = gather(self.point, along.tensor)
+        coordinates = self.point.columns_of(along.tensor).coordinate
         self.of_outputs = [pattern.block_of_outputs() for pattern in patterns]
-        of_columns = [block if own.plain else block[own.place] for block in (pattern.block_of_inputs() for pattern in patterns)]
+        of_columns = [block[coordinates] for block in (pattern.block_of_inputs() for pattern in patterns)]
         self.owned = [slice(None) if (block != NOBODY).all() else block != NOBODY for block in self.of_outputs]
         gradients = cotangents.gradients(along.tensor)
         self.sums = [[self._sums(o, k, of_columns[o], gradients[k, o]) for k in range(len(gradients))] for o in range(len(patterns))]

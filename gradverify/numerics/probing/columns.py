@@ -17,7 +17,7 @@ from gradverify.numerics.probing.known import Known
 from gradverify.numerics.probing.offpattern import Strays, lasting, nobodys
 from gradverify.numerics.probing.screen import ProbedLines, Screened, by_probe, judged, passes
 from gradverify.numerics.probing.seeds import Cotangents
-from gradverify.numerics.reduction import gather, moves, signed
+from gradverify.numerics.reduction import moves, signed
 from gradverify.numerics.rungs import Array, Index, Mask, Z, nonzero, step
 from gradverify.numerics.sparsity.colouring import column_groups
 from gradverify.numerics.sparsity.pattern import NOBODY, Pattern, paired
@@ -83,9 +83,8 @@ class _TensorColumns:
         self.move = moves(self.point, self.columns, signed(n, generator))
         self.analytic = np.where(self.move == 0, 0.0, analytic * self.move)
         self.groups = column_groups(patterns)
-        own = gather(self.point, tensor)
-        self.place, self.size = own.place, patterns[0].size
-        self.colour = self.groups.colour() if own.plain else self.groups.colour()[own.place]
+        self.place, self.size = self.point.columns_of(tensor).coordinate, patterns[0].size
+        self.colour = self.groups.colour()[self.place]
         self.missing = np.isnan(self.point.f0)
         self.some_missing = bool(self.missing.any())
         self.reach, self.alive, self.unknown = np.zeros(m), np.zeros(m, bool), np.zeros((outputs, n), bool)
@@ -186,7 +185,7 @@ class _TensorColumns:
         realised = to - x
         if not realised.any():
             return None
-        return self.known.changes(self.point.moved_all(group.columns, to)), np.where(realised != 0, move / realised, np.nan)
+        return self.known.changes(self.point.values_at(group.columns, to)), np.where(realised != 0, move / realised, np.nan)
 
     # ---- what a first pass learns
     def _learn(self, group: _Group, change: Array, h: float) -> None:

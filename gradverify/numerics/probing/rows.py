@@ -19,7 +19,7 @@ from gradverify.numerics.probing.known import Known
 from gradverify.numerics.probing.offpattern import Strays
 from gradverify.numerics.probing.screen import DirectionScreen, ProbedLines, Screened, by_probe
 from gradverify.numerics.probing.seeds import Directions, Taken, directions, random_cotangent
-from gradverify.numerics.reduction import WEIGHTS, gather
+from gradverify.numerics.reduction import WEIGHTS
 from gradverify.numerics.rungs import RESOLVED, Array, Index, Mask, finite_size, repeated
 from gradverify.numerics.sparsity.pattern import Pattern, RowGroups, paired, row_groups
 from gradverify.numerics.survey import Look
@@ -60,17 +60,16 @@ class RowSums:
 
     def __init__(self, point: Point, tensor: int, part: slice, move: Array) -> None:
         m = part.stop - part.start
-        self.gather, self.strays = gather(point, tensor), Strays()
+        self.columns, self.strays = point.columns_of(tensor), Strays()
+        self.numbers = point.columns.of(tensor)
         self.value, self.square = np.zeros((len(move), m)), np.zeros(m)
         self._move, self._moves = move, (move != 0).any(0)
         self._all_move = bool(self._moves.all())
-        self._scale = point.columns.scale[self.gather.columns]
-        self._size = point.columns.size[self.gather.columns]
         self._finite = bool(np.isfinite(point.f0).all() and np.isfinite(point.x).all())
 
     def add(self, groups: range, of: RowGroups, gradients: Array, w: Array) -> None:
         """A backward for each of these groups, with weights w [m]: gradients [groups, N]."""
-        runs = of.runs(groups) if self.gather.plain and self._all_move else None
+        runs = of.runs(groups) if self.columns.whole and self._all_move else None
         if runs is None:
             self._add_owned(groups, of.owners(groups), gradients, w)
             return
@@ -78,7 +77,7 @@ class RowSums:
         each, weights = gradients.reshape(len(groups), -1, width), w[rows]
         for value, sums in zip(self.value, np.einsum("grw,krw->kgr", each, self._move.reshape(len(self._move), -1, width)), strict=True):
             value[rows] += sums.reshape(-1) / weights
-        scaled = each * self._scale.reshape(-1, width)
+        scaled = each * self.columns.scale.reshape(-1, width)
         self.square[rows] += np.einsum("grw,grw->gr", scaled, scaled).reshape(-1) / weights**2
 
     def _add_owned(self, groups: range, owner: Index, gradients: Array, w: Array) -> None:
@@ -86,8 +85,8 @@ class RowSums:
         owned = owner >= 0
         if not owned.all():
             self._find_strays(groups, ~owned, gradients)
-        if not self.gather.plain:
-            owner, gradients = owner[:, self.gather.place], self.gather.combined(gradients)
+        if not self.columns.whole:
+            owner, gradients = owner[:, self.columns.coordinate], self.columns.combined(gradients)
             owned = owner >= 0
         column: Index | slice = slice(None)
         if self._all_move and owned.all():
@@ -97,14 +96,14 @@ class RowSums:
             rows, gradients = owner[at, column], gradients[at, column]
         for k, move in enumerate(self._move):
             self.value[k] += np.bincount(rows, (gradients * move[column]).reshape(-1), len(w)) / w
-        self.square += np.bincount(rows, ((gradients * self._scale[column]) ** 2).reshape(-1), len(w)) / w**2
+        self.square += np.bincount(rows, ((gradients * self.columns.scale[column]) ** 2).reshape(-1), len(w)) / w**2
 
     def _find_strays(self, groups: range, unowned: Mask, gradients: Array) -> None:
         """What no output of the group owns must be exactly 0; a NaN is no stray where f is not finite itself."""
         found = unowned & (gradients != 0) & (np.isfinite(gradients) | self._finite)
         for n in np.flatnonzero(found.any(1)).tolist():
-            local = np.flatnonzero(self.gather.any_of(found[n]))
-            self.strays.add(groups[n], self.gather.columns[local], np.abs(self.gather.of(gradients[n])[local]) * self._size[local])
+            local = np.flatnonzero(self.columns.any_of(found[n]))
+            self.strays.add(groups[n], self.numbers[local], np.abs(self.columns.combined(gradients[n])[local]) * self.columns.size[local])
 
     @property
     def norm(self) -> Array:

@@ -18,8 +18,8 @@ from gradverify.numerics.function.flat import rms
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.function.point_lines import DirectionLine
 from gradverify.numerics.probing.estimates import Stage, reachable
-from gradverify.numerics.reduction import gather, gaussian, kept, moves, pull_back, representable, signed
-from gradverify.numerics.rungs import Array, Index, step
+from gradverify.numerics.reduction import gaussian, moves, pull_back, representable, signed
+from gradverify.numerics.rungs import Array, Index, in_a_row, step
 from gradverify.numerics.survey import Look
 
 
@@ -96,12 +96,12 @@ class Cotangents:
     def __init__(self, point: Point, probes: int, generator: np.random.Generator) -> None:
         drawn = [[random_cotangent(point, o, generator) for o in range(len(point.parts))] for _ in range(probes)]
         self.w = np.array([np.concatenate([*each, np.zeros(0)]) for each in drawn])
-        self._point, self._pulled = point, [[kept(pull_back(point, o, w)) for o, w in enumerate(each)] for each in drawn]
+        self._point, self._pulled = point, [[point.by_column(pull_back(point, o, w)) for o, w in enumerate(each)] for each in drawn]
 
     def gradients(self, tensor: int) -> Array:
         """WᵀJ [K, output tensors, n] in the columns of one input tensor."""
-        per_column = gather(self._point, tensor)
-        return np.array([[per_column(own[tensor]) for own in each] for each in self._pulled])
+        columns = in_a_row(self._point.columns.of(tensor))
+        return np.array([[gradient[columns] for gradient in each] for each in self._pulled])
 
 
 def random_cotangent(point: Point, output: int, generator: np.random.Generator) -> Array:

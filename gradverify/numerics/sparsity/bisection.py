@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradverify.numerics.rungs import Index, Mask
-from gradverify.numerics.sparsity.axis import Axis
+from gradverify.numerics.sparsity.probes import Axis
 
 FIRST_CUT = 4  # blocks of the first level
 WIDE_OF = 8  # blocks from which on windows of more than half of them are cut no finer

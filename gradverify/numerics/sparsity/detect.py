@@ -24,10 +24,10 @@ import numpy as np
 
 from gradverify.numerics.rungs import Index, Mask
 from gradverify.numerics.sparsity import codes
-from gradverify.numerics.sparsity.axis import Axis, Probe
 from gradverify.numerics.sparsity.bisection import bisected
 from gradverify.numerics.sparsity.codes import Code
 from gradverify.numerics.sparsity.pattern import NOBODY, Pattern
+from gradverify.numerics.sparsity.probes import Axis, Probe
 
 BYTE = 8  # calls whose bits take an eighth of the memory
 ALONE_AT_ONCE = 5  # slices of an axis up to which each is perturbed alone at once

@@ -1,8 +1,11 @@
-"""What sparsity detection asks of a function: slices of an input tensor are perturbed in one call, and the outputs that changed are seen."""
+"""What sparsity detection asks of a function: slices of one axis of an input are perturbed in one call, and the outputs that changed are seen."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -10,8 +13,50 @@ from gradverify.numerics.function.flat import real_shape
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.reduction import WEIGHTS
 from gradverify.numerics.rungs import Array, Index, Mask, in_a_row
+from gradverify.numerics.sparsity.codes import Code
 
 STEP = 1.4e-3  # of the scale: finer steps hide small terms behind the rounding of large ones
+
+
+class Probe(Protocol):
+    """An input tensor of a function. A number has one axis of one slice."""
+
+    def moved(self, axis: int, slices: Mask) -> Mask:
+        """Which outputs [M] of all output tensors changed when all elements of these slices [n] of one axis were perturbed. A call each.
+
+        Where n is more than the axis has, it is one with the axes before it: of the last axis, the elements of the tensor.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of the input: its length and stride (elements of the flat input); the shapes and parts of the output tensors.
+
+    `repeats`: the calls that each question takes, what moved in any of them moved.
+    """
+
+    probe: Probe
+    axis: int
+    length: int
+    stride: int
+    shapes: tuple[tuple[int, ...], ...]
+    parts: tuple[slice, ...]
+    repeats: int = 1
+
+    @property
+    def outputs(self) -> int:
+        return self.parts[-1].stop if self.parts else 0
+
+    def moved(self, slices: Mask) -> Mask:
+        moved = self.probe.moved(self.axis, slices)
+        for _ in range(1, self.repeats):
+            moved = moved | self.probe.moved(self.axis, slices)
+        return moved
+
+    def listen(self, code: Code, calls: Iterable[int]) -> list[Mask]:
+        """What moved [M] in each of the calls."""
+        return [self.moved(code.slices(call)) for call in calls]
 
 
 class PointProbe:
@@ -45,10 +90,10 @@ class PointProbe:
     def _at(self, places: Index, to: Array) -> Array:
         """f [M], lent, with these elements [k] moved; without a domain all are written, which takes less time than to gather a half of them."""
         if not self.point.columns.free:
-            return self.point.moved_all(self._columns[places], to)
+            return self.point.values_at(self._columns[places], to)
         x = self._x.copy()
         x[places] = to
-        return self.point.within(self._columns, x, lent=True)
+        return self.point.values_inside(self._columns, x, lent=True)
 
     def _chosen(self, axis: int, slices: Mask) -> Index:
         """The elements [k] of the slices, ascending."""

@@ -137,7 +137,7 @@ def test_shared_lines_measure_what_lone_ones_do():
     (line,), _ = regrouped(bundle, np.array([0, 1, 2]), np.array([0, 5, 11]))
     f, change = line.at(1e-3)
     for out, column in ((0, 0), (5, 5), (11, 10)):
-        alone = point.moved_all(np.array([column]), np.array([point.columns.x[column] + change[out]]))
+        alone = point.values_at(np.array([column]), np.array([point.columns.x[column] + change[out]]))
         assert f[out] == pytest.approx(alone[out], abs=1e-16)
 
 
