@@ -45,8 +45,8 @@ LISTED: Mapping[str, Listed] = {
     "estimate.noise.WIDEST": Listed("How far apart may they be at most?"),
     "estimate.noise.POOL_CAP": Listed("Up to which relative noise do outputs take that of their tensor?"),
     # extrapolation, kinks, staircases
-    "estimate.plain.JUMPS": Listed("Of the coarsest change: what must a change shrink to so that it is no jump?"),
-    "estimate.plain.BENDS": Listed("Which ratio of second differences over two steps still is that of a smooth function?"),
+    "estimate.smooth.JUMPS": Listed("Of the coarsest change: what must a change shrink to so that it is no jump?"),
+    "estimate.smooth.BENDS": Listed("Which ratio of second differences over two steps still is that of a smooth function?"),
     "estimate.kinks.AT_X": Listed("Below which step must a kink show so that it lies at x?"),
     "estimate.kinks.SINKS": Listed("How far above the noise must a kink be seen?"),
     "estimate.kinks.GROWTH": Listed("From which growth a step on is a one-sided slope infinite?"),
@@ -83,8 +83,8 @@ LISTED: Mapping[str, Listed] = {
     "excuses.rounded.LOST": Listed("How many times the share that f loses may its slope lose?", on=SATURATED),
     "excuses.rounded.PASSES": Listed("Up to how many roundings of a row does a noisy float32 gradient pass?"),
     # columns, rows, blocks
-    "probing.known.SCREEN": Listed("By which share of its norm may a column, row or block be off?"),
-    "probing.known.SLACK": Listed("How wide may the bar of one be that agrees?"),
+    "probing.surveyed.SCREEN": Listed("By which share of its norm may a column, row or block be off?"),
+    "probing.surveyed.SLACK": Listed("How wide may the bar of one be that agrees?"),
     "survey.STRAY": Listed("From how many standard deviations on is a move of a noisy f a dependence?"),
     # a fit through noise
     "estimate.polynomial.DEGREE": Listed("Up to which degree is f fitted?", counted=True, on=NOISE),
@@ -109,8 +109,8 @@ LISTED: Mapping[str, Listed] = {
     # what a comparison costs, by which `auto` chooses
     "choose.LENIENT": Listed("How many times the default seconds may a small check take?"),
     "costs.CLIMBED": Listed("Which share of the groups do the first steps leave open?"),
-    "costs.CALLED": Listed("How many seconds does a call cost beside the function's own?"),
-    "costs.THEIRS": Listed("How many seconds do gradcheck's calls cost?"),
+    "costs.CALL_OVERHEAD": Listed("How many seconds does a call cost beside the function's own?"),
+    "costs.GRADCHECK_CALL": Listed("How many seconds do gradcheck's calls cost?"),
     "costs.SOLVED": Listed("How many seconds does an element cost?"),
     "costs.PULLED": Listed("How many seconds does a number of a compressed gradient cost?"),
     "costs.RESIDENT": Listed("How many bytes does any comparison take?"),

@@ -145,7 +145,7 @@ def _plan(point: Point, tensor: int, patterns: tuple[Pattern, ...], weights: Arr
     return Plan(Grouping(tensor, int(columns[0]), groups, weights), rows)
 
 
-def detected(generator: np.random.Generator) -> Detect:
+def detector(generator: np.random.Generator) -> Detect:
     """Detection with random slices from this generator."""
 
     def find(point: Point, survey: Survey, tensor: int, exact: bool) -> tuple[Pattern, ...]:
@@ -154,7 +154,7 @@ def detected(generator: np.random.Generator) -> Detect:
         def ask(threshold: Array | None) -> tuple[Pattern, ...]:
             probe = PointProbe(point, tensor, generator, threshold)
             patterns = detect(probe, probe.shape, outputs, generator, guess=not exact)
-            return tuple(filled(pattern, shape) for pattern, shape in zip(patterns, outputs, strict=True))
+            return tuple(with_dead_outputs(pattern, shape) for pattern, shape in zip(patterns, outputs, strict=True))
 
         patterns = ask(None)
         if column_groups(patterns).count <= SAVES * len(point.columns.of(tensor)):
@@ -164,7 +164,7 @@ def detected(generator: np.random.Generator) -> Detect:
     return find
 
 
-def filled(pattern: Pattern, output: Sequence[int]) -> Pattern:
+def with_dead_outputs(pattern: Pattern, output: Sequence[int]) -> Pattern:
     """The pattern with a place for outputs that nothing moved (the dead half of a relu), where all others follow one rule.
 
     More than what was seen is sound, and a gradient that passes the dead half is then told element by element.

@@ -14,7 +14,7 @@ from gradverify.numerics.choose import Choice, Limits, choose
 from gradverify.numerics.columns.one_element import with_asked
 from gradverify.numerics.columns.sums import VERIFIED_ALONG
 from gradverify.numerics.columns.walk import compare_entries
-from gradverify.numerics.costs import Alike, Costs, Counts, Mode, predicted, speed, steady
+from gradverify.numerics.costs import Costs, Counts, Mode, SharingInputs, predicted, speed, to_power_of_two
 from gradverify.numerics.elements.run import Enough, never
 from gradverify.numerics.excuses.ends import ending_columns
 from gradverify.numerics.excuses.insensitive import beside_insensitive
@@ -25,10 +25,10 @@ from gradverify.numerics.pairs.pair import Asked, Outcome, Pair
 from gradverify.numerics.prepare import Prepared, prepare
 from gradverify.numerics.probing.blocks import check_blocks
 from gradverify.numerics.probing.columns import check_columns
-from gradverify.numerics.probing.known import SCREEN_LOW, Known, usual
 from gradverify.numerics.probing.rows import DIRECTIONS, check_rows
 from gradverify.numerics.probing.screen import Screened
 from gradverify.numerics.probing.seeds import directions
+from gradverify.numerics.probing.surveyed import SCREEN_LOW, SurveyedPoint, screen_of
 from gradverify.numerics.verdict import Verdict
 
 Watch = Callable[[Choice], None]
@@ -60,8 +60,8 @@ def compare(
         return Compared((), None, Arrangement(), 0, 0, 0)
     prepared = replace(prepared, enough=enough, asked=asked)
     point = prepared.point
-    costs = _costs(prepared, steady(point.fastest))
-    choice = choose(mode, limits or Limits(), costs, SCREEN_LOW if point.columns.rounded else usual(point))
+    costs = _costs(prepared, to_power_of_two(point.fastest))
+    choice = choose(mode, limits or Limits(), costs, SCREEN_LOW if point.columns.rounded else screen_of(point))
     if watch:
         watch(choice)
     if choice.mode is Mode.ENTRIES:
@@ -102,7 +102,7 @@ def _distinct(backwards: Iterable[tuple[tuple[int, int], ...]]) -> int:
     return sum(dict(each for own in backwards for each in own).values())
 
 
-def _alike(prepared: Prepared, groups: Mapping[int, int], backwards: Mapping[int, tuple[tuple[int, int], ...]]) -> Iterator[Alike]:
+def _alike(prepared: Prepared, groups: Mapping[int, int], backwards: Mapping[int, tuple[tuple[int, int], ...]]) -> Iterator[SharingInputs]:
     """Input tensors that share all their backwards."""
     sizes = np.diff(prepared.point.starts)
     for own in dict.fromkeys(backwards.values()):
@@ -110,7 +110,7 @@ def _alike(prepared: Prepared, groups: Mapping[int, int], backwards: Mapping[int
         straight = [t for t in tensors if t in prepared.linear]
         linear_groups = sum(groups[t] for t in straight)
         column_groups = sum(groups[t] for t in tensors) - linear_groups
-        yield Alike(tensors, int(sizes[list(tensors)].sum()), column_groups, linear_groups, _distinct([own]), len(straight))
+        yield SharingInputs(tensors, int(sizes[list(tensors)].sum()), column_groups, linear_groups, _distinct([own]), len(straight))
 
 
 # ---- screens
@@ -162,17 +162,18 @@ def _screens(prepared: Prepared, choice: Choice) -> tuple[list[Screened], list[S
     That is the direction of the survey, on the quick rungs, also where f is linear: whoever takes one wide step leaps over what f does near x.
     """
     point, survey, generator = prepared.point, prepared.survey, prepared.generator
-    known, tensors, linear = Known(point, survey), range(len(point.buffers)), prepared.linear
+    surveyed, tensors, linear = SurveyedPoint(point, survey), range(len(point.buffers)), prepared.linear
     patterns = [prepared.arrangement.patterns[t] for t in tensors]
     if choice.mode is Mode.BLOCKS:
-        return check_blocks(known, patterns, generator, probes=choice.probes), []
+        return check_blocks(surveyed, patterns, generator, probes=choice.probes), []
     rows, columns = ([t for t in tensors if choice.of(t) is mode] for mode in (Mode.ROWS, Mode.COLUMNS))
-    near = [directions(point, t, DIRECTIONS if t in rows and t not in linear else VERIFIED_ALONG, generator, survey.looks[t]) for t in tensors]
+    near = [directions(point, t, DIRECTIONS if t in rows and t not in linear else VERIFIED_ALONG, generator, sample)
+            for t, sample in enumerate(survey.direction_samples)]
     screened = []
     if rows:
         along = [directions(point, t, DIRECTIONS, generator, linear[t]) if t in linear else near[t] for t in rows]
-        screened += check_rows(known, patterns, generator, only=rows, along=along, linear=linear)
+        screened += check_rows(surveyed, patterns, generator, only=rows, along=along, linear=linear)
     if columns:
-        screened += check_columns(known, patterns, generator, only=columns, linear=[t in linear for t in tensors])
+        screened += check_columns(surveyed, patterns, generator, only=columns, linear=[t in linear for t in tensors])
     screened.sort(key=lambda pair: (pair.input, pair.output))
-    return screened, check_blocks(known, patterns, generator, probes=VERIFIED_ALONG, along=[own.first() for own in near])
+    return screened, check_blocks(surveyed, patterns, generator, probes=VERIFIED_ALONG, along=[own.first() for own in near])

@@ -22,8 +22,8 @@ LINEAR_CALLS = 2  # of a group where f is linear: one wide rung
 VERIFYING = 4  # forward calls a direction that adds up: two rungs
 LOOKED = 2  # calls of a direction that the survey has taken: its first rung
 CLIMBED = 0.6  # of the groups are moved again for elements that the quick rungs leave open: 0 to 0.6, measured, and counted in seconds only
-CALLED = 5e-5  # seconds that a call costs beside the function's own (measured)
-THEIRS = (2e-5, 7e-5)  # what gradcheck's forward and backward calls do (measured); that of its whole Jacobians is left out, in its favour
+CALL_OVERHEAD = 5e-5  # seconds that a call costs beside the function's own (measured)
+GRADCHECK_CALL = (2e-5, 7e-5)  # what gradcheck's forward and backward calls do (measured); that of its whole Jacobians is left out, in its favour
 BACKWARD = 2.0  # forward calls that a backward costs, where it was not timed
 RESIDENT = 48 << 20  # bytes that any comparison was measured to take
 ELEMENT_BYTES = 380  # of an input or output coordinate (measured on 10⁴ to 10⁶ of them: within a third)
@@ -52,11 +52,11 @@ class Counts:
     row_groups: int
     blocks: int
     linear_tensors: int = 0
-    alike: tuple[Alike, ...] = ()
+    alike: tuple[SharingInputs, ...] = ()
 
 
 @dataclass(frozen=True)
-class Alike:
+class SharingInputs:
     """Input tensors whose outputs fall into the same row groups, so that they share their backwards; their counts as in `Counts`.
 
     `straight`: tensors among them in which f is linear.
@@ -88,7 +88,7 @@ def speed(forward: float) -> Speed:
     return Speed(forward, BACKWARD * forward)
 
 
-def steady(seconds: float) -> float:
+def to_power_of_two(seconds: float) -> float:
     """A measured time to the next power of two, so that two runs, whose times are never the same, mostly predict the same; 0 where none was."""
     return float(2.0 ** round(math.log2(seconds))) if 0 < seconds < math.inf else 0.0
 
@@ -141,9 +141,9 @@ def predicted(n: Counts, timed: Speed) -> Costs:
     grouped = n.column_groups + n.linear_groups
     check = sums.VERIFIED_ALONG if grouped < n.inputs or n.row_groups < n.outputs else 0
     curved, straight = n.input_tensors - n.linear_tensors, n.linear_tensors
-    theirs = replace(timed, forward=timed.forward + THEIRS[0], backward=timed.backward + THEIRS[1])
+    theirs = replace(timed, forward=timed.forward + GRADCHECK_CALL[0], backward=timed.backward + GRADCHECK_CALL[1])
     gradcheck = _cost(theirs, 2 * n.inputs + 1, n.outputs, 0, 2 * FLOAT64 * n.inputs * n.outputs)
-    timed = replace(timed, forward=timed.forward + CALLED, backward=timed.backward + CALLED)
+    timed = replace(timed, forward=timed.forward + CALL_OVERHEAD, backward=timed.backward + CALL_OVERHEAD)
     climbs, pulled = CLIMBED * RUNG_CALLS * n.column_groups * timed.forward, PULLED * n.row_groups * n.inputs
     held = RESIDENT + ELEMENT_BYTES * (n.inputs + n.outputs)
     of = {
@@ -185,13 +185,13 @@ def _split(n: Counts, timed: Speed, whole: float) -> Split | None:
     return Split(most, by, cost) if cost.seconds < WORTH * whole else None
 
 
-def _by_columns(own: Alike, n: Counts, timed: Speed) -> Cost:
+def _by_columns(own: SharingInputs, n: Counts, timed: Speed) -> Cost:
     """Of some tensors, without the cotangents that all share."""
     forward = RUNG_CALLS * own.column_groups + LINEAR_CALLS * own.linear_groups + _along(1, len(own.tensors))
     return _cost(timed, forward, 0, (own.column_groups + own.linear_groups) * n.outputs, 0)
 
 
-def _by_rows(own: Alike, n: Counts, timed: Speed) -> Cost:
+def _by_rows(own: SharingInputs, n: Counts, timed: Speed) -> Cost:
     """Of some tensors that share their backwards."""
     forward = _rows_forward(own.curved, own.straight)
     return _cost(timed, forward, own.row_groups, directions.DIRECTIONS * n.outputs * len(own.tensors), 0, PULLED * own.row_groups * n.inputs)

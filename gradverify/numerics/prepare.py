@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
-from gradverify.numerics.arrange import Arrangement, arrange, detected
+from gradverify.numerics.arrange import Arrangement, arrange, detector
 from gradverify.numerics.elements.reach import Reach
 from gradverify.numerics.elements.run import Enough, Run, never
 from gradverify.numerics.function.clock import Clock
@@ -17,7 +17,7 @@ from gradverify.numerics.function.memory import keep_freed
 from gradverify.numerics.function.point import Function, Point
 from gradverify.numerics.pairs.pair import Asked
 from gradverify.numerics.rungs import Index
-from gradverify.numerics.survey import Look, Survey, linear_tensors, survey
+from gradverify.numerics.survey import DirectionSample, Survey, linear_inputs, survey
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Prepared:
 
     point: Point
     survey: Survey
-    linear: Mapping[int, Look | None]
+    linear: Mapping[int, DirectionSample | None]
     arrangement: Arrangement
     atol: float
     rtol: float | None
@@ -43,15 +43,16 @@ class Prepared:
 
     def again(self, broken: frozenset[int]) -> Prepared:
         """With other groups for these tensors."""
-        detect = detected(self.generator)
+        detect = detector(self.generator)
         return replace(self, arrangement=arrange(self.point, self.survey, detect, self.generator, self.arrangement, broken, self.thrifty))
 
     def holding(self, columns: Index) -> Prepared:
         """With these columns held where they are, now and in the `point` itself; what was sampled along directions that move them is forgotten."""
         self.point.hold(columns)
         moved = set(self.point.columns.tensor[columns].tolist())
-        looks = tuple(None if t in moved else look for t, look in enumerate(self.survey.looks))
-        return replace(self, survey=replace(self.survey, looks=looks), linear={t: look for t, look in self.linear.items() if t not in moved})
+        samples = tuple(None if t in moved else sample for t, sample in enumerate(self.survey.direction_samples))
+        linear = {t: sample for t, sample in self.linear.items() if t not in moved}
+        return replace(self, survey=replace(self.survey, direction_samples=samples), linear=linear)
 
 
 def prepare(
@@ -71,7 +72,7 @@ def prepare(
     generator = generator or np.random.default_rng(0)
     with np.errstate(all="ignore"):
         point = Point(function, columns, clock)
-        surveyed = survey(point, generator)
-        arrangement = arrange(point, surveyed, detected(generator), generator, thrifty=thrifty) if grouped else Arrangement()
-        linear = linear_tensors(point, surveyed, generator, thrifty)
-    return Prepared(point, surveyed, linear, arrangement, atol, rtol, generator, thrifty)
+        noise_survey = survey(point, generator)
+        arrangement = arrange(point, noise_survey, detector(generator), generator, thrifty=thrifty) if grouped else Arrangement()
+        linear = linear_inputs(point, noise_survey, generator, thrifty)
+    return Prepared(point, noise_survey, linear, arrangement, atol, rtol, generator, thrifty)

@@ -12,7 +12,7 @@ from itertools import chain
 
 import numpy as np
 
-from gradverify.numerics.estimate.lines import Rung, rung
+from gradverify.numerics.estimate.lines import Rung, sample_rung
 from gradverify.numerics.estimate.noise import POINTS, Ray, RayNoise, gradient_noise, noise_along, pooled, repeat_noise
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.function.point_lines import DirectionLine
@@ -45,18 +45,18 @@ class Secant:
 
 
 @dataclass(frozen=True)
-class Look:
+class DirectionSample:
     """f on one rung, the first quick one or a wide one, along a dense direction [k] (weights × scale) of the columns [k] of a tensor."""
 
     columns: Index
     direction: Array
-    taken: Rung
+    values: Rung
     rung: int = QUICK[0]
 
 
 @dataclass(frozen=True)
 class Survey:
-    """Noise and largest |f| of each output [M]; a secant per input tensor; `forward` calls spent; a look per input tensor (None: near a border).
+    """Noise and largest |f| of each output [M]; a secant per input tensor; `forward` calls spent; a sample per input tensor (None: near a border).
 
     unmoved, wide [tensors, M]: the quick rungs do not surely move anything of the output tensor; a step of 0.23·s does, or only one of
     0.23·max(s, 1).
@@ -68,7 +68,7 @@ class Survey:
     unmoved: Mask
     wide: Mask
     forward: int
-    looks: tuple[Look | None, ...]
+    direction_samples: tuple[DirectionSample | None, ...]
 
     def noise(self, point: Point) -> Array:
         """Standard deviation of f [M] near x, rounding included."""
@@ -90,9 +90,9 @@ def survey(point: Point, generator: np.random.Generator) -> Survey:
     sigma, size = repeat_noise(point.values, point.f0), finite_size(point.f0)
     columns = [_finite(point, t) for t in tensors]
     directions = [signed(len(c), generator) * point.columns.scale[in_a_row(c)] for c in columns]
-    looks = [_look(point, c, d) for c, d in zip(columns, directions, strict=True)]
-    both = [(look.taken.up, look.taken.down) if look else _both_sides(point, c, step(1.0, QUICK[0]) * d)
-            for look, c, d in zip(looks, columns, directions, strict=True)]
+    direction_samples = [_direction_sample(point, c, d) for c, d in zip(columns, directions, strict=True)]
+    both = [(sample.values.up, sample.values.down) if sample else _both_sides(point, c, step(1.0, QUICK[0]) * d)
+            for sample, c, d in zip(direction_samples, columns, directions, strict=True)]
     for f in chain(*both):
         size = np.fmax(size, finite_size(f))
     secants = list[Secant]()
@@ -105,7 +105,7 @@ def survey(point: Point, generator: np.random.Generator) -> Survey:
     for t, (c, d) in enumerate(zip(columns, directions, strict=True)):
         if len(c):
             unmoved[t], wide[t] = _unmoved(point, c, d, both[t], np.maximum(sigma, point.unit * size))
-    return Survey(sigma, size, tuple(secants), unmoved, wide, point.forward - before, tuple(looks))
+    return Survey(sigma, size, tuple(secants), unmoved, wide, point.forward - before, tuple(direction_samples))
 
 
 def _noise(point: Point, columns: Sequence[Index], moved: Sequence[Mask], size: Array, generator: np.random.Generator) -> tuple[Array, list[Secant]]:
@@ -135,48 +135,52 @@ def _secants(ray: Ray, along: RayNoise, columns: Sequence[Index]) -> list[Secant
     return [*found, Secant(columns[-1], along.moved_by[first:], left)]
 
 
-def linear_tensors(point: Point, survey: Survey, generator: np.random.Generator, thrifty: bool = False) -> dict[int, Look | None]:
-    """The input tensors in which f is linear, by three calls along one dense direction; none where a look shows a bend.
+def linear_inputs(point: Point, survey: Survey, generator: np.random.Generator, thrifty: bool = False) -> dict[int, DirectionSample | None]:
+    """The input tensors in which f is linear, by three calls along one dense direction; none where a sample shows a bend.
 
     With what two of the calls saw on the wide rung; None where a domain is declared, so that other directions may have no room for it. `thrifty`: of
     small tensors too.
     """
     least = ONE_COLUMN if thrifty else SUMMED
-    found = {t: _straight(point, survey, t, generator) for t in range(len(point.buffers)) if len(point.columns.of(t)) > least}
-    return {t: look if point.columns.free else None for t, look in found.items() if look}
+    found = {t: _linear_along(point, survey, t, generator) for t in range(len(point.buffers)) if len(point.columns.of(t)) > least}
+    return {t: sample if point.columns.free else None for t, sample in found.items() if sample}
 
 
-def _straight(point: Point, survey: Survey, tensor: int, generator: np.random.Generator) -> Look | None:
+def _linear_along(point: Point, survey: Survey, tensor: int, generator: np.random.Generator) -> DirectionSample | None:
     c = point.columns.of(tensor)
-    if len(_finite(point, tensor)) < len(c) or _bent(point, survey, survey.looks[tensor]):
+    if len(_finite(point, tensor)) < len(c) or _bent(point, survey, survey.direction_samples[tensor]):
         return None
     direction = signed(len(c), generator) * point.columns.scale[c]
-    taken = rung(DirectionLine(point, c, direction), WIDE_RUNG)
-    if taken is None:
+    wide = sample_rung(DirectionLine(point, c, direction), WIDE_RUNG)
+    if wide is None:
         return None
-    largest = np.maximum(np.abs(point.f0), np.maximum(np.abs(taken.up), np.abs(taken.down)))
-    allowed = STRAIGHT * np.maximum(survey.sigma, point.unit * largest)
-    if not (np.abs(taken.up + taken.down - 2 * point.f0) <= allowed).all():
+    allowed = _straight_within(point, survey, wide)
+    if not (np.abs(wide.up + wide.down - 2 * point.f0) <= allowed).all():
         return None
     half = point.values_at(c, point.columns.cast(point.columns.x[c] + 0.5 * step(1.0, WIDE_RUNG) * direction, c))
-    return Look(c, direction, taken, WIDE_RUNG) if (np.abs(taken.up + point.f0 - 2 * half) <= allowed).all() else None
+    return DirectionSample(c, direction, wide, WIDE_RUNG) if (np.abs(wide.up + point.f0 - 2 * half) <= allowed).all() else None
 
 
-def _bent(point: Point, survey: Survey, look: Look | None) -> bool:
+def _bent(point: Point, survey: Survey, sample: DirectionSample | None) -> bool:
     """Some output is surely no straight line, already near x."""
-    if look is None:
+    if sample is None:
         return False
-    up, down = look.taken.up, look.taken.down
-    allowed = STRAIGHT * np.maximum(survey.sigma, point.unit * np.maximum(np.abs(point.f0), np.maximum(np.abs(up), np.abs(down))))
-    return bool((np.abs(up + down - 2 * point.f0) > allowed).any())
+    near = sample.values
+    return bool((np.abs(near.up + near.down - 2 * point.f0) > _straight_within(point, survey, near)).any())
 
 
-def _look(point: Point, columns: Index, direction: Array) -> Look | None:
+def _straight_within(point: Point, survey: Survey, rung: Rung) -> Array:
+    """The largest second difference [M] that noise and rounding give a straight line on this rung."""
+    largest = np.maximum(np.abs(point.f0), np.maximum(np.abs(rung.up), np.abs(rung.down)))
+    return np.asarray(STRAIGHT * np.maximum(survey.sigma, point.unit * largest))
+
+
+def _direction_sample(point: Point, columns: Index, direction: Array) -> DirectionSample | None:
     """Two calls; None where a domain is declared, so that a step might leave it, or nothing moves."""
     if not len(columns) or not point.columns.free:
         return None
-    taken = rung(DirectionLine(point, columns, direction), QUICK[0])
-    return Look(columns, direction, taken) if taken else None
+    values = sample_rung(DirectionLine(point, columns, direction), QUICK[0])
+    return DirectionSample(columns, direction, values) if values else None
 
 
 def _finite(point: Point, tensor: int) -> Index:
@@ -209,21 +213,21 @@ def _ray(point: Point, columns: Index, sign: Array) -> Ray:
 
 def _unmoved(point: Point, columns: Index, direction: Array, near: tuple[Array, Array], noise: Array) -> tuple[Mask, Mask]:
     """Outputs [M] that need a coarse step to move, and those that need one beyond the columns' scale."""
-    nothing, moved = np.zeros(len(noise), bool), _surely(near, point.f0, noise)
+    nothing, moved = np.zeros(len(noise), bool), _moved_surely(near, point.f0, noise)
     still = nothing.copy()
     for part in point.parts:
         still[part] = not moved[part].any()
     if not still.any():
         return nothing, nothing
-    unmoved = still & _surely(_both_sides(point, columns, BASE * direction), point.f0, noise)
+    unmoved = still & _moved_surely(_both_sides(point, columns, BASE * direction), point.f0, noise)
     scale = point.columns.scale[columns]
     if (still & ~unmoved).any() and (scale < 1).any():
         far = _both_sides(point, columns, BASE * direction / scale * np.maximum(scale, 1.0))
-        return unmoved, still & ~unmoved & _surely(far, point.f0, noise)
+        return unmoved, still & ~unmoved & _moved_surely(far, point.f0, noise)
     return unmoved, nothing
 
 
-def _surely(sides: tuple[Array, Array], f0: Array, noise: Array) -> Mask:
+def _moved_surely(sides: tuple[Array, Array], f0: Array, noise: Array) -> Mask:
     """The odd part of f moved beyond its noise (an even function has no derivative to find); one side, where that is all there is."""
     up, down = sides
     change, finite = up - down, np.isfinite(up) & np.isfinite(down)

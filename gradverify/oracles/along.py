@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from gradverify.numerics.estimate.climb import Outputs, derivative, from_quick_rungs
-from gradverify.numerics.estimate.ladder import Derivative, told_plainly
-from gradverify.numerics.estimate.lines import Rung, rung
+from gradverify.numerics.estimate.ladder import Derivative, as_derivative
+from gradverify.numerics.estimate.lines import Rung, sample_rung
 from gradverify.numerics.estimate.noise import Ray, noise_along, pooled, repeat_noise
-from gradverify.numerics.estimate.plain import Plain, secant
+from gradverify.numerics.estimate.smooth import SmoothEstimate, secant
 from gradverify.numerics.function.coordinates import Columns
 from gradverify.numerics.function.dtypes import SINGLE
 from gradverify.numerics.function.flat import flat_all, numbers, rms
@@ -53,12 +53,12 @@ class Along:
         The bar is rounding alone, and nothing tells how well it converges: what agrees with it to a tolerance is right, anything else is no news.
         """
         line, point, m = self._line(direction), self.point, len(self.value)
-        taken = rung(line, GUESS) or Rung(np.full(m, np.nan), np.full(m, np.nan), step(1.0, GUESS), step(1.0, GUESS))
+        taken = sample_rung(line, GUESS) or Rung(np.full(m, np.nan), np.full(m, np.nan), step(1.0, GUESS), step(1.0, GUESS))
         self._guessed = direction, {GUESS: taken}
         with np.errstate(all="ignore"):
             found = secant(taken.up, taken.down, taken.step_up + taken.step_down, point.f0, self._rounding(), point.unit,
                            None if self.columns.rounded else line.magnitude)
-        return told_plainly(Plain(found.value, found.bar, found.noise, np.isfinite(found.bar)))
+        return as_derivative(SmoothEstimate(found.value, found.bar, found.noise, np.isfinite(found.bar)))
 
     def at_rounding(self, direction: Array) -> Derivative:
         """As `quick`, as if f were as good as its rounding: a better guess, in six calls."""

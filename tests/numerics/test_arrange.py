@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gradverify.numerics.arrange import arrange, detected, filled
+from gradverify.numerics.arrange import arrange, detector, with_dead_outputs
 from gradverify.numerics.reduction import signed_short
 from gradverify.numerics.sparsity.colouring import column_groups
 from gradverify.numerics.sparsity.pattern import row_groups
@@ -17,7 +17,7 @@ def arranged(forward, *inputs, symmetric=None, detect=None, before=None, broken=
     point, known = prepared(Differentiable(forward, *inputs), symmetric=symmetric)
     generator = np.random.default_rng(0)
     with np.errstate(all="ignore"):
-        return arrange(point, known, detect or detected(generator), generator, before, broken)
+        return arrange(point, known, detect or detector(generator), generator, before, broken)
 
 
 def groups(found, tensor):
@@ -67,7 +67,7 @@ def test_dead_outputs_take_the_place_that_the_rule_of_the_others_gives_them():
     index = np.arange(20)
     dead = index % 3 == 0
     gated = windows((20,), [np.where(dead, 0, index)], [np.where(dead, -1, index)], dead)
-    whole = filled(gated, (20,))
+    whole = with_dead_outputs(gated, (20,))
     assert whole.low[0].tolist() == whole.high[0].tolist() == index.tolist() and not whole.nothing.any()
     assert row_groups(whole).count == 1
 
@@ -76,7 +76,7 @@ def test_without_a_rule_dead_outputs_stay_dead():
     order = np.random.default_rng(0).permutation(20)
     dead = np.arange(20) % 3 == 0
     shuffled = windows((20,), [np.where(dead, 0, order)], [np.where(dead, -1, order)], dead)
-    assert filled(shuffled, (20,)) is shuffled
+    assert with_dead_outputs(shuffled, (20,)) is shuffled
 
 
 def test_relu_is_one_group_of_rows():

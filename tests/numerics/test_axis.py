@@ -34,7 +34,7 @@ def test_what_moved_in_any_repeat_moved():
 
 def test_all_calls_of_a_code_are_heard_in_their_order():
     one = axis()
-    heard = one.listen(codes.one_at_a_time(3), [2, 0, 1])
+    heard = one.responses(codes.one_at_a_time(3), [2, 0, 1])
     assert [asked[1].tolist() for asked in one.probe.asked] == [[False, False, True], [True, False, False], [False, True, False]]
     assert [moved.tolist() for moved in heard] == [[False] * 3, [True, False, False], [False] * 3]
 

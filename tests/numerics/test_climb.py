@@ -9,7 +9,7 @@ import pytest
 
 from gradverify.numerics.estimate.climb import Climb, Elements, Ladders, Outputs, derivative, from_quick_rungs, settled
 from gradverify.numerics.estimate.kinks import Smoothness
-from gradverify.numerics.estimate.lines import rung
+from gradverify.numerics.estimate.lines import sample_rung
 from gradverify.numerics.rungs import QUICK, RUNGS, U64
 from gradverify.numerics.verdict import Verdict
 from numerics.callable_line import CallableLine
@@ -143,7 +143,7 @@ def test_rungs_that_are_known_are_not_called_for():
     functions = Counted(np.sin, np.exp)
     outputs = functions.outputs()
     fresh = from_quick_rungs(functions.line, outputs, {})
-    known = {QUICK[0]: rung(functions.line, QUICK[0])}
+    known = {QUICK[0]: sample_rung(functions.line, QUICK[0])}
     functions.calls = 0
     d = from_quick_rungs(functions.line, outputs, known)
     assert functions.calls == 2 * (len(QUICK) - 1)

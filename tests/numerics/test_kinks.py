@@ -5,7 +5,7 @@ import pytest
 
 from gradverify.numerics.estimate.kinks import Smoothness
 from gradverify.numerics.estimate.ladder import solve
-from gradverify.numerics.estimate.lines import rung
+from gradverify.numerics.estimate.lines import sample_rung
 from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.rungs import RUNGS
 from numerics.callable_line import CallableLine
@@ -16,7 +16,7 @@ def solved(f, x):
     line, up, down = CallableLine(lambda t: np.array([f(x + t)]), magnitude=abs(x), cast=lambda t: (x + t) - x), [], []
     steps = []
     for k in range(RUNGS):
-        taken = rung(line, k)
+        taken = sample_rung(line, k)
         up.append(taken.up if taken else [np.nan])
         down.append(taken.down if taken else [np.nan])
         steps.append([taken.step_up if taken else 1.0])

@@ -3,26 +3,26 @@
 import numpy as np
 import pytest
 
-from gradverify.numerics.estimate.lines import rung
+from gradverify.numerics.estimate.lines import sample_rung
 from gradverify.numerics.rungs import step
 from numerics.callable_line import CallableLine
 
 
 def test_a_rung_is_f_on_both_sides_at_the_nominal_step():
-    taken = rung(CallableLine(lambda t: np.array([t, t * t]), scale=2.0), 4)
+    taken = sample_rung(CallableLine(lambda t: np.array([t, t * t]), scale=2.0), 4)
     h = step(2.0, 4)
     assert taken.up.tolist() == [h, h * h] and taken.down.tolist() == [-h, h * h]
     assert (taken.step_up, taken.step_down) == (h, h)
 
 
 def test_steps_are_those_that_rounding_left():
-    taken = rung(CallableLine(lambda t: np.array([t]), cast=lambda t: round(t, 2)), 1)
+    taken = sample_rung(CallableLine(lambda t: np.array([t]), cast=lambda t: round(t, 2)), 1)
     assert taken.step_up == taken.step_down == 0.06
     assert taken.up.tolist() == [0.06]
 
 
 def test_a_step_that_rounding_swallows_is_none():
-    assert rung(CallableLine(lambda t: np.array([t]), cast=lambda t: round(t, 2)), 8) is None
+    assert sample_rung(CallableLine(lambda t: np.array([t]), cast=lambda t: round(t, 2)), 8) is None
 
 
 class Backwards:
@@ -35,7 +35,7 @@ class Backwards:
 
 
 def test_columns_that_move_the_other_way_have_their_sides_exchanged():
-    taken = rung(Backwards(), 4)
+    taken = sample_rung(Backwards(), 4)
     h = step(1.0, 4)
     assert taken.up.tolist() == [h, h] and taken.down.tolist() == [-h, -h]
     assert np.all(taken.step_up > 0) and np.all(taken.step_down > 0)

@@ -9,7 +9,7 @@ import pytest
 
 from gradverify.numerics.choose import FEW_CALLS, LENIENT, Limits
 from gradverify.numerics.compare import compare
-from gradverify.numerics.costs import Cost, Mode, steady
+from gradverify.numerics.costs import Cost, Mode, to_power_of_two
 from gradverify.numerics.function.clock import SLICE, Clock, Stopwatch
 from gradverify.rules.chosen import reason
 from numerics.differentiable import Differentiable, normal
@@ -94,8 +94,8 @@ def test_that_gradcheck_is_faster_does_not_depend_on_how_fast_the_function_is(ca
 
 
 def test_a_time_is_the_next_power_of_two():
-    assert [steady(t) for t in (1.0, 1.4, 1.42, 0.75, 3e-5)] == [1.0, 1.0, 2.0, 1.0, 2.0**-15]
-    assert steady(0.0) == steady(float("inf")) == 0.0
+    assert [to_power_of_two(t) for t in (1.0, 1.4, 1.42, 0.75, 3e-5)] == [1.0, 1.0, 2.0, 1.0, 2.0**-15]
+    assert to_power_of_two(0.0) == to_power_of_two(float("inf")) == 0.0
 
 
 def test_only_seconds_that_nobody_asked_for_are_stretched():

@@ -6,7 +6,7 @@ Truth is the slope of functions that are linear by construction, computed with t
 import numpy as np
 import pytest
 
-from gradverify.numerics.estimate.plain import secant
+from gradverify.numerics.estimate.smooth import secant
 from gradverify.numerics.rungs import U32, U64, WIDE_RUNG, step
 
 RNG = np.random.default_rng(0)

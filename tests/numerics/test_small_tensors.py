@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.numerics.arrange import SMALL, arrange, detected
+from gradverify.numerics.arrange import SMALL, arrange, detector
 from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.pairs.pair import Outcome
-from gradverify.numerics.survey import linear_tensors, survey
+from gradverify.numerics.survey import linear_inputs, survey
 from numerics.differentiable import Differentiable, normal
 
 SQUARE = normal(1, 3, 3)
@@ -31,8 +31,8 @@ def planned(forward, *inputs, thrifty=True):
     n = len(inputs)
     point = Point(function, columns_of(function.inputs, [None] * n, [False] * n, ()))
     found = survey(point, generator)
-    arrangement = arrange(point, found, detected(generator), generator, thrifty=thrifty)
-    return {plan.tensor for plan in arrangement.plans}, set(linear_tensors(point, found, generator, thrifty))
+    arrangement = arrange(point, found, detector(generator), generator, thrifty=thrifty)
+    return {plan.tensor for plan in arrangement.plans}, set(linear_inputs(point, found, generator, thrifty))
 
 
 def wrong(forward, *inputs, damage):

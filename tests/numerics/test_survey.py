@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from gradverify.numerics.rungs import WIDE_RUNG, step
-from gradverify.numerics.survey import analytic_noise, linear_tensors
+from gradverify.numerics.survey import analytic_noise, linear_inputs
 from numerics.differentiable import DOUBLE, Differentiable, leaf, normal, with_backward
 from numerics.windows import prepared
 
@@ -20,7 +20,7 @@ def noisy(amount, seed=0):
 
 def linear(forward, *inputs):
     point, known = prepared(Differentiable(forward, *inputs))
-    return linear_tensors(point, known, np.random.default_rng(0))
+    return linear_inputs(point, known, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("amount", [1e-12, 1e-9, 1e-6])
@@ -94,17 +94,17 @@ def test_a_kink_between_the_points_is_not_linear():
 
 def test_what_showed_that_f_is_linear_is_kept():
     w, x = normal(2, 8, 20), normal(1, 20)
-    look = linear(lambda x: w @ x, x)[0]
-    assert look.rung == WIDE_RUNG
-    assert (look.taken.step_up, look.taken.step_down) == pytest.approx((step(1.0, WIDE_RUNG),) * 2)
-    slope = (look.taken.up - look.taken.down) / (look.taken.step_up + look.taken.step_down)
-    assert slope == pytest.approx(w.numpy() @ look.direction, rel=1e-12, abs=1e-13)
+    sample = linear(lambda x: w @ x, x)[0]
+    assert sample.rung == WIDE_RUNG
+    assert (sample.values.step_up, sample.values.step_down) == pytest.approx((step(1.0, WIDE_RUNG),) * 2)
+    slope = (sample.values.up - sample.values.down) / (sample.values.step_up + sample.values.step_down)
+    assert slope == pytest.approx(w.numpy() @ sample.direction, rel=1e-12, abs=1e-13)
 
 
 def test_where_a_domain_is_declared_nothing_is_kept_as_other_directions_may_have_less_room():
     x = normal(1, 20)
     point, known = prepared(Differentiable(lambda x: 2 * x, x), [(-5.0, 5.0)])
-    assert linear_tensors(point, known, np.random.default_rng(0)) == {0: None}
+    assert linear_inputs(point, known, np.random.default_rng(0)) == {0: None}
 
 
 def test_the_noise_of_a_backward_is_measured_where_it_is():

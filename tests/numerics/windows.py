@@ -12,9 +12,9 @@ from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Function, Point
 from gradverify.numerics.probing.blocks import check_blocks
 from gradverify.numerics.probing.columns import check_columns
-from gradverify.numerics.probing.known import Known
 from gradverify.numerics.probing.rows import check_rows
 from gradverify.numerics.probing.screen import Screened
+from gradverify.numerics.probing.surveyed import SurveyedPoint
 from gradverify.numerics.sparsity.pattern import Pattern
 from gradverify.numerics.survey import Survey, survey
 from numerics.differentiable import Damage, Differentiable
@@ -103,7 +103,7 @@ def screen(mode: str, forward: Callable[..., object] | Function, inputs: Tensor 
     patterns = [[patterns]] if isinstance(patterns, Pattern) else patterns
     before = point.forward, point.backward
     with np.errstate(all="ignore"):
-        pairs = CHECKS[mode](Known(point, known), patterns, np.random.default_rng(seed), **options)  # type: ignore[operator]
+        pairs = CHECKS[mode](SurveyedPoint(point, known), patterns, np.random.default_rng(seed), **options)  # type: ignore[operator]
     return Screen(pairs, point.forward - before[0], point.backward - before[1])
 
 

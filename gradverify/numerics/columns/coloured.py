@@ -25,7 +25,7 @@ from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.climb import EVERY_RUNG
 from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.pairs.tally import Tally
-from gradverify.numerics.probing.offpattern import along, lasting
+from gradverify.numerics.probing.offpattern import change_along, present_at_x
 from gradverify.numerics.reduction import WEIGHTS
 from gradverify.numerics.rungs import BASE, QUICK, RATIO, Array, Index, Mask
 from gradverify.numerics.survey import STRAY
@@ -158,7 +158,7 @@ class Groups:
         still, noise = STRAY * sigma, self.run.noise
         for n in np.unique(local).tolist():
             i = np.flatnonzero(local == n)
-            kept[i] = lasting(along(bundle.lines[n], point.f0), out[i], QUICK[0], still, noise)
+            kept[i] = present_at_x(change_along(bundle.lines[n], point.f0), out[i], QUICK[0], still, noise)
         return local[kept], out[kept]
 
     def _count(self, output: int, found: Judged) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from gradverify.numerics.elements.bundle import GroupLine
 from gradverify.numerics.elements.run import Run
-from gradverify.numerics.estimate.lines import rung
+from gradverify.numerics.estimate.lines import sample_rung
 from gradverify.numerics.function.point_lines import DirectionLine
 from gradverify.numerics.halving import halved
 from gradverify.numerics.probing.offpattern import NEARER
@@ -40,7 +40,7 @@ def mover(run: Run, line: GroupLine, out: int) -> int | None:
 
 def moved_near(run: Run, columns: Index, direction: Array) -> Mask:
     """The outputs [M] that move beyond their noise with all of these columns [k] along a direction [k], near x: two calls."""
-    taken = rung(DirectionLine(run.point, columns, direction), QUICK[0] + NEARER)
+    taken = sample_rung(DirectionLine(run.point, columns, direction), QUICK[0] + NEARER)
     if taken is None:
         return np.zeros(len(run.point.f0), bool)
     off = np.fmax(np.abs(taken.up - run.point.f0), np.abs(taken.down - run.point.f0))

@@ -19,11 +19,11 @@ from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.climb import from_quick_rungs
 from gradverify.numerics.estimate.kinks import SMOOTH
-from gradverify.numerics.estimate.lines import rung
-from gradverify.numerics.estimate.plain import once, secant
+from gradverify.numerics.estimate.lines import sample_rung
+from gradverify.numerics.estimate.smooth import extrapolate_once, secant
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.function.point_lines import DirectionLine
-from gradverify.numerics.probing.known import SCREEN, SCREEN_LOW
+from gradverify.numerics.probing.surveyed import SCREEN, SCREEN_LOW
 from gradverify.numerics.reduction import cotangent, signed
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, Z, repeated
 from gradverify.numerics.survey import Survey
@@ -107,10 +107,10 @@ class Sums:
 
     def __init__(self, run: Run, plan: Plan, cotangent: Array) -> None:
         self.run, self.plan, self.cotangent = run, plan, cotangent
-        look = run.survey.looks[plan.tensor]
-        self.look = look if look and len(look.columns) == plan.size else None
+        sample = run.survey.direction_samples[plan.tensor]
+        self.sample = sample if sample and len(sample.columns) == plan.size else None
         n, m, own = plan.size, len(run.point.f0), slice(plan.first, plan.first + plan.size)
-        self.direction = self.look.direction if self.look else signed(n, run.generator) * run.point.columns.scale[own]
+        self.direction = self.sample.direction if self.sample else signed(n, run.generator) * run.point.columns.scale[own]
         self.forward, self.forward_size = RunningSum(m), np.zeros(m)
         self.back, self.back_size = np.zeros((2, n))
         self.usable = np.isfinite(run.point.columns.x[own])
@@ -175,16 +175,16 @@ class Sums:
 
         Nearly always two rungs show that no output is off by more than is `allowed`; then they are all that is looked at.
         """
-        look = self.look if self.usable.all() else None
+        sample = self.sample if self.usable.all() else None
         line = DirectionLine(self.run.point, columns, direction)
-        if look and self.plan.tensor in self.run.linear:
-            taken, of_x = look.taken, None if self.run.point.columns.rounded else line.magnitude
+        if sample and self.plan.tensor in self.run.linear:
+            taken, of_x = sample.values, None if self.run.point.columns.rounded else line.magnitude
             slope = secant(taken.up, taken.down, taken.step_up + taken.step_down, self.run.point.f0, self.run.survey.sigma, self.run.point.unit, of_x)
             return slope.value, slope.bar, np.isfinite(slope.value)
-        known = {QUICK[0]: look.taken} if look else {}
-        known |= {k: found for k in QUICK[:2] if k not in known and (found := rung(line, k))}
+        known = {QUICK[0]: sample.values} if sample else {}
+        known |= {k: found for k in QUICK[:2] if k not in known and (found := sample_rung(line, k))}
         if self.usable.all() and len(known) == 2:      # else a tie may hide here
-            value, bar = once(known[QUICK[0]], known[QUICK[1]], self.run.survey.sigma, self.run.point.unit)
+            value, bar = extrapolate_once(known[QUICK[0]], known[QUICK[1]], self.run.survey.sigma, self.run.point.unit)
             if (np.abs(value - self.forward.value) + bar <= allowed).all():
                 return value, bar, repeated(np.True_, len(value))
         d = from_quick_rungs(line, self.run.outputs(), known)

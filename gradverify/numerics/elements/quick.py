@@ -12,10 +12,10 @@ from gradverify.numerics.elements.bundle import Bundle, GroupLine, steps
 from gradverify.numerics.elements.cells import Cells
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.kinks import GROWTH, SMOOTH
-from gradverify.numerics.estimate.ladder import Derivative, told_plainly
-from gradverify.numerics.estimate.lines import rung
-from gradverify.numerics.estimate.plain import Plain, plain, secant
+from gradverify.numerics.estimate.ladder import Derivative, as_derivative
+from gradverify.numerics.estimate.lines import sample_rung
 from gradverify.numerics.estimate.samples import LOW_UNIT
+from gradverify.numerics.estimate.smooth import SmoothEstimate, secant, smooth_estimate
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, in_a_row, step
 from gradverify.numerics.survey import STRAY
@@ -123,7 +123,7 @@ def quick_samples(point: Point, bundle: Bundle, rungs: Sequence[int] = QUICK) ->
     step_up, step_down = np.empty((2, len(rungs), n))
     for i, line in enumerate(bundle.lines):
         for r, k in enumerate(rungs):
-            taken = rung(line, k)
+            taken = sample_rung(line, k)
             if taken is None:
                 step_up[r, i] = step_down[r, i] = step(1.0, k) * line.size
             else:
@@ -168,23 +168,23 @@ def told_at_once(s: QuickSamples, run: Run, cells: Cells) -> tuple[Derivative, I
     parts = list(_pieces(s, sigma, unit, cells))
     easy = parts[0]
     if len(parts) > 1:
-        easy = Plain(*(np.concatenate([getattr(p, name).ravel() for p in parts]) for name in ("value", "bar", "noise", "told")))
-    hard, low = ~easy.told.ravel(), unit > LOW_UNIT
+        easy = SmoothEstimate(*(np.concatenate([getattr(p, name).ravel() for p in parts]) for name in ("value", "bar", "noise", "told")))
+    hard, low = ~easy.smooth.ravel(), unit > LOW_UNIT
     if low.any() and not run.point.columns.rounded:
         hard |= low[cells.out]
-    return told_plainly(easy), np.flatnonzero(hard)
+    return as_derivative(easy), np.flatnonzero(hard)
 
 
-def _pieces(s: QuickSamples, sigma: Array, unit: Array, cells: Cells) -> Iterator[Plain]:
+def _pieces(s: QuickSamples, sigma: Array, unit: Array, cells: Cells) -> Iterator[SmoothEstimate]:
     """What is plain, some elements at a time: parts of lines where they are a block, so that nothing is copied."""
     if cells.block is not None:
         for lines, outs in _parts(cells.lines, cells.block):
-            yield plain(s.up[:, lines, outs], s.down[:, lines, outs], s.widths(lines, outs), s.f0[outs], sigma[outs], unit[outs])
+            yield smooth_estimate(s.up[:, lines, outs], s.down[:, lines, outs], s.widths(lines, outs), s.f0[outs], sigma[outs], unit[outs])
         return
     for part in (slice(first, first + PLAIN_PIECE) for first in range(0, len(cells), PLAIN_PIECE) or [0]):
         i, j = cells.local[part], cells.out[part]
         width = s.width.take(s.place[i, j if s.bundle.grouped else 0], 1)
-        yield plain(s.up[:, i, j], s.down[:, i, j], width, s.f0[j], sigma[j], unit[j])
+        yield smooth_estimate(s.up[:, i, j], s.down[:, i, j], width, s.f0[j], sigma[j], unit[j])
 
 
 def _parts(lines: int, outs: slice) -> Iterator[tuple[slice, slice]]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from gradverify.numerics.estimate.kinks import JUMP, KINK, SMOOTH
 from gradverify.numerics.estimate.ladder import Derivative, solve
-from gradverify.numerics.estimate.lines import Line, Rung, rung, selected
+from gradverify.numerics.estimate.lines import Line, Rung, sample_rung, selected
 from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.records import Record
 from gradverify.numerics.rungs import CLIMB, QUICK, RUNGS, Array, Codes, Index, Mask, repeated, step
@@ -56,17 +56,17 @@ class Ladders:
         lines_used, starts = np.unique(elements.line, return_index=True)
         groups = np.split(np.arange(len(elements.line)), starts[1:])
         self._members = {int(n): group for n, group in zip(lines_used, groups, strict=False)}
-        self._taken: set[tuple[int, int]] = set()
+        self._sampled: set[tuple[int, int]] = set()
         self._samples: dict[int, Array] = {}
-        self._own = {n: selected(lines[n], elements.out[members]) for n, members in self._members.items()}
+        self._selected = {n: selected(lines[n], elements.out[members]) for n, members in self._members.items()}
         self._size, self._magnitude = np.empty((2, len(elements.line)))
         for n, members in self._members.items():
-            self._size[members], self._magnitude[members] = self._own[n].size, self._own[n].magnitude
+            self._size[members], self._magnitude[members] = self._selected[n].size, self._selected[n].magnitude
 
     def put(self, k: int, samples: Array) -> None:
         """Samples [4, E] (up, down, step up, step down) of rung k that are known already."""
         self._samples[k] = samples
-        self._taken.update((n, k) for n in self._members)
+        self._sampled.update((n, k) for n in self._members)
 
     def known(self, k: int) -> Array:
         """The samples [4, E] of rung k."""
@@ -94,18 +94,18 @@ class Ladders:
         return self.solve(np.arange(len(self.elements.out)), range(RUNGS), True)
 
     def _sample(self, n: int, k: int) -> None:
-        if (n, k) in self._taken:
+        if (n, k) in self._sampled:
             return
-        self._taken.add((n, k))
+        self._sampled.add((n, k))
         members = self._members[n]
         if k not in self._samples:
             self._samples[k] = np.full((4, len(self.elements.line)), np.nan)
         row = self._samples[k]
-        taken = rung(self._own[n], k)
-        if taken is None:
+        samples = sample_rung(self._selected[n], k)
+        if samples is None:
             row[2:, members] = step(1.0, k) * self._size[members]
         else:
-            for n_th, values in enumerate(taken):
+            for n_th, values in enumerate(samples):
                 row[n_th, members] = values
 
 
@@ -125,33 +125,33 @@ class Climb:
         self.ladders, self.derivative, self._verdicts = ladders, quick, judge
         self._line, self._unmoved, self._suspect = ladders.elements.line, unmoved, suspect
         self._low, self._high = np.full(len(ladders.lines), QUICK[0]), np.full(len(ladders.lines), QUICK[-1])
-        self._todo, self._sure = np.arange(len(self._line)), np.zeros(len(self._line), bool)    # what is open; surely wrong
+        self._open, self._surely_wrong = np.arange(len(self._line)), np.zeros(len(self._line), bool)    # what is open; surely wrong
 
     def run(self) -> Climbed:
         """Climbs all elements until each is settled or has seen every rung it may."""
-        self._sure = self._is_sure(self._todo, self._codes(self._todo))
+        self._surely_wrong = self._is_surely_wrong(self._open, self._codes(self._open))
         for n in range(NOISY_STEPS):
-            live = self._live(n)
-            if not live.size:
+            helped = self._helped_by(n)
+            if not helped.size:
                 break
-            self._judge(live, self._widened(live, n))
-        self.every_rung(self._todo[~self._sure])
+            self._keep(helped, self._widened(helped, n))
+        self.every_rung(self._open[~self._surely_wrong])
         unconfirmed, exhausted = np.zeros((2, len(self._line)), bool)
-        unconfirmed[self._todo[self._sure]], exhausted[self._todo[~self._sure]] = True, True
+        unconfirmed[self._open[self._surely_wrong]], exhausted[self._open[~self._surely_wrong]] = True, True
         return Climbed(self.derivative, unconfirmed, exhausted)
 
-    def _live(self, n: int) -> Index:
+    def _helped_by(self, n: int) -> Index:
         """What the nth further rungs may help."""
-        live = self._todo[~self._sure | (self._suspect[self._todo] & (n < SUSPECT_STEPS))]
-        return live if n < CLIMB_STEPS else live[self._noisy(live)]
+        helped = self._open[~self._surely_wrong | (self._suspect[self._open] & (n < SUSPECT_STEPS))]
+        return helped if n < CLIMB_STEPS else helped[self._noisy(helped)]
 
-    def _judge(self, live: Index, found: Derivative) -> None:
+    def _keep(self, helped: Index, found: Derivative) -> None:
         """From now on only what these derivatives leave open is to do."""
-        self.derivative = self.derivative.replaced(live, found)
-        codes = self._codes(self._todo)
-        left = ~self._settled(self._todo, codes)
-        self._todo = self._todo[left]
-        self._sure = self._is_sure(self._todo, codes[left])
+        self.derivative = self.derivative.replaced(helped, found)
+        codes = self._codes(self._open)
+        left = ~self._settled(self._open, codes)
+        self._open = self._open[left]
+        self._surely_wrong = self._is_surely_wrong(self._open, codes[left])
 
     def every_rung(self, i: Index) -> None:
         """Elements i from the whole ladder."""
@@ -159,18 +159,18 @@ class Climb:
         self._low[lines], self._high[lines] = np.minimum(self._low[lines], 0), FINEST
         self.derivative = self.derivative.replaced(i, self._solved(i))
 
-    def _widened(self, live: Index, n: int) -> Derivative:
+    def _widened(self, helped: Index, n: int) -> Derivative:
         """Elements from three rungs more: coarser where noise limits, finer elsewhere, all where f is rough."""
-        noisy = self._noisy(live)
-        unmoved = self._unmoved[live] & (n == 0)
-        coarser, finer = np.unique(self._line[live[noisy & ~unmoved]]), np.unique(self._line[live[~noisy & ~unmoved]])
+        noisy = self._noisy(helped)
+        unmoved = self._unmoved[helped] & (n == 0)
+        coarser, finer = np.unique(self._line[helped[noisy & ~unmoved]]), np.unique(self._line[helped[~noisy & ~unmoved]])
         self._low[coarser] -= CLIMB
-        self._low[np.unique(self._line[live[unmoved]])] = 0
+        self._low[np.unique(self._line[helped[unmoved]])] = 0
         self._high[finer] = np.minimum(self._high[finer] + CLIMB, FINEST)
-        outcome = self.derivative.outcome[live]
+        outcome = self.derivative.outcome[helped]
         rough = (outcome == KINK) | (outcome == JUMP)
-        self._high[np.unique(self._line[live[rough]])] = FINEST
-        return self._solved(live)
+        self._high[np.unique(self._line[helped[rough]])] = FINEST
+        return self._solved(helped)
 
     def _solved(self, i: Index) -> Derivative:
         """Elements i again, those with the same range of rungs together."""
@@ -196,7 +196,7 @@ class Climb:
     def _settled(self, i: Index, codes: Codes) -> Mask:
         return settled(self.derivative.take(i), codes) & ~(self._unmoved[i] & (self._low[self._line[i]] >= QUICK[0]))
 
-    def _is_sure(self, i: Index, codes: Codes) -> Mask:
+    def _is_surely_wrong(self, i: Index, codes: Codes) -> Mask:
         d = self.derivative
         return np.asarray((codes == MISMATCH) & (d.outcome[i] == SMOOTH) & ~d.unclear[i] & ~d.at_border[i])
 
@@ -231,9 +231,10 @@ def derivative(line: Line, outputs: Outputs, *, rtol: float = 1e-6, atol: float 
 def from_quick_rungs(line: Line, outputs: Outputs, known: Mapping[int, Rung]) -> Derivative:
     """Derivatives [M] of all outputs from the quick rungs alone, six calls less the `known` ones: `unclear` where those cannot tell."""
     m = len(outputs.f0)
-    taken = [known.get(k) or rung(line, k) or Rung(np.full(m, np.nan), np.full(m, np.nan), step(line.scale, k), step(line.scale, k)) for k in QUICK]
+    nothing, nominal = np.full(m, np.nan), [step(line.scale, k) for k in QUICK]
+    rungs = [known.get(k) or sample_rung(line, k) or Rung(nothing, nothing, h, h) for k, h in zip(QUICK, nominal, strict=True)]
     size, magnitude = (x if isinstance(x, np.ndarray) else repeated(x, m) for x in (line.size, line.magnitude))
-    up, down, step_up, step_down = (_stacked([t[n] for t in taken], m) for n in range(4))
+    up, down, step_up, step_down = (_stacked([rung[n] for rung in rungs], m) for n in range(4))
     return solve(Samples(up, down, step_up, step_down, outputs.f0, outputs.sigma, outputs.unit(), magnitude, size, outputs.rounds_x), False)
 
 

@@ -11,10 +11,10 @@ from functools import cached_property
 import numpy as np
 
 from gradverify.numerics.estimate.kinks import INCONSISTENT, JUMP, KINK, NON_FINITE, SMOOTH, bends, borders, infinite, jumps, sides
-from gradverify.numerics.estimate.plain import ARITHMETIC, Plain, plain
 from gradverify.numerics.estimate.readings import readings, with_tail_noise
 from gradverify.numerics.estimate.romberg import Best, pick
 from gradverify.numerics.estimate.samples import LOW_UNIT, Samples
+from gradverify.numerics.estimate.smooth import ARITHMETIC, SmoothEstimate, smooth_estimate
 from gradverify.numerics.records import Record, joined
 from gradverify.numerics.rungs import QUICK, AnyArray, Array, Codes, Mask, Z, repeated
 
@@ -80,14 +80,14 @@ def solve(s: Samples, full: bool) -> Derivative:
         return joined(solve(s.take(slice(start, start + PIECE)), full) for start in range(0, m, PIECE))
     if full or len(s.up) != len(QUICK):
         return _solve(s, full)
-    easy = plain(s.up, s.down, s.width, s.f0, s.sigma, s.unit)
-    told = easy.told & ~(s.unit > LOW_UNIT) if s.rounds_x else easy.told
-    rest = np.flatnonzero(~told)
-    found = told_plainly(easy)
+    easy = smooth_estimate(s.up, s.down, s.width, s.f0, s.sigma, s.unit)
+    smooth = easy.smooth & ~(s.unit > LOW_UNIT) if s.rounds_x else easy.smooth
+    rest = np.flatnonzero(~smooth)
+    found = as_derivative(easy)
     return found.replaced(rest, _solve(s.take(rest), False)) if rest.size else found
 
 
-def told_plainly(easy: Plain) -> Derivative:
+def as_derivative(easy: SmoothEstimate) -> Derivative:
     """What is plain as derivatives [m]; what is not told is void."""
     m = easy.value.size
     nan, inf, no, smooth = (repeated(each, m) for each in (np.nan, np.inf, np.False_, SMOOTH))

@@ -81,7 +81,7 @@ class Rung(NamedTuple):
     step_down: float | Array
 
 
-def rung(line: Line, k: int) -> Rung | None:
+def sample_rung(line: Line, k: int) -> Rung | None:
     """The samples of one rung, two calls; None where x does not move on both sides."""
     h = step(line.scale, k)
     up = line.at(h) if math.isfinite(h) else None

@@ -39,23 +39,23 @@ def slope(t: Array, f: Array, width: float, unit: Array) -> tuple[Array, Array]:
     found = [_of_degree(basis[:, : d + 1], triangle[: d + 1, : d + 1], at_middle[: d + 1], part[: d + 1], f / size, rounding / size)
              for d in range(1, DEGREE + 1, 2)]
     value, noise, fits = (np.array(each) for each in zip(*found, strict=True))
-    return _least(value * size, noise * size, fits)
+    return _least_bar(value * size, noise * size, fits)
 
 
 def _of_degree(basis: Array, triangle: Array, at_middle: Array, part: Array, f: Array, rounding: Array) -> tuple[Array, Array, Mask]:
     """By the polynomial of one degree: the slope [m], its noise in Z standard deviations, and whether what is left of f is noise."""
     weights = basis @ np.linalg.solve(triangle.T, at_middle)
-    left = f - basis @ part
+    residual = f - basis @ part
     free = len(f) / (len(f) - basis.shape[1])
-    twins = np.sqrt(np.mean((left[NODES:] - left[:NODES]) ** 2, 0) / 2)
-    spread = np.sqrt(np.maximum(free * np.mean(left**2, 0), rounding**2))
-    by_place = np.sqrt(free * (weights**2) @ left**2)       # noise that is not the same everywhere
+    twins = np.sqrt(np.mean((residual[NODES:] - residual[:NODES]) ** 2, 0) / 2)
+    spread = np.sqrt(np.maximum(free * np.mean(residual**2, 0), rounding**2))
+    by_place = np.sqrt(free * (weights**2) @ residual**2)       # noise that is not the same everywhere
     noise = np.maximum(by_place, spread * np.sqrt(np.sum(weights**2)))
-    is_noise = (spread <= STRUCTURE * np.maximum(twins, rounding)) & (np.abs(left).max(0) <= OUTLIER * spread)
+    is_noise = (spread <= STRUCTURE * np.maximum(twins, rounding)) & (np.abs(residual).max(0) <= OUTLIER * spread)
     return weights @ f, np.maximum(Z * noise, rounding * np.sum(np.abs(weights))), is_noise     # roundings of neighbours may be alike
 
 
-def _least(value: Array, noise: Array, fits: Mask) -> tuple[Array, Array]:
+def _least_bar(value: Array, noise: Array, fits: Mask) -> tuple[Array, Array]:
     """Of slopes, noise and whether they fit, each [degrees, m]."""
     n = len(value)
     apart = np.full_like(value, np.inf)

@@ -125,7 +125,7 @@ class _Row:
 
     def _right_in_full(self) -> Mask:
         """Of which elements the function's own backward in the precision of the finite differences is right; all, where there is none."""
-        own = self.run.point.full_row(self.row)
+        own = self.run.point.row_in_float64(self.row)
         if own is None:
             return np.ones(len(self.part.a), bool)
         a: Array = own[self.part.column]
@@ -138,7 +138,7 @@ class _Row:
 
         Also of roundings that are the same at all nearby points: a softmax of 1 − 1e-6 is one float32 number at all of them.
         """
-        rows = [self.run.point.perturbed_row(self.row, number) for number in range(POINTS)]
+        rows = [self.run.point.row_rounded_at_random(self.row, number) for number in range(POINTS)]
         known = [row[self.part.column] for row in rows if row is not None]
         return np.asarray(np.nan_to_num(np.std(known, 0, ddof=1))) if len(known) > 1 else np.zeros(len(self.part.a))
 
@@ -150,7 +150,7 @@ class _Row:
         try:
             for at in points:
                 x = point.coordinates(columns, at)
-                full = point.full_row(self.row, x)
+                full = point.row_in_float64(self.row, x)
                 off.append(point.row(self.row, x)[column] - (full[column] if full is not None else self.part.derivative.value))
         except Exception:  # the backward refuses other points than its own: then its noise is not known
             return _Noise(np.zeros(len(column)), off[0], 1)

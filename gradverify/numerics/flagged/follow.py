@@ -29,8 +29,8 @@ from gradverify.numerics.flagged.lines import LINES, MOST, BlockLines, LineCount
 from gradverify.numerics.flagged.localise import Suspects
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.pairs.tally import MAP_ROWS, Tally
-from gradverify.numerics.probing.known import SCREEN_LOW, usual
 from gradverify.numerics.probing.screen import Screened
+from gradverify.numerics.probing.surveyed import SCREEN_LOW, screen_of
 from gradverify.numerics.reduction import pull, signed
 from gradverify.numerics.rungs import Array, Index
 from gradverify.numerics.verdict import Limit, Verdict
@@ -148,7 +148,7 @@ class Flagged:
         norm = self._row_norms(found.column[open_], found.out[open_])
         if lines.by_column:  # a column of zeros has no size to compare with
             norm = np.where((found.a[open_] == 0) & (d.value == 0), norm, self._column_norms(lines.pair.output)[found.column[open_]])
-        share = SCREEN_LOW if low else usual(self.run.point)
+        share = SCREEN_LOW if low else screen_of(self.run.point)
         return found.passed(open_[np.isfinite(norm) & (np.abs(found.a[open_] - d.value) + d.bar <= share * norm)])
 
     def _column_norms(self, output: int) -> Array:

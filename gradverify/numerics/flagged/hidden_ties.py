@@ -55,13 +55,13 @@ def inside(pattern: Pattern, local: int, coordinates: Index) -> Mask:
 
 def _one_element_explains(run: Run, tensor: int, pattern: Pattern, local: int, found: Judged, own: Index) -> bool:
     """Is the output's window a single element, whose slopes explain how it moved along the survey's look? That takes no calls."""
-    look = run.survey.looks[tensor]
+    look = run.survey.direction_samples[tensor]
     if look is None or len(own) > 1 or any(high[local] > low[local] for low, high in zip(pattern.low, pattern.high, strict=True)):
         return False
     n, d = int(own[0]), found.derivative
     move = look.direction[np.searchsorted(look.columns, found.column[n])]
     right, left = (float(d.right[n]), float(d.left[n])) if move > 0 else (float(d.left[n]), float(d.right[n]))
-    taken, out = look.taken, found.out[n]
+    taken, out = look.values, found.out[n]
     ways = ((_of(taken.up, out), right * _of(taken.step_up, out)), (_of(taken.down, out), -left * _of(taken.step_down, out)))
     size = max(abs(right), abs(left)) * abs(move)
     return all(abs(f - run.point.f0[out] - slope * move) <= AGREES * size * _of(taken.step_up, out) for f, slope in ways)

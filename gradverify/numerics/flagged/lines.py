@@ -15,8 +15,8 @@ from gradverify.numerics.elements.bundle import GroupLine
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.flagged.localise import Place, Suspects, localise, localise_column
-from gradverify.numerics.probing.known import Known
 from gradverify.numerics.probing.screen import Screened
+from gradverify.numerics.probing.surveyed import SurveyedPoint
 from gradverify.numerics.rungs import Index
 from gradverify.numerics.sparsity.colouring import column_groups
 from gradverify.numerics.sparsity.pattern import NOBODY, Pattern, row_groups
@@ -67,7 +67,7 @@ class BlockLines:
 
     def __init__(self, run: Run, plan: Plan | None, pattern: Pattern, pair: Screened) -> None:
         self.run, self.plan, self.pattern, self.pair, self.part = run, plan, pattern, pair, run.point.parts[pair.output]
-        self.place = Place.of(Known(run.point, run.survey), pair.input, pair.output, pattern)
+        self.place = Place.of(SurveyedPoint(run.point, run.survey), pair.input, pair.output, pattern)
 
     @property
     def groups(self) -> tuple[int, int]:

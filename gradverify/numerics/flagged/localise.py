@@ -14,8 +14,8 @@ import numpy as np
 from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.halving import halved
 from gradverify.numerics.probing.estimates import LOW_START, Reading, Stage, reading
-from gradverify.numerics.probing.known import Known
 from gradverify.numerics.probing.seeds import Directions, random_cotangent
+from gradverify.numerics.probing.surveyed import SurveyedPoint
 from gradverify.numerics.reduction import moves, pull_back, signed
 from gradverify.numerics.rungs import Array, Index, Mask
 from gradverify.numerics.sparsity.pattern import Pattern, paired
@@ -41,14 +41,14 @@ class Suspects:
 class Place:
     """Where to look: an (input tensor, output tensor) pair and its sparsity pattern, as its columns move (`paired`)."""
 
-    known: Known
+    surveyed: SurveyedPoint
     tensor: int
     output: int
     pattern: Pattern
 
     @classmethod
-    def of(cls, known: Known, tensor: int, output: int, pattern: Pattern) -> Place:
-        return cls(known, tensor, output, paired(known.point, tensor, [pattern])[0])
+    def of(cls, surveyed: SurveyedPoint, tensor: int, output: int, pattern: Pattern) -> Place:
+        return cls(surveyed, tensor, output, paired(surveyed.point, tensor, [pattern])[0])
 
 
 def localise(place: Place, block: int, generator: np.random.Generator, *, row: int | None = None, brief: bool = False) -> Suspects:
@@ -68,7 +68,7 @@ def localise_column(place: Place, column: int, generator: np.random.Generator, *
 
     One backward for each halving: finds also an output that the column has no business with, which one-hot rows of its own would not.
     """
-    point = place.known.point
+    point = place.surveyed.point
     local = int(np.searchsorted(point.columns.of(place.tensor), column))
     block = int(place.pattern.block_of_inputs()[point.columns_of(place.tensor).coordinate[local]])
     search = _Search(place, block, generator, brief=brief)
@@ -89,16 +89,16 @@ class _Probe:
 
 class _Search:
     def __init__(self, place: Place, block: int, generator: np.random.Generator, row: int | None = None, brief: bool = False) -> None:
-        known, pattern = place.known, place.pattern
-        self.known, self.point, self.tensor, self.output = known, known.point, place.tensor, place.output
+        surveyed, pattern = place.surveyed, place.pattern
+        self.surveyed, self.point, self.tensor, self.output = surveyed, surveyed.point, place.tensor, place.output
         self.generator, self.brief, self.part = generator, brief, self.point.parts[place.output]
         self.columns = self.point.columns.of(place.tensor)
         self.outputs_inside = pattern.block_of_outputs() == block if row is None else np.arange(len(pattern)) == row - self.part.start
         self.columns_inside = pattern.block_of_inputs()[self.point.columns_of(place.tensor).coordinate] == block
-        own = known.schedule(place.tensor)
+        own = surveyed.schedule(place.tensor)
         self.stages: tuple[Stage, ...] = (own.start, *own.finer)
         if brief:
-            quiet = bool((known.noise <= SILENT * known.survey.size).all())
+            quiet = bool((surveyed.noise <= SILENT * surveyed.survey.size).all())
             self.stages = ((BRIEF if quiet and own.start is not LOW_START else own.start[-1],),)
 
     def found(self) -> tuple[Index, Index]:
@@ -127,7 +127,7 @@ class _Search:
         norm = np.full(1, float(np.sqrt(np.sum((probe.gradient[columns] * scale) ** 2))))
         d = self._derivative(probe, columns, float(norm[0]))
         norm = np.maximum(norm, np.abs(np.nan_to_num(d.value)))
-        allowed = self.known.allowed(self.tensor, norm, np.zeros(1), self.output)
+        allowed = self.surveyed.allowed(self.tensor, norm, np.zeros(1), self.output)
         off = terms.sum() - d.value
         if not np.isfinite(off[0]) or not d.clear[0]:
             return float("inf")
@@ -139,11 +139,11 @@ class _Search:
         move = np.zeros(len(self.columns))
         move[columns] = probe.move[columns]
         along = Directions(self.point, self.columns, move[None])
-        noise = np.sqrt(np.sum((probe.w * self.known.noise[self.part]) ** 2, keepdims=True))
-        sigma = self.known.noise_along(self.tensor, noise, np.nan_to_num(norm))
+        noise = np.sqrt(np.sum((probe.w * self.surveyed.noise[self.part]) ** 2, keepdims=True))
+        sigma = self.surveyed.noise_along(self.tensor, noise, np.nan_to_num(norm))
 
         def measured(rungs: Stage) -> Reading:
-            return self.known.sums(self.output, along.samples(0, rungs), lambda change: probe.w[None] @ change, sigma)
+            return self.surveyed.sums(self.output, along.samples(0, rungs), lambda change: probe.w[None] @ change, sigma)
 
         return _first_clear(measured, self.stages)
 
@@ -171,7 +171,7 @@ class _Search:
             return rough[:ROUGH] + self.part.start
         outputs = np.concatenate([np.flatnonzero(used & self.outputs_inside), np.flatnonzero(used & ~self.outputs_inside)])
         off = probe.gradient[column] - float(probe.w @ d.value)
-        allowed = self.known.allowed(self.tensor, np.full(1, np.linalg.norm(probe.w * d.value)), np.zeros(1), self.output)
+        allowed = self.surveyed.allowed(self.tensor, np.full(1, np.linalg.norm(probe.w * d.value)), np.zeros(1), self.output)
         if not len(outputs) or abs(off) <= float(np.abs(probe.w) @ np.where(used, d.bar, 0.0)) + allowed.tolerance[0]:
             return np.zeros(0, np.intp)
 
@@ -191,8 +191,8 @@ class _Search:
         def measured(rungs: Stage) -> Reading:
             up, down, steps = one_hot.samples(0, rungs)
             above, below = (np.outer(h * c.scale[own], one) for h in steps.T)
-            return reading(Samples(up[:, part], down[:, part], above, below, f0, self.known.noise[part], self.point.unit[part],
-                                   one * np.abs(c.x[own]), one * c.scale[own], self.known.rounds_x()))
+            return reading(Samples(up[:, part], down[:, part], above, below, f0, self.surveyed.noise[part], self.point.unit[part],
+                                   one * np.abs(c.x[own]), one * c.scale[own], self.surveyed.rounds_x()))
 
         masked = np.isinf(f0)
         d = _first_clear(measured, self.stages, masked)

@@ -219,7 +219,7 @@ class Point:
         self._inputs.write(self._inputs.selected(np.arange(len(self.x))), x)
         return self.by_column(self.function.vjp(cotangents, self._inputs.tensors))
 
-    def full_row(self, output: int, x: Array | None = None) -> Array | None:
+    def row_in_float64(self, output: int, x: Array | None = None) -> Array | None:
         """As `row`, by the function's own backward in the precision of its values; None where there is none but the one that is compared."""
         self.backward += 1
         if x is not None:
@@ -227,8 +227,8 @@ class Point:
         gradients = self.narrow.full(self._one(output), None if x is None else self._inputs.tensors) if self.narrow else None
         return None if gradients is None else self.by_column(gradients)
 
-    def perturbed_row(self, output: int, number: int) -> Array | None:
-        """As `full_row` at the point, its operations rounded at random as those of float32 are."""
+    def row_rounded_at_random(self, output: int, number: int) -> Array | None:
+        """As `row_in_float64` at the point, its operations rounded at random as those of float32 are."""
         self.backward += 1
         gradients = self.narrow.perturbed(number, self._one(output), self.buffers) if self.narrow else None
         return None if gradients is None else self.by_column(gradients)

@@ -14,10 +14,10 @@ import numpy as np
 
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.probing.estimates import Reading
-from gradverify.numerics.probing.known import Known
-from gradverify.numerics.probing.offpattern import Strays, nobodys
+from gradverify.numerics.probing.offpattern import Strays, with_unowned_floor
 from gradverify.numerics.probing.screen import DirectionScreen, ProbedLines, Screened, by_probe
-from gradverify.numerics.probing.seeds import Cotangents, Directions, Taken, directions
+from gradverify.numerics.probing.seeds import Cotangents, DirectionRungs, Directions, directions
+from gradverify.numerics.probing.surveyed import SurveyedPoint
 from gradverify.numerics.reduction import pull_back
 from gradverify.numerics.rungs import RESOLVED, Array, Index, Mask, finite_size
 from gradverify.numerics.sparsity.pattern import NOBODY, Pattern, paired
@@ -26,7 +26,7 @@ PROBES = 3  # see an error of 100·tol of a block's norm with probability 1 − 
 
 
 def check_blocks(
-    known: Known, patterns: Sequence[Sequence[Pattern]], generator: np.random.Generator, *, probes: int = PROBES,
+    surveyed: SurveyedPoint, patterns: Sequence[Sequence[Pattern]], generator: np.random.Generator, *, probes: int = PROBES,
     along: Sequence[Directions] | None = None,
 ) -> list[Screened]:
     """Screens every independent block of every (input, output) pair. `patterns`: by input tensor, then output tensor.
@@ -35,13 +35,13 @@ def check_blocks(
     along directions that the first rungs left open. `along`: directions of all tensors, `probes` each, that are there already. Raises what the
     backward raises.
     """
-    point = known.point
+    point = surveyed.point
     shapes = [paired(point, t, patterns[t]) for t in range(len(point.buffers))]
     cotangents = Cotangents(point, probes, generator)
     dead = [_dead(point, o, cotangents.w[0][part], [own[o] for own in shapes]) for o, part in enumerate(point.parts)]
     pairs: list[Screened] = []
     for t in range(len(shapes)):
-        own = DirectionScreen(known, t, along[t] if along else directions(point, t, probes, generator, known.survey.looks[t]))
+        own = DirectionScreen(surveyed, t, along[t] if along else directions(point, t, probes, generator, surveyed.survey.direction_samples[t]))
         pairs += _TensorBlocks(own, cotangents, shapes[t]).screened([strays[t] for strays in dead])
     return pairs
 
@@ -77,7 +77,7 @@ class _TensorBlocks:
     """The blocks of one input tensor with every output tensor."""
 
     def __init__(self, along: DirectionScreen, cotangents: Cotangents, patterns: Sequence[Pattern]) -> None:
-        self.along, self.known, self.point, self.patterns, self.w = along, along.known, along.known.point, patterns, cotangents.w
+        self.along, self.surveyed, self.point, self.patterns, self.w = along, along.surveyed, along.surveyed.point, patterns, cotangents.w
         coordinates = self.point.columns_of(along.tensor).coordinate
         self.of_outputs = [pattern.block_of_outputs() for pattern in patterns]
         of_columns = [block[coordinates] for block in (pattern.block_of_inputs() for pattern in patterns)]
@@ -90,13 +90,13 @@ class _TensorBlocks:
         outputs, m = range(len(self.point.parts)), len(self.point.f0)
         first: list[list[Reading]] = [[] for _ in outputs]
         reach, alive = np.zeros(m), np.zeros(m, bool)
-        for k, taken in enumerate(self.along.first()):
-            change = finite_size(taken.up[0] - taken.down[0])
-            reach, alive = np.maximum(reach, change / taken.steps[0].sum()), alive | (change > RESOLVED * self.known.noise)
+        for k, samples in enumerate(self.along.first()):
+            change = finite_size(samples.up[0] - samples.down[0])
+            reach, alive = np.maximum(reach, change / samples.steps[0].sum()), alive | (change > RESOLVED * self.surveyed.noise)
             for o in outputs:
-                first[o].append(self._read(o, k, taken))
-        squares = self.known.floors(reach, alive) ** 2
-        return [self._pair(o, first[o], squares[part], dead[o]).screened(self.known) for o, part in enumerate(self.point.parts)]
+                first[o].append(self._read(o, k, samples))
+        squares = self.surveyed.floors(reach, alive) ** 2
+        return [self._pair(o, first[o], squares[part], dead[o]).screened(self.surveyed) for o, part in enumerate(self.point.parts)]
 
     def _sums(self, o: int, k: int, of_columns: Index, gradient: Array) -> _Sums:
         count, along = self.patterns[o].blocks, self.along.directions
@@ -104,22 +104,22 @@ class _TensorBlocks:
             gradient = np.where(along.moves[k] == 0, 0.0, gradient)
         analytic = np.asarray(np.bincount(of_columns, gradient * along.moves[k], count), float)
         norm = np.sqrt(np.bincount(of_columns, (gradient * self.point.columns.scale[along.columns]) ** 2, count))
-        variance = self._of_outputs(o, (self.w[k] * self.known.noise)[self.point.parts[o]] ** 2)
-        return _Sums(analytic, norm, self.known.noise_along(self.along.tensor, np.sqrt(variance), finite_size(norm)))
+        variance = self._of_outputs(o, (self.w[k] * self.surveyed.noise)[self.point.parts[o]] ** 2)
+        return _Sums(analytic, norm, self.surveyed.noise_along(self.along.tensor, np.sqrt(variance), finite_size(norm)))
 
     def _of_outputs(self, o: int, values: Array) -> Array:
         """Sums over the outputs of each block [B]."""
         owned = self.owned[o]
         return np.asarray(np.bincount(self.of_outputs[o][owned], values[owned], self.patterns[o].blocks), float)
 
-    def _read(self, o: int, k: int, taken: Taken, i: Index | None = None) -> Reading:
+    def _read(self, o: int, k: int, samples: DirectionRungs, i: Index | None = None) -> Reading:
         """Derivatives of the sums of blocks i (None: all) along direction k."""
         part, i = self.point.parts[o], np.arange(self.patterns[o].blocks) if i is None else i
-        return self.known.sums(o, taken, lambda change: self._of_outputs(o, self.w[k, part] * change)[i], self.sums[o][k].sigma[i])
+        return self.surveyed.sums(o, samples, lambda change: self._of_outputs(o, self.w[k, part] * change)[i], self.sums[o][k].sigma[i])
 
     def _pair(self, o: int, first: Sequence[Reading], squares: Array, dead: Strays) -> ProbedLines:
         part, pattern, blocks = self.point.parts[o], self.patterns[o], self.of_outputs[o]
-        floor = nobodys(np.sqrt(self._of_outputs(o, squares)), np.sqrt(squares))
+        floor = with_unowned_floor(np.sqrt(self._of_outputs(o, squares)), np.sqrt(squares))
         results = [self.along.judged(k, own.analytic, first[k], own.norm, floor, partial(self._read, o, k), o) for k, own in enumerate(self.sums[o])]
         dead.add(NOBODY, np.flatnonzero(pattern.nothing & self.along.moved[part]) + part.start)
         doubt = np.zeros(pattern.blocks, bool)

@@ -13,10 +13,10 @@ from itertools import pairwise
 import numpy as np
 
 from gradverify.numerics.probing.estimates import Reading, Stage, reachable, reduced
-from gradverify.numerics.probing.known import Known
-from gradverify.numerics.probing.offpattern import Strays, lasting, nobodys
+from gradverify.numerics.probing.offpattern import Strays, present_at_x, with_unowned_floor
 from gradverify.numerics.probing.screen import ProbedLines, Screened, by_probe, judged, passes
 from gradverify.numerics.probing.seeds import Cotangents
+from gradverify.numerics.probing.surveyed import SurveyedPoint
 from gradverify.numerics.reduction import moves, signed
 from gradverify.numerics.rungs import Array, Index, Mask, Z, nonzero, step
 from gradverify.numerics.sparsity.colouring import column_groups
@@ -27,7 +27,7 @@ ALIVE = 3 * Z  # standard deviations of noise: an entry that moves its output
 
 
 def check_columns(
-    known: Known, patterns: Sequence[Sequence[Pattern]], generator: np.random.Generator, *, linear: Sequence[bool] | None = None,
+    surveyed: SurveyedPoint, patterns: Sequence[Sequence[Pattern]], generator: np.random.Generator, *, linear: Sequence[bool] | None = None,
     only: Sequence[int] | None = None,
 ) -> list[Screened]:
     """Screens every column of every (input, output) pair. `patterns`: by input tensor, then output tensor; `only` these inputs.
@@ -35,9 +35,9 @@ def check_columns(
     6·column groups forward calls (2 where `linear` says that f is linear in the input), COTANGENTS backward calls an output tensor; more
     only for groups with columns that the first rungs left open. Raises what the backward raises.
     """
-    cotangents, pairs = Cotangents(known.point, COTANGENTS, generator), list[Screened]()
-    for t in range(len(known.point.buffers)) if only is None else only:
-        pairs += _TensorColumns(known, t, paired(known.point, t, patterns[t]), cotangents, bool(linear and linear[t]), generator).screened()
+    cotangents, pairs = Cotangents(surveyed.point, COTANGENTS, generator), list[Screened]()
+    for t in range(len(surveyed.point.buffers)) if only is None else only:
+        pairs += _TensorColumns(surveyed, t, paired(surveyed.point, t, patterns[t]), cotangents, bool(linear and linear[t]), generator).screened()
     return pairs
 
 
@@ -73,11 +73,11 @@ class _Group:
 class _TensorColumns:
     """The columns of one input tensor, moved group by group. Derivatives are along t, in units of each column's own move."""
 
-    def __init__(self, known: Known, tensor: int, patterns: Sequence[Pattern], cotangents: Cotangents, linear: bool,
+    def __init__(self, surveyed: SurveyedPoint, tensor: int, patterns: Sequence[Pattern], cotangents: Cotangents, linear: bool,
                  generator: np.random.Generator) -> None:
-        self.known, self.point, self.tensor, self.w = known, known.point, tensor, cotangents.w
+        self.surveyed, self.point, self.tensor, self.w = surveyed, surveyed.point, tensor, cotangents.w
         self.columns = self.point.columns.of(tensor)
-        self.still, self.noise = known.still, known.noise
+        self.still, self.noise = surveyed.still, surveyed.noise
         n, m, outputs = len(self.columns), len(self.point.f0), len(self.point.parts)
         analytic = cotangents.gradients(tensor)
         self.move = moves(self.point, self.columns, signed(n, generator))
@@ -90,31 +90,31 @@ class _TensorColumns:
         self.reach, self.alive, self.unknown = np.zeros(m), np.zeros(m, bool), np.zeros((outputs, n), bool)
         self.square, self.variance = np.zeros((outputs, n)), np.zeros((outputs, len(self.w), n))
         self.strays = [Strays() for _ in self.point.parts]
-        self.schedule = known.schedule(tensor, linear)
+        self.schedule = surveyed.schedule(tensor, linear)
 
     def screened(self) -> list[Screened]:
         """One pair an output tensor. Floors take a pass over the groups: they are asked for where a column needs one."""
         n, probes, start, outputs = len(self.columns), len(self.w), self.schedule.start, range(len(self.point.parts))
         samples = self._samples(np.arange(n), start, first=True)
         first = [self._read(o, own.reshape(2, len(start), -1), start, np.arange(probes * n)) for o, own in enumerate(samples)]
-        without = [self.known.allowed(self.tensor, self._norm(o), np.zeros(probes * n), o) for o in outputs]
+        without = [self.surveyed.allowed(self.tensor, self._norm(o), np.zeros(probes * n), o) for o in outputs]
         clear = [passes(self.analytic[:, o].ravel(), first[o], without[o]).reshape(probes, n).all(0) for o in outputs]
         floor = self._floors(np.flatnonzero(~np.all(clear, 0))) if outputs else np.zeros((0, n))
-        return [self._pair(o, first[o], floor[o]).screened(self.known) for o in outputs]
+        return [self._pair(o, first[o], floor[o]).screened(self.surveyed) for o in outputs]
 
     def _norm(self, o: int) -> Array:
         """Of each column, once a probe [probes · n]."""
         return np.tile(np.maximum(np.sqrt(self.square[o]), np.abs(self.analytic[:, o]).max(0)), len(self.w))
 
     def _pair(self, o: int, first: Reading, floor: Array) -> ProbedLines:
-        allowed = self.known.allowed(self.tensor, self._norm(o), np.tile(floor, len(self.w)), o)
-        result = judged(self.analytic[:, o].ravel(), first, allowed, self.schedule, lambda i, rungs: self._again(o, i, rungs))
+        allowed = self.surveyed.allowed(self.tensor, self._norm(o), np.tile(floor, len(self.w)), o)
+        result = judged(self.analytic[:, o].ravel(), first, allowed, self.schedule, lambda i, rungs: self._remeasured(o, i, rungs))
         left_out = self.move == 0
         return ProbedLines((self.tensor, o), self.columns, self.analytic[:, o], by_probe([result], len(self.w)), floor, ~left_out, self.unknown[o],
                      self.strays[o], self.columns[left_out], nonzero(np.abs(self.move)))
 
     # ---- samples
-    def _again(self, o: int, i: Index, rungs: Stage) -> Reading:
+    def _remeasured(self, o: int, i: Index, rungs: Stage) -> Reading:
         """Elements i of [probes, n] on other rungs."""
         samples = self._samples(np.unique(i % len(self.columns)), rungs)
         return self._read(o, samples[o].reshape(2, len(rungs), -1)[:, :, i], rungs, i)
@@ -123,7 +123,7 @@ class _TensorColumns:
         """Reduced changes [outputs, up and down, rungs, probes, n] with these columns moved, in groups; NaN elsewhere."""
         samples = np.full((len(self.point.parts), 2, len(rungs), len(self.w), len(self.columns)), np.nan)
         for group in self._groups(columns[(self.move[columns] != 0) & self._reaches(columns, rungs)]):
-            self._take(group, rungs, samples, first)
+            self._sample_group(group, rungs, samples, first)
         return samples
 
     def _reaches(self, columns: Index, rungs: Stage) -> Mask:
@@ -136,7 +136,7 @@ class _TensorColumns:
     def _read(self, o: int, samples: Array, rungs: Stage, i: Index) -> Reading:
         """Derivatives of elements i of [probes · n] from their samples [up and down, rungs, len(i)]."""
         h, sigma = np.array([step(1.0, k) for k in rungs]), np.sqrt(self.variance[o].ravel()[i])
-        return reduced(samples[0], samples[1], h, sigma, self.known.part_unit(o), self.known.rounds_x())
+        return reduced(samples[0], samples[1], h, sigma, self.surveyed.part_unit(o), self.surveyed.rounds_x())
 
     def _groups(self, columns: Index) -> Iterator[_Group]:
         """The groups that these columns lie in, with no other members."""
@@ -158,22 +158,22 @@ class _TensorColumns:
         parts = tuple(slice(a, b) for a, b in pairwise(ends))
         return _Group(number, members, outputs, place[outputs], owner < 0, parts, self.w[:, outputs], self.columns[members])
 
-    def _take(self, group: _Group, rungs: Stage, samples: Array, first: bool) -> None:
+    def _sample_group(self, group: _Group, rungs: Stage, samples: Array, first: bool) -> None:
         """The samples of one group, 2 calls a rung."""
         if first:
             self.variance[..., group.members] = group.sums(group.w**2, self.noise[group.outputs] ** 2)
         stray = np.zeros(len(self.point.f0), bool)
         for r, k in enumerate(rungs):
             for side, sign in enumerate((1.0, -1.0)):
-                taken = self._moved(group, sign * step(1.0, k))
-                if taken is None:
+                moved = self._moved(group, sign * step(1.0, k))
+                if moved is None:
                     continue
-                change, stretch = taken
+                change, stretch = moved
                 samples[:, side, r][..., group.members] = group.sums(group.w, change[group.outputs]) * stretch
                 if first and group.unowned is not None:
-                    stray |= self._leaves(group.unowned, change)
+                    stray |= self._moved_unowned(group.unowned, change)
                 if first and (r, side) == (0, 0):
-                    self._learn(group, change, step(1.0, k))
+                    self._record_norms_and_reach(group, change, step(1.0, k))
         if stray.any():
             self._add_strays(group, np.flatnonzero(stray), rungs[0])
 
@@ -185,10 +185,10 @@ class _TensorColumns:
         realised = to - x
         if not realised.any():
             return None
-        return self.known.changes(self.point.values_at(group.columns, to)), np.where(realised != 0, move / realised, np.nan)
+        return self.surveyed.changes(self.point.values_at(group.columns, to)), np.where(realised != 0, move / realised, np.nan)
 
     # ---- what a first pass learns
-    def _learn(self, group: _Group, change: Array, h: float) -> None:
+    def _record_norms_and_reach(self, group: _Group, change: Array, h: float) -> None:
         """Norms of columns, reaches of outputs, and columns whose outputs have no value at x."""
         size = np.abs(change[group.outputs]) / h
         self.reach[group.outputs] = np.fmax(self.reach[group.outputs], size)
@@ -197,7 +197,7 @@ class _TensorColumns:
         if self.some_missing:
             self.unknown[:, group.members] = group.sums(np.ones_like(group.w[:1]), self.missing[group.outputs])[:, 0] > 0
 
-    def _leaves(self, unowned: Mask, change: Array) -> Mask:
+    def _moved_unowned(self, unowned: Mask, change: Array) -> Mask:
         """Outputs [M] that nobody owns and that moved all the same; none where f has no value at all."""
         moved = unowned & ~(np.abs(change) <= self.still) & ~self.missing
         return np.asarray(moved & ~np.isnan(change).all())
@@ -205,18 +205,18 @@ class _TensorColumns:
     def _add_strays(self, group: _Group, found: Index, rung: int) -> None:
         """Of the outputs that moved on this rung, those which do so near x."""
         def change(t: float) -> Array | None:
-            taken = self._moved(group, t)
-            return taken and taken[0]
+            moved = self._moved(group, t)
+            return moved and moved[0]
 
-        found = found[lasting(change, found, rung, self.still, self.noise)]
+        found = found[present_at_x(change, found, rung, self.still, self.noise)]
         for part, strays in zip(self.point.parts, self.strays, strict=True):
             strays.add(group.number, found[(found >= part.start) & (found < part.stop)])
 
     def _floors(self, columns: Index) -> Array:
         """The floor [outputs, n] of these columns, from Σ (w·c·unit)² of the outputs that each owns; 0 elsewhere."""
-        squares = self.known.floors(self.reach, self.alive) ** 2
+        squares = self.surveyed.floors(self.reach, self.alive) ** 2
         total = np.zeros((len(self.point.parts), len(self.columns)))
         for group in self._groups(columns):
             total[:, group.members] = group.sums(group.w**2, squares[group.outputs]).max(1)
-        floors = np.array([nobodys(np.sqrt(own), np.sqrt(squares[part])) for own, part in zip(total, self.point.parts, strict=True)])
+        floors = np.array([with_unowned_floor(np.sqrt(own), np.sqrt(squares[part])) for own, part in zip(total, self.point.parts, strict=True)])
         return np.asarray(floors * np.abs(self.move) / self.point.columns.size[self.columns])

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradverify.numerics.estimate.ladder import solve
-from gradverify.numerics.estimate.plain import secant
 from gradverify.numerics.estimate.samples import Samples
+from gradverify.numerics.estimate.smooth import secant
 from gradverify.numerics.records import Record
 from gradverify.numerics.reduction import WEIGHTS
 from gradverify.numerics.rungs import QUICK, RATIO, WIDE_RUNG, Array, Mask

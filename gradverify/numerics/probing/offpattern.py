@@ -49,13 +49,13 @@ class Strays:
         return np.concatenate([np.zeros((0, 2), np.intp), *self._kept])
 
 
-def nobodys(floor: Array, of_outputs: Array) -> Array:
+def with_unowned_floor(floor: Array, of_outputs: Array) -> Array:
     """The floor of lines [..., m]; of those that no output owns (0), the least of any output's, in whose rounding a term may hide."""
     return np.where(floor == 0, WEIGHTS[0] * of_outputs.min(initial=np.inf) if of_outputs.size else 0.0, floor)
 
 
 # ---- is it there?
-def lasting(change: Change, out: Index, rung: int, still: Array, noise: Array) -> Mask:
+def present_at_x(change: Change, out: Index, rung: int, still: Array, noise: Array) -> Mask:
     """Which of the outputs [k] that moved on a rung depend on what moved at x itself: two calls, or four.
 
     What is `still` [M] on the NEARER rung does not, unless noise [M] would have hidden a linear dependence there.
@@ -67,7 +67,7 @@ def lasting(change: Change, out: Index, rung: int, still: Array, noise: Array) -
     return np.asarray(~(near <= limit) | hidden)
 
 
-def along(line: Line, f0: Array) -> Change:
+def change_along(line: Line, f0: Array) -> Change:
     """With the columns of a line."""
     def change(t: float) -> Array | None:
         side = line.at(t * line.scale)

@@ -15,23 +15,23 @@ from gradverify.numerics.batched import pulled_groups, shared_groups
 from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.probing.estimates import Reading, reading
-from gradverify.numerics.probing.known import Known
 from gradverify.numerics.probing.offpattern import Strays
 from gradverify.numerics.probing.screen import DirectionScreen, ProbedLines, Screened, by_probe
-from gradverify.numerics.probing.seeds import Directions, Taken, directions, random_cotangent
+from gradverify.numerics.probing.seeds import DirectionRungs, Directions, directions, random_cotangent
+from gradverify.numerics.probing.surveyed import SurveyedPoint
 from gradverify.numerics.reduction import WEIGHTS
 from gradverify.numerics.rungs import RESOLVED, Array, Index, Mask, finite_size, repeated
 from gradverify.numerics.sparsity.pattern import Pattern, RowGroups, paired, row_groups
-from gradverify.numerics.survey import Look
+from gradverify.numerics.survey import DirectionSample
 
 DIRECTIONS = 2  # directions: what hides from one by chance does not hide from both
-Straight = Mapping[int, Look | None]
+Straight = Mapping[int, DirectionSample | None]
 """The input tensors in which f is linear, each with the samples that showed it, if they are good for a direction."""
 NOWHERE: Straight = MappingProxyType({})
 
 
 def check_rows(
-    known: Known, patterns: Sequence[Sequence[Pattern]], generator: np.random.Generator, *, only: Sequence[int] | None = None,
+    surveyed: SurveyedPoint, patterns: Sequence[Sequence[Pattern]], generator: np.random.Generator, *, only: Sequence[int] | None = None,
     along: Sequence[Directions] | None = None, linear: Straight = NOWHERE,
 ) -> list[Screened]:
     """Screens every output of every (input, output) pair. `patterns`: by input tensor, then output tensor; `only` these inputs.
@@ -40,8 +40,8 @@ def check_rows(
     in it; more only along directions that the first rungs left open. `along`: directions of these tensors that are there already. Raises what
     the backward raises.
     """
-    point, tensors = known.point, list(range(len(known.point.buffers)) if only is None else only)
-    along = along or [directions(point, t, DIRECTIONS, generator, linear.get(t) or known.survey.looks[t]) for t in tensors]
+    point, tensors = surveyed.point, list(range(len(surveyed.point.buffers)) if only is None else only)
+    along = along or [directions(point, t, DIRECTIONS, generator, linear.get(t) or surveyed.survey.direction_samples[t]) for t in tensors]
     shapes = [paired(point, t, patterns[t]) for t in tensors]
     rows = [[RowSums(point, t, part, d.moves) for part in point.parts] for t, d in zip(tensors, along, strict=True)]
     weights = [random_cotangent(point, o, generator) for o in range(len(point.parts))]
@@ -52,7 +52,7 @@ def check_rows(
         for span, pulled in pulled_groups(point, own, weights[o], [tensors[n] for n in own.users]):
             for n in own.users:
                 rows[n][o].add(span, grouped[n][o], pulled[:, point.starts[tensors[n]] : point.starts[tensors[n] + 1]], used)
-    return [pair for n, t in enumerate(tensors) for pair in _screened(DirectionScreen(known, t, along[n], t in linear), rows[n], shapes[n])]
+    return [pair for n, t in enumerate(tensors) for pair in _screened(DirectionScreen(surveyed, t, along[n], t in linear), rows[n], shapes[n])]
 
 
 class RowSums:
@@ -112,28 +112,29 @@ class RowSums:
 
 def _screened(along: DirectionScreen, rows: Sequence[RowSums], patterns: Sequence[Pattern]) -> list[Screened]:
     """The pairs of one input tensor."""
-    known, norm, value = along.known, np.concatenate([own.norm for own in rows]), np.concatenate([own.value for own in rows], 1)
-    noise = known.noise_along(along.tensor, known.noise, norm)
+    surveyed, norm, value = along.surveyed, np.concatenate([own.norm for own in rows]), np.concatenate([own.value for own in rows], 1)
+    noise = surveyed.noise_along(along.tensor, surveyed.noise, norm)
 
-    def read(taken: Taken, i: Index | None = None) -> Reading:
-        return _read(known, taken, noise, slice(None) if i is None else i)
+    def read(samples: DirectionRungs, i: Index | None = None) -> Reading:
+        return _read(surveyed, samples, noise, slice(None) if i is None else i)
 
-    first = [read(taken) for taken in along.first()]
-    floor = known.floors(norm, np.any([np.abs(d.value) > RESOLVED * d.bar for d in first], 0))
+    first = [read(samples) for samples in along.first()]
+    floor = surveyed.floors(norm, np.any([np.abs(d.value) > RESOLVED * d.bar for d in first], 0))
     result = by_probe([along.judged(k, value[k], d, norm, floor, read) for k, d in enumerate(first)], len(value))
     pairs = []
-    for o, part in enumerate(known.point.parts):
+    for o, part in enumerate(surveyed.point.parts):
         moved = along.moved[part]
         rows[o].strays.forget(WEIGHTS[0] * floor[part].min(initial=np.inf))
         own = ProbedLines((along.tensor, o), np.arange(part.start, part.stop), value[:, part], result.take(part), floor[part],
-                    ~np.isinf(known.point.f0[part]) | moved, patterns[o].nothing & moved, rows[o].strays, along.directions.left_out)
-        pairs.append(own.screened(known))
+                    ~np.isinf(surveyed.point.f0[part]) | moved, patterns[o].nothing & moved, rows[o].strays, along.directions.left_out)
+        pairs.append(own.screened(surveyed))
     return pairs
 
 
-def _read(known: Known, taken: Taken, noise: Array, i: Index | slice) -> Reading:
+def _read(surveyed: SurveyedPoint, samples: DirectionRungs, noise: Array, i: Index | slice) -> Reading:
     """Derivatives of outputs i along a direction, with their noise [M]."""
-    point, noise = known.point, noise[i]
+    point, noise = surveyed.point, noise[i]
     one = repeated(1.0, len(noise))
-    wide = np.broadcast_to(taken.steps[:, :, None], (*taken.steps.shape, len(one)))
-    return reading(Samples(taken.up[:, i], taken.down[:, i], wide[:, 0], wide[:, 1], point.f0[i], noise, point.unit[i], one, one, known.rounds_x()))
+    wide = np.broadcast_to(samples.steps[:, :, None], (*samples.steps.shape, len(one)))
+    return reading(Samples(samples.up[:, i], samples.down[:, i], wide[:, 0], wide[:, 1], point.f0[i], noise, point.unit[i], one, one,
+                           surveyed.rounds_x()))

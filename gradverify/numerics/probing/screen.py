@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gradverify.numerics.probing.estimates import Reading, Schedule, Stage
-from gradverify.numerics.probing.known import Allowed, Known
 from gradverify.numerics.probing.offpattern import Strays
-from gradverify.numerics.probing.seeds import Directions, Taken
+from gradverify.numerics.probing.seeds import DirectionRungs, Directions
+from gradverify.numerics.probing.surveyed import Allowed, SurveyedPoint
 from gradverify.numerics.records import Record, joined
 from gradverify.numerics.rungs import Array, Codes, Index, Mask
 from gradverify.numerics.tolerance import guarded
@@ -136,11 +136,11 @@ class ProbedLines:
     left_out: Index
     unit: Array | float = 1.0
 
-    def screened(self, known: Known) -> Screened:
+    def screened(self, surveyed: SurveyedPoint) -> Screened:
         """Flags the lines that a probe did not pass, and those in doubt."""
         j, (tensor, output) = self.judged, self.pair
-        some = len(known.point.columns.of(tensor)) > 0
-        flagged = np.flatnonzero(self.count & (~j.passed.all(0) | self.doubt | known.unmoved(tensor, output)) & some)
+        some = len(surveyed.point.columns.of(tensor)) > 0
+        flagged = np.flatnonzero(self.count & (~j.passed.all(0) | self.doubt | surveyed.unmoved(tensor, output)) & some)
         lost = flagged[~np.isfinite(self.analytic[:, flagged]).all(0)]
         worst = flagged[np.argsort(-j.off[:, flagged].max(0), kind="stable")]
         return Screened(tensor, output, int(np.count_nonzero(self.count)), self.numbers[flagged], self.strays.pairs(), self.strays.count,
@@ -157,21 +157,21 @@ class ProbedLines:
 class DirectionScreen:
     """The dense directions of one tensor, which move all output tensors at once; `moved` [M]: what the first rungs of any have moved."""
 
-    def __init__(self, known: Known, tensor: int, directions: Directions, linear: bool = False) -> None:
-        self.known, self.tensor, self.directions, self.schedule = known, tensor, directions, known.schedule(tensor, linear)
-        self.moved = np.zeros(len(known.point.f0), bool)
+    def __init__(self, surveyed: SurveyedPoint, tensor: int, directions: Directions, linear: bool = False) -> None:
+        self.surveyed, self.tensor, self.directions, self.schedule = surveyed, tensor, directions, surveyed.schedule(tensor, linear)
+        self.moved = np.zeros(len(surveyed.point.f0), bool)
 
-    def first(self) -> Iterator[Taken]:
+    def first(self) -> Iterator[DirectionRungs]:
         """f on the first rungs of each direction in turn."""
         for k in range(len(self.directions.moves)):
-            taken = self.directions.samples(k, self.schedule.start)
+            samples = self.directions.samples(k, self.schedule.start)
             if not self.moved.all():
-                self.moved |= self.known.moved(np.concatenate(taken[:2]))
-            yield taken
+                self.moved |= self.surveyed.moved(np.concatenate(samples[:2]))
+            yield samples
 
-    def judged(self, k: int, analytic: Array, first: Reading, norm: Array, floor: Array, read: Callable[[Taken, Index], Reading],
+    def judged(self, k: int, analytic: Array, first: Reading, norm: Array, floor: Array, read: Callable[[DirectionRungs, Index], Reading],
                output: int | None = None) -> LineVerdicts:
         """The lines [m] along direction k, of one `output` tensor or of all; `norm` as the backward has it."""
         norm = np.maximum(norm, np.where(first.clear, np.abs(first.value), 0.0))
-        allowed = self.known.allowed(self.tensor, norm, floor, output)
+        allowed = self.surveyed.allowed(self.tensor, norm, floor, output)
         return judged(analytic, first, allowed, self.schedule, lambda i, rungs: read(self.directions.samples(k, rungs), i))

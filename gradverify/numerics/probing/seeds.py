@@ -13,18 +13,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradverify.numerics.estimate.lines import Rung, rung
+from gradverify.numerics.estimate.lines import Rung, sample_rung
 from gradverify.numerics.function.flat import rms
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.function.point_lines import DirectionLine
 from gradverify.numerics.probing.estimates import Stage, reachable
 from gradverify.numerics.reduction import gaussian, moves, pull_back, representable, signed
 from gradverify.numerics.rungs import Array, Index, in_a_row, step
-from gradverify.numerics.survey import Look
+from gradverify.numerics.survey import DirectionSample
 
 
 # ---- V
-class Taken(NamedTuple):
+class DirectionRungs(NamedTuple):
     """f above and below x along one direction [rungs, M], NaN where it has no value, and the realised steps [rungs, 2]."""
 
     up: Array
@@ -34,12 +34,12 @@ class Taken(NamedTuple):
 
 @dataclass(frozen=True)
 class Directions:
-    """Dense directions [K, n] of one input tensor in its columns [n]; 0 where a column cannot move. `taken`: rungs of the first, once sampled."""
+    """Dense directions [K, n] of one input tensor in its columns [n]; 0 where a column cannot move. `first_rungs`: sampled rungs of the first."""
 
     point: Point
     columns: Index
     moves: Array
-    taken: dict[int, Rung | None] = field(default_factory=dict)
+    first_rungs: dict[int, Rung | None] = field(default_factory=dict)
 
     def first(self) -> Directions:
         """The first direction alone; its samples are shared."""
@@ -50,7 +50,7 @@ class Directions:
         """Columns that no direction moves."""
         return self.columns[:0] if self.moves.all() else self.columns[~self.moves.any(0)]
 
-    def samples(self, k: int, rungs: Stage) -> Taken:
+    def samples(self, k: int, rungs: Stage) -> DirectionRungs:
         """f along direction k: two calls a rung."""
         count = len(rungs)
         up, down, steps = np.full((count, len(self.point.f0)), np.nan), np.full((count, len(self.point.f0)), np.nan), np.ones((count, 2))
@@ -58,35 +58,35 @@ class Directions:
         if rungs[0] <= 0:
             typical = np.full(1, rms(self.point.columns.scale[columns]))
             if not reachable(typical, typical, rungs).all():
-                return Taken(up, down, steps)
+                return DirectionRungs(up, down, steps)
         if not move.all():
             moving = np.flatnonzero(move)
             columns, move = columns[moving], move[moving]
         line = DirectionLine(self.point, columns, move)
         for r, number in enumerate(rungs):
-            taken = self._rung(k, line, number) if len(columns) else None
+            rung = self._rung(k, line, number) if len(columns) else None
             steps[r] = step(1.0, number)
-            if taken is not None:
-                up[r], down[r], steps[r] = taken.up, taken.down, (taken.step_up, taken.step_down)
-        return Taken(up, down, steps)
+            if rung is not None:
+                up[r], down[r], steps[r] = rung.up, rung.down, (rung.step_up, rung.step_down)
+        return DirectionRungs(up, down, steps)
 
     def _rung(self, k: int, line: DirectionLine, number: int) -> Rung | None:
         if k:
-            return rung(line, number)
-        if number not in self.taken:
-            self.taken[number] = rung(line, number)
-        return self.taken[number]
+            return sample_rung(line, number)
+        if number not in self.first_rungs:
+            self.first_rungs[number] = sample_rung(line, number)
+        return self.first_rungs[number]
 
 
-def directions(point: Point, tensor: int, probes: int, generator: np.random.Generator, look: Look | None = None) -> Directions:
-    """Gaussian × scale; inside the domain, zero on inputs that are not finite. The first is that of `look`, whose samples are known."""
+def directions(point: Point, tensor: int, probes: int, generator: np.random.Generator, sample: DirectionSample | None = None) -> Directions:
+    """Gaussian × scale; inside the domain, zero on inputs that are not finite. The first is that of `sample`, whose samples are known."""
     columns = point.columns.of(tensor)
-    drawn = [moves(point, columns, gaussian(len(columns), generator)) for _ in range(probes - 1 if look else probes)]
-    if look is None or not probes:
+    drawn = [moves(point, columns, gaussian(len(columns), generator)) for _ in range(probes - 1 if sample else probes)]
+    if sample is None or not probes:
         return Directions(point, columns, np.array(drawn))
     first = np.zeros(len(columns))
-    first[np.searchsorted(columns, look.columns)] = look.direction
-    return Directions(point, columns, np.array([first, *drawn]), {look.rung: look.taken})
+    first[np.searchsorted(columns, sample.columns)] = sample.direction
+    return Directions(point, columns, np.array([first, *drawn]), {sample.rung: sample.values})
 
 
 # ---- W

@@ -45,39 +45,39 @@ class Blocks:
         return self.low * self.size, np.minimum((self.high + 1) * self.size, self.length) - 1
 
 
-def bisected(axis: Axis, left: Mask) -> tuple[Index, Index]:
+def bisected(axis: Axis, pending: Mask) -> tuple[Index, Index]:
     """Windows [M] of the outputs that are left, cut finer while that pays."""
     zero = np.zeros(axis.outputs, np.intp)
     blocks = Blocks(axis.length, 1 << (axis.length - 1).bit_length(), zero, zero)
     factor, spent = FIRST_CUT, 0
-    while left.any() and blocks.size > 1:
-        calls = blocks.calls(factor, left)
+    while pending.any() and blocks.size > 1:
+        calls = blocks.calls(factor, pending)
         if spent + calls > MOST_CALLS or calls > max(CHEAP, blocks.size):
             break
-        blocks = _cut(axis, blocks, factor, left)
+        blocks = _cut(axis, blocks, factor, pending)
         factor, spent = 2, spent + calls
-        left = left & ~_too_wide(axis, blocks, left)
+        pending = pending & ~_too_wide(axis, blocks, pending)
     return blocks.slices()
 
 
-def _cut(axis: Axis, blocks: Blocks, factor: int, left: Mask) -> Blocks:
+def _cut(axis: Axis, blocks: Blocks, factor: int, pending: Mask) -> Blocks:
     """Every interval in smaller blocks. Blocks a period apart are perturbed together: each output has one of them at most in its interval."""
     first, last = blocks.low * factor, (blocks.high + 1) * factor - 1
     finer = Blocks(blocks.length, blocks.size // factor, first, last)
-    period, mine = blocks.calls(factor, left), np.arange(blocks.length) // finer.size
-    low, high, stray = last + 1, first - 1, np.zeros(len(left), bool)
+    period, block = blocks.calls(factor, pending), np.arange(blocks.length) // finer.size
+    low, high, stray = last + 1, first - 1, np.zeros(len(pending), bool)
     for residue in range(period):
-        moved, at = left & axis.moved(mine % period == residue), first + (residue - first) % period
+        moved, at = pending & axis.moved(block % period == residue), first + (residue - first) % period
         hit = moved & (at <= last)
         low, high, stray = np.where(hit, np.minimum(low, at), low), np.where(hit, np.maximum(high, at), high), stray | (moved & ~hit)
-    unheard = low > high  # a tie, or noise: what was known is kept; moved from outside, nothing is known
-    low, high = np.where(unheard, first, low), np.where(unheard, last, high)
+    silent = low > high  # a tie, or noise: what was known is kept; moved from outside, nothing is known
+    low, high = np.where(silent, first, low), np.where(silent, last, high)
     return Blocks(blocks.length, finer.size, np.where(stray, 0, low), np.where(stray, finer.count - 1, high))
 
 
-def _too_wide(axis: Axis, blocks: Blocks, left: Mask) -> Mask:
+def _too_wide(axis: Axis, blocks: Blocks, pending: Mask) -> Mask:
     """The outputs [M] of tensors whose widest window is most of the axis."""
-    width, wide = np.where(left, blocks.high - blocks.low + 1, 0), np.zeros(len(left), bool)
+    width, wide = np.where(pending, blocks.high - blocks.low + 1, 0), np.zeros(len(pending), bool)
     for part in axis.parts:
         wide[part] = blocks.count >= WIDE_OF and 2 * int(width[part].max(initial=0)) > blocks.count
     return wide

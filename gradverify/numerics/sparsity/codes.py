@@ -38,11 +38,11 @@ class Code:
         """What a call perturbs [n]."""
         return np.asarray(self.words >> call & 1 == 1)
 
-    def decode(self, heard: Index) -> Index:
+    def decode(self, response: Index) -> Index:
         """The slice [M] whose word was heard; NOBODY where it is no slice's. For exact codes."""
         order = np.argsort(self.words)
-        at = np.minimum(np.searchsorted(self.words[order], heard), len(order) - 1)
-        return np.where(self.words[order][at] == heard, order[at], NOBODY)
+        at = np.minimum(np.searchsorted(self.words[order], response), len(order) - 1)
+        return np.where(self.words[order][at] == response, order[at], NOBODY)
 
     def extended(self) -> Code:
         """This code and as many calls more as tell the slices of each word apart."""

@@ -78,16 +78,16 @@ def _elementwise(probe: Probe, lengths: Sequence[int], parts: Sequence[slice], g
     """
     n = math.prod(lengths)
     code, flat = codes.mixed(n, generator), Axis(probe, len(lengths) - 1, n, 1, (), tuple(parts))
-    heard: list[Mask] = []
+    responses: list[Mask] = []
     for call in range(code.calls):
         chosen = code.slices(call)
-        heard += [flat.moved(chosen)]
-        if (heard[-1].reshape(-1, n) & ~chosen).any():
+        responses += [flat.moved(chosen)]
+        if (responses[-1].reshape(-1, n) & ~chosen).any():
             return None
-    bits = _bits(heard).reshape(-1, n)
+    bits = _bits(responses).reshape(-1, n)
     if (np.count_nonzero(bits == code.words.astype(bits.dtype, copy=False), 1) < EVIDENCE).any():
         return None
-    live = _any(heard)
+    live = _any(responses)
     if not live.all():
         live = live | probe.moved(0, np.ones(lengths[0], bool))
     places = np.unravel_index(np.arange(n), tuple(lengths))
@@ -115,26 +115,26 @@ def _any(masks: Sequence[Mask]) -> Mask:
 
 def _windows(axis: Axis, generator: np.random.Generator, guess: bool) -> Windows:
     """The four stages along one axis; each sees only the outputs that those before it left."""
-    n, everything = axis.length, np.zeros(axis.outputs, np.intp)
+    n, zeros = axis.length, np.zeros(axis.outputs, np.intp)
     if n == 1:
-        return Windows(everything, everything, np.zeros(axis.outputs, bool))
+        return Windows(zeros, zeros, np.zeros(axis.outputs, bool))
     code = _first_code(n, generator, guess)
-    heard = axis.listen(code, range(min(OPENING, code.calls)))
-    left = ~_dense(axis, heard, generator)
-    if left.any():
-        heard += axis.listen(code, range(len(heard), code.calls))
-    place, moved = _guessed(axis, code, heard, left), _any(heard)
+    responses = axis.responses(code, range(min(OPENING, code.calls)))
+    pending = ~_dense(axis, responses, generator)
+    if pending.any():
+        responses += axis.responses(code, range(len(responses), code.calls))
+    place, moved = _guessed(axis, code, responses, pending), _any(responses)
     known = place != NOBODY
     if known.all():
         return Windows(place, place, moved)
-    left = left & ~known & moved
-    code, heard = _worth_telling_apart(axis, code, heard, left)
-    if code.exact and left.any():
-        place = np.where(left, code.decode(_bits(heard)), place)
-        left = left & (place == NOBODY)
-    low, high = _several(axis, code, heard, left)
+    pending = pending & ~known & moved
+    code, responses = _worth_telling_apart(axis, code, responses, pending)
+    if code.exact and pending.any():
+        place = np.where(pending, code.decode(_bits(responses)), place)
+        pending = pending & (place == NOBODY)
+    low, high = _several(axis, code, responses, pending)
     known = place != NOBODY
-    return Windows(np.where(known, place, low), np.where(known, place, high), _any(heard))
+    return Windows(np.where(known, place, low), np.where(known, place, high), _any(responses))
 
 
 def _first_code(n: int, generator: np.random.Generator, guess: bool) -> Code:
@@ -143,11 +143,11 @@ def _first_code(n: int, generator: np.random.Generator, guess: bool) -> Code:
     return codes.halves(n, generator) if guess and n > codes.SHORT else codes.exact(n, generator)
 
 
-def _bits(heard: Sequence[Mask]) -> Index:
+def _bits(responses: Sequence[Mask]) -> Index:
     """The word [M] that each output has heard."""
-    kind = np.uint8 if len(heard) <= BYTE else np.intp
-    bits: Index = heard[0].astype(kind)
-    for call, moved in enumerate(heard[1:], 1):
+    kind = np.uint8 if len(responses) <= BYTE else np.intp
+    bits: Index = responses[0].astype(kind)
+    for call, moved in enumerate(responses[1:], 1):
         bits |= np.left_shift(moved.view(np.uint8), call, dtype=kind)
     return bits
 
@@ -171,17 +171,17 @@ def _all_meet(moved: Mask) -> bool:
     return len(moved) > 1 and bool((moved @ moved.T > 0).all())
 
 
-def _guessed(axis: Axis, code: Code, heard: Sequence[Mask], left: Mask) -> Index:
+def _guessed(axis: Axis, code: Code, responses: Sequence[Mask], pending: Mask) -> Index:
     """The slice [M] of each output that is left of a tensor whose outputs run through the axis in order; NOBODY for other tensors."""
-    bits, place, every = _bits(heard), np.full(axis.outputs, NOBODY), np.arange(axis.length)[:, None]
+    bits, place, every = _bits(responses), np.full(axis.outputs, NOBODY), np.arange(axis.length)[:, None]
     words = code.words[:, None].astype(bits.dtype)
     for shape, part in zip(axis.shapes, axis.parts, strict=True):
-        for stride in _strides(axis, shape) if left[part].any() else ():
+        for stride in _strides(axis, shape) if pending[part].any() else ():
             in_order = (-1, axis.length, stride)  # each slice's outputs are those of one place of the middle axis
             if _is_in_order(words, bits[part].reshape(in_order), min(EVIDENCE, axis.length // 2 + 1)):
                 place[part].reshape(in_order)[...] = every
                 break
-    return place if left.all() else np.where(left, place, NOBODY)
+    return place if pending.all() else np.where(pending, place, NOBODY)
 
 
 def _strides(axis: Axis, shape: Sequence[int]) -> list[int]:
@@ -198,41 +198,41 @@ def _is_in_order(words: Index, bits: Index, evidence: int) -> bool:
     return not (bits & ~words).any() and int((bits == words).any((0, 2)).sum()) >= evidence
 
 
-def _worth_telling_apart(axis: Axis, code: Code, heard: list[Mask], left: Mask) -> tuple[Code, list[Mask]]:
+def _worth_telling_apart(axis: Axis, code: Code, responses: list[Mask], pending: Mask) -> tuple[Code, list[Mask]]:
     """The code made exact, where most outputs that are left depend on slices of one word."""
-    if not left.any() or code.exact or np.mean(np.sum(heard, 0)[left] == code.weight) <= 0.5:
-        return code, heard
+    if not pending.any() or code.exact or np.mean(np.sum(responses, 0)[pending] == code.weight) <= 0.5:
+        return code, responses
     longer = code.extended()
-    return longer, heard + axis.listen(longer, range(code.calls, longer.calls))
+    return longer, responses + axis.responses(longer, range(code.calls, longer.calls))
 
 
-def _several(axis: Axis, code: Code, heard: Sequence[Mask], left: Mask) -> tuple[Index, Index]:
+def _several(axis: Axis, code: Code, responses: Sequence[Mask], pending: Mask) -> tuple[Index, Index]:
     """The windows [M] of the outputs that are left; all of the axis for others, and for those whose window never explains what was heard."""
     low, high = np.zeros(axis.outputs, np.intp), np.full(axis.outputs, axis.length - 1)
     for repeats in ONCE_THEN_BOTH_WAYS:
-        if not left.any():
+        if not pending.any():
             break
-        narrow = _narrowed(replace(axis, repeats=repeats), code, heard, left)
-        settled = left & _explained(code, heard, *narrow)
+        narrow = _narrowed(replace(axis, repeats=repeats), code, responses, pending)
+        settled = pending & _explained(code, responses, *narrow)
         low, high = np.where(settled, narrow[0], low), np.where(settled, narrow[1], high)
-        left = left & ~settled
+        pending = pending & ~settled
     return low, high
 
 
-def _narrowed(axis: Axis, code: Code, heard: Sequence[Mask], left: Mask) -> tuple[Index, Index]:
+def _narrowed(axis: Axis, code: Code, responses: Sequence[Mask], pending: Mask) -> tuple[Index, Index]:
     """Windows [M] by perturbing each slice alone, or by bisection of a long axis."""
     n = axis.length
     if code.weight > 1 and n > ALONE_UP_TO:
-        return bisected(axis, left)
-    moved = np.array(heard if code.weight == 1 else axis.listen(codes.one_at_a_time(n), range(n)))
-    known = left & moved.any(0)
+        return bisected(axis, pending)
+    moved = np.array(responses if code.weight == 1 else axis.responses(codes.one_at_a_time(n), range(n)))
+    known = pending & moved.any(0)
     return np.where(known, moved.argmax(0), 0), np.where(known, n - 1 - moved[::-1].argmax(0), n - 1)
 
 
-def _explained(code: Code, heard: Sequence[Mask], low: Index, high: Index) -> Mask:
+def _explained(code: Code, responses: Sequence[Mask], low: Index, high: Index) -> Mask:
     """Whether every call that moved an output [M] perturbed a slice of its window; with a tie within the step it may not have."""
     explained = np.ones(len(low), bool)
-    for call, moved in enumerate(heard):
+    for call, moved in enumerate(responses):
         before = np.concatenate([[0], np.cumsum(code.slices(call))])
         explained &= ~moved | (before[high + 1] > before[low])
     return explained

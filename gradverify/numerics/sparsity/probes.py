@@ -54,7 +54,7 @@ class Axis:
             moved = moved | self.probe.moved(self.axis, slices)
         return moved
 
-    def listen(self, code: Code, calls: Iterable[int]) -> list[Mask]:
+    def responses(self, code: Code, calls: Iterable[int]) -> list[Mask]:
         """What moved [M] in each of the calls."""
         return [self.moved(code.slices(call)) for call in calls]
 

@@ -15,7 +15,7 @@ from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.ladder import PIECE
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.pairs.tally import Tally
-from gradverify.numerics.survey import linear_tensors
+from gradverify.numerics.survey import linear_inputs
 from gradverify.numerics.verdict import Limit, Verdict
 from numerics.differentiable import DOUBLE, Differentiable, leaf, normal
 from numerics.windows import prepared
@@ -31,7 +31,7 @@ class Judge:
     def __init__(self, forward, x, jacobian, suspects=()):
         self.point, known = prepared(Differentiable(forward, x))
         point, generator = self.point, np.random.default_rng(0)
-        run = Run(point, known, 0.0, None, Reach(point), generator, frozenset(linear_tensors(point, known, generator)))
+        run = Run(point, known, 0.0, None, Reach(point), generator, frozenset(linear_inputs(point, known, generator)))
         jacobian = np.asarray(jacobian, float)
         run.reach.add_entries(*(place.ravel() for place in np.indices(jacobian.shape)), jacobian.ravel())
         self.chunk = Chunk(run, lone(point, np.arange(len(point.columns))), jacobian.T.copy())

@@ -16,7 +16,7 @@ from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.reduction import signed_short as signed
 from gradverify.numerics.sparsity.colouring import column_groups
 from gradverify.numerics.sparsity.pattern import row_groups
-from gradverify.numerics.survey import linear_tensors
+from gradverify.numerics.survey import linear_inputs
 from numerics.differentiable import DOUBLE, Differentiable, normal
 from numerics.windows import along_last, elementwise, prepared, product, windows
 
@@ -32,7 +32,7 @@ class Walk:
     def __init__(self, function, patterns, limit=ROOMY):
         self.point, known = prepared(function)
         generator, point = np.random.default_rng(0), self.point
-        self.run = Run(point, known, 0.0, None, Reach(point), generator, frozenset(linear_tensors(point, known, generator)))
+        self.run = Run(point, known, 0.0, None, Reach(point), generator, frozenset(linear_inputs(point, known, generator)))
         weights = signed(len(point.columns), generator)
         self.plans = [Plan(Grouping(t, int(point.starts[t]), column_groups(own), weights), tuple(row_groups(p) for p in own))
                       for t, own in enumerate(patterns)]

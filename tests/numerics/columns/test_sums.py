@@ -15,12 +15,12 @@ from gradverify.numerics.elements.bundle import Bundle, Grouping
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.reach import Reach
 from gradverify.numerics.elements.run import Run
-from gradverify.numerics.estimate.ladder import told_plainly
-from gradverify.numerics.estimate.plain import Plain
+from gradverify.numerics.estimate.ladder import as_derivative
+from gradverify.numerics.estimate.smooth import SmoothEstimate
 from gradverify.numerics.reduction import signed_short as signed
 from gradverify.numerics.sparsity.colouring import column_groups
 from gradverify.numerics.sparsity.pattern import row_groups
-from gradverify.numerics.survey import linear_tensors
+from gradverify.numerics.survey import linear_inputs
 from gradverify.numerics.verdict import Limit, Verdict
 from numerics.differentiable import Differentiable, normal
 from numerics.windows import along_last, prepared
@@ -53,7 +53,7 @@ FUNCTIONS = {"softmax": (softmax, softmax_jacobian()), "linear": (linear, linear
 def made(forward, x=X):
     point, known = prepared(Differentiable(forward, x))
     generator = np.random.default_rng(0)
-    run = Run(point, known, 0.0, None, Reach(point), generator, frozenset(linear_tensors(point, known, generator)))
+    run = Run(point, known, 0.0, None, Reach(point), generator, frozenset(linear_inputs(point, known, generator)))
     pattern = along_last(B, N)
     plan = Plan(Grouping(0, 0, column_groups([pattern]), signed(B * N, generator)), (row_groups(pattern),))
     return run, plan, Sums(run, plan, signed(B * N, generator))
@@ -63,7 +63,7 @@ def judged(run, numeric, bar=0.0, open_=()):
     """All elements of the diagonal blocks, with these derivatives [M, N]; the columns `open_` are undecided."""
     out, column = np.nonzero(np.kron(np.eye(B), np.ones((N, N))))
     value = numeric[out, column]
-    derivative = told_plainly(Plain(value, np.full(len(out), bar), np.zeros(len(out)), np.ones(len(out), bool)))
+    derivative = as_derivative(SmoothEstimate(value, np.full(len(out), bar), np.zeros(len(out)), np.ones(len(out), bool)))
     verdict = np.where(np.isin(column, open_), Verdict.UNDECIDED, Verdict.PASS).astype(np.int8)
     return Judged(column, out, value, derivative, run.bounds(column, out), verdict, np.full(len(out), Limit.NONE, object))
 

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from gradverify.numerics.flagged.localise import Place, localise, localise_column
-from gradverify.numerics.probing.known import Known
+from gradverify.numerics.probing.surveyed import SurveyedPoint
 from gradverify.numerics.sparsity.pattern import dense
 from numerics.differentiable import DOUBLE, Differentiable, normal, with_backward
 from numerics.windows import along_last, elementwise, prepared, screen
@@ -39,7 +39,7 @@ def counted(forward, x, pattern, look, damage=None):
     point, known = prepared(Differentiable(forward, x, damage=damage))
     before = point.forward, point.backward
     with np.errstate(all="ignore"):
-        found = look(Place.of(Known(point, known), 0, 0, pattern))
+        found = look(Place.of(SurveyedPoint(point, known), 0, 0, pattern))
     return Found(found.columns, found.outputs, point.forward - before[0], point.backward - before[1])
 
 

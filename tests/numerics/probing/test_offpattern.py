@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gradverify.numerics.probing.offpattern import KEPT_STRAYS, Strays, lasting, nobodys
+from gradverify.numerics.probing.offpattern import KEPT_STRAYS, Strays, present_at_x, with_unowned_floor
 from gradverify.numerics.rungs import QUICK
 
 
@@ -30,8 +30,8 @@ def test_without_strays_there_are_none():
 
 
 def test_a_line_that_nobody_owns_has_the_least_floor_of_any_output():
-    assert nobodys(np.array([[3.0, 0.0]]), np.array([10.0, 2.0, 5.0])).tolist() == [[3.0, 1.4]]
-    assert nobodys(np.array([0.0]), np.zeros(0)).tolist() == [0.0]
+    assert with_unowned_floor(np.array([[3.0, 0.0]]), np.array([10.0, 2.0, 5.0])).tolist() == [[3.0, 1.4]]
+    assert with_unowned_floor(np.array([0.0]), np.zeros(0)).tolist() == [0.0]
 
 
 def lasts(far, near, still, noise):
@@ -39,7 +39,7 @@ def lasts(far, near, still, noise):
     def change(t):
         return np.sign(t) * (np.array(near) if abs(t) < 1e-3 else np.array(far))
 
-    return lasting(change, np.arange(len(far)), QUICK[0] - 1, np.array(still), np.array(noise)).tolist()
+    return present_at_x(change, np.arange(len(far)), QUICK[0] - 1, np.array(still), np.array(noise)).tolist()
 
 
 def test_what_is_still_nearer_to_x_is_no_dependence_unless_noise_would_have_hidden_it():
@@ -58,4 +58,4 @@ def test_where_nothing_is_still_no_further_call_is_made():
         called.append(t)
         return np.ones(3)
 
-    assert lasting(change, np.array([0, 2]), QUICK[0], np.zeros(3), np.zeros(3)).all() and len(called) == 2
+    assert present_at_x(change, np.array([0, 2]), QUICK[0], np.zeros(3), np.zeros(3)).all() and len(called) == 2

@@ -4,11 +4,11 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from gradverify.numerics.probing.known import Known
 from gradverify.numerics.probing.rows import check_rows
 from gradverify.numerics.probing.seeds import directions
+from gradverify.numerics.probing.surveyed import SurveyedPoint
 from gradverify.numerics.sparsity.pattern import dense
-from gradverify.numerics.survey import linear_tensors
+from gradverify.numerics.survey import linear_inputs
 from numerics.differentiable import DOUBLE, Differentiable, normal
 from numerics.windows import along_last, axes, elementwise, prepared, product, screen, windows
 
@@ -92,9 +92,9 @@ def test_a_linear_input_takes_two_calls_a_direction():
 def test_what_showed_that_an_input_is_linear_is_its_first_direction():
     x, w = normal(1, 40), normal(2, 8, 40)
     point, known = prepared(Differentiable(lambda x: w @ x, x))
-    straight = linear_tensors(point, known, np.random.default_rng(0))
+    straight = linear_inputs(point, known, np.random.default_rng(0))
     before = point.forward
-    result, = check_rows(Known(point, known), [[dense((40,), 8)]], np.random.default_rng(1), linear=straight)
+    result, = check_rows(SurveyedPoint(point, known), [[dense((40,), 8)]], np.random.default_rng(1), linear=straight)
     assert result.clean and point.forward - before == 2
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from gradverify.numerics.probing.known import SCREEN, SCREEN_LOW, Known
+from gradverify.numerics.probing.surveyed import SCREEN, SCREEN_LOW, SurveyedPoint
 from gradverify.numerics.sparsity.pattern import dense
 from numerics.differentiable import DOUBLE, Differentiable, normal, with_backward
 from numerics.windows import CHECKS, along_last, axes, band, elementwise, flagged, prepared, product, screen, table, windows
@@ -124,7 +124,7 @@ def test_steps_stay_inside_the_domain_however_near_it_ends(mode):
 
     point, known = prepared(Differentiable(forward, x), [(0.0, 1.0)])
     seen.clear()
-    assert all(pair.clean for pair in CHECKS[mode](Known(point, known), [[elementwise(4)]], np.random.default_rng(1)))
+    assert all(pair.clean for pair in CHECKS[mode](SurveyedPoint(point, known), [[elementwise(4)]], np.random.default_rng(1)))
     assert min(low for low, _ in seen) > 0
     assert max(high for _, high in seen) < 1
 
@@ -398,7 +398,7 @@ def test_calls_are_those_of_the_table_less_the_two_that_the_survey_took(mode, fo
 @pytest.mark.parametrize("mode", MODES)
 def test_the_point_is_left_as_it_was(mode):
     point, known = prepared(Differentiable(F.gelu, X))
-    CHECKS[mode](Known(point, known), [[elementwise(R, C)]], np.random.default_rng(1))
+    CHECKS[mode](SurveyedPoint(point, known), [[elementwise(R, C)]], np.random.default_rng(1))
     assert np.array_equal(point.values(), point.f0)
 
 

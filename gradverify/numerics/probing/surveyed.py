@@ -11,7 +11,7 @@ import numpy as np
 from gradverify.numerics.estimate.samples import LOW_UNIT
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.probing.estimates import COARSER, FINER, LINEAR, LOW_FINER, LOW_START, Reading, Schedule, reduced
-from gradverify.numerics.probing.seeds import Taken
+from gradverify.numerics.probing.seeds import DirectionRungs
 from gradverify.numerics.records import Record
 from gradverify.numerics.rungs import QUICK, U32, U64, Array, Mask
 from gradverify.numerics.survey import STRAY, Survey
@@ -33,7 +33,7 @@ class Allowed(Record):
 
 
 @dataclass(frozen=True)
-class Known:
+class SurveyedPoint:
     """A point with its survey: noise, thresholds and floors."""
 
     point: Point
@@ -46,7 +46,7 @@ class Known:
 
     def _relative(self, tensor: int, output: int) -> tuple[float, float]:
         low = self.part_unit(output) > LOW_UNIT or self.unit_of_x(tensor) > LOW_UNIT
-        return (SCREEN_LOW, SLACK_LOW) if low else (usual(self.point), max(usual(self.point), SLACK))
+        return (SCREEN_LOW, SLACK_LOW) if low else (screen_of(self.point), max(screen_of(self.point), SLACK))
 
     def _relative_of_outputs(self, tensor: int) -> tuple[Array, Array]:
         screen, slack = np.empty((2, len(self.point.f0)))
@@ -93,10 +93,11 @@ class Known:
                 break
         return moved
 
-    def sums(self, output: int, taken: Taken, add_up: Callable[[Array], Array], sigma: Array) -> Reading:
+    def sums(self, output: int, samples: DirectionRungs, add_up: Callable[[Array], Array], sigma: Array) -> Reading:
         """Derivatives of sums [m] of how the outputs of one tensor change along a direction, with their noise [m]."""
-        part, h = self.point.parts[output], 0.5 * taken.steps.sum(1)
-        up, down = (np.array([add_up(self.changes(f)[part]) for f in side]) * (h / taken.steps[:, n])[:, None] for n, side in enumerate(taken[:2]))
+        part, h = self.point.parts[output], 0.5 * samples.steps.sum(1)
+        up, down = (np.array([add_up(self.changes(f)[part]) for f in side]) * (h / steps)[:, None]
+                    for side, steps in zip(samples[:2], samples.steps.T, strict=True))
         return reduced(up, down, h, sigma, self.part_unit(output), self.rounds_x())
 
     def unit_of_x(self, tensor: int) -> float:
@@ -123,6 +124,6 @@ class Known:
         return floors(rows, stands_out(rows, alive, rows.reach))
 
 
-def usual(point: Point) -> float:
+def screen_of(point: Point) -> float:
     """What a screen allows of a line's norm, where its values are those of float64."""
     return SCREEN_NARROW if point.backward_unit > LOW_UNIT else SCREEN

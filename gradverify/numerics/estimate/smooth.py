@@ -25,50 +25,51 @@ NARROWED = RATIO**-2  # the last rung against the first
 
 
 @dataclass(frozen=True)
-class Plain:
-    """Derivatives of elements, value ± bar with the part of the bar that is noise, and which of them are `told` [any shape]; the rest is void."""
+class SmoothEstimate:
+    """Derivatives of elements, value ± bar with the part of the bar that is noise, and which of them are `smooth` [any shape]; the rest is void."""
 
     value: Array
     bar: Array
     noise: Array
-    told: Mask
+    smooth: Mask
 
 
-def plain(up: Array, down: Array, width: Array, f0: Array, sigma: Array, unit: Array) -> Plain:
+def smooth_estimate(up: Array, down: Array, width: Array, f0: Array, sigma: Array, unit: Array) -> SmoothEstimate:
     """From f above and below x at three rungs, [3, …] each, and their widths step_up + step_down; f(x), its noise and unit roundoff […].
 
     Widths are negative where up is below, and may have ones where they are the same for all elements; f0, sigma and unit may lack leading axes.
     """
-    big = np.maximum(np.abs(up[0]), np.abs(down[0]))  # of the widest rung: those of the finer ones hardly differ
-    big = np.maximum(big, np.abs(f0), out=big)
-    noise = np.maximum(sigma, unit * big)
+    largest = np.maximum(np.abs(up[0]), np.abs(down[0]))  # of the widest rung: those of the finer ones hardly differ
+    largest = np.maximum(largest, np.abs(f0), out=largest)
+    noise = np.maximum(sigma, unit * largest)
     change = up - down
-    value, trend = _extrapolated(change / width)
-    parts = np.multiply.outer(Z * NOISES, noise / np.abs(width[2]))
-    bars = trend + parts
-    agrees = trend[1] <= bars[0] + bars[1]  # with the finer rung, as every entry must
-    agrees &= bars[0] <= bars[1]
+    values, distances = _extrapolated(change / width)
+    noise_bars = np.multiply.outer(Z * NOISES, noise / np.abs(width[2]))
+    bars = distances + noise_bars
+    middle = distances[1] <= bars[0] + bars[1]  # T(1, 0) agrees with the finer rung, as every entry must
+    middle &= bars[0] <= bars[1]
     bar = bars[1].copy()
-    np.putmask(bar, agrees, bars[0])
-    kept = ~(bars[2] < bar)
-    first, best, part = agrees & kept, value[2], parts[2]  # nearly always the furthest
-    for own, each in ((best, value), (part, parts)):
-        np.putmask(own, kept, each[1])
-        np.putmask(own, first, each[0])
+    np.putmask(bar, middle, bars[0])
+    plain = ~(bars[2] < bar)
+    middle &= plain
+    value, noise_bar = values[2], noise_bars[2]  # nearly always T(2, 2)
+    for chosen, entries in ((value, values), (noise_bar, noise_bars)):
+        np.putmask(chosen, plain, entries[1])
+        np.putmask(chosen, middle, entries[0])
     bar = np.minimum(bar, bars[2], out=bar)
-    told = ~_hard(up, down, change, f0, noise)
-    slow = trend[1] > 0.5 * trend[0]
+    smooth = ~_rough(up, down, change, f0, noise)
+    slow = distances[1] > 0.5 * distances[0]
     if slow.any():
-        told &= ~(slow & (trend[1] > parts[1] * np.sqrt(2.0)))
-    if not (big.min(initial=1.0) > 1 / TAME and big.max(initial=1.0) < TAME):
-        told &= (big < TAME) & (big > 1 / TAME)
-    told &= bar < np.inf
-    return Plain(best, bar + ARITHMETIC * np.abs(best), part, told)
+        smooth &= ~(slow & (distances[1] > noise_bars[1] * np.sqrt(2.0)))
+    if not (largest.min(initial=1.0) > 1 / TAME and largest.max(initial=1.0) < TAME):
+        smooth &= (largest < TAME) & (largest > 1 / TAME)
+    smooth &= bar < np.inf
+    return SmoothEstimate(value, bar + ARITHMETIC * np.abs(value), noise_bar, smooth)
 
 
-def once(coarse: Rung, fine: Rung, sigma: Array, unit: Array) -> tuple[Array, Array]:
+def extrapolate_once(coarse: Rung, fine: Rung, sigma: Array, unit: Array) -> tuple[Array, Array]:
     """T(1, 1) of two rungs, and the part of its bar that is noise [m]; f's noise and unit roundoff [m]. Nothing tells how well it converges."""
-    widths = [taken.step_up + taken.step_down for taken in (coarse, fine)]
+    widths = [rung.step_up + rung.step_down for rung in (coarse, fine)]
     value = W1 / (W1 - 1) / widths[1] * (fine.up - fine.down)
     value -= 1 / (W1 - 1) / widths[0] * (coarse.up - coarse.down)
     noise = np.maximum(sigma, unit * np.maximum(np.abs(coarse.up), np.abs(coarse.down)))
@@ -77,29 +78,29 @@ def once(coarse: Rung, fine: Rung, sigma: Array, unit: Array) -> tuple[Array, Ar
 
 def _extrapolated(quotient: Array) -> tuple[list[Array], Array]:
     """T(1, 0), T(2, 0) and T(2, 2) of three quotients, the only entries that can have the least bar, and their distances to parents [3, …]."""
-    apart, trend = quotient[1:] - quotient[:-1], np.empty_like(quotient)
-    np.abs(apart, out=trend[:2])
-    first = np.add(quotient[1:], np.divide(apart, W1 - 1, out=apart), out=apart)
-    step = first[1] - first[0]
-    np.multiply(np.abs(step, out=trend[2]), W2 / (W2 - 1), out=trend[2])
-    return [quotient[1], quotient[2], first[1] + np.divide(step, W2 - 1, out=step)], trend
+    apart, distances = quotient[1:] - quotient[:-1], np.empty_like(quotient)
+    np.abs(apart, out=distances[:2])
+    once = np.add(quotient[1:], np.divide(apart, W1 - 1, out=apart), out=apart)
+    step = once[1] - once[0]
+    np.multiply(np.abs(step, out=distances[2]), W2 / (W2 - 1), out=distances[2])
+    return [quotient[1], quotient[2], once[1] + np.divide(step, W2 - 1, out=step)], distances
 
 
-def _hard(up: Array, down: Array, change: Array, f0: Array, noise: Array) -> Mask:
+def _rough(up: Array, down: Array, change: Array, f0: Array, noise: Array) -> Mask:
     """Elements that do not move at the coarsest rung, or that show a jump or a bend."""
     coarse = np.abs(change[0])
-    hard = np.abs(change[0] - change[2]) < JUMPS * coarse
-    if hard.any():
-        hard &= np.abs(change[2]) > VISIBLE * noise
+    rough = np.abs(change[0] - change[2]) < JUMPS * coarse
+    if rough.any():
+        rough &= np.abs(change[2]) > VISIBLE * noise
     second = up[::2] + down[::2]
     second -= 2 * f0
-    bend, sharp = np.abs(second, out=second)
-    bends = bend < BENDS / NARROWED * sharp
+    widest, narrowest = np.abs(second, out=second)
+    bends = widest < BENDS / NARROWED * narrowest
     if bends.any():
-        hard |= bends & (sharp > SECOND * noise)
+        rough |= bends & (narrowest > SECOND * noise)
     if not coarse.all():
-        hard |= (up[0] == f0) & (down[0] == f0)
-    return np.asarray(hard)
+        rough |= (up[0] == f0) & (down[0] == f0)
+    return np.asarray(rough)
 
 
 @dataclass(frozen=True)
