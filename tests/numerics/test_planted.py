@@ -154,11 +154,11 @@ def blind(monkeypatch, always):
     """Detection that sees rows and no leak between them: in its first guess, or `always`."""
     real = prepare.detected
 
-    def detected(generator):
+    def detector(generator):
         see = real(generator)
         return lambda point, survey, tensor, exact: see(point, survey, tensor, exact) if exact and not always else (along_last(R, C),)
 
-    monkeypatch.setattr(prepare, "detected", detected)
+    monkeypatch.setattr(prepare, "detector", detector)
 
 
 @pytest.mark.parametrize("always", [False, True])

@@ -168,7 +168,7 @@ def told_at_once(s: QuickSamples, run: Run, cells: Cells) -> tuple[Derivative, I
     parts = list(_pieces(s, sigma, unit, cells))
     easy = parts[0]
     if len(parts) > 1:
-        easy = SmoothEstimate(*(np.concatenate([getattr(p, name).ravel() for p in parts]) for name in ("value", "bar", "noise", "told")))
+        easy = SmoothEstimate(*(np.concatenate([getattr(p, name).ravel() for p in parts]) for name in ("value", "bar", "noise", "smooth")))
     hard, low = ~easy.smooth.ravel(), unit > LOW_UNIT
     if low.any() and not run.point.columns.rounded:
         hard |= low[cells.out]
