@@ -58,7 +58,7 @@ def _examine_all(evidence: Evidence, briefly: bool) -> Iterator[Examined]:
         elif stopped:
             yield Examined(RuleRun(info.code, "not_applicable", f"the check stopped at {stopped}"))
         else:
-            examined = _examine(info, evidence, found)
+            examined = _once(_examine(info, evidence, found), found)
             found |= {finding.code for finding in examined.findings if with_severity(finding).severity == "error"}
             stopped = next((finding.code for finding in examined.findings if _stops(finding)), None) or _refused(evidence, found)
             if (examined.findings or examined.fault) and lost(evidence.subject.on):
@@ -82,6 +82,12 @@ def _waiting(evidence: Evidence) -> Iterator[RuleInfo]:
             postponed.append(info)
         else:
             yield info
+
+
+def _once(examined: Examined, found: frozenset[str]) -> Examined:
+    """Without what a rule tells in the name of another one that stands already (GV210 of GV201)."""
+    kept = tuple(each for each in examined.findings if each.code not in found or each.code == examined.run.code or each.code.startswith("GV0"))
+    return replace(examined, findings=kept)
 
 
 def _stops(finding: Finding) -> bool:

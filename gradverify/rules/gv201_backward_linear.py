@@ -7,7 +7,8 @@ masks or rounds it is right for `loss = y.sum()` only, which is how it was teste
 
 How it is measured. With v a dense random cotangent and m a random 0/1 mask per element: a = backward(−3·2¹⁸·v·m), b = backward(−2⁻⁴⁰·v·(1 − m));
 then a/(−3·2¹⁸) − b·2⁴⁰ must be backward(v), relative to the size of the gradient. Every element changes its sign, which a guided ReLU looks at.
-Neither half is empty; of a single element (a loss) both are all of it, and the mean must be backward(v).
+Neither half is empty; of a single element (a loss) both are all of it, and the mean must be backward(v). Calls of GV210 show whether ones and −2
+throughout have gradients that are as far apart: a shortcut for `y.sum().backward()`.
 What differs is tried again with −5/8 for the small factor, beside −3 and beside −3·2¹⁸. Where these agree within `rtol` and backward of zeros is
 zero, only small cotangents are at fault: they fall under a tolerance inside backward (a solver that stops at an absolute residual returns its
 start). That is a warning, and the Jacobian is judged; after an error it is not. So is a gradient in float32 that is linear for factors of order 1

@@ -7,6 +7,7 @@ number with strides 0. A kernel that reads `grad_output.data_ptr()` as contiguou
 
 How it is measured. The base cotangent sliced (every second column of wider rows) and permuted (channels last), and a constant with
 strides 0, for complex outputs also one with the conjugate bit: each against the same numbers contiguous, relative to the size of the gradient.
+The constant is 1, as behind a sum, and the contiguous one −2: where it is the number that matters, and not the layout, that is GV201.
 Not where backward draws random numbers.
 
 How to repair. `grad_output = grad_output.contiguous()` before any pointer, `.reshape` for `.view`, `.resolve_conj()` where bits matter.
@@ -21,7 +22,7 @@ Example.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -29,9 +30,9 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.rules.agreement import gradients_apart, random_backward, torchs_own, unsteady
+from gradverify.rules.agreement import Difference, differing, gradients_apart, random_backward, torchs_own, unsteady
 from gradverify.rules.protocol import NotApplicable
-from gradverify.subject.differentiable import copied
+from gradverify.subject.differentiable import Gradients, copied
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.variants import conjugated, constant, permuted, sliced
 
@@ -39,17 +40,20 @@ CATCHES = "takes_grad_output_for_contiguous"
 ORDER = 240
 RANK = 120
 PRICE, WORTH = (0, 2), 110
-CONSTANT = -1.75        # not 1: a backward that ignores the numbers would look right; the next output has CONSTANT + 0.5, and so on
+SUM = 1.0               # the cotangent of a sum, which shortcuts of backward ask for
+TIMES = -2.0            # the contiguous one is so many times that: exact, of the other sign
 HINT = "call grad_output.contiguous() before its memory is read, and reshape where view would raise"
+SHORTCUT = "look for an `if` of backward that asks grad_output whether it is all ones, or of one sign"
 
 
 @dataclass(frozen=True)
 class Variation:
-    """The cotangents in another layout; None: the base ones, else the same numbers contiguous."""
+    """The cotangents in another layout; `contiguous` is `times` their numbers, None: the base ones."""
 
     what: str
     cotangents: tuple[Tensor, ...]
     contiguous: tuple[Tensor, ...] | None = None
+    times: float = 1.0
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -72,22 +76,46 @@ def _variations(v: tuple[Tensor, ...]) -> Iterator[Variation]:
     yield Variation("sliced (every second column of wider rows)", tuple(map(sliced, v)))
     if not all(permuted(c).is_contiguous() for c in v):
         yield Variation("permuted (its dimensions in another order in memory)", tuple(map(permuted, v)))
-    constants = [CONSTANT + 0.5 * place for place in range(len(v))]
-    yield Variation("a constant with strides 0 (as behind a sum)", tuple(constant(c, value) for c, value in zip(v, constants, strict=True)),
-                    tuple(torch.full_like(c, value) for c, value in zip(v, constants, strict=True)))
+    yield Variation("a constant with strides 0 (as behind a sum)", tuple(constant(c, SUM) for c in v), _full(v, SUM * TIMES), TIMES)
     if any(c.is_complex() for c in v):
         yield Variation("stored as its conjugate, with the conjugate bit set", tuple(conjugated(c) if c.is_complex() else c.clone() for c in v))
 
 
+def _full(v: Sequence[Tensor], value: float) -> tuple[Tensor, ...]:
+    return tuple(torch.full_like(c, value) for c in v)
+
+
 def _compared(evidence: Evidence, variation: Variation) -> Iterator[Finding]:
-    expected = evidence.worked.gradients if variation.contiguous is None else copied(evidence.function.vjp(variation.contiguous))
+    contiguous, base = variation.contiguous, evidence.cotangents("base")
+    expected = evidence.worked.gradients if contiguous is None else _shares(evidence, contiguous, variation.times)
     try:
-        got = evidence.function.vjp(variation.cotangents)
+        got = copied(evidence.function.vjp(variation.cotangents))
     except UserCodeError as error:
         yield Finding("GV210", f"with a grad_output that is {variation.what}, {error.message}", frames=error.frames, hint=HINT)
         return
-    for apart in gradients_apart(evidence, expected, got, variation.contiguous or evidence.cotangents("base")):
+    for apart in gradients_apart(evidence, expected, got, contiguous or base):
         if why := random_backward(evidence):
             raise NotApplicable(why)
+        alike = None if contiguous is None else _shares(evidence, _full(base, SUM), 1.0)
+        if alike is not None and not any(each.input == apart.input for each in gradients_apart(evidence, alike, got, contiguous or base)):
+            yield from _of_ones(evidence, apart)
+            continue
         yield Finding("GV210", f"with a grad_output that is {variation.what}, {apart.text} as with the same numbers contiguous", input=apart.input,
                       hint=HINT)
+
+
+def _shares(evidence: Evidence, cotangents: Sequence[Tensor], times: float) -> Gradients:
+    """The gradients for `cotangents`, divided by `times`."""
+    return tuple(None if gradient is None else gradient / times for gradient in copied(evidence.function.vjp(cotangents)))
+
+
+def _of_ones(evidence: Evidence, apart: Difference) -> Iterator[Finding]:
+    """GV201, where backward is linear but for constants: it takes a shortcut for them. (Else GV201 stands.) More than `rtol`: a solver that stops early is another matter."""
+    place = next(n for n, argument in enumerate(evidence.inputs) if argument.name == apart.input)
+    base = evidence.cotangents("base")
+    linear = differing(evidence, evidence.inputs[place], evidence.worked.gradients[place],
+                       _shares(evidence, [-TIMES * c for c in base], -TIMES)[place]) is None
+    _, rtol = evidence.settings.tolerances(low_precision=evidence.low_precision)
+    if linear and evidence.settings.looks_for("GV201") and abs(apart.seen - apart.expected) > rtol * max(abs(apart.seen), abs(apart.expected)):
+        yield Finding("GV201", f"backward is not linear in grad_output: at {apart.where} it gives {apart.seen:.6g} for a grad_output of ones, but "
+                      f"{TIMES * apart.expected:.6g} for one of {TIMES:g} throughout", input=apart.input, hint=SHORTCUT)

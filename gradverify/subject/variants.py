@@ -42,7 +42,7 @@ def permuted(x: Tensor) -> Tensor:
 
 def constant(x: Tensor, value: float) -> Tensor:
     """A tensor like x that is `value` throughout, with all strides 0, in a storage as large as x whose other numbers differ."""
-    storage = torch.linspace(-1.0, 1.0, max(x.numel(), 1), dtype=torch.float64, device="cpu").to(dtype=x.dtype, device=x.device)
+    storage = torch.linspace(-1.0, -0.5, max(x.numel(), 1), dtype=torch.float64, device="cpu").to(dtype=x.dtype, device=x.device)
     storage[0] = value
     return storage.as_strided(x.shape, (0,) * x.dim())
 

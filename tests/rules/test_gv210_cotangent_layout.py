@@ -118,3 +118,33 @@ def test_a_module_that_uses_a_function_is_checked_too():
 def test_one_number_has_no_layout():
     run = next(run for run in check(square(lambda x, g: 2 * x * g), torch.tensor(0.7, dtype=torch.float64)).rules if run.code == "GV210")
     assert run.reason == "no output has two elements"
+
+
+SHORTCUTS = {
+    "all ones": lambda x, g: 2 * x * (g if not bool((g == 1).all()) else 1.001 * g),
+    "all negative": lambda x, g: 2 * x * (g if not bool((g < 0).all()) else 0.5 * g),
+}
+
+
+@pytest.mark.parametrize("gradient", SHORTCUTS.values(), ids=SHORTCUTS)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_shortcut_for_a_constant_grad_output_is_not_linear(gradient, seed):
+    result = check(square(gradient), X, seed=seed, ignore=("GV228",))
+    assert codes(result) == {"GV201"}
+    assert "for a grad_output of ones, but" in message(result, "GV201")
+    assert "of -2 throughout" in message(result, "GV201")
+    assert codes(check(square(gradient), X, seed=seed, ignore=("GV201", "GV228"))) == set()
+
+
+def test_a_right_shortcut_and_a_solver_that_stops_early_are_left_alone():
+    def stops(x, g):
+        found = torch.zeros_like(g)
+        while (g - found).abs().max() > 1e-9:       # halves what is left: an absolute residual
+            found = found + (g - found) / 2
+        return 2 * x * found
+
+    assert codes(check(square(lambda x, g: 2 * x if bool((g == 1).all()) else 2 * x * g), X, ignore=("GV228", "GV109"))) == set()
+    result = check(square(stops), X, ignore=("GV228", "GV109"))
+    assert [finding.severity for finding in result.findings if finding.code == "GV201"] in ([], ["warning"])
+    assert codes(check(square(lambda x, g: 2 * x), X)) == {"GV201"}
+    assert len(check(square(lambda x, g: 2 * x), X).findings) == 1
