@@ -9,6 +9,8 @@ from gradverify.causes.pattern import Side
 LARGEST_DENOMINATOR = 12
 ROUND = 1e-9  # relative: a factor this near to a fraction is that fraction
 
+NEAR = 1e-6  # of 1: seven digits show no such deviation
+
 
 def exact(c: float) -> bool:
     """Is it a fraction of small numbers?"""
@@ -17,11 +19,11 @@ def exact(c: float) -> bool:
 
 
 def factor(c: float) -> str:
-    """`2.0000` and `0.3333 (1/3)` where it is one exactly, `2.0002`, `-1.000002`."""
+    """`2.0000` and `0.3333 (1/3)` where it is one exactly, `2.0002`, `-1.000002`, `(1 + 1.7e-08)` where its digits do not show it."""
     if exact(c):
         fraction = Fraction(c).limit_denominator(LARGEST_DENOMINATOR)
         return f"{c:.4f} ({fraction})" if fraction.denominator > 2 else f"{c:.4f}"
-    return f"{c:.7g}"
+    return f"{c:.7g}" if abs(c - 1) >= NEAR else f"(1 {'+' if c > 1 else '−'} {abs(c - 1):.3g})"
 
 
 def axis_name(side: Side, axis: int | None) -> str:

@@ -110,7 +110,7 @@ def _shares(evidence: Evidence, cotangents: Sequence[Tensor], times: float) -> G
 
 
 def _of_ones(evidence: Evidence, apart: Difference) -> Iterator[Finding]:
-    """GV201, where backward is linear but for constants: it takes a shortcut for them. (Else GV201 stands.) More than `rtol`: a solver that stops early is another matter."""
+    """GV201, where backward is linear but for constants: it takes a shortcut for them. By more than `rtol`, unlike a solver that stops early."""
     place = next(n for n, argument in enumerate(evidence.inputs) if argument.name == apart.input)
     base = evidence.cotangents("base")
     linear = differing(evidence, evidence.inputs[place], evidence.worked.gradients[place],

@@ -9,6 +9,8 @@ How it is measured. At the repeated indices, one random direction d and one cota
 What differs is judged by element. A forward that itself overwrites what is written twice has no derivative for the loser: an element that does not
 move the forward is no finding. Nor is a forward that refuses. Where the spec's own indices repeat and GV101 finds wrong elements, the finding is this
 one if they are zero at all places of a repeated index but one, at a second point as well; after any other wrong gradient there is none.
+An input that is a permutation (0 … n − 1, each once) may never repeat: it is asked for by itself, and what it shows is a warning. One that the spec
+draws with `kind: permutation` is not asked for.
 
 How to repair. `index_add`, `scatter_add`, `index_put(..., accumulate=True)`, or an atomic add.
 
@@ -23,7 +25,7 @@ Example.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -49,6 +51,7 @@ LINE = True
 APART = True
 TAKES_OVER = "repeated index overwritten"
 HINT = "add up what repeats: index_add, scatter_add, index_put(accumulate=True)"
+ALWAYS = "; of what is always a permutation say `kind: permutation`, or ignore this rule"
 STEP = 1e-3     # of an element's size: does it move the forward?
 
 
@@ -60,7 +63,17 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def check(evidence: Evidence) -> Iterator[Finding | str]:
-    names = [a.name for a in evidence.subject.arguments if _is_index(a)]
+    indices = [a for a in evidence.subject.arguments if _is_index(a) and a.name not in _drawn(evidence)]
+    plain = [a.name for a in indices if not _is_permutation(a.value)]
+    orders = [a.name for a in indices if a.name not in plain]
+    refused = (yield from _asked(evidence, plain)) if plain else None
+    refused_order = (yield from _asked(evidence, orders, order=True)) if orders else None
+    if bool(plain) == bool(refused) and bool(orders) == bool(refused_order):
+        raise NotApplicable(refused or refused_order or "its indices are permutations")
+
+
+def _asked(evidence: Evidence, names: list[str], order: bool = False) -> Generator[Finding | str, None, str]:
+    """What these show, all repeated at once, or where forward refuses that, the first alone that it takes. Returns why none could be asked."""
     refusal = ""
     for chosen in ([names] if len(names) == 1 else [names, *([name] for name in names)]):
         arguments = [_repeated(a) if a.name in chosen else a for a in evidence.subject.arguments]
@@ -69,11 +82,33 @@ def check(evidence: Evidence) -> Iterator[Finding | str]:
             continue
         try:
             where, firsts = " and ".join(chosen), [f"{int(a.value.reshape(-1)[0])}" for a in arguments if a.name in chosen]
-            yield from _judged(evidence, arguments, where, f"every second entry of {where} was its first, {' and '.join(firsts)}")
-            return
+            told = f"every second entry of {where} was its first, {' and '.join(firsts)}"
+            found = _judged(evidence, arguments, where, told)
+            yield from (map(_as_order, found) if order else found)
         except UserCodeError as error:
             refusal = refusal or f"with repeated indices {error.message}"
-    raise NotApplicable(refusal)
+        else:
+            return ""
+    return refusal
+
+
+def _as_order(found: Finding | str) -> Finding | str:
+    """A warning: the function may be one of permutations only."""
+    if isinstance(found, str):
+        return found
+    return replace(found, severity="warning", message=f"{found.message}; a permutation, as it is here, never repeats", hint=HINT + ALWAYS)
+
+
+def _drawn(evidence: Evidence) -> set[str | None]:
+    """The inputs that the spec draws as permutations."""
+    case = evidence.subject.case
+    return {each.name for each in (*case.inputs, *case.keywords) if each.tensor is not None and each.tensor.arguments == "permutation"}
+
+
+def _is_permutation(value: Tensor) -> bool:
+    """0 … n − 1, each once, along the last dimension."""
+    rows = value.reshape(-1, value.shape[-1])
+    return bool((rows.sort(-1).values == torch.arange(value.shape[-1], device=value.device, dtype=value.dtype)).all())
 
 
 def _is_index(argument: Argument) -> bool:

@@ -7,7 +7,8 @@ from gradverify.causes.words import factor, slices
 
 
 @pytest.mark.parametrize(("c", "shown"), [
-    (2.0, "2.0000"), (-0.5, "-0.5000"), (1 / 3, "0.3333 (1/3)"), (-1.000002, "-1.000002"), (0.0416667, "0.0416667")])
+    (2.0, "2.0000"), (-0.5, "-0.5000"), (1 / 3, "0.3333 (1/3)"), (-1.000002, "-1.000002"), (0.0416667, "0.0416667"),
+    (1 + 1.7e-8, "(1 + 1.7e-08)"), (1 - 2e-7, "(1 − 2e-07)"), (1 + 2e-6, "1.000002")])
 def test_a_factor_is_shown_as_exactly_as_it_is_known(c, shown):
     assert factor(c) == shown
 

@@ -159,3 +159,76 @@ def test_a_surrogate_is_what_is_differentiated_at_repeated_indices_too(gradient,
     assert (codes(result), run(result).status) == (found, "ran")
     if found:
         assert "by finite differences of surrogate rules.test_gv223_duplicate_indices:picked" in message(result, "GV223")
+
+
+def ordered(gradient):
+    """A loss that sorts by a permutation, and puts its gradient back with `gradient`."""
+
+    class Ranked(Function):
+        @staticmethod
+        def forward(ctx, x, order):
+            y = x[order]
+            ctx.save_for_backward(y, order)
+            return y.logcumsumexp(0).sum()
+
+        @staticmethod
+        def backward(ctx, g):
+            y, order = ctx.saved_tensors
+            weights = (y - y.logcumsumexp(0)[:, None]).exp().tril().sum(0)      # softmax over y[: j + 1], of every j
+            return gradient(torch.zeros_like(y), order, g * weights), None
+
+    return Ranked
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_overwrites_by_a_permutation_is_a_warning_only(seed):
+    """`scatter` undoes x[order] for every permutation, which never repeats; whether it is always one the function does not say."""
+    x, order = randn(4), fixed(torch.tensor([2, 0, 3, 1]))
+    result = check(ordered(OVERWRITE["index_put"]), x, order, seed=seed, second_order=False)
+    assert (result.verdict, codes(result)) == ("pass", {"GV223"})
+    assert "a permutation, as it is here, never repeats" in message(result, "GV223")
+    assert "kind: permutation" in result.findings[0].hint
+    assert codes(check(ordered(ADD["index_add"]), x, order, seed=seed, second_order=False)) == set()
+    assert check(ordered(OVERWRITE["index_put"]), x, fixed(torch.tensor([2, 0, 3, 0])), seed=seed, second_order=False).verdict == "fail"
+
+
+def test_of_several_inputs_the_others_are_asked_without_the_permutation():
+    inner = lookup(assigned)
+
+    def both(table, order, index):
+        return inner.apply(table[order], index)
+
+    order = torch.tensor([2, 0, 3, 1])
+    result = check(both, randn(4, 2), fixed(order), fixed(INDEX))
+    assert (result.verdict, codes(result)) == ("fail", {"GV223"})
+    assert "with repeated indices in index, d y" in message(result, "GV223")
+
+
+def test_an_input_that_is_drawn_as_a_permutation_is_not_asked(tmp_path):
+    import gradverify
+
+    (tmp_path / "ranked.py").write_text("""
+import torch
+
+
+class Sorted(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, order):
+        ctx.save_for_backward(order)
+        return x[order]
+
+    @staticmethod
+    def backward(ctx, g):
+        order, = ctx.saved_tensors
+        return torch.zeros_like(g).scatter(0, order, g), None
+""")
+    (tmp_path / "spec.yaml").write_text("""
+gradverify: 1
+checks:
+  - {name: drawn, function: ranked:Sorted, inputs: {x: {shape: [4]}, order: {shape: [4], kind: permutation}}}
+  - {name: written, function: ranked:Sorted, inputs: {x: {shape: [4]}, order: {values: [1, 0, 3, 2], dtype: int64}}}
+""")
+    drawn, written = gradverify.run(tmp_path / "spec.yaml").checks
+    assert (drawn.verdict, [finding.code for finding in drawn.findings]) == ("pass", [])
+    assert (written.verdict, [(finding.code, finding.severity) for finding in written.findings]) == ("pass", [("GV223", "warning")])
+    assert next(rule.reason for rule in drawn.rules if rule.code == "GV223") == "its indices are permutations"
