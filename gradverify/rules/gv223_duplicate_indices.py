@@ -9,8 +9,10 @@ How it is measured. At the repeated indices, one random direction d and one cota
 What differs is judged by element. A forward that itself overwrites what is written twice has no derivative for the loser: an element that does not
 move the forward is no finding. Nor is a forward that refuses. Where the spec's own indices repeat and GV101 finds wrong elements, the finding is this
 one if they are zero at all places of a repeated index but one, at a second point as well; after any other wrong gradient there is none.
-An input that is a permutation (0 … n − 1, each once) may never repeat: it is asked for by itself, and what it shows is a warning. One that the spec
-draws with `kind: permutation` is not asked for.
+Integers in order (offsets, sorted segments) keep it: every second one is the one before it. An input that is a permutation (0 … n − 1, each once)
+may never repeat: it is asked for by itself, and what it shows is a warning; one that the spec draws with `kind: permutation` is not asked for.
+Nothing is found where an integer input moves backward and not forward: it was worked out from the others (a sparse matrix by columns, beside it
+by rows), and no longer fits them.
 
 How to repair. `index_add`, `scatter_add`, `index_put(..., accumulate=True)`, or an atomic add.
 
@@ -63,6 +65,13 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def check(evidence: Evidence) -> Iterator[Finding | str]:
+    seen = list(_everything(evidence))
+    if any(isinstance(each, Finding) for each in seen) and (name := _of_backward_only(evidence)):
+        raise NotApplicable(f"{name} moves backward and not forward: it goes with the other integers, which cannot be repeated without it")
+    yield from seen
+
+
+def _everything(evidence: Evidence) -> Iterator[Finding | str]:
     indices = [a for a in evidence.subject.arguments if _is_index(a) and a.name not in _drawn(evidence)]
     plain = [a.name for a in indices if not _is_permutation(a.value)]
     orders = [a.name for a in indices if a.name not in plain]
@@ -81,9 +90,7 @@ def _asked(evidence: Evidence, names: list[str], order: bool = False) -> Generat
             refusal = refusal or "every integer repeats already"
             continue
         try:
-            where, firsts = " and ".join(chosen), [f"{int(a.value.reshape(-1)[0])}" for a in arguments if a.name in chosen]
-            told = f"every second entry of {where} was its first, {' and '.join(firsts)}"
-            found = _judged(evidence, arguments, where, told)
+            found = _judged(evidence, arguments, " and ".join(chosen), _told([a for a in evidence.subject.arguments if a.name in chosen]))
             yield from (map(_as_order, found) if order else found)
         except UserCodeError as error:
             refusal = refusal or f"with repeated indices {error.message}"
@@ -119,10 +126,46 @@ def _is_index(argument: Argument) -> bool:
 
 
 def _repeated(argument: Argument) -> Argument:
-    """Every second entry is the first one."""
+    """Every second entry is the first one; of what is in order, the one before it, and the last stays: offsets end there."""
     flat = argument.value.clone().reshape(-1)
-    flat[1::2] = flat[0].clone()
+    if _in_order(argument.value):
+        flat[1:-1:2] = flat[:-2:2].clone()
+    else:
+        flat[1::2] = flat[0].clone()
     return replace(argument, value=flat.reshape(argument.value.shape))
+
+
+def _in_order(value: Tensor) -> bool:
+    return value.dim() == 1 and len(value) > 2 and bool((value[1:] >= value[:-1]).all())
+
+
+def _told(chosen: list[Argument]) -> str:
+    """every second entry of rows and columns was its first, 3 and 0; every second one of offsets was the one before it"""
+    first, before = [a for a in chosen if not _in_order(a.value)], [a.name for a in chosen if _in_order(a.value)]
+    numbers = " and ".join(f"{int(a.value.reshape(-1)[0])}" for a in first)
+    parts = [f"every second entry of {' and '.join(a.name for a in first)} was its first, {numbers}"] if first else []
+    return "; ".join([*parts, *([f"every second entry of {' and '.join(before)} was the one before it"] if before else [])])
+
+
+def _of_backward_only(evidence: Evidence) -> str | None:
+    """An integer input that backward follows and forward does not."""
+    here, v = evidence.measured, evidence.cotangents("base")
+    for index in filter(_is_index, evidence.subject.arguments):
+        twin = evidence.subject.twin([_repeated(a) if a is index else a for a in evidence.subject.arguments])
+        try:
+            there = evidence.measured_at(twin)
+            if not all(map(same, here.values(evidence.subject.leaves()), there.values(twin.leaves()))):
+                continue
+            if not all(map(_alike, here.vjp(v), there.vjp(v))):
+                return index.name
+        except UserCodeError as error:
+            if error.code == "GV003":
+                return index.name
+    return None
+
+
+def _alike(one: Tensor | None, other: Tensor | None) -> bool:
+    return one is other or (one is not None and other is not None and same(one, other))
 
 
 def _judged(evidence: Evidence, arguments: list[Argument], where: str, values: str) -> Iterator[Finding | str]:

@@ -232,3 +232,57 @@ checks:
     assert (drawn.verdict, [finding.code for finding in drawn.findings]) == ("pass", [])
     assert (written.verdict, [(finding.code, finding.severity) for finding in written.findings]) == ("pass", [("GV223", "warning")])
     assert next(rule.reason for rule in drawn.rules if rule.code == "GV223") == "its indices are permutations"
+
+
+class SparseProduct(Function):
+    """A sparse matrix times x: forward reads it by rows, backward by columns, which the caller worked out."""
+
+    @staticmethod
+    def forward(ctx, values, x, offsets, columns, offsets_t, rows, places):
+        ctx.save_for_backward(values, offsets_t, rows, places, x, offsets, columns)
+        return torch.stack([sum((values[e] * x[columns[e]] for e in range(a, b)), x.new_zeros(())) for a, b in
+                            zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)])
+
+    @staticmethod
+    def backward(ctx, g):
+        values, offsets_t, rows, places, x, offsets, columns = ctx.saved_tensors
+        gradient = [sum((values[places[e]] * g[rows[e]] for e in range(a, b)), g.new_zeros(())) for a, b in
+                    zip(offsets_t[:-1].tolist(), offsets_t[1:].tolist(), strict=True)]
+        row = torch.repeat_interleave(torch.arange(len(offsets) - 1), offsets.diff())
+        return g[row] * x[columns], torch.stack(gradient), None, None, None, None, None
+
+
+def test_integers_that_only_backward_reads_go_with_the_others():
+    result = check(SparseProduct, randn(5), randn(3), *(fixed(torch.tensor(each)) for each in (
+        [0, 2, 3, 5], [0, 2, 1, 0, 1], [0, 2, 4, 5], [0, 2, 1, 2, 0], [0, 3, 2, 4, 1])), select=("GV101", "GV223"))
+    assert (result.verdict, codes(result)) == ("pass", set())
+    assert "moves backward and not forward: it goes with the other integers" in run(result).reason
+
+
+def sums(x, segments):
+    """Sums of the runs of one number: defined of segments in order."""
+    total = x.cumsum(0)[torch.searchsorted(segments, segments.unique(), right=True) - 1]
+    return torch.cat([total[:1], total[1:] - total[:-1]])
+
+
+class SortedSums(Function):
+    @staticmethod
+    def forward(ctx, x, segments):
+        ctx.save_for_backward(segments.unique(return_inverse=True)[1])
+        return sums(x, segments)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g[ctx.saved_tensors[0]], None
+
+
+@pytest.mark.parametrize("segments", [[0, 0, 1, 1, 1, 2], [0, 1, 2, 3, 5, 7], [0, 0, 0, 1, 2, 2]])
+def test_segments_in_order_stay_in_order(segments):
+    assert codes(check(SortedSums, randn(6), fixed(torch.tensor(segments)))) == set()
+
+
+@pytest.mark.parametrize("index", [[0, 2, 3], [0, 1, 3, 4]])
+def test_what_overwrites_is_found_where_the_indices_of_the_spec_are_in_order_too(index):
+    result = check(lookup(assigned), randn(5, 2), fixed(torch.tensor(index)))
+    assert (result.verdict, codes(result)) == ("fail", {"GV223"})
+    assert "every second entry of index was the one before it" in message(result, "GV223")
