@@ -15,7 +15,7 @@ from gradverify.numerics.rungs import Array
 from gradverify.oracles.along import change, direction, shaped
 from gradverify.subject.another import looks_symmetric
 from gradverify.subject.batches import SIZE, Batches
-from gradverify.subject.differentiable import Differentiable
+from gradverify.subject.differentiable import Differentiable, Gradients
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.forward_mode import Pushed, push
@@ -28,10 +28,13 @@ Cotangents = Callable[[str], tuple[Tensor, ...]]    # by purpose, one per checke
 
 
 class Modes:
-    """Measured lazily, once. `forward` is the base call; `cotangents` draws dense random signed ones; `draws`: the forward draws random numbers."""
+    """Measured lazily, once. `forward` is the base call; `cotangents` draws dense random signed ones; `draws`: the forward draws random numbers;
+    `base`: the gradients for the cotangents "base"."""
 
-    def __init__(self, subject: Subject, forward: ForwardSeen, function: Differentiable, cotangents: Cotangents, draws: bool) -> None:
+    def __init__(self, subject: Subject, forward: ForwardSeen, function: Differentiable, cotangents: Cotangents, draws: bool,
+                 base: Callable[[], Gradients]) -> None:
         self._subject, self._forward, self._function, self._cotangents, self._draws = subject, forward, function, cotangents, draws
+        self._base = base
 
     def _source(self, purpose: str) -> torch.Generator:
         return generator(self._subject.case.settings.seed, self._subject.case.check, purpose)
@@ -54,19 +57,38 @@ class Modes:
 
     def weights(self, purpose: str) -> tuple[Tensor, ...]:
         """Cotangents in the outputs' own units: random signed ones over each output's root mean square."""
-        outputs = [self._forward.outputs[place] for place in self._forward.checked]
-        sizes = [rms(np.abs(numbers(y))) or 1.0 for y in outputs]
-        return tuple(cotangent / size for cotangent, size in zip(self._cotangents(purpose), sizes, strict=True))
+        return tuple(cotangent / size for cotangent, size in zip(self._cotangents(purpose), self._sizes, strict=True))
+
+    @cached_property
+    def _sizes(self) -> list[float]:
+        """The root mean square of each output."""
+        return [rms(np.abs(numbers(self._forward.outputs[place]))) or 1.0 for place in self._forward.checked]
+
+    @cached_property
+    def _unit(self) -> float | None:
+        """The power of two next to the size of every output; None where they have no such unit in common."""
+        units = {2.0 ** round(np.log2(size)) for size in self._sizes}
+        return units.pop() if len(units) == 1 else None
+
+    @cached_property
+    def second_weights(self) -> tuple[Tensor, ...]:
+        """The cotangents for which backward is a function of the inputs: the base ones in the outputs' unit, as their gradients are known then."""
+        return self.weights(SECOND) if self._unit is None else tuple(cotangent / self._unit for cotangent in self._cotangents("base"))
 
     @cached_property
     def gradient_weights(self) -> Array:
         """Random signed weights [N] of the gradients' coordinates, in the inputs' own units."""
         return self.weighing("gradient weights")
 
+    @cached_property
+    def _units(self) -> Array:
+        """The size [N] of each coordinate of the inputs, mirror images included."""
+        inputs = self._subject.inputs
+        return columns_of(inputs, [None] * len(inputs), [False] * len(inputs)).size
+
     def weighing(self, purpose: str) -> Array:
         """Others like `gradient_weights`."""
-        inputs = self._subject.inputs
-        size = columns_of(inputs, [None] * len(inputs), [False] * len(inputs)).size
+        size = self._units
         return size * numbers(signed(torch.zeros(len(size), dtype=torch.float64), self._source(purpose)))
 
     # ---- modes
@@ -81,7 +103,8 @@ class Modes:
     @cached_property
     def backwards(self) -> Backward:
         """Backward for fixed cotangents, as a function of the inputs."""
-        return Backward(self._subject, self._function, self._forward.checked, self.weights(SECOND))
+        known = None if self._unit is None else [None if gradient is None else gradient / self._unit for gradient in self._base()]
+        return Backward(self._subject, self._function, self._forward.checked, self.second_weights, known)
 
     @cached_property
     def double_backward(self) -> Second | UserCodeError:
@@ -90,6 +113,15 @@ class Modes:
             return self.backwards.second(shaped(self.gradient_weights, self._subject.inputs))
         except UserCodeError as error:
             return error
+
+    def spoilt(self) -> bool:
+        """Did the graph of the double backward, shared with others or asked once more, give other numbers than one of its own? Then none is shared
+        from now on, and the double backward is measured anew."""
+        seen = self.double_backward
+        if isinstance(seen, UserCodeError) or not self.backwards.spoilt(shaped(self.gradient_weights, self._subject.inputs), seen):
+            return False
+        del self.double_backward
+        return True
 
     @cached_property
     def batches(self) -> Batches:

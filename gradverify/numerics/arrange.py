@@ -77,14 +77,15 @@ def arrange(point: Point, survey: Survey, detect: Detect, generator: np.random.G
     level = dict(before.level) if before else {}
     kept = [] if before is None else [p for p in before.plans if p.tensor not in broken]
     patterns = dict(before.patterns) if before else {}
+    few = {tensor for tensor in range(len(point.buffers)) if thrifty and len(point.columns.of(tensor)) <= SMALL}
+    first = [] if before or not few or _hidden(point, survey) else [tensor for tensor in sorted(few) if _eligible(point, tensor, FEWEST)]
+    pointwise = _pointwise(point, first)
     for tensor in range(len(point.buffers)) if before is None else sorted(broken):
-        small = thrifty and len(point.columns.of(tensor)) <= SMALL
-        level[tensor] = 2 if small and before else 1 if small else level.get(tensor, -1) + 1
-        known = level[tensor] <= 1 and _eligible(point, tensor, FEWEST if small else SMALL + 1)
-        known = known and not (small and _hidden(point, survey))
-        pointwise = _pointwise(point, tensor) if known and small else None
-        known = known and not (small and pointwise is None and _moves_most(point, tensor))
-        patterns[tensor] = pointwise or (detect(point, survey, tensor, level[tensor] > 0) if known else _dense(point, tensor))
+        level[tensor] = 2 if tensor in few and before else 1 if tensor in few else level.get(tensor, -1) + 1
+        known = tensor in first if tensor in few else level[tensor] <= 1 and _eligible(point, tensor, SMALL + 1)
+        known = known and not (tensor in few and tensor not in pointwise and _moves_most(point, tensor))
+        found = _in_place(point, tensor) if tensor in pointwise else None
+        patterns[tensor] = found or (detect(point, survey, tensor, level[tensor] > 0) if known else _dense(point, tensor))
         plan = _plan(point, tensor, patterns[tensor], weights) if known else None
         kept.extend([plan] if plan else [])
         patterns[tensor] = patterns[tensor] if plan else _dense(point, tensor)  # more than what was seen is always sound
@@ -116,18 +117,29 @@ def _moved(point: Point, columns: Index) -> Mask:
     return np.asarray(point.values_at(columns, to) != point.f0)
 
 
-def _pointwise(point: Point, tensor: int) -> tuple[Pattern, ...] | None:
-    """The patterns of a small tensor whose elements, all but the middle one, move no output in its place: one call; None where they do.
+def _pointwise(point: Point, small: Sequence[int]) -> list[int]:
+    """The small tensors of which every output depends on the element in its place, by one call for all of them, one each where that says no.
 
     A guess that is wrong for no row, column or block of dependent elements; what it misses does not add up, and goes column by column.
     """
-    columns, x = point.columns.of(tensor), point.buffers[tensor]
-    n = len(columns)
-    if any(part.stop - part.start != n for part in point.parts):
-        return None
-    moved = _moved(point, np.delete(columns, n // 2)).reshape(-1, n)
-    if not moved.any() or moved[:, n // 2].any():
-        return None
+    sizes = {part.stop - part.start for part in point.parts}
+    fitting = [tensor for tensor in small if sizes == {len(point.columns.of(tensor))}]
+    if not fitting or _stays(point, fitting):
+        return fitting
+    return [tensor for tensor in fitting if len(fitting) > 1 and _stays(point, [tensor])]
+
+
+def _stays(point: Point, tensors: Sequence[int]) -> bool:
+    """Do all elements of these tensors but the middle ones move outputs, and none in the middle? One call."""
+    columns = [point.columns.of(tensor) for tensor in tensors]
+    middle = len(columns[0]) // 2
+    moved = _moved(point, np.concatenate([np.delete(own, middle) for own in columns])).reshape(-1, len(columns[0]))
+    return bool(moved.any()) and not moved[:, middle].any()
+
+
+def _in_place(point: Point, tensor: int) -> tuple[Pattern, ...]:
+    """The patterns of a tensor of which every output depends on the element in its place."""
+    x, n = point.buffers[tensor], len(point.columns.of(tensor))
     places = tuple(place.astype(np.intp) for place in np.unravel_index(np.arange(n), real_shape(x.shape, x.dtype)))
     return (Pattern(real_shape(x.shape, x.dtype), places, places, np.zeros(n, bool), pointwise=True),) * len(point.parts)
 

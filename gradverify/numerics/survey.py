@@ -20,7 +20,7 @@ from gradverify.numerics.reduction import signed, uniform
 from gradverify.numerics.rungs import BASE, QUICK, WIDE_RUNG, Array, Index, Mask, Z, finite_size, in_a_row, step
 
 MOVED_SURELY = 3 * Z * np.sqrt(2)  # standard deviations of noise: a change that is no noise
-SUMMED = 10  # columns: where only sums of them are measured, three calls to find f linear would not be earned back
+SUMMED = 10  # columns: where only sums of them are measured, two calls to find f linear would not be earned back
 ONE_COLUMN = 1  # column: where each is measured, they are from two on
 NOISY = 4  # times its roundings: f moves everywhere with its noise
 STRAY = 8.0  # standard deviations of such noise: what moves by more depends on what was moved
@@ -87,7 +87,7 @@ class Survey:
 def survey(point: Point, generator: np.random.Generator) -> Survey:
     """About eleven forward calls and three more per input tensor but the first, one repeat (five where it differs)."""
     before, tensors = point.forward, range(len(point.buffers))
-    sigma, size = repeat_noise(point.values, point.f0), finite_size(point.f0)
+    sigma, size = repeat_noise(point.values, point.f0, point.before), finite_size(point.f0)
     columns = [_finite(point, t) for t in tensors]
     directions = [signed(len(c), generator) * point.columns.scale[in_a_row(c)] for c in columns]
     direction_samples = [_direction_sample(point, c, d) for c, d in zip(columns, directions, strict=True)]
@@ -136,10 +136,10 @@ def _secants(ray: Ray, along: RayNoise, columns: Sequence[Index]) -> list[Secant
 
 
 def linear_inputs(point: Point, survey: Survey, generator: np.random.Generator, thrifty: bool = False) -> dict[int, DirectionSample | None]:
-    """The input tensors in which f is linear, by three calls along one dense direction; none where a sample shows a bend.
+    """The input tensors in which f is linear, by two calls along one dense direction; none where a sample shows a bend.
 
-    With what two of the calls saw on the wide rung; None where a domain is declared, so that other directions may have no room for it. `thrifty`: of
-    small tensors too.
+    With what these saw on the wide rung; None where a domain is declared, so that other directions may have no room for it. `thrifty`: of small
+    tensors too.
     """
     least = ONE_COLUMN if thrifty else SUMMED
     found = {t: _linear_along(point, survey, t, generator) for t in range(len(point.buffers)) if len(point.columns.of(t)) > least}
@@ -151,14 +151,14 @@ def _linear_along(point: Point, survey: Survey, tensor: int, generator: np.rando
     if len(_finite(point, tensor)) < len(c) or _bent(point, survey, survey.direction_samples[tensor]):
         return None
     direction = signed(len(c), generator) * point.columns.scale[c]
-    wide = sample_rung(DirectionLine(point, c, direction), WIDE_RUNG)
-    if wide is None:
+    line, h = DirectionLine(point, c, direction), step(1.0, WIDE_RUNG)
+    up, down = line.at(h), line.at(-0.5 * h)
+    if up is None or down is None:
         return None
-    allowed = _straight_within(point, survey, wide)
-    if not (np.abs(wide.up + wide.down - 2 * point.f0) <= allowed).all():
-        return None
-    half = point.values_at(c, point.columns.cast(point.columns.x[c] + 0.5 * step(1.0, WIDE_RUNG) * direction, c))
-    return DirectionSample(c, direction, wide, WIDE_RUNG) if (np.abs(wide.up + point.f0 - 2 * half) <= allowed).all() else None
+    wide = Rung(up[0], down[0], up[1], -down[1])
+    bend = 2 * (wide.step_down * wide.up + wide.step_up * wide.down) / (wide.step_up + wide.step_down) - 2 * point.f0
+    straight = np.abs(bend) <= _straight_within(point, survey, wide)    # steps that differ: a parabola is no straight line, nor is a cubic
+    return DirectionSample(c, direction, wide, WIDE_RUNG) if straight.all() else None
 
 
 def _bent(point: Point, survey: Survey, sample: DirectionSample | None) -> bool:

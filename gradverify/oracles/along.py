@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 
@@ -22,20 +22,56 @@ from gradverify.numerics.function.flat import flat_all, numbers, rms
 from gradverify.numerics.function.point import Function, Point
 from gradverify.numerics.function.point_lines import DirectionLine
 from gradverify.numerics.reduction import drawn
-from gradverify.numerics.rungs import QUICK, Array, step
+from gradverify.numerics.rungs import QUICK, Array, Mask, step
 
+KEPT = 1 << 22          # numbers of one direction's values
 GUESS = QUICK[-1]       # truncation is 2e-9 of the third derivative, over the first: far below float64's tolerance; noise 1e-12 of f
 
 
+@dataclass(frozen=True)
+class Remembered:
+    """A line of which the values that were asked for are kept, as far as there is `room` for so many."""
+
+    line: DirectionLine
+    room: int
+    taken: dict[float, tuple[Array, float] | None] = field(default_factory=dict)
+
+    @property
+    def scale(self) -> float:
+        return self.line.scale
+
+    @property
+    def size(self) -> float:
+        return self.line.size
+
+    @property
+    def magnitude(self) -> float:
+        return self.line.magnitude
+
+    def at(self, t: float) -> tuple[Array, float] | None:
+        if t in self.taken:
+            return self.taken[t]
+        found = self.line.at(t)
+        if len(self.taken) < self.room:
+            self.taken[t] = found
+        return found
+
+    def moved(self, m: int) -> Mask:
+        """Which of the values [m] were not one and the same at all points beyond x; all where few were asked for."""
+        beyond = [found[0] for t, found in self.taken.items() if t > 0 and found is not None]
+        return np.any([f != beyond[0] for f in beyond[1:]], 0) if len(beyond) >= len(QUICK) else np.ones(m, bool)
+
+
 class Along:
-    """Ladders of `function` through its inputs. One call at once, one repeat for its noise; two calls a guess, six a quick ladder."""
+    """Ladders of `function` through its inputs. One call at once, one repeat for its noise; two calls a guess, six a quick ladder; no call twice for
+    one direction after the other."""
 
     def __init__(self, function: Function, columns: Columns) -> None:
         """`columns`: of the function's inputs, or of the same ones in another precision."""
         if columns.rounded and not any(x.dtype in SINGLE for x in function.inputs):
             columns = replace(columns, single=np.zeros(len(columns), bool))
         self.columns, self.point = columns, Point(function, columns)
-        self._guessed: tuple[Array, dict[int, Rung]] = np.zeros(0), {}
+        self._last: tuple[Array, Remembered] | None = None
 
     @property
     def value(self) -> Array:
@@ -48,13 +84,12 @@ class Along:
         return float(self.point.unit.max(initial=0.0))
 
     def guess(self, direction: Array) -> Derivative:
-        """df/dt [M] from the finest quick rung alone: two calls, which the next quick look along the direction need not make.
+        """df/dt [M] from the finest quick rung alone: two calls.
 
         The bar is rounding alone, and nothing tells how well it converges: what agrees with it to a tolerance is right, anything else is no news.
         """
         line, point, m = self._line(direction), self.point, len(self.value)
         taken = sample_rung(line, GUESS) or Rung(np.full(m, np.nan), np.full(m, np.nan), step(1.0, GUESS), step(1.0, GUESS))
-        self._guessed = direction, {GUESS: taken}
         with np.errstate(all="ignore"):
             found = secant(taken.up, taken.down, taken.step_up + taken.step_down, point.f0, self._rounding(), point.unit,
                            None if self.columns.rounded else line.magnitude)
@@ -82,13 +117,14 @@ class Along:
             return derivative(self._line(direction), self._outputs(self.noise(direction)), every_rung=True)
 
     def _quick(self, direction: Array, sigma: Array) -> Derivative:
-        guessed, taken = self._guessed
         with np.errstate(all="ignore"):
-            return from_quick_rungs(self._line(direction), self._outputs(sigma), taken if np.array_equal(direction, guessed) else {})
+            return from_quick_rungs(self._line(direction), self._outputs(sigma), {})
 
-    def _line(self, direction: Array) -> DirectionLine:
-        moving = np.flatnonzero(direction)
-        return DirectionLine(self.point, moving, direction[moving])
+    def _line(self, direction: Array) -> Remembered:
+        if self._last is None or not np.array_equal(direction, self._last[0]):
+            moving = np.flatnonzero(direction)
+            self._last = direction, Remembered(DirectionLine(self.point, moving, direction[moving]), max(KEPT // max(len(self.value), 1), 2))
+        return self._last[1]
 
     def _outputs(self, sigma: Array) -> Outputs:
         return Outputs(self.point.f0, sigma, lambda: self.point.unit, rounds_x=not self.columns.rounded)
@@ -96,7 +132,7 @@ class Along:
     @cached_property
     def _repeated(self) -> Array:
         """The noise [M] of identical calls."""
-        return repeat_noise(self.point.values, self.point.f0)
+        return repeat_noise(self.point.values, self.point.f0, self.point.before)
 
     def _rounding(self) -> Array:
         """Of sums over terms of the tensor's typical size [M]: an output in which they cancel is no less noisy than the others."""
@@ -113,7 +149,7 @@ class Along:
                   lambda at: point.values_at(moving, at))
         size = np.where(np.isfinite(point.f0), np.abs(point.f0), 0.0)
         with np.errstate(all="ignore"):
-            found = noise_along(ray, size, np.ones(len(size), bool)).sigma
+            found = noise_along(ray, size, self._line(direction).moved(len(size))).sigma
         return np.maximum(repeated, pooled(found, size, point.parts, point.shared(size)))
 
 

@@ -17,7 +17,7 @@ from gradverify.numerics.costs import Mode
 from gradverify.numerics.elements.run import Enough, never
 from gradverify.numerics.fixed import check_fixed
 from gradverify.numerics.function.clock import Clock
-from gradverify.numerics.function.point import Evaluated, Narrow, Widened
+from gradverify.numerics.function.point import Evaluated, Narrow, Repeated, Widened
 from gradverify.numerics.pairs.pair import Asked, Pair
 
 WORST = 100  # failing elements kept for the table
@@ -110,6 +110,11 @@ class Filled:
     def here(self) -> Sequence[Tensor] | None:
         """Its values at its inputs, of the forward that backward is asked of; None where it keeps none."""
         return self._function.here() if isinstance(self._function, Evaluated) else None
+
+    @property
+    def earlier(self) -> Sequence[Tensor] | None:
+        """What an earlier forward there gave, if one is known."""
+        return self._function.earlier if isinstance(self._function, Repeated) else None
 
     def values(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         """With gradients on, as in training."""

@@ -86,7 +86,7 @@ def is_double(evidence: Evidence) -> bool:
 # ---- gradients
 def differing(evidence: Evidence, argument: Argument, expected: Tensor | None, seen: Tensor | None) -> Difference | None:
     """Where two gradients of one computation differ by more than rounding; None counts as zero."""
-    return None if _equal(expected, seen) else _apart(evidence, argument, expected, seen, 0.0)
+    return None if equal(expected, seen) else _apart(evidence, argument, expected, seen, 0.0)
 
 
 def clearly_differing(evidence: Evidence, argument: Argument, expected: Tensor | None, seen: Tensor | None,
@@ -142,7 +142,7 @@ def differing_output(evidence: Evidence, place: int, expected: Tensor, seen: Ten
 
     A sum that cancels (of `layer_norm(x)`) is rounding of the inputs' size.
     """
-    return None if _equal(expected, seen) else _output_apart(evidence, place, expected, seen, 0.0)
+    return None if equal(expected, seen) else _output_apart(evidence, place, expected, seen, 0.0)
 
 
 def clearly_differing_output(evidence: Evidence, place: int, expected: Tensor, seen: Tensor) -> Difference | None:
@@ -171,9 +171,13 @@ def _output_apart(evidence: Evidence, place: int, expected: Tensor, seen: Tensor
 
 
 # ---- elements
-def _equal(a: Tensor | None, b: Tensor | None) -> bool:
-    """The same numbers, no NaN among them: as nearly always, and seen in a hundredth of the time that it takes to tell how far apart they are."""
-    if a is None or b is None or a.dtype is not b.dtype or not a.layout is b.layout is torch.strided or a.shape != b.shape:
+def equal(a: Tensor | None, b: Tensor | None) -> bool:
+    """The same numbers, no NaN among them: as nearly always, and seen in a hundredth of the time that it takes to tell how far apart they are. None
+    counts as zeros."""
+    if a is None or b is None:
+        there = a if b is None else b
+        return there is None or (there.layout is torch.strided and not there._is_zerotensor() and not bool(there.any()))
+    if a.dtype is not b.dtype or not a.layout is b.layout is torch.strided or a.shape != b.shape:
         return False
     return not (a._is_zerotensor() or b._is_zerotensor()) and torch.equal(a, b)
 

@@ -39,11 +39,11 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Reproduced
 from gradverify.numerics.function.dtypes import UNITS
-from gradverify.rules.agreement import dust, flat, largest, torchs_own, unsteady
+from gradverify.rules.agreement import dust, equal, flat, largest, torchs_own, unsteady
 from gradverify.rules.gv208_input_subset import ALL_SUBSETS, subsets
 from gradverify.rules.repeats import ATOMIC, ORDER_OF_SUMS, Repeats, in_words
 from gradverify.rules.shown import element_name
-from gradverify.subject.differentiable import Gradients
+from gradverify.subject.differentiable import Gradients, copied
 
 CATCHES = "decays_every_twentieth_call"
 ORDER = 80
@@ -133,14 +133,18 @@ def _on_fresh_graphs(evidence: Evidence) -> Iterator[Gradients]:
 
 def _compared(evidence: Evidence, repeats: Iterator[Gradients]) -> Compared:
     """The base call and its repeats, all against the second."""
-    second = [flat(argument, gradient) for argument, gradient in zip(evidence.inputs, next(repeats), strict=True)]
+    given = copied(next(repeats))
+    second = [flat(argument, gradient) for argument, gradient in zip(evidence.inputs, given, strict=True)]
     counts = [Repeats(f"grad of {argument.name}") for argument in evidence.inputs]
     for count, each in zip(counts, second, strict=True):
         count.add(each)
     found: dict[int, list[Odd]] = {}
     number = 2
-    for number, given in chain([(1, evidence.worked.gradients)], enumerate(repeats, 3)):
-        for place, gradient in enumerate(given):
+    for number, returned in chain([(1, evidence.worked.gradients)], enumerate(repeats, 3)):
+        for place, gradient in enumerate(returned):
+            if equal(given[place], gradient):
+                counts[place].again()
+                continue
             other = flat(evidence.inputs[place], gradient)
             counts[place].add(other)
             odd = _difference(evidence, place, number, second[place], other)

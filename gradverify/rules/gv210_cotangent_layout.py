@@ -7,7 +7,7 @@ number with strides 0. A kernel that reads `grad_output.data_ptr()` as contiguou
 
 How it is measured. The base cotangent sliced (every second column of wider rows) and permuted (channels last), and a constant with
 strides 0, for complex outputs also one with the conjugate bit: each against the same numbers contiguous, relative to the size of the gradient.
-The constant is 1, as behind a sum, and the contiguous one −2: where it is the number that matters, and not the layout, that is GV201.
+The constant is −2, and what GV213 saw for ones must be the like share of it: where it is the number that matters, and not the layout, that is GV201.
 Not where backward draws random numbers.
 
 How to repair. `grad_output = grad_output.contiguous()` before any pointer, `.reshape` for `.view`, `.resolve_conj()` where bits matter.
@@ -40,20 +40,18 @@ CATCHES = "takes_grad_output_for_contiguous"
 ORDER = 240
 RANK = 120
 PRICE, WORTH = (0, 2), 110
-SUM = 1.0               # the cotangent of a sum, which shortcuts of backward ask for
-TIMES = -2.0            # the contiguous one is so many times that: exact, of the other sign
+TIMES = -2.0            # times the cotangent of a sum, 1, which shortcuts of backward ask for: exact, of the other sign
 HINT = "call grad_output.contiguous() before its memory is read, and reshape where view would raise"
 SHORTCUT = "look for an `if` of backward that asks grad_output whether it is all ones, or of one sign"
 
 
 @dataclass(frozen=True)
 class Variation:
-    """The cotangents in another layout; `contiguous` is `times` their numbers, None: the base ones."""
+    """The cotangents in another layout; `contiguous`: the same numbers, None: the base ones."""
 
     what: str
     cotangents: tuple[Tensor, ...]
     contiguous: tuple[Tensor, ...] | None = None
-    times: float = 1.0
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -76,46 +74,48 @@ def _variations(v: tuple[Tensor, ...]) -> Iterator[Variation]:
     yield Variation("sliced (every second column of wider rows)", tuple(map(sliced, v)))
     if not all(permuted(c).is_contiguous() for c in v):
         yield Variation("permuted (its dimensions in another order in memory)", tuple(map(permuted, v)))
-    yield Variation("a constant with strides 0 (as behind a sum)", tuple(constant(c, SUM) for c in v), _full(v, SUM * TIMES), TIMES)
+    yield Variation("a constant with strides 0 (as behind a sum)", tuple(constant(c, TIMES) for c in v),
+                    tuple(torch.full_like(c, TIMES) for c in v))
     if any(c.is_complex() for c in v):
         yield Variation("stored as its conjugate, with the conjugate bit set", tuple(conjugated(c) if c.is_complex() else c.clone() for c in v))
 
 
-def _full(v: Sequence[Tensor], value: float) -> tuple[Tensor, ...]:
-    return tuple(torch.full_like(c, value) for c in v)
-
-
 def _compared(evidence: Evidence, variation: Variation) -> Iterator[Finding]:
-    contiguous, base = variation.contiguous, evidence.cotangents("base")
-    expected = evidence.worked.gradients if contiguous is None else _shares(evidence, contiguous, variation.times)
+    contiguous = variation.contiguous
+    v, expected = contiguous or evidence.cotangents("base"), evidence.worked.gradients if contiguous is None else _of_a_sum(evidence, contiguous)
     try:
         got = copied(evidence.function.vjp(variation.cotangents))
     except UserCodeError as error:
         yield Finding("GV210", f"with a grad_output that is {variation.what}, {error.message}", frames=error.frames, hint=HINT)
         return
-    for apart in gradients_apart(evidence, expected, got, contiguous or base):
+    for apart in gradients_apart(evidence, expected, got, v):
         if why := random_backward(evidence):
             raise NotApplicable(why)
-        alike = None if contiguous is None else _shares(evidence, _full(base, SUM), 1.0)
-        if alike is not None and not any(each.input == apart.input for each in gradients_apart(evidence, alike, got, contiguous or base)):
-            yield from _of_ones(evidence, apart)
-            continue
+        if contiguous is not None:      # the layout, or the number?
+            laid = next((each for each in gradients_apart(evidence, copied(evidence.function.vjp(v)), got, v) if each.input == apart.input), None)
+            if laid is None:
+                yield from _of_ones(evidence, apart)
+                continue
+            apart = laid
         yield Finding("GV210", f"with a grad_output that is {variation.what}, {apart.text} as with the same numbers contiguous", input=apart.input,
                       hint=HINT)
 
 
-def _shares(evidence: Evidence, cotangents: Sequence[Tensor], times: float) -> Gradients:
-    """The gradients for `cotangents`, divided by `times`."""
-    return tuple(None if gradient is None else gradient / times for gradient in copied(evidence.function.vjp(cotangents)))
+def _of_a_sum(evidence: Evidence, v: Sequence[Tensor]) -> Gradients:
+    """The gradients for TIMES throughout, by those for ones; for v itself, which is that, where backward raises for ones."""
+    try:
+        return tuple(None if gradient is None else TIMES * gradient for gradient in evidence.for_ones[1])
+    except UserCodeError:
+        return copied(evidence.function.vjp(v))
 
 
 def _of_ones(evidence: Evidence, apart: Difference) -> Iterator[Finding]:
     """GV201, where backward is linear but for constants: it takes a shortcut for them. By more than `rtol`, unlike a solver that stops early."""
     place = next(n for n, argument in enumerate(evidence.inputs) if argument.name == apart.input)
     base = evidence.cotangents("base")
-    linear = differing(evidence, evidence.inputs[place], evidence.worked.gradients[place],
-                       _shares(evidence, [-TIMES * c for c in base], -TIMES)[place]) is None
+    given = copied(evidence.function.vjp([-TIMES * c for c in base]))[place]
+    linear = differing(evidence, evidence.inputs[place], evidence.worked.gradients[place], None if given is None else given / -TIMES) is None
     _, rtol = evidence.settings.tolerances(low_precision=evidence.low_precision)
     if linear and evidence.settings.looks_for("GV201") and abs(apart.seen - apart.expected) > rtol * max(abs(apart.seen), abs(apart.expected)):
-        yield Finding("GV201", f"backward is not linear in grad_output: at {apart.where} it gives {apart.seen:.6g} for a grad_output of ones, but "
-                      f"{TIMES * apart.expected:.6g} for one of {TIMES:g} throughout", input=apart.input, hint=SHORTCUT)
+        yield Finding("GV201", f"backward is not linear in grad_output: at {apart.where} it gives {apart.expected / TIMES:.6g} for a grad_output of "
+                      f"ones, but {apart.seen:.6g} for one of {TIMES:g} throughout", input=apart.input, hint=SHORTCUT)

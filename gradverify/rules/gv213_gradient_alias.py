@@ -57,7 +57,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _for_ones(evidence: Evidence) -> tuple[RawReturn, ...]:
     """Nothing where backward raises for ones, which is another rule's."""
     try:
-        return evidence.for_ones
+        return evidence.for_ones[0]
     except UserCodeError:
         return ()
 

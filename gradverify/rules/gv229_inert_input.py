@@ -59,7 +59,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     silent = [_is_zero(gradient) for gradient in evidence.worked.gradients]
-    if all(zero or gradient is None for zero, gradient in zip(silent, evidence.worked.gradients, strict=True)):
+    if not any(silent) or all(zero or gradient is None for zero, gradient in zip(silent, evidence.worked.gradients, strict=True)):
         return
     points = [list(evidence.subject.arguments), *islice(other_points(evidence.subject), 1), _dense(evidence)]
     for argument in (argument for argument, zero in zip(evidence.inputs, silent, strict=True) if zero):

@@ -34,6 +34,10 @@ class Repeats:
             self._different.add(flat.cpu().numpy().tobytes())
             self._low, self._high = torch.fmin(self._low, flat), torch.fmax(self._high, flat)
 
+    def again(self) -> None:
+        """A call more that gave what the first one did."""
+        self._calls += 1
+
     def told(self, unit: float) -> Reproduced:
         """`unit`: the roundoff that the values are computed with."""
         apart = float((self._high - self._low).nan_to_num(nan=0.0).max()) if self._first.numel() else 0.0

@@ -9,7 +9,6 @@ import numpy as np
 from torch import Tensor
 
 from gradverify.evidence import Evidence
-from gradverify.modes import SECOND
 from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.function.flat import flat_all, numbers
 from gradverify.numerics.rungs import Array, Mask
@@ -240,7 +239,7 @@ class _InFloat64(Backward):
 
     def __init__(self, evidence: Evidence, mode: InDouble) -> None:
         twin, checked = widened(evidence.subject, mode), evidence.forward.checked
-        super().__init__(twin, Differentiable(twin, checked), checked, [wide(v) for v in evidence.modes.weights(SECOND)])
+        super().__init__(twin, Differentiable(twin, checked), checked, [wide(v) for v in evidence.modes.second_weights])
         self._mode = mode
 
     def here(self) -> list[Tensor]:

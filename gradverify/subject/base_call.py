@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gradverify.model.case import Settings
 from gradverify.subject.custody import saved_tensors
-from gradverify.subject.differentiable import Differentiable, Graph, Returned
+from gradverify.subject.differentiable import Differentiable, Gradients, Graph, Returned, copied
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.graph import RawReturn, Wrote, function_nodes, tapped, watched
@@ -63,7 +63,9 @@ class BaseCall:
     @cached_property
     def function(self) -> Differentiable:
         """The checked outputs as a function of the differentiable inputs."""
-        return self._differentiate(self.subject, self.forward.checked)
+        function = self._differentiate(self.subject, self.forward.checked)
+        function.earlier = self.outputs
+        return function
 
     @cached_property
     def outputs(self) -> tuple[Tensor, ...]:
@@ -162,16 +164,16 @@ class BaseCall:
         return self.base if self.repeats is not None else self.function.graph(self.subject.leaves())
 
     @cached_property
-    def for_ones(self) -> tuple[RawReturn, ...]:
-        """What backward returns for a cotangent of ones. Raises UserCodeError."""
+    def for_ones(self) -> tuple[tuple[RawReturn, ...], Gradients]:
+        """What backward returns for a cotangent of ones, and what becomes of it. Raises UserCodeError."""
         graph, raw = self.usable(), list[RawReturn]()
         base = graph is self.base
         nodes = self.forward.nodes if base else function_nodes(self.function.of(graph))
         saves, packed = (self.forward.saved, self._saved.tensors) if base else (saved_tensors(nodes), [])
         with (called_again(nodes, raw, lambda: known(self.subject, graph.called, packed, ()), self.subject.counted_backward),
               tapped(self.forward.classes, raw, kept(self.subject, graph.called, saves))):
-            self.function.gradients(graph, [torch.ones_like(y) for y in self.outputs], retain=True)
-        return tuple(raw)
+            gradients = copied(self.function.gradients(graph, [torch.ones_like(y) for y in self.outputs], retain=True))
+        return tuple(raw), gradients
 
     @cached_property
     def inner_writes(self) -> tuple[Wrote, ...]:

@@ -62,6 +62,7 @@ class Differentiable:
         self.refused: UserCodeError | None = None       # what the way that was left raised
         self._way: Callable[[Sequence[Tensor | None]], Gradients] = self._reused
         self.refuses_none: UserCodeError | None = None
+        self.earlier: Sequence[Tensor] | None = None    # what the checked outputs were in another forward at the inputs, before
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -73,7 +74,7 @@ class Differentiable:
 
     def here(self) -> list[Tensor]:
         """Copies of the checked outputs at the inputs, of the forward whose graph `vjp` asks. Raises UserCodeError (GV002)."""
-        self._kept_graph()
+        self.kept_graph()
         return self._here
 
     def vjp(self, cotangents: Sequence[Tensor | None]) -> Gradients:
@@ -116,7 +117,7 @@ class Differentiable:
         """
         if self._at_once == 0 or not self.reusable:
             return None
-        leaves, outputs = self._kept_graph()
+        leaves, outputs = self.kept_graph()
         if self._at_once is None:
             self._at_once = 0 if function_nodes(outputs) else min(AT_ONCE, HELD // max(gradient_numbers(outputs), 1))
         if self._at_once < 2:
@@ -230,7 +231,7 @@ class Differentiable:
         leaves, outputs = self.build()
         return leaves, self._differentiated(outputs)
 
-    def _kept_graph(self) -> tuple[list[Tensor], list[Tensor]]:
+    def kept_graph(self) -> tuple[list[Tensor], list[Tensor]]:
         """The graph that several backwards share."""
         if self._graph is None:
             self._graph = self._fresh_graph()
@@ -255,7 +256,7 @@ class Differentiable:
         return picked
 
     def _reused(self, cotangents: Sequence[Tensor | None]) -> Gradients:
-        return self._grad(*self._kept_graph(), cotangents, retain=True)
+        return self._grad(*self.kept_graph(), cotangents, retain=True)
 
     def _fresh(self, cotangents: Sequence[Tensor | None]) -> Gradients:
         return self._grad(*self._fresh_graph(), cotangents, retain=False)

@@ -86,6 +86,7 @@ class Importer:
     def __init__(self, folders: Sequence[str], aside: Aside = nullcontext) -> None:
         self._folders, self.aside = tuple(folders), aside
         self._places = [place_of(folders, folders)]
+        self._homes = set(self._places[0].homes)        # of all places: asked at every import
         self._plain, self._by_name = builtins.__import__, importlib.import_module
         self._in_sight: dict[str, str] = {}     # of own modules: top-level name → home
         self._others: dict[str, dict[str, ModuleType]] = {}
@@ -95,11 +96,12 @@ class Importer:
         """Code in this folder, too, finds its neighbours there first."""
         if all(folder not in place.own[:1] for place in self._places):
             self._places.append(place_of([folder], [folder, *self._folders]))
+            self._homes |= set(self._places[-1].homes)
 
     def __call__(self, name: str, globals: Mapping[str, Any] | None = None, locals: Mapping[str, Any] | None = None,
                  fromlist: Sequence[str] | None = (), level: int = 0) -> ModuleType:
         top = _top(name, globals, level)
-        if not self._active or not any(top in place.homes for place in self._places) or _is_find_spec(globals, fromlist):
+        if not self._active or top not in self._homes or _is_find_spec(globals, fromlist):
             return self._plain(name, globals, locals, fromlist or (), level)
         with self._seen_from(globals or sys._getframe(1).f_globals, top, level):
             return self._plain(name, globals, locals, fromlist or (), level)
@@ -107,7 +109,7 @@ class Importer:
     def import_module(self, name: str, package: str | None = None) -> ModuleType:
         caller = sys._getframe(1).f_globals
         top = (package or name if name.startswith(".") else name).partition(".")[0]
-        if not self._active or not any(top in place.homes for place in self._places):
+        if not self._active or top not in self._homes:
             return self._by_name(name, package)
         with self._seen_from(caller, top, name.startswith(".")):
             return self._by_name(name, package)

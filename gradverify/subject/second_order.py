@@ -39,17 +39,22 @@ class _Graph:
 class Backward:
     """Backward for fixed cotangents as a function of the inputs (`numerics.function.point.Function`), whose derivative is the double backward."""
 
-    def __init__(self, subject: Subject, function: Differentiable, checked: Sequence[int], cotangents: Sequence[Tensor]) -> None:
-        self._subject, self._function, self._checked, self._cotangents = subject, function, checked, cotangents
+    def __init__(self, subject: Subject, function: Differentiable, checked: Sequence[int], cotangents: Sequence[Tensor],
+                 known: Sequence[Tensor | None] | None = None) -> None:
+        """`known`: the gradients at the inputs, where a backward gave them already."""
+        self._subject, self._function, self._checked, self._cotangents, self._known = subject, function, checked, cotangents, known
         self._graph: _Graph | None = None       # at the inputs, for further weights
         self._again = function.reusable     # may a graph of backward be asked again, as far as is known?
+        self._shares = True     # the forward's graph with the function's own VJPs
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
         return self._function.inputs
 
     def here(self) -> list[Tensor]:
-        """The gradients at the inputs: one backward. Raises UserCodeError."""
+        """The gradients at the inputs: one backward, where they are not known. Raises UserCodeError."""
+        if self._known is not None:
+            return self._filled(self._known)
         return self._filled(self._function.vjp([cotangent.clone() for cotangent in self._cotangents]))
 
     def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
@@ -62,18 +67,19 @@ class Backward:
         return self._filled(self.second(weights, inputs).inputs)
 
     def second(self, weights: Sequence[Tensor], inputs: Sequence[Tensor] | None = None) -> Second:
-        """One forward, one backward under `create_graph`, one backward through it. At the inputs themselves further weights take the last one only.
+        """One forward, one backward under `create_graph`, one backward through it. At the inputs themselves the function's own graph serves for
+        the forward, and further weights take the last one only.
 
         The cotangents require grad themselves, and the second pass is `.backward()` of everything: `once_differentiable` is silent without
         the first, and `torch.autograd.grad(allow_unused=True)` prunes the node that raises. Raises UserCodeError (GV109).
         """
         if inputs is not None:
-            return self._through(self._created([x.detach().clone().requires_grad_() for x in inputs]), weights)
+            return self._through(self._created(*self._fresh([x.detach().clone().requires_grad_() for x in inputs])), weights)
         if self._graph is not None:
             with suppress(UserCodeError):
                 return self._through(self._graph, weights)
             self._graph, self._again = None, False
-        graph = self._created(self._subject.leaves())
+        graph = self._created(*(self._function.kept_graph() if self._again and self._shares else self._fresh(self._subject.leaves())))
         found = self._through(graph, weights)
         self._graph = graph if self._again else None
         return found
@@ -82,9 +88,11 @@ class Backward:
         """Does the graph that is kept give other numbers now than at `first`? Then none is kept from now on."""
         if self._graph is None:
             return False
-        again = self.second(weights)
-        pairs = zip((*first.inputs, *first.cotangents), (*again.inputs, *again.cotangents), strict=True)
-        if all(a is b if a is None or b is None else same(a, b) for a, b in pairs):
+        again = [self.second(weights)]
+        if self._shares:
+            self._graph, self._shares = None, False
+            again.append(self.second(weights))      # of a forward that nobody else has asked
+        if all(_alike(first, each) for each in again):
             return False
         self._graph, self._again = None, False
         return True
@@ -93,14 +101,18 @@ class Backward:
         """Lets the graph go that is kept."""
         self._graph = None
 
-    def _created(self, leaves: Sequence[Tensor]) -> _Graph:
-        """A forward, and its backward under `create_graph`."""
+    def _fresh(self, leaves: Sequence[Tensor]) -> tuple[Sequence[Tensor], list[Tensor]]:
+        """Leaves and checked outputs of a forward of its own."""
         outputs = self._subject.probe(leaves)
+        return leaves, [outputs[place] for place in self._checked]
+
+    def _created(self, leaves: Sequence[Tensor], outputs: Sequence[Tensor]) -> _Graph:
+        """Backward under `create_graph`."""
         given = [cotangent.detach().clone().requires_grad_() for cotangent in self._cotangents]
         self._subject.counted_backward()
         with blamed(CODE, "backward under create_graph"):
-            gradients = torch.autograd.grad([outputs[place] for place in self._checked], leaves, [cotangent.clone() for cotangent in given],
-                                            create_graph=True, allow_unused=True)
+            gradients = torch.autograd.grad(outputs[:len(given)], leaves, [cotangent.clone() for cotangent in given], create_graph=True,
+                                            allow_unused=True)
             finished(self._subject.on)
         return _Graph(tuple(leaves), tuple(given), gradients)
 
@@ -116,10 +128,18 @@ class Backward:
             with blamed(CODE, "the double backward"), _kept([g for g, _ in moving], own):
                 torch.autograd.backward([g for g, _ in moving], [w for _, w in moving], retain_graph=self._again)
                 finished(self._subject.on)
-        return Second(tuple(leaf.grad for leaf in graph.leaves), tuple(cotangent.grad for cotangent in graph.given))
+        found = Second(tuple(leaf.grad for leaf in graph.leaves), tuple(cotangent.grad for cotangent in graph.given))
+        for tensor in own:
+            tensor.grad = None      # the leaves may be the function's own
+        return found
 
     def _filled(self, gradients: Sequence[Tensor | None]) -> list[Tensor]:
         return [torch.zeros_like(x) if g is None else g for g, x in zip(gradients, self.inputs, strict=True)]
+
+
+def _alike(first: Second, again: Second) -> bool:
+    pairs = zip((*first.inputs, *first.cotangents), (*again.inputs, *again.cotangents), strict=True)
+    return all(a is b if a is None or b is None else same(a, b) for a, b in pairs)
 
 
 @contextmanager

@@ -58,7 +58,10 @@ class Spending:
 
     def affords(self, forward: int, backward: int, slack: float = 0.0) -> bool:
         """So many calls more, of a rule that runs in `bound`."""
-        calls, seconds, made = self._budget.calls, self._budget.seconds, self._made
+        calls, seconds = self._budget.calls, self._budget.seconds
+        if calls is None and (seconds is None or self._allowed == math.inf):
+            return True
+        made = self._made
         if calls is not None and made.forward + made.backward + forward + backward > calls:
             return False
         return seconds is None or self._seconds(made) + self._seconds(Calls(forward, backward)) <= self._allowed + slack * seconds

@@ -98,6 +98,14 @@ def test_repeats_cost_one_call_where_f_is_deterministic_and_five_where_not():
     assert 5e-4 < np.median(sigma) < 2e-3
 
 
+def test_an_earlier_call_at_the_point_is_the_repeat_where_it_agrees_and_tells_nothing_else():
+    def refused():
+        raise AssertionError("called again")
+
+    assert not repeat_noise(refused, np.ones(3), np.ones(3)).any()
+    assert not repeat_noise(lambda: np.ones(3), np.ones(3), 1.1 * np.ones(3)).any()     # a first call that warms up is no noise of the others
+
+
 def test_a_lucky_output_takes_its_tensors_typical_noise():
     sigma = pooled(np.array([1e-12, 0.0, 2e-12, 1.0]), np.array([1.0, 2.0, 1.0, 5.0]), [slice(0, 3), slice(3, 4)])
     assert sigma == pytest.approx([1.5e-12, 3e-12, 2e-12, 1.0])

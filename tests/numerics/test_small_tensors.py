@@ -59,6 +59,28 @@ def test_groups_and_linearity_are_looked_for_where_they_pay(forward, inputs, gro
     assert planned(forward, *inputs) == (groups, linear)
 
 
+def test_one_call_tells_that_several_tensors_are_pointwise_and_one_that_is_not_leaves_the_others_so():
+    x, y, mixed = normal(1, 2, 3), normal(2, 2, 3), normal(3, 2, 3)
+    assert planned(lambda x, y: torch.exp(x * y), x, y)[0] == {0, 1}
+    assert planned(lambda x, y, m: torch.exp(x * y) + (m * m).sum(), x, y, mixed)[0] == {0, 1}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_side_of_a_linear_tensor_is_enough_where_it_is_quiet(seed):
+    """Twice the bar is far below the tolerance then; where it is noisy, both sides are asked."""
+    x, w = normal(seed, 3, 4), normal(seed + 1, 4, 2)
+    source = np.random.default_rng(seed)
+
+    def noisy(level, damage=None):
+        return compare(Differentiable(lambda x, w: x @ w + level * float(source.standard_normal()), x, w, damage=damage), mode=Mode.ENTRIES)
+
+    quiet, loud = noisy(0.0), noisy(1e-11)
+    assert [pair.verdict for pair in (*quiet.pairs, *loud.pairs)] == [0] * 4
+    assert loud.forward - loud.noise - (quiet.forward - quiet.noise) >= 8     # a call for each of the eight columns and groups at least
+    wrong = noisy(0.0, lambda g: [g[0], 1.0001 * g[1]])
+    assert [pair.count(Outcome.MISMATCH) for pair in wrong.pairs] == [0, 24]
+
+
 def test_nothing_is_grouped_in_small_tensors_where_sums_are_compared():
     assert planned(gated, normal(1, 2, 3), normal(2, 2, 3), thrifty=False) == (set(), set())
     blocks = compare(Differentiable(gated, normal(1, 2, 3), normal(2, 2, 3)), mode=Mode.BLOCKS)

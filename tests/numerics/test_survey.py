@@ -92,11 +92,24 @@ def test_a_kink_between_the_points_is_not_linear():
     assert linear(lambda x: (x - bend).abs(), x) == {}
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("power", [2, 3, 4])
+@pytest.mark.parametrize("n", [3, 40])
+def test_a_bend_about_x_of_any_power_is_no_straight_line(power, n, seed):
+    """Odd powers do not show in steps of one size to both sides."""
+    x = normal(seed, n)
+    centre = x.clone()
+    point, known = prepared(Differentiable(lambda x: 1 + x + 1e-9 * (x - centre) ** power / centre.abs() ** (power - 1), x))
+    assert linear_inputs(point, known, np.random.default_rng(seed), thrifty=True) == {}
+    point, known = prepared(Differentiable(lambda x: 1 + x, x))
+    assert set(linear_inputs(point, known, np.random.default_rng(seed), thrifty=True)) == {0}
+
+
 def test_what_showed_that_f_is_linear_is_kept():
     w, x = normal(2, 8, 20), normal(1, 20)
     sample = linear(lambda x: w @ x, x)[0]
     assert sample.rung == WIDE_RUNG
-    assert (sample.values.step_up, sample.values.step_down) == pytest.approx((step(1.0, WIDE_RUNG),) * 2)
+    assert (sample.values.step_up, sample.values.step_down) == pytest.approx((step(1.0, WIDE_RUNG), 0.5 * step(1.0, WIDE_RUNG)))
     slope = (sample.values.up - sample.values.down) / (sample.values.step_up + sample.values.step_down)
     assert slope == pytest.approx(w.numpy() @ sample.direction, rel=1e-12, abs=1e-13)
 

@@ -53,6 +53,27 @@ def test_a_guess_is_good_to_seven_digits_and_a_quick_ladder_takes_four_calls_aft
     assert counted.calls == 14      # another direction takes its own
 
 
+@pytest.mark.parametrize(("at", "points"), [(0.0, 9), (1e-7, 27)])
+def test_no_step_along_a_direction_is_taken_twice(at, points):
+    """A jump takes the whole ladder, and its noise nine points beyond it: more of them only where the steps beyond it moved f."""
+    counted, moved = Differentiable(lambda x: (x > at).double(), torch.zeros(1, dtype=torch.float64)), np.array([0.7])
+    made = Along(counted, columns_of(counted.inputs, [None], [False]))
+    made.guess(moved), made.quick(moved), made.refined(moved, np.zeros(1))
+    calls = counted.calls
+    noise = made.noise(moved)
+    assert counted.calls - calls == points
+    made.refined(moved, np.zeros(1), noise), made.quick(moved)
+    assert counted.calls - calls == points
+
+
+def test_noise_beyond_x_is_measured_as_before():
+    source = np.random.default_rng(0)
+    noisy = along(lambda x: x.sin() + 1e-9 * torch.from_numpy(source.standard_normal(3)), X)
+    moved = np.array([0.4, 1.2, -1.8])
+    noisy.quick(moved)
+    assert (noisy.noise(moved) > 2e-10).all() and (noisy.noise(moved) < 5e-9).all()
+
+
 def test_what_does_not_move_stays():
     found = along(lambda x: x**2, X).quick(np.array([0.4, 0.0, 0.0]))
     assert found.value[1] == found.value[2] == 0

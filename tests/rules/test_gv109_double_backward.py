@@ -124,7 +124,7 @@ def to_inputs(seen: Evidence) -> Wrong | None:
 
 def hessian(seen: Evidence, function: Callable[..., Tensor]) -> Tensor:
     """torch's own Hessian of ⟨v, function(x, …)⟩ over all inputs, flat, for the cotangents v that the rule takes."""
-    v, inputs = seen.modes.weights("second order")[0], seen.subject.inputs
+    v, inputs = seen.modes.second_weights[0], seen.subject.inputs
     sizes = [x.numel() for x in inputs]
 
     def total(flat: Tensor) -> Tensor:
@@ -150,6 +150,49 @@ def test_what_is_lost_to_the_cotangent_is_an_element_of_torchs_own_jacobian(name
     right = torch.cat([each.reshape(6, 6) for each in jacobians], 1)
     assert wrong.double == 0
     assert wrong.truth == pytest.approx(float(right[wrong.place, wrong.gradient]), rel=1e-12)
+
+
+class Remembers(Function):
+    """x², whose backward keeps what it computed for the next one of the same graph."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.slope = None
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        ctx.slope = 2 * ctx.saved_tensors[0] if ctx.slope is None else ctx.slope
+        return ctx.slope * grad_output
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_an_earlier_backward_of_the_graph_left_is_no_wrong_second_derivative(seed):
+    """It is a constant there, and no constant in a graph of its own."""
+    assert "GV109" not in codes(check(Remembers, randn(2, 3, seed=seed)))
+
+    class Forgets(Remembers):
+        @staticmethod
+        def backward(ctx, grad_output):
+            ctx.slope = 2 * ctx.saved_tensors[0].detach() if ctx.slope is None else ctx.slope
+            return ctx.slope * grad_output
+
+    assert "GV109" in codes(check(Forgets, randn(2, 3, seed=seed)))
+
+
+def test_a_right_one_takes_two_forwards_and_six_backwards():
+    """The forward is the one whose graph backward uses, and the gradients at the inputs are those of the base call."""
+    calls = next(run.calls for run in check(cubic(lambda ctx, x, y, g: (2 * x * y * g, x * x * g)), X, Y).rules if run.code == "GV109")
+    assert (calls.forward, calls.backward) == (2, 6)
+
+
+def test_a_kink_costs_one_ladder():
+    """What jumps there is measured once, and its noise on one side of the jump: 288 calls when every look began anew."""
+    relu = check(torch.relu, torch.tensor([-1.0, 0.0, 2.0], dtype=torch.float64))
+    assert codes(relu) == set()
+    calls = next(run.calls for run in relu.rules if run.code == "GV109")
+    assert calls.forward + calls.backward <= 150
 
 
 class Honest(Function):

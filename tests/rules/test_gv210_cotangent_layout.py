@@ -42,6 +42,17 @@ def test_behind_contiguous_every_way_of_reading_is_right(read):
     assert codes(check(square(lambda x, g: 2 * x * read(g.contiguous())), X, second_order=False)) == set()
 
 
+def test_a_wrong_shortcut_for_ones_is_no_fault_of_the_layout():
+    """The constant is compared with a multiple of the gradients for ones, and where these differ with itself, contiguous."""
+    def shortcut(x, g):
+        return 3 * x if bool((g == 1).all()) else 2 * x * g
+
+    assert "GV210" not in codes(check(square(shortcut), X))
+    assert codes(check(square(lambda x, g: 2 * x * READS["the first row only when strides are 0"](g)), X)) == {"GV210"}
+    calls = next(run.calls for run in check(square(lambda x, g: 2 * x * g), X).rules if run.code == "GV210")
+    assert calls.backward == 3
+
+
 def test_a_view_that_raises_is_found():
     result = check(square(lambda x, g: 2 * x * g.view(-1).view(x.shape)), X)
     assert codes(result) == {"GV210"}

@@ -63,7 +63,7 @@ class Chunk:
     def __init__(self, run: Run, bundle: Bundle, a: Array) -> None:
         self.run, self.bundle, self.a = run, bundle, a
         self.linear = bool(len(bundle.tensor)) and run.linear.issuperset(bundle.tensor.tolist())
-        self.samples = quick_samples(run.point, bundle, (WIDE_RUNG,) if self.linear else QUICK)
+        self.samples = quick_samples(run.point, bundle, (WIDE_RUNG,), run.quiet) if self.linear else quick_samples(run.point, bundle)
         self.still, self.masked = self.samples.still, self.samples.masked
         if self.masked.any():
             self.masked = self.masked & np.isfinite(a) & bundle.owned

@@ -13,7 +13,7 @@ from gradverify.numerics.elements.cells import Cells
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.kinks import GROWTH, SMOOTH
 from gradverify.numerics.estimate.ladder import Derivative, as_derivative
-from gradverify.numerics.estimate.lines import sample_rung
+from gradverify.numerics.estimate.lines import one_side, sample_rung
 from gradverify.numerics.estimate.samples import LOW_UNIT
 from gradverify.numerics.estimate.smooth import SmoothEstimate, secant, smooth_estimate
 from gradverify.numerics.function.point import Point
@@ -114,16 +114,16 @@ class QuickSamples:
         return np.asarray(~owned & (off > STRAY * sigma[outs]))
 
 
-def quick_samples(point: Point, bundle: Bundle, rungs: Sequence[int] = QUICK) -> QuickSamples:
-    """Two forward calls a line and rung."""
+def quick_samples(point: Point, bundle: Bundle, rungs: Sequence[int] = QUICK, above: bool = False) -> QuickSamples:
+    """Two forward calls a line and rung; one where only the samples `above` x are taken, with f(x) below."""
     if bundle.grouped:
-        return _of_groups(point, bundle, rungs)
+        return _of_groups(point, bundle, rungs, above)
     n, m = len(bundle.lines), len(point.f0)
     up, down = np.full((2, len(rungs), n, m), np.nan)
     step_up, step_down = np.empty((2, len(rungs), n))
     for i, line in enumerate(bundle.lines):
         for r, k in enumerate(rungs):
-            taken = sample_rung(line, k)
+            taken = one_side(line, k, point.f0) if above else sample_rung(line, k)
             if taken is None:
                 step_up[r, i] = step_down[r, i] = step(1.0, k) * line.size
             else:
@@ -131,21 +131,23 @@ def quick_samples(point: Point, bundle: Bundle, rungs: Sequence[int] = QUICK) ->
     return QuickSamples(bundle, up, down, step_up, step_down, np.arange(n)[:, None], point.f0)
 
 
-def _of_groups(point: Point, bundle: Bundle, rungs: Sequence[int]) -> QuickSamples:
+def _of_groups(point: Point, bundle: Bundle, rungs: Sequence[int], above: bool) -> QuickSamples:
     """Of lines that share no column and move theirs alike: steps are kept by column, and a last one for what NOBODY owns."""
     n, m, c, r = len(bundle.lines), len(point.f0), len(point.columns), len(rungs)
-    t = np.array([sign * step(1.0, k) for sign in (1.0, -1.0) for k in rungs])
-    f, change, first = np.empty((2 * r, n, m)), np.empty((2 * r, c + 1)), 0
+    t = np.array([sign * step(1.0, k) for sign in ((1.0,) if above else (1.0, -1.0)) for k in rungs])
+    f, change, first = np.empty((len(t), n, m)), np.empty((len(t), c + 1)), 0
     change[:, c] = t
     columns, lines = bundle.columns, [line for line in bundle.lines if isinstance(line, GroupLine)]
     here = in_a_row(columns) if n == 1 else columns     # those of several lines are not in order
     to, change[:, here], stuck = steps(point, columns, point.columns.x[here], lines[0].move[here], t)
     for i, line in enumerate(lines):
         own = slice(first, first + len(line.columns))
-        for k in range(2 * r):
+        for k in range(len(t)):
             f[k, i] = line.values(to[k, own], stuck if stuck is None else stuck[k, own], lent=True)
         first = own.stop
     place = bundle.owner if bundle.owned.all() else np.where(bundle.owned, bundle.owner, c)
+    if above:
+        return QuickSamples(bundle, f, np.broadcast_to(point.f0, f.shape), change, np.zeros_like(change), place, point.f0)
     return QuickSamples(bundle, f[:r], f[r:], change[:r], -change[r:], place, point.f0)
 
 

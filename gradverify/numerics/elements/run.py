@@ -65,6 +65,12 @@ class Run:
         """The same of the finite differences alone: a function that is compared with its float32 self has them in float64."""
         return np.asarray((self.point.unit > LOW_UNIT) | self.point.columns.rounded)
 
+    @cached_property
+    def quiet(self) -> bool:
+        """Is a bar twice as wide as it need be far below the tolerance, and room for a step on either side? All is float64, and rounds as it does."""
+        point = self.point
+        return point.columns.free and not (self.low_values().any() or self.survey.noisy(point).any())
+
     def rtols(self) -> Array:
         return np.full(len(self.point.f0), self.rtol) if self.rtol is not None else np.where(self.low_precision(), RTOL_LOW, RTOL)
 

@@ -81,6 +81,13 @@ class Rung(NamedTuple):
     step_down: float | Array
 
 
+def one_side(line: Line, k: int, f0: Array) -> Rung | None:
+    """The upper sample of one rung, one call, with f(x) [M] for the lower one; None where x does not move."""
+    h = step(line.scale, k)
+    up = line.at(h) if math.isfinite(h) else None
+    return None if up is None else Rung(up[0], f0, up[1], 0.0)
+
+
 def sample_rung(line: Line, k: int) -> Rung | None:
     """The samples of one rung, two calls; None where x does not move on both sides."""
     h = step(line.scale, k)

@@ -200,8 +200,11 @@ def gradient_noise(ray: Ray, size: Array) -> tuple[Array, float]:
     return np.nan_to_num(np.maximum(sigma, unit * size if unit > U64 else 0.0)), unit
 
 
-def repeat_noise(evaluate: Callable[[], Array], f0: Array) -> Array:
-    """Standard deviation [m] over identical calls: one call where it agrees bitwise with f0, else REPEATS of them."""
+def repeat_noise(evaluate: Callable[[], Array], f0: Array, before: Array | None = None) -> Array:
+    """Standard deviation [m] over identical calls: one call where it agrees bitwise with f0, else REPEATS of them. `before`: what an earlier one
+    gave, which is that one call where it agrees."""
+    if before is not None and np.array_equal(f0, before, equal_nan=True):
+        return np.zeros(len(f0))
     again = evaluate()
     if np.array_equal(f0, again) or np.array_equal(f0, again, equal_nan=True):
         return np.zeros(len(f0))

@@ -79,11 +79,21 @@ class Evaluated(Protocol):
         ...
 
 
+@runtime_checkable
+class Repeated(Protocol):
+    """A function that was called at its own inputs before that."""
+
+    @property
+    def earlier(self) -> Sequence[Tensor] | None:
+        """What it gave then; None where it was not called."""
+        ...
+
+
 class Point:
     """The function around its inputs. Counts `forward` and `backward` calls; perturbs one buffer per input in place and restores it.
 
     `batched`: whether VJPs come in batches; None where nobody has tried. `compared`: the
-    output tensors of which a batch agreed with a plain backward.
+    output tensors of which a batch agreed with a plain backward. `before`: f [M] as an earlier call at the point gave it, if one did.
     """
 
     def __init__(self, function: Function, columns: Columns, clock: Clock | None = None) -> None:
@@ -104,6 +114,8 @@ class Point:
         self._lengths = [len(v) for v in values]
         self.parts = [slice(a, b) for a, b in pairwise(accumulate(self._lengths, initial=0))]
         self.f0 = np.concatenate([*values, np.zeros(0)])
+        earlier = function.earlier if here is not None and isinstance(function, Repeated) else None
+        self.before = None if earlier is None else np.concatenate([*map(numbers, earlier), np.zeros(0)])
         self._bits = [Bits().seen(v[:SAMPLED]) for v in values]
         self._unsure = any(bits.single for bits in self._bits)
 
