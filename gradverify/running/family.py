@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import os
@@ -59,6 +60,19 @@ def end_family(pid: int, *, alive: bool) -> None:
         _send(fresh, groups, signal.SIGSTOP)
         stopped |= fresh
     _send(stopped, groups, signal.SIGKILL)
+
+
+def end_with_caller() -> None:
+    """This process leaves its caller's session, so that what kills all of that together leaves it to kill, when it ends, whatever it started."""
+    with contextlib.suppress(OSError):
+        os.setsid()
+    own = os.getpid()
+
+    def end() -> None:
+        if os.getpid() == own:      # and no child that was forked from it
+            end_family(own, alive=False)
+
+    atexit.register(end)
 
 
 def adopt_orphans() -> None:

@@ -8,11 +8,12 @@ import importlib
 import pkgutil
 import warnings
 
-from gradverify.running.family import adopt_orphans
+from gradverify.running.family import adopt_orphans, end_with_caller
 
 # What torch imports in the first backward (sympy among it, 0.8 s of CPU), forward-mode derivative and draw: once here, not once in every worker.
 IN_THE_FIRST = ("torch.fx.experimental.symbolic_shapes", "torch._decomp.decompositions_for_jvp", "torch.utils._device", "numpy.random", "numpy.ma")
 
+end_with_caller()   # a supervisor that is killed cannot end its workers
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")     # those of torch's own modules, which PYTHONWARNINGS=error would make errors of
     import gradverify.rules

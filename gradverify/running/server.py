@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
+from typing import Any
 
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.source.python_path import python_path
@@ -51,6 +52,15 @@ def number() -> int | None:
     """Its process number; None where none was started."""
     pid = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None)
     return pid if isinstance(pid, int) and pid > 1 else None
+
+
+def let_go() -> None:
+    """In a worker: the server ends as soon as the supervisor has, and not after the last worker, which may hang for ever."""
+    own: Any = getattr(forkserver, "_forkserver", None)
+    held = getattr(own, "_forkserver_alive_fd", None)
+    if isinstance(held, int):
+        os.close(held)
+        own._forkserver_alive_fd = None
 
 
 def status_of(sentinel: int) -> int:

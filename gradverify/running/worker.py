@@ -25,6 +25,7 @@ from gradverify.running.descriptors import high, keep_to_ourselves, moved
 from gradverify.running.family import adopt_orphans
 from gradverify.running.instruments import measured, within
 from gradverify.running.process import Files
+from gradverify.running.server import let_go
 from gradverify.running.unrun import faulty
 
 TELLS_EVERY = 0.25          # seconds between two words on how many calls were made
@@ -144,6 +145,7 @@ def _settle(setup: Setup, files: Files) -> None:
     with contextlib.suppress(OSError):
         os.setsid()
     _with_parent()
+    let_go()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
