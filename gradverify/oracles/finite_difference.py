@@ -17,8 +17,11 @@ from gradverify.numerics.costs import Mode
 from gradverify.numerics.elements.run import Enough, never
 from gradverify.numerics.fixed import check_fixed
 from gradverify.numerics.function.clock import Clock
-from gradverify.numerics.function.point import Evaluated, Narrow, Repeated, Widened
+from gradverify.numerics.function.point import COARSER, Evaluated, Narrow, Repeated, Widened
 from gradverify.numerics.pairs.pair import Asked, Pair
+from gradverify.numerics.rungs import U64
+from gradverify.subject.draw import generator
+from gradverify.subject.lowered import Perturbed
 
 WORST = 100  # failing elements kept for the table
 UNDERFLOW = 2.0**-126  # the smallest normal number of float32: what is below, sigmoid's slope at −280, is rightly zero there
@@ -119,6 +122,11 @@ class Filled:
     def values(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         """With gradients on, as in training."""
         return self._function.values([x.detach().requires_grad_() for x in inputs])
+
+    def shaken(self, inputs: Sequence[Tensor], number: int) -> Sequence[Tensor]:
+        """Its values where every operation in float64 rounds at random."""
+        with Perturbed(generator(number, "forward", "rounding"), COARSER * U64):
+            return self.values(inputs)
 
     def vjp(self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None) -> Sequence[Tensor]:
         gradients = self._function.vjp(cotangents) if inputs is None else self._function.vjp_at(inputs, cotangents)

@@ -59,6 +59,16 @@ def rounded(dtype: torch.dtype, source: torch.Generator) -> Iterator[None]:
         yield
 
 
+def _log_softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
+    """Of one number that is far larger than the others: 0, or a rounding of the sum 1, whatever is done to the arguments."""
+    shifted = x - x.amax(dim, keepdim=True)
+    return shifted - shifted.exp().sum(dim, keepdim=True).log()
+
+
+FUSED = {torch.ops.aten._log_softmax.default: _log_softmax}
+"""Operations that are no more exact than their steps, which are rounded one by one: those of changed arguments would not show it."""
+
+
 class Perturbed(Exchanged):  # type: ignore[no-untyped-call]
     """Inside, operations in float64 take arguments a random part of a roundoff off, float32's by default (Parker, Monte Carlo Arithmetic, 1997).
 
@@ -72,6 +82,9 @@ class Perturbed(Exchanged):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         named = dict(kwargs or {})
+        if func in FUSED and all(map(_in_double, pytree.tree_leaves(args[:1]))):
+            with self:
+                return FUSED[func](*args, **named)
         returned = func(*args, **named)
         schema = func._schema
         if schema.is_mutable or any(each.alias_info is not None for each in schema.returns):

@@ -11,7 +11,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from live import check, evidence, fixed, randn
+from numerics.differentiable import with_backward
 
+from gradverify.numerics.pairs.pair import Outcome
 from gradverify.oracles.finite_difference import Filled
 from gradverify.oracles.widened import InFloat64
 
@@ -82,6 +84,42 @@ def test_another_function_in_float64_is_measured_in_float32(function, why):
     assert isinstance(found.in_float64, str) and found.in_float64.startswith(why)
     assert found.numeric_precision.startswith(f"finite differences in float32: {why}")
     assert found.measured is found.function
+
+
+def nearly_constant(seed, share=1e-5, shape=(3, 8)):
+    """Rows that differ from their mean by 1e-5 of it: float32 holds two digits of that, and rounds the mean alike at all nearby points."""
+    return (3 * (1 + share * randn(*shape, seed=seed))).float()
+
+
+def normalised(x):
+    centred = x - x.mean(-1, keepdim=True)
+    return centred / (centred * centred).mean(-1, keepdim=True).sqrt()
+
+
+def normalised_slope(x, grad):
+    centred = x - x.mean(-1, keepdim=True)
+    deviation = (centred * centred).mean(-1, keepdim=True).sqrt()
+    y = centred / deviation
+    return (grad - grad.mean(-1, keepdim=True) - y * (grad * y).mean(-1, keepdim=True)) / deviation
+
+
+ROWS = [normalised, lambda x: F.layer_norm(x, x.shape[-1:], eps=0.0), lambda x: F.normalize(x - x.mean(-1, keepdim=True), dim=-1) * x.shape[-1]**0.5]
+
+
+@pytest.mark.parametrize("function", ROWS)
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_that_lose_their_digits_are_the_same_function_in_float64_and_a_right_gradient_is_not_accused(function, seed):
+    found = evidence(with_backward(function, normalised_slope), nearly_constant(seed), dtype="float32")
+    assert isinstance(found.in_float64, InFloat64)
+    assert not found.jacobian.pairs[0, 0].count(Outcome.MISMATCH)
+
+
+@pytest.mark.parametrize("damage", [lambda g: -g, lambda g: 2 * g, lambda g: 1.5 * g, lambda g: g * torch.linspace(1, 2, 8)])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_wrong_gradient_of_such_rows_is_found(damage, seed):
+    for function in ROWS[:2]:
+        backward = with_backward(function, lambda x, grad: damage(normalised_slope(x, grad)))
+        assert evidence(backward, nearly_constant(seed), dtype="float32").jacobian.pairs[0, 0].count(Outcome.MISMATCH)
 
 
 def test_nobody_asks_for_float64_inputs_or_a_fixed_step():

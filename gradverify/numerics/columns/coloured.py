@@ -15,7 +15,7 @@ import numpy as np
 from gradverify.numerics.arrange import SMALL, Plan
 from gradverify.numerics.columns.chunk import ChunkResult
 from gradverify.numerics.columns.compressed import OffPattern, below_rounding
-from gradverify.numerics.columns.confirm import resolve
+from gradverify.numerics.columns.confirm import replaced, resolve
 from gradverify.numerics.columns.leaks import mover, source
 from gradverify.numerics.columns.sums import Sums
 from gradverify.numerics.elements.alone import MOST_COLUMNS, STOOD, believed, columns_at_once
@@ -103,7 +103,7 @@ class Groups:
     def _alone(self, output: int, judged: Judged, i: Index, unconfirmed: Mask) -> Judged | None:
         alone = resolve(self.run, judged.column[i], judged.out[i])
         before = judged.a[i]
-        judged, unconfirmed[i] = _replaced(judged, i, alone), False
+        judged, unconfirmed[i] = replaced(judged, i, alone), False
         cleared = alone.verdict == Verdict.PASS
         self.seen.stood[self.plan.tensor, output] += int(np.sum(alone.verdict == Verdict.MISMATCH))
         self.seen.cleared[self.plan.tensor, output] += int(np.sum(cleared))
@@ -191,14 +191,6 @@ class Groups:
             if self.seen.stood[pair] >= STOOD or self.seen.ended:
                 return True
         return len(open_) <= STRAYS or self.seen.stood[pair] > 0
-
-
-def _replaced(judged: Judged, i: Index, alone: Judged) -> Judged:
-    a, rtol, floor = (x.copy() for x in (judged.a, judged.bounds.rtol, judged.bounds.floor))
-    verdict, limit = judged.verdict.copy(), judged.limit.copy()
-    a[i], verdict[i], limit[i], rtol[i], floor[i] = alone.a, alone.verdict, alone.limit, alone.bounds.rtol, alone.bounds.floor
-    bounds = replace(judged.bounds, rtol=rtol, floor=floor)
-    return replace(judged, a=a, verdict=verdict, limit=limit, bounds=bounds, derivative=judged.derivative.replaced(i, alone.derivative))
 
 
 def structural_zeros(run: Run, plan: Plan, tallies: Mapping[tuple[int, int], Tally]) -> None:

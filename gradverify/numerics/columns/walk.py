@@ -16,6 +16,7 @@ from gradverify.numerics.arrange import SMALL, Arrangement, Plan
 from gradverify.numerics.columns.chunk import Chunk, ChunkResult
 from gradverify.numerics.columns.coloured import Confirmations, Groups, structural_zeros
 from gradverify.numerics.columns.compressed import Compressed
+from gradverify.numerics.columns.confirm import confirmed_anew
 from gradverify.numerics.columns.sums import AliasSums, Sums, pulled_back
 from gradverify.numerics.elements.bundle import Bundle, lone
 from gradverify.numerics.elements.judged import Judged
@@ -174,7 +175,7 @@ class Sweep:
             judged = lines.confirmed(result)
             if judged is None:
                 return False
-            judged = excused(self.run, judged)
+            judged = confirmed_anew(self.run, judged, excused(self.run, judged))
             self._add(chunk, result, judged)
             if not lines.consistent(bundle, result, judged):
                 return False

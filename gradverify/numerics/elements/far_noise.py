@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,6 +30,10 @@ class FarNoise:
     far: Array
     dead: Mask
 
+    def at_least(self, noise: Array) -> FarNoise:
+        """The wider of this noise and another one [M]."""
+        return replace(self, noise=np.maximum(self.noise, noise), far=np.maximum(self.far, noise))
+
 
 def far_noise(point: Point, survey: Survey, generator: np.random.Generator) -> FarNoise:
     """Noise of outputs in which larger numbers may cancel, at least the rounding of f: 45 forward calls, and 9 a wider spacing up to 1.
@@ -43,10 +47,9 @@ def far_noise(point: Point, survey: Survey, generator: np.random.Generator) -> F
     wide = [_spread(point, survey, ray, spacing) for spacing in _wider(ray.scale)]
     moves = np.fmax.reduce([seen.moved for seen in (*near, *wide)])
     still = np.logical_and.reduce([seen.moved == 0 for seen in near])
-    result, far = np.maximum(survey.sigma, point.unit * size), np.zeros(len(size))
+    result, far, most = np.maximum(survey.sigma, point.unit * size), np.zeros(len(size)), largest_rounding(point, survey)
     for part in point.parts:
-        largest = LARGEST * point.unit[part] * max(1.0, rms(ray.x), rms(survey.size[part]))
-        levels = _of_rounding([seen.take(part) for seen in (*near, *wide)], largest, FAR_BELOW * moves[part])
+        levels = _of_rounding([seen.take(part) for seen in (*near, *wide)], most[part], FAR_BELOW * moves[part])
         shown = np.nan_to_num(nanmedian(np.array(levels[: len(near)])))
         again = np.sum(np.isfinite(levels), 0) > 1
         for level in levels[len(near) :]:
@@ -72,6 +75,14 @@ def _spread(point: Point, survey: Survey, ray: Ray, spacing: Array) -> _Spread:
     (level, steps), peak = _level(points, survey.size), np.fmax(np.abs(point.f0), np.abs(points).max(0))
     moved = np.fmax.reduce(np.abs(points - point.f0))
     return _Spread(np.where(level > FLAT * point.unit * peak, level, np.nan), steps, moved)
+
+
+def largest_rounding(point: Point, survey: Survey) -> Array:
+    """The rounding [M] of the largest numbers that are taken to cancel in each output."""
+    noise = np.zeros(len(point.f0))
+    for part in point.parts:
+        noise[part] = LARGEST * point.unit[part] * max(1.0, rms(point.x), rms(survey.size[part]))
+    return noise
 
 
 def _of_rounding(seen: Sequence[_Spread], largest: Array, of_steps: Array) -> list[Array]:

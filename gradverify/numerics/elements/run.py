@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
 from gradverify.numerics.elements.cells import Cells
-from gradverify.numerics.elements.far_noise import FarNoise, far_noise
+from gradverify.numerics.elements.far_noise import FarNoise, far_noise, largest_rounding
 from gradverify.numerics.elements.reach import Reach
 from gradverify.numerics.estimate.climb import Outputs
+from gradverify.numerics.estimate.noise import POINTS
 from gradverify.numerics.estimate.samples import LOW_UNIT
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.pairs.pair import Asked
@@ -129,3 +130,12 @@ class Run:
     def far_noise(self) -> FarNoise:
         """Measured when it is asked for."""
         return far_noise(self.point, self.survey, self.generator)
+
+    @cached_property
+    def shaken(self) -> Run:
+        """This comparison, each output at least as noisy far away as rounding every operation at random makes it; 9 forward calls.
+
+        More than `largest_rounding` is no rounding: a branch that is taken otherwise."""
+        noise, run = self.point.rounding(POINTS), replace(self)
+        vars(run)["far_noise"] = self.far_noise.at_least(np.where(noise <= largest_rounding(self.point, self.survey), noise, 0.0))
+        return run

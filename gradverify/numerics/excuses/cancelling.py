@@ -13,12 +13,11 @@ from dataclasses import replace
 import numpy as np
 
 from gradverify.numerics.elements.alone import STOOD, Alone, believed, worst_first
-from gradverify.numerics.elements.far_noise import FAR_BELOW, LARGEST
+from gradverify.numerics.elements.far_noise import FAR_BELOW, largest_rounding
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.estimate.noise import FLAT
-from gradverify.numerics.function.flat import rms
 from gradverify.numerics.rungs import BASE, NEAR, Array, Index, Mask, Z
 from gradverify.numerics.verdict import MISMATCH, Limit
 
@@ -37,6 +36,29 @@ def excuse_cancelled(run: Run, judged: Judged) -> Judged:
         if i.size:
             judged = _left_open(run, judged, i[~_standing(run, judged, i)])
     return judged
+
+
+def excuse_shaken(run: Run, judged: Judged) -> Judged:
+    """Mismatches that the roundings of every operation in f may explain are undecided: where a smooth function is left of numbers that cancel.
+
+    So of p · log(p) where one p is 1 but for 1e-17: its logarithm is 0 at all points around, far ones too. 9 calls, and as `excuse_cancelled`; none
+    of pairs with a mismatch that no rounding explains.
+    """
+    certain = beyond_cancelling(run, judged)
+    for own in run.by_pair(judged.column, judged.out, np.flatnonzero(judged.verdict == MISMATCH)):
+        if not certain[own].any():
+            part, verdict, limit = excuse_cancelled(run.shaken, judged.take(own)), judged.verdict.copy(), judged.limit.copy()
+            verdict[own], limit[own] = part.verdict, part.limit
+            judged = replace(judged, verdict=verdict, limit=limit, derivative=judged.derivative.replaced(own, part.derivative))
+    return judged
+
+
+def hidden_by_rounding(run: Run, judged: Judged) -> Mask:
+    """Of mismatches: which elements [E] the roundings of every operation in f hide at the very steps of their differences; 9 calls, and 45."""
+    if beyond_cancelling(run, judged).all():
+        return np.zeros(len(judged.a), bool)
+    noise = _noise(run.shaken, judged)
+    return np.asarray(judged.under(_under(run, judged, noise)) != MISMATCH)
 
 
 def excuse_cancelled_alone(run: Run, judged: Judged, alone: Alone) -> Judged:
@@ -71,7 +93,7 @@ def _hidden(run: Run, judged: Judged) -> Mask:
     d, used = judged.derivative, run.noise[judged.out]
     beyond = Z * used > NEAR * run.point.columns.scale[judged.column] * d.noise_bar  # so little noise is that of wide steps
     noise = np.where(beyond, run.far_noise.far[judged.out], _noise(run, judged))
-    return _excused(judged, d, np.where(d.unchanged, np.inf, d.noise_bar * noise / used))
+    return _excused(judged, d, np.where(d.unchanged, np.inf, _under(run, judged, noise)))
 
 
 def _explained(run: Run, judged: Judged, d: Derivative) -> Mask:
@@ -128,24 +150,22 @@ def excuse_uncertain(run: Run, judged: Judged) -> Judged:
 
 def beyond_cancelling(run: Run, judged: Judged) -> Mask:
     """Mismatches [E] that stand against the largest noise that cancelling numbers can bring into f, as `far_noise` would measure it."""
-    d, noise = judged.derivative, _largest(run)[judged.out]
+    d, noise = judged.derivative, largest_rounding(run.point, run.survey)[judged.out]
     used = run.noise[judged.out]
     scale = run.point.columns.scale[judged.column]
-    own = np.maximum(d.noise_bar, Z * used / np.maximum(scale, 1.0))
     resolved = d.smooth & (used > 0) & (d.bar <= STEPLESS * np.abs(d.value))
     still = d.unchanged & _untied(run, judged)
     steps = FAR_BELOW * BEYOND * run.survey.size[judged.out]
-    extra = np.where(d.unchanged, Z * np.maximum(noise, steps) / (BASE * scale), own * noise / np.where(used > 0, used, 1.0))
+    extra = np.where(d.unchanged, Z * np.maximum(noise, steps) / (BASE * scale), _under(run, judged, noise))
     stands = judged.under(extra) == MISMATCH
     return np.asarray(stands & (resolved | still | ~np.isfinite(judged.a)))
 
 
-def _largest(run: Run) -> Array:
-    """The rounding [M] of the largest numbers that are taken to cancel in each output."""
-    point, noise = run.point, np.zeros(len(run.point.f0))
-    for part in point.parts:
-        noise[part] = LARGEST * point.unit[part] * max(1.0, rms(point.x), rms(run.survey.size[part]))
-    return noise
+def _under(run: Run, judged: Judged, noise: Array) -> Array:
+    """How far the derivatives [E] may be off under another noise [E] at the same steps: of numbers so small that their products are 0, too."""
+    used, scale = run.noise[judged.out], run.point.columns.scale[judged.column]
+    own = np.maximum(judged.derivative.noise_bar, Z * used / np.maximum(scale, 1.0))
+    return np.asarray(own * (noise / np.where(used > 0, used, 1.0)))
 
 
 def _untied(run: Run, judged: Judged) -> Mask:

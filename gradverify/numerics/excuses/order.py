@@ -12,7 +12,7 @@ from gradverify.numerics.elements.alone import Alone
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.excuses.backward_noise import excuse_backward_noise
-from gradverify.numerics.excuses.cancelling import excuse_cancelled, excuse_cancelled_alone, excuse_uncertain
+from gradverify.numerics.excuses.cancelling import excuse_cancelled, excuse_cancelled_alone, excuse_shaken, excuse_uncertain
 from gradverify.numerics.excuses.ends import excuse_ends
 from gradverify.numerics.excuses.kink_sums import doubt_kinks
 from gradverify.numerics.excuses.rounded import excuse_rounded
@@ -26,7 +26,7 @@ Excuse = Callable[[Run, Judged], Judged]
 """The elements with those mismatches undecided, or right, that it explains; it calls nothing where none is left."""
 
 EXCUSES: tuple[Excuse, ...] = (
-    excuse_symmetric, excuse_uncertain, excuse_ties, excuse_rounded, excuse_backward_noise, excuse_cancelled, excuse_treads)
+    excuse_symmetric, excuse_uncertain, excuse_ties, excuse_rounded, excuse_backward_noise, excuse_cancelled, excuse_treads, excuse_shaken)
 
 
 def excused(run: Run, judged: Judged) -> Judged:

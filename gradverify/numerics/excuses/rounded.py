@@ -7,7 +7,7 @@ as some roundings of its row go, and undecided beyond. Nothing of this costs a c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,11 +15,11 @@ from gradverify.numerics.elements.alone import until_one_stands
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.noise import POINTS
-from gradverify.numerics.excuses.cancelling import beyond_cancelling
+from gradverify.numerics.excuses.cancelling import beyond_cancelling, hidden_by_rounding
 from gradverify.numerics.function.point import Narrow
 from gradverify.numerics.rungs import Array, Index, Mask, Z
 from gradverify.numerics.survey import narrow_points
-from gradverify.numerics.tolerance import RTOL, Bounds, verdicts
+from gradverify.numerics.tolerance import RTOL, Bounds
 from gradverify.numerics.verdict import MISMATCH, PASS, Limit
 
 ROWS_AT_ONCE = 6  # rows that are looked at before it is asked whether a mismatch stands
@@ -131,7 +131,11 @@ class _Row:
         a: Array = own[self.part.column]
         rtol = np.full(len(a), IN_FULL if self._saturates else RTOL)
         bounds = Bounds(self.run.atol, rtol, NO_SIZE / self.narrow.unit * self.unit, self.part.bounds.unproven)
-        return np.asarray(verdicts(a, self.part.derivative, bounds, ending=self.part.ending) != MISMATCH)
+        full = replace(self.part, a=a, bounds=bounds)
+        right = full.under() != MISMATCH
+        if not right.all():
+            right[~right] = hidden_by_rounding(self.run, full.take(np.flatnonzero(~right)))
+        return np.asarray(right)
 
     def _perturbed(self) -> Array:
         """One standard deviation of what float32 makes of the backward in float64, each operation rounded at random; 0 where it refuses that.

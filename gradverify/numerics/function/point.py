@@ -22,6 +22,7 @@ from gradverify.numerics.precision import Bits
 from gradverify.numerics.rungs import U32, U64, Array, Index
 
 SAMPLED = 4096  # values a call whose bits are looked at
+COARSER = 8.0  # roundings: 1 + half of one is 1 again
 
 
 class Function(Protocol):
@@ -86,6 +87,15 @@ class Repeated(Protocol):
     @property
     def earlier(self) -> Sequence[Tensor] | None:
         """What it gave then; None where it was not called."""
+        ...
+
+
+@runtime_checkable
+class Shaken(Protocol):
+    """A function that can round every operation of its forward at random (Monte Carlo arithmetic)."""
+
+    def shaken(self, inputs: Sequence[Tensor], number: int) -> Sequence[Tensor]:
+        """As `values`, each operation off by up to COARSER roundings; in another way for each number."""
         ...
 
 
@@ -244,6 +254,14 @@ class Point:
         self.backward += 1
         gradients = self.narrow.perturbed(number, self._one(output), self.buffers) if self.narrow else None
         return None if gradients is None else self.by_column(gradients)
+
+    def rounding(self, ways: int) -> Array:
+        """What rounding does to each output [M], one standard deviation of so many ways to round every operation; 0 where that is not offered."""
+        if not isinstance(self.function, Shaken):
+            return np.zeros_like(self.f0)
+        self.forward += ways
+        found = [np.concatenate([*map(numbers, self.function.shaken(self.buffers, number)), np.zeros(0)]) for number in range(ways)]
+        return np.asarray(np.nan_to_num(np.std(found, 0, ddof=1), posinf=0.0)) / COARSER
 
     def output_tensor(self, output: int) -> int:
         """Which output tensor an output, counted through all of them, is of."""
