@@ -162,10 +162,12 @@ def beyond_cancelling(run: Run, judged: Judged) -> Mask:
 
 
 def _under(run: Run, judged: Judged, noise: Array) -> Array:
-    """How far the derivatives [E] may be off under another noise [E] at the same steps: of numbers so small that their products are 0, too."""
+    """How far the derivatives [E] may be off under another noise [E] at the same steps; no number where nothing is known of theirs.
+
+    The quotient comes first: products of numbers as small as 1e-300 are 0."""
     used, scale = run.noise[judged.out], run.point.columns.scale[judged.column]
     own = np.maximum(judged.derivative.noise_bar, Z * used / np.maximum(scale, 1.0))
-    return np.asarray(own * (noise / np.where(used > 0, used, 1.0)))
+    return np.asarray(own * (noise / used))
 
 
 def _untied(run: Run, judged: Judged) -> Mask:
