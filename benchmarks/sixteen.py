@@ -1,6 +1,7 @@
 """Operators in bfloat16, float16 and float32, right in several ways and wrong in eight: what is said of them, beside what else people use.
 
-    python benchmarks/sixteen.py [--seeds N] [--operators NAME ...] [--dtypes bfloat16 float16 float32] [--counts FILE] [--out PAGE]
+    python benchmarks/sixteen.py [--seeds N] [--operators NAME ...] [--dtypes bfloat16 float16 float32]
+                                 [--wrong-seeds N] [--counts FILE] [--out PAGE]
 
 A mistake counts where it is larger than three times the native error in a row of eight elements or more, told without gradverify: by the plain
 computation in 16 bits at 16 points of its own. What is counted goes into FILE, a line for each operator, dtype and seed; what stands there already is
@@ -77,6 +78,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--operators", nargs="*", default=list(kit.OPERATORS))
     parser.add_argument("--dtypes", nargs="*", default=["bfloat16", "float16"])
+    parser.add_argument("--wrong-seeds", type=int, help="of float32: on how many of the seeds wrong ones are judged too; without it on all")
     parser.add_argument("--counts", type=Path, help="where counts are kept")
     parser.add_argument("--out", type=Path, help="the page to write; without it, it is printed")
     asked = parser.parse_args()
@@ -87,7 +89,7 @@ def main() -> int:
         for key in ((name, dtype, seed) for dtype in asked.dtypes for name in asked.operators):
             if key in known:
                 continue
-            known[key] = _counted(*key)
+            known[key] = _counted(*key, wrong=asked.wrong_seeds is None or seed < asked.wrong_seeds)
             if asked.counts:
                 with asked.counts.open("a") as file:
                     print(json.dumps({"of": key, "counts": known[key]}), file=file)
@@ -96,11 +98,11 @@ def main() -> int:
     return int(any(value for each in known.values() for key, value in each.items() if key in ALARMS))
 
 
-def _counted(name: str, dtype: str, seed: int) -> Counter[str]:
+def _counted(name: str, dtype: str, seed: int, wrong: bool) -> Counter[str]:
     if dtype != "float32":
         return counted(name, getattr(torch, dtype), seed)
     ways = [how for how in right_ways(name) if how != "float32 inside"]      # the same as torch's operations, in float32
-    return single.counted(name, seed, single.FEW, ways, list(wrong_ways(name, torch.float32)))
+    return single.counted(name, seed, single.FEW, ways, list(wrong_ways(name, torch.float32)) if wrong else [])
 
 
 def whole(known: Counts, before: str) -> str:

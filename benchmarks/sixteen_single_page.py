@@ -14,10 +14,11 @@ WAYS = {"16 bits": "torch's operations", "other order": "other order", "torch's 
 
 MADE = """{heading}
 
-Made by `python benchmarks/sixteen.py --dtypes float32 --seeds {seeds} --out docs/low-precision.md`: the same {operators} operators with fewer rows
-(6 for 24, and 24 columns for 40), {points} ({seeds} seeds, where 16 bits have 20). Each is judged as a user's check with
-`dtype: float32`, a `reference` (torch's operations) and default tolerances is ([how](method.md#3-float32-and-complex64)): by its verdict. *Undecided*
-is neither right nor wrong, and counted apart. Right ones are checked without the reference too, and gradcheck is asked, at the first seed only.
+Made by `python benchmarks/sixteen.py --dtypes float32 --seeds {seeds}{option} --out docs/low-precision.md`: the same
+{operators} operators with fewer rows (6 for 24, and 24 columns for 40), {points:,} points ({seeds} seeds; wrong ones at {wrong_seeds} of them).
+Each is judged as a user's check with `dtype: float32`, a `reference` (torch's operations) and default tolerances is
+([how](method.md#3-float32-and-complex64)): by its verdict. *Undecided* is neither right nor wrong, and counted apart. Right ones are checked
+without the reference too, and gradcheck is asked, at the first seed only.
 
 Right ones:
 
@@ -65,8 +66,10 @@ the operators are small. gradcheck refuses everything in float32, right or wrong
 def single_page(known: Mapping[tuple[str, str, int], Counter[str]], wrong: Sequence[str]) -> str:
     """It, in Markdown."""
     total = sum(known.values(), Counter[str]())
-    seeds = len({key[2] for key in known})
-    made = MADE.format(heading=HEADING, seeds=seeds, operators=len({key[0] for key in known}), points=f"{len(known):,} points")
+    seeds, wrong_seeds = (len({key[2] for key, each in known.items() if any(name.startswith(of) for name in each)}) for of in ("", tuple(wrong)))
+    option = f" --wrong-seeds {wrong_seeds}" if wrong_seeds < seeds else ""
+    operators = len({key[0] for key in known})
+    made = MADE.format(heading=HEADING, seeds=seeds, option=option, wrong_seeds=wrong_seeds, operators=operators, points=len(known))
     several = {key: sum(total[f"{way} {key}"] for way in WAYS) for key in ("each", "close", "three", "few", "gradcheck")}
     every = (*wrong, *SMALL)
     above, caught = (sum(total[f"{how} {key}"] for how in wrong) for key in ("above", "above caught"))

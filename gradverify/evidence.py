@@ -27,6 +27,7 @@ from gradverify.oracles.convergence import left_open, without_leftovers
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
 from gradverify.oracles.fitted import beside_fits
 from gradverify.oracles.legs import Kernel, Standing, as_reference
+from gradverify.oracles.lost import beside_lost
 from gradverify.oracles.oracle import Oracle
 from gradverify.oracles.reference import AgainstReference
 from gradverify.oracles.surrogate import Surrogate
@@ -128,6 +129,7 @@ class Evidence(BaseCall):
         found = without_leftovers(found, self.subject.inputs, self.wishes, lambda: self.leftover)
         found = left_open(found, Limit.RESTLESS) if self.subject.restless else found
         found = self.less_own_steps(found, self.subject, self.measured, self.outputs, self.wishes)
+        found = beside_lost(found, self.measured, self.wishes, self.settings.rtol, self.spending.short_of)
         if self.surrogate is None and self.settings.witness and self.forward.nodes:     # without a Function, torch's derivative is backward
             found = beside_witness(found, self.subject, self.forward.checked, self.outputs, self.wishes, self.spending.short_of, self.function)
             if self.settings.witness == "always" and asked is None:

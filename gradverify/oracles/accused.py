@@ -13,7 +13,7 @@ import torch
 
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.pairs.entries import Entries, ratios
-from gradverify.numerics.pairs.pair import Outcome, Pair, Worst
+from gradverify.numerics.pairs.pair import OPEN, Outcome, Pair, Worst
 from gradverify.numerics.reduction import cotangent, drawn
 from gradverify.numerics.rungs import U64, Array, Index, Mask
 from gradverify.numerics.verdict import Limit
@@ -21,7 +21,6 @@ from gradverify.oracles.along import Along, change, coordinates, direction
 from gradverify.oracles.finite_difference import Filled, Gives, Wishes
 from gradverify.oracles.witness import Witness
 
-OPEN = (Outcome.UNDECIDED, Outcome.STAIRCASE)
 GROSS = 2.0**-8         # of the largest derivative of its row: an element that is off by less is not called wrong
 BEYOND = 16.0           # bars, and differences of two calls of backward: what is off by less is not called wrong
 ROUNDINGS = 64.0        # of the sum of the terms

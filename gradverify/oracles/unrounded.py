@@ -22,11 +22,10 @@ from torch import Tensor
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.flat import numbers
 from gradverify.numerics.function.point import Point
-from gradverify.numerics.pairs.pair import Outcome, Pair
+from gradverify.numerics.pairs.pair import OPEN, Outcome, Pair
 from gradverify.numerics.pairs.revised import Wrong, mismatches, undecided
 from gradverify.numerics.rungs import Array, Index
 from gradverify.numerics.verdict import Limit
-from gradverify.oracles.accused import OPEN
 from gradverify.oracles.finite_difference import Filled, Gives, Jacobian, Wishes
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.wide import InDouble

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.pairs.entries import Entries
-from gradverify.numerics.pairs.pair import Outcome, Pair
-from gradverify.numerics.pairs.revised import undecided
+from gradverify.numerics.pairs.pair import OPEN, Outcome, Pair
+from gradverify.numerics.pairs.revised import passed, undecided
 from gradverify.numerics.rungs import U64, Array, Index
 from gradverify.numerics.verdict import Limit
-from gradverify.oracles.accused import CALLS, GROSS, OPEN, Suspect, gross, rejected, with_mismatches
+from gradverify.oracles.accused import CALLS, GROSS, Suspect, gross, rejected, with_mismatches
 from gradverify.oracles.along import parts, real_size
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes
 from gradverify.oracles.witness import Absent, Witness, witness
@@ -170,12 +170,4 @@ def _by_row(entries: Entries) -> dict[int, Index]:
 
 def _passed(pair: Pair) -> Pair:
     """With what was open as passes."""
-    counts, opened = list(pair.counts), pair.count(*OPEN)
-    counts[Outcome.PASS] += opened
-    for outcome in OPEN:
-        counts[outcome] = 0
-    told = pair
-    for outcome in OPEN:
-        told = told.relabelled(outcome, Outcome.PASS, Limit.NONE)
-    entries = pair.entries and replace(pair.entries, outcome=np.full_like(pair.entries.outcome, Outcome.PASS))
-    return replace(told, counts=tuple(counts), worst=told.worst[:1], limits=(), entries=entries, witnessed=opened)
+    return replace(passed(pair), witnessed=pair.count(*OPEN))

@@ -60,6 +60,12 @@ def excuse_rounded(run: Run, judged: Judged) -> Judged:
     return until_one_stands(judged, 1 if run.enough(NEARBY) else ROWS_AT_ONCE, one_row, ~beyond_cancelling(run, judged))
 
 
+def may_lose(forward: float, value: float, scale: Array, derivative: Array) -> Array:
+    """What derivatives [E] may lose where forward is off by so much of its `value`: no less of them than float32 loses of that."""
+    lost = min(forward / value, 1.0) if value else 1.0
+    return np.maximum(TIMES * forward / scale, LOST * lost * np.abs(derivative))
+
+
 class _Row:
     """Mismatches [E] of one row."""
 
@@ -114,9 +120,8 @@ class _Row:
         return self.forward > SATURATES * self.reach
 
     def _saturated(self) -> Array:
-        """What the derivative may be off by where f saturates: no less of it than float32 loses of f's own value."""
-        lost = min(self.forward / self.value, 1.0) if self.value else 1.0
-        return np.maximum(TIMES * self.forward / self.scale, LOST * lost * np.abs(self.part.derivative.value))
+        """What the derivative may be off by where f saturates."""
+        return may_lose(self.forward, self.value, self.scale, self.part.derivative.value)
 
     def _within(self, roundings: float) -> Mask:
         """Deviations of so many roundings of the row, and no more than may pass."""

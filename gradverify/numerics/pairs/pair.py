@@ -29,6 +29,10 @@ class Outcome(IntEnum):
     MISMATCH = 6
 
 
+OPEN = (Outcome.UNDECIDED, Outcome.STAIRCASE)
+"""What may be decided after all: a slope is there, and not known well enough."""
+
+
 class Asked(NamedTuple):
     """One element that is kept whatever comes of it: its input and output tensor, and its real coordinates within them."""
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gradverify.numerics.pairs.entries import Entries, Numbers, ratios
-from gradverify.numerics.pairs.pair import Outcome, Pair, Worst
-from gradverify.numerics.rungs import Array, Codes
+from gradverify.numerics.pairs.pair import OPEN, Outcome, Pair, Worst
+from gradverify.numerics.rungs import Array, Codes, Mask
 from gradverify.numerics.verdict import Limit
 
 
@@ -46,6 +46,28 @@ def undecided(pair: Pair, outcome: Outcome, why: Limit) -> Pair:
 
 def _told(outcomes: Codes, old: Outcome) -> Codes:
     return np.where(outcomes == np.int8(old), np.int8(Outcome.UNDECIDED), outcomes)
+
+
+def passed(pair: Pair, some: Mask | None = None) -> Pair:
+    """The pair with what was open as right: all of that, zeros of both sides too, or `some` of its entries."""
+    seen = pair.entries
+    if seen is None:
+        return pair
+    right, counts = np.isin(seen.outcome, OPEN) if some is None else some, np.array(pair.counts)
+    np.subtract.at(counts, seen.outcome[right], 1)
+    if some is None:
+        counts[list(OPEN)] = 0
+    counts[Outcome.PASS] += sum(pair.counts) - counts.sum()
+    places = set(zip(seen.output[right].tolist(), seen.input[right].tolist(), strict=True))
+
+    def told(each: Worst) -> Worst:
+        is_it = (each.output_index, each.input_index) in places or (some is None and each.outcome in OPEN)
+        return each._replace(outcome=Outcome.PASS, limit=Limit.NONE, rank=(int(Outcome.PASS), *each.rank[1:])) if is_it else each
+
+    worst = tuple(map(told, pair.worst))
+    return replace(
+        pair, counts=tuple(counts.tolist()), worst=tuple(each for each in worst if each.outcome) or worst[:1], asked=pair.asked and told(pair.asked),
+        limits=pair.limits if counts[list(OPEN)].any() else (), entries=replace(seen, outcome=np.where(right, np.int8(Outcome.PASS), seen.outcome)))
 
 
 @dataclass(frozen=True)

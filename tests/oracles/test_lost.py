@@ -1,0 +1,115 @@
+"""Elements that float32 rounds away with f itself, as 1 + tanh(x) near −1: a right gradient passes, a wrong one is caught as before.
+
+The truth is torch's own derivative of the same formula. A wrong one is wrong in float32 alone, or in float64 too.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from live import check, randn
+from torch.autograd import Function
+
+BEFORE = {"linear": torch.matmul, "bias": torch.add}
+
+
+def gate(u):
+    return 0.5 * (1 + (math.sqrt(2 / math.pi) * (u + 0.044715 * u**3)).tanh())
+
+
+def backward(before, x, w, g, how):
+    leaves = [each.detach().requires_grad_() for each in (x, w)]
+    with torch.enable_grad():
+        u = before(*leaves)
+        y = u * gate(u.detach()) + u.detach() * gate(u) * (0 if how == "misses a term" else 1)
+    if how == "cut below -4.5":
+        g = torch.where(u < -4.5, 0 * g, g)
+    dx, dw = torch.autograd.grad(y, leaves, g)
+    match how:
+        case "other sign":
+            dx = -dx
+        case "twice":
+            dw = 2 * dw
+        case "1 % off":
+            dx = 1.01 * dx
+        case "zeroed row":
+            dx = torch.cat([torch.zeros_like(dx[:1]), dx[1:]])
+    return dx, dw
+
+
+def function(name, how="right", everywhere=False):
+    class TanhGELU(Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            ctx.save_for_backward(x, w)
+            u = BEFORE[name](x, w)
+            return u * gate(u)
+
+        @staticmethod
+        def backward(ctx, g):
+            x, w = ctx.saved_tensors
+            return backward(BEFORE[name], x, w, g, how if everywhere or x.dtype == torch.float32 else "right")
+
+    return TanhGELU
+
+
+def point(name, seed):
+    """With a row of four times the size, whose tail reaches where float32 rounds 1 + tanh to 0."""
+    x, w = randn(3, 6, seed=seed), randn(*((6, 5) if name == "linear" else (6,)), seed=seed + 100)
+    x[0] *= 4
+    return x.float(), w.float()
+
+
+def judged(name, how, seed, everywhere=False):
+    return check(function(name, how, everywhere), *point(name, seed), select=("GV101",))
+
+
+def is_lost(name, seed):
+    """Is an argument where float32 has little or nothing of 1 + tanh, and float64 some digits?"""
+    u = BEFORE[name](*point(name, seed))
+    return bool(((u < -5) & (u > -6.5)).any())
+
+
+SEEDS = {name: [seed for seed in range(40) if is_lost(name, seed)][:4] for name in BEFORE}
+
+
+@pytest.mark.parametrize(("name", "seed"), [(name, seed) for name, seeds in SEEDS.items() for seed in seeds])
+def test_a_right_one_passes(name, seed):
+    result = judged(name, "right", seed)
+    assert (result.verdict, [finding.code for finding in result.findings]) == ("pass", [])
+
+
+@pytest.mark.parametrize("how", ["other sign", "twice", "1 % off", "zeroed row", "misses a term"])
+@pytest.mark.parametrize("everywhere", [True, False])
+@pytest.mark.parametrize("name", list(BEFORE))
+def test_a_wrong_one_is_caught(name, how, everywhere):
+    assert all(judged(name, how, seed, everywhere).verdict == "fail" for seed in SEEDS[name][:2])
+
+
+@pytest.mark.parametrize("name", list(BEFORE))
+def test_a_tail_that_is_cut_in_float64_too_does_not_pass(name):
+    assert all(judged(name, "cut below -4.5", seed, everywhere=True).verdict != "pass" for seed in SEEDS[name])
+
+
+def sigmoid(naive):
+    class Sigmoid(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.sigmoid()
+
+        @staticmethod
+        def backward(ctx, g):
+            x, = ctx.saved_tensors
+            e = x.exp()
+            return g * ((1 + e) - 1 if naive else e) / (1 + e) ** 2
+
+    return Sigmoid
+
+
+@pytest.mark.parametrize(("naive", "passes"), [(True, False), (False, True)])
+def test_a_backward_that_cancels_where_forward_does_not_does_not_pass(naive, passes):
+    x = torch.tensor([[-2.0, -1.0, 0.5], [-16.0, -15.3, -14.7], [0.3, 1.1, -0.4]])
+    assert (check(sigmoid(naive), x, select=("GV101",)).verdict == "pass") == passes
