@@ -27,7 +27,7 @@ from gradverify.numerics.probing.blocks import check_blocks
 from gradverify.numerics.probing.columns import check_columns
 from gradverify.numerics.probing.rows import DIRECTIONS, check_rows
 from gradverify.numerics.probing.screen import Screened
-from gradverify.numerics.probing.seeds import directions
+from gradverify.numerics.probing.seeds import draw_directions
 from gradverify.numerics.probing.surveyed import SCREEN_LOW, SurveyedPoint, screen_of
 from gradverify.numerics.verdict import Verdict
 
@@ -83,7 +83,7 @@ def _costs(prepared: Prepared, seconds: float) -> Costs:
     backwards = _backwards(prepared)
     counts = Counts(len(point.x), len(point.f0), len(point.buffers), len(point.parts), sum(groups.values()) - linear, linear,
                     _distinct(backwards.values()), sum(pattern.blocks for pattern in patterns), len(prepared.linear),
-                    tuple(_alike(prepared, groups, backwards)))
+                    tuple(_sharing_inputs(prepared, groups, backwards)))
     return predicted(counts, speed(seconds))
 
 
@@ -102,7 +102,7 @@ def _distinct(backwards: Iterable[tuple[tuple[int, int], ...]]) -> int:
     return sum(dict(each for own in backwards for each in own).values())
 
 
-def _alike(prepared: Prepared, groups: Mapping[int, int], backwards: Mapping[int, tuple[tuple[int, int], ...]]) -> Iterator[SharingInputs]:
+def _sharing_inputs(prepared: Prepared, groups: Mapping[int, int], backwards: Mapping[int, tuple[tuple[int, int], ...]]) -> Iterator[SharingInputs]:
     """Input tensors that share all their backwards."""
     sizes = np.diff(prepared.point.starts)
     for own in dict.fromkeys(backwards.values()):
@@ -167,13 +167,13 @@ def _screens(prepared: Prepared, choice: Choice) -> tuple[list[Screened], list[S
     if choice.mode is Mode.BLOCKS:
         return check_blocks(surveyed, patterns, generator, probes=choice.probes), []
     rows, columns = ([t for t in tensors if choice.of(t) is mode] for mode in (Mode.ROWS, Mode.COLUMNS))
-    near = [directions(point, t, DIRECTIONS if t in rows and t not in linear else VERIFIED_ALONG, generator, sample)
+    near = [draw_directions(point, t, DIRECTIONS if t in rows and t not in linear else VERIFIED_ALONG, generator, sample)
             for t, sample in enumerate(survey.direction_samples)]
     screened = []
     if rows:
-        along = [directions(point, t, DIRECTIONS, generator, linear[t]) if t in linear else near[t] for t in rows]
-        screened += check_rows(surveyed, patterns, generator, only=rows, along=along, linear=linear)
+        drawn = [draw_directions(point, t, DIRECTIONS, generator, linear[t]) if t in linear else near[t] for t in rows]
+        screened += check_rows(surveyed, patterns, generator, only=rows, directions=drawn, linear=linear)
     if columns:
         screened += check_columns(surveyed, patterns, generator, only=columns, linear=[t in linear for t in tensors])
     screened.sort(key=lambda pair: (pair.input, pair.output))
-    return screened, check_blocks(surveyed, patterns, generator, probes=VERIFIED_ALONG, along=[own.first() for own in near])
+    return screened, check_blocks(surveyed, patterns, generator, probes=VERIFIED_ALONG, directions=[near_x.first() for near_x in near])

@@ -20,7 +20,7 @@ from gradverify.numerics.rungs import QUICK
 RUNG_CALLS = 2 * len(QUICK)  # a group's forward calls on the quick rungs
 LINEAR_CALLS = 2  # of a group where f is linear: one wide rung
 VERIFYING = 4  # forward calls a direction that adds up: two rungs
-LOOKED = 2  # calls of a direction that the survey has taken: its first rung
+SURVEYED = 2  # calls of a direction that the survey has taken: its first rung
 CLIMBED = 0.6  # of the groups are moved again for elements that the quick rungs leave open: 0 to 0.6, measured, and counted in seconds only
 CALL_OVERHEAD = 5e-5  # seconds that a call costs beside the function's own (measured)
 GRADCHECK_CALL = (2e-5, 7e-5)  # what gradcheck's forward and backward calls do (measured); that of its whole Jacobians is left out, in its favour
@@ -52,14 +52,14 @@ class Counts:
     row_groups: int
     blocks: int
     linear_tensors: int = 0
-    alike: tuple[SharingInputs, ...] = ()
+    sharing: tuple[SharingInputs, ...] = ()
 
 
 @dataclass(frozen=True)
 class SharingInputs:
     """Input tensors whose outputs fall into the same row groups, so that they share their backwards; their counts as in `Counts`.
 
-    `straight`: tensors among them in which f is linear.
+    `linear`: tensors among them in which f is linear.
     """
 
     tensors: tuple[int, ...]
@@ -67,11 +67,11 @@ class SharingInputs:
     column_groups: int
     linear_groups: int
     row_groups: int
-    straight: int
+    linear: int
 
     @property
-    def curved(self) -> int:
-        return len(self.tensors) - self.straight
+    def nonlinear(self) -> int:
+        return len(self.tensors) - self.linear
 
 
 @dataclass(frozen=True)
@@ -135,68 +135,69 @@ class Costs:
     one_probe: Cost | None = None
 
 
-def predicted(n: Counts, timed: Speed) -> Costs:
+def predicted(counts: Counts, timed: Speed) -> Costs:
     """Calls of each comparison where nothing is wrong (method.md section 5); gradcheck: 2N + 1 forward, M backward."""
-    groups = RUNG_CALLS * n.column_groups + LINEAR_CALLS * n.linear_groups
-    grouped = n.column_groups + n.linear_groups
-    check = sums.VERIFIED_ALONG if grouped < n.inputs or n.row_groups < n.outputs else 0
-    curved, straight = n.input_tensors - n.linear_tensors, n.linear_tensors
-    theirs = replace(timed, forward=timed.forward + GRADCHECK_CALL[0], backward=timed.backward + GRADCHECK_CALL[1])
-    gradcheck = _cost(theirs, 2 * n.inputs + 1, n.outputs, 0, 2 * FLOAT64 * n.inputs * n.outputs)
+    groups = RUNG_CALLS * counts.column_groups + LINEAR_CALLS * counts.linear_groups
+    grouped = counts.column_groups + counts.linear_groups
+    check = sums.VERIFIED_ALONG if grouped < counts.inputs or counts.row_groups < counts.outputs else 0
+    nonlinear, linear = counts.input_tensors - counts.linear_tensors, counts.linear_tensors
+    of_gradcheck = replace(timed, forward=timed.forward + GRADCHECK_CALL[0], backward=timed.backward + GRADCHECK_CALL[1])
+    gradcheck = _cost(of_gradcheck, 2 * counts.inputs + 1, counts.outputs, 0, 2 * FLOAT64 * counts.inputs * counts.outputs)
     timed = replace(timed, forward=timed.forward + CALL_OVERHEAD, backward=timed.backward + CALL_OVERHEAD)
-    climbs, pulled = CLIMBED * RUNG_CALLS * n.column_groups * timed.forward, PULLED * n.row_groups * n.inputs
-    held = RESIDENT + ELEMENT_BYTES * (n.inputs + n.outputs)
-    of = {
-        Mode.ENTRIES: _cost(timed, groups + _along(check, curved, VERIFYING), n.row_groups + check, grouped * n.outputs,
-                            held + min(TILES, TILE_BYTES * grouped * n.outputs), climbs + pulled),
-        Mode.COLUMNS: _cost(timed, groups + _along(1, n.input_tensors), (projected.COTANGENTS + sums.VERIFIED_ALONG) * n.output_tensors,
-                            grouped * n.outputs, held),
-        Mode.ROWS: _cost(timed, _rows_forward(curved, straight), n.row_groups + sums.VERIFIED_ALONG * n.output_tensors,
-                         directions.DIRECTIONS * n.outputs * n.input_tensors, held, pulled),
-        Mode.BLOCKS: _cost(timed, _along(blocks.PROBES, n.input_tensors), blocks.PROBES * n.output_tensors,
-                           blocks.PROBES * n.blocks, held),
-    }
-    one = _cost(timed, _along(1, n.input_tensors), n.output_tensors, n.blocks, held)
-    return Costs(of, gradcheck, _split(n, timed, min(of[Mode.COLUMNS].seconds, of[Mode.ROWS].seconds)), n.inputs * n.outputs, one)
+    climbing, pulling = CLIMBED * RUNG_CALLS * counts.column_groups * timed.forward, PULLED * counts.row_groups * counts.inputs
+    held = RESIDENT + ELEMENT_BYTES * (counts.inputs + counts.outputs)
+    tensors, shared = counts.input_tensors, sums.VERIFIED_ALONG * counts.output_tensors
+    entries = _cost(timed, groups + _direction_calls(check, nonlinear, VERIFYING), counts.row_groups + check, grouped * counts.outputs,
+                    held + min(TILES, TILE_BYTES * grouped * counts.outputs), climbing + pulling)
+    columns = _cost(timed, groups + _direction_calls(1, tensors), projected.COTANGENTS * counts.output_tensors + shared,
+                    grouped * counts.outputs, held)
+    rows = _cost(timed, _calls_of_rows(nonlinear, linear), counts.row_groups + shared,
+                 directions.DIRECTIONS * counts.outputs * tensors, held, pulling)
+    three, one = (_cost(timed, _direction_calls(probes, tensors), probes * counts.output_tensors, probes * counts.blocks, held)
+                  for probes in (blocks.PROBES, 1))
+    of = {Mode.ENTRIES: entries, Mode.COLUMNS: columns, Mode.ROWS: rows, Mode.BLOCKS: three}
+    return Costs(of, gradcheck, _split(counts, timed, min(columns.seconds, rows.seconds)), counts.inputs * counts.outputs, one)
 
 
-def _along(probes: int, tensors: int, each: int = RUNG_CALLS) -> int:
-    """Forward calls of `probes` directions of each tensor, the first of which has been looked at."""
-    return max(0, each * probes - LOOKED) * tensors
+def _direction_calls(probes: int, tensors: int, each: int = RUNG_CALLS) -> int:
+    """Forward calls of `probes` directions of each tensor, of whose first the survey has taken one rung."""
+    return max(0, each * probes - SURVEYED) * tensors
 
 
-def _rows_forward(curved: int, straight: int) -> int:
-    """Forward calls of rows; those of `straight` tensors, in which f is linear, take one wide rung, and are verified near x."""
-    return _along(directions.DIRECTIONS, curved) + (LINEAR_CALLS * directions.DIRECTIONS - LOOKED) * straight + _along(sums.VERIFIED_ALONG, straight)
+def _calls_of_rows(nonlinear: int, linear: int) -> int:
+    """Forward calls of rows; those of `linear` tensors, in which f is linear, take one wide rung, and are verified near x."""
+    wide = (LINEAR_CALLS * directions.DIRECTIONS - SURVEYED) * linear
+    return _direction_calls(directions.DIRECTIONS, nonlinear) + wide + _direction_calls(sums.VERIFIED_ALONG, linear)
 
 
-def _split(n: Counts, timed: Speed, whole: float) -> Split | None:
+def _split(counts: Counts, timed: Speed, whole: float) -> Split | None:
     """For each input tensor the cheaper of columns and rows, where that saves much of the `whole` seconds that one of them takes for all."""
-    columns = [own for own in n.alike if _by_columns(own, n, timed).seconds < _by_rows(own, n, timed).seconds]
-    rows = [own for own in n.alike if own not in columns]
+    columns = [inputs for inputs in counts.sharing if _by_columns(inputs, counts, timed).seconds < _by_rows(inputs, counts, timed).seconds]
+    rows = [inputs for inputs in counts.sharing if inputs not in columns]
     if not columns or not rows:
         return None
-    parts = [*(_by_columns(own, n, timed) for own in columns), *(_by_rows(own, n, timed) for own in rows)]
-    shared = (projected.COTANGENTS + sums.VERIFIED_ALONG) * n.output_tensors
+    parts = [*(_by_columns(inputs, counts, timed) for inputs in columns), *(_by_rows(inputs, counts, timed) for inputs in rows)]
+    shared = (projected.COTANGENTS + sums.VERIFIED_ALONG) * counts.output_tensors
     cost = Cost(sum(p.forward for p in parts), sum(p.backward for p in parts) + shared,
-                sum(p.seconds for p in parts) + shared * timed.backward, RESIDENT + ELEMENT_BYTES * (n.inputs + n.outputs))
-    by = {tensor: mode for mode, some in ((Mode.COLUMNS, columns), (Mode.ROWS, rows)) for own in some for tensor in own.tensors}
-    most = Mode.COLUMNS if sum(own.inputs for own in columns) > sum(own.inputs for own in rows) else Mode.ROWS
+                sum(p.seconds for p in parts) + shared * timed.backward, RESIDENT + ELEMENT_BYTES * (counts.inputs + counts.outputs))
+    by = {tensor: mode for mode, some in ((Mode.COLUMNS, columns), (Mode.ROWS, rows)) for inputs in some for tensor in inputs.tensors}
+    most = Mode.COLUMNS if sum(inputs.inputs for inputs in columns) > sum(inputs.inputs for inputs in rows) else Mode.ROWS
     return Split(most, by, cost) if cost.seconds < WORTH * whole else None
 
 
-def _by_columns(own: SharingInputs, n: Counts, timed: Speed) -> Cost:
+def _by_columns(inputs: SharingInputs, counts: Counts, timed: Speed) -> Cost:
     """Of some tensors, without the cotangents that all share."""
-    forward = RUNG_CALLS * own.column_groups + LINEAR_CALLS * own.linear_groups + _along(1, len(own.tensors))
-    return _cost(timed, forward, 0, (own.column_groups + own.linear_groups) * n.outputs, 0)
+    forward = RUNG_CALLS * inputs.column_groups + LINEAR_CALLS * inputs.linear_groups + _direction_calls(1, len(inputs.tensors))
+    return _cost(timed, forward, 0, (inputs.column_groups + inputs.linear_groups) * counts.outputs, 0)
 
 
-def _by_rows(own: SharingInputs, n: Counts, timed: Speed) -> Cost:
+def _by_rows(inputs: SharingInputs, counts: Counts, timed: Speed) -> Cost:
     """Of some tensors that share their backwards."""
-    forward = _rows_forward(own.curved, own.straight)
-    return _cost(timed, forward, own.row_groups, directions.DIRECTIONS * n.outputs * len(own.tensors), 0, PULLED * own.row_groups * n.inputs)
+    forward = _calls_of_rows(inputs.nonlinear, inputs.linear)
+    solved = directions.DIRECTIONS * counts.outputs * len(inputs.tensors)
+    return _cost(timed, forward, inputs.row_groups, solved, 0, PULLED * inputs.row_groups * counts.inputs)
 
 
-def _cost(timed: Speed, forward: int, backward: int, solved: int, memory: int, more: float = 0.0) -> Cost:
-    """`solved`: elements; `more`: further seconds."""
-    return Cost(forward, backward, forward * timed.forward + backward * timed.backward + solved * timed.element + more, memory)
+def _cost(timed: Speed, forward: int, backward: int, solved: int, memory: int, extra: float = 0.0) -> Cost:
+    """`solved`: elements; `extra`: further seconds."""
+    return Cost(forward, backward, forward * timed.forward + backward * timed.backward + solved * timed.element + extra, memory)

@@ -102,7 +102,7 @@ def test_a_tight_budget_takes_for_each_input_the_cheaper_of_columns_and_rows():
 
 
 def test_the_mode_is_that_of_most_coordinates():
-    few = replace(LAYER_NORM, alike=(replace(X_BY_ROWS, inputs=8), PARAMETERS_BY_COLUMNS))
+    few = replace(LAYER_NORM, sharing=(replace(X_BY_ROWS, inputs=8), PARAMETERS_BY_COLUMNS))
     assert choose(None, Limits(calls=200), predicted(few, FAST)).mode is Mode.COLUMNS
 
 

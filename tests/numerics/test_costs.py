@@ -49,12 +49,12 @@ def test_seconds_are_those_of_calls_of_solving_and_of_climbing():
 
 
 def test_one_comparison_is_made_for_all_where_the_other_is_the_cheaper_of_none():
-    both = replace(LAYER_NORM, alike=(X_BY_ROWS, replace(PARAMETERS_BY_COLUMNS, linear_groups=64, row_groups=1)))
+    both = replace(LAYER_NORM, sharing=(X_BY_ROWS, replace(PARAMETERS_BY_COLUMNS, linear_groups=64, row_groups=1)))
     assert predicted(both, FAST).split is None
 
 
 def test_two_comparisons_are_not_made_for_a_small_gain():
     costs = predicted(LAYER_NORM, FAST)
     assert costs.split.cost.seconds < WORTH * costs.of[Mode.ROWS].seconds < costs.of[Mode.COLUMNS].seconds
-    nearly = replace(LAYER_NORM, row_groups=32 + 4, alike=(X_BY_ROWS, replace(PARAMETERS_BY_COLUMNS, row_groups=12)))
+    nearly = replace(LAYER_NORM, row_groups=32 + 4, sharing=(X_BY_ROWS, replace(PARAMETERS_BY_COLUMNS, row_groups=12)))
     assert predicted(nearly, FAST).split is None

@@ -152,7 +152,7 @@ def test_an_entry_that_its_block_drowns_is_seen_by_columns_and_rows_and_blocks_s
 # ---- structure that was not seen
 def blind(monkeypatch, always):
     """Detection that sees rows and no leak between them: in its first guess, or `always`."""
-    real = prepare.detected
+    real = prepare.detector
 
     def detector(generator):
         see = real(generator)

@@ -16,7 +16,7 @@ from gradverify.numerics.function.point import Point
 from gradverify.numerics.probing.estimates import Reading
 from gradverify.numerics.probing.offpattern import Strays, with_unowned_floor
 from gradverify.numerics.probing.screen import DirectionScreen, ProbedLines, Screened, by_probe
-from gradverify.numerics.probing.seeds import Cotangents, DirectionRungs, Directions, directions
+from gradverify.numerics.probing.seeds import Cotangents, DirectionRungs, Directions, draw_directions
 from gradverify.numerics.probing.surveyed import SurveyedPoint
 from gradverify.numerics.reduction import pull_back
 from gradverify.numerics.rungs import RESOLVED, Array, Index, Mask, finite_size
@@ -27,22 +27,22 @@ PROBES = 3  # see an error of 100·tol of a block's norm with probability 1 − 
 
 def check_blocks(
     surveyed: SurveyedPoint, patterns: Sequence[Sequence[Pattern]], generator: np.random.Generator, *, probes: int = PROBES,
-    along: Sequence[Directions] | None = None,
+    directions: Sequence[Directions] | None = None,
 ) -> list[Screened]:
     """Screens every independent block of every (input, output) pair. `patterns`: by input tensor, then output tensor.
 
     6·`probes` forward calls an input tensor, `probes` backward calls an output tensor, one more where outputs depend on nothing; more only
-    along directions that the first rungs left open. `along`: directions of all tensors, `probes` each, that are there already. Raises what the
+    along directions that the first rungs left open. `directions` of all tensors, `probes` each, that are drawn already. Raises what the
     backward raises.
     """
     point = surveyed.point
     shapes = [paired(point, t, patterns[t]) for t in range(len(point.buffers))]
     cotangents = Cotangents(point, probes, generator)
-    dead = [_dead(point, o, cotangents.w[0][part], [own[o] for own in shapes]) for o, part in enumerate(point.parts)]
+    dead = [_dead(point, o, cotangents.w[0][part], [shape[o] for shape in shapes]) for o, part in enumerate(point.parts)]
     pairs: list[Screened] = []
     for t in range(len(shapes)):
-        own = DirectionScreen(surveyed, t, along[t] if along else directions(point, t, probes, generator, surveyed.survey.direction_samples[t]))
-        pairs += _TensorBlocks(own, cotangents, shapes[t]).screened([strays[t] for strays in dead])
+        drawn = directions[t] if directions else draw_directions(point, t, probes, generator, surveyed.survey.direction_samples[t])
+        pairs += _TensorBlocks(DirectionScreen(surveyed, t, drawn), cotangents, shapes[t]).screened([strays[t] for strays in dead])
     return pairs
 
 
@@ -76,13 +76,13 @@ class _Sums:
 class _TensorBlocks:
     """The blocks of one input tensor with every output tensor."""
 
-    def __init__(self, along: DirectionScreen, cotangents: Cotangents, patterns: Sequence[Pattern]) -> None:
-        self.along, self.surveyed, self.point, self.patterns, self.w = along, along.surveyed, along.surveyed.point, patterns, cotangents.w
-        coordinates = self.point.columns_of(along.tensor).coordinate
+    def __init__(self, screen: DirectionScreen, cotangents: Cotangents, patterns: Sequence[Pattern]) -> None:
+        self.screen, self.surveyed, self.point, self.patterns, self.w = screen, screen.surveyed, screen.surveyed.point, patterns, cotangents.w
+        coordinates = self.point.columns_of(screen.tensor).coordinate
         self.of_outputs = [pattern.block_of_outputs() for pattern in patterns]
         of_columns = [block[coordinates] for block in (pattern.block_of_inputs() for pattern in patterns)]
         self.owned = [slice(None) if (block != NOBODY).all() else block != NOBODY for block in self.of_outputs]
-        gradients = cotangents.gradients(along.tensor)
+        gradients = cotangents.gradients(screen.tensor)
         self.sums = [[self._sums(o, k, of_columns[o], gradients[k, o]) for k in range(len(gradients))] for o in range(len(patterns))]
 
     def screened(self, dead: Sequence[Strays]) -> list[Screened]:
@@ -90,7 +90,7 @@ class _TensorBlocks:
         outputs, m = range(len(self.point.parts)), len(self.point.f0)
         first: list[list[Reading]] = [[] for _ in outputs]
         reach, alive = np.zeros(m), np.zeros(m, bool)
-        for k, samples in enumerate(self.along.first()):
+        for k, samples in enumerate(self.screen.first()):
             change = finite_size(samples.up[0] - samples.down[0])
             reach, alive = np.maximum(reach, change / samples.steps[0].sum()), alive | (change > RESOLVED * self.surveyed.noise)
             for o in outputs:
@@ -99,13 +99,13 @@ class _TensorBlocks:
         return [self._pair(o, first[o], squares[part], dead[o]).screened(self.surveyed) for o, part in enumerate(self.point.parts)]
 
     def _sums(self, o: int, k: int, of_columns: Index, gradient: Array) -> _Sums:
-        count, along = self.patterns[o].blocks, self.along.directions
-        if not along.moves[k].all():
-            gradient = np.where(along.moves[k] == 0, 0.0, gradient)
-        analytic = np.asarray(np.bincount(of_columns, gradient * along.moves[k], count), float)
-        norm = np.sqrt(np.bincount(of_columns, (gradient * self.point.columns.scale[along.columns]) ** 2, count))
+        count, directions = self.patterns[o].blocks, self.screen.directions
+        if not directions.moves[k].all():
+            gradient = np.where(directions.moves[k] == 0, 0.0, gradient)
+        analytic = np.asarray(np.bincount(of_columns, gradient * directions.moves[k], count), float)
+        norm = np.sqrt(np.bincount(of_columns, (gradient * self.point.columns.scale[directions.columns]) ** 2, count))
         variance = self._of_outputs(o, (self.w[k] * self.surveyed.noise)[self.point.parts[o]] ** 2)
-        return _Sums(analytic, norm, self.surveyed.noise_along(self.along.tensor, np.sqrt(variance), finite_size(norm)))
+        return _Sums(analytic, norm, self.surveyed.noise_along(self.screen.tensor, np.sqrt(variance), finite_size(norm)))
 
     def _of_outputs(self, o: int, values: Array) -> Array:
         """Sums over the outputs of each block [B]."""
@@ -120,9 +120,10 @@ class _TensorBlocks:
     def _pair(self, o: int, first: Sequence[Reading], squares: Array, dead: Strays) -> ProbedLines:
         part, pattern, blocks = self.point.parts[o], self.patterns[o], self.of_outputs[o]
         floor = with_unowned_floor(np.sqrt(self._of_outputs(o, squares)), np.sqrt(squares))
-        results = [self.along.judged(k, own.analytic, first[k], own.norm, floor, partial(self._read, o, k), o) for k, own in enumerate(self.sums[o])]
-        dead.add(NOBODY, np.flatnonzero(pattern.nothing & self.along.moved[part]) + part.start)
+        results = [self.screen.judged(k, sums.analytic, first[k], sums.norm, floor, partial(self._read, o, k), o)
+                   for k, sums in enumerate(self.sums[o])]
+        dead.add(NOBODY, np.flatnonzero(pattern.nothing & self.screen.moved[part]) + part.start)
         doubt = np.zeros(pattern.blocks, bool)
         doubt[blocks[np.isnan(self.point.f0[part]) & (blocks != NOBODY)]] = True
-        return ProbedLines((self.along.tensor, o), np.arange(pattern.blocks), np.array([own.analytic for own in self.sums[o]]),
-                     by_probe(results, len(results)), floor, np.ones(pattern.blocks, bool), doubt, dead, self.along.directions.left_out)
+        return ProbedLines((self.screen.tensor, o), np.arange(pattern.blocks), np.array([sums.analytic for sums in self.sums[o]]),
+                     by_probe(results, len(results)), floor, np.ones(pattern.blocks, bool), doubt, dead, self.screen.directions.left_out)

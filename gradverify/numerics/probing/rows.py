@@ -17,7 +17,7 @@ from gradverify.numerics.function.point import Point
 from gradverify.numerics.probing.estimates import Reading, reading
 from gradverify.numerics.probing.offpattern import Strays
 from gradverify.numerics.probing.screen import DirectionScreen, ProbedLines, Screened, by_probe
-from gradverify.numerics.probing.seeds import DirectionRungs, Directions, directions, random_cotangent
+from gradverify.numerics.probing.seeds import DirectionRungs, Directions, draw_directions, random_cotangent
 from gradverify.numerics.probing.surveyed import SurveyedPoint
 from gradverify.numerics.reduction import WEIGHTS
 from gradverify.numerics.rungs import RESOLVED, Array, Index, Mask, finite_size, repeated
@@ -32,27 +32,28 @@ NOWHERE: Straight = MappingProxyType({})
 
 def check_rows(
     surveyed: SurveyedPoint, patterns: Sequence[Sequence[Pattern]], generator: np.random.Generator, *, only: Sequence[int] | None = None,
-    along: Sequence[Directions] | None = None, linear: Straight = NOWHERE,
+    directions: Sequence[Directions] | None = None, linear: Straight = NOWHERE,
 ) -> list[Screened]:
     """Screens every output of every (input, output) pair. `patterns`: by input tensor, then output tensor; `only` these inputs.
 
     One backward a row group (inputs with the same groups share it), 6·DIRECTIONS forward calls an input tensor, 2·DIRECTIONS where f is `linear`
-    in it; more only along directions that the first rungs left open. `along`: directions of these tensors that are there already. Raises what
+    in it; more only along directions that the first rungs left open. `directions` of these tensors that are drawn already. Raises what
     the backward raises.
     """
     point, tensors = surveyed.point, list(range(len(surveyed.point.buffers)) if only is None else only)
-    along = along or [directions(point, t, DIRECTIONS, generator, linear.get(t) or surveyed.survey.direction_samples[t]) for t in tensors]
+    samples = surveyed.survey.direction_samples
+    directions = directions or [draw_directions(point, t, DIRECTIONS, generator, linear.get(t) or samples[t]) for t in tensors]
     shapes = [paired(point, t, patterns[t]) for t in tensors]
-    rows = [[RowSums(point, t, part, d.moves) for part in point.parts] for t, d in zip(tensors, along, strict=True)]
+    rows = [[RowSums(point, t, part, d.moves) for part in point.parts] for t, d in zip(tensors, directions, strict=True)]
     weights = [random_cotangent(point, o, generator) for o in range(len(point.parts))]
     grouped = [[row_groups(pattern) for pattern in shape] for shape in shapes]
-    for own in shared_groups(grouped):
-        o = own.output
+    for shared in shared_groups(grouped):
+        o = shared.output
         used = np.where(weights[o] == 0, 1.0, weights[o])  # 0 where f is infinite: such rows are left out
-        for span, pulled in pulled_groups(point, own, weights[o], [tensors[n] for n in own.users]):
-            for n in own.users:
+        for span, pulled in pulled_groups(point, shared, weights[o], [tensors[n] for n in shared.users]):
+            for n in shared.users:
                 rows[n][o].add(span, grouped[n][o], pulled[:, point.starts[tensors[n]] : point.starts[tensors[n] + 1]], used)
-    return [pair for n, t in enumerate(tensors) for pair in _screened(DirectionScreen(surveyed, t, along[n], t in linear), rows[n], shapes[n])]
+    return [pair for n, t in enumerate(tensors) for pair in _screened(DirectionScreen(surveyed, t, directions[n], t in linear), rows[n], shapes[n])]
 
 
 class RowSums:
@@ -74,10 +75,10 @@ class RowSums:
             self._add_owned(groups, of.owners(groups), gradients, w)
             return
         rows, width = runs
-        each, weights = gradients.reshape(len(groups), -1, width), w[rows]
-        for value, sums in zip(self.value, np.einsum("grw,krw->kgr", each, self._move.reshape(len(self._move), -1, width)), strict=True):
+        windows, weights = gradients.reshape(len(groups), -1, width), w[rows]
+        for value, sums in zip(self.value, np.einsum("grw,krw->kgr", windows, self._move.reshape(len(self._move), -1, width)), strict=True):
             value[rows] += sums.reshape(-1) / weights
-        scaled = each * self.columns.scale.reshape(-1, width)
+        scaled = windows * self.columns.scale.reshape(-1, width)
         self.square[rows] += np.einsum("grw,grw->gr", scaled, scaled).reshape(-1) / weights**2
 
     def _add_owned(self, groups: range, owner: Index, gradients: Array, w: Array) -> None:
@@ -110,24 +111,24 @@ class RowSums:
         return np.asarray(np.sqrt(finite_size(self.square)))
 
 
-def _screened(along: DirectionScreen, rows: Sequence[RowSums], patterns: Sequence[Pattern]) -> list[Screened]:
+def _screened(screen: DirectionScreen, rows: Sequence[RowSums], patterns: Sequence[Pattern]) -> list[Screened]:
     """The pairs of one input tensor."""
-    surveyed, norm, value = along.surveyed, np.concatenate([own.norm for own in rows]), np.concatenate([own.value for own in rows], 1)
-    noise = surveyed.noise_along(along.tensor, surveyed.noise, norm)
+    surveyed, norm, value = screen.surveyed, np.concatenate([sums.norm for sums in rows]), np.concatenate([sums.value for sums in rows], 1)
+    noise = surveyed.noise_along(screen.tensor, surveyed.noise, norm)
 
     def read(samples: DirectionRungs, i: Index | None = None) -> Reading:
         return _read(surveyed, samples, noise, slice(None) if i is None else i)
 
-    first = [read(samples) for samples in along.first()]
+    first = [read(samples) for samples in screen.first()]
     floor = surveyed.floors(norm, np.any([np.abs(d.value) > RESOLVED * d.bar for d in first], 0))
-    result = by_probe([along.judged(k, value[k], d, norm, floor, read) for k, d in enumerate(first)], len(value))
+    result = by_probe([screen.judged(k, value[k], d, norm, floor, read) for k, d in enumerate(first)], len(value))
     pairs = []
     for o, part in enumerate(surveyed.point.parts):
-        moved = along.moved[part]
+        moved = screen.moved[part]
         rows[o].strays.forget(WEIGHTS[0] * floor[part].min(initial=np.inf))
-        own = ProbedLines((along.tensor, o), np.arange(part.start, part.stop), value[:, part], result.take(part), floor[part],
-                    ~np.isinf(surveyed.point.f0[part]) | moved, patterns[o].nothing & moved, rows[o].strays, along.directions.left_out)
-        pairs.append(own.screened(surveyed))
+        lines = ProbedLines((screen.tensor, o), np.arange(part.start, part.stop), value[:, part], result.take(part), floor[part],
+                    ~np.isinf(surveyed.point.f0[part]) | moved, patterns[o].nothing & moved, rows[o].strays, screen.directions.left_out)
+        pairs.append(lines.screened(surveyed))
     return pairs
 
 

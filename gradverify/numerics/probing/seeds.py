@@ -78,7 +78,7 @@ class Directions:
         return self.first_rungs[number]
 
 
-def directions(point: Point, tensor: int, probes: int, generator: np.random.Generator, sample: DirectionSample | None = None) -> Directions:
+def draw_directions(point: Point, tensor: int, probes: int, generator: np.random.Generator, sample: DirectionSample | None = None) -> Directions:
     """Gaussian × scale; inside the domain, zero on inputs that are not finite. The first is that of `sample`, whose samples are known."""
     columns = point.columns.of(tensor)
     drawn = [moves(point, columns, gaussian(len(columns), generator)) for _ in range(probes - 1 if sample else probes)]

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from gradverify.numerics.probing.rows import check_rows
-from gradverify.numerics.probing.seeds import directions
+from gradverify.numerics.probing.seeds import draw_directions
 from gradverify.numerics.probing.surveyed import SurveyedPoint
 from gradverify.numerics.sparsity.pattern import dense
 from gradverify.numerics.survey import linear_inputs
@@ -59,7 +59,7 @@ def test_directions_are_as_large_as_the_inputs_and_still_where_those_are_not_fin
     x = normal(1, 2000) * 1e-3
     x[5] = torch.nan
     point, _ = prepared(Differentiable(torch.tanh, x))
-    moves = directions(point, 0, 2, np.random.default_rng(1)).moves
+    moves = draw_directions(point, 0, 2, np.random.default_rng(1)).moves
     relative = np.delete(moves, 5, 1) / np.delete(np.abs(x.numpy()), 5)
     assert abs(np.std(relative) - 1) < 0.05
     assert (moves[:, 5] == 0).all()
