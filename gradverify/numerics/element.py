@@ -160,7 +160,7 @@ class _Shown:
         self.table = table(read.quotient, samples.h, self.noise)
 
     def rungs(self) -> tuple[Rung, ...]:
-        s, big = self.s, float(self.s.big[0])
+        s, big = self.s, float(self.s.largest[0])
         left, right = (s.f0 - s.down) / s.step_down + 0.0, (s.up - s.f0) / s.step_up  # + 0.0: no slope of −0
         t = table(s.quotient, s.h, self.noise)
         parts = (s.h, s.quotient * big, t.bar[0] * big, t.noise[0] / Z * big, left, right)
@@ -175,7 +175,7 @@ class _Shown:
         if self.d.at_border[0]:
             return next((Chosen(int(border.choice.rung[0]), 0) for border in borders(self.s)), None)
         if self.d.unchanged[0]:
-            near = np.where(self.s.bad | self.s.far, -np.inf, self.s.h)[:, 0]
+            near = np.where(self.s.unusable | self.s.far, -np.inf, self.s.h)[:, 0]
             return Chosen(int(np.argmax(near)), 0) if np.isfinite(near).any() else None
         if self.d.outcome[0] != SMOOTH or self.best.rung[0] < 0:
             return None
@@ -198,4 +198,4 @@ class _Shown:
         if not FALLS < power < math.inf:
             return None
         steps = h[last - len(fine) : last + 1] ** power
-        return Truncation(power, float(np.median(fine / (steps[:-1] - steps[1:]))) * float(self.s.big[0]))
+        return Truncation(power, float(np.median(fine / (steps[:-1] - steps[1:]))) * float(self.s.largest[0]))

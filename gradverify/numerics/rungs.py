@@ -43,18 +43,11 @@ def repeated(value: float | np.generic, m: int) -> AnyArray:
     return np.ndarray((m,), one.dtype, one.tobytes(), 0, (0,))
 
 
-def in_a_row(ascending: Index) -> Index | slice:
-    """Ascending indices; where they are in a row as a slice, with which NumPy makes a view instead of a copy."""
-    if not len(ascending):
-        return ascending
-    first, last = int(ascending[0]), int(ascending[-1])
-    return slice(first, last + 1) if last - first + 1 == len(ascending) else ascending
-
-
-def in_order(places: Index) -> Index | slice:
-    """`in_a_row` of one index or more in any order: a slice only where they ascend one by one."""
-    row = in_a_row(places)
-    return row if isinstance(row, slice) and bool((places[1:] > places[:-1]).all()) else places
+def in_a_row(places: Index) -> Index | slice:
+    """Indices; where they ascend one by one as a slice, with which NumPy makes a view instead of a copy."""
+    if not len(places) or int(places[-1]) - int(places[0]) + 1 != len(places) or not (places[1:] > places[:-1]).all():
+        return places
+    return slice(int(places[0]), int(places[-1]) + 1)
 
 
 def nonzero(a: Array) -> Array:

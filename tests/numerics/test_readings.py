@@ -140,5 +140,5 @@ def test_values_that_dwarf_all_nearer_ones_say_nothing():
     huge = Samples(*(np.concatenate([wide, own]) for wide, own in (
         (np.exp([[700.0]]), s.up), (np.exp([[-700.0]]), s.down), ([[699.0]], s.step_up), ([[701.0]], s.step_down))),
         s.f0, s.sigma, s.unit, s.magnitude, s.scale, False)
-    assert huge.bad[0].all() and not huge.bad[1:].any()
-    assert np.allclose(huge.quotient[10] * huge.big, np.e, rtol=1e-6)
+    assert huge.unusable[0].all() and not huge.unusable[1:].any()
+    assert np.allclose(huge.quotient[10] * huge.largest, np.e, rtol=1e-6)

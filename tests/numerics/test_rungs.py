@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
-from gradverify.numerics.rungs import BASE, NEAR, QUICK, RATIO, RUNGS, U64, finite_size, in_a_row, in_order, nanmedian, nonzero, step
+from gradverify.numerics.rungs import BASE, NEAR, QUICK, RATIO, RUNGS, U64, finite_size, in_a_row, nanmedian, nonzero, step
 
 INF, NAN = math.inf, math.nan
 
@@ -75,5 +75,5 @@ def test_other_indices_are_themselves(given):
 @pytest.mark.parametrize(("given", "wanted"), [([3, 4, 5], slice(3, 6)), ([7], slice(7, 8)), ([3, 5, 4, 6], None), ([5, 4], None), ([0, 2], None)])
 def test_a_permutation_of_indices_in_a_row_is_no_slice(given, wanted):
     indices = np.array(given)
-    found = in_order(indices)
+    found = in_a_row(indices)
     assert found is indices if wanted is None else found == wanted

@@ -27,8 +27,8 @@ def square(x):
 
 def test_quotients_are_central_and_relative_to_the_largest_value():
     s = samples(square, lambda x: 1e300 * x, lambda x: 1e-300 * x)
-    np.testing.assert_allclose(s.quotient * s.big, np.array([[2.0, 1e300, 1e-300]] * 3), rtol=1e-12)
-    np.testing.assert_allclose(s.big, [1.4**2, 1.4e300, 1.4e-300])
+    np.testing.assert_allclose(s.quotient * s.largest, np.array([[2.0, 1e300, 1e-300]] * 3), rtol=1e-12)
+    np.testing.assert_allclose(s.largest, [1.4**2, 1.4e300, 1.4e-300])
 
 
 def test_second_differences_are_those_of_the_square():
@@ -60,8 +60,8 @@ def test_far_is_beyond_three_tenths_of_the_scale():
 ])
 def test_rungs_without_a_value_on_both_sides_are_bad(f, bad, enough):
     s = samples(f)
-    assert s.bad.ravel().tolist() == bad
-    assert s.enough.tolist() == [enough]
+    assert s.unusable.ravel().tolist() == bad
+    assert s.two_sided.tolist() == [enough]
     assert np.isnan(s.quotient.ravel()).tolist() == [bool(b) for b in bad]
 
 
@@ -83,7 +83,7 @@ def test_a_low_precision_forward_rounds_x_too(unit, rounds_x, wanted):
     """f' = 20 at x = 10, of which f itself, 0.2 at most, would show far less rounding."""
     s = samples(lambda x: 20 * (x - 10), x=10.0, steps=STEPS / 40, unit=unit, rounds_x=rounds_x)
     rounding = unit * 20 * STEPS / 40
-    np.testing.assert_allclose((s.noise * s.big).ravel(), rounding if wanted is None else [wanted] * 3, rtol=1e-6)
+    np.testing.assert_allclose((s.noise * s.largest).ravel(), rounding if wanted is None else [wanted] * 3, rtol=1e-6)
 
 
 def test_some_elements_have_what_they_had_among_all():

@@ -133,7 +133,7 @@ class Compressed:
             sharing, rows, weights = [plans[n] for n in own.users], own.groups, self.weights[self.run.point.parts[own.output]]
             weights = np.where(np.bincount(rows.group, minlength=rows.count)[rows.group] == 1, 1.0, weights)
             for groups, gradient in pulled_groups(self.run.point, own, weights, [plan.tensor for plan in sharing]):
-                columns = self.run.point.of_columns(gradient)
+                columns = self.run.point.columns.combined(gradient)
                 for plan in sharing:
                     yield Pulled(plan, own.output, groups, columns[:, plan.first : plan.first + plan.size], weights)
 

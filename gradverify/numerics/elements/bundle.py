@@ -11,7 +11,7 @@ import numpy as np
 from gradverify.numerics.estimate.lines import Line
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.function.point_lines import element_line
-from gradverify.numerics.rungs import Array, Index, Mask, in_a_row, in_order
+from gradverify.numerics.rungs import Array, Index, Mask, in_a_row
 from gradverify.numerics.sparsity.colouring import ColumnGroups
 from gradverify.numerics.sparsity.pattern import NOBODY
 
@@ -116,7 +116,7 @@ class Bundle:
         """Of a single line that shows the derivative of column j + shift at every output j: nothing needs to be looked up there. Else None."""
         if len(self.owner) != 1 or not self.owner.size or self.owner[0, 0] == NOBODY:
             return None
-        row = in_order(self.owner[0])
+        row = in_a_row(self.owner[0])
         return row.start if isinstance(row, slice) else None
 
 

@@ -38,33 +38,33 @@ SMOOTH, KINK, JUMP, INCONSISTENT, NON_FINITE = (np.int8(each) for each in Smooth
 
 @dataclass(frozen=True)
 class Bend:
-    """What the second differences tell [m]: `looks` like a kink or jump, it is one `at_x`, and the exponent p."""
+    """What the second differences tell [m]: `suspected` of a kink or jump, one seen `at_x`, and the exponent p."""
 
-    looks: Mask
+    suspected: Mask
     at_x: Mask
-    p: Array
+    exponent: Array
 
 
 def bends(s: Samples, noise: Array) -> Bend:
     """The exponent p from the finest significant rung and one or two coarser ones."""
     n, m = s.up.shape
     least = SECOND * noise
-    visible = ~s.bad & (np.abs(s.second) > least) & np.isfinite(s.f0) & (s.h < NEAR * s.scale)
-    each, fine = np.arange(m), n - 1 - np.argmax(visible[::-1], 0)
+    visible = ~s.unusable & (np.abs(s.second) > least) & np.isfinite(s.f0) & (s.h < NEAR * s.scale)
+    elements, fine = np.arange(m), n - 1 - np.argmax(visible[::-1], 0)
     two_up, one_up = np.maximum(fine - 2, 0), np.maximum(fine - 1, 0)
-    have_two, have_one = visible[two_up, each] & (fine >= 2), visible[one_up, each] & (fine >= 1)
+    have_two, have_one = visible[two_up, elements] & (fine >= 2), visible[one_up, elements] & (fine >= 1)
     coarse = np.where(have_two, two_up, one_up)
-    size, h = np.abs(s.second / s.h), s.h[fine, each]
-    p = np.log(size[coarse, each] / size[fine, each]) / np.log(s.h[coarse, each] / h)
-    looks = (visible.sum(0) >= 3) & (have_one | have_two) & (p < 0.4)
-    sinks = least[fine, each] / size[fine, each]
+    size, h = np.abs(s.second / s.h), s.h[fine, elements]
+    exponent = np.log(size[coarse, elements] / size[fine, elements]) / np.log(s.h[coarse, elements] / h)
+    suspected = (visible.sum(0) >= 3) & (have_one | have_two) & (exponent < 0.4)
+    sinks = least[fine, elements] / size[fine, elements]
     at_x = (h <= SINKS * np.maximum(sinks, s.h[-1])) & (h < AT_X * s.scale)
-    return Bend(looks, looks & at_x, p)
+    return Bend(suspected, suspected & at_x, exponent)
 
 
 def jumps(s: Samples, noise: Array) -> Mask:
     """f(x+h) − f(x−h) is one and the same non-zero number at every fine rung; noise would scatter [m]."""
-    gap = (s.up - s.down)[-JUMP_RUNGS:] / s.big
+    gap = (s.up - s.down)[-JUMP_RUNGS:] / s.largest
     steady = gap.max(0) - gap.min(0) < 0.1 * np.abs(gap.sum(0) / len(gap))
     return np.asarray(np.isfinite(s.f0) & (np.abs(gap) > VISIBLE * noise[-JUMP_RUNGS:]).all(0) & steady)
 
@@ -89,7 +89,7 @@ def sides(s: Samples, noise: Array, kinked: Mask) -> Sides:
     m, where = len(kinked), np.flatnonzero(kinked)
     left, right, left_bar, right_bar = np.full(m, np.nan), np.full(m, np.nan), np.full(m, np.inf), np.full(m, np.inf)
     if where.size:
-        t, noise = s.take(where), noise[:, where] * s.big[where]
+        t, noise = s.take(where), noise[:, where] * s.largest[where]
         below, above = one_sided(t.down - t.f0, -t.step_down, noise), one_sided(t.up - t.f0, t.step_up, noise)
         left[where], left_bar[where], right[where], right_bar[where] = below.value, below.bar, above.value, above.bar
     return Sides(left, right, left_bar, right_bar)
@@ -99,7 +99,7 @@ def infinite(s: Samples, noise: Array, where: Mask) -> Mask:
     """Of the elements `where` [m], those whose slope on a side still grows on its three finest visible rungs: no kink, no finite slope."""
     result, columns = np.zeros(len(where), bool), np.flatnonzero(where)
     if columns.size:
-        t, least = s.take(columns), VISIBLE * noise[:, columns] * s.big[columns]
+        t, least = s.take(columns), VISIBLE * noise[:, columns] * s.largest[columns]
         up, down = _grows(np.abs(t.up - t.f0), t.step_up, least), _grows(np.abs(t.down - t.f0), t.step_down, least)
         result[columns] = up | down
     return result
@@ -125,7 +125,7 @@ def borders(s: Samples) -> list[Border]:
     """One-sided derivatives of what has too few rungs on both sides, without extrapolation; in units of f."""
     found = []
     for f, h, sign in ((s.up, s.step_up, 1.0), (s.down, s.step_down, -1.0)):
-        c = np.flatnonzero(~s.enough & np.isfinite(s.f0) & (np.isfinite(f).sum(0) >= 4))
+        c = np.flatnonzero(~s.two_sided & np.isfinite(s.f0) & (np.isfinite(f).sum(0) >= 4))
         if c.size:
             noise = np.maximum(s.sigma[c], s.unit[c] * np.maximum(np.nan_to_num(np.abs(f[:, c])), np.abs(s.f0[c])))
             found.append(Border(c, one_sided(f[:, c] - s.f0[c], sign * h[:, c], noise, safety=BORDER)))

@@ -101,16 +101,16 @@ def _solve(s: Samples, full: bool) -> Derivative:
     slopes = sides(s, x.noise, outcome == KINK)
     outcome[(outcome == KINK) & ~slopes.differ] = INCONSISTENT
     outcome[(outcome == SMOOTH) & (x.best.rung < 0)] = INCONSISTENT
-    outcome[~s.enough | (x.infinite & ~x.jumping)] = NON_FINITE
+    outcome[~s.two_sided | (x.infinite & ~x.jumping)] = NON_FINITE
     second = np.where(outcome == NON_FINITE, np.nan, x.second)
     smooth = (x.best.rung >= 0) & (outcome == SMOOTH)
-    bar = np.where(smooth, (x.best.bar + ARITHMETIC * np.abs(x.best.value)) * s.big, np.inf)
+    bar = np.where(smooth, (x.best.bar + ARITHMETIC * np.abs(x.best.value)) * s.largest, np.inf)
     unclear = np.zeros(len(bar), bool)
     if not full:
         unsteady, growth = _unsteady(s)
-        unclear, bar = unsteady | looks_rough, bar + growth * s.big
+        unclear, bar = unsteady | looks_rough, bar + growth * s.largest
     result = Derivative(
-        x.best.value * s.big, bar, outcome, x.best.noise * s.big, slopes.left, slopes.right, slopes.left_bar, slopes.right_bar,
+        x.best.value * s.largest, bar, outcome, x.best.noise * s.largest, slopes.left, slopes.right, slopes.left_bar, slopes.right_bar,
         second, x.second_bar, x.second_is_finer, x.far, unclear & ~s.unchanged, s.unchanged, np.zeros(len(bar), bool))
     return _unchanged(s, _at_borders(s, result) if full else result)
 
@@ -142,7 +142,7 @@ def _whole_ladder(s: Samples) -> _Extrapolated:
     best, noise = with_tail_noise(s, read.quotient, read.noise, first)
     grows = infinite(s, noise, bends(s, noise).at_x) | infinite(s, read.noise, first.rung < 0)
     far, near = _nearer(s, noise, best)
-    second, second_bar = np.where(far, near.value * s.big, read.value), np.where(far, near.bar * s.big, read.bar)
+    second, second_bar = np.where(far, near.value * s.largest, read.value), np.where(far, near.bar * s.largest, read.bar)
     return _Extrapolated(best, noise, jumps(s, read.noise), grows, second, second_bar, read.finer & ~far, far)
 
 
@@ -162,9 +162,9 @@ def _outcome(s: Samples, noise: Array, jumping: Mask, full: bool) -> tuple[Codes
     """Smooth, kink or jump [m], and what a quick look cannot tell from one [m]."""
     outcome = np.where(jumping, JUMP, SMOOTH).astype(np.int8)
     bend = bends(s, noise)
-    hit = bend.at_x & (outcome == SMOOTH) & (full | (bend.p < -0.4))
-    outcome[hit] = np.where(bend.p < -0.5, JUMP, KINK)[hit]
-    return outcome, bend.looks | (outcome != SMOOTH)
+    hit = bend.at_x & (outcome == SMOOTH) & (full | (bend.exponent < -0.4))
+    outcome[hit] = np.where(bend.exponent < -0.5, JUMP, KINK)[hit]
+    return outcome, bend.suspected | (outcome != SMOOTH)
 
 
 def _unsteady(s: Samples) -> tuple[Mask, Array]:
@@ -173,18 +173,18 @@ def _unsteady(s: Samples) -> tuple[Mask, Array]:
     d = np.abs(s.quotient[1:] - s.quotient[:-1])
     growing = (d[1:] > 0.5 * d[:-1]) & (d[1:] > Z * s.noise[2:] / s.h[2:])
     small = growing & (d[1:] <= NEGLIGIBLE * np.abs(s.quotient[2:]))
-    return np.asarray((growing & ~small).any(0) | (np.sum(~s.bad, 0) < 3)), np.where(small, d[1:], 0.0).max(0, initial=0.0)
+    return np.asarray((growing & ~small).any(0) | (np.sum(~s.unusable, 0) < 3)), np.where(small, d[1:], 0.0).max(0, initial=0.0)
 
 
 def _at_borders(s: Samples, result: Derivative) -> Derivative:
     """One-sided derivatives where f exists on one side of x only."""
-    value, bar, part = result.value.copy(), result.bar.copy(), result.noise_bar.copy()
+    value, bar, noise_bar = result.value.copy(), result.bar.copy(), result.noise_bar.copy()
     outcome, at_border = result.outcome.copy(), result.at_border.copy()
     for border in borders(s):
         c = border.elements
-        value[c], bar[c], part[c] = border.choice.value, border.choice.bar, border.choice.noise
+        value[c], bar[c], noise_bar[c] = border.choice.value, border.choice.bar, border.choice.noise
         outcome[c], at_border[c] = SMOOTH, True
-    return replace(result, value=value, bar=bar, outcome=outcome, noise_bar=part, at_border=at_border)
+    return replace(result, value=value, bar=bar, outcome=outcome, noise_bar=noise_bar, at_border=at_border)
 
 
 def _unchanged(s: Samples, result: Derivative) -> Derivative:
@@ -192,9 +192,9 @@ def _unchanged(s: Samples, result: Derivative) -> Derivative:
     same = s.unchanged
     if not same.any():
         return result
-    near = np.where(s.bad | s.far, -np.inf, s.h).max(0)
+    near = np.where(s.unusable | s.far, -np.inf, s.h).max(0)
     rounding = np.where(near > 0, s.unit * np.abs(s.f0) / near, np.inf)
     bar = np.where(same, rounding, result.bar)
-    part = np.where(same, rounding, result.noise_bar)  # as noise: coarser rungs narrow it
+    noise_bar = np.where(same, rounding, result.noise_bar)  # as noise: coarser rungs narrow it
     outcome = np.where(same, SMOOTH, result.outcome).astype(np.int8)
-    return replace(result, value=np.where(same, 0.0, result.value), bar=bar, outcome=outcome, noise_bar=part)
+    return replace(result, value=np.where(same, 0.0, result.value), bar=bar, outcome=outcome, noise_bar=noise_bar)

@@ -56,11 +56,11 @@ def readings(s: Samples) -> Readings:
     wide = wide & ~stair.found & ~quiet & ~hump
     second_noise = np.where(hump, np.maximum(noise, height), np.where(wide, np.maximum(noise, level.rise), s.rounding))
     value, bar = np.full(len(quiet), np.nan), np.full(len(quiet), np.inf)
-    two = np.flatnonzero(stair.found | quiet | hump | wide)
-    if two.size:
-        second = pick(near[:, two], s.h[:, two], second_noise[:, two], True)
-        value[two] = second.value * s.big[two]
-        bar[two] = np.where(second.rung >= 0, second.bar * s.big[two], np.inf)
+    ambiguous = np.flatnonzero(stair.found | quiet | hump | wide)
+    if ambiguous.size:
+        second = pick(near[:, ambiguous], s.h[:, ambiguous], second_noise[:, ambiguous], True)
+        value[ambiguous] = second.value * s.largest[ambiguous]
+        bar[ambiguous] = np.where(second.rung >= 0, second.bar * s.largest[ambiguous], np.inf)
     return Readings(quotient, noise, value, bar, quiet & ~stair.found)
 
 
@@ -70,13 +70,14 @@ def _stairs(s: Samples) -> tuple[Stairs, Mask]:
     And those [m] whose steps are so wide that they may be flat as well: there the trend is the second reading.
     """
     n, m = s.up.shape
-    each = np.arange(m)
-    still, lost = np.cumprod((s.still | s.bad)[::-1], 0).sum(0), np.cumprod(s.bad[::-1], 0).sum(0)     # in float32 the finest rungs do not move x
+    elements = np.arange(m)
+    still = np.cumprod((s.still | s.unusable)[::-1], 0).sum(0)
+    lost = np.cumprod(s.unusable[::-1], 0).sum(0)  # in float32 the finest rungs do not move x
     k = np.clip(n - 1 - still, 0, n - 1)
-    rise = np.fmax(np.abs(s.up[k, each] - s.f0), np.abs(s.down[k, each] - s.f0)) / s.big
-    steps = (still - lost >= STEPS_BELOW) & (still < n) & (rise > VISIBLE * s.unit * np.abs(s.f0) / s.big)
-    steps &= _both_sides(s, k) & (s.h[k, each] < NEAR * s.scale)
-    narrow = (still < n - 2) & (s.h[k, each] < STAIR_STEP * s.scale)
+    rise = np.fmax(np.abs(s.up[k, elements] - s.f0), np.abs(s.down[k, elements] - s.f0)) / s.largest
+    steps = (still - lost >= STEPS_BELOW) & (still < n) & (rise > VISIBLE * s.unit * np.abs(s.f0) / s.largest)
+    steps &= _both_sides(s, k) & (s.h[k, elements] < NEAR * s.scale)
+    narrow = (still < n - 2) & (s.h[k, elements] < STAIR_STEP * s.scale)
     return Stairs(steps & narrow, rise), steps & ~narrow
 
 
@@ -89,49 +90,49 @@ def _slanted(s: Samples) -> Stairs:
 
     (x·(1 + tanh x) for x < 0: the sum moves in steps of its rounding, the product with x is a slope between them.)
     """
-    n, each = len(s.up), np.arange(len(s.f0))
+    n, elements = len(s.up), np.arange(len(s.f0))
     q, slack = s.quotient, TREAD * s.rounding / s.h
-    apart = ~(np.abs(q[1:] - q[:-1]) <= slack[:-1] + slack[1:]) & ~s.bad[1:] & ~s.bad[:-1]  # rungs k and k + 1
+    apart = ~(np.abs(q[1:] - q[:-1]) <= slack[:-1] + slack[1:]) & ~s.unusable[1:] & ~s.unusable[:-1]  # rungs k and k + 1
     k = n - 2 - np.argmax(apart[::-1], 0)  # the finest rung that took a step; the slope is that of rung k + 1
-    long = apart.any(0) & (np.where(np.arange(n)[:, None] > k, ~s.bad, False).sum(0) >= STEPS_BELOW)
-    up, down = _off_line(s, q[k + 1, each])
-    rise = np.fmax(up[k, each], down[k, each])
-    sudden = rise > SLANT_RISE * s.rounding[k, each]
+    long = apart.any(0) & (np.where(np.arange(n)[:, None] > k, ~s.unusable, False).sum(0) >= STEPS_BELOW)
+    up, down = _off_line(s, q[k + 1, elements])
+    rise = np.fmax(up[k, elements], down[k, elements])
+    sudden = rise > SLANT_RISE * s.rounding[k, elements]
     both = np.fmin(up, down) > SLANT_RISE * s.rounding  # a kink leaves the line on one side only
-    of_x = (rise * s.big <= OF_X * s.unit * s.magnitude) & (s.h[k, each] < NEAR * s.scale)
-    return Stairs(long & sudden & (of_x | _settled(s, both, q[k + 1, each])), rise)
+    of_x = (rise * s.largest <= OF_X * s.unit * s.magnitude) & (s.h[k, elements] < NEAR * s.scale)
+    return Stairs(long & sudden & (of_x | _settled(s, both, q[k + 1, elements])), rise)
 
 
 def _off_line(s: Samples, slope: Array) -> tuple[Array, Array]:
     """How far f is, above and below x, from the line of this slope [m] through f(x): [n, m] each."""
-    return np.abs((s.up - s.f0) / s.big - slope * s.step_up), np.abs((s.down - s.f0) / s.big + slope * s.step_down)
+    return np.abs((s.up - s.f0) / s.largest - slope * s.step_up), np.abs((s.down - s.f0) / s.largest + slope * s.step_down)
 
 
 def _settled(s: Samples, both: Mask, slope: Array) -> Mask:
     """Do the three quotients above the finest rung that takes steps on both sides differ less from each other than from the tread's slope?"""
-    n, each = len(s.up), np.arange(len(s.f0))
+    n, elements = len(s.up), np.arange(len(s.f0))
     k = n - 1 - np.argmax(both[::-1], 0)
-    above = [s.quotient[np.maximum(k - i, 0), each] for i in (1, 2, 3)]
+    above = [s.quotient[np.maximum(k - i, 0), elements] for i in (1, 2, 3)]
     trend = SETTLED * np.abs(above[0] - slope)
     steady = (np.abs(above[0] - above[1]) < trend) & (np.abs(above[1] - above[2]) < trend)
-    return np.asarray(both.any(0) & (k >= 3) & steady & (s.h[k, each] < STAIR_STEP * s.scale))
+    return np.asarray(both.any(0) & (k >= 3) & steady & (s.h[k, elements] < STAIR_STEP * s.scale))
 
 
 def _both_sides(s: Samples, k: Index) -> Mask:
     """Does f move on both sides two rungs above k [m], or, near the edge of a step, on the next rung above k where it takes another step?"""
     n, m = s.up.shape
-    each = np.arange(m)
+    elements = np.arange(m)
     both = (s.up != s.f0) & (s.down != s.f0)
     above = np.arange(n)[:, None] <= k
-    held = (s.up == s.up[k, each]) & (s.down == s.down[k, each]) & (s.h < NEAR * s.scale)
+    held = (s.up == s.up[k, elements]) & (s.down == s.down[k, elements]) & (s.h < NEAR * s.scale)
     onward = n - 1 - np.argmax((above & ~held)[::-1], 0)  # the finest rung above k where f is not what it is at k
-    other = (above & ~held).any(0) & (s.h[onward, each] < NEAR * s.scale)
-    return np.asarray(both[np.maximum(k - 2, 0), each] | (other & both[onward, each]))
+    other = (above & ~held).any(0) & (s.h[onward, elements] < NEAR * s.scale)
+    return np.asarray(both[np.maximum(k - 2, 0), elements] | (other & both[onward, elements]))
 
 
 def _quiet(s: Samples, noise: Array) -> Mask:
     """Finest differences far below the noise that was measured, which is far above rounding [m]."""
-    finest = np.abs(s.up - s.down)[-TAIL:] / s.big
+    finest = np.abs(s.up - s.down)[-TAIL:] / s.largest
     typical = nanmedian(noise[-TAIL:])
     return np.asarray((finest < typical / QUIET).all(0) & (typical > VISIBLE * nanmedian(s.rounding[-TAIL:])))
 
@@ -148,7 +149,7 @@ def _hump(s: Samples, quotient: Array, noise: Array) -> Array:
 def with_tail_noise(s: Samples, quotient: Array, noise: Array, best: Best) -> tuple[Best, Array]:
     """A second noise estimate from the finest rungs, where quotient − value ~ noise / h: picked again where it is higher, or nothing was found."""
     n, none = len(quotient), best.rung < 0
-    used = (np.arange(n)[:, None] >= np.maximum(best.rung + 1, n - TAIL - 1)) & ~s.bad & ~none
+    used = (np.arange(n)[:, None] >= np.maximum(best.rung + 1, n - TAIL - 1)) & ~s.unusable & ~none
     count = used.sum(0)
     squares = np.where(used, ((quotient - best.value) * s.h) ** 2, 0.0).sum(0)
     level = np.sqrt(2 * squares / np.maximum(count, 1))
@@ -156,7 +157,7 @@ def with_tail_noise(s: Samples, quotient: Array, noise: Array, best: Best) -> tu
     if none.any():
         spread = nanmedian(np.abs(np.diff(quotient[-TAIL - 1 :], axis=0)) * s.h[-TAIL:])
         level = np.where(none, np.nan_to_num(spread, posinf=0.0), level)
-    again = np.flatnonzero((higher | none) & s.enough)
+    again = np.flatnonzero((higher | none) & s.two_sided)
     if not again.size:
         return best, noise
     noise = np.where(higher | none, np.maximum(noise, level), noise)

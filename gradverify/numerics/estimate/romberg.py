@@ -38,8 +38,8 @@ class Best(Record):
 
     def better(self, elements: Index, new: Best) -> Best:
         """With the entries of `new` at these elements, where it found any."""
-        got = new.rung >= 0
-        return self.replaced(elements[got], new.take(got))
+        better = new.rung >= 0
+        return self.replaced(elements[better], new.take(better))
 
 
 def table(D: Array, h: Array, noise: Array) -> Table:
@@ -68,7 +68,7 @@ def pick(D: Array, h: Array, noise: Array, full: bool) -> Best:
     n, m = D.shape
     t = table(D, h, noise)
     confirmed = _confirmed(D) if full else np.ones(D.shape, bool)
-    value, bar, part, rung = np.full(m, np.nan), np.full(m, np.inf), np.full(m, np.inf), np.full(m, -1)
+    value, bar, noise_bar, rung = np.full(m, np.nan), np.full(m, np.inf), np.full(m, np.inf), np.full(m, -1)
     for j in range(ORDERS):
         for k in range(max(j, 1), n):
             better = (t.bar[j, k] < bar) & confirmed[k]
@@ -78,8 +78,8 @@ def pick(D: Array, h: Array, noise: Array, full: bool) -> Best:
             agree = np.abs(t.value[j, k] - finer) <= t.bar[j, k] + t.bar[0, k + 1 :]
             better &= (agree | ~np.isfinite(finer)).all(0)
             value[better], bar[better] = t.value[j, k][better], t.bar[j, k][better]
-            part[better], rung[better] = t.noise[j, k][better], k
-    return Best(value, bar, part, rung)
+            noise_bar[better], rung[better] = t.noise[j, k][better], k
+    return Best(value, bar, noise_bar, rung)
 
 
 def _confirmed(D: Array) -> Mask:
@@ -93,10 +93,10 @@ def one_sided(change: Array, step: Array, noise: Array, safety: float = 1.0) -> 
 
     Orders are fractional where f ends or bends (x^1.5), so none is assumed. Every finer rung must agree, as in `pick`.
     """
-    d, parts = change / step, Z * np.sqrt(2) * noise / np.abs(step)
+    d, noise_bars = change / step, Z * np.sqrt(2) * noise / np.abs(step)
     trend = np.vstack([np.full(d.shape[1], np.inf), safety * np.abs(np.diff(d, axis=0))])
-    bars = np.where(np.isfinite(trend + parts), trend + parts, np.inf)
+    bars = np.where(np.isfinite(trend + noise_bars), trend + noise_bars, np.inf)
     agree = [((np.abs(d[k] - d[k + 1 :]) <= bars[k] + bars[k + 1 :]) | ~np.isfinite(d[k + 1 :])).all(0) for k in range(len(d))]
     bars = np.where(agree, bars, np.inf)
-    rung, each = np.argmin(bars, 0), np.arange(d.shape[1])
-    return Best(d[rung, each], bars[rung, each], parts[rung, each], rung)
+    rung, elements = np.argmin(bars, 0), np.arange(d.shape[1])
+    return Best(d[rung, elements], bars[rung, elements], noise_bars[rung, elements], rung)

@@ -20,7 +20,7 @@ class Samples(Record):
     """f at x + step_up and x − step_down (realised steps): all [n, m], f NaN where it has no value; the rest [m].
 
     `magnitude` and `scale` are |x| and the scale along each element's line; `rounds_x`: a low-precision forward rounds x too.
-    Derived quantities are relative to `big`, the largest |f| of the element, so that 1e300 and 1e-300 are alike.
+    Derived quantities are relative to `largest`, the largest |f| of the element, so that 1e300 and 1e-300 are alike.
     """
 
     up: Array
@@ -35,16 +35,16 @@ class Samples(Record):
     rounds_x: bool
 
     @cached_property
-    def bad(self) -> Mask:
+    def unusable(self) -> Mask:
         """Rungs without a value on both sides, or beyond the element's own scale with values that dwarf all nearer ones."""
         size = np.maximum(np.abs(self.up), np.abs(self.down))
         near = np.where(self.far | ~np.isfinite(size), 0.0, size).max(0)
         return np.asarray(~np.isfinite(size) | (self.far & (near > 0) & (size / DWARFS > near)))
 
     @cached_property
-    def enough(self) -> Mask:
+    def two_sided(self) -> Mask:
         """Elements [m] with two rungs on both sides."""
-        return np.asarray(np.sum(~self.bad, 0) >= 2)
+        return np.asarray(np.sum(~self.unusable, 0) >= 2)
 
     @cached_property
     def h(self) -> Array:
@@ -69,37 +69,38 @@ class Samples(Record):
     @cached_property
     def unchanged(self) -> Mask:
         """Elements [m] that no rung moves."""
-        return (self.still | self.bad).all(0) & self.enough
+        return (self.still | self.unusable).all(0) & self.two_sided
 
     @cached_property
     def peak(self) -> Array:
         """Largest |f| at each rung and at x [n, m]."""
-        at_rungs = np.where(self.bad, 0.0, np.maximum(np.abs(self.up), np.abs(self.down)))
+        at_rungs = np.where(self.unusable, 0.0, np.maximum(np.abs(self.up), np.abs(self.down)))
         return np.maximum(at_rungs, np.where(np.isfinite(self.f0), np.abs(self.f0), 0.0))
 
     @cached_property
-    def big(self) -> Array:
-        largest = self.peak.max(0)
-        return np.where(largest > 0, largest, 1.0)
+    def largest(self) -> Array:
+        """Largest |f| of each element [m]; 1 where f is 0 on all rungs."""
+        peak = self.peak.max(0)
+        return np.where(peak > 0, peak, 1.0)
 
     @cached_property
     def quotient(self) -> Array:
         """Central difference quotients."""
-        return np.where(self.bad, np.nan, (self.up / self.big - self.down / self.big) / (2 * self.h))
+        return np.where(self.unusable, np.nan, (self.up / self.largest - self.down / self.largest) / (2 * self.h))
 
     @cached_property
     def second(self) -> Array:
         """f(x + h) − 2 f(x) + f(x − h)."""
-        return (self.up - self.f0) / self.big + (self.down - self.f0) / self.big
+        return (self.up - self.f0) / self.largest + (self.down - self.f0) / self.largest
 
     @cached_property
     def rounding(self) -> Array:
-        return np.where(self.bad, np.nan, self.unit * self.peak / self.big)
+        return np.where(self.unusable, np.nan, self.unit * self.peak / self.largest)
 
     @cached_property
     def noise(self) -> Array:
         """Standard deviation of f at each rung: measured, at least rounding, and |f'| u |x| where the forward rounds x."""
-        noise = np.maximum(self.sigma / self.big, self.rounding)
+        noise = np.maximum(self.sigma / self.largest, self.rounding)
         low = self.unit > LOW_UNIT
         if not (self.rounds_x and low.any()):
             return noise

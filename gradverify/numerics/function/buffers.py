@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from gradverify.numerics.function.flat import numbers
-from gradverify.numerics.rungs import AnyArray, Array, Index, in_order
+from gradverify.numerics.rungs import AnyArray, Array, Index, in_a_row
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Buffers:
         """A selection of coordinates, in their order."""
         if not len(coordinates):
             return Selection((), np.zeros(0))
-        run = in_order(coordinates)
+        run = in_a_row(coordinates)
         low, high = (run.start, run.stop - 1) if isinstance(run, slice) else (int(coordinates.min()), int(coordinates.max()))
         first = bisect_right(self._starts, low) - 1
         if high < self._starts[first + 1]:
@@ -62,7 +62,7 @@ class Buffers:
         for t, (start, stop) in enumerate(pairwise(self._starts)):
             which = np.flatnonzero((coordinates >= start) & (coordinates < stop))
             if which.size:
-                parts.append(TensorPart(t, in_order(coordinates[which] - start), in_order(which)))
+                parts.append(TensorPart(t, in_a_row(coordinates[which] - start), in_a_row(which)))
         return Selection(tuple(parts), self.x[coordinates])
 
     def write(self, selection: Selection, x: Array) -> None:

@@ -280,8 +280,4 @@ class Point:
 
     def by_column(self, gradients: Sequence[Tensor]) -> Array:
         """Gradients of the inputs as one number a column [C]."""
-        return self.of_columns(np.concatenate([numbers(t) for t in gradients]))
-
-    def of_columns(self, g: Array) -> Array:
-        """Gradients in all input coordinates […, N] as one number a column […, C]."""
-        return self.columns.combined(g)
+        return self.columns.combined(np.concatenate([numbers(t) for t in gradients]))
