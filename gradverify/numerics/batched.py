@@ -41,7 +41,7 @@ def shared_groups(asked: Sequence[Sequence[RowGroups]]) -> list[SharedGroups]:
     found = list[SharedGroups]()
     for user, rows in enumerate(asked):
         for output, groups in enumerate(rows):
-            same = next((own for own in found if own.output == output and np.array_equal(own.groups.group, groups.group)), None)
+            same = next((shared for shared in found if shared.output == output and np.array_equal(shared.groups.group, groups.group)), None)
             if same is None:
                 found.append(SharedGroups(output, groups, [user]))
             else:
@@ -49,14 +49,14 @@ def shared_groups(asked: Sequence[Sequence[RowGroups]]) -> list[SharedGroups]:
     return found
 
 
-def pulled_groups(point: Point, own: SharedGroups, weights: Array, wanted: Sequence[int]) -> Iterator[tuple[range, Array]]:
+def pulled_groups(point: Point, shared: SharedGroups, weights: Array, wanted: Sequence[int]) -> Iterator[tuple[range, Array]]:
     """Some groups in a row, and the gradient of each in all input coordinates [groups, N]; `weights` [m]: what each output has in its cotangent.
 
     `wanted`: as in `gradients`.
     """
     asked = sum(int(point.starts[t + 1] - point.starts[t]) for t in wanted)
-    for groups in own.groups.spans(BATCH * asked // max(len(point.x), 1)):
-        yield groups, gradients(point, own.output, own.groups.weighted(groups, weights), wanted)
+    for groups in shared.groups.spans(BATCH * asked // max(len(point.x), 1)):
+        yield groups, gradients(point, shared.output, shared.groups.weighted(groups, weights), wanted)
 
 
 @runtime_checkable
@@ -91,10 +91,10 @@ def _fits(point: Point, output: int) -> bool:
 
 def _one_by_one(point: Point, output: int, cotangents: Sequence[Cotangent]) -> Array:
     found = np.empty((len(cotangents), len(point.x)))
-    for own, (rows, weights) in zip(found, cotangents, strict=True):
+    for gradient, (rows, weights) in zip(found, cotangents, strict=True):
         vector = np.zeros(point.parts[output].stop - point.parts[output].start)
         vector[rows] = weights
-        own[:] = _plain(point, output, vector)
+        gradient[:] = _plain(point, output, vector)
     return found
 
 
@@ -123,21 +123,21 @@ def _dense(point: Point, output: int, cotangents: Sequence[Cotangent]) -> Array:
     """All real coordinates [n, m] of an output tensor."""
     part = point.parts[output]
     dense = np.zeros((len(cotangents), part.stop - part.start))
-    which, rows, weights = _joined(cotangents)
+    which, rows, weights = _concatenated(cotangents)
     dense[which, rows] = weights
     return dense
 
 
-def _joined(cotangents: Sequence[Cotangent]) -> tuple[Index, Index, Array]:
+def _concatenated(cotangents: Sequence[Cotangent]) -> tuple[Index, Index, Array]:
     """One after the other [E]: which of them, its rows and the weights there."""
     rows, weights = (np.concatenate(each) for each in zip(*cotangents, strict=True))
-    return np.repeat(np.arange(len(cotangents)), [len(own) for own, _ in cotangents]), rows, weights
+    return np.repeat(np.arange(len(cotangents)), [len(held) for held, _ in cotangents]), rows, weights
 
 
 def _agree(point: Point, output: int, cotangents: Sequence[Cotangent], found: Array, asked: Sequence[int]) -> bool:
     """Do all gradients of these inputs add up, with weights of either sign, to what one plain backward makes of the sum of the cotangents?"""
     weights = spread(2 * np.modf(GOLDEN * np.arange(1, len(found) + 1))[0] - 1)
-    which, rows, each = _joined(cotangents)
+    which, rows, each = _concatenated(cotangents)
     together = np.asarray(np.bincount(rows, weights[which] * each, point.shapes[output][0].numel()), float)
     plain = _plain(point, output, together)
     for part in (slice(point.starts[t], point.starts[t + 1]) for t in asked):

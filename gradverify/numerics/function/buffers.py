@@ -1,6 +1,6 @@
 """The inputs' own memory: perturbed in place and restored, so that every call sees the same addresses.
 
-What is written stays until something else is, or until it is sent home: the calls along a line write the same coordinates, each time all of them.
+What is written stays until something else is, or until it is restored: the calls along a line write the same coordinates, each time all of them.
 
 Untouched rows of a batch then stay bitwise the same in torch's CPU operators (method.md section 5).
 """
@@ -34,7 +34,7 @@ class Selection:
     """Coordinates that are written together, and the numbers that stand there at the point of the check."""
 
     parts: tuple[TensorPart, ...]
-    home: Array
+    original: Array
 
 
 class Buffers:
@@ -47,7 +47,7 @@ class Buffers:
         self._memory = [_memory(b) for b in self._real]
         self.starts = np.cumsum([0] + [b.numel() for b in self._real])
         self._starts = self.starts.tolist()
-        self._away: Selection | None = None
+        self._written: Selection | None = None
 
     def selected(self, coordinates: Index) -> Selection:
         """A selection of coordinates, in their order."""
@@ -57,7 +57,7 @@ class Buffers:
         low, high = (run.start, run.stop - 1) if isinstance(run, slice) else (int(coordinates.min()), int(coordinates.max()))
         first = bisect_right(self._starts, low) - 1
         if high < self._starts[first + 1]:
-            return Selection((TensorPart(first, _less(run, self._starts[first]), slice(None)),), self.x[run])
+            return Selection((TensorPart(first, _counted_from(run, self._starts[first]), slice(None)),), self.x[run])
         parts = []
         for t, (start, stop) in enumerate(pairwise(self._starts)):
             which = np.flatnonzero((coordinates >= start) & (coordinates < stop))
@@ -66,17 +66,17 @@ class Buffers:
         return Selection(tuple(parts), self.x[coordinates])
 
     def write(self, selection: Selection, x: Array) -> None:
-        """Writes x [k] there; the rest is at home."""
-        if self._away is not selection:
+        """Writes x [k] there; everything else is as at the point."""
+        if self._written is not selection:
             self.restore()
-            self._away = selection
+            self._written = selection
         self._put(selection, x)
 
     def restore(self) -> None:
-        """All of it is at home again."""
-        if self._away is not None:
-            self._put(self._away, self._away.home)
-            self._away = None
+        """Everything is as at the point again."""
+        if self._written is not None:
+            self._put(self._written, self._written.original)
+            self._written = None
 
     def _put(self, selection: Selection, x: Array) -> None:
         for part in selection.parts:
@@ -89,7 +89,7 @@ class Buffers:
             self._real[part.tensor].copy_(torch.from_numpy(whole).reshape(self._real[part.tensor].shape))
 
 
-def _less(places: Index | slice, start: int) -> Index | slice:
+def _counted_from(places: Index | slice, start: int) -> Index | slice:
     """Counted from `start` on."""
     if not start:
         return places
