@@ -13,7 +13,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.element import Element, Measured
 from gradverify.numerics.choose import Choice
 from gradverify.numerics.element import asked_for, fixed_step, measure
-from gradverify.numerics.pairs.pair import Pair, Worst
+from gradverify.numerics.pairs.pair import ElementRecord, Pair
 from gradverify.numerics.verdict import Verdict
 from gradverify.oracles.finite_difference import Filled, Jacobian
 from gradverify.rules.chosen import could_miss
@@ -57,8 +57,8 @@ def _explained(evidence: Evidence, asked: Asked | None) -> Element:
     return replace(element, notes=(WORST, *element.notes))
 
 
-def _element(evidence: Evidence, moved: Found, seen: Found, found: Jacobian, told: Worst | None) -> Element:
-    """`told`: what came of it in the check; None under a fixed step, where f is one infinity."""
+def _element(evidence: Evidence, moved: Found, seen: Found, found: Jacobian, told: ElementRecord | None) -> Element:
+    """`checked`: what came of it in the check; None under a fixed step, where f is one infinity."""
     subject, key = evidence.subject, (moved.tensor, seen.tensor)
     measured, pair = _measured(evidence, moved, seen, told), found.pairs[key]
     by_itself = BY_ITSELF.format(pair.lines) if pair.lines and pair.by_itself else ""
@@ -70,18 +70,18 @@ def _element(evidence: Evidence, moved: Found, seen: Found, found: Jacobian, tol
                    _otherwise(measured, pair, found.choice) if pair.by_itself else None, tuple(note for note in notes if note))
 
 
-def _excused(found: Jacobian, key: tuple[int, int], told: Worst | None) -> Excuse:
+def _excused(found: Jacobian, key: tuple[int, int], told: ElementRecord | None) -> Excuse:
     """What lets an element pass that the finite difference alone would not; the points of the fit that decided it."""
     if told is not None and told.points:
         return told.points
     return "leftover" if key in found.left else "witness" if found.pairs[key].witnessed else ""
 
 
-def _measured(evidence: Evidence, moved: Found, seen: Found, told: Worst | None) -> Measured:
+def _measured(evidence: Evidence, moved: Found, seen: Found, told: ElementRecord | None) -> Measured:
     function, settings = Filled(evidence.measured), evidence.settings
     generator = np.random.default_rng(settings.seed)
     if settings.eps == "auto":
-        return measure(function, moved.at, seen.at, told=told, atol=settings.atol or 0.0, rtol=settings.rtol, domains=evidence.wishes.domains,
+        return measure(function, moved.at, seen.at, checked=told, atol=settings.atol or 0.0, rtol=settings.rtol, domains=evidence.wishes.domains,
                        symmetric=evidence.wishes.symmetric, specified=evidence.wishes.specified, generator=generator)
     atol, rtol = settings.tolerances()
     return replace(measure(function, moved.at, seen.at, generator=generator), fixed=fixed_step(told, settings.eps, atol=atol, rtol=rtol))
@@ -102,7 +102,7 @@ def worst_of(evidence: Evidence, pair: Pair) -> Element | None:
     return _element(evidence, moved, seen, evidence.jacobian, pair.worst[0])
 
 
-def _worst(evidence: Evidence) -> tuple[Found, Found, Worst | None]:
+def _worst(evidence: Evidence) -> tuple[Found, Found, ElementRecord | None]:
     """The worst element of all pairs, or the first where no output moves with an input. Raises UserCodeError where there is none."""
     pairs = evidence.jacobian.pairs.values()
     found = [(pair.worst[0], pair) for pair in pairs if pair.worst]
@@ -115,7 +115,7 @@ def _worst(evidence: Evidence) -> tuple[Found, Found, Worst | None]:
     return (*_found(evidence, first, None), None)
 
 
-def _found(evidence: Evidence, pair: Pair, element: Worst | None) -> tuple[Found, Found]:
+def _found(evidence: Evidence, pair: Pair, element: ElementRecord | None) -> tuple[Found, Found]:
     """An element of a pair, or its first."""
     x, y = evidence.inputs[pair.input], evidence.outputs[pair.output]
     moved, seen = (element.input_index, element.output_index) if element else (0, 0)

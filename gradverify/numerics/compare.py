@@ -15,7 +15,7 @@ from gradverify.numerics.columns.one_element import with_asked
 from gradverify.numerics.columns.sums import VERIFIED_ALONG
 from gradverify.numerics.columns.walk import compare_entries
 from gradverify.numerics.costs import Costs, Counts, Mode, SharingInputs, predicted, speed, to_power_of_two
-from gradverify.numerics.elements.run import Enough, never
+from gradverify.numerics.elements.run import OverBudget, no_budget
 from gradverify.numerics.excuses.ends import ending_columns
 from gradverify.numerics.excuses.insensitive import beside_insensitive
 from gradverify.numerics.flagged.follow import Flagged
@@ -51,14 +51,14 @@ def compare(
     function: Function, *, mode: Mode | None = None, limits: Limits | None = None, atol: float = 0.0, rtol: float | None = None,
     domains: Sequence[tuple[float, float] | None] | None = None, symmetric: Sequence[bool] | None = None,
     specified: Sequence[Tensor | None] = (), generator: np.random.Generator | None = None, keep: int = 10, watch: Watch | None = None,
-    clock: Clock | None = None, enough: Enough = never, asked: Asked | None = None,
+    clock: Clock | None = None, over_budget: OverBudget = no_budget, asked: Asked | None = None,
 ) -> Compared:
     """`mode` None: the strongest comparison that `limits` afford. Tolerances, `domains` and `symmetric` as in `prepare`. `asked`: see `Pair`."""
     prepared = prepare(function, atol=atol, rtol=rtol, domains=domains, symmetric=symmetric, specified=specified, generator=generator,
                        thrifty=mode in (None, Mode.ENTRIES), clock=clock)
     if prepared is None:
         return Compared((), None, Arrangement(), 0, 0, 0)
-    prepared = replace(prepared, enough=enough, asked=asked)
+    prepared = replace(prepared, over_budget=over_budget, asked=asked)
     point = prepared.point
     costs = _costs(prepared, to_power_of_two(point.fastest))
     choice = choose(mode, limits or Limits(), costs, SCREEN_LOW if point.columns.rounded else screen_of(point))
@@ -67,8 +67,8 @@ def compare(
     if choice.mode is Mode.ENTRIES:
         pairs, arrangement = compare_entries(prepared, keep)
     else:
-        pairs, arrangement, left = _screened(prepared, choice, keep)
-        choice = replace(choice, left=left)
+        pairs, arrangement, unfollowed = _screened(prepared, choice, keep)
+        choice = replace(choice, left=unfollowed)
     pairs = beside_insensitive(prepared, with_asked(prepared, pairs))
     return Compared(tuple(pairs), choice, arrangement, point.forward, prepared.survey.forward, point.backward)
 
@@ -79,7 +79,7 @@ def _costs(prepared: Prepared, seconds: float) -> Costs:
     planned = {plan.tensor: plan.grouping.groups.count for plan in arrangement.plans}
     groups = {t: planned.get(t, len(point.columns.of(t))) for t in arrangement.patterns}
     linear = sum(count for t, count in groups.items() if t in prepared.linear)
-    patterns = [pattern for own in arrangement.patterns.values() for pattern in own]
+    patterns = [pattern for patterns_of_tensor in arrangement.patterns.values() for pattern in patterns_of_tensor]
     backwards = _backwards(prepared)
     counts = Counts(len(point.x), len(point.f0), len(point.buffers), len(point.parts), sum(groups.values()) - linear, linear,
                     _distinct(backwards.values()), sum(pattern.blocks for pattern in patterns), len(prepared.linear),
@@ -91,26 +91,26 @@ def _backwards(prepared: Prepared) -> dict[int, tuple[tuple[int, int], ...]]:
     """Per input tensor, for each output tensor, which row groups it needs (tensors with the same number share them) and how many they are."""
     plans = prepared.arrangement.plans
     needed: dict[int, list[tuple[int, int]]] = {plan.tensor: [] for plan in plans}
-    for number, own in enumerate(shared_groups([plan.rows for plan in plans])):
-        for user in own.users:
-            needed[plans[user].tensor].append((number, own.groups.count))
+    for number, group in enumerate(shared_groups([plan.rows for plan in plans])):
+        for plan_number in group.users:
+            needed[plans[plan_number].tensor].append((number, group.groups.count))
     alone = ((-1, len(prepared.point.f0)),)  # one-hot rows, which tell all tensors without structure
     return {t: tuple(needed[t]) if t in needed else alone for t in prepared.arrangement.patterns}
 
 
 def _distinct(backwards: Iterable[tuple[tuple[int, int], ...]]) -> int:
-    return sum(dict(each for own in backwards for each in own).values())
+    return sum(dict(group for needed in backwards for group in needed).values())
 
 
 def _sharing_inputs(prepared: Prepared, groups: Mapping[int, int], backwards: Mapping[int, tuple[tuple[int, int], ...]]) -> Iterator[SharingInputs]:
     """Input tensors that share all their backwards."""
     sizes = np.diff(prepared.point.starts)
-    for own in dict.fromkeys(backwards.values()):
-        tensors = tuple(t for t in groups if backwards[t] == own)
-        straight = [t for t in tensors if t in prepared.linear]
-        linear_groups = sum(groups[t] for t in straight)
+    for needed in dict.fromkeys(backwards.values()):
+        tensors = tuple(t for t in groups if backwards[t] == needed)
+        linear = [t for t in tensors if t in prepared.linear]
+        linear_groups = sum(groups[t] for t in linear)
         column_groups = sum(groups[t] for t in tensors) - linear_groups
-        yield SharingInputs(tensors, int(sizes[list(tensors)].sum()), column_groups, linear_groups, _distinct([own]), len(straight))
+        yield SharingInputs(tensors, int(sizes[list(tensors)].sum()), column_groups, linear_groups, _distinct([needed]), len(linear))
 
 
 # ---- screens
@@ -122,38 +122,39 @@ def _screened(prepared: Prepared, choice: Choice, keep: int) -> tuple[list[Pair]
             screened, check = _screens(prepared, choice)
             flagged = Flagged(prepared.run(), prepared.arrangement, keep)
             pairs, open_ = flagged.pairs(choice.of, screened, check)
-        if prepared.enough():
-            return pairs, prepared.arrangement, flagged.left
-        again = frozenset(t for t in open_ if prepared.arrangement.level.get(t) == 0 and prepared.arrangement.plan(t))
-        if not again:
+        if prepared.over_budget():
+            return pairs, prepared.arrangement, flagged.unfollowed
+        broken = frozenset(t for t in open_ if prepared.arrangement.level.get(t) == 0 and prepared.arrangement.plan(t))
+        if not broken:
             return _beside_ends(prepared, choice, keep, [*screened, *check], pairs), prepared.arrangement, 0
-        prepared = prepared.again(again)
+        prepared = prepared.again(broken)
 
 
 def _beside_ends(prepared: Prepared, choice: Choice, keep: int, screened: Sequence[Screened], pairs: list[Pair]) -> list[Pair]:
     """Screened once more without the columns along which f ends, where sums are lost to them: they tell nothing of what else is wrong."""
     undecided = {(pair.input, pair.output) for pair in pairs if pair.verdict is Verdict.UNDECIDED}
-    lost = undecided & {(own.input, own.output) for own in screened if len(own.lost)}
+    lost = undecided & {(screen.input, screen.output) for screen in screened if len(screen.lost)}
     if not lost:
         return pairs
     with np.errstate(all="ignore"):
         ends = ending_columns(prepared.run(), prepared.arrangement, lost)
         if not len(ends):
             return pairs
-        held = prepared.holding(ends)
-        beside, _ = Flagged(held.run(), held.arrangement, keep).pairs(choice.of, *_screens(held, choice))
-    return [_wrong_beside(old, new) if (old.input, old.output) in lost else old for old, new in zip(pairs, beside, strict=True)]
+        rest = prepared.holding(ends)
+        beside, _ = Flagged(rest.run(), rest.arrangement, keep).pairs(choice.of, *_screens(rest, choice))
+    return [_wrong_beside(pair, without_ends) if (pair.input, pair.output) in lost else pair
+            for pair, without_ends in zip(pairs, beside, strict=True)]
 
 
-def _wrong_beside(old: Pair, new: Pair) -> Pair:
-    """The pair with the lines that are wrong beside those that stay open, if any."""
-    wrong = new.count(Outcome.MISMATCH)
+def _wrong_beside(pair: Pair, without_ends: Pair) -> Pair:
+    """The pair with the lines that are wrong beside those that stay open, if any; `without_ends`: as it is without the columns that f ends along."""
+    wrong = without_ends.count(Outcome.MISMATCH)
     if not wrong:
-        return old
+        return pair
     counts = [0] * len(Outcome)
-    counts[Outcome.MISMATCH], counts[Outcome.UNDECIDED] = wrong, min(old.count(Outcome.UNDECIDED), old.elements - wrong)
-    counts[Outcome.PASS] = old.elements - sum(counts)
-    return replace(new, elements=old.elements, counts=tuple(counts), quick=old.quick, limits=old.limits)
+    counts[Outcome.MISMATCH], counts[Outcome.UNDECIDED] = wrong, min(pair.count(Outcome.UNDECIDED), pair.elements - wrong)
+    counts[Outcome.PASS] = pair.elements - sum(counts)
+    return replace(without_ends, elements=pair.elements, counts=tuple(counts), quick=pair.quick, limits=pair.limits)
 
 
 def _screens(prepared: Prepared, choice: Choice) -> tuple[list[Screened], list[Screened]]:

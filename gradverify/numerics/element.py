@@ -26,10 +26,10 @@ from gradverify.numerics.estimate.romberg import ORDERS, Best, pick, table
 from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.excuses.insensitive import beside_insensitive
 from gradverify.numerics.function.point import Function
-from gradverify.numerics.pairs.pair import Asked, Worst
+from gradverify.numerics.pairs.pair import Asked, ElementRecord
 from gradverify.numerics.prepare import Prepared, prepare
 from gradverify.numerics.rungs import RATIO, RUNGS, Array, Codes, Z
-from gradverify.numerics.tolerance import Bounds, verdicts
+from gradverify.numerics.tolerance import Tolerances, verdicts
 from gradverify.numerics.verdict import Limit
 
 TOP_RUNG = -RUNGS  # no climb above the scale goes further
@@ -47,58 +47,60 @@ class Coordinate:
     coordinate: int
 
 
-def asked_for(moved: Coordinate, seen: Coordinate) -> Asked:
+def asked_for(input_at: Coordinate, output_at: Coordinate) -> Asked:
     """The element by which a comparison knows it."""
-    return Asked(moved.tensor, seen.tensor, moved.coordinate, seen.coordinate)
+    return Asked(input_at.tensor, output_at.tensor, input_at.coordinate, output_at.coordinate)
 
 
 def measure(
-    function: Function, moved: Coordinate, seen: Coordinate, *, told: Worst | None = None, atol: float = 0.0, rtol: float | None = None,
-    domains: Sequence[tuple[float, float] | None] | None = None, symmetric: Sequence[bool] | None = None,
+    function: Function, input_at: Coordinate, output_at: Coordinate, *, checked: ElementRecord | None = None, atol: float = 0.0,
+    rtol: float | None = None, domains: Sequence[tuple[float, float] | None] | None = None, symmetric: Sequence[bool] | None = None,
     specified: Sequence[Tensor | None] = (), generator: np.random.Generator | None = None,
 ) -> Measured:
     """One element on every rung; tolerances, `domains` and `symmetric` as in `prepare`.
 
-    `told`: what came of it in the check; None: it is confirmed by itself. Raises ValueError where `moved` has no column of its own (`symmetric`).
+    `checked`: what came of it in the check; None: it is confirmed by itself. Raises ValueError where `input_at` has no column of its own
+    (`symmetric`).
     """
     prepared = prepare(function, atol=atol, rtol=rtol, domains=domains, symmetric=symmetric, specified=specified, generator=generator,
                        grouped=False)
-    column = column_of(prepared.point, moved.tensor, moved.coordinate) if prepared else None
+    column = column_of(prepared.point, input_at.tensor, input_at.coordinate) if prepared else None
     if prepared is None or column is None:
         raise ValueError("this coordinate moves with its mirror image only")
-    if told is None:
-        [pair] = beside_insensitive(prepared, [pair_of_one(prepared, asked_for(moved, seen))])
-        told = pair.asked
-    assert told is not None
+    if checked is None:
+        [pair] = beside_insensitive(prepared, [pair_of_one(prepared, asked_for(input_at, output_at))])
+        checked = pair.asked
+    assert checked is not None
     with np.errstate(all="ignore"):
-        return _Sampled(prepared, column, prepared.point.parts[seen.tensor].start + seen.coordinate, told).measured()
+        return _Sampled(prepared, column, prepared.point.parts[output_at.tensor].start + output_at.coordinate, checked).measured()
 
 
-def fixed_step(told: Worst | None, eps: float, *, atol: float, rtol: float) -> FixedStep:
+def fixed_step(checked: ElementRecord | None, eps: float, *, atol: float, rtol: float) -> FixedStep:
     """gradcheck's verdict, as it came of the element in the check under this step; None: f is one and the same infinity there, which is left out."""
-    if told is None:
+    if checked is None:
         return FixedStep(eps, math.nan, atol, rtol, math.nan, "non_finite")
-    return FixedStep(eps, told.numeric, atol, rtol, told.tolerance, NAMES[told.outcome])
+    return FixedStep(eps, checked.numeric, atol, rtol, checked.tolerance, NAMES[checked.outcome])
 
 
 class _Sampled:
     """One column and one output of a run on every rung, beside what was told of them."""
 
-    def __init__(self, prepared: Prepared, column: int, out: int, told: Worst) -> None:
-        self.run, self.column, self.out, self.told = prepared.run(), np.array([column]), np.array([out]), told
-        self.a, self.bounds = np.array([told.analytic]), Bounds(prepared.atol, self.run.rtols()[self.out], np.array([told.floor]), np.zeros(1, bool))
+    def __init__(self, prepared: Prepared, column: int, out: int, checked: ElementRecord) -> None:
+        self.run, self.column, self.out, self.checked = prepared.run(), np.array([column]), np.array([out]), checked
+        self.a = np.array([checked.analytic])
+        self.tolerances = Tolerances(prepared.atol, self.run.rtols()[self.out], np.array([checked.floor]), np.zeros(1, bool))
 
     def measured(self) -> Measured:
         samples, d = self._climbed()
-        outcome, point, shown = NAMES[self.told.outcome], self.run.point, _Shown(samples, d)
-        same = self._outcome(d) == self.told.outcome
-        numeric, bar = (float(d.value[0]), float(d.bar[0])) if same else (self.told.numeric, self.told.bar)
+        outcome, point, shown = NAMES[self.checked.outcome], self.run.point, _Shown(samples, d)
+        same = self._outcome(d) == self.checked.outcome
+        numeric, bar = (float(d.value[0]), float(d.bar[0])) if same else (self.checked.numeric, self.checked.bar)
         rests = same or abs(numeric - float(d.value[0])) <= float(d.bar[0])
         return Measured(
-            x=float(point.columns.x[self.column[0]]), f=float(point.f0[self.out[0]]), analytic=self.told.analytic, numeric=numeric, bar=bar,
+            x=float(point.columns.x[self.column[0]]), f=float(point.f0[self.out[0]]), analytic=self.checked.analytic, numeric=numeric, bar=bar,
             tolerance=self._tolerance(numeric), sigma=float(samples.sigma[0]), unit=float(samples.unit[0]),
-            verdict=VERDICTS.get(outcome, "undecided"), outcome=outcome, limit=Limit.MASKED.value if shown.masked() else _limit(self.told),
-            sides=_sides(d) if same or self.told.at_kink else None, second=_second(d) if same else None,
+            verdict=VERDICTS.get(outcome, "undecided"), outcome=outcome, limit=Limit.MASKED.value if shown.masked() else _limit(self.checked),
+            sides=_sides(d) if same or self.checked.at_kink else None, second=_second(d) if same else None,
             chosen=shown.chosen() if rests else None, truncation=shown.truncation(), rungs=shown.rungs(), forward=point.forward,
             backward=point.backward)
 
@@ -116,15 +118,15 @@ class _Sampled:
         return Samples(up, down, step_up, step_down, o.f0[self.out], o.sigma[self.out], o.unit()[self.out], magnitude, size, o.rounds_x)
 
     def _verdict(self, d: Derivative) -> Codes:
-        return verdicts(self.a, d, self.bounds)
+        return verdicts(self.a, d, self.tolerances)
 
     def _outcome(self, d: Derivative) -> int:
         """What the rungs alone would say under the tolerance that was told."""
-        return int(Judged(self.column, self.out, self.a, d, self.bounds, self._verdict(d), np.array([Limit.NONE], object)).outcome[0])
+        return int(Judged(self.column, self.out, self.a, d, self.tolerances, self._verdict(d), np.array([Limit.NONE], object)).outcome[0])
 
     def _tolerance(self, numeric: float) -> Tolerance:
-        size = max((abs(number) for number in (self.told.analytic, numeric) if math.isfinite(number)), default=0.0)
-        return Tolerance(self.told.tolerance, self.run.atol, float(self.bounds.rtol[0]), size, self.told.floor)
+        size = max((abs(number) for number in (self.checked.analytic, numeric) if math.isfinite(number)), default=0.0)
+        return Tolerance(self.checked.tolerance, self.run.atol, float(self.tolerances.rtol[0]), size, self.checked.floor)
 
 
 def _known(ladders: Ladders, k: int) -> Array | None:
@@ -134,8 +136,8 @@ def _known(ladders: Ladders, k: int) -> Array | None:
         return None
 
 
-def _limit(told: Worst) -> str | None:
-    return None if told.limit is Limit.NONE or NAMES[told.outcome] in VERDICTS else told.limit.value
+def _limit(checked: ElementRecord) -> str | None:
+    return None if checked.limit is Limit.NONE or NAMES[checked.outcome] in VERDICTS else checked.limit.value
 
 
 def _sides(d: Derivative) -> Sides | None:

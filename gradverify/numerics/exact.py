@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradverify.numerics.pairs.entries import Numbers
+from gradverify.numerics.pairs.entries import ElementValues
 from gradverify.numerics.pairs.pair import Outcome, PairElements
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.rungs import Array, Index, nonzero
@@ -36,5 +36,5 @@ def add_exact(tally: Tally, analytic: Array, value: Array, floor: Array | float,
     verdict = guarded(np.abs(a - v), bar, tolerance)
     outcome = np.select([~np.isfinite(v), verdict == Verdict.PASS, (verdict == Verdict.MISMATCH) | ~np.isfinite(a)],
                         [broken, Outcome.PASS, Outcome.MISMATCH], Outcome.UNDECIDED).astype(np.int8)
-    numbers = Numbers(rows[out], first + local, a, v, bar)
+    numbers = ElementValues(rows[out], first + local, a, v, bar)
     tally.add(PairElements.without_kinks(numbers, tolerance, low, outcome, {Outcome.UNDECIDED: Limit.NOISE}))

@@ -10,7 +10,7 @@ import numpy as np
 from gradverify.numerics.columns.walk import TILE_LIMIT
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Function, Point
-from gradverify.numerics.pairs.entries import Numbers
+from gradverify.numerics.pairs.entries import ElementValues
 from gradverify.numerics.pairs.pair import Asked, Outcome, Pair, PairElements
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.rungs import Array, Codes, Index, Mask
@@ -105,5 +105,5 @@ def _compare_tile(rule: _Rule, first: int, a: Array, tallies: list[Tally]) -> No
         local, out = np.nonzero(~masked[:, part])
         tally.add_zeros(np.zeros(0), np.zeros(0), masked[:, part])
         at, no_bar = (local, out + part.start), np.zeros(len(out))
-        numbers = Numbers(out, columns[local] - int(point.starts[tensor]), a[at], value[at], no_bar)
+        numbers = ElementValues(out, columns[local] - int(point.starts[tensor]), a[at], value[at], no_bar)
         tally.add(PairElements.without_kinks(numbers, tolerance[at], no_bar, outcome[at], LIMITS))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gradverify.numerics.arrange import Arrangement, arrange, detector
 from gradverify.numerics.elements.reach import Reach
-from gradverify.numerics.elements.run import Enough, Run, never
+from gradverify.numerics.elements.run import OverBudget, Run, no_budget
 from gradverify.numerics.function.clock import Clock
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.memory import keep_freed
@@ -33,13 +33,13 @@ class Prepared:
     rtol: float | None
     generator: np.random.Generator
     thrifty: bool = False
-    enough: Enough = never
+    over_budget: OverBudget = no_budget
     asked: Asked | None = None
 
     def run(self) -> Run:
         """A fresh start: nothing learnt yet of how far the outputs go."""
-        return Run(self.point, self.survey, self.atol, self.rtol, Reach(self.point), self.generator, frozenset(self.linear), enough=self.enough,
-                   asked=self.asked)
+        return Run(self.point, self.survey, self.atol, self.rtol, Reach(self.point), self.generator, frozenset(self.linear),
+                   over_budget=self.over_budget, asked=self.asked)
 
     def again(self, broken: frozenset[int]) -> Prepared:
         """With other groups for these tensors."""

@@ -20,8 +20,8 @@ class Record:
         return type(self)(*(_taken(value, i) for value in _values(self)))
 
     def replaced(self, i: AnyArray, new: Self) -> Self:
-        """With elements i exchanged for those of `new`."""
-        return type(self)(*map(_exchanged, _values(self), [i] * len(_values(self)), _values(new))) if len(i) else self
+        """With elements i exchanged for those of `new`; what holds for all elements stays."""
+        return type(self)(*(_exchanged(mine, i, theirs) for mine, theirs in zip(_values(self), _values(new), strict=True))) if len(i) else self
 
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
@@ -44,7 +44,11 @@ def _taken(value: Any, i: AnyArray | slice) -> Any:
 
 
 def _exchanged(old: Any, i: AnyArray, new: Any) -> Any:
-    """The array itself where it is one number for all elements, and theirs are that number too."""
+    """A field with elements i exchanged: itself where it is one number for all elements, and theirs are that number too."""
+    if isinstance(old, Record):
+        return old.replaced(i, new)
+    if not isinstance(old, np.ndarray) or new is None:
+        return old
     if old.strides == (0,) and len(old) and ((new == old[0]) | ((new != new) & (old[0] != old[0]))).all():
         return old
     result = old.copy()

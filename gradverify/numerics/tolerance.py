@@ -31,7 +31,7 @@ NOISE_OF_X = 2.0**-40  # ... and sigma below this fraction of x: the output is n
 
 
 @dataclass(frozen=True)
-class Bounds(Record):
+class Tolerances(Record):
     """Tolerances of elements: arrays [m]. `unproven`: nothing of the output's row was measured though it moves, so a zero proves nothing."""
 
     atol: float
@@ -46,19 +46,19 @@ class Bounds(Record):
         return np.asarray(self.atol + np.maximum(self.rtol * largest, self.floor))
 
 
-def verdicts(a: Array, d: Derivative, bounds: Bounds, *, extra: Array | float = 0.0, ending: Mask | None = None) -> Codes:
-    """Verdict codes [m] of analytic values a against derivatives. `ending` [m]: columns along which f ends at x, by what other outputs show.
+def verdicts(a: Array, d: Derivative, tolerances: Tolerances, *, extra: Array | float = 0.0, border_column: Mask | None = None) -> Codes:
+    """Verdict codes [m] of analytic values a against derivatives. `border_column` [m]: columns along which f ends at x, by what other outputs show.
 
     A mismatch must miss the second reading too; that one saves only where it is the finer. `extra` [m] widens the bars.
     """
-    first = _one_reading(a, d, bounds, extra, ending)
+    first = _verdicts_of_reading(a, d, tolerances, extra, border_column)
     if d.resting:
-        first[d.unchanged & ~bounds.unproven & (np.abs(a) <= bounds.tolerance(a, np.zeros_like(a)))] = PASS
+        first[d.unchanged & ~tolerances.unproven & (np.abs(a) <= tolerances.tolerance(a, np.zeros_like(a)))] = PASS
     if not d.ambiguous:
         return first
     two = np.isfinite(d.second)
     other = replace(d, value=d.second, bar=d.second_bar, outcome=np.where(two, SMOOTH, d.outcome).astype(np.int8))
-    second = _one_reading(a, other, bounds, extra, ending)
+    second = _verdicts_of_reading(a, other, tolerances, extra, border_column)
     saved = np.where((second == PASS) & d.second_is_finer, PASS, UNDECIDED)
     return np.where(two & (first != PASS) & (first != second), saved, first).astype(np.int8)
 
@@ -73,9 +73,9 @@ def guarded(off: Array, bar: Array, tol: Array) -> Codes:
     return verdict
 
 
-def _one_reading(a: Array, d: Derivative, bounds: Bounds, extra: Array | float, ending: Mask | None) -> Codes:
+def _verdicts_of_reading(a: Array, d: Derivative, tolerances: Tolerances, extra: Array | float, border_column: Mask | None) -> Codes:
     """The verdict on the main reading alone."""
-    tol, off, bar = bounds.tolerance(a, d.value), np.abs(a - d.value), d.bar + extra
+    tol, off, bar = tolerances.tolerance(a, d.value), np.abs(a - d.value), d.bar + extra
     verdict = guarded(off, bar, tol)
     verdict[~np.isfinite(bar)] = UNDECIDED
     if d.rough:
@@ -86,8 +86,8 @@ def _one_reading(a: Array, d: Derivative, bounds: Bounds, extra: Array | float, 
     if finite.all():
         return verdict
     two_sided = (d.outcome != NON_FINITE) & ~d.at_border
-    if ending is not None:
-        two_sided &= ~ending
+    if border_column is not None:
+        two_sided &= ~border_column
     return np.where(finite, verdict, np.where(two_sided, MISMATCH, UNDECIDED)).astype(np.int8)
 
 
@@ -103,7 +103,7 @@ def _subgradient(a: Array, d: Derivative, tol: Array) -> Codes:
 class Magnitudes:
     """What sets the floor of each output [M]: reach (its change for a relative change of its inputs), largest |f|, noise of f.
 
-    `parts`: output tensors. `unit`: the unit roundoff of each. `backward`: that of gradients.
+    `parts`: output tensors. `unit`: the unit roundoff of each. `backward_unit`: that of gradients.
     """
 
     reach: Array
@@ -112,7 +112,7 @@ class Magnitudes:
     parts: Sequence[slice]
     x_size: float
     unit: Array | float = U64
-    backward: float = U64
+    backward_unit: float = U64
 
     @cached_property
     def saturated(self) -> Array:
@@ -120,7 +120,7 @@ class Magnitudes:
         size = self.size.copy()
         for part in self.parts:
             size[part] = np.maximum(size[part], rms(size[part]))
-        unit = np.maximum(self.unit, self.backward)
+        unit = np.maximum(self.unit, self.backward_unit)
         low = unit > LOW_UNIT
         return (np.maximum(FLOOR * U64, np.where(low, SATURATED * unit, 0.0)) if low.any() else FLOOR * U64) * size
 
@@ -137,8 +137,8 @@ def floors(rows: Magnitudes, alive: Mask) -> Array:
     size = nonzero(rows.size)
     noise = rows.sigma / size if size is rows.size else np.where(rows.size > 0, rows.sigma / size, U64)
     living = FLOOR * np.minimum(np.maximum(noise, U64), NOISE_CAP) * unit
-    if rows.backward > LOW_UNIT:
-        living = np.maximum(living, ROUNDED * rows.backward * rows.reach)
+    if rows.backward_unit > LOW_UNIT:
+        living = np.maximum(living, ROUNDED * rows.backward_unit * rows.reach)
     if alive.all():
         return living
     noise_only = (rows.size <= NOISE_ONLY * rows.sigma) & (rows.sigma <= NOISE_OF_X * rows.x_size)
@@ -156,9 +156,9 @@ def rounding_reach(rows: Magnitudes) -> Array:
     return np.maximum(rows.saturated, FLOOR * rows.sigma)
 
 
-def limits(a: Array, d: Derivative) -> list[Limit]:
+def limits(d: Derivative) -> list[Limit]:
     """What limits each undecided element."""
-    return [_limit(d, n) for n in range(len(a))]
+    return [_limit(d, n) for n in range(len(d.value))]
 
 
 def _limit(d: Derivative, n: int) -> Limit:

@@ -15,7 +15,7 @@ class Verdict(IntEnum):
     UNDECIDED = 2
 
 
-PASS, MISMATCH, UNDECIDED = (np.int8(each) for each in Verdict)
+PASS, MISMATCH, UNDECIDED = (np.int8(verdict) for verdict in Verdict)
 """The same as NumPy's numbers: codes [m] are compared with them in a quarter of the time."""
 
 

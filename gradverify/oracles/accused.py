@@ -13,7 +13,7 @@ import torch
 
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.pairs.entries import Entries, ratios
-from gradverify.numerics.pairs.pair import OPEN, Outcome, Pair, Worst
+from gradverify.numerics.pairs.pair import OPEN, ElementRecord, Outcome, Pair
 from gradverify.numerics.reduction import cotangent, drawn
 from gradverify.numerics.rungs import U64, Array, Index, Mask
 from gradverify.numerics.verdict import Limit
@@ -100,6 +100,6 @@ def with_mismatches(one: Suspect) -> Pair:
                    max_abs_error=max(pair.max_abs_error, float(off.max())), max_rel_error=max(pair.max_rel_error, float((off / size).max())))
 
 
-def _told(element: Worst) -> Worst:
+def _told(element: ElementRecord) -> ElementRecord:
     """As a mismatch."""
     return element._replace(outcome=Outcome.MISMATCH, limit=Limit.NONE, rank=(int(Outcome.MISMATCH), *element.rank[1:]))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.pairs.pair import Outcome, Pair
-from gradverify.numerics.pairs.revised import Wrong, mismatches, undecided
+from gradverify.numerics.pairs.revised import Mismatches, mismatches, with_undecided
 from gradverify.numerics.rungs import RESOLVED, Array
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.finite_difference import Jacobian, Wishes
@@ -36,7 +36,7 @@ def without_leftovers(found: Jacobian, inputs: Sequence[Tensor], wishes: Wishes,
 def left_open(found: Jacobian, why: Limit) -> Jacobian:
     """The pairs with their mismatches undecided."""
     wrong = Outcome.MISMATCH
-    return replace(found, pairs={key: undecided(pair, wrong, why) if pair.count(wrong) else pair for key, pair in found.pairs.items()})
+    return replace(found, pairs={key: with_undecided(pair, wrong, why) if pair.count(wrong) else pair for key, pair in found.pairs.items()})
 
 
 class _Sizes:
@@ -97,7 +97,7 @@ def _passed(pair: Pair) -> Pair:
     return replace(told, counts=tuple(counts), worst=worst, resolution=seen, ratios=None, entries=None)
 
 
-def _off(wrong: Wrong) -> Array:
+def _off(wrong: Mismatches) -> Array:
     """By how much they are off, less the bar."""
     return np.asarray(np.abs(wrong.analytic - wrong.numeric) - wrong.bar)
 

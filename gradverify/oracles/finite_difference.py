@@ -14,7 +14,7 @@ from gradverify.model.case import Budget, Settings
 from gradverify.numerics.choose import Choice, Limits
 from gradverify.numerics.compare import Watch, compare
 from gradverify.numerics.costs import Mode
-from gradverify.numerics.elements.run import Enough, never
+from gradverify.numerics.elements.run import OverBudget, no_budget
 from gradverify.numerics.fixed import check_fixed
 from gradverify.numerics.function.clock import Clock
 from gradverify.numerics.function.point import COARSER, Evaluated, Narrow, Repeated, Widened
@@ -51,16 +51,16 @@ class Wishes:
 
 
 def jacobian(function: Gives, settings: Settings, wishes: Wishes, watch: Watch | None = None, clock: Clock | None = None,
-             enough: Enough = never, asked: Asked | None = None) -> Jacobian:
+             over_budget: OverBudget = no_budget, asked: Asked | None = None) -> Jacobian:
     """Every (input, output) pair against finite differences; `watch` is told the choice before the comparison begins. `asked`: see `Pair`."""
     filled = Filled(function)
-    found, choice = _compared(filled, settings, wishes, watch, clock, enough, asked)
+    found, choice = _compared(filled, settings, wishes, watch, clock, over_budget, asked)
     pairs = {(pair.input, pair.output): pair for pair in found}
     return Jacobian(pairs, frozenset(pairs) - frozenset(filled.given), choice)
 
 
 def _compared(function: Filled, settings: Settings, wishes: Wishes, watch: Watch | None, clock: Clock | None,
-              enough: Enough, asked: Asked | None) -> tuple[Sequence[Pair], Choice | None]:
+              over_budget: OverBudget, asked: Asked | None) -> tuple[Sequence[Pair], Choice | None]:
     if settings.eps != "auto":
         atol, rtol = settings.tolerances()
         return check_fixed(function, settings.eps, atol=atol, rtol=rtol, keep=WORST, asked=asked), None
@@ -70,7 +70,7 @@ def _compared(function: Filled, settings: Settings, wishes: Wishes, watch: Watch
     atol = max(settings.atol or 0.0, UNDERFLOW if settings.dtype in ("float32", "complex64") else 0.0)
     compared = compare(function, mode=mode, limits=limits, atol=atol, rtol=settings.rtol, domains=wishes.domains,
                        symmetric=wishes.symmetric, specified=wishes.specified, generator=generator, keep=WORST, watch=watch, clock=clock,
-                       enough=enough, asked=asked)
+                       over_budget=over_budget, asked=asked)
     return compared.pairs, compared.choice
 
 

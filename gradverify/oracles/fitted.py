@@ -17,11 +17,11 @@ from gradverify.numerics.columns.one_element import column_of
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Point
-from gradverify.numerics.pairs.pair import Outcome, Pair, Worst
+from gradverify.numerics.pairs.pair import ElementRecord, Outcome, Pair
 from gradverify.numerics.pairs.revised import Decided, with_decided
 from gradverify.numerics.rungs import Array, Codes, Index, Z
 from gradverify.numerics.survey import analytic_noise
-from gradverify.numerics.tolerance import Bounds, guarded
+from gradverify.numerics.tolerance import Tolerances, guarded
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED, Limit
 from gradverify.oracles.finite_difference import Filled, Gives, Jacobian, Wishes
 
@@ -56,11 +56,11 @@ class _Elements:
     """Open elements [E] of all pairs: their numbers as arrays."""
 
     key: list[tuple[int, int]]
-    told: list[Worst]
+    records: list[ElementRecord]
     column: Index
     out: Index
     a: Array
-    bounds: Bounds
+    tolerances: Tolerances
 
 
 class _Open:
@@ -72,10 +72,10 @@ class _Open:
         rows = [(key, each, column, pair.low_precision) for key, pair in pairs.items() for each in pair.worst
                 if each.outcome is Outcome.UNDECIDED and (column := column_of(point, key[0], each.input_index)) is not None]
         rtol = np.array([settings.tolerances(low)[1] for *_, low in rows])
-        bounds = Bounds(settings.tolerances()[0], rtol, np.array([each.floor for _, each, *_ in rows]), np.zeros(len(rows), bool))
+        tolerances = Tolerances(settings.tolerances()[0], rtol, np.array([each.floor for _, each, *_ in rows]), np.zeros(len(rows), bool))
         self._all = _Elements([key for key, *_ in rows], [each for _, each, *_ in rows], np.array([column for _, _, column, _ in rows], np.intp),
                               np.array([point.parts[key[1]].start + each.output_index for key, each, *_ in rows], np.intp),
-                              np.array([each.analytic for _, each, *_ in rows]), bounds)
+                              np.array([each.analytic for _, each, *_ in rows]), tolerances)
         self._before = np.array([each.numeric for _, each, *_ in rows]), np.array([each.bar for _, each, *_ in rows])
 
     def decided(self) -> dict[tuple[int, int], list[Decided]]:
@@ -87,11 +87,11 @@ class _Open:
         for n in np.flatnonzero(codes != UNDECIDED).tolist():
             value, bar = float(slopes.value[n]), float(slopes.bar[n])
             tolerance = float(self._tolerance(np.array([n]), slopes.value[[n]])[0])
-            found.setdefault(e.key[n], []).append(Decided(e.told[n], value, bar, tolerance, bool(codes[n] == PASS), int(slopes.points[n])))
+            found.setdefault(e.key[n], []).append(Decided(e.records[n], value, bar, tolerance, bool(codes[n] == PASS), int(slopes.points[n])))
         return found
 
     def _tolerance(self, i: Index, value: Array) -> Array:
-        return self._all.bounds.take(i).tolerance(self._all.a[i], value)
+        return self._all.tolerances.take(i).tolerance(self._all.a[i], value)
 
     def _verdicts(self, i: Index, value: Array, bar: Array, extra: Array | float = 0.0) -> Codes:
         """Of elements i; undecided, too, where the fit and the small steps do not agree, and what is off by little. `extra`: noise of backward."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gradverify.numerics.function.flat import numbers
 from gradverify.numerics.pairs.pair import Outcome, Pair
-from gradverify.numerics.pairs.revised import Wrong, mismatches, undecided
+from gradverify.numerics.pairs.revised import Mismatches, mismatches, with_undecided
 from gradverify.numerics.rungs import Array
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.finite_difference import Gives
@@ -66,10 +66,10 @@ def beside_rounding(pair: Pair, subject: Subject, routes: Sequence[Route], unit:
     if not (off <= CAP * unit * (cotangent + np.maximum(np.abs(wrong.analytic), np.abs(wrong.numeric)))).all():
         return pair
     noise = max((_noise(subject, route, wrong) for route in routes), default=0.0)
-    return undecided(pair, Outcome.MISMATCH, Limit.ANALYTIC_NOISE) if (off <= TIMES * noise).all() else pair
+    return with_undecided(pair, Outcome.MISMATCH, Limit.ANALYTIC_NOISE) if (off <= TIMES * noise).all() else pair
 
 
-def _noise(subject: Subject, route: Route, wrong: Wrong) -> float:
+def _noise(subject: Subject, route: Route, wrong: Mismatches) -> float:
     """The rounding that a route shows at the elements that are off; 0 where it refuses other inputs."""
     rows = list(dict.fromkeys(wrong.output[np.argsort(-np.abs(wrong.analytic - wrong.numeric), kind="stable")].tolist()))[:ROWS]
     largest = 0.0

@@ -23,7 +23,7 @@ from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.flat import numbers
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.pairs.pair import OPEN, Outcome, Pair
-from gradverify.numerics.pairs.revised import Wrong, mismatches, undecided
+from gradverify.numerics.pairs.revised import Mismatches, mismatches, with_undecided
 from gradverify.numerics.rungs import Array, Index
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.finite_difference import Filled, Gives, Jacobian, Wishes
@@ -63,7 +63,7 @@ def steps_left_open(found: Jacobian, checked: Gives, outputs: Sequence[Tensor], 
     except UserCodeError:
         return found
     steps |= {key: Outcome.PASS for key in still if sides.moves(*key)}
-    return replace(found, pairs={**found.pairs, **{key: undecided(found.pairs[key], what, Limit.STAIRCASE) for key, what in steps.items()}})
+    return replace(found, pairs={**found.pairs, **{key: with_undecided(found.pairs[key], what, Limit.STAIRCASE) for key, what in steps.items()}})
 
 
 def _is_zero(pair: Pair) -> bool:
@@ -143,6 +143,6 @@ class _Sides:
         return np.asarray(self.smooth.values_at(columns, x + by) - self.smooth.values_at(columns, x - by))
 
 
-def _worst_columns(wrong: Wrong) -> list[int]:
+def _worst_columns(wrong: Mismatches) -> list[int]:
     order = np.argsort(-np.abs(wrong.analytic - wrong.numeric), kind="stable")
     return list(dict.fromkeys(wrong.input[order].tolist()))[:COLUMNS]

@@ -17,7 +17,7 @@ from torch import Tensor
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.pairs.entries import Entries
 from gradverify.numerics.pairs.pair import OPEN, Outcome, Pair
-from gradverify.numerics.pairs.revised import passed, undecided
+from gradverify.numerics.pairs.revised import passed, with_undecided
 from gradverify.numerics.rungs import U64, Array, Index
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.accused import CALLS, GROSS, Suspect, gross, rejected, with_mismatches
@@ -61,7 +61,7 @@ def beside_witness(found: Jacobian, subject: Subject, checked: Sequence[int], ou
             return replace(found, unwitnessed=error.message)
         pairs = {key: replace(pair, apart=heard[key].apart) if key in heard else pair for key, pair in found.pairs.items()}
         wrong = [key for key in asked if pairs[key].count(Outcome.MISMATCH)]
-        decided = {key: undecided(pairs[key], Outcome.MISMATCH, Limit.NOISE) for key in wrong if heard[key].excuses}
+        decided = {key: with_undecided(pairs[key], Outcome.MISMATCH, Limit.NOISE) for key in wrong if heard[key].excuses}
         decided |= {key: _passed(pairs[key]) for key in asked if key not in wrong and heard[key].confirms}
         if function is not None and not wrong:
             suspects = {key: Suspect(pairs[key], heard[key].wrong) for key in asked if heard[key].accuses}

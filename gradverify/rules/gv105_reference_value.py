@@ -24,7 +24,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.pairs.pair import Outcome, Pair, Worst
+from gradverify.numerics.pairs.pair import ElementRecord, Outcome, Pair
 from gradverify.rules.shown import element_name
 
 SHARE = 1e-4        # of the numbers may stay undecided in a check that passes (command-line.md)
@@ -71,5 +71,5 @@ def _beyond(evidence: Evidence, index: int, seen: Pair) -> str | None:
             f"reference, and by {own.ratio:.3g} × what it costs the function itself")
 
 
-def _where(evidence: Evidence, place: int, y: Tensor, worst: Worst) -> str:
+def _where(evidence: Evidence, place: int, y: Tensor, worst: ElementRecord) -> str:
     return element_name(evidence.name_of(place), y, worst.output_index)

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.pairs.pair import Outcome, Worst
+from gradverify.numerics.pairs.pair import ElementRecord, Outcome
 from gradverify.oracles.directional import Screen, screened
 from gradverify.oracles.finite_difference import Gives, jacobian
 from gradverify.rules.protocol import NotApplicable
@@ -205,7 +205,7 @@ def _by_element(evidence: Evidence, function: Gives, where: str, values: str) ->
         yield f"{lost} does not move the forward where an index repeats: it is overwritten, and has no derivative there"
 
 
-def _moves(function: Gives, here: Sequence[Tensor], index: int, element: Worst) -> bool:
+def _moves(function: Gives, here: Sequence[Tensor], index: int, element: ElementRecord) -> bool:
     """Does any output move with this one element of an input?"""
     inputs = [x.detach().clone() for x in function.inputs]
     moved = inputs[index].contiguous()      # places count in this order, whatever the layout

@@ -9,8 +9,8 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import LEFT_OUT, Comparison, Entry, ErrorMap, Finding, Outcome
 from gradverify.numerics.function.flat import place
+from gradverify.numerics.pairs.pair import ElementRecord, Pair
 from gradverify.numerics.pairs.pair import Outcome as Seen
-from gradverify.numerics.pairs.pair import Pair, Worst
 from gradverify.numerics.verdict import Limit
 from gradverify.subject.snapshot import Change
 from gradverify.subject.subject import Argument
@@ -35,13 +35,13 @@ def comparison(rule: str, argument: Argument, output: int | None, value: Tensor 
         worst=tuple(_entry(element, argument.value, value) for element in _told(pair)), error_map=_map(pair))
 
 
-def _told(pair: Pair) -> tuple[Worst, ...]:
+def _told(pair: Pair) -> tuple[ElementRecord, ...]:
     """The elements that are not right; where all are, the one nearest to its tolerance."""
     bad = tuple(element for element in pair.worst if element.outcome not in (Seen.PASS, Seen.KINK))
     return bad or pair.worst[:1]
 
 
-def _entry(element: Worst, x: Tensor, y: Tensor | None) -> Entry:
+def _entry(element: ElementRecord, x: Tensor, y: Tensor | None) -> Entry:
     input_index, input_part = place(x.shape, x.is_complex(), element.input_index)
     output_index, output_part = place(y.shape, y.is_complex(), element.output_index) if y is not None else ((), None)
     size = max(abs(element.analytic), abs(element.numeric))
@@ -92,7 +92,7 @@ def wrong_already(evidence: Evidence, index: int, output: int) -> bool:
     return evidence.jacobian.pairs[index, output].count(Seen.MISMATCH) > 0
 
 
-def place_name(evidence: Evidence, index: int, output: int, element: Worst) -> str:
+def place_name(evidence: Evidence, index: int, output: int, element: ElementRecord) -> str:
     """`y0[2] / w[3,1]`: an element of the pair (differentiable input, checked output)."""
     argument, y = evidence.inputs[index], evidence.outputs[output]
     x = element_name(argument.name, argument.value, element.input_index)
@@ -142,7 +142,7 @@ def against(evidence: Evidence, pair: Pair) -> str:
     return f"{evidence.difference} and from forward's own derivative" if pair.witnessed else evidence.difference
 
 
-def slopes(evidence: Evidence, argument: Argument, output: int, y: Tensor, worst: Worst) -> str:
+def slopes(evidence: Evidence, argument: Argument, output: int, y: Tensor, worst: ElementRecord) -> str:
     """The hint of a wrong number for which nothing better is known: the two slopes, in the words of who wrote the function."""
     where = f"{element_name(evidence.name_of(output), y, worst.output_index)} / {element_name(argument.name, argument.value, worst.input_index)}"
     analytic, numeric = apart(worst.analytic, worst.numeric)

@@ -204,6 +204,6 @@ def test_its_verdict_is_that_of_the_whole_comparison(name, factor):
     [pair] = check_function(Differentiable(forward, leaf(x))).pairs
     [worst] = pair.worst or [None]
     m = seen(forward, leaf(x))
-    told = measure(Differentiable(forward, leaf(x)), FIRST, FIRST, told=worst)
+    told = measure(Differentiable(forward, leaf(x)), FIRST, FIRST, checked=worst)
     assert m.outcome == (NAMES[worst.outcome] if worst else "pass") == told.outcome
     assert worst is None or m.tolerance.value == pytest.approx(worst.tolerance, rel=1e-2)

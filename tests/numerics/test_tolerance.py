@@ -8,7 +8,7 @@ import pytest
 from gradverify.numerics.estimate.kinks import Smoothness
 from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.rungs import U64
-from gradverify.numerics.tolerance import Bounds, Magnitudes, floors, limits, rounding_reach, verdicts
+from gradverify.numerics.tolerance import Magnitudes, Tolerances, floors, limits, rounding_reach, verdicts
 from gradverify.numerics.verdict import Limit, Verdict
 
 NO = np.zeros(1, bool)
@@ -21,9 +21,9 @@ def derived(value=1.0, bar=1e-9, **other):
 
 
 def judge(a, d, rtol=1e-6, floor=0.0, atol=0.0, border=False, extra=0.0, unproven=False):
-    bounds = Bounds(atol, np.array([rtol]), np.array([floor]), np.array([unproven]))
+    tolerances = Tolerances(atol, np.array([rtol]), np.array([floor]), np.array([unproven]))
     with np.errstate(invalid="ignore"):
-        return Verdict(int(verdicts(np.array([a]), d, bounds, extra=extra, ending=np.array([border]))[0]))
+        return Verdict(int(verdicts(np.array([a]), d, tolerances, extra=extra, border_column=np.array([border]))[0]))
 
 
 @pytest.mark.parametrize(("a", "bar", "verdict"), [
@@ -105,7 +105,7 @@ def test_a_dead_row_is_measured_against_its_values():
     (derived(outcome=np.int8(Smoothness.NON_FINITE)), Limit.INFINITE), (derived(outcome=np.int8(Smoothness.INCONSISTENT)), Limit.INCONSISTENT),
 ])
 def test_an_undecided_element_says_what_limits_it(d, limit):
-    assert limits(np.zeros(1), d) == [limit]
+    assert limits(d) == [limit]
 
 
 @pytest.mark.parametrize(("backward", "expected"), [(U64, 1e4 * U64), (2.0**-24, 8 * 2.0**-24)])

@@ -15,10 +15,10 @@ import numpy as np
 from gradverify.numerics.arrange import SMALL, Plan
 from gradverify.numerics.columns.chunk import ChunkResult
 from gradverify.numerics.columns.compressed import OffPattern, below_rounding
-from gradverify.numerics.columns.confirm import replaced, resolve
-from gradverify.numerics.columns.leaks import mover, source
-from gradverify.numerics.columns.sums import Sums
-from gradverify.numerics.elements.alone import MOST_COLUMNS, STOOD, believed, columns_at_once
+from gradverify.numerics.columns.confirm import measured_alone
+from gradverify.numerics.columns.leaks import leaking_output, moving_column
+from gradverify.numerics.columns.sums import JacobianSums
+from gradverify.numerics.elements.alone import ENOUGH_CONFIRMED, MOST_COLUMNS, columns_at_once, enough_confirmed
 from gradverify.numerics.elements.bundle import Bundle, GroupLine
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
@@ -31,27 +31,28 @@ from gradverify.numerics.rungs import BASE, QUICK, RATIO, Array, Index, Mask
 from gradverify.numerics.survey import STRAY
 from gradverify.numerics.verdict import Limit, Verdict
 
+LEAST_STEP = WEIGHTS[0] * BASE * RATIO ** -QUICK[0]  # of the scale: what a group's columns are moved by at least
 STRAYS = 12  # numbers of a pair that belong to nobody and are followed at most
 
 
 @dataclass
 class Confirmations:
-    """Of one sweep: how many elements that were measured alone `stood` as mismatches or were `cleared`, by (input, output); and which
-    (column, output) were counted though no group has them."""
+    """Of one sweep: how many elements that were measured alone are mismatches (`confirmed`) or right (`cleared`), by (input, output) tensor; and
+    the (column, output) that were counted though no group has them."""
 
     run: Run
-    stood: Counter[tuple[int, int]] = field(default_factory=Counter)
+    confirmed: Counter[tuple[int, int]] = field(default_factory=Counter)
     cleared: Counter[tuple[int, int]] = field(default_factory=Counter)
-    counted: set[tuple[int, int]] = field(default_factory=set)
+    counted_strays: set[tuple[int, int]] = field(default_factory=set)
 
     @property
-    def ended(self) -> bool:
+    def budget_ended(self) -> bool:
         """The budget does not afford another column, and an element that was measured alone is wrong: that is enough."""
-        return self.run.enough(EVERY_RUNG) and self.stood.total() > 0
+        return self.run.over_budget(EVERY_RUNG) and self.confirmed.total() > 0
 
-    def believed(self, pair: tuple[int, int]) -> bool:
-        """Are the pair's other mismatches believed unasked?"""
-        return believed(self.stood[pair], self.cleared[pair])
+    def enough_confirmed(self, pair: tuple[int, int]) -> bool:
+        """Do the pair's other mismatches count as wrong unasked?"""
+        return enough_confirmed(self.confirmed[pair], self.cleared[pair])
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,8 @@ class Groups:
     plan: Plan
     tallies: Mapping[tuple[int, int], Tally]
     weights: Array
-    seen: Confirmations
-    sums: Sums
+    counts: Confirmations
+    sums: JacobianSums
 
     def confirmed(self, result: ChunkResult) -> Judged | None:
         """The elements after the worst mismatches were measured alone; None where the forward's groups are wrong, or a small tensor is better
@@ -71,107 +72,111 @@ class Groups:
         judged: Judged | None = result.judged
         if not result.unconfirmed.any():
             return judged
-        if self.plan.size <= SMALL and not self.run.enough(EVERY_RUNG):
+        if self.plan.size <= SMALL and not self.run.over_budget(EVERY_RUNG):
             return None
         for output, part in enumerate(self.run.point.parts):
             asked, pair = 0, (self.plan.tensor, output)
-            while judged is not None and asked < MOST_COLUMNS and not (self.seen.ended or self.seen.believed(pair)):
-                i = self._open(judged, part, result.unconfirmed)[: columns_at_once(self.run)]  # ranked anew: a leak changes what others are off by
+            while judged is not None and asked < MOST_COLUMNS and not (self.counts.budget_ended or self.counts.enough_confirmed(pair)):
+                i = self._unconfirmed_mismatches(judged, part, result.unconfirmed)  # ranked anew: a leak changes what others are off by
+                i = i[: columns_at_once(self.run)]
                 if not i.size:
                     break
-                judged = self._alone(output, judged, i, result.unconfirmed)
+                judged = self._measure_alone(output, judged, i, result.unconfirmed)
                 asked += len(i)
-            if judged is not None and (self.seen.cleared[pair] or not self.seen.stood[pair]):
+            if judged is not None and (self.counts.cleared[pair] or not self.counts.confirmed[pair]):
                 rest = np.flatnonzero(result.unconfirmed & (judged.out >= part.start) & (judged.out < part.stop))
                 rest = rest[judged.verdict[rest] == Verdict.MISMATCH]  # none is said before it was measured alone
-                judged = judged.undecided(rest, Limit.BUDGET if self.seen.ended else Limit.COMPANY if self.seen.cleared[pair] else Limit.ALONE)
+                why = Limit.COMPANY if self.counts.cleared[pair] else Limit.ALONE
+                judged = judged.undecided(rest, Limit.BUDGET if self.counts.budget_ended else why)
         return judged
 
     def consistent(self, bundle: Bundle, result: ChunkResult, judged: Judged) -> bool:
         """Are the groups what they were taken for, by all that these elements show?"""
-        self.sums.add(judged)
-        return self._moved(bundle, result)
+        self.sums.add_numeric(judged)
+        return self._strays_explained(bundle, result)
 
     # ---- mismatches
-    def _open(self, judged: Judged, part: slice, unconfirmed: Mask) -> Index:
-        """The worst mismatches of an output that nobody has confirmed, of different columns."""
+    def _unconfirmed_mismatches(self, judged: Judged, part: slice, unconfirmed: Mask) -> Index:
+        """The mismatches of an output tensor that are not confirmed yet, the worst of each column, in this order."""
         i = np.flatnonzero(unconfirmed)
         i = i[(judged.verdict[i] == Verdict.MISMATCH) & (judged.out[i] >= part.start) & (judged.out[i] < part.stop)]
         i = i[judged.take(i).worst_first()]
         return np.asarray(i[np.sort(np.unique(judged.column[i], return_index=True)[1])])
 
-    def _alone(self, output: int, judged: Judged, i: Index, unconfirmed: Mask) -> Judged | None:
-        alone = resolve(self.run, judged.column[i], judged.out[i])
-        before = judged.a[i]
-        judged, unconfirmed[i] = replaced(judged, i, alone), False
+    def _measure_alone(self, output: int, judged: Judged, i: Index, unconfirmed: Mask) -> Judged | None:
+        """With elements i as they were measured alone; None where one is right though its group was not, and no leak of backward explains that."""
+        alone = measured_alone(self.run, judged.column[i], judged.out[i])
+        before = judged.analytic[i]
+        judged, unconfirmed[i] = judged.replaced(i, alone), False
         cleared = alone.verdict == Verdict.PASS
-        self.seen.stood[self.plan.tensor, output] += int(np.sum(alone.verdict == Verdict.MISMATCH))
-        self.seen.cleared[self.plan.tensor, output] += int(np.sum(cleared))
+        self.counts.confirmed[self.plan.tensor, output] += int(np.sum(alone.verdict == Verdict.MISMATCH))
+        self.counts.cleared[self.plan.tensor, output] += int(np.sum(cleared))
         for n in np.flatnonzero(cleared).tolist():
-            if abs(before[n] - alone.a[n]) <= alone.bounds.take(np.array([n])).tolerance(alone.a[n : n + 1], alone.a[n : n + 1])[0]:
+            if abs(before[n] - alone.analytic[n]) <= alone.tolerances.tolerance(alone.analytic, alone.analytic)[n]:
                 return None
-            judged = self._uncover(output, judged, int(alone.column[n]), int(alone.out[n]), unconfirmed)
+            judged = self._without_leak(output, judged, int(alone.column[n]), int(alone.out[n]), unconfirmed)
         return judged
 
     # ---- leaks
-    def _uncover(self, output: int, judged: Judged, column: int, out: int, open_: Mask) -> Judged:
-        """A backward that lets one output of a group into another's gradient: which one, and what is still open without it."""
+    def _without_leak(self, output: int, judged: Judged, column: int, out: int, unconfirmed: Mask) -> Judged:
+        """With the analytic values that a group has without the output that leaks into it: a backward that lets one into another's gradient."""
         part, rows = self.run.point.parts[output], self.plan.rows[output]
         members = part.start + rows.members(int(rows.group[out - part.start]))
-        leaking = source(self.run, output, members[members != out], self.weights, column)
+        leaking = leaking_output(self.run, output, members[members != out], self.weights, column)
         if leaking is None:
             return judged
-        self._count(output, resolve(self.run, np.array([column]), np.array([leaking])))
+        self._add_stray(output, column, leaking)
         row, weights = self.run.point.row(leaking), self.weights
-        own = row[self.plan.first : self.plan.first + self.plan.size]
-        own[rows.owner(int(rows.group[out - part.start])) == leaking - part.start] = 0.0  # its own place
-        i = np.flatnonzero(open_ & np.isin(judged.out, members) & (judged.out != leaking) & (row[judged.column] != 0))
-        a = judged.a.copy()
-        a[i] -= weights[leaking] * row[judged.column[i]] / weights[judged.out[i]]
-        judged = replace(judged, a=a, verdict=judged.verdict.copy())
-        again = judged.take(i)
-        judged.verdict[i] = again.under()
+        leak = row[self.plan.first : self.plan.first + self.plan.size]
+        leak[rows.owner(int(rows.group[out - part.start])) == leaking - part.start] = 0.0  # its own place
+        i = np.flatnonzero(unconfirmed & np.isin(judged.out, members) & (judged.out != leaking) & (row[judged.column] != 0))
+        analytic = judged.analytic.copy()
+        analytic[i] -= weights[leaking] * row[judged.column[i]] / weights[judged.out[i]]
+        judged = replace(judged, analytic=analytic, verdict=judged.verdict.copy())
+        judged.verdict[i] = judged.take(i).verdicts_with()
         return judged
 
-    def _moved(self, bundle: Bundle, result: ChunkResult) -> bool:
+    def _strays_explained(self, bundle: Bundle, result: ChunkResult) -> bool:
         """Outputs that moved though nobody owns them: False where one truly depends on a column, rightly, or where they are many."""
         if not result.strays.any():
             return True
-        local, out = np.nonzero(result.strays)
-        local, out = self._lasting(bundle, local, out + result.outs.start)
-        for n, j in zip(local[: STRAYS + 1].tolist(), out[: STRAYS + 1].tolist(), strict=True):
-            if self.seen.ended:
+        line, out = np.nonzero(result.strays)
+        line, out = self._lasting_strays(bundle, line, out + result.outs.start)
+        for n, j in zip(line[: STRAYS + 1].tolist(), out[: STRAYS + 1].tolist(), strict=True):
+            if self.counts.budget_ended:
                 return True
-            line = bundle.lines[n]
-            column = mover(self.run, line, j) if isinstance(line, GroupLine) else None
+            group_line = bundle.lines[n]
+            column = moving_column(self.run, group_line, j) if isinstance(group_line, GroupLine) else None
             if column is None:
                 continue
-            found = resolve(self.run, np.array([column]), np.array([j]))
-            if found.verdict[0] == Verdict.PASS and not found.zero[0]:
+            if not self._add_stray(self.run.point.output_tensor(j), column, j):
                 return False
-            self._count(self.run.point.output_tensor(j), found)
-        return len(local) <= STRAYS or any(self.seen.stood[self.plan.tensor, output] for output in range(len(self.run.point.parts)))
+        return len(line) <= STRAYS or any(self.counts.confirmed[self.plan.tensor, output] for output in range(len(self.run.point.parts)))
 
-    def _lasting(self, bundle: Bundle, local: Index, out: Index) -> tuple[Index, Index]:
+    def _lasting_strays(self, bundle: Bundle, line: Index, out: Index) -> tuple[Index, Index]:
         """Those of the outputs that moved along these lines which do so near x: at most four calls a line."""
-        kept, point, sigma = np.ones(len(local), bool), self.run.point, self.run.survey.sigma
+        kept, point, sigma = np.ones(len(line), bool), self.run.point, self.run.survey.sigma
         still, noise = STRAY * sigma, self.run.noise
-        for n in np.unique(local).tolist():
-            i = np.flatnonzero(local == n)
+        for n in np.unique(line).tolist():
+            i = np.flatnonzero(line == n)
             kept[i] = present_at_x(change_along(bundle.lines[n], point.f0), out[i], QUICK[0], still, noise)
-        return local[kept], out[kept]
+        return line[kept], out[kept]
 
-    def _count(self, output: int, found: Judged) -> None:
-        """An element that no group has, and that may be met in several ways: it is added once, as it was measured alone."""
-        place = int(found.column[0]), int(found.out[0])
-        if place in self.seen.counted:
-            return
-        self.seen.counted.add(place)
-        found = excused(self.run, found)
-        self.seen.stood[self.plan.tensor, output] += int(np.sum(found.verdict == Verdict.MISMATCH))
-        self.tallies[self.plan.tensor, output].add(found.compared(self.run.point.parts[output].start, found.column - self.plan.first))
+    def _add_stray(self, output: int, column: int, out: int) -> bool:
+        """Adds an element that no group has, as it is when measured alone, and once, in however many ways it is met.
 
-    def follow(self, stray: OffPattern) -> bool:
+        False where f does depend on it and backward is right: then the groups are not what they were taken for.
+        """
+        found = measured_alone(self.run, np.array([column]), np.array([out]))
+        right = found.verdict[0] == Verdict.PASS and not found.is_zero[0]
+        if (column, out) not in self.counts.counted_strays:
+            self.counts.counted_strays.add((column, out))
+            found = excused(self.run, found)
+            self.counts.confirmed[self.plan.tensor, output] += int(np.sum(found.verdict == Verdict.MISMATCH))
+            self.tallies[self.plan.tensor, output].add(found.pair_elements(self.run.point.parts[output].start, found.column - self.plan.first))
+        return not right
+
+    def follow_leak(self, stray: OffPattern) -> bool:
         """Numbers that belong to nobody, judged where they come from; False where f does depend on them, or where too many are open."""
         pair = (stray.tensor, stray.output)
         part, members = self.run.point.parts[stray.output], np.zeros(len(self.run.point.f0), bool)
@@ -181,16 +186,14 @@ class Groups:
         open_ = open_[np.argsort(-np.nan_to_num(np.abs(stray.values) * size, nan=np.inf)[open_], kind="stable")]
         for n in open_[:STRAYS].tolist():
             column = self.plan.first + int(stray.coordinates[n])
-            row = source(self.run, stray.output, np.flatnonzero(members), self.weights, column)
+            row = leaking_output(self.run, stray.output, np.flatnonzero(members), self.weights, column)
             if row is None:
                 continue
-            found = resolve(self.run, np.array([column]), np.array([row]))
-            if found.verdict[0] == Verdict.PASS and not found.zero[0]:
+            if not self._add_stray(stray.output, column, row):
                 return False
-            self._count(stray.output, found)
-            if self.seen.stood[pair] >= STOOD or self.seen.ended:
+            if self.counts.confirmed[pair] >= ENOUGH_CONFIRMED or self.counts.budget_ended:
                 return True
-        return len(open_) <= STRAYS or self.seen.stood[pair] > 0
+        return len(open_) <= STRAYS or self.counts.confirmed[pair] > 0
 
 
 def structural_zeros(run: Run, plan: Plan, tallies: Mapping[tuple[int, int], Tally]) -> None:
@@ -198,13 +201,11 @@ def structural_zeros(run: Run, plan: Plan, tallies: Mapping[tuple[int, int], Tal
     missing = {output: plan.size * (part.stop - part.start) - tallies[plan.tensor, output].elements for output, part in enumerate(run.point.parts)}
     if not any(count > 0 for count in missing.values()):
         return
-    c, point = run.point.columns, run.point
-    own = slice(plan.first, plan.first + plan.size)
+    columns, point = run.point.columns, run.point
+    of_tensor = slice(plan.first, plan.first + plan.size)
     floors, rounding = run.floors(), point.unit * np.where(np.isfinite(point.f0), np.abs(point.f0), 0.0)
     for output, part in enumerate(point.parts):
         if missing[output] > 0:
-            resolution = run.atol + floors[part].max() / c.size[own].min() + rounding[part].max() / (LEAST_STEP * c.scale[own].min())
+            least_step = LEAST_STEP * columns.scale[of_tensor].min()
+            resolution = run.atol + floors[part].max() / columns.size[of_tensor].min() + rounding[part].max() / least_step
             tallies[plan.tensor, output].add_structural(missing[output], float(resolution))
-
-
-LEAST_STEP = WEIGHTS[0] * BASE * RATIO ** -QUICK[0]  # of the scale: what a group's columns were moved by at least

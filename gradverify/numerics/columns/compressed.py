@@ -58,11 +58,6 @@ class Compressed:
     def __init__(self, run: Run, plans: Sequence[Plan], weights: Array) -> None:
         self.run, self.plans, self.weights = run, plans, weights
 
-    @property
-    def backwards(self) -> int:
-        """How many one pass takes."""
-        return sum(own.groups.count for own in shared_groups([plan.rows for plan in self.plans]))
-
     def fill(self, spans: Mapping[int, range]) -> tuple[dict[int, Array], list[OffPattern]]:
         """One pass: per tensor the analytic values [groups, M] of these column groups, and what belongs to nobody."""
         m = len(self.run.point.f0)
@@ -73,24 +68,24 @@ class Compressed:
             if pulled.plan.pointwise(pulled.output):
                 self._add_pointwise(values[tensor], pulled)
                 continue
-            own, row, entry, strays_too = self._taken_apart(pulled)
-            group = pulled.plan.grouping.colour[own] - spans[tensor].start
+            place, row, entry, off_pattern = self._entries_and_strays(pulled)
+            group = pulled.plan.grouping.colour[place] - spans[tensor].start
             inside = (group >= 0) & (group < len(spans[tensor]))
             if not inside.all():
                 inside = np.broadcast_to(inside, row.shape)
                 group, row, entry = np.broadcast_to(group, row.shape)[inside], row[inside], entry[inside]
             values[tensor].reshape(-1)[group * m + row] = entry
-            strays += strays_too
+            strays += off_pattern
         return values, strays
 
-    def _taken_apart(self, pulled: Pulled) -> tuple[Index | slice, Index, Array, list[OffPattern]]:
+    def _entries_and_strays(self, pulled: Pulled) -> tuple[Index | slice, Index, Array, list[OffPattern]]:
         """As `_entries`, of all columns; and what belongs to nobody."""
         runs = pulled.rows.runs(pulled.groups)
         if runs:
             return slice(None), *self._of_runs(pulled, *runs), []
-        own, row, entry = self._entries(pulled, slice(None))
-        self.run.reach.add_entries(row, pulled.plan.first + own, entry)
-        return own, row, entry, list(_strays(pulled))
+        place, row, entry = self._entries(pulled, slice(None))
+        self.run.reach.add_entries(row, pulled.plan.first + place, entry)
+        return place, row, entry, list(_strays(pulled))
 
     def _of_runs(self, pulled: Pulled, rows: Index, width: int) -> tuple[Index, Array]:
         """The row and the analytic value [groups, N] of gradients that are a run for each of these rows."""
@@ -111,9 +106,9 @@ class Compressed:
         """The analytic values [n, M] of some columns of one tensor, by a whole pass."""
         values = np.zeros((len(columns), len(self.run.point.f0)))
         for pulled in self._pass([plan]):
-            own, row, entry = self._entries(pulled, columns - plan.first)
-            values[own, row] = entry
-            self.run.reach.add_entries(row, columns[own], entry)
+            place, row, entry = self._entries(pulled, columns - plan.first)
+            values[place, row] = entry
+            self.run.reach.add_entries(row, columns[place], entry)
         return values
 
     def _entries(self, pulled: Pulled, columns: Index | slice) -> tuple[Index, Index, Array]:
@@ -122,20 +117,20 @@ class Compressed:
         Where everything does, [n], [groups, n] and [groups, n].
         """
         row, entry = pulled.owner[:, columns], pulled.gradient[:, columns]
-        held, own = pulled.held[:, columns], np.arange(row.shape[1])
+        held, place = pulled.held[:, columns], np.arange(row.shape[1])
         if not held.all():
-            at, own = np.nonzero(held)
-            row, entry = row[at, own], entry[at, own]
-        return own, row + self.run.point.parts[pulled.output].start, entry / pulled.weights.take(row)
+            group, place = np.nonzero(held)
+            row, entry = row[group, place], entry[group, place]
+        return place, row + self.run.point.parts[pulled.output].start, entry / pulled.weights.take(row)
 
     def _pass(self, plans: Sequence[Plan]) -> Iterator[Pulled]:
-        for own in shared_groups([plan.rows for plan in plans]):
-            sharing, rows, weights = [plans[n] for n in own.users], own.groups, self.weights[self.run.point.parts[own.output]]
+        for shared in shared_groups([plan.rows for plan in plans]):
+            sharing, rows, weights = [plans[n] for n in shared.users], shared.groups, self.weights[self.run.point.parts[shared.output]]
             weights = np.where(np.bincount(rows.group, minlength=rows.count)[rows.group] == 1, 1.0, weights)
-            for groups, gradient in pulled_groups(self.run.point, own, weights, [plan.tensor for plan in sharing]):
+            for groups, gradient in pulled_groups(self.run.point, shared, weights, [plan.tensor for plan in sharing]):
                 columns = self.run.point.columns.combined(gradient)
                 for plan in sharing:
-                    yield Pulled(plan, own.output, groups, columns[:, plan.first : plan.first + plan.size], weights)
+                    yield Pulled(plan, shared.output, groups, columns[:, plan.first : plan.first + plan.size], weights)
 
 
 def _strays(pulled: Pulled) -> Iterator[OffPattern]:

@@ -38,22 +38,22 @@ Settled = Callable[[Index, Array, Array], Mask]
 """Which of elements i are decided by these slopes and bars."""
 
 
-def fitted(point: Point, column: Index, out: Index, settled: Settled, short_of: Callable[[int], bool]) -> Fitted:
-    """Elements (column, output) [E]; the columns with most of them first, until `short_of` so many calls."""
+def fitted(point: Point, column: Index, out: Index, settled: Settled, over_budget: Callable[[int], bool]) -> Fitted:
+    """Elements (column, output) [E]; the columns with most of them first, until `over_budget` so many calls."""
     value, bar, points = np.full(len(out), np.nan), np.full(len(out), np.inf), np.zeros(len(out), np.intp)
     columns, count = np.unique(column, return_counts=True)
-    for each in columns[np.argsort(-count, kind="stable")].tolist():
-        own = np.flatnonzero(column == each)
-        value[own], bar[own], points[own] = _of_column(point, each, out[own], partial(settled, own), short_of)
+    for number in columns[np.argsort(-count, kind="stable")].tolist():
+        own = np.flatnonzero(column == number)
+        value[own], bar[own], points[own] = _of_column(point, number, out[own], partial(settled, own), over_budget)
     return Fitted(value, bar, points)
 
 
 def _of_column(point: Point, column: int, out: Index, settled: Callable[[Array, Array], Mask],
-               short_of: Callable[[int], bool]) -> tuple[Array, Array, int]:
+               over_budget: Callable[[int], bool]) -> tuple[Array, Array, int]:
     """Slopes, bars [k] of the outputs and the points taken: width by width, until all are settled."""
     values, bars, widths = np.zeros((0, len(out))), np.zeros((0, len(out))), list[float]()
     value, bar = np.full(len(out), np.nan), np.full(len(out), np.inf)
-    while (width := _next(widths, np.asarray(np.isfinite(bars).any(1)), settled(value, bar))) and not short_of(
+    while (width := _next_width(widths, np.asarray(np.isfinite(bars).any(1)), settled(value, bar))) and not over_budget(
             CALLS_A_WIDTH if widths else AGREE * CALLS_A_WIDTH):
         found = _at_width(point, column, out, width)
         widths.append(width)
@@ -62,16 +62,16 @@ def _of_column(point: Point, column: int, out: Index, settled: Callable[[Array, 
     return value, bar, len(widths) * CALLS_A_WIDTH
 
 
-def _next(widths: Sequence[float], known: Mask, done: Mask) -> float | None:
+def _next_width(widths: Sequence[float], known: Mask, done: Mask) -> float | None:
     """The width after these, of which some know a slope; None: enough."""
-    told = int(known.sum())
-    if done.all() or len(widths) == MOST_WIDTHS or (not done.any() and HOPELESS in (told, len(widths) - told)):
+    known_widths = int(known.sum())
+    if done.all() or len(widths) == MOST_WIDTHS or (not done.any() and HOPELESS in (known_widths, len(widths) - known_widths)):
         return None
-    if not told:
+    if not known_widths:
         return FIRST[len(widths)]
     first = widths[int(np.argmax(known))]
     around = BESIDE if first == FIRST[0] else BESIDE[1::2] + BESIDE[::2]        # what contains an interval with structure has it too
-    return next((width for each in around if (width := each * first) not in widths), None)
+    return next((width for factor in around if (width := factor * first) not in widths), None)
 
 
 def _at_width(point: Point, column: int, out: Index, width: float) -> tuple[Array, Array]:
@@ -80,7 +80,7 @@ def _at_width(point: Point, column: int, out: Index, width: float) -> tuple[Arra
     x, scale = float(c.x[column]), float(c.scale[column])
     twin = max(FINE * scale, LEAST_ULPS * float(c.ulp(own)[0]))
     at = c.cast(x + nodes(width * scale, twin), own)
-    f = np.array([point.values_at(own, np.array([each]))[out] for each in at])
+    f = np.array([point.values_at(own, np.array([place]))[out] for place in at])
     value, bar = np.full(len(out), np.nan), np.full(len(out), np.inf)
     known = np.flatnonzero(np.isfinite(f).all(0))
     if known.size and np.isfinite(x):
@@ -92,6 +92,6 @@ def _agreed(values: Array, bars: Array) -> tuple[Array, Array]:
     """Of several widths [n, k] the slope with the least bar [k]; none where too few know it, or two that do disagree."""
     known = np.isfinite(bars)
     apart = np.abs(values[:, None] - values[None]) > bars[:, None] + bars[None]
-    bad = (apart & known[:, None] & known[None]).any((0, 1)) | (known.sum(0) < AGREE)
-    best, each = np.argmin(bars, 0), np.arange(values.shape[1])
-    return np.where(bad, np.nan, values[best, each]), np.where(bad, np.inf, bars[best, each])
+    unsure = (apart & known[:, None] & known[None]).any((0, 1)) | (known.sum(0) < AGREE)
+    best, output = np.argmin(bars, 0), np.arange(values.shape[1])
+    return np.where(unsure, np.nan, values[best, output]), np.where(unsure, np.inf, bars[best, output])

@@ -17,7 +17,7 @@ from gradverify.numerics.rungs import QUICK, Array, Index, Mask, step
 from gradverify.numerics.survey import STRAY
 
 
-def source(run: Run, output: int, rows: Index, weights: Array, column: int) -> int | None:
+def leaking_output(run: Run, output: int, rows: Index, weights: Array, column: int) -> int | None:
     """The output among `rows` whose backward alone reaches the column, by halving: log2(rows) backwards. None where none does any more."""
     if not len(rows):
         return None
@@ -25,7 +25,7 @@ def source(run: Run, output: int, rows: Index, weights: Array, column: int) -> i
     return row if run.point.row(row)[column] != 0 else None
 
 
-def mover(run: Run, line: GroupLine, out: int) -> int | None:
+def moving_column(run: Run, line: GroupLine, out: int) -> int | None:
     """The column of a group that moves an output which none of them owns: two forward calls a halving. None where none does alone."""
     h = step(line.scale, QUICK[0])
 
@@ -38,10 +38,10 @@ def mover(run: Run, line: GroupLine, out: int) -> int | None:
     return column if moves(np.array([column])) else None
 
 
-def moved_near(run: Run, columns: Index, direction: Array) -> Mask:
+def moved_near_x(run: Run, columns: Index, direction: Array) -> Mask:
     """The outputs [M] that move beyond their noise with all of these columns [k] along a direction [k], near x: two calls."""
-    taken = sample_rung(DirectionLine(run.point, columns, direction), QUICK[0] + NEARER)
-    if taken is None:
+    samples = sample_rung(DirectionLine(run.point, columns, direction), QUICK[0] + NEARER)
+    if samples is None:
         return np.zeros(len(run.point.f0), bool)
-    off = np.fmax(np.abs(taken.up - run.point.f0), np.abs(taken.down - run.point.f0))
+    off = np.fmax(np.abs(samples.up - run.point.f0), np.abs(samples.down - run.point.f0))
     return np.asarray(off > STRAY * run.survey.sigma)

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradverify.numerics.columns.confirm import resolve
-from gradverify.numerics.elements.bundle import lone
+from gradverify.numerics.columns.confirm import measured_alone
+from gradverify.numerics.elements.bundle import lone_columns
 from gradverify.numerics.elements.judged import Judged, no_limits
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.climb import Climb, Elements, Judge, Ladders
@@ -31,9 +31,10 @@ def with_asked(prepared: Prepared, pairs: list[Pair]) -> list[Pair]:
     asked = prepared.asked
     if asked is None or column_of(prepared.point, asked.input, asked.input_index) is None:
         return pairs
-    own = replace(prepared, generator=np.random.default_rng(0))
+    independent = replace(prepared, generator=np.random.default_rng(0))
     wanted = [(pair.input, pair.output) == asked[:2] and pair.asked is None for pair in pairs]
-    return [replace(pair, asked=pair_of_one(own, asked).asked, by_itself=True) if is_it else pair for is_it, pair in zip(wanted, pairs, strict=True)]
+    return [replace(pair, asked=pair_of_one(independent, asked).asked, by_itself=True) if is_wanted else pair
+            for is_wanted, pair in zip(wanted, pairs, strict=True)]
 
 
 def column_of(point: Point, tensor: int, coordinate: int) -> int | None:
@@ -50,33 +51,31 @@ def pair_of_one(prepared: Prepared, asked: Asked) -> Pair:
         run.learn_secants()
         judged = excused(run, _judged(run, column, out))
     tally = Tally(asked.input, asked.output, (MAP_ROWS + 1, 1), 1, asked)
-    tally.add(judged.compared(part.start, np.array([asked.input_index])))
+    tally.add(judged.pair_elements(part.start, np.array([asked.input_index])))
     return tally.result(float(point.unit[part].max()), bool(run.low_precision()[out[0]]))
 
 
 def _judged(run: Run, column: Index, out: Index) -> Judged:
     """One element as it comes of its column; no mismatch without every rung."""
-    row = run.point.row(int(out[0]))
-    run.reach.add_row(int(out[0]), row)
-    a = row[column]
+    a = run.analytic(column, out)
 
     def judge(_: Index, d: Derivative) -> Codes:
         run.reach.add(column, out, d.value, d.bar)
-        return verdicts(a, d, run.bounds(column, out))
+        return verdicts(a, d, run.tolerances(column, out))
 
     _, climb = climber(run, column, out, judge)
     d = climb.run().derivative
     verdict = judge(column, d)
     if verdict[0] == Verdict.MISMATCH:
-        return resolve(run, column, out)
-    return Judged(column, out, a, d, run.bounds(column, out), verdict, no_limits(1)).explained()
+        return measured_alone(run, column, out)
+    return Judged(column, out, a, d, run.tolerances(column, out), verdict, no_limits(1)).with_limits()
 
 
 def climber(run: Run, column: Index, out: Index, judge: Judge) -> tuple[Line, Climb]:
     """The line of a lone column [1], and one output [1] that is about to climb along it."""
     tensor = run.point.columns.tensor[column]
     wide, unmoved = run.survey.wide[tensor, out], run.survey.unmoved[tensor, out]
-    line = lone(run.point, column, bool(wide[0])).lines[0]
+    line = lone_columns(run.point, column, bool(wide[0])).lines[0]
     ladders = Ladders([line], run.outputs(), Elements(np.zeros_like(out), out))
     first = ladders.solve(np.arange(1), QUICK, False)
     first.unclear[:] |= unmoved | wide

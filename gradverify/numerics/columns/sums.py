@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradverify.numerics.arrange import Plan
-from gradverify.numerics.columns.leaks import moved_near
+from gradverify.numerics.columns.leaks import moved_near_x
 from gradverify.numerics.elements.bundle import Bundle
-from gradverify.numerics.elements.cells import Cells, added
+from gradverify.numerics.elements.cells import Cells, summed_by_output
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.climb import from_quick_rungs
@@ -42,8 +42,8 @@ class RunningSum:
     def add(self, out: Index, terms: Array, bar: Array, lines: int) -> None:
         """Elements [E] with their derivatives and bars, times how far the column of each moves."""
         m = len(self.value)
-        self.value += added(out, terms, m, lines)
-        self.bar += added(out, bar, m, lines)
+        self.value += summed_by_output(out, terms, m, lines)
+        self.bar += summed_by_output(out, bar, m, lines)
 
 
 class AliasSums:
@@ -52,42 +52,32 @@ class AliasSums:
     def __init__(self, point: Point, survey: Survey) -> None:
         self._point, self._survey = point, survey
         m, n = len(point.f0), len(survey.secants)
-        self._sums, self._known, self._seen = [RunningSum(m) for _ in range(n)], np.ones((n, m), bool), np.zeros(n, int)
+        self._sums, self._known, self._columns_added = [RunningSum(m) for _ in range(n)], np.ones((n, m), bool), np.zeros(n, int)
 
     def add(self, done: Index, cells: Cells, value: Array, bar: Array) -> Mask:
-        """Adds all elements of the columns `done`; outputs [M] that miss a secant which is now complete."""
-        suspect, tensors, c = np.zeros(len(self._point.f0), bool), set(cells.bundle.tensor.tolist()), self._point.columns
+        """Adds elements, with which the columns `done` [k] are complete; outputs [M] that miss a secant of which all columns are."""
+        off, tensors, c = np.zeros(len(self._point.f0), bool), set(cells.bundle.tensor.tolist()), self._point.columns
         known = np.isfinite(bar)
-        lost = None if known.all() else ~known
-        if lost is not None:
+        if not known.all():
             value, bar = np.where(known, value, 0.0), np.where(known, bar, 0.0)
-        for n, own in enumerate(self._survey.secants):
-            if int(c.tensor[own.columns[0]]) not in tensors:
+        for n, chord in enumerate(self._survey.secants):
+            if int(c.tensor[chord.columns[0]]) not in tensors:
                 continue
-            dx = cells.of_columns(own.by_column(len(c)))
+            dx = cells.by_column(chord.by_column(len(c)))
             if not dx.any():
                 continue
             self._sums[n].add(cells.out, value * dx, bar * np.abs(dx), cells.lines)
-            if lost is not None:
-                self._known[n, cells.out[lost & (dx != 0)]] = False
-            self._seen[n] += _among(done, own.columns, len(c))
-            if self._seen[n] == len(own.columns):
-                suspect |= self._misses(n, own.change)
-        return suspect
+            if not known.all():
+                self._known[n, cells.out[~known & (dx != 0)]] = False
+            self._columns_added[n] += np.count_nonzero(np.isin(done, chord.columns))
+            if self._columns_added[n] == len(chord.columns):
+                off |= self._off(n, chord.change)
+        return off
 
-    def _misses(self, n: int, change: Array) -> Mask:
+    def _off(self, n: int, change: Array) -> Mask:
         noise, sums = 2 * Z * np.maximum(self._survey.sigma, self._point.unit * np.abs(self._point.f0)), self._sums[n]
         slack = sums.bar + noise + ALIAS_SLACK * np.abs(sums.value)
         return np.asarray(np.isfinite(change) & self._known[n] & (np.abs(sums.value - change) > slack))
-
-
-def _among(done: Index, columns: Index, c: int) -> int:
-    """How many of these are among the columns; all are below c."""
-    if done is columns:
-        return len(done)
-    among = np.zeros(c, bool)
-    among[columns] = True
-    return int(np.count_nonzero(among[done]))
 
 
 @dataclass(frozen=True)
@@ -102,48 +92,48 @@ class Disagreement:
         return bool(len(self.outputs) or len(self.columns))
 
 
-class Sums:
+class JacobianSums:
     """What the entries of one tensor add up to along one direction [N], per output, and for one `cotangent` [M], per column."""
 
     def __init__(self, run: Run, plan: Plan, cotangent: Array) -> None:
         self.run, self.plan, self.cotangent = run, plan, cotangent
         sample = run.survey.direction_samples[plan.tensor]
         self.sample = sample if sample and len(sample.columns) == plan.size else None
-        n, m, own = plan.size, len(run.point.f0), slice(plan.first, plan.first + plan.size)
-        self.direction = self.sample.direction if self.sample else signed(n, run.generator) * run.point.columns.scale[own]
-        self.forward, self.forward_size = RunningSum(m), np.zeros(m)
-        self.back, self.back_size = np.zeros((2, n))
-        self.usable = np.isfinite(run.point.columns.x[own])
+        n, m, columns = plan.size, len(run.point.f0), slice(plan.first, plan.first + plan.size)
+        self.direction = self.sample.direction if self.sample else signed(n, run.generator) * run.point.columns.scale[columns]
+        self.numeric, self.numeric_size = RunningSum(m), np.zeros(m)
+        self.analytic, self.analytic_size = np.zeros((2, n))
+        self.usable = np.isfinite(run.point.columns.x[columns])
 
-    def add(self, judged: Judged) -> None:
+    def add_numeric(self, judged: Judged) -> None:
         """The solved elements of a chunk; what is not solved is 0 in f."""
-        off, bar = judged.column - self.plan.first, judged.derivative.bar
+        place, bar = judged.column - self.plan.first, judged.derivative.bar
         if judged.verdict.any() or judged.derivative.rough:  # PASS is 0
             wrong = (judged.verdict != PASS) | (judged.derivative.outcome != SMOOTH)
-            self.usable[off[wrong]] = False
-        use = np.isfinite(bar) if self.usable.all() else self.usable[off] & np.isfinite(bar)
+            self.usable[place[wrong]] = False
+        usable = np.isfinite(bar) if self.usable.all() else self.usable[place] & np.isfinite(bar)
         out, value, lines = judged.out, judged.derivative.value, judged.lines
-        if not use.all():
-            off, out, value, bar, lines = off[use], out[use], value[use], bar[use], 0
-        m, v = len(self.run.point.f0), self.direction.take(off)
-        part = value * v
-        self.forward.add(out, part, bar * np.abs(v), lines)
-        self.forward_size += added(out, np.abs(part), m, lines)
+        if not usable.all():
+            place, out, value, bar, lines = place[usable], out[usable], value[usable], bar[usable], 0
+        m, move = len(self.run.point.f0), self.direction.take(place)
+        terms = value * move
+        self.numeric.add(out, terms, bar * np.abs(move), lines)
+        self.numeric_size += summed_by_output(out, np.abs(terms), m, lines)
 
-    def add_back(self, bundle: Bundle, a: Array) -> None:
+    def add_analytic(self, bundle: Bundle, a: Array) -> None:
         """The analytic values [n, M] of a chunk; each column is in one of its lines."""
-        own = slice(None) if bundle.owned.all() else bundle.owned
-        column, part = bundle.owner[own].ravel() - self.plan.first, (a * self.cotangent)[own].ravel()
+        owned = slice(None) if bundle.owned.all() else bundle.owned
+        column, part = bundle.owner[owned].ravel() - self.plan.first, (a * self.cotangent)[owned].ravel()
         if not np.isfinite(part).all():
-            part = (np.nan_to_num(a, posinf=0.0, neginf=0.0) * self.cotangent)[own].ravel()
-        self.back += np.bincount(column, part, self.plan.size)
-        self.back_size += np.bincount(column, np.abs(part), self.plan.size)
+            part = (np.nan_to_num(a, posinf=0.0, neginf=0.0) * self.cotangent)[owned].ravel()
+        self.analytic += np.bincount(column, part, self.plan.size)
+        self.analytic_size += np.bincount(column, np.abs(part), self.plan.size)
 
     def check(self, gradient: Array) -> Disagreement:
         """Against the uncompressed function, and the `gradient` [C] of its cotangent."""
-        return Disagreement(np.flatnonzero(self._forward_off()), self._backward_off(gradient))
+        return Disagreement(np.flatnonzero(self._numeric_off()), self._analytic_off(gradient))
 
-    def _forward_off(self) -> Mask:
+    def _numeric_off(self) -> Mask:
         columns, direction = self.run.point.columns.of(self.plan.tensor), self.direction
         if not self.usable.all():
             columns, direction = columns[self.usable], direction[self.usable]
@@ -152,25 +142,25 @@ class Sums:
         low = self.run.low_values()
         slack = np.where(low, SCREEN_LOW, SCREEN) if low.any() else SCREEN
         floor = self.run.floors() * np.sqrt(len(columns))
-        allowed = slack * self.forward_size + self.forward.bar + floor
-        value, bar, told = self._measured(columns, direction, allowed)
-        off = np.asarray(told & (np.abs(value - self.forward.value) > allowed + bar))
-        return off if told.all() or self.usable.all() else off | self._moved_by_others(~told, columns, direction)
+        allowed = slack * self.numeric_size + self.numeric.bar + floor
+        value, bar, known_at = self._slope_along(columns, direction, allowed)
+        off = np.asarray(known_at & (np.abs(value - self.numeric.value) > allowed + bar))
+        return off if known_at.all() or self.usable.all() else off | self._moved_by_others(~known_at, columns, direction)
 
-    def _moved_by_others(self, untold: Mask, columns: Index, direction: Array) -> Mask:
+    def _moved_by_others(self, rough: Mask, columns: Index, direction: Array) -> Mask:
         """Outputs [M], of those that are rough along the direction, that own none of its columns: a tie that hid from the structure moves them.
 
         Two calls, near x; none where there is no such output.
         """
-        own, groups = ~untold, self.plan.grouping.groups
+        explained, groups = ~rough, self.plan.grouping.groups
         usable = np.append(self.usable, False)  # the last one answers for NOBODY
-        for group in range(groups.count if untold.any() else 0):
-            own |= usable[groups.owner(group)]
-        if own.all():
-            return ~own
-        return np.asarray(~own & moved_near(self.run, columns, direction))
+        for group in range(groups.count if rough.any() else 0):
+            explained |= usable[groups.owner(group)]
+        if explained.all():
+            return ~explained
+        return np.asarray(~explained & moved_near_x(self.run, columns, direction))
 
-    def _measured(self, columns: Index, direction: Array, allowed: Array) -> tuple[Array, Array, Mask]:
+    def _slope_along(self, columns: Index, direction: Array, allowed: Array) -> tuple[Array, Array, Mask]:
         """The derivative along the direction, its bar, and where it is known [M]; of a linear function from the survey's one rung.
 
         Nearly always two rungs show that no output is off by more than is `allowed`; then they are all that is looked at.
@@ -178,25 +168,25 @@ class Sums:
         sample = self.sample if self.usable.all() else None
         line = DirectionLine(self.run.point, columns, direction)
         if sample and self.plan.tensor in self.run.linear:
-            taken, of_x = sample.values, None if self.run.point.columns.rounded else line.magnitude
-            slope = secant(taken.up, taken.down, taken.step_up + taken.step_down, self.run.point.f0, self.run.survey.sigma, self.run.point.unit, of_x)
+            wide, of_x = sample.values, None if self.run.point.columns.rounded else line.magnitude
+            slope = secant(wide.up, wide.down, wide.step_up + wide.step_down, self.run.point.f0, self.run.survey.sigma, self.run.point.unit, of_x)
             return slope.value, slope.bar, np.isfinite(slope.value)
-        known = {QUICK[0]: sample.values} if sample else {}
-        known |= {k: found for k in QUICK[:2] if k not in known and (found := sample_rung(line, k))}
-        if self.usable.all() and len(known) == 2:      # else a tie may hide here
-            value, bar = extrapolate_once(known[QUICK[0]], known[QUICK[1]], self.run.survey.sigma, self.run.point.unit)
-            if (np.abs(value - self.forward.value) + bar <= allowed).all():
+        rungs = {QUICK[0]: sample.values} if sample else {}
+        rungs |= {k: values for k in QUICK[:2] if k not in rungs and (values := sample_rung(line, k))}
+        if self.usable.all() and len(rungs) == 2:      # else a tie may hide here
+            value, bar = extrapolate_once(rungs[QUICK[0]], rungs[QUICK[1]], self.run.survey.sigma, self.run.point.unit)
+            if (np.abs(value - self.numeric.value) + bar <= allowed).all():
                 return value, bar, repeated(np.True_, len(value))
-        d = from_quick_rungs(line, self.run.outputs(), known)
+        d = from_quick_rungs(line, self.run.outputs(), rungs)
         return d.value, d.bar, d.smooth & ~d.unclear & np.isfinite(d.bar)
 
-    def _backward_off(self, gradient: Array) -> Index:
-        own = slice(self.plan.first, self.plan.first + self.plan.size)
+    def _analytic_off(self, gradient: Array) -> Index:
+        columns = slice(self.plan.first, self.plan.first + self.plan.size)
         low = bool(self.run.low_precision().any())
-        floor = self.run.floors().max(initial=0.0) / self.run.point.columns.size[own]
-        allowed = (SCREEN_LOW if low else SCREEN) * self.back_size + floor
-        off = np.abs(gradient[own] - self.back) > allowed
-        return self.plan.first + np.flatnonzero(off & np.isfinite(gradient[own]) & self.usable)
+        floor = self.run.floors().max(initial=0.0) / self.run.point.columns.size[columns]
+        allowed = (SCREEN_LOW if low else SCREEN) * self.analytic_size + floor
+        off = np.abs(gradient[columns] - self.analytic) > allowed
+        return self.plan.first + np.flatnonzero(off & np.isfinite(gradient[columns]) & self.usable)
 
 
 def pulled_back(run: Run, w: Array) -> Array:

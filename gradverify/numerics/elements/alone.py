@@ -1,5 +1,4 @@
-"""Elements confirmed one by one, the worst first: the column of each moved alone, by every step, until so many mismatches stand that the others are
-believed unasked."""
+"""Mismatches confirmed, the worst first: the column of each moved alone, by every step, until so many stand that the rest counts as wrong unasked."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradverify.numerics.elements.bundle import lone
+from gradverify.numerics.elements.bundle import lone_columns
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.climb import EVERY_RUNG, Elements, Ladders
@@ -18,19 +17,19 @@ from gradverify.numerics.records import joined
 from gradverify.numerics.rungs import Index, Mask
 from gradverify.numerics.verdict import MISMATCH
 
-STOOD = 3  # confirmed mismatches, after which the rest is believed, if none was cleared
+ENOUGH_CONFIRMED = 3  # mismatches that stand, after which the rest counts as wrong, if none was cleared
 MOST_COLUMNS = 24  # that are confirmed at most
 COLUMNS_AT_ONCE = 3  # columns that are measured together
 
 
-def believed(stood: int, cleared: int) -> bool:
-    """Do so many stand, and was none cleared, that the others need no confirmation?"""
-    return stood >= STOOD and not cleared
+def enough_confirmed(confirmed: int, cleared: int) -> bool:
+    """Are so many mismatches confirmed, and none cleared, that the others need no confirmation?"""
+    return confirmed >= ENOUGH_CONFIRMED and not cleared
 
 
 def columns_at_once(run: Run) -> int:
     """How many columns are measured together: one where the budget does not afford more."""
-    return 1 if run.enough(COLUMNS_AT_ONCE * EVERY_RUNG) else COLUMNS_AT_ONCE
+    return 1 if run.over_budget(COLUMNS_AT_ONCE * EVERY_RUNG) else COLUMNS_AT_ONCE
 
 
 def worst_first(place: Index, order: Index, at_once: int = COLUMNS_AT_ONCE, most: int | None = MOST_COLUMNS) -> Iterator[Index]:
@@ -40,28 +39,39 @@ def worst_first(place: Index, order: Index, at_once: int = COLUMNS_AT_ONCE, most
         yield np.flatnonzero(np.isin(place, places[n : n + at_once]))
 
 
-def until_one_stands(judged: Judged, at_once: int, one_row: Callable[[Judged, Index, int], tuple[Judged, float]],
-                     doubtful: Mask | None = None) -> Judged:
-    """Rows with mismatches that are no kinks, the worst first and so many at once, until a mismatch stands that `one_row` could not excuse.
+def standing(column: Index, order: Index, stands: Callable[[Index], Mask]) -> Mask:
+    """Which of the mismatches [E] stand: `stands` of a few columns, the worst first, and of the rest if that is `enough_confirmed`."""
+    confirmed, measured = np.zeros((2, len(column)), bool)
+    for i in worst_first(column, order):
+        confirmed[i], measured[i] = stands(i), True
+        count = int(confirmed.sum())
+        if count >= ENOUGH_CONFIRMED:
+            return np.asarray(confirmed | ~measured) if enough_confirmed(count, int(measured.sum()) - count) else confirmed
+    return confirmed
 
-    `one_row` is given elements of one row; it gives the verdicts, and the relative noise of that row's backward where this is itself at fault.
+
+def excuse_row_by_row(judged: Judged, at_once: int, excuse_row: Callable[[Judged, Index, int], tuple[Judged, float]],
+                      doubtful: Mask | None = None) -> Judged:
+    """Rows with mismatches that are no kinks, the worst first and so many at once, until a mismatch stands that `excuse_row` could not excuse.
+
+    `excuse_row` is given elements of one row; it gives the verdicts, and the relative noise of that row's backward where this is itself at fault.
     `doubtful` [E]: mismatches that something else may still explain, so that they do not keep other rows from being looked at.
     """
-    bad, at_fault = np.flatnonzero((judged.verdict == MISMATCH) & (judged.derivative.outcome != KINK)), dict[int, float]()
+    bad, backward_noise = np.flatnonzero((judged.verdict == MISMATCH) & (judged.derivative.outcome != KINK)), dict[int, float]()
     counts, asked = np.ones(len(bad), bool) if doubtful is None else ~doubtful[bad], np.zeros(len(bad), bool)
-    for n, own in enumerate(worst_first(judged.out[bad], judged.take(bad).worst_first(), 1, None), 1):
-        row = int(judged.out[bad[own[0]]])
-        judged, excess = one_row(judged, bad[own], row)
-        if excess > 0:
-            at_fault[row] = excess
-        asked[own] = counts[own]
+    for n, in_row in enumerate(worst_first(judged.out[bad], judged.take(bad).worst_first(), 1, None), 1):
+        row = int(judged.out[bad[in_row[0]]])
+        judged, noise = excuse_row(judged, bad[in_row], row)
+        if noise > 0:
+            backward_noise[row] = noise
+        asked[in_row] = counts[in_row]
         if n % at_once == 0 and (judged.verdict[bad[asked]] == MISMATCH).any():
             break
-    return replace(judged, at_fault={**judged.at_fault, **at_fault}) if at_fault else judged
+    return replace(judged, backward_noise={**judged.backward_noise, **backward_noise}) if backward_noise else judged
 
 
-class Alone:
-    """f at every step of the columns of elements (column, output) [E], asked in any order: 48 forward calls a column.
+class LoneLadders:
+    """Elements (column, output) [E] in any order, the column of each on a line of its own, at every step: 48 forward calls a column.
 
     Outputs that only move beyond the column's own scale (`Survey.wide`) are measured by steps of at least unit scale.
     """
@@ -70,20 +80,19 @@ class Alone:
         self.run = run
         wide = run.survey.wide[run.point.columns.tensor[column], out]
         order = np.lexsort((out, column, wide))
-        near = int(np.sum(~wide))
+        parts = np.split(order, [np.count_nonzero(~wide)])
         self._place = np.argsort(order)
-        self._parts = [(self._ladders(column[i], out[i], beyond), beyond) for i, beyond in ((order[:near], False), (order[near:], True)) if i.size]
+        self._parts = [(self._ladders(column[i], out[i], is_wide), is_wide) for i, is_wide in zip(parts, (False, True), strict=True) if i.size]
 
-    def _ladders(self, column: Index, out: Index, beyond: bool) -> Ladders:
+    def _ladders(self, column: Index, out: Index, wide: bool) -> Ladders:
         columns, line = np.unique(column, return_inverse=True)
-        return Ladders(lone(self.run.point, columns, beyond).lines, self.run.outputs(), Elements(line, out))
+        return Ladders(lone_columns(self.run.point, columns, wide).lines, self.run.outputs(), Elements(line, out))
 
     def derivative(self) -> Derivative:
         """Of the elements, as they were asked."""
         return joined(ladders.every_rung() for ladders, _ in self._parts).take(self._place)
 
-    def under_wider_noise(self) -> Derivative:
+    def derivative_under_far_noise(self) -> Derivative:
         """The same under the noise of points far apart (`Run.far_noise`)."""
-        wider = self.run.far_noise
-        found = joined(ladders.under(wider.far if beyond else wider.noise).every_rung() for ladders, beyond in self._parts)
-        return found.take(self._place)
+        noise = self.run.far_noise
+        return joined(ladders.under(noise.far if wide else noise.noise).every_rung() for ladders, wide in self._parts).take(self._place)

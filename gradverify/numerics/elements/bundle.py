@@ -55,10 +55,10 @@ class GroupLine:
         return np.minimum(np.searchsorted(self.columns, self.owner), len(self.columns) - 1)
 
     @cached_property
-    def _own(self) -> tuple[Array, Array]:
+    def _start(self) -> tuple[Array, Array]:
         """x and move of the columns."""
-        own = in_a_row(self.columns)
-        return self.point.columns.x[own], self.move[own]
+        place = in_a_row(self.columns)
+        return self.point.columns.x[place], self.move[place]
 
     def values(self, to: Array, stuck: Mask | None, lent: bool = False) -> Array:
         """f [M] with the columns there [k]; NaN for the outputs of those that are `stuck` [k]. `lent`: as `Point.within` has it."""
@@ -67,7 +67,7 @@ class GroupLine:
         return f if stuck is None else np.where(self.owned & stuck[self.place], np.nan, f)
 
     def at(self, t: float) -> tuple[Array, Array]:
-        to, change, stuck = steps(self.point, self.columns, *self._own, np.array([t]))
+        to, change, stuck = steps(self.point, self.columns, *self._start, np.array([t]))
         by = change[0].take(self.place)
         return self.values(to[0], stuck if stuck is None else stuck[0]), by if self.whole else np.where(self.owned, by, t)
 
@@ -108,8 +108,8 @@ class Bundle:
     @cached_property
     def columns(self) -> Index:
         """All columns of all lines."""
-        own = [line.columns if isinstance(line, GroupLine) else self.owner[n, :1] for n, line in enumerate(self.lines)]
-        return own[0] if len(own) == 1 else np.concatenate([*own, np.zeros(0, np.intp)])
+        columns = [line.columns if isinstance(line, GroupLine) else self.owner[n, :1] for n, line in enumerate(self.lines)]
+        return columns[0] if len(columns) == 1 else np.concatenate([*columns, np.zeros(0, np.intp)])
 
     @cached_property
     def shift(self) -> int | None:
@@ -120,7 +120,7 @@ class Bundle:
         return row.start if isinstance(row, slice) else None
 
 
-def lone(point: Point, columns: Index, wide: bool = False) -> Bundle:
+def lone_columns(point: Point, columns: Index, wide: bool = False) -> Bundle:
     """Every column on a line of its own; `wide`: with at least unit scale."""
     owner = np.broadcast_to(columns[:, None], (len(columns), len(point.f0)))
     return Bundle([element_line(point, int(c), wide) for c in columns], owner, point.columns.tensor[columns])
@@ -161,9 +161,7 @@ class Grouping:
         if self.first:
             owner = np.where(owner == NOBODY, NOBODY, owner + self.first)
         move = self.weights * point.columns.scale
-        alone = self.groups.count == 1
-        members = [point.columns.of(self.tensor)] if alone else [self.members(first + n) for n in range(count)]
-        lines = [GroupLine(point, own, move, owner[n]) for n, own in enumerate(members)]
+        lines = [GroupLine(point, self.members(first + n), move, owner[n]) for n in range(count)]
         return Bundle(lines, owner, np.full(count, self.tensor))
 
 
@@ -179,7 +177,7 @@ def widened(bundle: Bundle, point: Point) -> Bundle:
 
 
 @dataclass(frozen=True)
-class _Shared:
+class _SharedLine:
     """A line that several may share: its columns, owner [M], the outputs that it moves and those that somebody wants of it [M]."""
 
     columns: Index
@@ -188,35 +186,35 @@ class _Shared:
     wanted: Mask
     tensor: int
 
-    def takes(self, other: _Shared) -> bool:
+    def can_share_with(self, other: _SharedLine) -> bool:
         return self.tensor == other.tensor and not (self.wanted & other.moved).any() and not (self.moved & other.wanted).any()
 
-    def with_(self, other: _Shared) -> _Shared:
+    def joined_with(self, other: _SharedLine) -> _SharedLine:
         owner = np.where(other.wanted, other.owner, self.owner)
-        return _Shared(np.concatenate([self.columns, other.columns]), owner, self.moved | other.moved, self.wanted | other.wanted, self.tensor)
+        return _SharedLine(np.concatenate([self.columns, other.columns]), owner, self.moved | other.moved, self.wanted | other.wanted, self.tensor)
 
 
-def regrouped(bundle: Bundle, local: Index, out: Index) -> tuple[list[Line], Index]:
+def merged_lines(bundle: Bundle, line: Index, out: Index) -> tuple[list[Line], Index]:
     """Fewer lines for elements (line, output) of this bundle, ascending by line; and the new line of each element.
 
     Columns of several lines share one where no output that is wanted of the one is moved by the other (method.md section 5).
     """
     if not bundle.grouped:
-        return list(bundle.lines), local
-    shared: list[_Shared] = []
-    home = np.empty(len(local), np.intp)
-    lines, starts = np.unique(local, return_index=True)
-    for n, mine in zip(lines.tolist(), np.split(np.arange(len(local)), starts[1:]), strict=True):
-        part = _part(bundle, n, out[mine])
-        place = next((i for i, other in enumerate(shared) if other.takes(part)), len(shared))
-        shared[place : place + 1] = [shared[place].with_(part) if place < len(shared) else part]
-        home[mine] = place
-    line = bundle.lines[int(lines[0])]
-    assert isinstance(line, GroupLine)
-    return [replace(line, columns=np.sort(s.columns), owner=s.owner) for s in shared], home
+        return list(bundle.lines), line
+    shared: list[_SharedLine] = []
+    new_line = np.empty(len(line), np.intp)
+    lines, starts = np.unique(line, return_index=True)
+    for n, elements in zip(lines.tolist(), np.split(np.arange(len(line)), starts[1:]), strict=True):
+        wanted = _wanted_part(bundle, n, out[elements])
+        chosen = next((i for i, other in enumerate(shared) if other.can_share_with(wanted)), len(shared))
+        shared[chosen : chosen + 1] = [shared[chosen].joined_with(wanted) if chosen < len(shared) else wanted]
+        new_line[elements] = chosen
+    first_line = bundle.lines[int(lines[0])]
+    assert isinstance(first_line, GroupLine)
+    return [replace(first_line, columns=np.sort(merged.columns), owner=merged.owner) for merged in shared], new_line
 
 
-def _part(bundle: Bundle, n: int, out: Index) -> _Shared:
+def _wanted_part(bundle: Bundle, n: int, out: Index) -> _SharedLine:
     """What is wanted of one line: only the columns that own these outputs, and all that they move."""
     owner, wanted = bundle.owner[n], np.zeros(bundle.owner.shape[1], bool)
     wanted[out] = True
@@ -224,4 +222,4 @@ def _part(bundle: Bundle, n: int, out: Index) -> _Shared:
     chosen = np.zeros(int(owner.max(initial=NOBODY)) + 2, bool)  # the last one answers for NOBODY
     chosen[columns] = True
     moved = chosen[owner]
-    return _Shared(columns, np.where(moved, owner, NOBODY), moved, wanted, int(bundle.tensor[n]))
+    return _SharedLine(columns, np.where(moved, owner, NOBODY), moved, wanted, int(bundle.tensor[n]))

@@ -85,13 +85,13 @@ def largest_rounding(point: Point, survey: Survey) -> Array:
     return noise
 
 
-def _of_rounding(seen: Sequence[_Spread], largest: Array, of_steps: Array) -> list[Array]:
+def _of_rounding(spreads: Sequence[_Spread], largest: Array, of_steps: Array) -> list[Array]:
     """The noise [m] at each spacing, NaN where it is larger than that of rounding: where it shows as steps, and at two spacings, it may be more."""
-    levels = np.array([each.level for each in seen])
+    levels = np.array([spread.level for spread in spreads])
     found = []
-    for each in seen:
-        alike = np.sum((levels >= each.level / SAME_STEPS) & (levels <= each.level * SAME_STEPS), 0) > 1
-        found.append(np.where((each.level <= largest) | (each.steps & alike & (each.level <= of_steps)), each.level, np.nan))
+    for spread in spreads:
+        alike = np.sum((levels >= spread.level / SAME_STEPS) & (levels <= spread.level * SAME_STEPS), 0) > 1
+        found.append(np.where((spread.level <= largest) | (spread.steps & alike & (spread.level <= of_steps)), spread.level, np.nan))
     return found
 
 

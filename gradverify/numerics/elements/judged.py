@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -12,54 +12,50 @@ from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.pairs.pair import Outcome, PairElements
 from gradverify.numerics.records import Record
 from gradverify.numerics.rungs import AnyArray, Array, Codes, Index, Mask, repeated
-from gradverify.numerics.tolerance import Bounds, limits, verdicts
+from gradverify.numerics.tolerance import Tolerances, limits, verdicts
 from gradverify.numerics.verdict import Limit, Verdict
-
-Entry = Callable[[int, int], float]
-"""The analytic value of an element (column, output)."""
 
 
 @dataclass(frozen=True)
 class Judged(Record):
     """Elements with their verdicts [E]; `column` counts through all inputs, `out` through all outputs; `lines` as in `Cells`.
 
-    `ending` [E]: columns along which f ends at x (None: none but what the derivatives say). `entry`: analytic values of other elements, where they
-    are at hand (None: by a backward each). `at_fault`: outputs whose backward is itself noisy, and its relative noise.
+    `border_column` [E]: columns along which f ends at x (None: none but what the derivatives say).
+    `backward_noise`: outputs whose backward is itself noisy, and its relative noise.
     """
 
     column: Index
     out: Index
-    a: Array
+    analytic: Array
     derivative: Derivative
-    bounds: Bounds
+    tolerances: Tolerances
     verdict: Codes
     limit: AnyArray
     lines: int = 0
-    ending: Mask | None = None
-    entry: Entry | None = None
-    at_fault: Mapping[int, float] = field(default_factory=dict)
+    border_column: Mask | None = None
+    backward_noise: Mapping[int, float] = field(default_factory=dict)
 
     def take(self, i: AnyArray | slice) -> Judged:
         """Elements i; where these are all, in order."""
         return self if not isinstance(i, slice) and len(i) == len(self.out) else replace(super().take(i), lines=0)
 
-    def under(self, extra: Array | float = 0.0, derivative: Derivative | None = None) -> Codes:
+    def verdicts_with(self, extra: Array | float = 0.0, derivative: Derivative | None = None) -> Codes:
         """The verdicts [E] that bars wider by so much would give, or other derivatives."""
-        return verdicts(self.a, derivative or self.derivative, self.bounds, extra=extra, ending=self.ending)
+        return verdicts(self.analytic, derivative or self.derivative, self.tolerances, extra=extra, border_column=self.border_column)
 
     def worst_first(self) -> Index:
         """The elements [E] by how many tolerances they are off, those first that are no number."""
         value = self.derivative.value
-        miss = np.abs(self.a - value) / (self.bounds.tolerance(self.a, value) + 1e-300)
+        miss = np.abs(self.analytic - value) / (self.tolerances.tolerance(self.analytic, value) + 1e-300)
         return np.argsort(-np.nan_to_num(miss, nan=np.inf), kind="stable")
 
-    def explained(self) -> Judged:
+    def with_limits(self) -> Judged:
         """With what limits the undecided elements."""
         open_ = np.flatnonzero(self.verdict == Verdict.UNDECIDED)
         if not open_.size:
             return self
         limit = self.limit.copy()
-        limit[open_] = limits(self.a[open_], self.derivative.take(open_))
+        limit[open_] = limits(self.derivative.take(open_))
         return replace(self, limit=limit)
 
     def passed(self, i: AnyArray) -> Judged:
@@ -75,30 +71,30 @@ class Judged(Record):
         return replace(self, verdict=verdict, limit=limit)
 
     @property
-    def zero(self) -> Mask:
+    def is_zero(self) -> Mask:
         """Elements [E] whose derivative is zero, or too small to be told from it."""
-        d, nothing = self.derivative, np.zeros(len(self.a))
-        return np.asarray(d.unchanged | (np.abs(d.value) <= self.bounds.tolerance(nothing, nothing) + d.bar))
+        d, nothing = self.derivative, np.zeros(len(self.analytic))
+        return np.asarray(d.unchanged | (np.abs(d.value) <= self.tolerances.tolerance(nothing, nothing) + d.bar))
 
-    def compared(self, top: int, coordinate: Index) -> PairElements:
+    def pair_elements(self, top: int, coordinate: Index) -> PairElements:
         """These elements, all of one pair; `top` is the first row of its output, `coordinate` [E] their place within the input."""
         d = self.derivative
-        left = right = repeated(np.nan, len(self.a))
+        left = right = repeated(np.nan, len(self.analytic))
         if d.rough:
             kink = d.outcome == KINK
             left, right = np.where(kink, d.left, np.nan), np.where(kink, d.right, np.nan)
-        tolerance = self.bounds.tolerance(self.a, d.value)
-        return PairElements(self.out - top, coordinate, self.a, d.value, d.bar, tolerance, self.bounds.floor, self.outcome, self.limit, left, right)
+        tolerance, floor = self.tolerances.tolerance(self.analytic, d.value), self.tolerances.floor
+        return PairElements(self.out - top, coordinate, self.analytic, d.value, d.bar, tolerance, floor, self.outcome, self.limit, left, right)
 
     @property
     def outcome(self) -> Codes:
         """`Outcome` codes [E]."""
         d = self.derivative
         if not (self.verdict.any() or d.rough):
-            return np.full(len(self.a), Outcome.PASS, np.int8)
+            return np.full(len(self.analytic), Outcome.PASS, np.int8)
         kink = d.outcome == KINK
         undecided = np.select(
-            [np.isfinite(d.second) & ~d.far, d.outcome == JUMP, (d.outcome == NON_FINITE) | ~np.isfinite(self.a)],
+            [np.isfinite(d.second) & ~d.far, d.outcome == JUMP, (d.outcome == NON_FINITE) | ~np.isfinite(self.analytic)],
             [Outcome.STAIRCASE, Outcome.JUMP, Outcome.NON_FINITE], Outcome.UNDECIDED)
         passed = np.where(kink, Outcome.KINK, Outcome.PASS)
         return np.select([self.verdict == Verdict.PASS, self.verdict == Verdict.MISMATCH], [passed, Outcome.MISMATCH], undecided).astype(np.int8)

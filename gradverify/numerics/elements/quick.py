@@ -53,10 +53,10 @@ class QuickSamples:
             return self.width.take(self.place[lines, outs], 1)
         return self.width[:, None, outs.start + shift : outs.stop + shift]
 
-    def at(self, n: int, local: Index, out: Index) -> Array:
+    def at(self, n: int, line: Index, out: Index) -> Array:
         """Samples [4, E] of the n-th rung for elements, each with its column's own way up."""
-        place = self.place[local, out if self.bundle.grouped else 0]
-        up, down, forth, back = self.up[n, local, out], self.down[n, local, out], self.step_up[n, place], self.step_down[n, place]
+        place = self.place[line, out if self.bundle.grouped else 0]
+        up, down, forth, back = self.up[n, line, out], self.down[n, line, out], self.step_up[n, place], self.step_down[n, place]
         turned = forth < 0
         return np.stack([np.where(turned, down, up), np.where(turned, up, down), np.where(turned, -back, forth), np.where(turned, -forth, back)])
 
@@ -73,11 +73,11 @@ class QuickSamples:
         return ~(np.isfinite(self.up) & np.isfinite(self.down))
 
     @property
-    def still(self) -> Mask:
+    def unchanged(self) -> Mask:
         """Elements [n, M] whose output is bitwise f(x) at every rung that has a value, two or more."""
         if self.bad is None:
-            still = self.up[0] == self.f0
-            return np.asarray((self.up == self.f0).all(0) & (self.down == self.f0).all(0)) if still.any() else still
+            unchanged = self.up[0] == self.f0
+            return np.asarray((self.up == self.f0).all(0) & (self.down == self.f0).all(0)) if unchanged.any() else unchanged
         same = (self.up == self.f0) & (self.down == self.f0)
         return np.asarray((same | self.bad).all(0) & (np.sum(~self.bad, 0) >= min(2, len(self.up))))
 
@@ -123,11 +123,11 @@ def quick_samples(point: Point, bundle: Bundle, rungs: Sequence[int] = QUICK, ab
     step_up, step_down = np.empty((2, len(rungs), n))
     for i, line in enumerate(bundle.lines):
         for r, k in enumerate(rungs):
-            taken = one_side(line, k, point.f0) if above else sample_rung(line, k)
-            if taken is None:
+            samples = one_side(line, k, point.f0) if above else sample_rung(line, k)
+            if samples is None:
                 step_up[r, i] = step_down[r, i] = step(1.0, k) * line.size
             else:
-                up[r, i], down[r, i], step_up[r, i], step_down[r, i] = taken
+                up[r, i], down[r, i], step_up[r, i], step_down[r, i] = samples
     return QuickSamples(bundle, up, down, step_up, step_down, np.arange(n)[:, None], point.f0)
 
 
@@ -138,25 +138,25 @@ def _of_groups(point: Point, bundle: Bundle, rungs: Sequence[int], above: bool) 
     f, change, first = np.empty((len(t), n, m)), np.empty((len(t), c + 1)), 0
     change[:, c] = t
     columns, lines = bundle.columns, [line for line in bundle.lines if isinstance(line, GroupLine)]
-    here = in_a_row(columns) if n == 1 else columns     # those of several lines are not in order
-    to, change[:, here], stuck = steps(point, columns, point.columns.x[here], lines[0].move[here], t)
+    moved = in_a_row(columns) if n == 1 else columns     # those of several lines are not in order
+    to, change[:, moved], stuck = steps(point, columns, point.columns.x[moved], lines[0].move[moved], t)
     for i, line in enumerate(lines):
-        own = slice(first, first + len(line.columns))
+        span = slice(first, first + len(line.columns))
         for k in range(len(t)):
-            f[k, i] = line.values(to[k, own], stuck if stuck is None else stuck[k, own], lent=True)
-        first = own.stop
+            f[k, i] = line.values(to[k, span], stuck if stuck is None else stuck[k, span], lent=True)
+        first = span.stop
     place = bundle.owner if bundle.owned.all() else np.where(bundle.owned, bundle.owner, c)
     if above:
         return QuickSamples(bundle, f, np.broadcast_to(point.f0, f.shape), change, np.zeros_like(change), place, point.f0)
     return QuickSamples(bundle, f[:r], f[r:], change[:r], -change[r:], place, point.f0)
 
 
-def secants(s: QuickSamples, run: Run, cells: Cells) -> Derivative:
+def linear_derivatives(s: QuickSamples, run: Run, cells: Cells) -> Derivative:
     """Derivatives [E] where f is linear: the wider the step, the better."""
-    up, down, step_up, step_down = s.at(0, cells.local, cells.out)
-    f0, c = cells.of_outputs(s.f0), run.point.columns
-    found = secant(up, down, step_up + step_down, f0, cells.of_outputs(run.survey.sigma), cells.of_outputs(run.point.unit),
-                   None if c.rounded else np.abs(cells.of_columns(c.x)))
+    up, down, step_up, step_down = s.at(0, cells.line, cells.out)
+    f0, c = cells.by_output(s.f0), run.point.columns
+    found = secant(up, down, step_up + step_down, f0, cells.by_output(run.survey.sigma), cells.by_output(run.point.unit),
+                   None if c.rounded else np.abs(cells.by_column(c.x)))
     bad, nothing, nan = ~(np.isfinite(up) & np.isfinite(down)), np.zeros(len(cells), bool), np.full(len(cells), np.nan)
     value, bar, outcome = np.where(bad, 0.0, found.value), np.where(bad, np.inf, found.bar), np.full(len(cells), SMOOTH, np.int8)
     infinite = np.full(len(cells), np.inf)
@@ -164,7 +164,7 @@ def secants(s: QuickSamples, run: Run, cells: Cells) -> Derivative:
                       nothing, nothing.copy(), bad, (up == f0) & (down == f0), nothing.copy())
 
 
-def told_at_once(s: QuickSamples, run: Run, cells: Cells) -> tuple[Derivative, Index]:
+def plain_derivatives(s: QuickSamples, run: Run, cells: Cells) -> tuple[Derivative, Index]:
     """Derivatives [E] where nothing is hard, and which of the elements are: theirs are void."""
     sigma, unit = run.survey.sigma, run.point.unit
     parts = list(_pieces(s, sigma, unit, cells))
@@ -184,7 +184,7 @@ def _pieces(s: QuickSamples, sigma: Array, unit: Array, cells: Cells) -> Iterato
             yield smooth_estimate(s.up[:, lines, outs], s.down[:, lines, outs], s.widths(lines, outs), s.f0[outs], sigma[outs], unit[outs])
         return
     for part in (slice(first, first + PLAIN_PIECE) for first in range(0, len(cells), PLAIN_PIECE) or [0]):
-        i, j = cells.local[part], cells.out[part]
+        i, j = cells.line[part], cells.out[part]
         width = s.width.take(s.place[i, j if s.bundle.grouped else 0], 1)
         yield smooth_estimate(s.up[:, i, j], s.down[:, i, j], width, s.f0[j], sigma[j], unit[j])
 

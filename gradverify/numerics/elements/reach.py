@@ -41,7 +41,7 @@ class Reach:
 
     def add_cells(self, cells: Cells, value: Array, bar: Array) -> None:
         """Derivatives of the elements of a chunk."""
-        sizes = _resolved(value, bar, cells.of_columns(self._point.columns.scale))
+        sizes = _resolved(value, bar, cells.by_column(self._point.columns.scale))
         if cells.block is None:
             self._raise(self._numeric, cells.out, sizes)
         else:
@@ -56,9 +56,9 @@ class Reach:
 
     def _raise(self, reach: Array, output: Index | slice, sizes: Array) -> None:
         if isinstance(output, slice):
-            own = reach[output]
-            if (sizes > own).any():
-                np.maximum(own, sizes, out=own)
+            of_outputs = reach[output]
+            if (sizes > of_outputs).any():
+                np.maximum(of_outputs, sizes, out=of_outputs)
                 self._floors = None
             return
         larger = sizes > reach.take(output)

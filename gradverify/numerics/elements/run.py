@@ -19,17 +19,17 @@ from gradverify.numerics.function.point import Point
 from gradverify.numerics.pairs.pair import Asked
 from gradverify.numerics.rungs import Array, Index, Mask, repeated
 from gradverify.numerics.survey import Survey
-from gradverify.numerics.tolerance import RTOL, RTOL_LOW, Bounds
+from gradverify.numerics.tolerance import RTOL, RTOL_LOW, Tolerances
 
 
-class Enough(Protocol):
-    """Has the check spent what it may, or would it with so many forward calls more?"""
+class OverBudget(Protocol):
+    """Has the check spent what it may, or would it with `ahead` forward calls more?"""
 
     def __call__(self, ahead: int = 0) -> bool: ...
 
 
-def never(ahead: int = 0) -> bool:
-    """There is no end of calls."""
+def no_budget(ahead: int = 0) -> bool:
+    """Any number of calls may be made."""
     return False
 
 
@@ -37,10 +37,10 @@ def never(ahead: int = 0) -> bool:
 class Run:
     """One comparison: the point, its survey, tolerances as given (`rtol` None: by precision) and what is learnt.
 
-    `linear`: the tensors in which f is linear. `together`: by tensor and number, how often the columns that hold it were moved together, and
-    by how much the outputs [M] did not add up then. `certain`: outputs with a mismatch that stands whatever f cancels. `enough`: has the check spent
-    what it may? Then what is flagged is looked at no further than it takes to say that something is wrong. `asked`: the element to
-    keep, whatever comes of it.
+    `linear`: the tensors in which f is linear. `tie_sums`: by tensor and number, how often the columns that hold it were moved together, and
+    by how much the outputs [M] did not add up then. `certainly_wrong`: outputs with a mismatch that stands whatever f cancels.
+    `over_budget`: what is flagged is then looked at no further than it takes to say that something is wrong. `asked`: the element to keep,
+    whatever comes of it.
     """
 
     point: Point
@@ -50,9 +50,9 @@ class Run:
     reach: Reach
     generator: np.random.Generator
     linear: frozenset[int] = frozenset()
-    together: dict[tuple[int, float], tuple[int, Array]] = field(default_factory=dict)
-    certain: set[int] = field(default_factory=set)
-    enough: Enough = never
+    tie_sums: dict[tuple[int, float], tuple[int, Array]] = field(default_factory=dict)
+    certainly_wrong: set[int] = field(default_factory=set)
+    over_budget: OverBudget = no_budget
     asked: Asked | None = None
 
     def outputs(self) -> Outputs:
@@ -75,15 +75,24 @@ class Run:
     def rtols(self) -> Array:
         return np.full(len(self.point.f0), self.rtol) if self.rtol is not None else np.where(self.low_precision(), RTOL_LOW, RTOL)
 
-    def bounds(self, column: Index, out: Index) -> Bounds:
+    def analytic(self, column: Index, out: Index) -> Array:
+        """The analytic values of elements [E]: one backward an output."""
+        values = np.empty(len(out))
+        for j in np.unique(out).tolist():
+            row = self.point.row(j)
+            self.reach.add_row(j, row)
+            values[out == j] = row[column[out == j]]
+        return values
+
+    def tolerances(self, column: Index, out: Index) -> Tolerances:
         """Tolerances of elements, by what is known now."""
         floor = self.floors().take(out) / self.point.columns.size.take(column)
-        return Bounds(self.atol, self._rtols(out), floor, self._unproven(column, out))
+        return Tolerances(self.atol, self._rtols(out), floor, self._unproven(column, out))
 
-    def bounds_of(self, cells: Cells) -> Bounds:
+    def tolerances_of(self, cells: Cells) -> Tolerances:
         """Tolerances of the elements of a chunk, by what is known now."""
-        floor = cells.of_outputs(self.floors()) / cells.of_columns(self.point.columns.size)
-        return Bounds(self.atol, self._rtols(cells.out), floor, self._unproven(cells.column, cells.out))
+        floor = cells.by_output(self.floors()) / cells.by_column(self.point.columns.size)
+        return Tolerances(self.atol, self._rtols(cells.out), floor, self._unproven(cells.column, cells.out))
 
     def _unproven(self, column: Index, out: Index) -> Mask:
         """Elements of rows that move and of which nothing was measured."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
-from gradverify.numerics.elements.alone import until_one_stands
+from gradverify.numerics.elements.alone import excuse_row_by_row
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.rungs import U32, VISIBLE, Array, Index, Z
@@ -25,25 +27,21 @@ def excuse_backward_noise(run: Run, judged: Judged) -> Judged:
     """
     if run.point.narrow is not None:
         return judged
-
-    def one_row(judged: Judged, i: Index, row: int) -> tuple[Judged, float]:
-        return _excuse_row(run, judged, i, row)
-
-    return until_one_stands(judged, 1 if run.enough(NOISE_CALLS) else NOISE_ROWS, one_row)
+    return excuse_row_by_row(judged, 1 if run.over_budget(NOISE_CALLS) else NOISE_ROWS, partial(_excuse_row, run))
 
 
 def _excuse_row(run: Run, judged: Judged, i: Index, row: int) -> tuple[Judged, float]:
     """Elements i of one row; and the relative noise of its backward where it is above the cap."""
     part = judged.take(i)
-    cap = _cap(run, part.a, part.bounds.floor, row)
-    if run.enough(NOISE_CALLS):
-        stands = part.under(_most(run, part.a, cap, row)) == MISMATCH
+    cap = _cap(run, part.analytic, part.tolerances.floor, row)
+    if run.over_budget(NOISE_CALLS):
+        stands = part.verdicts_with(_largest_noise(run, part.analytic, cap, row)) == MISMATCH
         if stands.any():
             return judged.undecided(i[~stands], Limit.BUDGET), 0.0
     sigma, _ = analytic_noise(run.point, row, _row_of(run, judged, i), run.generator)
     noise = Z * sigma[part.column]
-    excused = i[part.under(np.minimum(noise, cap)) != MISMATCH]
-    excess = np.where(noise > cap, noise / Z / np.abs(part.a), 0.0)
+    excused = i[part.verdicts_with(np.minimum(noise, cap)) != MISMATCH]
+    excess = np.where(noise > cap, noise / Z / np.abs(part.analytic), 0.0)
     judged = judged.undecided(excused, Limit.ANALYTIC_NOISE)
     if run.point.unit[row] == U32:
         judged = judged.passed(excused)
@@ -57,13 +55,14 @@ def _cap(run: Run, a: Array, floor: Array, row: int) -> Array:
     return np.full(len(a), np.inf) if noisy else np.maximum(rounding, FLOOR_CAP * floor)
 
 
-def _most(run: Run, a: Array, cap: Array, row: int) -> Array:
+def _largest_noise(run: Run, a: Array, cap: Array, row: int) -> Array:
     """The cap; of a forward that sums many numbers, and is noisy with that alone, as many times that noise."""
     noise = run.survey.sigma[row] / run.survey.size[row] if run.survey.size[row] else np.inf
     return np.minimum(cap, BACKWARD_CAP * noise * np.abs(a)) if run.point.unit[row] < noise <= SUMS else cap
 
 
 def _row_of(run: Run, judged: Judged, i: Index) -> Array:
+    """The analytic row [C] as far as elements i show it."""
     row = np.zeros(len(run.point.columns))
-    row[judged.column[i]] = np.nan_to_num(judged.a[i])
+    row[judged.column[i]] = np.nan_to_num(judged.analytic[i])
     return row

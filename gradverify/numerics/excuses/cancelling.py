@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradverify.numerics.elements.alone import STOOD, Alone, believed, worst_first
+from gradverify.numerics.elements.alone import LoneLadders, standing
 from gradverify.numerics.elements.far_noise import FAR_BELOW, largest_rounding
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
@@ -31,8 +31,8 @@ def excuse_cancelled(run: Run, judged: Judged) -> Judged:
 
     At most 117 forward calls for all, and 48 a column of those that its noise at the steps of their differences would hide.
     """
-    for own in run.by_pair(judged.column, judged.out, _suspects(run, judged)):
-        i = own[_hidden(run, judged.take(own))]
+    for of_pair in run.by_pair(judged.column, judged.out, _suspects(run, judged)):
+        i = of_pair[_hidden(run, judged.take(of_pair))]
         if i.size:
             judged = _left_open(run, judged, i[~_standing(run, judged, i)])
     return judged
@@ -56,23 +56,23 @@ def excuse_shaken(run: Run, judged: Judged) -> Judged:
 def hidden_by_rounding(run: Run, judged: Judged) -> Mask:
     """Of mismatches: which elements [E] the roundings of every operation in f hide at the very steps of their differences; 9 calls, and 45."""
     if beyond_cancelling(run, judged).all():
-        return np.zeros(len(judged.a), bool)
-    noise = _noise(run.shaken, judged)
-    return np.asarray(judged.under(_under(run, judged, noise)) != MISMATCH)
+        return np.zeros(len(judged.analytic), bool)
+    noise = _far_noise(run.shaken, judged)
+    return np.asarray(judged.verdicts_with(_under(run, judged, noise)) != MISMATCH)
 
 
-def excuse_cancelled_alone(run: Run, judged: Judged, alone: Alone) -> Judged:
+def excuse_cancelled_alone(run: Run, judged: Judged, alone: LoneLadders) -> Judged:
     """As `excuse_cancelled`, of elements that were measured `alone`: at most 117 forward calls."""
     i = _suspects(run, judged)
     if not i.size:
         return judged
-    return _left_open(run, judged, i[_explained(run, judged.take(i), alone.under_wider_noise().take(i))])
+    return _left_open(run, judged, i[_explained(run, judged.take(i), alone.derivative_under_far_noise().take(i))])
 
 
 def _suspects(run: Run, judged: Judged) -> Index:
     """Mismatches of outputs in which numbers cancel, or that have not moved at all."""
-    bad = np.flatnonzero((judged.verdict == MISMATCH) & np.isfinite(judged.a))
-    if bad.size and run.enough(MEASURED):
+    bad = np.flatnonzero((judged.verdict == MISMATCH) & np.isfinite(judged.analytic))
+    if bad.size and run.over_budget(MEASURED):
         bad = bad[~beyond_cancelling(run, judged.take(bad))]
     if not bad.size:
         return bad
@@ -84,64 +84,57 @@ def _left_open(run: Run, judged: Judged, i: Index) -> Judged:
     """With elements i undecided, and bars that are no narrower than what the widest steps can tell."""
     d, part = judged.derivative, judged.take(i)
     bar = d.bar.copy()
-    bar[i] = np.maximum(bar[i], _still(run, part))
+    bar[i] = np.maximum(bar[i], _unseen_slope(run, part))
     return replace(judged.undecided(i, Limit.CANCELS), derivative=replace(d, bar=bar))
 
 
 def _hidden(run: Run, judged: Judged) -> Mask:
     """Which elements [E] the wider noise may hide, at the very steps that their differences were taken from; all that have not moved yet."""
-    d, used = judged.derivative, run.noise[judged.out]
-    beyond = Z * used > NEAR * run.point.columns.scale[judged.column] * d.noise_bar  # so little noise is that of wide steps
-    noise = np.where(beyond, run.far_noise.far[judged.out], _noise(run, judged))
-    return _excused(judged, d, np.where(d.unchanged, np.inf, _under(run, judged, noise)))
+    d, noise = judged.derivative, run.noise[judged.out]
+    beyond = Z * noise > NEAR * run.point.columns.scale[judged.column] * d.noise_bar  # so little noise is that of wide steps
+    far_noise = np.where(beyond, run.far_noise.far[judged.out], _far_noise(run, judged))
+    return np.asarray(judged.verdicts_with(np.where(d.unchanged, np.inf, _under(run, judged, far_noise))) != MISMATCH)
 
 
 def _explained(run: Run, judged: Judged, d: Derivative) -> Mask:
     """Which elements [E] are no mismatch by these derivatives, of which every rung was measured under the wider noise."""
-    return _excused(judged, d, np.where(d.unchanged, _still(run, judged), 0.0))
+    return np.asarray(judged.verdicts_with(np.where(d.unchanged, _unseen_slope(run, judged), 0.0), d) != MISMATCH)
 
 
-def _excused(judged: Judged, d: Derivative, extra: Array) -> Mask:
-    return np.asarray(judged.under(extra, d) != MISMATCH)
-
-
-def _still(run: Run, judged: Judged) -> Array:
+def _unseen_slope(run: Run, judged: Judged) -> Array:
     """How large a derivative [E] may be of which no rung shows anything."""
     scale = run.point.columns.scale[judged.column]
-    beyond = _wide(run, judged) | run.far_noise.dead[judged.out]
-    return np.asarray(Z * _noise(run, judged) / (BASE * np.where(beyond, np.maximum(scale, 1.0), scale)))
+    beyond = _beyond_scale(run, judged) | run.far_noise.dead[judged.out]
+    return np.asarray(Z * _far_noise(run, judged) / (BASE * np.where(beyond, np.maximum(scale, 1.0), scale)))
 
 
-def _noise(run: Run, judged: Judged) -> Array:
+def _far_noise(run: Run, judged: Judged) -> Array:
     """The wider noise [E] that elements are measured under."""
-    return np.where(_wide(run, judged), run.far_noise.far[judged.out], run.far_noise.noise[judged.out])
+    return np.where(_beyond_scale(run, judged), run.far_noise.far[judged.out], run.far_noise.noise[judged.out])
 
 
-def _wide(run: Run, judged: Judged) -> Mask:
+def _beyond_scale(run: Run, judged: Judged) -> Mask:
     """Elements [E] whose steps go beyond the scale of their inputs."""
     return np.asarray(run.survey.wide[run.point.columns.tensor[judged.column], judged.out])
 
 
 def _standing(run: Run, judged: Judged, i: Index) -> Mask:
     """Which of elements i [E] stand when their columns climb every rung under the wider noise: the likeliest first, a few columns."""
-    stands, part = np.zeros(len(i), bool), judged.take(i)
-    noise = _noise(run, part)
-    change = np.abs(part.a - part.derivative.value) * run.point.columns.scale[part.column]
+    part = judged.take(i)
+    noise = _far_noise(run, part)
+    change = np.abs(part.analytic - part.derivative.value) * run.point.columns.scale[part.column]
     likeliest = np.argsort(-change / np.maximum(noise, np.median(noise)), kind="stable")  # little noise may be that of points within one step
-    asked = np.zeros(len(i), bool)
-    for batch in worst_first(part.column, likeliest):
-        some = part.take(batch)
-        stands[batch] = ~_explained(run, some, Alone(run, some.column, some.out).under_wider_noise())
-        asked[batch] = True
-        stood = int(stands.sum())
-        if stood >= STOOD:
-            return np.asarray(stands | (~asked if believed(stood, int(asked.sum()) - stood) else False))
-    return stands
+
+    def stands(columns: Index) -> Mask:
+        some = part.take(columns)
+        return ~_explained(run, some, LoneLadders(run, some.column, some.out).derivative_under_far_noise())
+
+    return standing(part.column, likeliest, stands)
 
 
 def excuse_uncertain(run: Run, judged: Judged) -> Judged:
     """Where the budget is spent: mismatches that rounding might explain are undecided beside one that it cannot; as they are where there is none."""
-    if not run.enough(MEASURED):
+    if not run.over_budget(MEASURED):
         return judged
     wrong = judged.verdict == MISMATCH
     certain = wrong & beyond_cancelling(run, judged)
@@ -150,15 +143,15 @@ def excuse_uncertain(run: Run, judged: Judged) -> Judged:
 
 def beyond_cancelling(run: Run, judged: Judged) -> Mask:
     """Mismatches [E] that stand against the largest noise that cancelling numbers can bring into f, as `far_noise` would measure it."""
-    d, noise = judged.derivative, largest_rounding(run.point, run.survey)[judged.out]
-    used = run.noise[judged.out]
+    d, largest_noise = judged.derivative, largest_rounding(run.point, run.survey)[judged.out]
+    noise = run.noise[judged.out]
     scale = run.point.columns.scale[judged.column]
-    resolved = d.smooth & (used > 0) & (d.bar <= STEPLESS * np.abs(d.value))
-    still = d.unchanged & _untied(run, judged)
+    resolved = d.smooth & (noise > 0) & (d.bar <= STEPLESS * np.abs(d.value))
+    still = d.unchanged & _hold_single_numbers(run, judged)
     steps = FAR_BELOW * BEYOND * run.survey.size[judged.out]
-    extra = np.where(d.unchanged, Z * np.maximum(noise, steps) / (BASE * scale), _under(run, judged, noise))
-    stands = judged.under(extra) == MISMATCH
-    return np.asarray(stands & (resolved | still | ~np.isfinite(judged.a)))
+    extra = np.where(d.unchanged, Z * np.maximum(largest_noise, steps) / (BASE * scale), _under(run, judged, largest_noise))
+    stands = judged.verdicts_with(extra) == MISMATCH
+    return np.asarray(stands & (resolved | still | ~np.isfinite(judged.analytic)))
 
 
 def _under(run: Run, judged: Judged, noise: Array) -> Array:
@@ -170,11 +163,11 @@ def _under(run: Run, judged: Judged, noise: Array) -> Array:
     return np.asarray(own * (noise / used))
 
 
-def _untied(run: Run, judged: Judged) -> Mask:
+def _hold_single_numbers(run: Run, judged: Judged) -> Mask:
     """Elements [E] whose column holds a number that no other column of its tensor does: a tie hides from single columns."""
-    c, alone = run.point.columns, np.zeros(len(judged.a), bool)
+    c, single = run.point.columns, np.zeros(len(judged.analytic), bool)
     for tensor in np.unique(c.tensor[judged.column]).tolist():
         values, counts = np.unique(c.x[c.of(tensor)], return_counts=True)
-        own = np.flatnonzero(c.tensor[judged.column] == tensor)
-        alone[own] = np.isin(c.x[judged.column[own]], values[counts == 1])
-    return alone
+        elements = np.flatnonzero(c.tensor[judged.column] == tensor)
+        single[elements] = np.isin(c.x[judged.column[elements]], values[counts == 1])
+    return single

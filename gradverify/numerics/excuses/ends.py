@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from gradverify.numerics.arrange import Arrangement
-from gradverify.numerics.elements.bundle import Bundle, lone
+from gradverify.numerics.elements.bundle import Bundle, lone_columns
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.quick import quick_samples
 from gradverify.numerics.elements.run import Run
@@ -25,7 +25,7 @@ from gradverify.numerics.verdict import MISMATCH, UNDECIDED
 MOST_LINES = 64  # columns of a tensor, or groups of them, that are moved at most
 
 
-def ending(run: Run, bundle: Bundle) -> Index:
+def columns_at_ends(run: Run, bundle: Bundle) -> Index:
     """The columns of a bundle's lines along which an output that they own ends or climbs without bound: six forward calls a line, 48 for a climb."""
     quick, found = quick_samples(run.point, bundle), np.zeros(len(run.point.columns) + 1, bool)  # the last one answers for NOBODY
     border = quick.at_border
@@ -41,40 +41,40 @@ def ending(run: Run, bundle: Bundle) -> Index:
 
 def excuse_ends(run: Run, judged: Judged) -> Judged:
     """Gradients that are no number are undecided along columns that f ends along: six forward calls a column, 48 more for a climb."""
-    lost = np.flatnonzero((judged.verdict == MISMATCH) & ~np.isfinite(judged.a))
-    if not lost.size:
+    not_numbers = np.flatnonzero((judged.verdict == MISMATCH) & ~np.isfinite(judged.analytic))
+    if not not_numbers.size:
         return judged
-    column = judged.column[lost]
+    column = judged.column[not_numbers]
     verdict = judged.verdict.copy()
-    verdict[lost[np.isin(column, ending(run, lone(run.point, np.unique(column))))]] = UNDECIDED
-    return replace(judged, verdict=verdict).explained()
+    verdict[not_numbers[np.isin(column, columns_at_ends(run, lone_columns(run.point, np.unique(column))))]] = UNDECIDED
+    return replace(judged, verdict=verdict).with_limits()
 
 
 def ending_columns(run: Run, arrangement: Arrangement, pairs: Iterable[tuple[int, int]]) -> Index:
     """The columns that f ends along, among those asked: of these (input, output) pairs, the ones with a non-finite gradient before others.
 
-    One backward an output, and the calls of `ending`.
+    One backward an output, and the calls of `columns_at_ends`.
     """
-    wild = np.zeros(len(run.point.columns), bool)
+    not_finite = np.zeros(len(run.point.columns), bool)
     asked = sorted(set(pairs))
     for output in sorted({o for _, o in asked}):
         part = run.point.parts[output]
         weights = representable(run.point, output, signed(part.stop - part.start, run.generator))
         gradient = run.point.by_column(pull_back(run.point, output, weights))
         for columns in (run.point.columns.of(t) for t, o in asked if o == output):
-            wild[columns[~np.isfinite(gradient[columns])]] = True
-    found = [ending(run, bundle) for t in sorted({t for t, _ in asked}) for bundle in _bundles(run, arrangement, t, wild)]
+            not_finite[columns[~np.isfinite(gradient[columns])]] = True
+    found = [columns_at_ends(run, bundle) for t in sorted({t for t, _ in asked}) for bundle in _bundles(run, arrangement, t, not_finite)]
     return np.unique(np.concatenate([*found, np.zeros(0, np.intp)]))
 
 
-def _bundles(run: Run, arrangement: Arrangement, tensor: int, wild: Mask) -> Iterable[Bundle]:
-    """Lines that move the columns of a tensor, the `wild` ones [C] first; none where there is no such."""
-    own = run.point.columns.of(tensor)
-    if not wild[own].any():
+def _bundles(run: Run, arrangement: Arrangement, tensor: int, not_finite: Mask) -> Iterable[Bundle]:
+    """Lines that move the columns of a tensor, the `not_finite` ones [C] first; none where there is no such."""
+    columns = run.point.columns.of(tensor)
+    if not not_finite[columns].any():
         return []
     plan = arrangement.plan(tensor)
-    first = np.argsort(~wild[own], kind="stable")
+    order = np.argsort(~not_finite[columns], kind="stable")
     if plan:
-        groups = list(dict.fromkeys(plan.grouping.colour[first].tolist()))
+        groups = list(dict.fromkeys(plan.grouping.colour[order].tolist()))
         return [plan.grouping.bundle(run.point, group, 1) for group in groups[:MOST_LINES]]
-    return [lone(run.point, own[first][:MOST_LINES])]
+    return [lone_columns(run.point, columns[order][:MOST_LINES])]

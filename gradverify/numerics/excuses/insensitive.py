@@ -19,7 +19,7 @@ from gradverify.numerics.estimate.samples import LOW_UNIT
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.function.point_lines import DirectionLine
 from gradverify.numerics.pairs.pair import Outcome, Pair
-from gradverify.numerics.pairs.revised import undecided
+from gradverify.numerics.pairs.revised import with_undecided
 from gradverify.numerics.prepare import Prepared
 from gradverify.numerics.reduction import pull, signed
 from gradverify.numerics.rungs import QUICK, RUNGS, Array, Index, Mask, step
@@ -39,14 +39,14 @@ CALLS = POINTS + len(BETWEEN) + 2 * RUNGS  # forward calls a tensor, at most
 
 
 @dataclass(frozen=True)
-class _Moved:
+class _WideSteps:
     """f's derivative [M] along `direction` [k] of the columns [k] of a tensor, the outputs [M] that round inside, and those [M] of which no
     gradient was above its tolerance."""
 
     columns: Index
     direction: Array
     suspect: Mask
-    untold: Mask
+    never_above: Mask
     found: Derivative
 
 
@@ -55,12 +55,13 @@ def beside_insensitive(prepared: Prepared, pairs: list[Pair]) -> list[Pair]:
 
     Nothing is called unless some input is tiny: 11 calls a tensor then, and 48 more where f rounds inside or no gradient could have failed.
     """
-    moved: dict[int, _Moved | None] = {}
+    wide_steps: dict[int, _WideSteps | None] = {}
     with np.errstate(all="ignore"):
         for tensor in sorted({pair.input for pair in pairs}):
             columns = _tiny(prepared.point, tensor)
-            moved[tensor] = _moved(prepared, columns, _untold(prepared.point, pairs, tensor)) if len(columns) and not prepared.enough(CALLS) else None
-        return [_judged(prepared, pair, own) if (own := moved[pair.input]) else pair for pair in pairs]
+            affordable = len(columns) and not prepared.over_budget(CALLS)
+            wide_steps[tensor] = _wide_steps(prepared, columns, _never_above_tolerance(prepared.point, pairs, tensor)) if affordable else None
+        return [_judged(prepared, pair, of_tensor) if (of_tensor := wide_steps[pair.input]) else pair for pair in pairs]
 
 
 def _tiny(point: Point, tensor: int) -> Index:
@@ -72,26 +73,26 @@ def _tiny(point: Point, tensor: int) -> Index:
     return columns[tiny & np.isfinite(c.x[columns])]
 
 
-def _untold(point: Point, pairs: list[Pair], tensor: int) -> Mask:
+def _never_above_tolerance(point: Point, pairs: list[Pair], tensor: int) -> Mask:
     """Outputs [M] of which no gradient in this tensor was above its tolerance."""
-    untold = np.zeros(len(point.f0), bool)
+    never_above = np.zeros(len(point.f0), bool)
     for pair in pairs:
         if pair.input == tensor and 0 < pair.largest <= 1:
-            untold[point.parts[pair.output]] = True
-    return untold
+            never_above[point.parts[pair.output]] = True
+    return never_above
 
 
-def _moved(prepared: Prepared, columns: Index, untold: Mask) -> _Moved | None:
-    """None where nothing rounds inside by more than the quick steps can tell from nothing, and none of the outputs is `untold`."""
+def _wide_steps(prepared: Prepared, columns: Index, never_above: Mask) -> _WideSteps | None:
+    """None where nothing rounds inside by more than the quick steps can tell from nothing, and none of the outputs is `never_above`."""
     point, weights = prepared.point, signed(len(columns), prepared.generator)
     noise, suspect = _inner(point, columns, weights)
-    if not (suspect | untold).any():
+    if not (suspect | never_above).any():
         return None
     for part in point.parts:  # nine points do not show every output's
         noise[part] = np.maximum(noise[part], (noise * suspect)[part].max(initial=0.0))
     sigma = np.maximum(prepared.survey.sigma, noise)
     outputs = Outputs(point.f0, sigma, lambda: point.unit, rounds_x=not point.columns.rounded)
-    return _Moved(columns, weights, suspect, untold, derivative(DirectionLine(point, columns, weights), outputs, every_rung=True))
+    return _WideSteps(columns, weights, suspect, never_above, derivative(DirectionLine(point, columns, weights), outputs, every_rung=True))
 
 
 def _inner(point: Point, columns: Index, weights: Array) -> tuple[Array, Mask]:
@@ -113,27 +114,27 @@ def _through(points: Array) -> Array:
     return np.asarray(factors.prod(2) @ points)
 
 
-def _judged(prepared: Prepared, pair: Pair, moved: _Moved) -> Pair:
+def _judged(prepared: Prepared, pair: Pair, wide_steps: _WideSteps) -> Pair:
     part = prepared.point.parts[pair.output]
-    if not (moved.suspect | moved.untold)[part].any() or not pair.compared:
+    if not (wide_steps.suspect | wide_steps.never_above)[part].any() or not pair.compared:
         return pair
-    agrees = _agrees(prepared, pair.output, moved)
-    if not moved.suspect[part].any():
-        return undecided(pair, Outcome.PASS, Limit.CANCELS) if agrees is False else pair
+    agrees = _agrees(prepared, pair.output, wide_steps)
+    if not wide_steps.suspect[part].any():
+        return with_undecided(pair, Outcome.PASS, Limit.CANCELS) if agrees is False else pair
     if pair.count(Outcome.MISMATCH) and agrees is not False:
-        return undecided(pair, Outcome.MISMATCH, Limit.CANCELS)
-    return undecided(pair, Outcome.PASS, Limit.CANCELS) if not pair.count(Outcome.MISMATCH) and agrees is not True else pair
+        return with_undecided(pair, Outcome.MISMATCH, Limit.CANCELS)
+    return with_undecided(pair, Outcome.PASS, Limit.CANCELS) if not pair.count(Outcome.MISMATCH) and agrees is not True else pair
 
 
-def _agrees(prepared: Prepared, output: int, moved: _Moved) -> bool | None:
+def _agrees(prepared: Prepared, output: int, wide_steps: _WideSteps) -> bool | None:
     """Does the gradient add up to what f does at steps up to 1? None: that is not to be known."""
-    point, part, d = prepared.point, prepared.point.parts[output], moved.found
+    point, part, d = prepared.point, prepared.point.parts[output], wide_steps.found
     usable = (d.smooth & np.isfinite(d.value) & np.isfinite(d.bar))[part]
     rows = np.arange(part.start, part.stop)[usable]
     v = signed(len(rows), prepared.generator)
-    gradient = pull(point, output, rows, v)[moved.columns]
-    off = abs(float(gradient @ moved.direction - v @ d.value[rows]))
-    size = float(np.abs(gradient * moved.direction).sum() + np.abs(v * d.value[rows]).sum())
+    gradient = pull(point, output, rows, v)[wide_steps.columns]
+    off = abs(float(gradient @ wide_steps.direction - v @ d.value[rows]))
+    size = float(np.abs(gradient * wide_steps.direction).sum() + np.abs(v * d.value[rows]).sum())
     if not off <= float(np.abs(v) @ d.bar[rows]) + ALIKE * size:
         return False
-    return True if usable[moved.suspect[part]].all() else None
+    return True if usable[wide_steps.suspect[part]].all() else None

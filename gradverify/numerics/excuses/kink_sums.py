@@ -25,17 +25,17 @@ def doubt_kinks(run: Run, judged: Judged) -> Judged:
     if not judged.derivative.rough:
         return judged
     kinked = np.flatnonzero((judged.derivative.outcome == KINK) & (judged.verdict == PASS))
-    members: dict[int, list[int]] = defaultdict(list)
+    elements_of: dict[int, list[int]] = defaultdict(list)
     for i in kinked.tolist():
-        members[int(judged.out[i])].append(i)
-    together: dict[tuple[int, ...], list[int]] = defaultdict(list)  # outputs that share their columns share the calls
-    for out, elements in members.items():
-        if len(elements) > 1:
-            together[tuple(judged.column[elements].tolist())].append(out)
-    for columns, outs in together.items():
-        beyond = beyond_slopes(run, np.array(columns), np.array(outs), np.array([judged.a[members[out]] for out in outs]))
+        elements_of[int(judged.out[i])].append(i)
+    outputs_of: dict[tuple[int, ...], list[int]] = defaultdict(list)  # outputs that share their columns share the calls
+    for out, kinks in elements_of.items():
+        if len(kinks) > 1:
+            outputs_of[tuple(judged.column[kinks].tolist())].append(out)
+    for columns, outs in outputs_of.items():
+        beyond = beyond_slopes(run, np.array(columns), np.array(outs), np.array([judged.analytic[elements_of[out]] for out in outs]))
         for out in np.array(outs)[beyond].tolist():
-            judged = judged.undecided(np.array(members[out]), Limit.KINK_SUM)
+            judged = judged.undecided(np.array(elements_of[out]), Limit.KINK_SUM)
     return judged
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from gradverify.numerics.elements.alone import Alone
+from gradverify.numerics.elements.alone import LoneLadders
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.excuses.backward_noise import excuse_backward_noise
@@ -32,15 +32,15 @@ EXCUSES: tuple[Excuse, ...] = (
 def excused(run: Run, judged: Judged) -> Judged:
     """The elements as a check tells of them, whatever they were measured with: slight and unmovable ones passed, kinks summed, mismatches excused."""
     judged = doubt_kinks(run, pass_unmovable(run, pass_slight(run, judged)))
-    return _asked(run, judged, EXCUSES)
+    return _excused_by(run, judged, EXCUSES)
 
 
-def excused_alone(run: Run, judged: Judged, alone: Alone) -> Judged:
+def excused_alone(run: Run, judged: Judged, alone: LoneLadders) -> Judged:
     """Elements that were measured `alone`, with what their own samples excuse; they are still to be given to `excused`."""
-    return _asked(run, judged, (excuse_ends, excuse_uncertain, excuse_ties, partial(excuse_cancelled_alone, alone=alone), excuse_treads))
+    return _excused_by(run, judged, (excuse_ends, excuse_uncertain, excuse_ties, partial(excuse_cancelled_alone, alone=alone), excuse_treads))
 
 
-def _asked(run: Run, judged: Judged, excuses: tuple[Excuse, ...]) -> Judged:
+def _excused_by(run: Run, judged: Judged, excuses: tuple[Excuse, ...]) -> Judged:
     for excuse in excuses:
         if not (judged.verdict == MISMATCH).any():
             break

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gradverify.numerics.elements.alone import until_one_stands
+from gradverify.numerics.elements.alone import excuse_row_by_row
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.noise import POINTS
@@ -19,7 +19,7 @@ from gradverify.numerics.excuses.cancelling import beyond_cancelling, hidden_by_
 from gradverify.numerics.function.point import Narrow
 from gradverify.numerics.rungs import Array, Index, Mask, Z
 from gradverify.numerics.survey import narrow_points
-from gradverify.numerics.tolerance import RTOL, Bounds
+from gradverify.numerics.tolerance import RTOL, Tolerances
 from gradverify.numerics.verdict import MISMATCH, PASS, Limit
 
 ROWS_AT_ONCE = 6  # rows that are looked at before it is asked whether a mismatch stands
@@ -54,10 +54,10 @@ def excuse_rounded(run: Run, judged: Judged) -> Judged:
     if narrow is None:
         return judged
 
-    def one_row(judged: Judged, i: Index, row: int) -> tuple[Judged, float]:
+    def excuse_row(judged: Judged, i: Index, row: int) -> tuple[Judged, float]:
         return _Row(run, judged.take(i), row, narrow).excused(judged, i)
 
-    return until_one_stands(judged, 1 if run.enough(NEARBY) else ROWS_AT_ONCE, one_row, ~beyond_cancelling(run, judged))
+    return excuse_row_by_row(judged, 1 if run.over_budget(NEARBY) else ROWS_AT_ONCE, excuse_row, ~beyond_cancelling(run, judged))
 
 
 def may_lose(forward: float, value: float, scale: Array, derivative: Array) -> Array:
@@ -67,77 +67,82 @@ def may_lose(forward: float, value: float, scale: Array, derivative: Array) -> A
 
 
 class _Row:
-    """Mismatches [E] of one row."""
+    """Mismatches [E] of one row.
 
-    def __init__(self, run: Run, part: Judged, row: int, narrow: Narrow) -> None:
-        self.run, self.part, self.row, self.narrow = run, part, row, narrow
+    `rounding` [E]: a float32 rounding of the row's reach, as a derivative. `f_error`: what float32 makes f off by; `amplification`: how many
+    roundings of f that is; `forward_noise` [E]: the same as a derivative, and at least that of a rounding.
+    """
+
+    def __init__(self, run: Run, elements: Judged, row: int, narrow: Narrow) -> None:
+        self.run, self.elements, self.row, self.narrow = run, elements, row, narrow
         columns, f, self.reach = run.point.columns, abs(float(run.point.f0[row])), float(run.reach.rows(run.survey).reach[row])
-        self.value = f
-        self.scale, self.unit = columns.scale[part.column], narrow.unit * self.reach / columns.size[part.column]
-        self.forward = float(np.nan_to_num(narrow.rounding()[row]))
+        self.f_size = f
+        self.scale, self.rounding = columns.scale[elements.column], narrow.unit * self.reach / columns.size[elements.column]
+        self.f_error = float(np.nan_to_num(narrow.rounding()[row]))
         usual = narrow.unit * max(f, float(run.survey.size[row]))
-        self.inner = max(self.forward, usual) / self.scale
-        self.amplified = max(self.forward / usual if usual else 1.0, 1.0)
+        self.forward_noise = max(self.f_error, usual) / self.scale
+        self.amplification = max(self.f_error / usual if usual else 1.0, 1.0)
 
     def excused(self, judged: Judged, i: Index) -> tuple[Judged, float]:
         """The verdicts with these, elements i, as rounding explains them; and the relative noise of which the backward is at fault."""
-        gone = self._gone()
-        if gone.any():
-            judged = judged.undecided(i[gone], Limit.ROUNDED)
-        right = self._right_in_full() & ~gone
-        if not right.any():
+        f_lost = self._f_lost()
+        if f_lost.any():
+            judged = judged.undecided(i[f_lost], Limit.ROUNDED)
+        right_in_full = self._right_in_full() & ~f_lost
+        if not right_in_full.any():
             return judged, 0.0
-        cap = np.maximum(self.amplified * np.maximum(CAP * self.unit, OWN * self.narrow.unit * np.abs(self.part.a)), self.inner)
-        if self.run.enough(NEARBY):
-            stands = ~right | (self.part.under(np.maximum(cap, self._saturated())) == MISMATCH)
+        roundings = np.maximum(CAP * self.rounding, OWN * self.narrow.unit * np.abs(self.elements.analytic))
+        cap = np.maximum(self.amplification * roundings, self.forward_noise)
+        if self.run.over_budget(NEARBY):
+            stands = ~right_in_full | (self.elements.verdicts_with(np.maximum(cap, self._saturated())) == MISMATCH)
             if stands.any():
                 return judged.undecided(i[~stands], Limit.BUDGET), 0.0
         noise = self._noise()
-        steady = np.abs(noise.mean) > Z * noise.sigma / noise.points**0.5 + np.maximum(STEADY * self.unit, self.inner)
+        steady = np.abs(noise.mean) > Z * noise.sigma / noise.points**0.5 + np.maximum(STEADY * self.rounding, self.forward_noise)
         extra = np.where(steady, 0.0, np.minimum(Z * noise.sigma, cap))
         if self._saturates:
             extra = np.maximum(extra, self._saturated())
-        excused = right & (self.part.under(extra) != MISMATCH)
+        excused = right_in_full & (self.elements.verdicts_with(extra) != MISMATCH)
         judged = judged.undecided(i[excused], Limit.ROUNDED)
-        judged = judged.passed(i[excused & self._within(PASSES * self.amplified)])
-        unsure = right & (judged.verdict[i] != PASS)
+        judged = judged.passed(i[excused & self._within(PASSES * self.amplification)])
+        unsure = right_in_full & (judged.verdict[i] != PASS)
         if unsure.any():
-            explained = unsure & (self.part.under(Z * self._perturbed()) != MISMATCH)
+            explained = unsure & (self.elements.verdicts_with(Z * self._perturbed()) != MISMATCH)
             judged = judged.undecided(i[explained], Limit.ROUNDED)
             judged = judged.passed(i[explained & self._within(AT_MOST / self.narrow.unit)])
             excused |= explained
-        excess = np.where(right & ~excused & (Z * noise.sigma > cap), noise.sigma / np.abs(self.part.a), 0.0)
+        excess = np.where(right_in_full & ~excused & (Z * noise.sigma > cap), noise.sigma / np.abs(self.elements.analytic), 0.0)
         return judged, float(np.nan_to_num(excess, posinf=0.0).max(initial=0.0))
 
-    def _gone(self) -> Mask:
+    def _f_lost(self) -> Mask:
         """Of which elements float32 has nothing of f, and numbers that cancel in float64 may hide the slope: it is neither's to say."""
-        lost = self._saturates and self.forward > GONE * self.value
-        return np.asarray(~beyond_cancelling(self.run, self.part) & lost)
+        lost = self._saturates and self.f_error > GONE * self.f_size
+        return np.asarray(~beyond_cancelling(self.run, self.elements) & lost)
 
     @property
     def _saturates(self) -> bool:
         """Does float32 round f by more than its row shows?"""
-        return self.forward > SATURATES * self.reach
+        return self.f_error > SATURATES * self.reach
 
     def _saturated(self) -> Array:
         """What the derivative may be off by where f saturates."""
-        return may_lose(self.forward, self.value, self.scale, self.part.derivative.value)
+        return may_lose(self.f_error, self.f_size, self.scale, self.elements.derivative.value)
 
     def _within(self, roundings: float) -> Mask:
         """Deviations of so many roundings of the row, and no more than may pass."""
-        off = np.abs(self.part.a - self.part.derivative.value)
-        return np.asarray(off <= min(roundings, AT_MOST / self.narrow.unit) * self.unit)
+        off = np.abs(self.elements.analytic - self.elements.derivative.value)
+        return np.asarray(off <= min(roundings, AT_MOST / self.narrow.unit) * self.rounding)
 
     def _right_in_full(self) -> Mask:
         """Of which elements the function's own backward in the precision of the finite differences is right; all, where there is none."""
-        own = self.run.point.row_in_float64(self.row)
-        if own is None:
-            return np.ones(len(self.part.a), bool)
-        a: Array = own[self.part.column]
+        full_row = self.run.point.row_in_float64(self.row)
+        if full_row is None:
+            return np.ones(len(self.elements.analytic), bool)
+        a: Array = full_row[self.elements.column]
         rtol = np.full(len(a), IN_FULL if self._saturates else RTOL)
-        bounds = Bounds(self.run.atol, rtol, NO_SIZE / self.narrow.unit * self.unit, self.part.bounds.unproven)
-        full = replace(self.part, a=a, bounds=bounds)
-        right = full.under() != MISMATCH
+        tolerances = Tolerances(self.run.atol, rtol, NO_SIZE / self.narrow.unit * self.rounding, self.elements.tolerances.unproven)
+        full = replace(self.elements, analytic=a, tolerances=tolerances)
+        right = full.verdicts_with() != MISMATCH
         if not right.all():
             right[~right] = hidden_by_rounding(self.run, full.take(np.flatnonzero(~right)))
         return np.asarray(right)
@@ -148,19 +153,19 @@ class _Row:
         Also of roundings that are the same at all nearby points: a softmax of 1 − 1e-6 is one float32 number at all of them.
         """
         rows = [self.run.point.row_rounded_at_random(self.row, number) for number in range(POINTS)]
-        known = [row[self.part.column] for row in rows if row is not None]
-        return np.asarray(np.nan_to_num(np.std(known, 0, ddof=1))) if len(known) > 1 else np.zeros(len(self.part.a))
+        known = [row[self.elements.column] for row in rows if row is not None]
+        return np.asarray(np.nan_to_num(np.std(known, 0, ddof=1))) if len(known) > 1 else np.zeros(len(self.elements.analytic))
 
     def _noise(self) -> _Noise:
         """By the backward at nearby points that float32 holds, against the one in float64, or else against the mean of them all."""
-        point, column = self.run.point, self.part.column
+        point, column = self.run.point, self.elements.column
         columns, points = narrow_points(point, self.run.generator)
-        off = [self.part.a - self.part.derivative.value]
+        off = [self.elements.analytic - self.elements.derivative.value]
         try:
             for at in points:
                 x = point.coordinates(columns, at)
                 full = point.row_in_float64(self.row, x)
-                off.append(point.row(self.row, x)[column] - (full[column] if full is not None else self.part.derivative.value))
+                off.append(point.row(self.row, x)[column] - (full[column] if full is not None else self.elements.derivative.value))
         except Exception:  # the backward refuses other points than its own: then its noise is not known
             return _Noise(np.zeros(len(column)), off[0], 1)
         return _Noise(np.nan_to_num(np.std(off, 0, ddof=1)), np.nan_to_num(np.mean(off, 0)), len(off))

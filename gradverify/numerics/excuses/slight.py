@@ -21,12 +21,12 @@ def pass_slight(run: Run, judged: Judged) -> Judged:
     smaller one's derivative that no difference of f has.
     """
     d = judged.derivative
-    known = (judged.verdict == UNDECIDED) & d.smooth & (np.abs(judged.a - d.value) <= d.bar) & (d.bar <= HUNDREDTH * np.abs(d.value))
+    known = (judged.verdict == UNDECIDED) & d.smooth & (np.abs(judged.analytic - d.value) <= d.bar) & (d.bar <= HUNDREDTH * np.abs(d.value))
     if not known.any():
         return judged
-    agreed = ~np.isfinite(d.second) | (d.far & (np.abs(judged.a - d.second) <= d.second_bar))  # the nearer steps do not say otherwise
-    i = np.flatnonzero(known & agreed & ~judged.bounds.unproven)
-    reach = np.maximum(np.abs(judged.a[i]), np.abs(d.value[i])) * run.point.columns.scale[judged.column[i]]
+    agreed = ~np.isfinite(d.second) | (d.far & (np.abs(judged.analytic - d.second) <= d.second_bar))  # the nearer steps do not say otherwise
+    i = np.flatnonzero(known & agreed & ~judged.tolerances.unproven)
+    reach = np.maximum(np.abs(judged.analytic[i]), np.abs(d.value[i])) * run.point.columns.scale[judged.column[i]]
     return judged.passed(i[reach <= run.floors()[judged.out[i]]])
 
 
@@ -35,8 +35,8 @@ def pass_unmovable(run: Run, judged: Judged) -> Judged:
     x, f0 = run.point.columns.x, run.point.f0
     if run.point.columns.finite:
         return judged
-    i = np.flatnonzero((judged.verdict == UNDECIDED) & ~np.isfinite(x[judged.column]) & np.isfinite(f0[judged.out]) & (judged.a == 0))
+    i = np.flatnonzero((judged.verdict == UNDECIDED) & ~np.isfinite(x[judged.column]) & np.isfinite(f0[judged.out]) & (judged.analytic == 0))
     d = judged.derivative.take(i)
-    nothing = np.zeros(len(i))
-    at_rest = replace(d, value=nothing, bar=nothing, noise_bar=nothing, outcome=np.full(len(i), SMOOTH, np.int8), unchanged=np.ones(len(i), bool))
+    zeros = np.zeros(len(i))
+    at_rest = replace(d, value=zeros, bar=zeros, noise_bar=zeros, outcome=np.full(len(i), SMOOTH, np.int8), unchanged=np.ones(len(i), bool))
     return replace(judged.passed(i), derivative=judged.derivative.replaced(i, at_rest))

@@ -31,35 +31,35 @@ def excuse_ties(run: Run, judged: Judged) -> Judged:
     if not zeros.size:
         return judged
     column, c = judged.column[zeros], run.point.columns
-    said, found = SHARE * np.abs(judged.a[zeros]) * c.scale[column], np.zeros(len(zeros), bool)
+    claimed, found = SHARE * np.abs(judged.analytic[zeros]) * c.scale[column], np.zeros(len(zeros), bool)
     for tensor, x in sorted(set(zip(c.tensor[column].tolist(), c.x[column].tolist(), strict=True))):
-        mine = np.flatnonzero((c.tensor[column] == tensor) & (c.x[column] == x))
-        found[mine] = _misses(run, tensor, x, judged.out[zeros[mine]], said[mine])
+        of_number = np.flatnonzero((c.tensor[column] == tensor) & (c.x[column] == x))
+        found[of_number] = _do_not_add_up(run, tensor, x, judged.out[zeros[of_number]], claimed[of_number])
     return judged.undecided(zeros[found], Limit.TIE)
 
 
-def _misses(run: Run, tensor: int, x: float, out: Index, said: Array) -> Mask:
+def _do_not_add_up(run: Run, tensor: int, x: float, out: Index, claimed: Array) -> Mask:
     """Which outputs [k] miss more than was said when the columns of this number move together, as far as is known or can be asked."""
     equal = run.point.columns.of(tensor)
     equal = equal[run.point.columns.x[equal] == x]
-    asked, most = run.together.get((tensor, x), (0, np.zeros(len(run.point.f0))))
-    while len(equal) > 1 and asked < TRIALS and not (most[out] > said).all():
-        asked, most = asked + 1, np.maximum(most, _missing(run, equal))
-        run.together[tensor, x] = asked, most
-    return np.asarray(most[out] > said)
+    trials, largest = run.tie_sums.get((tensor, x), (0, np.zeros(len(run.point.f0))))
+    while len(equal) > 1 and trials < TRIALS and not (largest[out] > claimed).all():
+        trials, largest = trials + 1, np.maximum(largest, _deficit(run, equal))
+        run.tie_sums[tensor, x] = trials, largest
+    return np.asarray(largest[out] > claimed)
 
 
-def _missing(run: Run, columns: Index) -> Array:
+def _deficit(run: Run, columns: Index) -> Array:
     """By how much slopes [M] along two halves of the columns miss that along both; 0 where less and less is missing."""
     move = signed_short(len(columns), run.generator) * run.point.columns.scale[columns]
     half = signed_short(len(columns), run.generator) < 0
     noise = run.noise
-    missing = []
+    deficits = []
     for t in (step(1.0, rung) for rung in TIED_RUNGS):
         both, one, other = (_change(run, columns, t * part) for part in (move, np.where(half, move, 0.0), np.where(half, 0.0, move)))
         off = np.abs(both - one - other)
-        missing.append(np.where(off > SURE * noise, off / (2 * t), 0.0))
-    return np.where(missing[1] >= LASTS * missing[0], missing[1], 0.0)
+        deficits.append(np.where(off > SURE * noise, off / (2 * t), 0.0))
+    return np.where(deficits[1] >= LASTS * deficits[0], deficits[1], 0.0)
 
 
 def _change(run: Run, columns: Index, move: Array) -> Array:

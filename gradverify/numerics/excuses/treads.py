@@ -14,8 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradverify.numerics.elements.alone import believed, worst_first
-from gradverify.numerics.elements.bundle import lone
+from gradverify.numerics.elements.alone import standing
+from gradverify.numerics.elements.bundle import lone_columns
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.climb import Elements, Ladders
@@ -35,9 +35,9 @@ RUNGS_ABOVE = 3          # rungs above the size of the input
 def excuse_treads(run: Run, judged: Judged) -> Judged:
     """Mismatches with a flat f that the rise of a step accounts for are undecided: 16 calls a pair, and 54 a column of those in steps."""
     d = judged.derivative
-    flat = np.flatnonzero((judged.verdict == MISMATCH) & np.isfinite(judged.a) & d.smooth & (d.value == 0))
-    for own in run.by_pair(judged.column, judged.out, flat):
-        i = own[_in_steps(run, np.unique(judged.column[own]), judged.out[own])]
+    flat = np.flatnonzero((judged.verdict == MISMATCH) & np.isfinite(judged.analytic) & d.smooth & (d.value == 0))
+    for of_pair in run.by_pair(judged.column, judged.out, flat):
+        i = of_pair[_in_steps(run, np.unique(judged.column[of_pair]), judged.out[of_pair])]
         if i.size:
             judged = _left_open(run, judged, i)
     return judged
@@ -49,13 +49,13 @@ def _in_steps(run: Run, columns: Index, out: Index) -> Mask:
     size = np.maximum(c.scale[columns], rms(c.x[c.of(int(c.tensor[columns[0]]))]))
     move = size * (1 + 0.4 * ((np.arange(len(columns)) * 0.618034) % 1)) * (-1.0) ** np.arange(len(columns))
     values = np.array([[point.values_at(columns, _within(run, columns, far * t * move)) for far in (1.0, 1.0 + TWIN)] for t in PLACES])
-    seen = np.isfinite(values).all(1)
-    moved = seen & (values[:, 0] != point.f0)
-    still = (moved & (values[:, 0] == values[:, 1])).sum(0)
+    finite = np.isfinite(values).all(1)
+    moved = finite & (values[:, 0] != point.f0)
+    at_rest = (moved & (values[:, 0] == values[:, 1])).sum(0)
     part = point.parts[point.output_tensor(out[0])]
-    ordered = np.sort(np.vstack([np.where(seen, values[:, 0], point.f0), point.f0])[:, part], axis=0)
+    ordered = np.sort(np.vstack([np.where(finite, values[:, 0], point.f0), point.f0])[:, part], axis=0)
     levels = 1 + (np.diff(ordered, axis=0) != 0).sum(0)
-    steps = (still > 0) & (still >= STILL * moved.sum(0))
+    steps = (at_rest > 0) & (at_rest >= STILL * moved.sum(0))
     found = bool((steps[part] & (levels >= LEVELS)).any())
     return np.full(len(out), found)
 
@@ -71,24 +71,25 @@ def _within(run: Run, columns: Index, move: Array) -> Array:
 
 def _left_open(run: Run, judged: Judged, i: Index) -> Judged:
     """Elements i undecided but for those that stand: the largest first, a few columns."""
-    part, stands, asked = judged.take(i), np.zeros(len(i), bool), np.zeros(len(i), bool)
-    largest = np.argsort(-np.abs(part.a) * run.point.columns.scale[part.column], kind="stable")
-    found = part.derivative
-    for e in worst_first(part.column, largest):
-        derivative, stands[e] = _among_steps(run, part.take(e))
-        found, asked[e] = found.replaced(e, derivative), True
-        stood = int(stands.sum())
-        if believed(stood, int(asked.sum()) - stood):
-            return judged
-    open_ = ~stands
-    left = replace(judged, derivative=judged.derivative.replaced(i[open_], found.take(np.flatnonzero(open_))))
-    return left.undecided(i[open_], Limit.STAIRCASE)
+    part = judged.take(i)
+    largest_first = np.argsort(-np.abs(part.analytic) * run.point.columns.scale[part.column], kind="stable")
+    measured = part.derivative
+
+    def stands(some: Index) -> Mask:
+        nonlocal measured
+        derivative, found = _among_steps(run, part.take(some))
+        measured = measured.replaced(some, derivative)
+        return found
+
+    open_ = np.flatnonzero(~standing(part.column, largest_first, stands))
+    judged = replace(judged, derivative=judged.derivative.replaced(i[open_], measured.take(open_)))
+    return judged.undecided(i[open_], Limit.STAIRCASE)
 
 
 def _among_steps(run: Run, part: Judged) -> tuple[Derivative, Mask]:
     """The derivatives of elements with the rise of a step as noise, and which mismatches stand against that [E]."""
     columns, line = np.unique(part.column, return_inverse=True)
-    ladders, every = Ladders(lone(run.point, columns).lines, run.outputs(), Elements(line, part.out)), range(-RUNGS_ABOVE, RUNGS)
+    ladders, every = Ladders(lone_columns(run.point, columns).lines, run.outputs(), Elements(line, part.out)), range(-RUNGS_ABOVE, RUNGS)
     all_ = np.arange(len(line))
     ladders.solve(all_, every, True)
     rise = _rises(run, ladders, part, every)
@@ -97,7 +98,7 @@ def _among_steps(run: Run, part: Judged) -> tuple[Derivative, Mask]:
     d = ladders.under(noise).solve(all_, every, True)
     extra = np.where(d.unchanged, Z * rise / step(1.0, every[0]) / run.point.columns.scale[part.column], 0.0)
     d = replace(d, bar=d.bar + extra)
-    return d, np.asarray((rise == 0) | (part.under(derivative=d) == MISMATCH))
+    return d, np.asarray((rise == 0) | (part.verdicts_with(derivative=d) == MISMATCH))
 
 
 def _rises(run: Run, ladders: Ladders, part: Judged, rungs: range) -> Array:

@@ -14,11 +14,11 @@ import numpy as np
 from gradverify.numerics.arrange import Arrangement
 from gradverify.numerics.columns.chunk import Chunk
 from gradverify.numerics.columns.compressed import Compressed
-from gradverify.numerics.columns.confirm import resolve
+from gradverify.numerics.columns.confirm import measured_alone
 from gradverify.numerics.columns.sums import AliasSums
 from gradverify.numerics.costs import Mode
-from gradverify.numerics.elements.alone import STOOD, believed
-from gradverify.numerics.elements.bundle import lone
+from gradverify.numerics.elements.alone import ENOUGH_CONFIRMED, enough_confirmed
+from gradverify.numerics.elements.bundle import lone_columns
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.climb import EVERY_RUNG
@@ -43,113 +43,111 @@ STANDS = 2.0  # of the tolerance: some gradient is far above it, so that the com
 
 
 class Flagged:
-    """Judges what the screens of one comparison flagged; `patterns` and plans as in the arrangement."""
+    """Judges what the screens of one comparison flagged. `keep`: how many of the worst elements a pair keeps."""
 
     def __init__(self, run: Run, arrangement: Arrangement, keep: int) -> None:
         self.run, self.arrangement, self.keep = run, arrangement, keep
         self.weights = signed(len(run.point.f0), run.generator)
-        self.left, self._followed = 0, 0  # flagged lines that the end of the budget left, and those that were followed
+        self.unfollowed, self._followed = 0, 0  # flagged lines that the end of the budget left, and those that were followed
         self._norms: dict[int, Array] = {}
         run.learn_secants()
 
-    def pairs(self, of: Callable[[int], Mode], screened: Sequence[Screened], check: Sequence[Screened] = ()) -> tuple[list[Pair], frozenset[int]]:
-        """The screened pairs, verified by the blocks of `check`; and the tensors in which lines stayed open. `of`: how a tensor was screened."""
-        result, suspects, verifying = [], set(), {(pair.input, pair.output): pair for pair in check}
+    def pairs(self, mode_of: Callable[[int], Mode], screened: Sequence[Screened],
+              check: Sequence[Screened] = ()) -> tuple[list[Pair], frozenset[int]]:
+        """The screened pairs, verified by the blocks of `check`; and the tensors in which lines stayed open. `mode_of`: how a tensor was screened."""
+        result, open_tensors, verifying = [], set(), {(pair.input, pair.output): pair for pair in check}
         for pair in screened:
-            mode, pattern = of(pair.input), self.arrangement.patterns[pair.input][pair.output]
+            mode, pattern = mode_of(pair.input), self.arrangement.patterns[pair.input][pair.output]
             plan = self.arrangement.plan(pair.input)
             tally = Tally(pair.input, pair.output, (MAP_ROWS + 1, 1), self.keep, self.run.asked)
-            lines, followed = LINES[mode](self.run, plan, pattern, pair), LineCounts()
-            self._follow(lines, tally, followed)
+            lines, counts = LINES[mode](self.run, plan, pattern, pair), LineCounts()
+            self._follow(lines, tally, counts)
             other = verifying.get((pair.input, pair.output))
-            if other is not None and not followed.wrong:
-                self._follow(BlockLines(self.run, plan, pattern, other), tally, followed, verifying=True)
-            if followed.open:
-                suspects.add(pair.input)
-            result.append(self._pair(mode, lines, tally, followed))
-        return result, frozenset(suspects)
+            if other is not None and not counts.wrong:
+                self._follow(BlockLines(self.run, plan, pattern, other), tally, counts, verifying=True)
+            if counts.open:
+                open_tensors.add(pair.input)
+            result.append(self._pair(mode, lines, tally, counts))
+        return result, frozenset(open_tensors)
 
-    def _pair(self, mode: Mode, lines: BlockLines, tally: Tally, followed: LineCounts) -> Pair:
-        pair = lines.pair
-        unit = float(self.run.point.unit[lines.part].max(initial=0.0))
-        seen = tally.result(unit, bool(self.run.low_precision()[lines.part].any()))
-        total = max(pair.lines, followed.wrong, min(followed.open, 1))
-        counts = [0] * len(Outcome)
-        counts[Outcome.MISMATCH] = followed.wrong
-        counts[Outcome.UNDECIDED] = left = min(followed.open, total - followed.wrong)  # strays may be more than lines
-        counts[Outcome.PASS] = total - sum(counts)
-        limits = ((Limit.LINE, left),) if left else ()
-        groups, rows = lines.groups
+    def _pair(self, mode: Mode, lines: BlockLines, tally: Tally, counts: LineCounts) -> Pair:
+        screened, part = lines.pair, lines.part
+        entries = tally.result(float(self.run.point.unit[part].max(initial=0.0)), bool(self.run.low_precision()[part].any()))
+        total = max(screened.lines, counts.wrong, min(counts.open, 1))
+        undecided = min(counts.open, total - counts.wrong)  # strays may be more than lines
+        outcomes = [0] * len(Outcome)
+        outcomes[Outcome.MISMATCH], outcomes[Outcome.UNDECIDED], outcomes[Outcome.PASS] = counts.wrong, undecided, total - counts.wrong - undecided
+        groups, row_groups = lines.groups
         return replace(
-            seen, groups=groups, row_groups=rows, elements=total, masked=0, counts=tuple(counts), resolution=pair.resolution, limits=limits,
-            quick=total - len(pair.flagged),
-            largest=max(seen.largest, STANDS if pair.relative > 0 else 0.0), lines=mode.lines,
+            entries, elements=total, counts=tuple(outcomes), limits=((Limit.LINE, undecided),) if undecided else (), masked=0,
+            groups=groups, row_groups=row_groups, resolution=screened.resolution, quick=total - len(screened.flagged), lines=mode.lines,
+            largest=max(entries.largest, STANDS if screened.relative > 0 else 0.0),
             entries=None)  # a few lines were followed: no cause is told from them
 
     # ---- lines
-    def _follow(self, lines: BlockLines, tally: Tally, followed: LineCounts, verifying: bool = False) -> None:
-        self._follow_flagged(lines, tally, followed, verifying)
+    def _follow(self, lines: BlockLines, tally: Tally, counts: LineCounts, verifying: bool = False) -> None:
+        self._follow_flagged(lines, tally, counts, verifying)
         for n, (group, line) in enumerate(lines.pair.strays.tolist()):
-            if n == MOST or followed.wrong >= STOOD or (self._followed > 0 and self.run.enough(EVERY_RUNG)):
-                followed.open += 0 if followed.wrong else lines.pair.stray_count - n
+            if n == MOST or counts.wrong >= ENOUGH_CONFIRMED or (self._followed > 0 and self.run.over_budget(EVERY_RUNG)):
+                counts.open += 0 if counts.wrong else lines.pair.stray_count - n
                 break
             self._followed += 1
-            followed.open += self._count(self._stray(lines, group, line), lines, tally, followed)
+            counts.open += self._stays_open(self._judge_stray(lines, group, line), lines, tally, counts)
 
-    def _follow_flagged(self, lines: BlockLines, tally: Tally, followed: LineCounts, verifying: bool) -> None:
+    def _follow_flagged(self, lines: BlockLines, tally: Tally, counts: LineCounts, verifying: bool) -> None:
         """The first MOST; a sum that is not finite tells of no fault: such lines come last. Where the budget ends, the worst come first."""
         pair = lines.pair
-        inside = pair.worst if self.run.enough(EVERY_RUNG) and len(pair.worst) else pair.flagged
-        told = np.concatenate([inside[~np.isin(inside, pair.lost)], pair.lost])
-        for n, line in enumerate(told.tolist()):
-            stood = believed(followed.wrong, followed.cleared)
-            ended = self._followed > 0 and self.run.enough(EVERY_RUNG)
-            self.left += len(told) - n if ended and not stood else 0
-            if n == MOST or stood or ended:
-                lost = np.isin(told[n:], pair.lost) & (not np.isin(pair.lost, list(followed.named)).any())
-                taken = ~lost if stood else np.zeros(len(lost), bool)
-                followed.believed += int(taken.sum())
-                followed.leave_open(lines.blocks(told[n:][~taken]), verifying)
+        inside = pair.worst if self.run.over_budget(EVERY_RUNG) and len(pair.worst) else pair.flagged
+        order = np.concatenate([inside[~np.isin(inside, pair.lost)], pair.lost])
+        for n, line in enumerate(order.tolist()):
+            confirmed = enough_confirmed(counts.wrong, counts.cleared)
+            budget_ended = self._followed > 0 and self.run.over_budget(EVERY_RUNG)
+            self.unfollowed += len(order) - n if budget_ended and not confirmed else 0
+            if n == MOST or confirmed or budget_ended:
+                not_finite = np.isin(order[n:], pair.lost) & (not np.isin(pair.lost, list(counts.wrong_lines)).any())
+                assumed = ~not_finite if confirmed else np.zeros(len(not_finite), bool)
+                counts.assumed_wrong += int(assumed.sum())
+                counts.leave_open(lines.blocks(order[n:][~assumed]), verifying)
                 break
             self._followed += 1
-            if followed.bent and lines.block(line) in followed.bent:
+            if counts.kinked_blocks and lines.block(line) in counts.kinked_blocks:
                 continue
-            if self._count(self._line(lines, line), lines, tally, followed, line):
-                followed.leave_open(lines.blocks(np.array([line])), verifying)
+            if self._stays_open(self._judge_line(lines, line), lines, tally, counts, line):
+                counts.leave_open(lines.blocks(np.array([line])), verifying)
 
-    def _count(self, found: Judged | None, lines: BlockLines, tally: Tally, followed: LineCounts, line: int | None = None) -> bool:
-        """Does it stay open? `found`: the entries judged for the flagged `line`, or for a stray (None); None where that was out of reach."""
-        if found is None:
+    def _stays_open(self, entries: Judged | None, lines: BlockLines, tally: Tally, counts: LineCounts, line: int | None = None) -> bool:
+        """Counts what became of a flagged `line`, or of a stray (None); does it stay open? `entries`: its entries as judged; None: out of reach."""
+        if entries is None:
             return True
         pair = lines.pair
-        found = self._known_well_enough(lines, excused(self.run, found))
-        wrong = np.flatnonzero(found.verdict == Verdict.MISMATCH)
-        undecided = bool((found.verdict == Verdict.UNDECIDED).any()) or (
-            not wrong.size and _bent(found) and hidden_ties(self.run, pair.input, lines.pattern, lines.part.start, found))
-        at_fault = lines.at_fault(int(found.column[wrong[0]]), int(found.out[wrong[0]]), line) if wrong.size else None
-        if at_fault is not None:
-            followed.named.add(at_fault)
-        elsewhere = at_fault is not None and at_fault != line and line is not None and at_fault in pair.flagged    # which is told of on its own
+        entries = self._known_well_enough(lines, excused(self.run, entries))
+        wrong = np.flatnonzero(entries.verdict == Verdict.MISMATCH)
+        undecided = bool((entries.verdict == Verdict.UNDECIDED).any()) or (
+            not wrong.size and _any_rough(entries) and hidden_ties(self.run, pair.input, lines.pattern, lines.part.start, entries))
+        wrong_line = lines.wrong_line(int(entries.column[wrong[0]]), int(entries.out[wrong[0]]), line) if wrong.size else None
+        if wrong_line is not None:
+            counts.wrong_lines.add(wrong_line)
+        elsewhere = wrong_line is not None and wrong_line != line and line is not None and wrong_line in pair.flagged    # which is told of on its own
         if not (wrong.size or undecided):
-            followed.cleared += 1
-            followed.bent |= {lines.block(line)} if line is not None and _bent(found) and lines.single(line) else set()
-        fresh = found.take(followed.fresh(found.column, found.out))
+            counts.cleared += 1
+            counts.kinked_blocks |= {lines.block(line)} if line is not None and _any_rough(entries) and lines.single(line) else set()
+        fresh = entries.take(counts.not_yet_judged(entries.column, entries.out))
         if len(fresh.out):
             coordinate = self.run.point.columns.coordinate[fresh.column] - self.run.point.starts[pair.input]
-            tally.add(fresh.compared(lines.part.start, coordinate))
+            tally.add(fresh.pair_elements(lines.part.start, coordinate))
         return elsewhere or (undecided and not wrong.size)
 
-    def _known_well_enough(self, lines: BlockLines, found: Judged) -> Judged:
+    def _known_well_enough(self, lines: BlockLines, entries: Judged) -> Judged:
         """Undecided entries that are known to what a screen asks of their line are right: a zero's bar may be wider than its floor."""
-        open_ = np.flatnonzero((found.verdict == Verdict.UNDECIDED) & found.derivative.smooth & np.isfinite(found.a))
-        if not open_.size:
-            return found
-        d, low = found.derivative.take(open_), bool(self.run.low_values()[lines.part].any())
-        norm = self._row_norms(found.column[open_], found.out[open_])
+        i = np.flatnonzero((entries.verdict == Verdict.UNDECIDED) & entries.derivative.smooth & np.isfinite(entries.analytic))
+        if not i.size:
+            return entries
+        d, low_precision = entries.derivative.take(i), bool(self.run.low_values()[lines.part].any())
+        norm = self._row_norms(entries.column[i], entries.out[i])
         if lines.by_column:  # a column of zeros has no size to compare with
-            norm = np.where((found.a[open_] == 0) & (d.value == 0), norm, self._column_norms(lines.pair.output)[found.column[open_]])
-        share = SCREEN_LOW if low else screen_of(self.run.point)
-        return found.passed(open_[np.isfinite(norm) & (np.abs(found.a[open_] - d.value) + d.bar <= share * norm)])
+            norm = np.where((entries.analytic[i] == 0) & (d.value == 0), norm, self._column_norms(lines.pair.output)[entries.column[i]])
+        share = SCREEN_LOW if low_precision else screen_of(self.run.point)
+        return entries.passed(i[np.isfinite(norm) & (np.abs(entries.analytic[i] - d.value) + d.bar <= share * norm)])
 
     def _column_norms(self, output: int) -> Array:
         """About the norm [C] of each column, by one backward with random weights."""
@@ -165,41 +163,39 @@ class Flagged:
         return np.array([norm[j] for j in outputs.tolist()]) / c.scale[columns]
 
     # ---- entries
-    def _line(self, lines: BlockLines, line: int) -> Judged | None:
-        found = self._resolved(lines.suspects(line, self.run.enough(SEARCH)))
-        if found is not None and (found.verdict == Verdict.MISMATCH).any():
-            return found
-        if found is not None and (lines.by_column or _bent(found)) and lines.single(line):
-            return found
-        return self._column(lines, line) if lines.by_column else self._small(lines, line)
+    def _judge_line(self, lines: BlockLines, line: int) -> Judged | None:
+        entries = self._measured_suspects(lines.suspects(line, self.run.over_budget(SEARCH)))
+        if entries is not None and (entries.verdict == Verdict.MISMATCH).any():
+            return entries
+        if entries is not None and (lines.by_column or _any_rough(entries)) and lines.single(line):
+            return entries
+        return self._judge_column(lines, line) if lines.by_column else self._judge_small(lines, line)
 
-    def _resolved(self, suspects: Suspects) -> Judged | None:
+    def _measured_suspects(self, suspects: Suspects) -> Judged | None:
         if not len(suspects.columns) or not len(suspects.outputs):
             return None
-        return resolve(self.run, np.repeat(suspects.columns[:1], len(suspects.outputs)), suspects.outputs)
+        return measured_alone(self.run, np.repeat(suspects.columns[:1], len(suspects.outputs)), suspects.outputs)
 
-    def _column(self, lines: BlockLines, column: int) -> Judged | None:
+    def _judge_column(self, lines: BlockLines, column: int) -> Judged | None:
         """All entries of a column, where few enough backwards tell them."""
         plan, part = lines.plan, lines.part
         backwards = sum(rows.count for rows in plan.rows) if plan else part.stop - part.start
-        if backwards > (ROWS_LEFT if self.run.enough() else ROWS):
+        if backwards > (ROWS_LEFT if self.run.over_budget() else ROWS):
             return None
-        own = np.array([column])
+        alone, none_aliases = np.array([column]), np.zeros(len(self.run.point.f0), bool)
         if plan:
-            a = Compressed(self.run, [plan], self.weights).of_columns(plan, own)
+            a = Compressed(self.run, [plan], self.weights).of_columns(plan, alone)
         else:
             a = np.array([[self.run.point.row(j)[column] if part.start <= j < part.stop else 0.0 for j in range(len(self.run.point.f0))]])
-        chunk = Chunk(self.run, lone(self.run.point, own), a)
-        nothing = np.zeros(len(self.run.point.f0), bool)
-        parts = [r.judged for r in chunk.judge(AliasSums(self.run.point, self.run.survey), nothing)]
-        inside = [p.take(np.flatnonzero((p.out >= part.start) & (p.out < part.stop))) for p in parts]
-        open_ = [p.take(np.flatnonzero(p.verdict != Verdict.PASS)) for p in inside]
-        worst = next((p for p in open_ if len(p.out)), None)
-        if worst is None:
-            return inside[0]
-        return resolve(self.run, worst.column[:ONE_BY_ONE], worst.out[:ONE_BY_ONE])
+        results = Chunk(self.run, lone_columns(self.run.point, alone), a).judge(AliasSums(self.run.point, self.run.survey), none_aliases)
+        inside = [r.judged.take(np.flatnonzero((r.judged.out >= part.start) & (r.judged.out < part.stop))) for r in results]
+        for judged in inside:
+            open_ = np.flatnonzero(judged.verdict != Verdict.PASS)[:ONE_BY_ONE]
+            if open_.size:
+                return measured_alone(self.run, judged.column[open_], judged.out[open_])
+        return inside[0]
 
-    def _small(self, lines: BlockLines, line: int) -> Judged | None:
+    def _judge_small(self, lines: BlockLines, line: int) -> Judged | None:
         """All entries of a row or a block, where they are few.
 
         Of a structure that is a guess: only a FEW, and only if a kink among them explains the flag. Else the structure is looked at first.
@@ -209,17 +205,17 @@ class Flagged:
             return None
         columns, outputs = lines.columns(line), lines.outputs(line)
         guessed = lines.plan is not None and not self.arrangement.level[tensor]
-        if not 0 < len(columns) * len(outputs) <= (FEW if guessed else ONE_BY_ONE) or (len(columns) > 1 and self.run.enough()):
+        if not 0 < len(columns) * len(outputs) <= (FEW if guessed else ONE_BY_ONE) or (len(columns) > 1 and self.run.over_budget()):
             return None
-        found = lines.entries(line, columns)
-        return None if guessed and not _bent(found) else found
+        entries = lines.entries(line, columns)
+        return None if guessed and not _any_rough(entries) else entries
 
-    def _stray(self, lines: BlockLines, group: int, line: int) -> Judged | None:
+    def _judge_stray(self, lines: BlockLines, group: int, line: int) -> Judged | None:
         """The entry behind an output that moved, or a column that was pulled back, though the structure has no such entry."""
-        found = self._resolved(lines.behind(group, line))
-        return found if found is None or (found.verdict != Verdict.PASS).any() or found.zero.all() else None
+        entries = self._measured_suspects(lines.behind_stray(group, line))
+        return entries if entries is None or (entries.verdict != Verdict.PASS).any() or entries.is_zero.all() else None
 
 
-def _bent(found: Judged) -> bool:
+def _any_rough(entries: Judged) -> bool:
     """Is f rough at some of the entries? That explains why a screen flagged them."""
-    return bool((found.derivative.outcome != Smoothness.SMOOTH).any())
+    return bool((entries.derivative.outcome != Smoothness.SMOOTH).any())

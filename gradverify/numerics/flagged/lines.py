@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from gradverify.numerics.arrange import Plan
-from gradverify.numerics.columns.confirm import resolve
-from gradverify.numerics.columns.leaks import mover
+from gradverify.numerics.columns.confirm import measured_alone
+from gradverify.numerics.columns.leaks import moving_column
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.elements.bundle import GroupLine
 from gradverify.numerics.elements.judged import Judged
@@ -28,33 +28,34 @@ MOST = 12  # lines of a pair that are followed
 class LineCounts:
     """What became of the flagged lines of one pair, each counted once.
 
-    `named`: lines found wrong, each once, `believed`: those said wrong unasked; `open`: neither right nor wrong, strays among them;
-    `doubted`: the blocks of those that stay open; `bent`: blocks of one entry that is right at a kink; `told`: entries that were judged.
+    `wrong_lines`: those found wrong; `assumed_wrong`: how many more count as wrong unasked; `cleared`: right after all; `open`: neither right nor
+    wrong, strays among them; `open_blocks`: the blocks that those lie in; `kinked_blocks`: blocks of a single entry, which is right at a kink;
+    `judged_entries`: (column, output) of all entries that were judged.
     """
 
-    named: set[int] = field(default_factory=set)
-    believed: int = 0
+    wrong_lines: set[int] = field(default_factory=set)
+    assumed_wrong: int = 0
     cleared: int = 0
     open: int = 0
-    doubted: set[int] = field(default_factory=set)
-    bent: set[int] = field(default_factory=set)
-    told: set[tuple[int, int]] = field(default_factory=set)
+    open_blocks: set[int] = field(default_factory=set)
+    kinked_blocks: set[int] = field(default_factory=set)
+    judged_entries: set[tuple[int, int]] = field(default_factory=set)
 
     @property
     def wrong(self) -> int:
-        return len(self.named) + self.believed
+        return len(self.wrong_lines) + self.assumed_wrong
 
     def leave_open(self, blocks: Index, verifying: bool) -> None:
         """Counts lines once, which lie in these blocks: the block that verifies a line (`verifying`) is not another one."""
-        self.open += int((~np.isin(blocks, list(self.doubted | self.bent))).sum()) if verifying else len(blocks)
-        self.doubted |= set(blocks.tolist())
+        self.open += int((~np.isin(blocks, list(self.open_blocks | self.kinked_blocks))).sum()) if verifying else len(blocks)
+        self.open_blocks |= set(blocks.tolist())
 
-    def fresh(self, column: Index, out: Index) -> Index:
-        """Which of these entries [E] nobody has told of yet; from now on they are told."""
+    def not_yet_judged(self, column: Index, out: Index) -> Index:
+        """Which of these entries [E] were not judged before; from now on they are."""
         places = list(zip(column.tolist(), out.tolist(), strict=True))
-        new = np.array([n for n, place in enumerate(places) if place not in self.told], np.intp)
-        self.told.update(places)
-        return new
+        fresh = np.array([n for n, place in enumerate(places) if place not in self.judged_entries], np.intp)
+        self.judged_entries.update(places)
+        return fresh
 
 
 class BlockLines:
@@ -90,7 +91,7 @@ class BlockLines:
         """Is the line's block a single entry?"""
         return self.pattern.size == self.pattern.blocks and len(BlockLines.outputs(self, self.block(line))) == 1
 
-    def at_fault(self, column: int, out: int, flagged: int | None) -> int:
+    def wrong_line(self, column: int, out: int, flagged: int | None) -> int:
         """The line that is wrong where this entry is: the flagged one, or, where that is none (a stray), the entry's own."""
         return self.block_of(out) if flagged is None else flagged
 
@@ -99,7 +100,7 @@ class BlockLines:
         """An entry of the line to resolve first."""
         return localise(self.place, line, self.run.generator, brief=brief)
 
-    def behind(self, group: int, line: int) -> Suspects:
+    def behind_stray(self, group: int, line: int) -> Suspects:
         """The entry behind a stray of this group."""
         if group == 0:
             return localise_column(self.place, line, self.run.generator)
@@ -117,7 +118,7 @@ class BlockLines:
     def entries(self, line: int, columns: Index) -> Judged:
         """The line's entries in these columns, each resolved."""
         outputs = self.outputs(line)
-        return resolve(self.run, np.repeat(columns, len(outputs)), np.tile(outputs, len(columns)))
+        return measured_alone(self.run, np.repeat(columns, len(outputs)), np.tile(outputs, len(columns)))
 
 
 class ColumnLines(BlockLines):
@@ -133,16 +134,16 @@ class ColumnLines(BlockLines):
         point = self.run.point
         return np.asarray(self.pattern.block_of_inputs()[point.columns.coordinate[lines] - point.starts[self.pair.input]])
 
-    def at_fault(self, column: int, out: int, flagged: int | None) -> int:
+    def wrong_line(self, column: int, out: int, flagged: int | None) -> int:
         return column if flagged is None else flagged
 
     def suspects(self, line: int, brief: bool) -> Suspects:
         return localise_column(self.place, line, self.run.generator, brief=brief)
 
-    def behind(self, group: int, line: int) -> Suspects:
-        own = self.plan.grouping.bundle(self.run.point, group, 1).lines[0] if self.plan else None
-        column = mover(self.run, own, line) if isinstance(own, GroupLine) else None
-        return super().behind(NOBODY, line) if column is None else Suspects(np.array([column]), np.array([line]))
+    def behind_stray(self, group: int, line: int) -> Suspects:
+        group_line = self.plan.grouping.bundle(self.run.point, group, 1).lines[0] if self.plan else None
+        column = moving_column(self.run, group_line, line) if isinstance(group_line, GroupLine) else None
+        return super().behind_stray(NOBODY, line) if column is None else Suspects(np.array([column]), np.array([line]))
 
 
 class RowLines(BlockLines):
@@ -150,7 +151,7 @@ class RowLines(BlockLines):
 
     def __init__(self, run: Run, plan: Plan | None, pattern: Pattern, pair: Screened) -> None:
         super().__init__(run, plan, pattern, pair)
-        self._resolved: dict[int, Judged] = {}
+        self._judged: dict[int, Judged] = {}
 
     @property
     def groups(self) -> tuple[int, int]:
@@ -159,13 +160,13 @@ class RowLines(BlockLines):
     def blocks(self, lines: Index) -> Index:
         return self.pattern.block_of_outputs()[lines - self.part.start]
 
-    def at_fault(self, column: int, out: int, flagged: int | None) -> int:
+    def wrong_line(self, column: int, out: int, flagged: int | None) -> int:
         return out
 
     def suspects(self, line: int, brief: bool) -> Suspects:
         return localise(self.place, self.block(line), self.run.generator, row=line, brief=brief)
 
-    def behind(self, group: int, line: int) -> Suspects:
+    def behind_stray(self, group: int, line: int) -> Suspects:
         return localise_column(self.place, line, self.run.generator)
 
     def outputs(self, line: int) -> Index:
@@ -173,12 +174,12 @@ class RowLines(BlockLines):
 
     def entries(self, line: int, columns: Index) -> Judged:
         """The flagged rows of one block together: a column's calls tell of all of them."""
-        if line not in self._resolved:
+        if line not in self._judged:
             rows = self.pair.flagged[self.blocks(self.pair.flagged) == self.block(line)][:MOST]
             rows = rows if line in rows else np.array([line])
-            found = resolve(self.run, np.repeat(columns, len(rows)), np.tile(rows, len(columns)))
-            self._resolved |= {row: found.take(np.flatnonzero(found.out == row)) for row in rows.tolist()}
-        return self._resolved[line]
+            judged = measured_alone(self.run, np.repeat(columns, len(rows)), np.tile(rows, len(columns)))
+            self._judged |= {row: judged.take(np.flatnonzero(judged.out == row)) for row in rows.tolist()}
+        return self._judged[line]
 
 
 LINES: dict[Mode, type[BlockLines]] = {Mode.COLUMNS: ColumnLines, Mode.ROWS: RowLines, Mode.BLOCKS: BlockLines}

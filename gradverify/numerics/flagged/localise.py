@@ -80,7 +80,7 @@ def localise_column(place: Place, column: int, generator: np.random.Generator, *
 class _Probe:
     """Weights [outputs of the tensor], what they pull back to [n], a move of each column [n], and the columns they may blame."""
 
-    w: Array
+    weights: Array
     gradient: Array
     move: Array
     candidates: Index
@@ -95,11 +95,11 @@ class _Search:
         self.columns = self.point.columns.of(place.tensor)
         self.outputs_inside = pattern.block_of_outputs() == block if row is None else np.arange(len(pattern)) == row - self.part.start
         self.columns_inside = pattern.block_of_inputs()[self.point.columns_of(place.tensor).coordinate] == block
-        own = surveyed.schedule(place.tensor)
-        self.stages: tuple[Stage, ...] = (own.start, *own.finer)
+        schedule = surveyed.schedule(place.tensor)
+        self.stages: tuple[Stage, ...] = (schedule.start, *schedule.finer)
         if brief:
             quiet = bool((surveyed.noise <= SILENT * surveyed.survey.size).all())
-            self.stages = ((BRIEF if quiet and own.start is not LOW_START else own.start[-1],),)
+            self.stages = ((BRIEF if quiet and schedule.start is not LOW_START else schedule.start[-1],),)
 
     def found(self) -> tuple[Index, Index]:
         """The column (one or none) and the outputs that it may be at fault with."""
@@ -114,12 +114,12 @@ class _Search:
 
     def _probe(self, rows: bool) -> _Probe:
         """Of the block's outputs and all columns (the block's first), or of all outputs and the block's columns."""
-        w = random_cotangent(self.point, self.output, self.generator)
-        w = np.where(self.outputs_inside, w, 0.0) if rows else w
-        gradient = self.point.by_column(pull_back(self.point, self.output, w))[self.columns]
+        weights = random_cotangent(self.point, self.output, self.generator)
+        weights = np.where(self.outputs_inside, weights, 0.0) if rows else weights
+        gradient = self.point.by_column(pull_back(self.point, self.output, weights))[self.columns]
         move = moves(self.point, self.columns, signed(len(self.columns), self.generator))
-        inside, outside = (np.flatnonzero(own & (move != 0)) for own in (self.columns_inside, ~self.columns_inside))
-        return _Probe(w, gradient, move, np.concatenate([inside, outside]) if rows else inside, len(inside))
+        inside, outside = (np.flatnonzero(of_block & (move != 0)) for of_block in (self.columns_inside, ~self.columns_inside))
+        return _Probe(weights, gradient, move, np.concatenate([inside, outside]) if rows else inside, len(inside))
 
     def _off(self, probe: _Probe, columns: Index) -> float | None:
         """Analytic less numeric Σ w_j (Jv)_j over these columns; inf where f is rough, None where both agree."""
@@ -139,11 +139,11 @@ class _Search:
         move = np.zeros(len(self.columns))
         move[columns] = probe.move[columns]
         along = Directions(self.point, self.columns, move[None])
-        noise = np.sqrt(np.sum((probe.w * self.surveyed.noise[self.part]) ** 2, keepdims=True))
+        noise = np.sqrt(np.sum((probe.weights * self.surveyed.noise[self.part]) ** 2, keepdims=True))
         sigma = self.surveyed.noise_along(self.tensor, noise, np.nan_to_num(norm))
 
         def measured(rungs: Stage) -> Reading:
-            return self.surveyed.sums(self.output, along.samples(0, rungs), lambda change: probe.w[None] @ change, sigma)
+            return self.surveyed.sums(self.output, along.samples(0, rungs), lambda change: probe.weights[None] @ change, sigma)
 
         return _first_clear(measured, self.stages)
 
@@ -155,7 +155,7 @@ class _Search:
             guess = self._off(probe, likely)
             if guess is not None and abs(guess) >= LIKELY * abs(off) / len(columns) ** 0.5:
                 return int(likely[0])
-        return halved(columns, _most_of(off, lambda half: self._off(probe, half) or 0.0), probe.inside)
+        return halved(columns, _follows_most(off, lambda half: self._off(probe, half) or 0.0), probe.inside)
 
     # ---- outputs of one column
     def outputs_of(self, column: int) -> Index:
@@ -165,61 +165,61 @@ class _Search:
     def _outputs(self, probe: _Probe, column: int) -> Index:
         """The output that the backward is off at, found by halving; all that are rough along the column, if any."""
         d = self._lone(column)
-        used = probe.w != 0
+        used = probe.weights != 0
         rough = np.flatnonzero(used & ~d.clear)
         if rough.size:
             return rough[:ROUGH] + self.part.start
         outputs = np.concatenate([np.flatnonzero(used & self.outputs_inside), np.flatnonzero(used & ~self.outputs_inside)])
-        off = probe.gradient[column] - float(probe.w @ d.value)
-        allowed = self.surveyed.allowed(self.tensor, np.full(1, np.linalg.norm(probe.w * d.value)), np.zeros(1), self.output)
-        if not len(outputs) or abs(off) <= float(np.abs(probe.w) @ np.where(used, d.bar, 0.0)) + allowed.tolerance[0]:
+        off = probe.gradient[column] - float(probe.weights @ d.value)
+        allowed = self.surveyed.allowed(self.tensor, np.full(1, np.linalg.norm(probe.weights * d.value)), np.zeros(1), self.output)
+        if not len(outputs) or abs(off) <= float(np.abs(probe.weights) @ np.where(used, d.bar, 0.0)) + allowed.tolerance[0]:
             return np.zeros(0, np.intp)
 
-        def off_of(half: Index) -> float:
-            w = np.zeros(len(probe.w))
-            w[half] = probe.w[half]
-            return float(self.point.by_column(pull_back(self.point, self.output, w))[self.columns[column]] - w @ d.value)
+        def deviation(half: Index) -> float:
+            weights = np.zeros(len(probe.weights))
+            weights[half] = probe.weights[half]
+            return float(self.point.by_column(pull_back(self.point, self.output, weights))[self.columns[column]] - weights @ d.value)
 
-        return np.array([halved(outputs, _most_of(off, off_of))]) + self.part.start
+        return np.array([halved(outputs, _follows_most(off, deviation))]) + self.part.start
 
     def _lone(self, column: int) -> Reading:
         """Derivatives of the tensor's outputs with respect to one column."""
-        part, c, own = self.part, self.point.columns, self.columns[[column]]
-        one_hot = Directions(self.point, own, c.scale[own][None])
+        part, c, moved = self.part, self.point.columns, self.columns[[column]]
+        one_hot = Directions(self.point, moved, c.scale[moved][None])
         f0, one = self.point.f0[part], np.ones(part.stop - part.start)
 
         def measured(rungs: Stage) -> Reading:
             up, down, steps = one_hot.samples(0, rungs)
-            above, below = (np.outer(h * c.scale[own], one) for h in steps.T)
+            above, below = (np.outer(h * c.scale[moved], one) for h in steps.T)
             return reading(Samples(up[:, part], down[:, part], above, below, f0, self.surveyed.noise[part], self.point.unit[part],
-                                   one * np.abs(c.x[own]), one * c.scale[own], self.surveyed.rounds_x()))
+                                   one * np.abs(c.x[moved]), one * c.scale[moved], self.surveyed.rounds_x()))
 
         masked = np.isinf(f0)
         d = _first_clear(measured, self.stages, masked)
         return Reading(np.where(masked, 0.0, d.value), d.bar, d.clear | masked, d.noisy)
 
 
-def _most_of(total: float, off_of: Callable[[Index], float]) -> Callable[[Index], bool]:
+def _follows_most(total: float, deviation: Callable[[Index], float]) -> Callable[[Index], bool]:
     """Is the first half off by half of what is left of the `total`? That is enough: the flagged line's own come first."""
     rest = total
 
     def holds(half: Index) -> bool:
         nonlocal rest
-        own = off_of(half)
-        here = not abs(own) < abs(rest) / 2 if np.isfinite(rest) else own != 0
-        rest = own if here else rest - own
+        first_part = deviation(half)
+        here = not abs(first_part) < abs(rest) / 2 if np.isfinite(rest) else first_part != 0
+        rest = first_part if here else rest - first_part
         return here
 
     return holds
 
 
-def _first_clear(measured: Callable[[Stage], Reading], stages: tuple[Stage, ...], masked: Mask | None = None) -> Reading:
+def _first_clear(read: Callable[[Stage], Reading], stages: tuple[Stage, ...], masked: Mask | None = None) -> Reading:
     """The first reading of each element that is clear, over these stages."""
-    found, wanted = measured(stages[0]), True if masked is None else ~masked
+    best, wanted = read(stages[0]), True if masked is None else ~masked
     for stage in stages[1:]:
-        i = np.flatnonzero(~found.clear & wanted)
+        i = np.flatnonzero(~best.clear & wanted)
         if not i.size:
             break
-        new = measured(stage).take(i)
-        found = found.replaced(i[new.clear], new.take(new.clear))
-    return found
+        finer = read(stage).take(i)
+        best = best.replaced(i[finer.clear], finer.take(finer.clear))
+    return best

@@ -1,20 +1,19 @@
-"""The elements of an (input, output) pair, kept up to a fixed number while they are streamed; a cause has to explain each of them."""
+"""The elements of an (input, output) pair as arrays, each of which a cause has to explain; and the factors by which they are off."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from gradverify.numerics.records import Record, joined
+from gradverify.numerics.records import Record
 from gradverify.numerics.rungs import RESOLVED, U32, U64, Array, Codes, Index, Mask
 
-KEPT = 2**16  # elements of a pair: 2.7 MB at most, whatever N×M is
 ROUNDINGS = 8.0  # of the analytic value, which a backward of a few operations makes
 
 
 @dataclass(frozen=True)
-class Numbers(Record):
+class ElementValues(Record):
     """Elements [E] of one pair: real coordinates within output and input (re and im are neighbours), both derivatives and the bar."""
 
     output: Index
@@ -25,7 +24,7 @@ class Numbers(Record):
 
 
 @dataclass(frozen=True)
-class Entries(Numbers):
+class Entries(ElementValues):
     """Elements [E] with their `Outcome` codes.
 
     `complete`: all are here that are not zero on both sides. `ratio`: the factors c for which analytic = c · numeric holds within the bars
@@ -35,37 +34,6 @@ class Entries(Numbers):
     outcome: Codes
     complete: bool = False
     ratio: tuple[float, float] = (-np.inf, np.inf)
-
-
-@dataclass
-class Collector:
-    """Takes the elements of one pair as they come; `right` and `wrong` are the outcome codes of a pass and of a mismatch."""
-
-    right: int
-    wrong: int
-    low: float = -np.inf
-    high: float = np.inf
-    kept: int = 0
-    dropped: bool = False
-    parts: list[Entries] = field(default_factory=list)
-
-    def add(self, seen: Entries) -> None:
-        """Whole chunks, without the right zeros: of what no longer fits only the ratio is kept."""
-        off = seen.outcome == self.wrong
-        if off.any():
-            low, high = ratios(seen.analytic[off], seen.numeric[off], seen.bar[off])
-            self.low, self.high = max(self.low, float(low.max())), min(self.high, float(high.min()))
-        told = np.flatnonzero((seen.outcome != self.right) | (seen.analytic != 0) | (seen.numeric != 0))
-        self.dropped = self.dropped or self.kept + len(told) > KEPT
-        if not self.dropped:
-            self.parts.append(seen.take(told))
-            self.kept += len(told)
-
-    def entries(self, everything: bool) -> Entries | None:
-        """`everything`: all elements of the pair were compared, the zeros of both sides among them. None where nothing was added."""
-        if not self.parts:
-            return None
-        return replace(joined(self.parts), complete=everything and not self.dropped, ratio=(self.low, self.high))
 
 
 def ratios(a: Array, value: Array, bar: Array, rounding: Array | float | None = None) -> tuple[Array, Array]:

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from gradverify.model.mode import Lines
-from gradverify.numerics.pairs.entries import Entries, Numbers
+from gradverify.numerics.pairs.entries import ElementValues, Entries
 from gradverify.numerics.rungs import AnyArray, Array, Codes
 from gradverify.numerics.verdict import Limit, Verdict
 
@@ -42,7 +42,7 @@ class Asked(NamedTuple):
     output_index: int
 
 
-class Worst(NamedTuple):
+class ElementRecord(NamedTuple):
     """One element, ordered by `rank` (worst last; among equals the first element).
 
     Flat indices into the real coordinates (re and im are neighbours) of the output and the input tensor. `floor`: the part of the tolerance
@@ -68,13 +68,17 @@ class Worst(NamedTuple):
         return abs(self.analytic - self.numeric)
 
     @property
+    def place(self) -> tuple[int, int]:
+        return self.output_index, self.input_index
+
+    @property
     def at_kink(self) -> bool:
         """The function has a kink there: `left` and `right` are its slopes."""
         return self.left == self.left
 
 
 @dataclass(frozen=True)
-class PairElements(Numbers):
+class PairElements(ElementValues):
     """Elements [E] with the tolerance they were compared under, what came of it (`Outcome` codes) and what limits it.
 
     `floor`: the part of the tolerance below which a number is negligible; `left`, `right`: slopes at a kink, NaN elsewhere.
@@ -88,11 +92,11 @@ class PairElements(Numbers):
     right: Array
 
     @classmethod
-    def without_kinks(cls, numbers: Numbers, tolerance: Array, floor: Array, outcome: Codes, why: Mapping[Outcome, Limit]) -> PairElements:
+    def without_kinks(cls, numbers: ElementValues, tolerance: Array, floor: Array, outcome: Codes, why: Mapping[Outcome, Limit]) -> PairElements:
         """Of a comparison that knows no one-sided slopes; `why`: what limits the elements of an outcome."""
         limit, nothing = np.full(len(outcome), Limit.NONE, object), np.full(len(outcome), NAN)
-        for each, reason in why.items():
-            limit[outcome == each] = reason
+        for code, reason in why.items():
+            limit[outcome == code] = reason
         n = numbers
         return cls(n.output, n.input, n.analytic, n.numeric, n.bar, tolerance, floor, outcome, limit, nothing, nothing)
 
@@ -125,7 +129,7 @@ class Pair:
     max_rel_error: float = 0.0
     deviation: float = 0.0
     largest: float = 0.0
-    worst: tuple[Worst, ...] = ()
+    worst: tuple[ElementRecord, ...] = ()
     limits: tuple[tuple[Limit, int], ...] = ()
     unit: float = 0.0
     low_precision: bool = False
@@ -140,17 +144,18 @@ class Pair:
     lines: Literal["", Lines] = ""
     ratios: Array | None = field(default=None, compare=False)
     entries: Entries | None = field(default=None, compare=False, repr=False)
-    asked: Worst | None = field(default=None, compare=False, repr=False)
+    asked: ElementRecord | None = field(default=None, compare=False, repr=False)
     by_itself: bool = field(default=False, compare=False, repr=False)
 
     def count(self, *outcomes: Outcome) -> int:
         return sum(self.counts[outcome] for outcome in outcomes)
 
     def relabelled(self, old: Outcome, new: Outcome, limit: Limit) -> Pair:
-        """With its elements that came out `old` told as `new`, and why; counts are left as they are."""
-        def told(element: Worst) -> Worst:
-            return element._replace(outcome=new, limit=limit) if element.outcome is old else element
-        return replace(self, worst=tuple(told(each) for each in self.worst), asked=self.asked and told(self.asked))
+        """With `new` for the outcome `old` of its records, and why; counts are left as they are."""
+        def relabelled(record: ElementRecord) -> ElementRecord:
+            return record._replace(outcome=new, limit=limit) if record.outcome is old else record
+
+        return replace(self, worst=tuple(map(relabelled, self.worst)), asked=self.asked and relabelled(self.asked))
 
     @property
     def compared(self) -> int:

@@ -4,21 +4,50 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from operator import attrgetter
 
 import numpy as np
 
-from gradverify.numerics.pairs.entries import Collector, Entries
-from gradverify.numerics.pairs.pair import NAN, Asked, Outcome, Pair, PairElements, Worst
+from gradverify.numerics.pairs.entries import Entries, ratios
+from gradverify.numerics.pairs.pair import NAN, Asked, ElementRecord, Outcome, Pair, PairElements
 from gradverify.numerics.precision import Bits
+from gradverify.numerics.records import joined
 from gradverify.numerics.rungs import Array, Index, Mask, nonzero
 from gradverify.numerics.verdict import Limit
 
+KEPT = 2**16  # elements of a pair: 2.7 MB at most, whatever N×M is
 MAP_ROWS, MAP_COLUMNS = 40, 80  # a Jacobian up to this size is also kept as a picture
 DEVIATES = 10.0  # bars: a difference larger than this is no chance ...
 SMALLEST_DEVIATION = 1e-9  # ... and above this fraction worth a word
 EVERYTHING = slice(None)
 OUTCOMES = tuple(Outcome)
+
+
+class KeptEntries:
+    """The elements of a pair as they come, but for right zeros, as long as they are no more than KEPT; the ratio of all that are mismatches."""
+
+    def __init__(self) -> None:
+        self._low, self._high = -np.inf, np.inf
+        self._parts, self._count, self._dropped = list[Entries](), 0, False
+
+    def add(self, entries: Entries) -> None:
+        """Whole chunks: of what no longer fits only the ratio is kept."""
+        wrong = entries.outcome == np.int8(Outcome.MISMATCH)
+        if wrong.any():
+            low, high = ratios(entries.analytic[wrong], entries.numeric[wrong], entries.bar[wrong])
+            self._low, self._high = max(self._low, float(low.max())), min(self._high, float(high.min()))
+        shown = np.flatnonzero((entries.outcome != np.int8(Outcome.PASS)) | (entries.analytic != 0) | (entries.numeric != 0))
+        self._dropped = self._dropped or self._count + len(shown) > KEPT
+        if not self._dropped:
+            self._parts.append(entries.take(shown))
+            self._count += len(shown)
+
+    def joined(self, everything: bool) -> Entries | None:
+        """`everything`: all elements of the pair were compared, the zeros of both sides among them. None where nothing was added."""
+        if not self._parts:
+            return None
+        return replace(joined(self._parts), complete=everything and not self._dropped, ratio=(self._low, self._high))
 
 
 class Tally:
@@ -27,15 +56,15 @@ class Tally:
     def __init__(self, input_: int, output: int, shape: tuple[int, int], keep: int, asked: Asked | None = None) -> None:
         self.input, self.output, self._keep = input_, output, keep
         self._asked = asked if asked and asked[:2] == (input_, output) else None
-        self.asked: Worst | None = None
+        self.asked: ElementRecord | None = None
         self.elements = self.masked = self.quick = 0
         self.counts = np.zeros(len(Outcome), int)
         self.resolution = self.max_abs = self.max_rel = self.deviation = self.largest = self.backward_unit = 0.0
-        self.worst: list[Worst] = []
+        self.worst: list[ElementRecord] = []
         self._ratios = np.zeros(shape) if shape[0] <= MAP_ROWS and shape[1] <= MAP_COLUMNS else None
         self._bits = Bits()
         self._limits: Counter[Limit] = Counter()
-        self._entries, self._all = Collector(Outcome.PASS, Outcome.MISMATCH), shape[0] * shape[1]
+        self._entries, self._all = KeptEntries(), shape[0] * shape[1]
 
     def add_zeros(self, a: Array, resolution: Array, masked: Mask) -> None:
         """Elements that f does not depend on, as far as the quick rungs tell, and whose analytic value is zero or negligible."""
@@ -53,9 +82,9 @@ class Tally:
         self.elements, self.quick = self.elements + count, self.quick + count
         self.counts[Outcome.PASS] += count
 
-    def add(self, seen: PairElements, quick: int = 0) -> None:
+    def add(self, elements: PairElements, quick: int = 0) -> None:
         """Elements of this pair, `quick` of them settled by the quick rungs."""
-        outcome = seen.outcome
+        outcome = elements.outcome
         passed = outcome == Outcome.PASS if outcome.any() else EVERYTHING
         self.elements += len(outcome)
         self.quick += quick
@@ -63,47 +92,47 @@ class Tally:
             self.counts[Outcome.PASS] += len(outcome)
         else:
             self.counts += np.bincount(outcome, minlength=len(Outcome))
-        off = np.abs(seen.analytic - seen.numeric)
-        self._measure(seen, off, passed)
-        self._bits = self._bits.seen(seen.analytic)
+        off = np.abs(elements.analytic - elements.numeric)
+        self._measure(elements, off, passed)
+        self._bits = self._bits.seen(elements.analytic)
         if not isinstance(passed, slice):
-            self._limits.update(limit for limit in seen.limit[~passed].tolist() if limit is not Limit.NONE)
-        self._keep_worst(seen, off)
-        self._keep_asked(seen, off)
-        self._entries.add(Entries(seen.output, seen.input, seen.analytic, seen.numeric, seen.bar, outcome))
+            self._limits.update(limit for limit in elements.limit[~passed].tolist() if limit is not Limit.NONE)
+        self._keep_worst(elements, off)
+        self._keep_asked(elements, off)
+        self._entries.add(Entries(elements.output, elements.input, elements.analytic, elements.numeric, elements.bar, outcome))
 
-    def _measure(self, seen: PairElements, off: Array, passed: Mask | slice) -> None:
+    def _measure(self, elements: PairElements, off: Array, passed: Mask | slice) -> None:
         """The extremes of elements that are `off` by so much."""
-        a, value = np.abs(seen.analytic), np.abs(seen.numeric)
+        a, value = np.abs(elements.analytic), np.abs(elements.numeric)
         size, known = np.maximum(a, value), passed
         if not isinstance(passed, slice):
-            known = passed | (seen.outcome == Outcome.MISMATCH) | (seen.outcome == Outcome.UNDECIDED)
-        relative = np.where(size > seen.floor, off / nonzero(size), 0.0)
-        self.resolution = max(self.resolution, _largest((seen.tolerance + seen.bar)[passed]))
+            known = passed | (elements.outcome == Outcome.MISMATCH) | (elements.outcome == Outcome.UNDECIDED)
+        relative = np.where(size > elements.floor, off / nonzero(size), 0.0)
+        self.resolution = max(self.resolution, _largest((elements.tolerance + elements.bar)[passed]))
         self.max_abs, self.max_rel = max(self.max_abs, _largest(off[known])), max(self.max_rel, _largest(relative[known]))
-        deviates = (off > DEVIATES * seen.bar)[passed] & (relative > SMALLEST_DEVIATION)[passed]
+        deviates = (off > DEVIATES * elements.bar)[passed] & (relative > SMALLEST_DEVIATION)[passed]
         if deviates.any():
             self.deviation = max(self.deviation, _largest(relative[passed][deviates]))
         if not np.isfinite(size).all():
             size = np.maximum(a, np.where(np.isfinite(value), value, 0.0))
             size = np.where(size > 0, size, 0.0)  # no NaN
-        self.largest = max(self.largest, _largest(size / nonzero(seen.tolerance)))
+        self.largest = max(self.largest, _largest(size / nonzero(elements.tolerance)))
 
-    def _keep_worst(self, seen: PairElements, off: Array) -> None:
-        ratio = off / np.where(seen.tolerance > 0, seen.tolerance, 1e-300)
+    def _keep_worst(self, elements: PairElements, off: Array) -> None:
+        ratio = off / np.where(elements.tolerance > 0, elements.tolerance, 1e-300)
         if not np.isfinite(ratio).all():
             ratio = np.nan_to_num(ratio, nan=np.inf, posinf=np.inf)
         if self._ratios is not None:
-            shown = np.where(seen.outcome == np.int8(Outcome.KINK), 0.0, ratio) if seen.outcome.any() else ratio   # a subgradient is right
-            self._ratios[seen.output, seen.input] = shown
-        self.worst += _records(seen, ratio, _worst(ratio, seen, self._keep))
+            shown = np.where(elements.outcome == np.int8(Outcome.KINK), 0.0, ratio) if elements.outcome.any() else ratio   # a subgradient is right
+            self._ratios[elements.output, elements.input] = shown
+        self.worst += _records(elements, ratio, _worst(ratio, elements, self._keep))
         worst = sorted(self.worst, key=attrgetter("rank"), reverse=True)[: self._keep]
-        self.worst = [each for each in worst if each.outcome] or worst[:1]  # PASS is 0
+        self.worst = [record for record in worst if record.outcome] or worst[:1]  # PASS is 0
 
-    def _keep_asked(self, seen: PairElements, off: Array) -> None:
+    def _keep_asked(self, elements: PairElements, off: Array) -> None:
         if self._asked:
-            own = np.flatnonzero((seen.output == self._asked.output_index) & (seen.input == self._asked.input_index))
-            self.asked = next(_records(seen, off, own), self.asked)
+            i = np.flatnonzero((elements.output == self._asked.output_index) & (elements.input == self._asked.input_index))
+            self.asked = next(_records(elements, off, i), self.asked)
 
     def result(self, unit: float, low_precision: bool) -> Pair:
         backward_unit = self.backward_unit
@@ -112,25 +141,25 @@ class Tally:
         return Pair(
             self.input, self.output, self.elements, tuple(self.counts.tolist()), self.masked, self.quick, self.resolution, self.max_abs,
             self.max_rel, self.deviation, self.largest, tuple(self.worst), tuple(self._limits.most_common()), unit, low_precision, backward_unit,
-            ratios=self._ratios, entries=self._entries.entries(self.elements == self._all), asked=self.asked)
+            ratios=self._ratios, entries=self._entries.joined(self.elements == self._all), asked=self.asked)
 
 
-def _records(seen: PairElements, ratio: Array, i: Index) -> Iterator[Worst]:
+def _records(elements: PairElements, ratio: Array, i: Index) -> Iterator[ElementRecord]:
     """Elements i by themselves; `ratio` [E] ranks them."""
-    numbers = (seen.outcome, ratio, seen.output, seen.input, seen.analytic, seen.numeric, seen.bar, seen.tolerance, seen.limit, seen.left,
-               seen.right, seen.floor)
+    e = elements
+    numbers = (e.outcome, ratio, e.output, e.input, e.analytic, e.numeric, e.bar, e.tolerance, e.limit, e.left, e.right, e.floor)
     for code, off_by, out, in_, a, value, bar, tolerance, limit, left, right, floor in zip(*(x[i].tolist() for x in numbers), strict=True):
         left, right = (NAN, NAN) if left != left else (left, right)
-        yield Worst((code, off_by, -in_, -out), out, in_, a, value, bar, tolerance, OUTCOMES[code], limit, left, right, floor)
+        yield ElementRecord((code, off_by, -in_, -out), out, in_, a, value, bar, tolerance, OUTCOMES[code], limit, left, right, floor)
 
 
-def _worst(ratio: Array, seen: PairElements, keep: int) -> Index:
+def _worst(ratio: Array, elements: PairElements, keep: int) -> Index:
     """The worst elements that do not pass, by outcome and then by ratio, among equals the first ones; or else the worst that passes."""
-    open_ = np.flatnonzero(seen.outcome)  # PASS is 0
+    open_ = np.flatnonzero(elements.outcome)  # PASS is 0
     if open_.size:
-        return np.asarray(open_[np.lexsort((-ratio[open_], -seen.outcome[open_].astype(int)))[:keep]])
+        return np.asarray(open_[np.lexsort((-ratio[open_], -elements.outcome[open_].astype(int)))[:keep]])
     best = np.flatnonzero(ratio == ratio.max(initial=0.0))[:keep]
-    return best if len(best) < 2 else best[np.lexsort((seen.output[best], seen.input[best]))[:1]]
+    return best if len(best) < 2 else best[np.lexsort((elements.output[best], elements.input[best]))[:1]]
 
 
 def _largest(a: Array) -> float:

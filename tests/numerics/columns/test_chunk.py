@@ -9,7 +9,7 @@ import torch
 from gradverify.numerics.columns import chunk as module
 from gradverify.numerics.columns.chunk import Chunk, pieces
 from gradverify.numerics.columns.sums import AliasSums
-from gradverify.numerics.elements.bundle import lone
+from gradverify.numerics.elements.bundle import lone_columns
 from gradverify.numerics.elements.reach import Reach
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.ladder import PIECE
@@ -34,7 +34,7 @@ class Judge:
         run = Run(point, known, 0.0, None, Reach(point), generator, frozenset(linear_inputs(point, known, generator)))
         jacobian = np.asarray(jacobian, float)
         run.reach.add_entries(*(place.ravel() for place in np.indices(jacobian.shape)), jacobian.ravel())
-        self.chunk = Chunk(run, lone(point, np.arange(len(point.columns))), jacobian.T.copy())
+        self.chunk = Chunk(run, lone_columns(point, np.arange(len(point.columns))), jacobian.T.copy())
         doubted = np.isin(np.arange(len(point.f0)), suspects)
         self.results = list(self.chunk.judge(AliasSums(point, known), doubted))
 

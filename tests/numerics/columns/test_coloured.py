@@ -37,7 +37,7 @@ class Walk:
         self.plans = [Plan(Grouping(t, int(point.starts[t]), column_groups(own), weights), tuple(row_groups(p) for p in own))
                       for t, own in enumerate(patterns)]
         sweep = Sweep(self.run, self.plans, 10, np.zeros(len(point.f0), bool), limit)
-        self.broken, self.missed, self.tallies = sweep.judge_all(), sweep.missed, sweep.tallies
+        self.broken, self.found_aliasing, self.tallies = sweep.judge_all(), sweep.found_aliasing, sweep.tallies
 
     def pair(self, tensor=0, output=0):
         return self.tallies[tensor, output].result(1e-16, False)
@@ -65,7 +65,7 @@ RIGHT = {
 def test_a_right_gradient_passes_in_every_element_of_its_groups(name, limit):
     function, patterns, elements = RIGHT[name]
     walk = Walk(function, patterns, limit)
-    assert walk.broken == set() and not walk.missed.any()
+    assert walk.broken == set() and not walk.found_aliasing.any()
     for tensor, count in enumerate(elements):
         pair = walk.pair(tensor)
         assert (pair.elements, pair.count(Outcome.PASS)) == (count, count)

@@ -10,7 +10,7 @@ import torch
 
 from gradverify.numerics.arrange import Plan
 from gradverify.numerics.columns import sums as sums_module
-from gradverify.numerics.columns.sums import Sums, pulled_back
+from gradverify.numerics.columns.sums import JacobianSums, pulled_back
 from gradverify.numerics.elements.bundle import Bundle, Grouping
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.reach import Reach
@@ -56,7 +56,7 @@ def made(forward, x=X):
     run = Run(point, known, 0.0, None, Reach(point), generator, frozenset(linear_inputs(point, known, generator)))
     pattern = along_last(B, N)
     plan = Plan(Grouping(0, 0, column_groups([pattern]), signed(B * N, generator)), (row_groups(pattern),))
-    return run, plan, Sums(run, plan, signed(B * N, generator))
+    return run, plan, JacobianSums(run, plan, signed(B * N, generator))
 
 
 def judged(run, numeric, bar=0.0, open_=()):
@@ -65,7 +65,7 @@ def judged(run, numeric, bar=0.0, open_=()):
     value = numeric[out, column]
     derivative = as_derivative(SmoothEstimate(value, np.full(len(out), bar), np.zeros(len(out)), np.ones(len(out), bool)))
     verdict = np.where(np.isin(column, open_), Verdict.UNDECIDED, Verdict.PASS).astype(np.int8)
-    return Judged(column, out, value, derivative, run.bounds(column, out), verdict, np.full(len(out), Limit.NONE, object))
+    return Judged(column, out, value, derivative, run.tolerances(column, out), verdict, np.full(len(out), Limit.NONE, object))
 
 
 def added(name, numeric=None, analytic=None, x=X, **options):
@@ -74,9 +74,9 @@ def added(name, numeric=None, analytic=None, x=X, **options):
     run, plan, sums = made(forward, x)
     numeric, analytic = right if numeric is None else numeric, right if analytic is None else analytic
     run.reach.add_entries(*np.nonzero(right), right[np.nonzero(right)])
-    sums.add(judged(run, numeric, **options))
+    sums.add_numeric(judged(run, numeric, **options))
     bundle = plan.grouping.bundle(run.point, 0, plan.grouping.groups.count)
-    sums.add_back(bundle, analytic[np.arange(B * N), bundle.owner])
+    sums.add_analytic(bundle, analytic[np.arange(B * N), bundle.owner])
     with np.errstate(all="ignore"):
         return sums.check(sums.cotangent @ right)
 
@@ -126,7 +126,7 @@ def test_a_dependence_that_no_group_has_is_seen():
 
     run, _, sums = made(reaching)
     right = softmax_jacobian()
-    sums.add(judged(run, right))
+    sums.add_numeric(judged(run, right))
     with np.errstate(all="ignore"):
         assert sums.check(np.full(B * N, np.nan)).outputs.tolist() == [2]
 
@@ -147,7 +147,7 @@ def test_columns_with_an_open_element_are_left_out_of_both_sums():
 
 def test_a_gradient_that_is_not_finite_says_nothing():
     run, _, sums = made(softmax)
-    sums.add(judged(run, softmax_jacobian()))
+    sums.add_numeric(judged(run, softmax_jacobian()))
     gradient = np.full(B * N, 1.0)
     gradient[3] = np.nan
     with np.errstate(all="ignore"):
@@ -166,12 +166,12 @@ def test_a_line_of_one_column_and_a_group_add_the_same_analytic_sums():
     run, plan, by_group = made(softmax)
     _, _, alone = made(softmax)
     right, everything = softmax_jacobian(), plan.grouping.bundle(run.point, 0, N)
-    by_group.add_back(everything, right[np.arange(B * N), everything.owner])
+    by_group.add_analytic(everything, right[np.arange(B * N), everything.owner])
     lone = Bundle(everything.lines, np.repeat(np.arange(B * N)[:, None], B * N, 1), np.zeros(B * N, int))
-    alone.add_back(replace(lone, lines=[]), right.T)
-    np.testing.assert_allclose(by_group.back, by_group.cotangent @ right, atol=1e-15)
-    np.testing.assert_allclose(alone.back, by_group.back, atol=1e-15)
-    np.testing.assert_allclose(by_group.back_size, np.abs(by_group.cotangent) @ np.abs(right), atol=1e-15)
+    alone.add_analytic(replace(lone, lines=[]), right.T)
+    np.testing.assert_allclose(by_group.analytic, by_group.cotangent @ right, atol=1e-15)
+    np.testing.assert_allclose(alone.analytic, by_group.analytic, atol=1e-15)
+    np.testing.assert_allclose(by_group.analytic_size, np.abs(by_group.cotangent) @ np.abs(right), atol=1e-15)
 
 
 def test_one_backward_pulls_a_dense_cotangent_of_all_outputs_back():

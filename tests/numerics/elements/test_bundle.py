@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.numerics.elements.bundle import Grouping, GroupLine, lone, regrouped, widened
+from gradverify.numerics.elements.bundle import Grouping, GroupLine, lone_columns, merged_lines, widened
 from gradverify.numerics.sparsity.colouring import column_groups
 from gradverify.numerics.sparsity.pattern import NOBODY
 from numerics.differentiable import DOUBLE, Differentiable, leaf, normal
@@ -56,7 +56,7 @@ def test_the_point_is_left_as_it_was():
 
 def test_lone_lines_have_one_column_that_owns_every_output():
     point = point_of()
-    bundle = lone(point, np.array([2, 0]))
+    bundle = lone_columns(point, np.array([2, 0]))
     assert bundle.owner.tolist() == [[2] * 4, [0] * 4]
     assert (bundle.grouped, bundle.owned.all(), bundle.columns.tolist(), bundle.tensor.tolist()) == (False, True, [2, 0], [0, 0])
     f, change = bundle.lines[1].at(0.5)
@@ -93,7 +93,7 @@ def test_columns_of_a_later_tensor_are_counted_through():
 
 def test_wide_lines_have_at_least_unit_scale():
     point = point_of(x=leaf(1e-3, -5.0, 1e-3, 2.0))
-    assert [line.scale for line in widened(lone(point, np.array([0, 1])), point).lines] == [1.0, 5.0]
+    assert [line.scale for line in widened(lone_columns(point, np.array([0, 1])), point).lines] == [1.0, 5.0]
     wide = widened(grouping(point, elementwise(4)).bundle(point, 0, 1), point)
     assert wide.lines[0].move.tolist() == [-0.5, -2.5, -0.5, -1.0]
 
@@ -107,7 +107,7 @@ def softmaxes():
 
 def test_columns_that_move_nothing_that_is_wanted_of_another_share_a_line():
     _, bundle = softmaxes()
-    lines, home = regrouped(bundle, np.array([0, 1, 2]), np.array([0, 5, 11]))      # by columns (0, 0), (1, 1), (2, 2)
+    lines, home = merged_lines(bundle, np.array([0, 1, 2]), np.array([0, 5, 11]))      # by columns (0, 0), (1, 1), (2, 2)
     assert (len(lines), home.tolist()) == (1, [0, 0, 0])
     assert lines[0].columns.tolist() == [0, 5, 10]
     assert lines[0].owner[[0, 5, 11]].tolist() == [0, 5, 10]
@@ -115,7 +115,7 @@ def test_columns_that_move_nothing_that_is_wanted_of_another_share_a_line():
 
 def test_columns_that_move_each_others_outputs_have_lines_of_their_own():
     _, bundle = softmaxes()
-    lines, home = regrouped(bundle, np.array([0, 1, 1]), np.array([0, 1, 4]))       # (0, 0) and (0, 1) lie in one row; (1, 1) does not
+    lines, home = merged_lines(bundle, np.array([0, 1, 1]), np.array([0, 1, 4]))       # (0, 0) and (0, 1) lie in one row; (1, 1) does not
     assert home.tolist() == [0, 1, 1]
     assert [line.columns.tolist() for line in lines] == [[0], [1, 5]]
 
@@ -128,13 +128,13 @@ def test_a_line_is_not_shared_where_one_of_two_moves_what_is_wanted_of_the_other
     point = prepared(Differentiable(lambda x: x.cumsum(-1), normal(1, 3, 4)))[0]
     row, column = axes(3, 4)
     pattern = windows((3, 4), [row, low * column], [row, np.where(high, column, 3)])
-    found = regrouped(grouping(point, pattern).bundle(point, 0, 4), np.array(local), np.array(out))[1]
+    found = merged_lines(grouping(point, pattern).bundle(point, 0, 4), np.array(local), np.array(out))[1]
     assert found.tolist() == home
 
 
 def test_shared_lines_measure_what_lone_ones_do():
     point, bundle = softmaxes()
-    (line,), _ = regrouped(bundle, np.array([0, 1, 2]), np.array([0, 5, 11]))
+    (line,), _ = merged_lines(bundle, np.array([0, 1, 2]), np.array([0, 5, 11]))
     f, change = line.at(1e-3)
     for out, column in ((0, 0), (5, 5), (11, 10)):
         alone = point.values_at(np.array([column]), np.array([point.columns.x[column] + change[out]]))
@@ -142,8 +142,8 @@ def test_shared_lines_measure_what_lone_ones_do():
 
 
 def test_lone_lines_are_left_as_they_are():
-    bundle, local = lone(point_of(), np.array([2, 0])), np.array([0, 0, 1])
-    lines, home = regrouped(bundle, local, np.array([0, 1, 2]))
+    bundle, local = lone_columns(point_of(), np.array([2, 0])), np.array([0, 0, 1])
+    lines, home = merged_lines(bundle, local, np.array([0, 1, 2]))
     assert lines == list(bundle.lines) and home is local
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from gradverify.numerics.elements.bundle import Grouping, lone
-from gradverify.numerics.elements.cells import Cells, chosen
-from gradverify.numerics.elements.quick import quick_samples, secants, told_at_once
+from gradverify.numerics.elements.bundle import Grouping, lone_columns
+from gradverify.numerics.elements.cells import Cells, cells_where, summed_by_output
+from gradverify.numerics.elements.quick import linear_derivatives, plain_derivatives, quick_samples
 from gradverify.numerics.elements.reach import Reach
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.reduction import signed_short as signed
@@ -48,9 +48,9 @@ def jacobian(forward, x):
 def test_groups_and_lone_columns_tell_the_jacobian():
     x = normal(1, R, C)
     true, run = jacobian(softmax, x), run_of(softmax, x)
-    for bundle in (grouped(run, along_last(R, C))[0], lone(run.point, np.arange(R * C))):
+    for bundle in (grouped(run, along_last(R, C))[0], lone_columns(run.point, np.arange(R * C))):
         local, out = every(bundle)
-        d, hard = told_at_once(quick_samples(run.point, bundle), run, Cells(bundle, local, out))
+        d, hard = plain_derivatives(quick_samples(run.point, bundle), run, Cells(bundle, local, out))
         sure = np.setdiff1d(np.arange(len(out)), hard)
         assert len(sure) >= R * C * C
         assert (np.abs(d.value - true[out, bundle.owner[local, out]]) <= d.bar)[sure].all()
@@ -60,8 +60,8 @@ def test_some_elements_tell_what_all_of_them_tell():
     run = run_of(softmax, normal(1, R, C))
     bundle, _ = grouped(run, along_last(R, C))
     samples, (local, out) = quick_samples(run.point, bundle), every(bundle)
-    whole, some = told_at_once(samples, run, Cells(bundle, local, out))[0], np.array([0, 7, 33])
-    part = told_at_once(samples, run, Cells(bundle, local[some], out[some]))[0]
+    whole, some = plain_derivatives(samples, run, Cells(bundle, local, out))[0], np.array([0, 7, 33])
+    part = plain_derivatives(samples, run, Cells(bundle, local[some], out[some]))[0]
     assert part.value.tolist() == whole.value[some].tolist()
     assert part.bar.tolist() == whole.bar[some].tolist()
 
@@ -70,12 +70,13 @@ def test_a_block_tells_what_its_elements_tell():
     run = run_of(softmax, normal(1, R, C))
     bundle, _ = grouped(run, along_last(R, C))
     samples, outs = quick_samples(run.point, bundle), slice(3, 11)
-    block, cells = (chosen(bundle, mask, outs) for mask in (np.ones((C, 8), bool), np.eye(C, 8) == 0))
-    one_by_one = Cells(bundle, block.local, block.out)
+    block, cells = (cells_where(bundle, mask, outs) for mask in (np.ones((C, 8), bool), np.eye(C, 8) == 0))
+    one_by_one = Cells(bundle, block.line, block.out)
     assert (block.lines, cells.lines, len(cells)) == (C, 0, C * 8 - C)
     assert block.column.tolist() == one_by_one.column.tolist() == bundle.owner[:, outs].ravel().tolist()
-    assert block.sums(samples.up[0, :, outs].ravel(), R * C).tolist() == one_by_one.sums(samples.up[0, :, outs].ravel(), R * C).tolist()
-    assert told_at_once(samples, run, block)[0].value.tolist() == told_at_once(samples, run, one_by_one)[0].value.tolist()
+    sums = [summed_by_output(cells.out, samples.up[0, :, outs].ravel(), R * C, cells.lines).tolist() for cells in (block, one_by_one)]
+    assert sums[0] == sums[1]
+    assert plain_derivatives(samples, run, block)[0].value.tolist() == plain_derivatives(samples, run, one_by_one)[0].value.tolist()
 
 
 def test_elements_have_their_own_column_s_way_up():
@@ -95,7 +96,7 @@ def test_a_straight_line_is_told_by_one_rung():
     x = normal(4, R, C)
     run = run_of(lambda x: 3 * x, x)
     bundle, _ = grouped(run, elementwise(R, C))
-    d = secants(quick_samples(run.point, bundle, (0,)), run, Cells(bundle, *every(bundle)))
+    d = linear_derivatives(quick_samples(run.point, bundle, (0,)), run, Cells(bundle, *every(bundle)))
     assert (np.abs(d.value - 3) <= d.bar).all()
     assert (d.bar < 1e-12).all()
 
@@ -110,7 +111,7 @@ def test_columns_that_their_domain_holds_have_no_value_and_the_others_have():
     one_side = np.isfinite(samples.up).all(0) != np.isfinite(samples.down).all(0)
     assert np.flatnonzero(one_side[0]).tolist() == held
     assert np.flatnonzero(samples.at_border).tolist() == held
-    assert told_at_once(samples, run, Cells(bundle, *every(bundle)))[1].tolist() == held
+    assert plain_derivatives(samples, run, Cells(bundle, *every(bundle)))[1].tolist() == held
 
 
 def test_an_output_that_nobody_owns_and_that_moves_is_a_stray():

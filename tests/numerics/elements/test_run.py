@@ -53,6 +53,6 @@ def test_the_relative_tolerance_is_that_of_the_precision_unless_given(dtype, rto
 def test_bounds_of_an_entry_are_in_units_of_its_column():
     at = run(lambda x: x[0] * x, torch.tensor([1.0, 1e3], dtype=torch.float64))
     at.reach.add_row(1, np.array([1e3, 1.0]))
-    both = at.bounds(np.array([0, 1]), np.array([1, 1]))
+    both = at.tolerances(np.array([0, 1]), np.array([1, 1]))
     size = at.point.columns.size
     assert both.floor[0] / both.floor[1] == pytest.approx(size[1] / size[0])

@@ -6,10 +6,10 @@ import torch
 
 from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
-from gradverify.numerics.elements.bundle import lone
+from gradverify.numerics.elements.bundle import lone_columns
 from gradverify.numerics.elements.reach import Reach
 from gradverify.numerics.elements.run import Run
-from gradverify.numerics.excuses.ends import ending
+from gradverify.numerics.excuses.ends import columns_at_ends
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.verdict import Verdict
 from numerics.differentiable import DOUBLE, Differentiable, leaf, normal
@@ -80,4 +80,4 @@ def test_an_end_within_a_declared_domain_is_left_out(mode):
 def test_columns_that_f_ends_along_are_told_from_kinks_and_steep_ones(forward, x, ends):
     point, known = prepared(Differentiable(forward, x))
     run = Run(point, known, 0.0, None, Reach(point), np.random.default_rng(0))
-    assert ending(run, lone(point, point.columns.of(0))).tolist() == ends
+    assert columns_at_ends(run, lone_columns(point, point.columns.of(0))).tolist() == ends

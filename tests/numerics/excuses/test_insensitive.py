@@ -125,7 +125,7 @@ def test_nothing_is_asked_beyond_the_budget():
     calls = []
     for most in (CALLS, CALLS + 1):
         before = function.calls
-        compare(function, mode=Mode.ENTRIES, generator=np.random.default_rng(0), enough=lambda ahead=0, most=most: ahead >= most)
+        compare(function, mode=Mode.ENTRIES, generator=np.random.default_rng(0), over_budget=lambda ahead=0, most=most: ahead >= most)
         calls.append(function.calls - before)
     assert calls[1] == calls[0] + CALLS
 

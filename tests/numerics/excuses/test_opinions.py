@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -39,8 +37,8 @@ def measured(function, jacobian):
     d = joined(derivative(element_line(point, c), run.outputs(), every_rung=True) for c in range(n))
     run.reach.add_entries(out, column, a.T.ravel())
     run.reach.add(column, out, d.value, d.bar)
-    bounds = run.bounds(column, out)
-    judged = Judged(column, out, a.T.ravel(), d, bounds, verdicts(a.T.ravel(), d, bounds), np.full(m * n, Limit.NONE, object))
+    tolerances = run.tolerances(column, out)
+    judged = Judged(column, out, a.T.ravel(), d, tolerances, verdicts(a.T.ravel(), d, tolerances), np.full(m * n, Limit.NONE, object))
     return run, judged
 
 
@@ -99,8 +97,9 @@ def reads_below(x):
 
 
 def symmetric(x, gradient):
-    run, judged = measured(Differentiable(reads_below, x), [gradient])
-    return table(excuse_symmetric(run, replace(judged, entry=lambda column, output: gradient[column])), 1)[0]
+    given = torch.tensor(gradient, dtype=x.dtype).reshape(2, 2)
+    run, judged = measured(Differentiable(reads_below, x, damage=lambda _: [given]), [gradient])
+    return table(excuse_symmetric(run, judged), 1)[0]
 
 
 @pytest.mark.parametrize(("gradient", "wanted"), [
@@ -149,15 +148,15 @@ def test_a_backward_noisier_than_rounding_is_not_excused_and_its_noise_is_told()
     assert wrong.any()
     after = excuse_backward_noise(run, judged)
     assert (after.verdict == judged.verdict).all()
-    assert after.at_fault and set(after.at_fault) <= set(judged.out[wrong].tolist())
-    assert all(1e-5 < noise < 1e-3 for noise in after.at_fault.values())
+    assert after.backward_noise and set(after.backward_noise) <= set(judged.out[wrong].tolist())
+    assert all(1e-5 < noise < 1e-3 for noise in after.backward_noise.values())
 
 
 @np.errstate(all="ignore")
 def test_a_wrong_backward_without_noise_is_wrong():
     run, judged = measured(Differentiable(torch.sin, X), np.diag((1.001 * X.cos()).numpy()))
     after = excuse_backward_noise(run, judged)
-    assert (np.diag(table(after, 6)) == MISMATCH).all() and not after.at_fault
+    assert (np.diag(table(after, 6)) == MISMATCH).all() and not after.backward_noise
 
 
 class Cancels(Differentiable):
@@ -189,7 +188,7 @@ def test_noise_excuses_no_more_than_its_cap():
     run, judged = measured(Cancels(0.5, False), [[1e8 * np.cos(0.8), 1e-3 + 0.5]])
     after = excuse_backward_noise(run, judged)
     assert table(after, 1) == [[PASS, MISMATCH]]
-    assert 0.1 < after.at_fault[0] < 10
+    assert 0.1 < after.backward_noise[0] < 10
 
 
 # ---- all of them
@@ -197,7 +196,7 @@ def test_nothing_is_asked_where_everything_is_smooth_and_right():
     run, judged = measured(Differentiable(torch.sin, X), np.diag(X.cos().numpy()))
     before = run.point.forward, run.point.backward
     after = excused(run, judged)
-    assert after is judged and not after.at_fault
+    assert after is judged and not after.backward_noise
     assert (run.point.forward, run.point.backward) == before
 
 

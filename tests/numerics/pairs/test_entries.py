@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradverify.numerics.pairs import entries
-from gradverify.numerics.pairs.entries import Collector, Entries
+from gradverify.numerics.pairs import tally
+from gradverify.numerics.pairs.entries import Entries
+from gradverify.numerics.pairs.tally import KeptEntries
 
 RIGHT, OPEN, WRONG = 0, 2, 6
 
@@ -16,26 +17,26 @@ def elements(analytic, numeric, outcome):
 
 
 def test_right_zeros_are_left_out_and_open_ones_are_not():
-    collector = Collector(RIGHT, WRONG)
+    collector = KeptEntries()
     collector.add(elements([0.0, 0.0, 2.0, 0.0], [0.0, 0.0, 1.0, 3.0], [RIGHT, OPEN, WRONG, WRONG]))
-    seen = collector.entries(True)
+    seen = collector.joined(True)
     assert seen.complete
     assert seen.output.tolist() == [1, 2, 3]
 
 
 def test_what_does_not_fit_is_told_by_its_ratio_alone(monkeypatch):
-    monkeypatch.setattr(entries, "KEPT", 3)
-    collector = Collector(RIGHT, WRONG)
+    monkeypatch.setattr(tally, "KEPT", 3)
+    collector = KeptEntries()
     collector.add(elements([2.0, 4.0], [1.0, 2.0], [WRONG, WRONG]))
     collector.add(elements([6.0, 8.0], [3.0, 4.0], [WRONG, WRONG]))
-    seen = collector.entries(True)
+    seen = collector.joined(True)
     assert not seen.complete
     assert len(seen.output) == 2
     assert np.allclose(seen.ratio, 2.0)
 
 
 def test_elements_that_share_no_factor_leave_none():
-    collector = Collector(RIGHT, WRONG)
+    collector = KeptEntries()
     collector.add(elements([2.0, 9.0], [1.0, 2.0], [WRONG, WRONG]))
-    low, high = collector.entries(True).ratio
+    low, high = collector.joined(True).ratio
     assert low > high

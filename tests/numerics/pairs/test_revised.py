@@ -7,7 +7,7 @@ import torch
 
 from gradverify.numerics.compare import compare
 from gradverify.numerics.pairs.pair import Outcome
-from gradverify.numerics.pairs.revised import mismatches, undecided
+from gradverify.numerics.pairs.revised import mismatches, with_undecided
 from gradverify.numerics.verdict import Limit, Verdict
 from numerics.differentiable import Differentiable, leaf, with_backward
 
@@ -31,7 +31,7 @@ def test_of_more_than_are_kept_the_entries_know_and_without_them_nobody_does(wro
 
 
 def test_undecided_ones_are_moved_once_and_say_why_first(wrong):
-    twice = undecided(undecided(wrong, Outcome.MISMATCH, Limit.ROUNDED), Outcome.MISMATCH, Limit.ROUNDED)
+    twice = with_undecided(with_undecided(wrong, Outcome.MISMATCH, Limit.ROUNDED), Outcome.MISMATCH, Limit.ROUNDED)
     assert twice.verdict is Verdict.UNDECIDED and sum(twice.counts) == sum(wrong.counts)
     assert (twice.count(Outcome.UNDECIDED), twice.count(Outcome.MISMATCH)) == (3, 0)
     assert twice.limits == ((Limit.ROUNDED, 3),) and {each.limit for each in twice.worst} == {Limit.ROUNDED}
