@@ -83,7 +83,7 @@ def fixed_step(checked: ElementRecord | None, eps: float, *, atol: float, rtol: 
 
 
 class _Sampled:
-    """One column and one output of a run on every rung, beside what was told of them."""
+    """One column and one output of a run on every rung, beside what came of them in the check."""
 
     def __init__(self, prepared: Prepared, column: int, out: int, checked: ElementRecord) -> None:
         self.run, self.column, self.out, self.checked = prepared.run(), np.array([column]), np.array([out]), checked
@@ -121,7 +121,7 @@ class _Sampled:
         return verdicts(self.a, d, self.tolerances)
 
     def _outcome(self, d: Derivative) -> int:
-        """What the rungs alone would say under the tolerance that was told."""
+        """What the rungs alone would say under the tolerance of the check."""
         return int(Judged(self.column, self.out, self.a, d, self.tolerances, self._verdict(d), np.array([Limit.NONE], object)).outcome[0])
 
     def _tolerance(self, numeric: float) -> Tolerance:

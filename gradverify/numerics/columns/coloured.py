@@ -1,6 +1,6 @@
 """Columns that no output shares, moved together in colour groups, against the analytic values of compressed VJPs (method.md section 5).
 
-What a group says is believed where it says "right". A mismatch must be confirmed by the lone column and the one-hot row; one that
+An element of a group that is right counts as right. A mismatch must be confirmed by the lone column and the one-hot row; one that
 they clear says that the groups are not what they were taken for: the forward's (the tensor is broken) or the backward's (a leak, followed).
 """
 
@@ -85,7 +85,7 @@ class Groups:
                 asked += len(i)
             if judged is not None and (self.counts.cleared[pair] or not self.counts.confirmed[pair]):
                 rest = np.flatnonzero(result.unconfirmed & (judged.out >= part.start) & (judged.out < part.stop))
-                rest = rest[judged.verdict[rest] == Verdict.MISMATCH]  # none is said before it was measured alone
+                rest = rest[judged.verdict[rest] == Verdict.MISMATCH]  # none is reported before it was measured alone
                 why = Limit.COMPANY if self.counts.cleared[pair] else Limit.ALONE
                 judged = judged.undecided(rest, Limit.BUDGET if self.counts.budget_ended else why)
         return judged

@@ -1,6 +1,6 @@
 """The one element that was asked for, where no comparison of elements met it: part of a row that was compared as a sum, or a zero of both sides.
 
-It climbs by itself as an element of a lone column does, is confirmed like one, and goes with its pair through whatever is said of all of it.
+It climbs by itself as an element of a lone column does, is confirmed like one, and takes part in whatever holds for all of its pair.
 """
 
 from __future__ import annotations

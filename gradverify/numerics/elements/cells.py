@@ -1,4 +1,4 @@
-"""Some elements of the Jacobian in a flat order: the line, output and column of each, and arrays by line or output as they look by element."""
+"""Elements of the Jacobian as flat index arrays: the line, output and column of each; and gathers of what is known by line, output or column."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class _Noise:
 def excuse_rounded(run: Run, judged: Judged) -> Judged:
     """Mismatches within the rounding of a backward of lower precision than the finite differences are right, or undecided; none of other backwards.
 
-    At most 40 calls a row. A mismatch that numbers which cancel in float64 may explain does not end the look at other rows.
+    At most 40 calls a row. A mismatch that numbers which cancel in float64 may explain does not keep other rows from being looked at.
     """
     narrow = run.point.narrow
     if narrow is None:

@@ -1,7 +1,7 @@
 """Ties of order statistics: outputs that no one of several equal inputs moves, and all of them do (a sort, the median, the third largest).
 
 There f has no derivative, and no difference along one column shows it: the value in the middle of a tie stays where it is whichever of the tied
-moves. Every order of the tied values has a gradient of its own, so a mismatch against the zero that was measured cannot be said. Central differences
+moves. Every order of the tied values has a gradient of its own, so a mismatch against the zero that was measured proves nothing. Central differences
 tell: those of a function with a derivative add up (and so do those of kinks along single columns), those of a tie do not.
 """
 
@@ -39,7 +39,7 @@ def excuse_ties(run: Run, judged: Judged) -> Judged:
 
 
 def _do_not_add_up(run: Run, tensor: int, x: float, out: Index, claimed: Array) -> Mask:
-    """Which outputs [k] miss more than was said when the columns of this number move together, as far as is known or can be asked."""
+    """Of which outputs [k] more than is `claimed` is missing when the columns of this number move together, as far as is known or can be asked."""
     equal = run.point.columns.of(tensor)
     equal = equal[run.point.columns.x[equal] == x]
     trials, largest = run.tie_sums.get((tensor, x), (0, np.zeros(len(run.point.f0))))

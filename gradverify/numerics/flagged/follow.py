@@ -1,6 +1,6 @@
 """Columns, rows and blocks that a probe could not pass, followed to their elements, which are confirmed one by one (method.md section 6).
 
-A line whose entry is wrong is wrong; one whose entries are all right is right, at the tolerance of entries; one where neither can be told
+A line whose entry is wrong is wrong; one whose entries are all right is right, at the tolerance of entries; one where neither can be decided
 for the size of it stays open.
 """
 
@@ -37,8 +37,8 @@ from gradverify.numerics.verdict import Limit, Verdict
 
 ROWS, ROWS_LEFT = 1024, 16  # backwards that the entries of flagged columns may take; where nothing is left of the budget
 SEARCH = 60  # forward calls that it may take to find an entry of a line
-FEW = 4  # entries of a line that are resolved though its structure is a guess
-ONE_BY_ONE = 64  # entries of a line that are resolved one by one
+FEW = 4  # entries of a line that are measured alone though its structure is a guess
+ONE_BY_ONE = 64  # entries of a line that are measured alone
 STANDS = 2.0  # of the tolerance: some gradient is far above it, so that the comparison could have failed
 
 
@@ -82,7 +82,7 @@ class Flagged:
             entries, elements=total, counts=tuple(outcomes), limits=((Limit.LINE, undecided),) if undecided else (), masked=0,
             groups=groups, row_groups=row_groups, resolution=screened.resolution, quick=total - len(screened.flagged), lines=mode.lines,
             largest=max(entries.largest, STANDS if screened.relative > 0 else 0.0),
-            entries=None)  # a few lines were followed: no cause is told from them
+            entries=None)  # a few lines were followed: they show no cause
 
     # ---- lines
     def _follow(self, lines: BlockLines, tally: Tally, counts: LineCounts, verifying: bool = False) -> None:
@@ -127,7 +127,7 @@ class Flagged:
         wrong_line = lines.wrong_line(int(entries.column[wrong[0]]), int(entries.out[wrong[0]]), line) if wrong.size else None
         if wrong_line is not None:
             counts.wrong_lines.add(wrong_line)
-        elsewhere = wrong_line is not None and wrong_line != line and line is not None and wrong_line in pair.flagged    # which is told of on its own
+        elsewhere = wrong_line is not None and wrong_line != line and line is not None and wrong_line in pair.flagged    # which is counted on its own
         if not (wrong.size or undecided):
             counts.cleared += 1
             counts.kinked_blocks |= {lines.block(line)} if line is not None and _any_rough(entries) and lines.single(line) else set()

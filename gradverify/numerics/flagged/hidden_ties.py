@@ -15,7 +15,7 @@ from gradverify.numerics.excuses.kink_sums import beyond_slopes
 from gradverify.numerics.rungs import Array, Index, Mask
 from gradverify.numerics.sparsity.pattern import Pattern
 
-AGREES = 0.5  # of a kinked element's own change along a look: more is not the curvature of anything within the step
+AGREES = 0.5  # of a kinked element's own change along the survey's direction: more is not the curvature of anything within the step
 
 
 def hidden_ties(run: Run, tensor: int, pattern: Pattern, first_output: int, entries: Judged) -> bool:

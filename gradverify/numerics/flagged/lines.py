@@ -97,7 +97,7 @@ class BlockLines:
 
     # ---- a line's entries
     def suspects(self, line: int, brief: bool) -> Suspects:
-        """An entry of the line to resolve first."""
+        """An entry of the line to measure first."""
         return localise(self.place, line, self.run.generator, brief=brief)
 
     def behind_stray(self, group: int, line: int) -> Suspects:
@@ -116,7 +116,7 @@ class BlockLines:
         return self.part.start + np.flatnonzero(self.pattern.block_of_outputs() == line)
 
     def entries(self, line: int, columns: Index) -> Judged:
-        """The line's entries in these columns, each resolved."""
+        """The line's entries in these columns, each measured alone."""
         outputs = self.outputs(line)
         return measured_alone(self.run, np.repeat(columns, len(outputs)), np.tile(outputs, len(columns)))
 

@@ -31,7 +31,7 @@ ROUGH = 16  # outputs at most that a column with kinks names
 
 @dataclass(frozen=True)
 class Suspects:
-    """Columns and outputs to resolve, by number (as `Point.columns`, `Point.f0`); both empty where nothing was found."""
+    """Columns and outputs to measure alone, by number (as `Point.columns`, `Point.f0`); both empty where nothing was found."""
 
     columns: Index
     outputs: Index
