@@ -12,7 +12,8 @@ throughout have gradients that are as far apart: a shortcut for `y.sum().backwar
 What differs is tried again with −5/8 for the small factor, beside −3 and beside −3·2¹⁸. Where these agree within `rtol` and backward of zeros is
 zero, only small cotangents are at fault: they fall under a tolerance inside backward (a solver that stops at an absolute residual returns its
 start). That is a warning, and the Jacobian is judged; after an error it is not. So is a gradient in float32 that is linear for factors of order 1
-and, by the same code, in float64: it loses digits where grad_output is large (`matrix_exp` of a matrix that grad_output is a block of).
+and, by the same code, in float64: it loses digits where grad_output is large (`matrix_exp` of a matrix that grad_output is a block of). Where
+2⁻⁴⁰ takes a gradient below the smallest normal number of its dtype (of a product of seven float32 numbers of 1e-6), −5/8 stands in for it.
 
 How to repair. Every gradient that backward returns must contain `grad_output` exactly once, as a factor. Let a solver stop relative to the size of
 its right-hand side, or divide grad_output by its norm before and multiply after.
@@ -66,9 +67,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     seen = halves.apart(*(FACTORS_16 if coarse else FACTORS))
     for argument, expected, apart in zip(evidence.inputs, halves.together, seen, strict=True):
         worst = _differing(evidence, argument, expected, apart, tolerance(evidence.precision))
+        place = evidence.inputs.index(argument)
+        if worst is not None and not coarse and _underflows(expected[worst], apart[worst], argument.value.dtype):
+            apart = halves.apart(FACTORS[0], OF_ORDER_ONE)[place]
+            worst = _differing(evidence, argument, expected, apart, tolerance(evidence.precision))
         if worst is None:
             continue
-        off, place = float((expected - apart)[worst].abs()), evidence.inputs.index(argument)
+        off = float((expected - apart)[worst].abs())
         if off <= DUST * noise(evidence, argument, halves.v, expected) or off <= DUST * halves.rounded(place):
             continue
         if off <= float(perturbed(evidence, halves.v, place)[worst]):
@@ -86,6 +91,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             yield Finding("GV201", f"backward is not linear in grad_output: at {where} it gives {float(expected[worst]):.6g} for one grad_output, "
                           f"but {float(apart[worst]):.6g} when the same grad_output comes in two scaled halves", input=argument.name, hint=HINT)
         return
+
+
+def _underflows(expected: Tensor, apart: Tensor, dtype: torch.dtype) -> bool:
+    """Is the element that differs most, times the small factor, below the smallest normal number, where any backward loses it?"""
+    return max(abs(float(expected)), abs(float(apart))) * abs(FACTORS[1]) < torch.finfo(dtype).tiny
 
 
 class _Halves:

@@ -257,3 +257,33 @@ def test_what_float32_alone_makes_of_large_cotangents_is_a_warning(seed):
     assert codes(check(Exponential, x.double())) == set()
     assert [(found.code, found.severity) for found in check(ClipsExponential, x).findings] == [("GV201", "error")]
     assert "GV101" in codes(check(HalvesExponential, x))
+
+
+def products(damage):
+    """Of seven numbers of a row; `damage`(gradient, grad_output)."""
+    class Products(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.prod(-1)
+
+        @staticmethod
+        def backward(ctx, grad):
+            x, = ctx.saved_tensors
+            return damage(grad[:, None] * x.prod(-1, keepdim=True) / x, grad[:, None])
+
+    return Products
+
+
+UNDERFLOWING = (1e-6 * (1 + randn(3, 7).abs())).float()
+
+
+def test_a_gradient_that_underflows_for_small_cotangents_is_linear():
+    assert not codes(check(products(lambda gradient, grad: gradient), UNDERFLOWING, select=["GV201"])) & {"GV201"}
+
+
+@pytest.mark.parametrize("damage", [lambda gradient, grad: gradient * grad.sign(), lambda gradient, grad: gradient * (1 + grad),
+                                    lambda gradient, grad: gradient.abs()])
+@pytest.mark.parametrize("size", [1.0, 1e6])
+def test_one_that_is_not_linear_is_found_beside_underflow(damage, size):
+    assert "GV201" in codes(check(products(damage), size * UNDERFLOWING, select=["GV201"]))
