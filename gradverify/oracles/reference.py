@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 
 import numpy as np
@@ -12,23 +12,30 @@ from torch import Tensor
 
 from gradverify.model.case import Settings
 from gradverify.numerics.columns.walk import TILE_LIMIT
+from gradverify.numerics.estimate.noise import POINTS
 from gradverify.numerics.exact import add_exact, rounding_floor
 from gradverify.numerics.function.coordinates import columns_of
+from gradverify.numerics.function.flat import numbers
 from gradverify.numerics.function.point import Function, Point
 from gradverify.numerics.native import TensorResult
 from gradverify.numerics.pairs.pair import Pair
 from gradverify.numerics.pairs.tally import Tally
-from gradverify.numerics.rungs import U64
+from gradverify.numerics.rungs import U64, Array
 from gradverify.oracles.convergence import beside_largest
 from gradverify.oracles.finite_difference import WORST, Filled
 from gradverify.oracles.implementation import Implementation
+from gradverify.oracles.legs import as_reference
 from gradverify.oracles.oracle import Checked, Key
 from gradverify.oracles.rounding import beside_rounding, row_of
 from gradverify.oracles.single import off_both
 from gradverify.oracles.values import reference_values
-from gradverify.subject.failure import blamed
+from gradverify.subject.differentiable import Differentiable
+from gradverify.subject.draw import generator
+from gradverify.subject.failure import UserCodeError, blamed
+from gradverify.subject.lowered import Perturbed
 from gradverify.subject.subject import Subject
 from gradverify.subject.target import Target
+from gradverify.subject.wide import InDouble, widened
 
 ARRAYS = 12  # of a tile's size that a comparison holds at once
 
@@ -129,7 +136,21 @@ class AgainstReference:
     def _unrounded(self, pair: Pair, tensor: int, output: int) -> Pair:
         seen = self._checked
         routes = [row_of(each, seen.outputs, tensor, output) for each in (seen.function, self.reference)]
-        return beside_rounding(pair, seen.subject, routes, seen.precision)
+        single = all(x.dtype == torch.float32 for x in seen.subject.inputs)
+        return beside_rounding(pair, seen.subject, routes, seen.precision, spread=partial(self._spread, tensor, output) if single else None)
+
+    def _spread(self, tensor: int, output: int, row: int) -> Array:
+        """What the reference in float64 shows of a row of its gradient, its operations rounded at random as in float32; 0 where it refuses that."""
+        seen = self._checked
+        try:
+            wide = Differentiable(as_reference(widened(seen.subject, InDouble(lifts=True))), seen.forward.checked)
+            route, rows = row_of(wide, wide.values(wide.inputs), tensor, output), list[Array]()
+            for number in range(POINTS):
+                with Perturbed(generator(number, "reference", "rounding")):
+                    rows.append(route(wide.inputs, row))
+        except UserCodeError:
+            return np.zeros(numbers(seen.subject.inputs[tensor]).shape)
+        return np.asarray(np.nan_to_num(np.std(rows, 0, ddof=1)))
 
 
 def reference_gradients(function: Function, reference: Function, settings: Settings) -> dict[tuple[int, int], Pair]:

@@ -1,7 +1,8 @@
 """What backward, or another opinion, rounds away inside: a difference that no formula makes, as those of tanh(x) and 1 − 2 / (1 + exp(2x)) at 1e-10.
 
 Rounding comes anew at every point; a formula, right or wrong, goes smoothly from one to the next. So fourth differences nearby show rounding
-alone. It explains no more than some roundings of 1 and of the gradient: backward is at fault for the rest.
+alone. Where it is the same at all of them, as that of 1 + tanh(x) near −1, an oracle may say what it can be. It explains no more than some roundings
+of 1 and of the gradient: backward is at fault for the rest.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import Tensor
 from gradverify.numerics.function.flat import numbers
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.pairs.revised import Mismatches, mismatches, with_undecided
-from gradverify.numerics.rungs import Array
+from gradverify.numerics.rungs import Array, Z
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.finite_difference import Gives
 from gradverify.subject.draw import generator, signed
@@ -24,6 +25,9 @@ from gradverify.subject.subject import Subject
 
 Route = Callable[[Sequence[Tensor], int], Array]
 """The gradient's real coordinates at other inputs, of one output element of the pair."""
+
+Spread = Callable[[int], Array]
+"""One standard deviation of the gradient's real coordinates, of one output element of the pair, as its operations round at random."""
 
 CAP = 2.0**6            # roundings of the cotangent's size, and of the gradient: as where forward mode and backward disagree
 SHAKE = 2.0**-8         # of each input, from point to point
@@ -54,10 +58,10 @@ def _coordinates(gradient: Tensor | None, x: Tensor) -> Array:
     return numbers(torch.zeros_like(x) if gradient is None else gradient).copy()
 
 
-def beside_rounding(pair: Pair, subject: Subject, routes: Sequence[Route], unit: float, cotangent: float = 1.0) -> Pair:
+def beside_rounding(pair: Pair, subject: Subject, routes: Sequence[Route], unit: float, cotangent: float = 1.0, spread: Spread | None = None) -> Pair:
     """The pair with its mismatches undecided, where what the `routes` round inside explains each of them.
 
-    Calls nothing where any is off by more than that ever may be. `cotangent`: its norm, as a whole; of rows it is 1.
+    Calls nothing where any is off by more than that ever may be. `cotangent`: its norm, as a whole; of rows it is 1. `spread`: asked of what is left.
     """
     wrong = mismatches(pair) if pair.count(Outcome.MISMATCH) else None
     if wrong is None:
@@ -66,7 +70,14 @@ def beside_rounding(pair: Pair, subject: Subject, routes: Sequence[Route], unit:
     if not (off <= CAP * unit * (cotangent + np.maximum(np.abs(wrong.analytic), np.abs(wrong.numeric)))).all():
         return pair
     noise = max((_noise(subject, route, wrong) for route in routes), default=0.0)
-    return with_undecided(pair, Outcome.MISMATCH, Limit.ANALYTIC_NOISE) if (off <= TIMES * noise).all() else pair
+    left = off > TIMES * noise
+    rows = np.unique(wrong.output[left]).tolist()
+    if spread is None or len(rows) > ROWS:
+        return pair if left.any() else with_undecided(pair, Outcome.MISMATCH, Limit.ANALYTIC_NOISE)
+    for row in rows:
+        own = np.flatnonzero(left & (wrong.output == row))
+        left[own] = ~(off[own] <= Z * spread(row)[wrong.input[own]])
+    return pair if left.any() else with_undecided(pair, Outcome.MISMATCH, Limit.ANALYTIC_NOISE)
 
 
 def _noise(subject: Subject, route: Route, wrong: Mismatches) -> float:

@@ -6,7 +6,8 @@ implementation.
 Why it matters. The two should be interchangeable; training with one is not training with the other.
 
 How it is measured. Every row of both Jacobians by one-hot cotangents, compared within the tolerance, plus rounding. A difference that
-comes and goes with the bits of the inputs, and is at most some roundings of 1, is rounding inside one of them: undecided.
+comes and goes with the bits of the inputs, and is at most some roundings of 1, is rounding inside one of them: undecided. So is one of float32
+that the reference in float64 shows when every operation of it rounds at random as in float32.
 
 How to repair. As for GV101. If finite differences agree with backward (no GV101), the reference is the one that differs: it may compute
 another function, or treat a boundary in another way.
