@@ -29,6 +29,7 @@ class Why(Enum):
     ASKED = "asked for"
     FITS = "the strongest that fits"
     NOTHING_FITS = "the cheapest, where nothing fits"
+    DECIDES = "what may decide the lines that a faster one left open"
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,11 @@ class Choice(Candidate):
     budget: Limits
     gradcheck: Cost
     left: int = 0
+
+    @property
+    def spared_entries(self) -> bool:
+        """Does the budget afford every element, which was passed over only because gradcheck is faster?"""
+        return any(candidate.mode is Mode.ENTRIES and against is Against.SLOWER for candidate, against in self.passed_over)
 
 
 def choose(mode: Mode | None, budget: Limits, costs: Costs, relative: float = SCREEN) -> Choice:

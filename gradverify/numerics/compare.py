@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gradverify.numerics.arrange import Arrangement
 from gradverify.numerics.batched import shared_groups
-from gradverify.numerics.choose import Choice, Limits, choose
+from gradverify.numerics.choose import Choice, Limits, Why, choose
 from gradverify.numerics.columns.one_element import with_asked
 from gradverify.numerics.columns.sums import VERIFIED_ALONG
 from gradverify.numerics.columns.walk import compare_entries
@@ -69,8 +69,16 @@ def compare(
     else:
         pairs, arrangement, unfollowed = _screened(prepared, choice, keep)
         choice = replace(choice, left=unfollowed)
+        if _open(pairs) and choice.spared_entries:
+            choice = replace(choose(Mode.ENTRIES, choice.budget, costs, choice.relative), why=Why.DECIDES)
+            pairs, arrangement = compare_entries(prepared, keep)
     pairs = beside_insensitive(prepared, with_asked(prepared, pairs))
     return Compared(tuple(pairs), choice, arrangement, point.forward, prepared.survey.forward, point.backward)
+
+
+def _open(pairs: Sequence[Pair]) -> bool:
+    """Is nothing wrong, and are there lines that could not be decided? Their elements may be, one by one."""
+    return any(pair.count(Outcome.UNDECIDED) for pair in pairs) and not any(pair.count(Outcome.MISMATCH) for pair in pairs)
 
 
 def _costs(prepared: Prepared, seconds: float) -> Costs:
