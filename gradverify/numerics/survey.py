@@ -152,7 +152,7 @@ def _linear_along(point: Point, survey: Survey, tensor: int, generator: np.rando
         return None
     direction = signed(len(c), generator) * point.columns.scale[c]
     line, h = DirectionLine(point, c, direction), step(1.0, WIDE_RUNG)
-    up, down = line.at(h), line.at(-0.5 * h)
+    up, down = line.at(h), line.at(-2 * h)
     if up is None or down is None:
         return None
     wide = Rung(up[0], down[0], up[1], -down[1])

@@ -109,14 +109,14 @@ def test_what_showed_that_f_is_linear_is_kept():
     w, x = normal(2, 8, 20), normal(1, 20)
     sample = linear(lambda x: w @ x, x)[0]
     assert sample.rung == WIDE_RUNG
-    assert (sample.values.step_up, sample.values.step_down) == pytest.approx((step(1.0, WIDE_RUNG), 0.5 * step(1.0, WIDE_RUNG)))
+    assert (sample.values.step_up, sample.values.step_down) == pytest.approx((step(1.0, WIDE_RUNG), 2 * step(1.0, WIDE_RUNG)))
     slope = (sample.values.up - sample.values.down) / (sample.values.step_up + sample.values.step_down)
     assert slope == pytest.approx(w.numpy() @ sample.direction, rel=1e-12, abs=1e-13)
 
 
 def test_where_a_domain_is_declared_nothing_is_kept_as_other_directions_may_have_less_room():
     x = normal(1, 20)
-    point, known = prepared(Differentiable(lambda x: 2 * x, x), [(-5.0, 5.0)])
+    point, known = prepared(Differentiable(lambda x: 2 * x, x), [(-20.0, 20.0)])
     assert linear_inputs(point, known, np.random.default_rng(0)) == {0: None}
 
 

@@ -68,3 +68,20 @@ def test_a_right_backward_passes_with_every_element_counted():
     result = check(RightProduct, X, Y)
     assert (result.verdict, codes(result)) == ("pass", set())
     assert sum(each.elements for each in result.comparisons) == 72
+
+
+class Straight(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_steps_beside_x_are_no_straight_line(seed):
+    """All wrong elements are counted: one that moves only far from x is not taken for linear there."""
+    found = next(each for each in check(Straight, randn(5, seed=seed), seed=seed).findings if each.code == "GV101")
+    assert found.message.startswith("5 of 25 ")
