@@ -243,7 +243,7 @@ def wide_arguments(seed):
 @pytest.mark.parametrize("seed", range(3))
 def test_a_tail_that_float32_rounds_to_zero_is_no_mistake_in_any_input(seed):
     pairs = evidence(gelu_of_product(), *wide_arguments(seed), dtype="float32", mode="entries").jacobian.pairs
-    assert pairs[0, 0].count(Outcome.UNDECIDED) and not any(each.count(Outcome.MISMATCH) for each in pairs.values())
+    assert all(each.verdict is Verdict.PASS for each in pairs.values())
 
 
 @pytest.mark.parametrize("damage", [lambda g: 1.01 * g, lambda g: g if g.dtype in DOUBLE else 1.01 * g, lambda g: -g, torch.zeros_like],
