@@ -18,9 +18,11 @@ How to repair. Launch on `at::cuda::getCurrentCUDAStream()`. A stream of one's o
 one for it afterwards.
 
 Example.
-    void square(const double* x, double* y, int n) {
-        square_kernel<<<(n + 255) / 256, 256>>>(x, y, n);   // …, 0, at::cuda::getCurrentCUDAStream()>>>
-    }
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.empty_like(x)
+        square.launch(x.data_ptr(), y.data_ptr(), x.numel(), stream=0)      # torch.cuda.current_stream().cuda_stream
+        return y
 """
 
 from __future__ import annotations
