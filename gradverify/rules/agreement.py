@@ -67,9 +67,14 @@ def random_backward(evidence: Evidence) -> str | None:
     """Why gradients in two layouts cannot be compared; None where they can. A backward draws random numbers if an equal call gives others where the
     generators start elsewhere: every call is seeded alike, so that it seems to repeat itself. Asked only where the gradients of two layouts differ.
     """
+    return RANDOM_BACKWARD if _other_elsewhere(evidence) and _other_elsewhere(evidence) else None   # twice: a backward may be wrong now and then
+
+
+def _other_elsewhere(evidence: Evidence) -> bool:
+    """Does the base call give other gradients where the generators start elsewhere?"""
     again = evidence.subject.seeded_elsewhere(lambda: copied(evidence.function.vjp(evidence.cotangents("base"))))
-    calls = zip(evidence.inputs, evidence.worked.gradients, again, strict=True)
-    return RANDOM_BACKWARD if any(differing(evidence, argument, a, b) is not None for argument, a, b in calls) else None
+    pairs = zip(evidence.inputs, evidence.worked.gradients, again, strict=True)
+    return any(differing(evidence, argument, a, b) is not None for argument, a, b in pairs)
 
 
 def torchs_own(evidence: Evidence) -> str | None:

@@ -114,8 +114,8 @@ def _drawn(evidence: Evidence) -> set[str | None]:
 
 def _is_permutation(value: Tensor) -> bool:
     """0 … n − 1, each once, along the last dimension."""
-    rows = value.reshape(-1, value.shape[-1])
-    return bool((rows.sort(-1).values == torch.arange(value.shape[-1], device=value.device, dtype=value.dtype)).all())
+    rows = value.reshape(-1, value.shape[-1]).long()     # torch does not sort unsigned ones
+    return bool((rows.sort(-1).values == torch.arange(value.shape[-1], device=value.device)).all())
 
 
 def _is_index(argument: Argument) -> bool:
@@ -136,7 +136,7 @@ def _repeated(argument: Argument) -> Argument:
 
 
 def _in_order(value: Tensor) -> bool:
-    return value.dim() == 1 and len(value) > 2 and bool((value[1:] >= value[:-1]).all())
+    return value.dim() == 1 and len(value) > 2 and bool((value.long().diff() >= 0).all())
 
 
 def _told(chosen: list[Argument]) -> str:

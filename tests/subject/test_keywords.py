@@ -168,7 +168,8 @@ def test_every_rule_that_looks_at_inputs_looks_at_it(function, rules):
 
 
 def test_duplicate_indices_by_keyword_are_tried():
-    found = verify(prepared("takes", keywords=[keyword("index", draw="kind", arguments="permutation")]))
+    index = InputRecipe("index", TensorRecipe(draw="values", arguments=[2, 0], dtype="int64"))
+    found = verify(prepared("takes", keywords=[index]))
     assert any(finding.code == "GV223" and "index" in finding.message for finding in found.findings)
 
 
