@@ -46,9 +46,7 @@ tensor cores and no fault. By size in native errors (about 1e-7 of a row; rows o
 
 READING = """
 Where the argument of a tanh GELU is below −5 (`gelu`, `linear_gelu`, `bias_gelu`), float32 rounds `1 + tanh` to 0, and so the gradient, which in
-float64 is −1e-9: right for float32, and passed as such where all that it is off by is measured to be rounding. The one right gradient that is accused
-is torch's own `gelu` at −5.11 (GV106, seed 16): 0, where the reference in float32 has −1.07e-6 and float64 −7.4e-7. These counts were taken before
-that was repaired; now what a reference rounds is measured too, and that check passes.
+float64 is −1e-9: right for float32, and passed as such where all that it is off by is measured to be rounding.
 
 What is not caught. A mistake below the default tolerance is not looked for, and may pass: products in TF32 are off by some 5e-4. The line of a pass
 says the smallest error that it would have found, and a smaller `rtol` finds more. The eight other mistakes are larger than that, but for a softmax
