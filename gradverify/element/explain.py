@@ -58,7 +58,7 @@ def _explained(evidence: Evidence, asked: Asked | None) -> Element:
 
 
 def _element(evidence: Evidence, moved: Found, seen: Found, found: Jacobian, told: ElementRecord | None) -> Element:
-    """`checked`: what came of it in the check; None under a fixed step, where f is one infinity."""
+    """`told`: what came of it in the check; None under a fixed step, where f is one infinity."""
     subject, key = evidence.subject, (moved.tensor, seen.tensor)
     measured, pair = _measured(evidence, moved, seen, told), found.pairs[key]
     by_itself = BY_ITSELF.format(pair.lines) if pair.lines and pair.by_itself else ""

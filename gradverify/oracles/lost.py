@@ -96,9 +96,8 @@ class _Look:
         """The row [C] of the backward in float64, and one standard deviation of what float32 makes of it; None where it refuses that."""
         if row not in self._rows:
             exact = self._point.row_in_float64(row)
-            some = [self._point.row_rounded_at_random(row, number) for number in range(POINTS)] if exact is not None else []
-            rounded = [each for each in some if each is not None]
-            self._rows[row] = (exact, np.std(rounded, 0, ddof=1)) if exact is not None and len(rounded) > 1 else None
+            sigma = None if exact is None else self._point.row_rounding(row, POINTS)
+            self._rows[row] = None if exact is None or sigma is None else (exact, sigma)
         return self._rows[row]
 
     def _confirmed(self, row: int, column: int, exact: float, within: float) -> bool:

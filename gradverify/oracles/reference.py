@@ -30,9 +30,8 @@ from gradverify.oracles.rounding import beside_rounding, row_of
 from gradverify.oracles.single import off_both
 from gradverify.oracles.values import reference_values
 from gradverify.subject.differentiable import Differentiable
-from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError, blamed
-from gradverify.subject.lowered import Perturbed
+from gradverify.subject.lowered import rounded_at_random
 from gradverify.subject.subject import Subject
 from gradverify.subject.target import Target
 from gradverify.subject.wide import InDouble, widened
@@ -144,10 +143,8 @@ class AgainstReference:
         seen = self._checked
         try:
             wide = Differentiable(as_reference(widened(seen.subject, InDouble(lifts=True))), seen.forward.checked)
-            route, rows = row_of(wide, wide.values(wide.inputs), tensor, output), list[Array]()
-            for number in range(POINTS):
-                with Perturbed(generator(number, "reference", "rounding")):
-                    rows.append(route(wide.inputs, row))
+            route = row_of(wide, wide.values(wide.inputs), tensor, output)
+            rows = rounded_at_random(lambda: route(wide.inputs, row), POINTS, "reference", "rounding")
         except UserCodeError:
             return np.zeros(numbers(seen.subject.inputs[tensor]).shape)
         return np.asarray(np.nan_to_num(np.std(rows, 0, ddof=1)))

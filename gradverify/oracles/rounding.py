@@ -72,11 +72,10 @@ def beside_rounding(pair: Pair, subject: Subject, routes: Sequence[Route], unit:
     noise = max((_noise(subject, route, wrong) for route in routes), default=0.0)
     left = off > TIMES * noise
     rows = np.unique(wrong.output[left]).tolist()
-    if spread is None or len(rows) > ROWS:
-        return pair if left.any() else with_undecided(pair, Outcome.MISMATCH, Limit.ANALYTIC_NOISE)
-    for row in rows:
-        own = np.flatnonzero(left & (wrong.output == row))
-        left[own] = ~(off[own] <= Z * spread(row)[wrong.input[own]])
+    if spread is not None and len(rows) <= ROWS:
+        for row in rows:
+            own = np.flatnonzero(left & (wrong.output == row))
+            left[own] = ~(off[own] <= Z * spread(row)[wrong.input[own]])
     return pair if left.any() else with_undecided(pair, Outcome.MISMATCH, Limit.ANALYTIC_NOISE)
 
 

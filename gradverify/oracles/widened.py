@@ -22,7 +22,7 @@ from gradverify.oracles.finite_difference import Gives
 from gradverify.subject.differentiable import Gradients
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.lowered import Perturbed
+from gradverify.subject.lowered import Perturbed, rounded_at_random
 from gradverify.subject.wide import InDouble, wide
 
 ROUNDINGS = 16.0  # of the larger of a value and its tensor's root mean square: what float32 may take from it without more being asked
@@ -134,10 +134,7 @@ class InFloat64:
         nearby points, as of the mean that a nearly constant row is less than. 0 where numbers are cast inside, whose own steps are then judged."""
         if self._mode.count:
             return [0.0] * len(self._outputs)
-        found = list[list[Tensor]]()
-        for number in range(WAYS):
-            with Perturbed(generator(number, "narrow", "forward")):
-                found.append(self._at(self._full.inputs))
+        found = rounded_at_random(lambda: self._at(self._full.inputs), WAYS, "narrow", "forward")
         return [np.nan_to_num(np.std([numbers(each[place]) for each in found], 0, ddof=1)) for place in range(len(self._outputs))]
 
     def _deviation_at(self, inputs: Sequence[Tensor]) -> list[Array] | None:

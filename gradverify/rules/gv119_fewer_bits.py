@@ -49,6 +49,7 @@ RUNS = 4        # with every number rounded, for what that costs
 FAR = 8.0       # of what that costs, as GV117 has it: beyond it the formula is another
 SAME = "it computes the same bits: nothing in it heeds the switch here"
 ROUNDING = "its numbers need all bits of float32: keep TF32 away from it, or allow more (`rtol`)"
+NO_FLOAT32 = "TF32 is a format for products of float32: say `dtype: float32`"
 OTHERWISE = "rounding does not explain it: look for what else depends on the switch"
 
 
@@ -56,11 +57,11 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     settings, sixteen = evidence.settings, evidence.kernel is not None
     if not (settings.tf32 or settings.reduced_sums):
         return "the spec says neither `tf32: true` nor `reduced_sums: true`"
-    if not sixteen and not settings.tf32:
+    if sixteen:
+        return unsteady(found) if settings.reduced_sums else NO_FLOAT32
+    if not settings.tf32:
         return "only products of 16 bits have such sums: say `dtype: bfloat16` or `float16`"
-    if not settings.reduced_sums if sixteen else all(x.dtype is not torch.float32 for x in evidence.subject.inputs):
-        return "TF32 is a format for products of float32: say `dtype: float32`"
-    return unsteady(found)
+    return unsteady(found) if any(x.dtype is torch.float32 for x in evidence.subject.inputs) else NO_FLOAT32
 
 
 def check(evidence: Evidence) -> Iterator[Finding | str]:

@@ -65,9 +65,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     halves = _Halves(evidence)
     coarse = evidence.precision > SIXTEEN
     seen = halves.apart(*(FACTORS_16 if coarse else FACTORS))
-    for argument, expected, apart in zip(evidence.inputs, halves.together, seen, strict=True):
+    for place, (argument, expected, apart) in enumerate(zip(evidence.inputs, halves.together, seen, strict=True)):
         worst = _differing(evidence, argument, expected, apart, tolerance(evidence.precision))
-        place = evidence.inputs.index(argument)
         if worst is not None and not coarse and _underflows(expected[worst], apart[worst], argument.value.dtype):
             apart = halves.apart(FACTORS[0], OF_ORDER_ONE)[place]
             worst = _differing(evidence, argument, expected, apart, tolerance(evidence.precision))

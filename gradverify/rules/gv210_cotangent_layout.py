@@ -88,17 +88,19 @@ def _compared(evidence: Evidence, variation: Variation) -> Iterator[Finding]:
     except UserCodeError as error:
         yield Finding("GV210", f"with a grad_output that is {variation.what}, {error.message}", frames=error.frames, hint=HINT)
         return
-    for apart in gradients_apart(evidence, expected, got, v):
-        if why := random_backward(evidence):
-            raise NotApplicable(why)
-        if contiguous is not None:      # the layout, or the number?
-            laid = next((each for each in gradients_apart(evidence, copied(evidence.function.vjp(v)), got, v) if each.input == apart.input), None)
-            if laid is None:
-                yield from _of_ones(evidence, apart)
-                continue
-            apart = laid
-        yield Finding("GV210", f"with a grad_output that is {variation.what}, {apart.text} as with the same numbers contiguous", input=apart.input,
-                      hint=HINT)
+    differences = list(gradients_apart(evidence, expected, got, v))
+    if not differences:
+        return
+    if why := random_backward(evidence):
+        raise NotApplicable(why)
+    of_layout = differences if contiguous is None else list(gradients_apart(evidence, copied(evidence.function.vjp(v)), got, v))
+    by_input = {each.input: each for each in of_layout}
+    for apart in differences:
+        if apart.input not in by_input:     # the number makes it, and not the layout
+            yield from _of_ones(evidence, apart)
+            continue
+        yield Finding("GV210", f"with a grad_output that is {variation.what}, {by_input[apart.input].text} as with the same numbers contiguous",
+                      input=apart.input, hint=HINT)
 
 
 def _of_a_sum(evidence: Evidence, v: Sequence[Tensor]) -> Gradients:

@@ -43,7 +43,7 @@ from gradverify.rules.shown import element_name, unjudged, wrong_already
 from gradverify.rules.sound import wrong_here
 from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.snapshot import same
+from gradverify.subject.snapshot import alike, same
 from gradverify.subject.subject import Argument
 
 CATCHES = "overwrites_repeated_rows"
@@ -73,15 +73,16 @@ def check(evidence: Evidence) -> Iterator[Finding | str]:
 
 def _everything(evidence: Evidence) -> Iterator[Finding | str]:
     indices = [a for a in evidence.subject.arguments if _is_index(a) and a.name not in _drawn(evidence)]
-    plain = [a.name for a in indices if not _is_permutation(a.value)]
-    orders = [a.name for a in indices if a.name not in plain]
-    refused = (yield from _asked(evidence, plain)) if plain else None
-    refused_order = (yield from _asked(evidence, orders, order=True)) if orders else None
-    if bool(plain) == bool(refused) and bool(orders) == bool(refused_order):
-        raise NotApplicable(refused or refused_order or "its indices are permutations")
+    refusals = list[str]()
+    for order in (False, True):
+        names = [a.name for a in indices if _is_permutation(a.value) is order]
+        if names:
+            refusals.append((yield from _asked(evidence, names, order)))
+    if all(refusals):
+        raise NotApplicable(refusals[0] if refusals else "its indices are permutations")
 
 
-def _asked(evidence: Evidence, names: list[str], order: bool = False) -> Generator[Finding | str, None, str]:
+def _asked(evidence: Evidence, names: list[str], order: bool) -> Generator[Finding | str, None, str]:
     """What these show, all repeated at once, or where forward refuses that, the first alone that it takes. Returns why none could be asked."""
     refusal = ""
     for chosen in ([names] if len(names) == 1 else [names, *([name] for name in names)]):
@@ -154,18 +155,12 @@ def _of_backward_only(evidence: Evidence) -> str | None:
         twin = evidence.subject.twin([_repeated(a) if a is index else a for a in evidence.subject.arguments])
         try:
             there = evidence.measured_at(twin)
-            if not all(map(same, here.values(evidence.subject.leaves()), there.values(twin.leaves()))):
-                continue
-            if not all(map(_alike, here.vjp(v), there.vjp(v))):
+            if alike(here.values(evidence.subject.leaves()), there.values(twin.leaves())) and not alike(here.vjp(v), there.vjp(v)):
                 return index.name
         except UserCodeError as error:
             if error.code == "GV003":
                 return index.name
     return None
-
-
-def _alike(one: Tensor | None, other: Tensor | None) -> bool:
-    return one is other or (one is not None and other is not None and same(one, other))
 
 
 def _judged(evidence: Evidence, arguments: list[Argument], where: str, values: str) -> Iterator[Finding | str]:

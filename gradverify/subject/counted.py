@@ -54,6 +54,5 @@ class Counted:
     @property
     def fastest(self) -> tuple[float, float]:
         """Seconds of the fastest forward and of the fastest backward, which is a guess where few were timed; 0 where none was."""
-        forward, backward = self.watches
-        first = 0.0 if forward.fastest == inf else forward.fastest
-        return first, (0.0 if backward.fastest == inf else backward.fastest) if backward.calls >= TIMED else BACKWARD * first
+        forward, backward = (0.0 if watch.fastest == inf else watch.fastest for watch in self.watches)
+        return forward, backward if self.watches[1].calls >= TIMED else BACKWARD * forward

@@ -22,7 +22,6 @@ from gradverify.subject.namesakes import Aside, Importer, importer
 from gradverify.subject.registered import REGISTERED, find_operator
 
 _FOUND_IN = "__gradverify_found_in__"       # set on modules that a spec's folders brought in: the folder each was found in
-_MARKED = "gradverify: modules that a spec's folders brought in"        # in sys.modules: their names, as thousands are not looked through each time
 
 
 @contextmanager
@@ -69,14 +68,12 @@ def _mark(name: str, folders: Sequence[str]) -> None:
     own = file.parent.name if file.stem == "__init__" else file.name.partition(".")[0]
     if own == parts[-1] and depth < len(file.parents) and str(file.parents[depth]) in folders:
         vars(module)[_FOUND_IN] = str(file.parents[depth])
-        vars(sys.modules.setdefault(_MARKED, ModuleType(_MARKED))).setdefault("names", set()).add(name)
 
 
 def _forget_namesakes() -> None:
     """Drops the modules of earlier specs that would now be found somewhere else, or nowhere; all others stay as they are."""
     homes = dict[str, str | None]()     # a package of a hundred modules is looked for once
-    names = getattr(sys.modules.get(_MARKED), "names", ())
-    marked = [(name, vars(sys.modules[name])[_FOUND_IN]) for name in sorted(names) if _FOUND_IN in getattr(sys.modules.get(name), "__dict__", ())]
+    marked = [(name, vars(module)[_FOUND_IN]) for name, module in list(sys.modules.items()) if _FOUND_IN in getattr(module, "__dict__", ())]
     for name, found_in in marked:
         top = name.partition(".")[0]
         if top not in homes:

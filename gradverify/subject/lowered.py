@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gradverify.numerics.function.dtypes import DOUBLE
 from gradverify.numerics.rungs import U32
 from gradverify.subject.disguised import Exchanged
+from gradverify.subject.draw import generator
+
+Value = TypeVar("Value")
 
 TF32 = torch.float32     # as a dtype to be rounded to: the bits of float16, the range of float32
 ROUNDOFF = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, TF32: 2.0**-11}
@@ -100,6 +103,15 @@ class Perturbed(Exchanged):  # type: ignore[no-untyped-call]
             return x
         part = torch.rand(x.shape, generator=self._source, dtype=torch.float64).to(x.device) * 2 - 1
         return torch.empty_like(x).copy_(x * (1 + self._unit * part))
+
+
+def rounded_at_random(compute: Callable[[], Value], ways: int, *purpose: str) -> list[Value]:
+    """What `compute` gives in so many ways to round every operation in float64 as float32 does; the same ones for a purpose."""
+    found = list[Value]()
+    for number in range(ways):
+        with Perturbed(generator(number, *purpose)):
+            found.append(compute())
+    return found
 
 
 def _in_double(x: Any) -> bool:

@@ -13,7 +13,7 @@ from torch import Tensor
 from gradverify.subject.differentiable import Differentiable, Gradients
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.on_cuda import finished
-from gradverify.subject.snapshot import same
+from gradverify.subject.snapshot import alike
 from gradverify.subject.subject import Subject
 
 CODE = "GV109"
@@ -92,7 +92,7 @@ class Backward:
         if self._shares:
             self._graph, self._shares = None, False
             again.append(self.second(weights))      # of a forward that nobody else has asked
-        if all(_alike(first, each) for each in again):
+        if all(alike((*first.inputs, *first.cotangents), (*each.inputs, *each.cotangents)) for each in again):
             return False
         self._graph, self._again = None, False
         return True
@@ -135,11 +135,6 @@ class Backward:
 
     def _filled(self, gradients: Sequence[Tensor | None]) -> list[Tensor]:
         return [torch.zeros_like(x) if g is None else g for g, x in zip(gradients, self.inputs, strict=True)]
-
-
-def _alike(first: Second, again: Second) -> bool:
-    pairs = zip((*first.inputs, *first.cotangents), (*again.inputs, *again.cotangents), strict=True)
-    return all(a is b if a is None or b is None else same(a, b) for a, b in pairs)
 
 
 @contextmanager

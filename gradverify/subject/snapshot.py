@@ -67,9 +67,9 @@ def same(a: Tensor, b: Tensor) -> bool:
     return bool(((a == b) | ((a != a) & (b != b))).all())
 
 
-def alike(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
-    """Are these all the same, one by one?"""
-    return len(some) == len(others) and all(same(a, b) for a, b in zip(some, others, strict=True))
+def alike(some: Sequence[Tensor | None], others: Sequence[Tensor | None]) -> bool:
+    """Are these all the same, one by one? None is None alone."""
+    return len(some) == len(others) and all(a is b if a is None or b is None else same(a, b) for a, b in zip(some, others, strict=True))
 
 
 def freed(tensor: Tensor, then: Tensor | None = None) -> bool:

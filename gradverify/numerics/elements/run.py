@@ -40,7 +40,7 @@ class Run:
     `linear`: the tensors in which f is linear. `tie_sums`: by tensor and number, how often the columns that hold it were moved together, and
     by how much the outputs [M] did not add up then. `certainly_wrong`: outputs with a mismatch that stands whatever f cancels.
     `over_budget`: what is flagged is then looked at no further than it takes to say that something is wrong. `asked`: the element to keep,
-    whatever comes of it.
+    whatever comes of it. `given_far_noise`: what `far_noise` is, where it is known.
     """
 
     point: Point
@@ -54,6 +54,7 @@ class Run:
     certainly_wrong: set[int] = field(default_factory=set)
     over_budget: OverBudget = no_budget
     asked: Asked | None = None
+    given_far_noise: FarNoise | None = None
 
     def outputs(self) -> Outputs:
         return Outputs(self.point.f0, self.survey.sigma, lambda: self.point.unit, rounds_x=not self.point.columns.rounded)
@@ -137,14 +138,13 @@ class Run:
 
     @cached_property
     def far_noise(self) -> FarNoise:
-        """Measured when it is asked for."""
-        return far_noise(self.point, self.survey, self.generator)
+        """As given, or measured when it is asked for."""
+        return far_noise(self.point, self.survey, self.generator) if self.given_far_noise is None else self.given_far_noise
 
     @cached_property
     def shaken(self) -> Run:
         """This comparison, each output at least as noisy far away as rounding every operation at random makes it; 9 forward calls.
 
         More than `largest_rounding` is no rounding: a branch that is taken otherwise."""
-        noise, run = self.point.rounding(POINTS), replace(self)
-        vars(run)["far_noise"] = self.far_noise.at_least(np.where(noise <= largest_rounding(self.point, self.survey), noise, 0.0))
-        return run
+        noise = self.point.rounding(POINTS)
+        return replace(self, given_far_noise=self.far_noise.at_least(np.where(noise <= largest_rounding(self.point, self.survey), noise, 0.0)))

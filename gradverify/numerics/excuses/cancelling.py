@@ -47,9 +47,7 @@ def excuse_shaken(run: Run, judged: Judged) -> Judged:
     certain = beyond_cancelling(run, judged)
     for own in run.by_pair(judged.column, judged.out, np.flatnonzero(judged.verdict == MISMATCH)):
         if not certain[own].any():
-            part, verdict, limit = excuse_cancelled(run.shaken, judged.take(own)), judged.verdict.copy(), judged.limit.copy()
-            verdict[own], limit[own] = part.verdict, part.limit
-            judged = replace(judged, verdict=verdict, limit=limit, derivative=judged.derivative.replaced(own, part.derivative))
+            judged = judged.replaced(own, excuse_cancelled(run.shaken, judged.take(own)))
     return judged
 
 

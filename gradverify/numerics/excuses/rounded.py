@@ -152,9 +152,8 @@ class _Row:
 
         Also of roundings that are the same at all nearby points: a softmax of 1 − 1e-6 is one float32 number at all of them.
         """
-        rows = [self.run.point.row_rounded_at_random(self.row, number) for number in range(POINTS)]
-        known = [row[self.elements.column] for row in rows if row is not None]
-        return np.asarray(np.nan_to_num(np.std(known, 0, ddof=1))) if len(known) > 1 else np.zeros(len(self.elements.analytic))
+        sigma = self.run.point.row_rounding(self.row, POINTS)
+        return np.zeros(len(self.elements.analytic)) if sigma is None else np.nan_to_num(sigma[self.elements.column])
 
     def _noise(self) -> _Noise:
         """By the backward at nearby points that float32 holds, against the one in float64, or else against the mean of them all."""

@@ -249,11 +249,16 @@ class Point:
         gradients = self.narrow.full(self._one(output), None if x is None else self._inputs.tensors) if self.narrow else None
         return None if gradients is None else self.by_column(gradients)
 
-    def row_rounded_at_random(self, output: int, number: int) -> Array | None:
-        """As `row_in_float64` at the point, its operations rounded at random as those of float32 are."""
-        self.backward += 1
-        gradients = self.narrow.perturbed(number, self._one(output), self.buffers) if self.narrow else None
-        return None if gradients is None else self.by_column(gradients)
+    def row_rounding(self, output: int, ways: int) -> Array | None:
+        """What float32 makes of `row_in_float64` at the point [C], one standard deviation of so many ways to round every operation at random; None
+        where the function offers fewer than two."""
+        narrow, rows = self.narrow, list[Array]()
+        for number in range(ways):
+            self.backward += 1
+            gradients = narrow.perturbed(number, self._one(output), self.buffers) if narrow else None
+            if gradients is not None:
+                rows.append(self.by_column(gradients))
+        return np.asarray(np.std(rows, 0, ddof=1)) if len(rows) > 1 else None
 
     def rounding(self, ways: int) -> Array:
         """What rounding does to each output [M], one standard deviation of so many ways to round every operation; 0 where that is not offered."""

@@ -59,7 +59,7 @@ def passed(pair: Pair, some: Mask | None = None) -> Pair:
     places = set(zip(seen.output[right].tolist(), seen.input[right].tolist(), strict=True))
 
     def told(each: ElementRecord) -> ElementRecord:
-        is_it = (each.output_index, each.input_index) in places or (some is None and each.outcome in OPEN)
+        is_it = each.place in places or (some is None and each.outcome in OPEN)
         return each._replace(outcome=Outcome.PASS, limit=Limit.NONE, rank=(int(Outcome.PASS), *each.rank[1:])) if is_it else each
 
     worst = tuple(map(told, pair.worst))
