@@ -17,6 +17,7 @@ from gradverify.causes.pattern import Other, Pattern, Side, Value
 from gradverify.evidence import Evidence
 from gradverify.model.result import Cause, Finding
 from gradverify.model.rule import Causes, RuleInfo
+from gradverify.numerics.function.coordinates import mirror_of
 from gradverify.numerics.function.dtypes import UNITS
 from gradverify.numerics.function.flat import numbers, one_hot
 from gradverify.numerics.pairs.entries import Entries
@@ -24,6 +25,7 @@ from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.pairs.tally import DEVIATES, SMALLEST_DEVIATION
 from gradverify.numerics.rungs import U64, Array, Mask
 from gradverify.oracles.given import Given
+from gradverify.subject.arguments import Argument
 from gradverify.subject.failure import UserCodeError
 
 DIFFERENT = 3  # cotangents
@@ -94,7 +96,7 @@ def _seen(finding: Finding, rests: Causes | None, evidence: Evidence, there: boo
         return None
     entries = _bars(evidence, rests, pair.entries)
     told = _true(evidence, pair, entries) if rests in NUMERIC else entries
-    return None if told is None else _pattern(finding, rests, evidence, place, pair, told, told is not entries)
+    return None if told is None else _pattern(finding, rests, evidence, place, pair, told, told is not entries and told.complete)
 
 
 def _pair(finding: Finding, rests: Causes | None, evidence: Evidence, place: int, there: bool) -> Pair | None:
@@ -115,10 +117,11 @@ def _pair(finding: Finding, rests: Causes | None, evidence: Evidence, place: int
 def _pattern(finding: Finding, rests: Causes | None, evidence: Evidence, place: int, pair: Pair, entries: Entries, scattered: bool) -> Pattern:
     x = evidence.inputs[place].value
     y = None if finding.output is None else evidence.outputs[pair.output]
-    output = Side("", ()) if y is None else Side(f"y{finding.output}", tuple(y.shape), y.is_complex())
+    named = "" if finding.output is None else evidence.name_of(finding.output)
+    output = Side("", ()) if y is None else Side(named, tuple(y.shape), y.is_complex())
     unit = max(pair.unit, UNITS.get(x.dtype, U64))
     return Pattern(Side(evidence.inputs[place].name, tuple(x.shape), x.is_complex()), output, entries, _wrong(rests, entries),
-                   ~np.isin(entries.outcome, TOLD), unit, _values(evidence, place, y, finding.output), _integers(evidence),
+                   ~np.isin(entries.outcome, TOLD), unit, _values(evidence, place, y, named), _integers(evidence),
                    _others(evidence, rests, place, pair), scattered, pair.count(Outcome.MISMATCH), _constants(evidence))
 
 
@@ -139,12 +142,12 @@ def _true(evidence: Evidence, pair: Pair, e: Entries) -> Entries | None:
     """Elements whose analytic values are backward's own, one by one.
 
     Those of column groups come from compressed cotangents: right where backward is zero outside of f's structure, which one random cotangent
-    tells. Else a backward for each output element, if they are few; None if not.
+    tells. Else a backward for each output element, if they are few; None if not. Of a symmetric input only one triangle is here.
     """
     m, n = len(numbers(evidence.outputs[pair.output])), len(numbers(evidence.inputs[pair.input].value))
     try:
         if _adds_up(evidence, pair, e, n):
-            return e
+            return replace(e, complete=False) if evidence.inputs[pair.input].symmetric else e
         return _by_rows(evidence, pair, e, m) if m <= ROWS and m * n <= DENSE and pair.elements == m * n and e.complete else None
     except UserCodeError:
         return None
@@ -156,7 +159,18 @@ def _adds_up(evidence: Evidence, pair: Pair, e: Entries, n: int) -> bool:
     parts = e.analytic * numbers(cotangent)[e.output]
     gradient, size = np.bincount(e.input, parts, n), np.bincount(e.input, np.abs(parts), n)
     slack = SLACK_LOW if evidence.unit > U64 else SLACK
-    return bool((np.abs(_gradient(evidence, pair, cotangent) - gradient) <= slack * size + slack * slack * size.max(initial=0.0)).all())
+    told = _moved(evidence.inputs[pair.input], _gradient(evidence, pair, cotangent))
+    return bool((np.abs(told - gradient) <= slack * size + slack * slack * size.max(initial=0.0)).all())
+
+
+def _moved(argument: Argument, gradient: Array) -> Array:
+    """Along what moves: an off-diagonal element of a symmetric input moves with its mirror, which has no element of its own."""
+    if not argument.symmetric:
+        return gradient
+    place, sign = mirror_of(argument.value)
+    own = np.arange(len(place))
+    pairs = np.where(own < place, gradient + sign * gradient[place], 0.0)
+    return np.where((own == place) & (sign > 0), gradient, pairs)
 
 
 def _by_rows(evidence: Evidence, pair: Pair, e: Entries, m: int) -> Entries:
@@ -186,11 +200,11 @@ def _wrong(rests: Causes | None, e: Entries) -> Mask:
     return np.asarray((e.outcome == Outcome.PASS) & (off > DEVIATES * e.bar) & (off > SMALLEST_DEVIATION * size))
 
 
-def _values(evidence: Evidence, place: int, y: Tensor | None, output: int | None) -> tuple[Value, ...]:
+def _values(evidence: Evidence, place: int, y: Tensor | None, named: str) -> tuple[Value, ...]:
     """The input itself, the other tensor arguments, the output: those that are real."""
     own = evidence.inputs[place]
     arguments = [own, *(a for a in evidence.subject.arguments if a.is_tensor and a is not own and a.name != own.name)]
-    tensors = [(a.name, a.value) for a in arguments] + ([] if y is None else [(f"y{output}", y)])
+    tensors = [(a.name, a.value) for a in arguments] + ([] if y is None else [(named, y)])
     return tuple(Value(_said(name), tuple(t.shape), numbers(t)) for name, t in tensors if not t.is_complex())
 
 

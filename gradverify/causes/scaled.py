@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from functools import partial
-from math import e, floor, log, log10, pi, sqrt
+from math import copysign, e, floor, log, log10, pi, sqrt
 
 import numpy as np
 
 from gradverify.causes.pattern import Claim, Explanation, Pattern, Side, settled
-from gradverify.causes.words import exact, factor
+from gradverify.causes.words import LARGEST_DENOMINATOR, exact, factor
 from gradverify.model.result import Cause
 from gradverify.numerics.rungs import U32, U_BF16, U_FP16
 
@@ -22,6 +23,8 @@ PRECISIONS = (("float32", U32), ("float16", U_FP16), ("bfloat16", U_BF16))
 FINER = 8  # a rounding error is that much below its bound once in eight: another reason is likelier then
 SIMPLE = (-1.0, 0.0, 0.5, 2.0, -2.0, -0.5)
 ROOT = 1e-9  # relative, of c²
+NARROW = 1e-5  # relative: in an interval so narrow none of a few likely factors lies by chance
+ROUND_DIGITS = 4  # of a factor that somebody wrote
 FEW = 2  # elements that must share a factor that nobody would have thought of
 
 
@@ -37,10 +40,22 @@ def _confirmed(here: Pattern, c: float, there: Pattern) -> Cause | None:
     if c == 0 or again is None or again == 0:
         return _named(here, c) if c == again else None
     (low, high), (least, most) = _interval(here), _interval(there)
-    both = settled(max(low, least), min(high, most))
+    both = _likely(here, max(low, least), min(high, most))
     if both is None or not all(_fits(pattern, both) for pattern in (here, there)):
         return None
     return _named(here, both) if both != 1 else None
+
+
+def _likely(pattern: Pattern, low: float, high: float) -> float | None:
+    """The factor in an interval that float32 leaves wider than float64 does: a size, a fraction or a constant of the call before its digits."""
+    c = settled(low, high)
+    if c is None or not high - low <= NARROW * abs(c) or float(f"{c:.{ROUND_DIGITS}g}") == c:
+        return c
+    numbers = [float(n) for n, _ in _sizes(pattern) if n > 1] + [abs(n) for _, n in pattern.constants if n]
+    ratios = [n / (n - 1) for n in numbers if n > 1]
+    likely = [copysign(each, c) for n in (*numbers, *(sqrt(n) for n in numbers), *(sqrt(n) for n in ratios)) for each in (n, 1 / n)]
+    fraction = float(Fraction(c).limit_denominator(LARGEST_DENOMINATOR))
+    return next((each for each in (fraction, *likely) if low <= each <= high), c)
 
 
 def _factor(pattern: Pattern) -> float | None:

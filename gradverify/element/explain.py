@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gradverify.element.forwards_own import forwards_own
-from gradverify.element.places import Found, input_element, output_element, output_name, pair_of
+from gradverify.element.places import Found, input_element, output_element, pair_of
 from gradverify.element.words import Excuse, conclusion, in_words
 from gradverify.evidence import Evidence
 from gradverify.model.element import Element, Measured
@@ -119,4 +119,4 @@ def _found(evidence: Evidence, pair: Pair, element: ElementRecord | None) -> tup
     """An element of a pair, or its first."""
     x, y = evidence.inputs[pair.input], evidence.outputs[pair.output]
     moved, seen = (element.input_index, element.output_index) if element else (0, 0)
-    return Found(x.name, pair.input, moved, x.value), Found(output_name(evidence, evidence.forward.checked[pair.output]), pair.output, seen, y)
+    return Found(x.name, pair.input, moved, x.value), Found(evidence.name_of(evidence.forward.checked[pair.output]), pair.output, seen, y)

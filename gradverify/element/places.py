@@ -40,10 +40,6 @@ class Found:
         return Coordinate(self.tensor, self.coordinate)
 
 
-def output_name(evidence: Evidence, output: int) -> str:
-    return f"y{output}"
-
-
 def input_element(evidence: Evidence, text: str) -> Found:
     """An element of a differentiable input. Raises ProblemsError."""
     tensors = {argument.name: argument for argument in evidence.subject.arguments if argument.is_tensor}
@@ -73,12 +69,15 @@ def _refuse_unspecified(found: Found, argument: Argument) -> None:
 
 
 def output_element(evidence: Evidence, text: str) -> Found:
-    """An element of a compared output; `y` is `y0`. Raises ProblemsError."""
-    places = {output_name(evidence, n): n for n, value in enumerate(evidence.forward.outputs) if isinstance(value, Tensor)}
+    """An element of a compared output, by its path or its number: `y.loss` of a dict is `y0` too, and so is `y`. Raises ProblemsError."""
+    outputs = [n for n, value in enumerate(evidence.forward.outputs) if isinstance(value, Tensor)]
+    named = {evidence.name_of(n): n for n in outputs}
+    places = {f"y{n}": n for n in outputs} | named
     name, index, part = _taken_apart(text, tuple(places))
     name = "y0" if name == "y" and "y" not in places else name
     if name not in places:
-        raise _refused(f"no output {name!r}; {allowed(name, tuple(places), 'outputs')}")
+        raise _refused(f"no output {name!r}; {allowed(name, tuple(named), 'outputs')}")
+    name = evidence.name_of(places[name])
     value = evidence.forward.outputs[places[name]]
     if places[name] not in evidence.forward.checked:
         raise _refused(f"{name} is not compared: {_why_left_out(evidence, places[name], value)}")

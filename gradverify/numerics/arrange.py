@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 
 import numpy as np
 
 from gradverify.numerics.elements.bundle import Grouping
 from gradverify.numerics.function.flat import real_shape
 from gradverify.numerics.function.point import Point
-from gradverify.numerics.reduction import signed_short
+from gradverify.numerics.reduction import signed_weights_float32
 from gradverify.numerics.rungs import Array, Index, Mask
 from gradverify.numerics.sparsity.colouring import column_groups
 from gradverify.numerics.sparsity.detect import detect
@@ -46,50 +47,76 @@ class Plan:
     def size(self) -> int:
         return self.rows[0].pattern.size
 
+    @property
+    def patterns(self) -> tuple[Pattern, ...]:
+        """One per output tensor."""
+        return tuple(rows.pattern for rows in self.rows)
+
     def pointwise(self, output: int) -> bool:
         """Is it one group of columns, of which each output depends on that in its own place?"""
         return self.grouping.groups.count == 1 and self.rows[output].pattern.pointwise
 
 
+class Level(IntEnum):
+    """How a tensor's structure was looked for."""
+
+    GUESSED = 0
+    COMPLETE = 1  # by the complete code
+    UNGROUPED = 2
+
+
 @dataclass(frozen=True)
 class Arrangement:
-    """Plans of the tensors that have structure; the `patterns` of all, one per output tensor.
-
-    `level` of a tensor: 0 as guessed, 1 by the complete code, 2 without groups.
-    """
+    """Plans of the tensors that have structure; the `patterns` of all, one per output tensor; the `level` of each tensor."""
 
     plans: tuple[Plan, ...] = ()
     patterns: Mapping[int, tuple[Pattern, ...]] = field(default_factory=dict)
-    level: Mapping[int, int] = field(default_factory=dict)
+    level: Mapping[int, Level] = field(default_factory=dict)
 
     def plan(self, tensor: int) -> Plan | None:
         """How a tensor is walked in groups; None where it is column by column."""
         return next((plan for plan in self.plans if plan.tensor == tensor), None)
 
 
-def arrange(point: Point, survey: Survey, detect: Detect, generator: np.random.Generator, before: Arrangement | None = None,
-            broken: frozenset[int] = frozenset(), thrifty: bool = False) -> Arrangement:
-    """The first arrangement; or another one after `broken` tensors were found to have other groups than `before` said.
+def arrange(point: Point, survey: Survey, detect: Detect, generator: np.random.Generator, *, thrifty: bool = False) -> Arrangement:
+    """The first arrangement, with the structure of larger tensors as guessed.
 
-    `thrifty`: of small tensors too, by the complete code, where f is quiet and no output dense; what breaks is column by column then.
+    `thrifty`: small tensors too, by the complete code, where f is quiet and no output dense.
     """
-    weights = signed_short(len(point.columns), generator)
-    level = dict(before.level) if before else {}
-    kept = [] if before is None else [p for p in before.plans if p.tensor not in broken]
-    patterns = dict(before.patterns) if before else {}
-    few = {tensor for tensor in range(len(point.buffers)) if thrifty and len(point.columns.of(tensor)) <= SMALL}
-    first = [] if before or not few or _hidden(point, survey) else [tensor for tensor in sorted(few) if _eligible(point, tensor, FEWEST)]
-    pointwise = _pointwise(point, first)
-    for tensor in range(len(point.buffers)) if before is None else sorted(broken):
-        level[tensor] = 2 if tensor in few and before else 1 if tensor in few else level.get(tensor, -1) + 1
-        known = tensor in first if tensor in few else level[tensor] <= 1 and _eligible(point, tensor, SMALL + 1)
-        known = known and not (tensor in few and tensor not in pointwise and _moves_most(point, tensor))
-        found = _in_place(point, tensor) if tensor in pointwise else None
-        patterns[tensor] = found or (detect(point, survey, tensor, level[tensor] > 0) if known else _dense(point, tensor))
-        plan = _plan(point, tensor, patterns[tensor], weights) if known else None
-        kept.extend([plan] if plan else [])
-        patterns[tensor] = patterns[tensor] if plan else _dense(point, tensor)  # more than what was seen is always sound
-    return Arrangement(tuple(sorted(kept, key=lambda p: p.tensor)), patterns, level)
+    weights = signed_weights_float32(len(point.columns), generator)
+    tensors = range(len(point.buffers))
+    small = [tensor for tensor in tensors if thrifty and len(point.columns.of(tensor)) <= SMALL]
+    promising = [tensor for tensor in small if _eligible(point, tensor, FEWEST)] if small and not _hidden(point, survey) else []
+    pointwise = _pointwise(point, promising)
+
+    def structure(tensor: int) -> tuple[Pattern, ...] | None:
+        if tensor in pointwise:
+            return _in_place(point, tensor)
+        if tensor in small:
+            return detect(point, survey, tensor, True) if tensor in promising and not _moves_most(point, tensor) else None
+        return detect(point, survey, tensor, False) if _eligible(point, tensor, SMALL + 1) else None
+
+    level = {tensor: Level.COMPLETE if tensor in small else Level.GUESSED for tensor in tensors}
+    return _arranged(point, level, {tensor: structure(tensor) for tensor in tensors}, weights)
+
+
+def rearrange(point: Point, survey: Survey, detect: Detect, generator: np.random.Generator, before: Arrangement,
+              broken: frozenset[int]) -> Arrangement:
+    """Other groups for `broken` tensors, which have not those of `before`: by the complete code where these were guessed, else none."""
+    weights = signed_weights_float32(len(point.columns), generator)
+    level = {tensor: Level.COMPLETE if before.level[tensor] == Level.GUESSED else Level.UNGROUPED for tensor in sorted(broken)}
+    structure = {tensor: detect(point, survey, tensor, True) if level[tensor] == Level.COMPLETE else None for tensor in level}
+    anew = _arranged(point, level, structure, weights)
+    plans = [*(plan for plan in before.plans if plan.tensor not in broken), *anew.plans]
+    return Arrangement(tuple(sorted(plans, key=lambda plan: plan.tensor)), {**before.patterns, **anew.patterns}, {**before.level, **anew.level})
+
+
+def _arranged(point: Point, level: Mapping[int, Level], structure: Mapping[int, tuple[Pattern, ...] | None], weights: Array) -> Arrangement:
+    """With a plan for each tensor whose structure is known and saves calls; for others the dense pattern, as more than what was seen is sound."""
+    plans = {tensor: _plan(point, tensor, patterns, weights) for tensor, patterns in structure.items() if patterns}
+    planned = {tensor: plan for tensor, plan in plans.items() if plan}
+    patterns = {tensor: planned[tensor].patterns if tensor in planned else _dense(point, tensor) for tensor in structure}
+    return Arrangement(tuple(planned.values()), patterns, level)
 
 
 def _eligible(point: Point, tensor: int, least: int) -> bool:
@@ -133,7 +160,7 @@ def _stays(point: Point, tensors: Sequence[int]) -> bool:
     """Do all elements of these tensors but the middle ones move outputs, and none in the middle? One call."""
     columns = [point.columns.of(tensor) for tensor in tensors]
     middle = len(columns[0]) // 2
-    moved = _moved(point, np.concatenate([np.delete(own, middle) for own in columns])).reshape(-1, len(columns[0]))
+    moved = _moved(point, np.concatenate([np.delete(of_tensor, middle) for of_tensor in columns])).reshape(-1, len(columns[0]))
     return bool(moved.any()) and not moved[:, middle].any()
 
 

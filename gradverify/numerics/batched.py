@@ -5,15 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from gradverify.numerics.function.flat import numbers
 from gradverify.numerics.function.point import Point
-from gradverify.numerics.reduction import pull_back, spread
+from gradverify.numerics.reduction import away_from_zero, pull_back
 from gradverify.numerics.rungs import Array, Index
 from gradverify.numerics.sparsity.pattern import RowGroups
 
@@ -59,15 +57,6 @@ def pulled_groups(point: Point, shared: SharedGroups, weights: Array, wanted: Se
         yield groups, gradients(point, shared.output, shared.groups.weighted(groups, weights), wanted)
 
 
-@runtime_checkable
-class Batches(Protocol):
-    """A function that may pull many cotangents back at once."""
-
-    def vjps(self, output: int, cotangents: Tensor, wanted: Sequence[int]) -> list[Tensor] | None:
-        """The gradients of these inputs [n, *shape of x] for cotangents [n, *shape of y] of one output; None where they are to come one by one."""
-        ...
-
-
 def gradients(point: Point, output: int, cotangents: Sequence[Cotangent], wanted: Sequence[int] | None = None) -> Array:
     """The gradient in all input coordinates [n, N] for each of n cotangents of one output tensor: n backward calls, and one to check the first.
 
@@ -104,7 +93,7 @@ def _plain(point: Point, output: int, vector: Array) -> Array:
 
 
 def _in_batches(point: Point, output: int, cotangents: Sequence[Cotangent], asked: Sequence[int]) -> Array | None:
-    if not isinstance(point.function, Batches):
+    if not hasattr(point.function, "vjps"):
         return None
     shape, _, device = point.shapes[output]
     found, most = np.empty((len(cotangents), len(point.x))), max(1, NUMBERS // (shape.numel() + len(point.x)))
@@ -130,15 +119,15 @@ def _dense(point: Point, output: int, cotangents: Sequence[Cotangent]) -> Array:
 
 def _concatenated(cotangents: Sequence[Cotangent]) -> tuple[Index, Index, Array]:
     """One after the other [E]: which of them, its rows and the weights there."""
-    rows, weights = (np.concatenate(each) for each in zip(*cotangents, strict=True))
+    rows, weights = (np.concatenate(parts) for parts in zip(*cotangents, strict=True))
     return np.repeat(np.arange(len(cotangents)), [len(held) for held, _ in cotangents]), rows, weights
 
 
 def _agree(point: Point, output: int, cotangents: Sequence[Cotangent], found: Array, asked: Sequence[int]) -> bool:
     """Do all gradients of these inputs add up, with weights of either sign, to what one plain backward makes of the sum of the cotangents?"""
-    weights = spread(2 * np.modf(GOLDEN * np.arange(1, len(found) + 1))[0] - 1)
-    which, rows, each = _concatenated(cotangents)
-    together = np.asarray(np.bincount(rows, weights[which] * each, point.shapes[output][0].numel()), float)
+    weights = away_from_zero(2 * np.modf(GOLDEN * np.arange(1, len(found) + 1))[0] - 1)
+    which, rows, values = _concatenated(cotangents)
+    together = np.asarray(np.bincount(rows, weights[which] * values, point.shapes[output][0].numel()), float)
     plain = _plain(point, output, together)
     for part in (slice(point.starts[t], point.starts[t + 1]) for t in asked):
         off, size = np.abs(plain[part] - weights @ found[:, part]), np.abs(weights) @ np.abs(found[:, part])

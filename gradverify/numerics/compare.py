@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
-from gradverify.numerics.arrange import Arrangement
+from gradverify.numerics.arrange import Arrangement, Level
 from gradverify.numerics.batched import shared_groups
 from gradverify.numerics.choose import Choice, Limits, Why, choose
 from gradverify.numerics.columns.one_element import with_asked
@@ -132,7 +132,7 @@ def _screened(prepared: Prepared, choice: Choice, keep: int) -> tuple[list[Pair]
             pairs, open_ = flagged.pairs(choice.of, screened, check)
         if prepared.over_budget():
             return pairs, prepared.arrangement, flagged.unfollowed
-        broken = frozenset(t for t in open_ if prepared.arrangement.level.get(t) == 0 and prepared.arrangement.plan(t))
+        broken = frozenset(t for t in open_ if prepared.arrangement.level.get(t) == Level.GUESSED and prepared.arrangement.plan(t))
         if not broken:
             return _beside_ends(prepared, choice, keep, [*screened, *check], pairs), prepared.arrangement, 0
         prepared = prepared.again(broken)

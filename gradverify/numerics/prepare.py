@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
-from gradverify.numerics.arrange import Arrangement, arrange, detector
+from gradverify.numerics.arrange import Arrangement, arrange, detector, rearrange
 from gradverify.numerics.elements.reach import Reach
 from gradverify.numerics.elements.run import OverBudget, Run, no_budget
 from gradverify.numerics.function.clock import Clock
@@ -32,7 +32,6 @@ class Prepared:
     atol: float
     rtol: float | None
     generator: np.random.Generator
-    thrifty: bool = False
     over_budget: OverBudget = no_budget
     asked: Asked | None = None
 
@@ -44,7 +43,7 @@ class Prepared:
     def again(self, broken: frozenset[int]) -> Prepared:
         """With other groups for these tensors."""
         detect = detector(self.generator)
-        return replace(self, arrangement=arrange(self.point, self.survey, detect, self.generator, self.arrangement, broken, self.thrifty))
+        return replace(self, arrangement=rearrange(self.point, self.survey, detect, self.generator, self.arrangement, broken))
 
     def holding(self, columns: Index) -> Prepared:
         """With these columns held where they are, now and in the `point` itself; what was sampled along directions that move them is forgotten."""
@@ -75,4 +74,4 @@ def prepare(
         noise_survey = survey(point, generator)
         arrangement = arrange(point, noise_survey, detector(generator), generator, thrifty=thrifty) if grouped else Arrangement()
         linear = linear_inputs(point, noise_survey, generator, thrifty)
-    return Prepared(point, noise_survey, linear, arrangement, atol, rtol, generator, thrifty)
+    return Prepared(point, noise_survey, linear, arrangement, atol, rtol, generator)

@@ -24,24 +24,24 @@ def uniform(n: int, generator: np.random.Generator) -> Array:
     return drawn
 
 
-def signed(n: int, generator: np.random.Generator) -> Array:
+def signed_weights(n: int, generator: np.random.Generator) -> Array:
     """Continuous signed weights [n], ±[0.7, 1.4]: with ±1 half of the stray pairs cancel, with ones all of them."""
-    return spread(uniform(n, generator))
+    return away_from_zero(uniform(n, generator))
 
 
-def signed_short(n: int, generator: np.random.Generator) -> Array:
+def signed_weights_float32(n: int, generator: np.random.Generator) -> Array:
     """Such weights exact in float32, so that they cost no rounding there."""
-    return signed(n, generator).astype(np.float32).astype(float)
+    return signed_weights(n, generator).astype(np.float32).astype(float)
 
 
-def drawn(shape: Sequence[int], source: torch.Generator) -> Tensor:
+def signed_tensor(shape: Sequence[int], source: torch.Generator) -> Tensor:
     """Such weights in float64 from a generator of torch's."""
     low, high = WEIGHTS
     sign = torch.randint(0, 2, tuple(shape), generator=source, dtype=torch.float64) * 2 - 1
     return sign * (low + (high - low) * torch.rand(tuple(shape), generator=source, dtype=torch.float64))
 
 
-def spread(numbers: Array) -> Array:
+def away_from_zero(numbers: Array) -> Array:
     """Numbers from −1 to 1 as such weights, in their own memory."""
     low, high = WEIGHTS
     numbers *= high - low
@@ -53,7 +53,7 @@ def gaussian(n: int, generator: np.random.Generator) -> Array:
     return generator.standard_normal(n)
 
 
-def moves(point: Point, columns: Index, probe: Array, widest: int = 0) -> Array:
+def moves_along(point: Point, columns: Index, probe: Array, widest: int = 0) -> Array:
     """Probe × scale for columns [k]: 0 where x is not finite, and shorter where the rung `widest` would leave the domain."""
     c = point.columns
     x, move = c.x[columns], probe * c.scale[columns]
@@ -71,7 +71,7 @@ def pull_back(point: Point, output: int, weights: Array) -> Sequence[Tensor]:
     return point.function.vjp(cotangents)
 
 
-def pull(point: Point, output: int, rows: Index, weights: Array) -> Array:
+def gradient_of_rows(point: Point, output: int, rows: Index, weights: Array) -> Array:
     """The gradient [C] for a cotangent that is `weights` at these rows (counted through all outputs) of one output tensor, one backward."""
     vector = np.zeros(point.parts[output].stop - point.parts[output].start)
     vector[rows - point.parts[output].start] = weights
@@ -86,7 +86,7 @@ def cotangent(point: Point, output: int, vector: Array) -> Tensor:
     return value.to(device=device, dtype=dtype)
 
 
-def representable(point: Point, output: int, weights: Array) -> Array:
+def as_dtype_holds(point: Point, output: int, weights: Array) -> Array:
     """Weights [outputs of the tensor] as its dtype represents them; 0 where f is infinite, which is left out as a mask."""
     dtype = point.shapes[output][1]
     kept = torch.from_numpy(weights).to(dtype.to_real() if dtype.is_complex else dtype).double().numpy()

@@ -64,5 +64,5 @@ def finite_size(a: Array) -> Array:
 def nanmedian(a: Array) -> Array:
     """Median over rungs [n, m] -> [m], NaN left out; NaN where nothing is left (and no warning)."""
     count, ordered = np.sum(~np.isnan(a), 0), np.sort(a, 0)
-    each = np.arange(a.shape[1])
-    return np.asarray(0.5 * (ordered[np.maximum(count - 1, 0) // 2, each] + ordered[np.minimum(count // 2, len(a) - 1), each]))
+    elements = np.arange(a.shape[1])
+    return np.asarray(0.5 * (ordered[np.maximum(count - 1, 0) // 2, elements] + ordered[np.minimum(count // 2, len(a) - 1), elements]))

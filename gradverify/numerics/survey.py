@@ -16,7 +16,7 @@ from gradverify.numerics.estimate.lines import Rung, sample_rung
 from gradverify.numerics.estimate.noise import POINTS, Ray, RayNoise, gradient_noise, noise_along, pooled, repeat_noise
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.function.point_lines import DirectionLine
-from gradverify.numerics.reduction import signed, uniform
+from gradverify.numerics.reduction import signed_weights, uniform
 from gradverify.numerics.rungs import BASE, QUICK, WIDE_RUNG, Array, Index, Mask, Z, finite_size, in_a_row, step
 
 MOVED_SURELY = 3 * Z * np.sqrt(2)  # standard deviations of noise: a change that is no noise
@@ -89,7 +89,7 @@ def survey(point: Point, generator: np.random.Generator) -> Survey:
     before, tensors = point.forward, range(len(point.buffers))
     sigma, size = repeat_noise(point.values, point.f0, point.before), finite_size(point.f0)
     columns = [_finite(point, t) for t in tensors]
-    directions = [signed(len(c), generator) * point.columns.scale[in_a_row(c)] for c in columns]
+    directions = [signed_weights(len(c), generator) * point.columns.scale[in_a_row(c)] for c in columns]
     direction_samples = [_direction_sample(point, c, d) for c, d in zip(columns, directions, strict=True)]
     both = [(sample.values.up, sample.values.down) if sample else _both_sides(point, c, step(1.0, QUICK[0]) * d)
             for sample, c, d in zip(direction_samples, columns, directions, strict=True)]
@@ -117,20 +117,20 @@ def _noise(point: Point, columns: Sequence[Index], moved: Sequence[Mask], size: 
     if (np.isfinite(along.change) | ~np.isfinite(point.f0)).all():
         return along.sigma, _secants(ray, along, columns)
     signs = np.split(sign, np.cumsum([len(c) for c in columns[:-1]]))
-    rays = [_ray(point, c, own) for c, own in zip(columns, signs, strict=True)]
-    each = [noise_along(ray, size, own) for ray, own in zip(rays, moved, strict=True)]
-    secants = [Secant(c, noise.moved_by, noise.change) for c, noise in zip(columns, each, strict=True)]
-    return np.max([noise.sigma for noise in each], 0), secants
+    rays = [_ray(point, c, inwards) for c, inwards in zip(columns, signs, strict=True)]
+    along_each = [noise_along(ray, size, moves) for ray, moves in zip(rays, moved, strict=True)]
+    secants = [Secant(c, noise.moved_by, noise.change) for c, noise in zip(columns, along_each, strict=True)]
+    return np.max([noise.sigma for noise in along_each], 0), secants
 
 
 def _secants(ray: Ray, along: RayNoise, columns: Sequence[Index]) -> list[Secant]:
     """Of each tensor, by a call that takes its columns from the start of the ray's points to their end; the last has what is left of the change."""
     found, left, first = list[Secant](), along.change, 0
     for c in columns[:-1]:
-        at, own = along.start.copy(), slice(first, first + len(c))
-        at[own] += along.moved_by[own]
-        change, first = ray.evaluate(at) - along.f, own.stop
-        found.append(Secant(c, at[own] - along.start[own], change))
+        at, of_tensor = along.start.copy(), slice(first, first + len(c))
+        at[of_tensor] += along.moved_by[of_tensor]
+        change, first = ray.evaluate(at) - along.f, of_tensor.stop
+        found.append(Secant(c, at[of_tensor] - along.start[of_tensor], change))
         left = left - change
     return [*found, Secant(columns[-1], along.moved_by[first:], left)]
 
@@ -150,7 +150,7 @@ def _linear_along(point: Point, survey: Survey, tensor: int, generator: np.rando
     c = point.columns.of(tensor)
     if len(_finite(point, tensor)) < len(c) or _bent(point, survey, survey.direction_samples[tensor]):
         return None
-    direction = signed(len(c), generator) * point.columns.scale[c]
+    direction = signed_weights(len(c), generator) * point.columns.scale[c]
     line, h = DirectionLine(point, c, direction), step(1.0, WIDE_RUNG)
     up, down = line.at(h), line.at(-2 * h)
     if up is None or down is None:
@@ -207,8 +207,8 @@ def _signs(point: Point, columns: Index, generator: np.random.Generator) -> Arra
 
 
 def _ray(point: Point, columns: Index, sign: Array) -> Ray:
-    c, own = point.columns, in_a_row(columns)
-    return Ray(c.x[own], c.scale[own], sign, c.ulp(columns), lambda at: c.cast(at, columns), lambda at: point.values_at(columns, at))
+    c, moved = point.columns, in_a_row(columns)
+    return Ray(c.x[moved], c.scale[moved], sign, c.ulp(columns), lambda at: c.cast(at, columns), lambda at: point.values_at(columns, at))
 
 
 def _unmoved(point: Point, columns: Index, direction: Array, near: tuple[Array, Array], noise: Array) -> tuple[Mask, Mask]:

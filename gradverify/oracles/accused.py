@@ -14,7 +14,7 @@ import torch
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.pairs.entries import Entries, ratios
 from gradverify.numerics.pairs.pair import OPEN, ElementRecord, Outcome, Pair
-from gradverify.numerics.reduction import cotangent, drawn
+from gradverify.numerics.reduction import cotangent, signed_tensor
 from gradverify.numerics.rungs import U64, Array, Index, Mask
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.along import Along, change, coordinates, direction
@@ -66,7 +66,7 @@ def rejected(one: Suspect, function: Gives, called: Witness, wishes: Wishes, sou
     steps = np.isnan(d.second) | (d.second == 0)        # between two steps nothing moves; any other second slope is one that f may have
     told = d.smooth & ~d.unclear & steps & np.isfinite(d.bar) & np.isfinite(d.value)
     v = np.zeros(len(point.f0))
-    v[own] = np.where(told[own], drawn((own.stop - own.start,), source).numpy(), 0.0)
+    v[own] = np.where(told[own], signed_tensor((own.stop - own.start,), source).numpy(), 0.0)
     if not told[own][np.unique(pair.entries.output[one.wrong])].all():
         return False
     given = [cotangent(point, place, v[part]) if place == pair.output else None for place, part in enumerate(point.parts)]

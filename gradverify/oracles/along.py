@@ -21,7 +21,7 @@ from gradverify.numerics.function.dtypes import SINGLE
 from gradverify.numerics.function.flat import flat_all, numbers, rms
 from gradverify.numerics.function.point import Function, Point
 from gradverify.numerics.function.point_lines import DirectionLine
-from gradverify.numerics.reduction import drawn
+from gradverify.numerics.reduction import signed_tensor
 from gradverify.numerics.rungs import QUICK, Array, Mask, step
 
 KEPT = 1 << 22          # numbers of one direction's values
@@ -161,7 +161,7 @@ def direction(columns: Columns, source: torch.Generator, zeros: bool = True) -> 
         own = columns.of(tensor)
         if columns.x[own].any():
             moves[own] &= columns.x[own] != 0
-    return np.where(moves, drawn((len(columns),), source).numpy() * columns.scale, 0.0)
+    return np.where(moves, signed_tensor((len(columns),), source).numpy() * columns.scale, 0.0)
 
 
 def change(columns: Columns, direction: Array, inputs: Sequence[Tensor]) -> Array:

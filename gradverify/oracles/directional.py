@@ -14,7 +14,7 @@ import torch
 from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Point
-from gradverify.numerics.reduction import cotangent, drawn
+from gradverify.numerics.reduction import cotangent, signed_tensor
 from gradverify.numerics.rungs import Array, Mask
 from gradverify.oracles.along import Along, direction
 from gradverify.oracles.finite_difference import Filled, Gives, Wishes
@@ -44,7 +44,7 @@ def screened(function: Gives, wishes: Wishes, source: torch.Generator, rtol: flo
     moved = direction(along.columns, source, zeros=False)
     if not moved.any() or not len(point.f0):
         return Screen.OPEN
-    v = np.where(np.isfinite(point.f0), drawn((len(point.f0),), source).numpy(), 0.0)
+    v = np.where(np.isfinite(point.f0), signed_tensor((len(point.f0),), source).numpy(), 0.0)
     guess, analytic = along.guess(moved), _analytic(point, moved, v)
     with np.errstate(all="ignore"):
         if _close(guess, v, analytic, point, rtol, guessed=True) or _close(along.at_rounding(moved), v, analytic, point, rtol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -17,10 +17,11 @@ from gradverify.numerics.costs import Mode
 from gradverify.numerics.elements.run import OverBudget, no_budget
 from gradverify.numerics.fixed import check_fixed
 from gradverify.numerics.function.clock import Clock
-from gradverify.numerics.function.point import COARSER, Evaluated, Narrow, Repeated, Widened
+from gradverify.numerics.function.point import COARSER, Narrow
 from gradverify.numerics.pairs.pair import Asked, Pair
 from gradverify.numerics.rungs import U64
 from gradverify.subject.draw import generator
+from gradverify.subject.failure import UserCodeError
 from gradverify.subject.lowered import Perturbed
 
 WORST = 100  # failing elements kept for the table
@@ -75,7 +76,7 @@ def _compared(function: Filled, settings: Settings, wishes: Wishes, watch: Watch
 
 
 class Gives(Protocol):
-    """A function whose backward may give None."""
+    """A function whose backward may give None. It may have what `Function` may, and `vjps`: many cotangents pulled back at once."""
 
     @property
     def inputs(self) -> Sequence[Tensor]: ...
@@ -85,13 +86,6 @@ class Gives(Protocol):
     def vjp(self, cotangents: Sequence[Tensor | None]) -> Sequence[Tensor | None]: ...
 
     def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> Sequence[Tensor | None]: ...
-
-
-@runtime_checkable
-class GivesMany(Protocol):
-    """A function that may pull many cotangents back at once."""
-
-    def vjps(self, output: int, cotangents: Tensor, wanted: Sequence[int] | None = None) -> Sequence[Tensor | None] | None: ...
 
 
 class Filled:
@@ -104,7 +98,7 @@ class Filled:
     @property
     def narrow(self) -> Narrow | None:
         """Its backward, where that computes in less than its values."""
-        return self._function.narrow if isinstance(self._function, Widened) else None
+        return getattr(self._function, "narrow", None)
 
     @property
     def inputs(self) -> Sequence[Tensor]:
@@ -112,12 +106,12 @@ class Filled:
 
     def here(self) -> Sequence[Tensor] | None:
         """Its values at its inputs, of the forward that backward is asked of; None where it keeps none."""
-        return self._function.here() if isinstance(self._function, Evaluated) else None
+        return self._function.here() if hasattr(self._function, "here") else None
 
     @property
     def earlier(self) -> Sequence[Tensor] | None:
         """What an earlier forward there gave, if one is known."""
-        return self._function.earlier if isinstance(self._function, Repeated) else None
+        return getattr(self._function, "earlier", None)
 
     def values(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         """With gradients on, as in training."""
@@ -128,6 +122,14 @@ class Filled:
         with Perturbed(generator(number, "forward", "rounding"), COARSER * U64):
             return self.values(inputs)
 
+    def shaken_vjp(self, number: int, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor]) -> Sequence[Tensor] | None:
+        """Its gradients where every operation of forward and backward rounds so; None where it raises."""
+        try:
+            with Perturbed(generator(number, "backward", "rounding"), COARSER * U64):
+                return self.vjp(cotangents, inputs)
+        except UserCodeError:
+            return None
+
     def vjp(self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None) -> Sequence[Tensor]:
         gradients = self._function.vjp(cotangents) if inputs is None else self._function.vjp_at(inputs, cotangents)
         asked = [k for k, cotangent in enumerate(cotangents) if cotangent is not None]
@@ -136,7 +138,7 @@ class Filled:
 
     def vjps(self, output: int, cotangents: Tensor, wanted: Sequence[int]) -> list[Tensor] | None:
         """Many cotangents [n, …] of one output at once: the gradients [n, …] of the wanted inputs; None where the function does not offer it."""
-        found = self._function.vjps(output, cotangents, wanted) if isinstance(self._function, GivesMany) else None
+        found = self._function.vjps(output, cotangents, wanted) if hasattr(self._function, "vjps") else None
         if found is None:
             return None
         self.given.update((i, output) for i, gradient in zip(wanted, found, strict=True) if gradient is not None)

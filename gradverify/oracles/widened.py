@@ -71,7 +71,7 @@ class InFloat64:
 
     @property
     def narrow(self) -> InFloat64:
-        """The backward, as `numerics.function.point.Widened` asks for it."""
+        """The backward, as `numerics.function.point.Function` may have it."""
         return self
 
     @property

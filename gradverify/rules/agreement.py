@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from gradverify.evidence import Evidence
+from gradverify.model.result import Finding
 from gradverify.numerics.estimate.noise import POINTS
 from gradverify.numerics.function.dtypes import DOUBLE
 from gradverify.numerics.function.flat import flat_all, flat_real, numbers
@@ -35,6 +36,7 @@ DUST = 16.0             # roundings of the gradient's natural size ‖v‖‖f�
 NUDGE = 1 / 32          # of the tolerance, by which v is changed: far above its rounding, and DUST times it stays below the tolerance
 RANDOM_BACKWARD = "backward draws random numbers, which fall on other elements in another layout"
 ODD = (3.0, -5.0, 7.0)  # factors of a cotangent that are no powers of two: what backward rounds inside is rounded anew
+NOW_AND_THEN = "keep no state between calls, and let nothing depend on how often the function ran, or on which tensor it gets"
 NUDGES = 2              # directions; the inputs are nudged to both sides of each, which breaks a tie both ways
 
 
@@ -109,6 +111,13 @@ def gradients_apart(evidence: Evidence, expected: Gradients, seen: Gradients, v:
     """`clearly_differing` of every input whose gradients do."""
     found = (clearly_differing(evidence, argument, a, b, v) for argument, a, b in zip(evidence.inputs, expected, seen, strict=True))
     return (difference for difference in found if difference is not None)
+
+
+def on_another_graph(evidence: Evidence, expected: Gradients, seen: Gradients, v: Sequence[Tensor], which: str) -> Iterator[Finding]:
+    """GV206, where the gradients of a graph of the same inputs are not those of the base graph, for the same cotangents. `which`: of that graph."""
+    if evidence.settings.looks_for("GV206"):
+        for apart in gradients_apart(evidence, expected, seen, v):
+            yield Finding("GV206", f"backward of another graph, {which}, gives another gradient: {apart.text}", input=apart.input, hint=NOW_AND_THEN)
 
 
 def _apart(evidence: Evidence, argument: Argument, expected: Tensor | None, seen: Tensor | None, noisy: Tensor | float) -> Difference | None:
@@ -228,9 +237,12 @@ def _finite(values: Tensor) -> Tensor:
 
 # ---- nudges
 def nudged(evidence: Evidence, measure: Callable[[Sequence[Tensor]], Tensor], size: float) -> Tensor:
-    """How far each element of a measurement goes when all inputs are nudged by `size` of theirs; 0 where the function refuses that."""
+    """How far each element of a measurement goes when all inputs are nudged by `size` of theirs; 0 where the function refuses that.
+
+    The second largest of all nudges: a tie breaks to one side in each direction, while a call that is wrong now and then must not excuse itself.
+    """
     inputs = evidence.subject.inputs
-    most = torch.zeros(())
+    far = list[Tensor]()
     try:
         here = measure(inputs)
         for nudge in range(NUDGES):
@@ -238,10 +250,12 @@ def nudged(evidence: Evidence, measure: Callable[[Sequence[Tensor]], Tensor], si
             signs = [signed(x, source) for x in inputs]
             for side in (size, -size):
                 there = measure([x + side * x.abs() * sign for x, sign in zip(inputs, signs, strict=True)])
-                most = torch.maximum(most, (there - here).abs().nan_to_num(nan=0.0, posinf=0.0))
+                far.append((there - here).abs().nan_to_num(nan=0.0, posinf=0.0))
     except UserCodeError:
         pass
-    return most
+    if len(far) < 2 * NUDGES:
+        return torch.stack(far).amax(0) if far else torch.zeros(())
+    return torch.stack(far).sort(0).values[-2]
 
 
 def gradient_at(evidence: Evidence, v: Sequence[Tensor], place: int, inputs: Sequence[Tensor]) -> Tensor:

@@ -87,6 +87,8 @@ def _waiting(evidence: Evidence) -> Iterator[RuleInfo]:
 
 def _once(examined: Examined, found: frozenset[str]) -> Examined:
     """Without what a rule tells in the name of another one that stands already (GV210 of GV201)."""
+    if not (found and examined.findings):
+        return examined
     kept = tuple(each for each in examined.findings if each.code not in found or each.code == examined.run.code or each.code.startswith("GV0"))
     return replace(examined, findings=kept)
 

@@ -10,8 +10,8 @@ How it is measured. Backward is run with `create_graph=True` and a cotangent tha
 for random weights. With respect to the cotangent backward is linear, so the result must be backward of another cotangent: no step is
 needed. With respect to the inputs it is compared with finite differences of backward along a random direction for two choices of weights, along two
 where that is not smooth. What looks rough is measured again with the noise of backward at nine points nearby; what still does has no derivative, and
-is left out. What differs is traced to one element, and judged there with an error bar. `second_order: true` makes a double backward that raises a
-finding.
+is left out. What differs is traced to one element, and judged there with an error bar, and against what both make of their operations rounding at
+random. `second_order: true` makes a double backward that raises a finding.
 
 How to repair. Compute gradients with torch operations on `ctx.saved_tensors`, and save only inputs and outputs of forward there; compute an
 intermediate again in backward, or return it as a further output. Or mark backward `@once_differentiable`.
@@ -26,11 +26,13 @@ Example.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isfinite
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Severity
 from gradverify.oracles.along import Along
-from gradverify.rules.second import Cotangents, Inputs, Wrong, backwards
+from gradverify.rules.doubled import backwards
+from gradverify.rules.second import Cotangents, Inputs, Wrong
 from gradverify.rules.shown import apart, coordinate_name
 from gradverify.rules.sound import unasked
 from gradverify.subject.failure import UserCodeError
@@ -42,6 +44,8 @@ APART = True
 DIRECTIONS = 2
 HINT = ("compute backward with torch operations from ctx.saved_tensors (inputs and outputs of forward only; no .detach(), .data, no_grad or NumPy), "
         "or mark it @once_differentiable, so that it raises")
+NOWHERE = ("an operation of backward has no finite slope there (a root or a norm at 0, a quotient 0/0): give it a harmless number by torch.where, or "
+           "mark backward @once_differentiable, so that it raises")
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -95,4 +99,4 @@ def _finding(evidence: Evidence, wrong: Wrong) -> Finding:
     double, right = apart(wrong.double, wrong.truth)
     severity: Severity = "error" if evidence.settings.second_order is True else "warning"
     return Finding("GV109", f"second derivatives are silently wrong: d {gradient} / d {of} is {double} by double backward, but {right} "
-                   f"{truth}", severity=severity, hint=HINT)
+                   f"{truth}", severity=severity, hint=HINT if isfinite(wrong.double) else NOWHERE)

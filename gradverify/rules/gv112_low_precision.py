@@ -155,7 +155,7 @@ def _finding(kernel: Kernel, each: TensorResult, what: str, tensor: Tensor, name
 
 
 def _comparison(name: str, number: int | None, tensor: Tensor, each: TensorResult, is_output: bool) -> Comparison:
-    index, _ = place(tensor.shape, False, each.index)
+    index = place(tensor.shape, False, each.index)[0] if each.elements else ()
     error = abs(each.kernel - each.exact)
     entry = Entry(index if is_output else (), () if is_output else index, each.kernel, each.exact, 0.0, each.tolerance, error,
                   error / abs(each.exact) if each.exact else 0.0, "mismatch" if each.miss else "pass")

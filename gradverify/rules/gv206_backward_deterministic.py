@@ -11,7 +11,8 @@ How it is measured. 20 identical calls: the base call, which is the first of the
 graph is refused and each needs its own forward. Where up to four inputs and several outputs make the other rules call more often, it is as many as
 keep all rules GV2xx within 60 backward calls. A fault that shows more rarely than that is not seen; `-v` prints how many calls were compared, and
 how many different results they gave, as the JSON report does (`reproducibility`). What differs is called again on fresh graphs: a backward that is
-spoilt by an earlier one of the same graph has a code of its own.
+spoilt by an earlier one of the same graph has a code of its own. What GV211, GV214 and GV220 ask of graphs of their own, of the same inputs (for a
+backward that depends on how often forward ran), is compared too.
 
 How to repair. Keep no state on the class. Fill what `torch.empty` returns. Sum in a fixed order, or say in the docstring that it is not
 deterministic.

@@ -7,6 +7,7 @@ number with strides 0. A kernel that reads `grad_output.data_ptr()` as contiguou
 
 How it is measured. The base cotangent sliced (every second column of wider rows) and permuted (channels last), and a constant with
 strides 0, for complex outputs also one with the conjugate bit: each against the same numbers contiguous, relative to the size of the gradient.
+In float64 the sliced one is 2²¹ times as large, which shows a backward that clips an element; where its numbers make it, that is GV201.
 The constant is −2, and what GV213 saw for ones must be the like share of it: where it is the number that matters, and not the layout, that is GV201.
 Not where backward draws random numbers.
 
@@ -22,7 +23,7 @@ Example.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -30,7 +31,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.rules.agreement import Difference, differing, gradients_apart, random_backward, torchs_own, unsteady
+from gradverify.rules.agreement import SINGLE, Difference, differing, gradients_apart, random_backward, torchs_own, unsteady
 from gradverify.rules.protocol import NotApplicable
 from gradverify.subject.differentiable import Gradients, copied
 from gradverify.subject.failure import UserCodeError
@@ -41,6 +42,9 @@ ORDER = 240
 RANK = 120
 PRICE, WORTH = (0, 2), 110
 TIMES = -2.0            # times the cotangent of a sum, 1, which shortcuts of backward ask for: exact, of the other sign
+LARGE = 2.0**21         # times the base cotangents, exactly: above a million, at which gradients are clipped
+SLICED = "sliced (every second column of wider rows)"
+CLIPS = "clip and threshold gradients outside, in the training loop: inside backward it makes the gradient another one than the loss's"
 HINT = "call grad_output.contiguous() before its memory is read, and reshape where view would raise"
 SHORTCUT = "look for an `if` of backward that asks grad_output whether it is all ones, or of one sign"
 
@@ -64,14 +68,17 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     for variation in evidence.spending.some(list(_variations(evidence.cotangents("base"))), 0, 2, "layouts"):
-        findings = list(_compared(evidence, variation))
+        large = variation.what == SLICED and evidence.precision < SINGLE
+        if large and _agrees_for_large(evidence):
+            continue
+        findings = list(_compared(evidence, variation)) or (list(_of_large(evidence)) if large else [])
         yield from findings
         if findings:
             return
 
 
 def _variations(v: tuple[Tensor, ...]) -> Iterator[Variation]:
-    yield Variation("sliced (every second column of wider rows)", tuple(map(sliced, v)))
+    yield Variation(SLICED, tuple(map(sliced, v)))
     if not all(permuted(c).is_contiguous() for c in v):
         yield Variation("permuted (its dimensions in another order in memory)", tuple(map(permuted, v)))
     yield Variation("a constant with strides 0 (as behind a sum)", tuple(constant(c, TIMES) for c in v),
@@ -101,6 +108,33 @@ def _compared(evidence: Evidence, variation: Variation) -> Iterator[Finding]:
             continue
         yield Finding("GV210", f"with a grad_output that is {variation.what}, {by_input[apart.input].text} as with the same numbers contiguous",
                       input=apart.input, hint=HINT)
+
+
+def _agrees_for_large(evidence: Evidence) -> bool:
+    """Are the gradients for the base cotangents, sliced and LARGE times as large, LARGE times those of the base call?"""
+    try:
+        got = _for_large(evidence, sliced)
+    except UserCodeError:
+        return False
+    return all(differing(evidence, argument, a, b) is None for argument, a, b in zip(evidence.inputs, evidence.worked.gradients, got, strict=True))
+
+
+def _for_large(evidence: Evidence, laid: Callable[[Tensor], Tensor]) -> Gradients:
+    """What they are, divided by LARGE. Raises UserCodeError."""
+    found = evidence.function.vjp([laid(LARGE * c) for c in evidence.cotangents("base")])
+    return tuple(None if gradient is None else gradient / LARGE for gradient in found)
+
+
+def _of_large(evidence: Evidence) -> Iterator[Finding]:
+    """GV201, where the layout is right and the size of the numbers makes it: backward clips what it gets."""
+    if not evidence.settings.looks_for("GV201"):
+        return
+    base, (_, rtol) = evidence.cotangents("base"), evidence.settings.tolerances(low_precision=evidence.low_precision)
+    got = _for_large(evidence, Tensor.clone)
+    for apart in gradients_apart(evidence, evidence.worked.gradients, got, base):
+        if abs(apart.seen - apart.expected) > rtol * max(abs(apart.seen), abs(apart.expected)):
+            yield Finding("GV201", f"backward is not linear in grad_output: at {apart.where} it gives {apart.expected:.6g} for one grad_output, but "
+                          f"{LARGE * apart.seen:.6g} for one {LARGE:.0f} times as large", input=apart.input, hint=CLIPS)
 
 
 def _of_a_sum(evidence: Evidence, v: Sequence[Tensor]) -> Gradients:

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Frame
-from gradverify.rules.agreement import gradients_apart, outputs_apart, random_backward, unsteady
+from gradverify.rules.agreement import NOW_AND_THEN, gradients_apart, outputs_apart, random_backward, unsteady
 from gradverify.rules.protocol import NotApplicable
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError
@@ -86,7 +86,7 @@ def check(evidence: Evidence) -> Iterator[Finding | str]:
             refused.append(f"with inputs {what} {error.message}")
             continue
         if fault is not None:
-            yield _named(evidence, what, layout, fault)
+            yield _named(evidence, what, layout, fault) if _comes_again(evidence, arguments) else _now_and_then(what, fault)
             return
     if len(refused) == len(layouts):
         raise NotApplicable(refused[0])
@@ -133,6 +133,19 @@ def _fault(evidence: Evidence, arguments: Sequence[Argument]) -> Fault | None:
     if apart.input is not None and (why := random_backward(evidence)):
         raise NotApplicable(why)
     return Fault(f"{apart.text} as with the same numbers {_usual(evidence)}", apart.input, apart.output)
+
+
+def _comes_again(evidence: Evidence, arguments: Sequence[Argument]) -> bool:
+    try:
+        return _fault(evidence, arguments) is not None
+    except UserCodeError:
+        return True
+
+
+def _now_and_then(what: str, fault: Fault) -> Finding:
+    code, who = ("GV206", "backward") if fault.output is None else ("GV205", "forward")
+    return Finding(code, f"{who} is not deterministic: with inputs {what}, {fault.text}; and the same call again gives these", input=fault.input,
+                   output=fault.output, hint=NOW_AND_THEN)
 
 
 def _usual(evidence: Evidence) -> str:

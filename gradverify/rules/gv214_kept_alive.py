@@ -8,7 +8,7 @@ output, and an output on ctx refers to itself in a circle: every step leaves its
 the GPU is out of memory before. A warning.
 
 How it is measured. One forward on `x * 1` and one finished backward with the collector off; then the memory of inputs (of a Function itself), outputs
-and the Function's nodes is looked at through weak references.
+and the Function's nodes is looked at through weak references. The gradients of this graph must be those of the base call; else it is GV206.
 
 How to repair. Save inputs and outputs with `ctx.save_for_backward`. Keep only other values on ctx.
 
@@ -26,6 +26,7 @@ from collections.abc import Iterator
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
+from gradverify.rules.agreement import equal, on_another_graph
 from gradverify.rules.shown import NO_FUNCTION
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.lifetime import Alive, still_alive
@@ -47,6 +48,9 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     alive = _alive(evidence)
+    if alive.gradients and all(map(equal, alive.values, evidence.outputs)):
+        v, expected = evidence.worked.cotangents, evidence.worked.gradients
+        yield from on_another_graph(evidence, expected, alive.gradients, v, "whose inputs are results (x * 1)")
     if alive.outputs or alive.nodes:
         what = " and ".join([*alive.outputs, *(f"the node of {name}" for name in dict.fromkeys(alive.nodes))])
         stay = "stays" if len(alive.outputs + alive.nodes) == 1 else "stay"

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.rules.agreement import differing
+from gradverify.rules.agreement import differing, on_another_graph
 from gradverify.rules.shown import NO_FUNCTION, RANDOM, changed
 from gradverify.subject.accumulate import Accumulated, accumulated, straight
 from gradverify.subject.failure import UserCodeError
@@ -54,6 +54,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     except UserCodeError as error:
         yield Finding("GV220", f"`.backward(ones)` twice: {error.message}", frames=error.frames, hint=HINT)
         return
+    if "for_ones" in vars(evidence):        # asked for by GV213, of the base graph
+        ones = [torch.ones_like(y) for y in evidence.outputs]
+        yield from on_another_graph(evidence, evidence.for_ones[1], seen.first, ones, "made after a call elsewhere")
     for argument, direct, first, both in zip(evidence.inputs, _straight(evidence), seen.first, seen.both, strict=True):
         difference = differing(evidence, argument, _twice(first), both) if direct else None
         if difference is not None:

@@ -7,8 +7,8 @@ listed by the optimizer, gets a gradient, and never learns. `None` says plainly 
 
 How it is measured. Only where backward returns zeros for a dense cotangent: forwards at the point, at the second point, and at one where no input is
 zero (the first factor of a product whose second starts at 0 moves there), with that input alone exchanged for its value at the others, turned round,
-and enlarged; all outputs must stay bitwise. A dead region (relu of negative numbers, a bound that clamps nothing) moves at one of these. Not where
-every gradient is zero, which is GV009's.
+and enlarged; all outputs must stay bitwise. A dead region (relu of negative numbers, a bound that clamps nothing) moves at one of these. At last all
+axes of one element get two: a softmax over one element is still because of its size. Not where every gradient is zero, which is GV009's.
 
 How to repair. Use the input in forward; else return `None` for it, and say `requires_grad: false` in the spec.
 
@@ -64,7 +64,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     points = [list(evidence.subject.arguments), *islice(other_points(evidence.subject), 1), _dense(evidence)]
     for argument in (argument for argument, zero in zip(evidence.inputs, silent, strict=True) if zero):
         place = next(i for i, each in enumerate(evidence.subject.arguments) if each is argument)
-        if not any(_moves(evidence, point, place, points) for point in points):
+        if not any(_moves(evidence, point, place, points) for point in points) and not _moves(evidence, _widened(points), place, []):
             yield Finding("GV229", f"{argument.name} moves no output at any point looked at, and backward returns zeros for it",
                           input=argument.name, hint="use it in forward; if it is not meant to be differentiated, return None for it")
 
@@ -78,6 +78,18 @@ def _dense(evidence: Evidence) -> list[Argument]:
     source = generator(evidence.settings.seed, evidence.subject.case.check, "dense")
     own = evidence.subject.arguments
     return [replace(a, value=torch.where(a.value == 0, signed(a.value, source), a.value)) if a.differentiable else a for a in own]
+
+
+def _widened(points: Sequence[Sequence[Argument]]) -> list[Argument]:
+    """The first point with two elements along every axis that has one: a softmax over one element is 1, whatever that is."""
+    return [replace(here, value=_doubled(here.value, there.value)) if here.differentiable and here.form is None else here
+            for here, there in zip(points[0], points[1], strict=True)]
+
+
+def _doubled(x: Tensor, other: Tensor) -> Tensor:
+    for axis in (axis for axis, size in enumerate(x.shape) if size == 1):
+        x, other = torch.cat([x, other], axis), torch.cat([other, x], axis)
+    return x
 
 
 def _moves(evidence: Evidence, point: Sequence[Argument], place: int, points: Sequence[Sequence[Argument]]) -> bool:

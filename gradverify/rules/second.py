@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
-from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.numerics.estimate.ladder import Derivative
-from gradverify.numerics.function.flat import flat_all, numbers
-from gradverify.numerics.rungs import Array, Mask
+from gradverify.numerics.function.flat import flat_all
+from gradverify.numerics.rungs import BASE, Array, Mask
 from gradverify.numerics.tolerance import FLOOR, RTOL, RTOL_LOW
 from gradverify.oracles.along import Along, change, coordinates, moduli, shaped
-from gradverify.oracles.widened import InFloat64
 from gradverify.rules.adjoint import Identity, bisect
 from gradverify.rules.agreement import DUST, NUDGE, ODD, SINGLE, loosened, tolerance
-from gradverify.subject.differentiable import Differentiable
-from gradverify.subject.failure import UserCodeError
+from gradverify.rules.doubled import backwards, doubled, known, spread
 from gradverify.subject.second_order import Backward, Second
-from gradverify.subject.wide import InDouble, wide, widened
 
 NUDGES = 2
-SAME = 1e-4             # of the largest gradient: what one in float32 may be off by
 TINY, WIDER = 1e-4, (1e-1, 1e-2, 1e-3)     # inputs below that (cancelling.py asks of the same ones); steps that are tried there
 CLOSE = 0.1             # of a second derivative: how far its curvature bends such a slope
 SHARE = 4.0             # of the tolerance: what the bars of all elements may take together is 1/SHARE
@@ -63,7 +58,15 @@ class Cotangents:
         mine, theirs = float(self._double(weight)[row]) / float(self.w[gradient]), float(column[gradient])
         size = float(moduli(self.evidence.outputs)[row]) / float(np.abs(self.w[gradient]))
         allowed = loosened(self.evidence) * max(abs(mine), abs(theirs)) + DUST * self.evidence.precision * size
-        return None if abs(mine - theirs) <= allowed else Wrong(gradient, row, True, mine, theirs)
+        if abs(mine - theirs) <= allowed or abs(mine - theirs) <= allowed + self._rounding(weight / self.w[gradient], row):
+            return None
+        return Wrong(gradient, row, True, mine, theirs)
+
+    def _rounding(self, weight: Array, row: int) -> float:
+        """What rounding may make of the difference of the two, by what it makes of double backward (an entropy's, at saturated logits)."""
+        function = backwards(self.evidence)
+        second = partial(function.second, shaped(weight, function.inputs), function.inputs)
+        return 2 * spread(function, lambda: (float(coordinates(second().cotangents, function.cotangents)[row]), 0.0))[0]
 
     def _identity(self, u: Array, double: Array, pulled: Array) -> Identity:
         unit, f = self.evidence.precision, moduli(self.evidence.outputs)
@@ -88,7 +91,7 @@ class Cotangents:
     def _double(self, w: Array) -> Array:
         """The derivative of ⟨w, Jᵀv⟩ with respect to v, by coordinates [M]."""
         seen = doubled(self.evidence, w) if w is not self.w else self.evidence.modes.double_backward
-        return coordinates(_known(seen).cotangents, self.evidence.outputs)
+        return coordinates(known(seen).cotangents, self.evidence.outputs)
 
 
 class Inputs:
@@ -102,7 +105,7 @@ class Inputs:
         """`w`: of the gradients' coordinates [N], the first ones of all where none are given."""
         self.evidence, self.along = evidence, along
         self.w = evidence.modes.gradient_weights if w is None else w
-        self._double = _known(evidence.modes.double_backward) if w is None else doubled(evidence, w)
+        self._double = known(evidence.modes.double_backward) if w is None else doubled(evidence, w)
         self._agreed: tuple[Array, Derivative] | None = None    # a direction, and what the quick rungs said along it
 
     @property
@@ -190,7 +193,7 @@ class Inputs:
         allowed = self.rtol * max(abs(mine), abs(theirs)) + self._floor(np.abs(self.along.value[gradient]))
         if not one.smooth[gradient] or not np.isfinite(bar) or np.isfinite(one.second[gradient]) or abs(mine - theirs) - bar <= allowed:
             return None
-        if self._swallowed(gradient, column, double):
+        if self._swallowed(gradient, column, double) or abs(mine - theirs) - bar <= self._rounding(gradient, column, step):
             return None
         return Wrong(gradient, int(self.evidence.modes.columns.coordinate[column]), False, double, theirs / step)
 
@@ -207,6 +210,24 @@ class Inputs:
             if abs((up - down) / (2 * h) - double) <= CLOSE * abs(double):
                 return True
         return False
+
+    def _rounding(self, gradient: int, column: int, step: float) -> float:
+        """What rounding may make of the change of a gradient over a step of one column: of double backward, and of backward, whose difference it is.
+
+        Six standard deviations of nine ways to round every operation at random; 0 where that is refused. (det(A)·A⁻ᵀ has entries of order 1, and
+        in its derivative those of A⁻¹ cancel. Where a softmax is 1 but for 1e-73, so is the slope of its gradient, which is 0 to rounding.)
+        """
+        function, one = self.along.point.function, self.w * (np.arange(len(self.w)) == gradient) / self.w[gradient]
+        if not isinstance(function, Backward):
+            return 0.0
+
+        def rounded() -> tuple[float, float]:
+            slopes = coordinates(function.second(shaped(one, function.inputs), function.inputs).inputs, function.inputs)
+            values = coordinates(function.values(function.inputs), function.inputs)
+            return float(self.evidence.modes.columns.combined(slopes)[column]), float(values[gradient])
+
+        slope, value = spread(function, rounded)
+        return abs(step) * slope + value / BASE
 
     def _off(self, moved: Array, found: Derivative) -> str:
         """Does double backward differ from the ladder? "yes", "no", or "open"."""
@@ -230,52 +251,3 @@ class Inputs:
     def _floor(self, size: Array) -> float:
         """Second derivatives below this are rounding of gradients of that size."""
         return FLOOR * max(self.evidence.unit, self.along.unit) * float(np.linalg.norm(np.nan_to_num(size, posinf=0.0)))
-
-
-class _InFloat64(Backward):
-    """What backward makes without a dtype is float64 too, and what it casts to float32 where forward was lifted."""
-
-    _here: list[Tensor] | None = None
-
-    def __init__(self, evidence: Evidence, mode: InDouble) -> None:
-        twin, checked = widened(evidence.subject, mode), evidence.forward.checked
-        super().__init__(twin, Differentiable(twin, checked), checked, [wide(v) for v in evidence.modes.second_weights])
-        self._mode = mode
-
-    def here(self) -> list[Tensor]:
-        self._here = self._here or self.values(self.inputs)
-        return self._here
-
-    def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        with self._mode():
-            return super().values(inputs)
-
-
-def backwards(evidence: Evidence) -> Backward:
-    """Backward as a function of the inputs, of which finite differences are taken: that of float64 for a float32 function that is the same in it."""
-    own = evidence.modes.backwards
-    if not isinstance(evidence.in_float64, InFloat64):
-        return own
-    full = _InFloat64(evidence, InDouble(lifts=evidence.in_float64.lifted))
-    try:
-        pairs = zip(own.here(), full.here(), strict=True)
-        return full if all(_agree(numbers(mine), numbers(theirs)) for mine, theirs in pairs) else own
-    except UserCodeError:
-        return own
-
-
-def _agree(mine: Array, theirs: Array) -> bool:
-    """Are gradients in float32 those in float64?"""
-    with np.errstate(invalid="ignore"):
-        return bool(((np.abs(mine - theirs) <= SAME * np.abs(theirs).max(initial=0.0)) | (mine == theirs)).all())
-
-
-def doubled(evidence: Evidence, w: Array) -> Second:
-    """The double backward for other weights of the gradients' coordinates [N]."""
-    return evidence.modes.backwards.second(shaped(w, evidence.subject.inputs))
-
-
-def _known(seen: Second | UserCodeError) -> Second:
-    if isinstance(seen, UserCodeError):
-        raise seen
-    return seen

@@ -82,25 +82,45 @@ class BaseCall:
         """The checked outputs themselves, with their graph and memory."""
         return tuple(self.forward.outputs[place] for place in self.forward.checked)
 
-    @cached_property
+    @property
     def reseeded(self) -> tuple[Tensor, ...]:
         """The checked outputs of one more forward at the point, whose generators start elsewhere."""
-        return self._seeded_elsewhere()
+        return self._elsewhere[0]
 
-    def _seeded_elsewhere(self) -> tuple[Tensor, ...]:
-        return tuple(y.detach() for y in self.subject.seeded_elsewhere(lambda: self.function.values(self.subject.leaves())))
+    @cached_property
+    def _elsewhere(self) -> tuple[tuple[Tensor, ...], tuple[object, ...]]:
+        """With what the generators would draw next."""
+        return self.subject.seeded_elsewhere(lambda: (tuple(y.detach() for y in self.function.values(self.subject.leaves())), self.subject.states()))
+
+    @cached_property
+    def fixed_by_forward(self) -> tuple[int, ...]:
+        """The generators (by place in `Seeded.states`) that are in one state after a forward, wherever they start: it seeds them.
+        Called once more where it drew."""
+        asked = self.forward.random or "_elsewhere" in self.__dict__
+        return _alike_places(self.forward.drawn[1], self._elsewhere[1]) if asked and self.settings.reseed else ()
+
+    @cached_property
+    def fixed_by_backward(self) -> tuple[int, ...]:
+        """The same of backward, called once more where it moved one. Raises UserCodeError."""
+        before, after = self.worked.drawn
+        if not self.settings.reseed or before == after:
+            return ()
+        self.function.here()        # a forward that draws is not to be made elsewhere
+        again = self.subject.seeded_elsewhere(lambda: (self.function.vjp(self.cotangents("base")), self.subject.states())[1])
+        return _alike_places(after, again)
 
     @property
     def draws(self) -> bool:
         """Does the forward draw random numbers? Also where it puts the generator's state back (`fork_rng`), as far as `reseeded` was asked for."""
-        return self.forward.random or ("reseeded" in self.__dict__ and self._draws_in_hiding)
+        return self.forward.random or ("_elsewhere" in self.__dict__ and self._draws_in_hiding)
 
     @cached_property
     def _draws_in_hiding(self) -> bool:
         """The outputs are others where the generators start elsewhere, and come again with each of the two starts."""
         if alike(self.outputs, self.reseeded):
             return False
-        return alike(self.outputs, self.function.values(self.subject.leaves())) and alike(self.reseeded, self._seeded_elsewhere())
+        again = self.subject.seeded_elsewhere(lambda: self.function.values(self.subject.leaves()))
+        return alike(self.outputs, self.function.values(self.subject.leaves())) and alike(self.reseeded, [y.detach() for y in again])
 
     def name_of(self, place: int) -> str:
         """An output by its path: `y0`, or `y.loss` of a dict."""
@@ -185,3 +205,7 @@ class BaseCall:
         with watched(inner, found):
             self.subject.probe(self.subject.leaves())
         return tuple(found)
+
+
+def _alike_places(a: Sequence[object], b: Sequence[object]) -> tuple[int, ...]:
+    return tuple(place for place, (one, other) in enumerate(zip(a, b, strict=False)) if one == other)

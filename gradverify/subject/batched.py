@@ -14,6 +14,7 @@ from torch import Tensor
 from gradverify.subject.differentiable import Differentiable, Gradients, Graph
 from gradverify.subject.failure import blamed
 from gradverify.subject.on_cuda import finished
+from gradverify.subject.seeded import BACKWARD
 from gradverify.subject.subject import Subject
 
 
@@ -26,7 +27,7 @@ def batched_gradients(subject: Subject, function: Differentiable, graph: Graph, 
     """
     cotangents = [torch.stack([factor * cotangent for factor in factors]) for cotangent in v]
     subject.count(backward=len(factors), batched=len(factors))
-    subject.reseed(1)
+    subject.reseed(BACKWARD)
     with warnings.catch_warnings(), _forgotten(classes), blamed("GV003", "backward"):
         warnings.simplefilter("ignore")     # of operators that are batched by a loop
         found = torch.autograd.grad(function.of(graph), graph.leaves, cotangents, retain_graph=True, allow_unused=True,

@@ -54,5 +54,6 @@ class Counted:
     @property
     def fastest(self) -> tuple[float, float]:
         """Seconds of the fastest forward and of the fastest backward, which is a guess where few were timed; 0 where none was."""
-        forward, backward = (0.0 if watch.fastest == inf else watch.fastest for watch in self.watches)
-        return forward, backward if self.watches[1].calls >= TIMED else BACKWARD * forward
+        watch, of_backward = self.watches
+        forward = 0.0 if watch.fastest == inf else watch.fastest
+        return forward, of_backward.fastest if of_backward.calls >= TIMED else BACKWARD * forward

@@ -13,6 +13,7 @@ from torch import Tensor
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.graph import function_nodes, gradient_numbers
 from gradverify.subject.on_cuda import finished
+from gradverify.subject.seeded import BACKWARD
 from gradverify.subject.subject import Called, Subject
 
 Gradients = tuple[Tensor | None, ...]
@@ -132,7 +133,7 @@ class Differentiable:
         return tuple(None if each[0] is None else torch.cat(each) for each in zip(*found, strict=True))
 
     def _batched(self, output: Tensor, leaves: Sequence[Tensor], cotangents: Tensor) -> Gradients:
-        self._subject.reseed(1)
+        self._subject.reseed(BACKWARD)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")     # of operators that are batched by a loop
             return torch.autograd.grad([output], leaves, [cotangents], retain_graph=True, allow_unused=True, is_grads_batched=True)

@@ -16,7 +16,7 @@ from gradverify.model.case import TensorRecipe, own_dtype
 from gradverify.model.dtypes import RUN
 from gradverify.numerics.function.dtypes import DTYPES as DTYPES
 from gradverify.numerics.function.dtypes import SINGLE, SIXTEEN
-from gradverify.numerics.reduction import drawn
+from gradverify.numerics.reduction import signed_tensor
 from gradverify.subject import distinct
 from gradverify.subject.containers import Apart, taken_apart
 from gradverify.subject.failure import UserCodeError, blamed, type_name
@@ -39,7 +39,8 @@ def generator(seed: int, check: str, name: str) -> torch.Generator:
 
 def signed(like: Tensor, source: torch.Generator) -> Tensor:
     """Random numbers ±[0.7, 1.4] of the shape, dtype and device of `like` (complex: both parts)."""
-    values = torch.complex(drawn(like.shape, source), drawn(like.shape, source)) if like.is_complex() else drawn(like.shape, source)
+    values = signed_tensor(like.shape, source)
+    values = torch.complex(values, signed_tensor(like.shape, source)) if like.is_complex() else values
     return values.to(dtype=like.dtype).to(device=like.device)
 
 

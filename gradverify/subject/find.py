@@ -18,10 +18,11 @@ from gradverify.model.case import Search
 from gradverify.model.interrupt import is_interrupt
 from gradverify.subject.failure import CODE as CODE
 from gradverify.subject.failure import UserCodeError, blamed, describe, named, user_frames, what_to_write
-from gradverify.subject.namesakes import Aside, Importer, importer
+from gradverify.subject.namesakes import Aside, Importer, importer, keeper
 from gradverify.subject.registered import REGISTERED, find_operator
 
 _FOUND_IN = "__gradverify_found_in__"       # set on modules that a spec's folders brought in: the folder each was found in
+_MARKED = "marked"      # the names of these among what is kept: to look through thousands of modules takes a twentieth of a small check
 
 
 @contextmanager
@@ -68,13 +69,16 @@ def _mark(name: str, folders: Sequence[str]) -> None:
     own = file.parent.name if file.stem == "__init__" else file.name.partition(".")[0]
     if own == parts[-1] and depth < len(file.parents) and str(file.parents[depth]) in folders:
         vars(module)[_FOUND_IN] = str(file.parents[depth])
+        keeper().setdefault(_MARKED, set()).add(name)
 
 
 def _forget_namesakes() -> None:
     """Drops the modules of earlier specs that would now be found somewhere else, or nowhere; all others stay as they are."""
     homes = dict[str, str | None]()     # a package of a hundred modules is looked for once
-    marked = [(name, vars(module)[_FOUND_IN]) for name, module in list(sys.modules.items()) if _FOUND_IN in getattr(module, "__dict__", ())]
-    for name, found_in in marked:
+    for name in sorted(keeper().get(_MARKED, ())):
+        found_in = getattr(sys.modules.get(name), "__dict__", {}).get(_FOUND_IN)
+        if found_in is None:
+            continue
         top = name.partition(".")[0]
         if top not in homes:
             homes[top] = _home(top)

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 from torch.multiprocessing import reductions
 
-from gradverify.subject.differentiable import Differentiable, Graph
+from gradverify.subject.differentiable import Differentiable, Gradients, Graph, copied
 from gradverify.subject.graph import function_nodes
 from gradverify.subject.guard import is_plain
 from gradverify.subject.subject import Subject
@@ -22,17 +22,20 @@ _weak: Any = reductions.StorageWeakRef      # tells whether a storage lives, wha
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """Inputs alive after a finished backward although the caller dropped them; outputs and nodes alive when everything was dropped."""
+    """Inputs alive after a finished backward although the caller dropped them; outputs and nodes alive when everything was dropped.
+    `values`, `gradients`: copies of the checked outputs and of what that backward gave."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     nodes: tuple[str, ...]
+    values: tuple[Tensor, ...] = ()
+    gradients: Gradients = ()
 
 
 def still_alive(subject: Subject, function: Differentiable, cotangents: Sequence[Tensor], inputs: bool) -> Alive:
     """One forward and one finished backward with the collector off. `inputs`: are they looked at? Raises UserCodeError."""
     with _collector_off():
-        graph = _finished(subject, function, cotangents)
+        graph, values, gradients = _finished(subject, function, cotangents)
         given = _inputs(subject, graph) if inputs else {}
         made = _outputs(subject, graph)
         outputs = graph.called.outputs
@@ -41,7 +44,7 @@ def still_alive(subject: Subject, function: Differentiable, cotangents: Sequence
         nodes = _nodes(outputs)
         del outputs
         return Alive(held, tuple(name for name, storage in made.items() if not storage.expired()),
-                     tuple(name for name, node in nodes if node() is not None))
+                     tuple(name for name, node in nodes if node() is not None), values, gradients)
 
 
 @contextmanager
@@ -55,12 +58,12 @@ def _collector_off() -> Iterator[None]:
             gc.enable()
 
 
-def _finished(subject: Subject, function: Differentiable, cotangents: Sequence[Tensor]) -> Graph:
-    """A graph whose backward is over. The inputs are results of their own, so that nothing of ours holds them."""
+def _finished(subject: Subject, function: Differentiable, cotangents: Sequence[Tensor]) -> tuple[Graph, tuple[Tensor, ...], Gradients]:
+    """A graph whose backward is over, and copies of what it gave. The inputs are results of their own, so that nothing of ours holds them."""
     leaves = subject.leaves()
     graph = function.graph(leaves, [leaf * 1 for leaf in leaves])
-    function.gradients(graph, cotangents)
-    return graph
+    values = tuple(y.detach().clone() for y in function.of(graph))
+    return graph, values, copied(function.gradients(graph, cotangents))
 
 
 def _inputs(subject: Subject, graph: Graph) -> dict[str, Any]:

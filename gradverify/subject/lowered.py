@@ -72,6 +72,10 @@ FUSED = {torch.ops.aten._log_softmax.default: _log_softmax}
 """Operations that are no more exact than their steps, which are rounded one by one: those of changed arguments would not show it."""
 
 
+LAPACKS = torch.int32
+"""What a factorisation says beside its numbers: pivots, and whether it went well; indices are int64."""
+
+
 class Perturbed(Exchanged):  # type: ignore[no-untyped-call]
     """Inside, operations in float64 take arguments a random part of a roundoff off, float32's by default (Parker, Monte Carlo Arithmetic, 1997).
 
@@ -93,7 +97,7 @@ class Perturbed(Exchanged):  # type: ignore[no-untyped-call]
         if schema.is_mutable or any(each.alias_info is not None for each in schema.returns):
             return returned
         given = [x for x in pytree.tree_leaves((args, named)) if _in_double(x)]
-        results = [y for y in pytree.tree_leaves(returned) if isinstance(y, Tensor)]
+        results = [y for y in pytree.tree_leaves(returned) if isinstance(y, Tensor) and y.dtype != LAPACKS]
         if not given or not all(_in_double(y) for y in results) or _picked(results, given):
             return returned
         return func(*pytree.tree_map(self._off, tuple(args)), **pytree.tree_map(self._off, named))

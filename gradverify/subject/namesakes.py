@@ -53,14 +53,15 @@ def _modules(folder: str) -> dict[str, str]:
     found: dict[str, str] = {}
     suffixes = tuple(all_suffixes())
     try:
-        entries = sorted(Path(folder).iterdir())
+        entries = sorted(entry.name for entry in os.scandir(folder))
     except OSError:
         return {}
     for entry in entries:
-        name = entry.name.partition(".")[0]
+        name = entry.partition(".")[0]
         if name not in sys.modules and name not in sys.stdlib_module_names:
             continue
-        files = [entry] if entry.name[len(name):] in suffixes else [entry / f"__init__{suffix}" for suffix in suffixes]
+        path = Path(folder, entry)
+        files = [path] if entry[len(name):] in suffixes else [path / f"__init__{suffix}" for suffix in suffixes]
         file = next((file for file in files if file.is_file()), None)
         if file is not None:
             found[name] = str(file)
@@ -74,6 +75,11 @@ def _has_namesake(name: str, file: str) -> bool:
         return name in sys.stdlib_module_names
     theirs = getattr(module, "__file__", None)
     return theirs is None or os.path.realpath(theirs) != os.path.realpath(file)
+
+
+def keeper() -> dict[str, Any]:
+    """What is held between one check and the next."""
+    return vars(sys.modules.setdefault(KEEPER, ModuleType(KEEPER)))
 
 
 class Importer:
@@ -176,14 +182,13 @@ class Importer:
         now = self._in_sight.get(top)
         if home == now:
             return
-        keeper = vars(sys.modules.setdefault(KEEPER, ModuleType(KEEPER)))
         if now is not None:
-            keeper[f"{now}:{top}"] = _taken_out(top)
+            keeper()[f"{now}:{top}"] = _taken_out(top)
             sys.modules.update(self._others.pop(top))
             del self._in_sight[top]
         if home is not None:
             self._others[top] = _taken_out(top)
-            sys.modules.update(keeper.get(f"{home}:{top}", {}))
+            sys.modules.update(keeper().get(f"{home}:{top}", {}))
             self._in_sight[top] = home
 
 

@@ -16,11 +16,14 @@ from gradverify.subject.differentiable import Differentiable, Gradients, copied
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.graph import Kept, RawReturn, function_classes, function_nodes, tapped
 from gradverify.subject.guard import admit_outputs, comparable, of_type
+from gradverify.subject.left import GRADIENTS_OFF, Left, noticed
 from gradverify.subject.native import called_again
 from gradverify.subject.on_cuda import finished
+from gradverify.subject.seeded import BACKWARD
 from gradverify.subject.snapshot import Change, Snapshot
 from gradverify.subject.subject import Argument, Called, Subject
 
+Drawn = tuple[tuple[object, ...], tuple[object, ...]]
 HOOKS_REFUSED = "saved tensor hooks"     # torch.func's, where these are active as a transform begins
 
 
@@ -30,7 +33,8 @@ class ForwardSeen:
     without a graph; `classes` the custom Functions in the graph, `nodes` their nodes (those written in C++ too), `saved` what these saved;
     `written` the arguments that the call changed and did not return, `freed` those whose memory it gave back;
     `packed`: how many tensors it saved, None where they cannot be counted;
-    `random`: it drew from a global generator."""
+    `random`: it drew from a global generator. `left`: global state that it left changed; `drawn`: what the generators would draw before and after
+    it (`Seeded.states`)."""
 
     leaves: tuple[Tensor, ...]
     called: Called
@@ -43,6 +47,8 @@ class ForwardSeen:
     freed: tuple[str, ...]
     packed: int | None
     random: bool
+    left: tuple[Left, ...]
+    drawn: Drawn
 
     @property
     def outputs(self) -> tuple[Any, ...]:
@@ -53,7 +59,7 @@ class ForwardSeen:
 class BackwardSeen:
     """The base backward, for a dense random cotangent. `direct`: the base graph itself gave the gradients; `error`: what it raised;
     `damaged`: (output, flat index, before, after) of a cotangent that backward wrote to; `written`: what else it changed, which was put back;
-    `unpacked`: how many saved tensors it asked for."""
+    `unpacked`: how many saved tensors it asked for. `left`, `drawn`: as of a forward."""
 
     cotangents: tuple[Tensor, ...]
     gradients: Gradients
@@ -63,6 +69,8 @@ class BackwardSeen:
     damaged: tuple[tuple[int, Change | None], ...]
     written: tuple[Written, ...]
     unpacked: int
+    left: tuple[Left, ...]
+    drawn: Drawn
 
 
 class Saved:
@@ -103,10 +111,11 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
     leaves = subject.leaves()
     before = Snapshot([*leaves, *(a.value for a in others)])
     state = subject.fresh_states()
-    with left_as_found(in_our_way()) as changed:
+    with left_as_found(in_our_way()) as changed, noticed() as left:
         called = _counted(subject, leaves, saved)
     subject.meddles = bool(changed)
-    drew = subject.states() != state
+    drawn = state, subject.states()
+    left += [GRADIENTS_OFF] * subject.disables
     if (before.changed() or before.freed()) and not subject.writes:
         subject.writes = True
         _restore(others, before, len(leaves))
@@ -120,7 +129,8 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
     found = [outputs[place] for place in numeric]
     nodes = function_nodes(found)
     return ForwardSeen(tuple(leaves), called, checked, detached, function_classes(found), nodes, saved.of(nodes),
-                       written(subject, called) if subject.writes else (), given_back(subject, called), None if saved.refused else saved.packed, drew)
+                       written(subject, called) if subject.writes else (), given_back(subject, called), None if saved.refused else saved.packed,
+                       drawn[0] != drawn[1], tuple(left), drawn)
 
 
 def _counted(subject: Subject, leaves: list[Tensor], saved: Saved) -> Called:
@@ -143,17 +153,22 @@ def observe_backward(subject: Subject, seen: ForwardSeen, function: Differentiab
     custody = Custody(held(subject, seen.called, seen.saved))
     gradients: Gradients = (None,) * len(seen.leaves)
     first, direct = gradients, False
+    drawn: Drawn = ((), ())
+    fresh = subject.fresh_states(BACKWARD)
     with (called_again(seen.nodes, raw, lambda: known(subject, seen.called, saved.tensors, gradients), subject.counted_backward),
           tapped(seen.classes, raw, kept(subject, seen.called, seen.saved))):
         try:
-            gradients, direct = _first_gradients(subject, seen, function, cotangents)
+            with left_as_found(in_our_way()), noticed() as left:
+                gradients, direct = _first_gradients(subject, seen, function, cotangents)
+            drawn = fresh, subject.states()
             _refuse_odd(subject, gradients)
             first = copied(gradients)       # before a node is called again, which may write into what it returned
         except UserCodeError as raised:
             error = raised
     damaged = tuple((seen.checked[i], before.difference(i)) for i in before.changed())
     asked = tuple(before.value(i) for i in range(len(cotangents)))      # backward may have written into its own
-    return BackwardSeen(asked, first, tuple(raw), direct, error, damaged, _put_back(subject, function, custody), saved.unpacked)
+    return BackwardSeen(asked, first, tuple(raw), direct, error, damaged, _put_back(subject, function, custody), saved.unpacked,
+                        tuple(left), drawn)
 
 
 def kept(subject: Subject, called: Called, saves: Saves) -> Kept:

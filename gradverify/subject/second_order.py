@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,7 @@ class Backward:
                  known: Sequence[Tensor | None] | None = None) -> None:
         """`known`: the gradients at the inputs, where a backward gave them already."""
         self._subject, self._function, self._checked, self._cotangents, self._known = subject, function, checked, cotangents, known
+        self.around: Callable[[], AbstractContextManager[None]] = nullcontext   # what calls at other inputs run in
         self._graph: _Graph | None = None       # at the inputs, for further weights
         self._again = function.reusable     # may a graph of backward be asked again, as far as is known?
         self._shares = True     # the forward's graph with the function's own VJPs
@@ -50,6 +51,11 @@ class Backward:
     @property
     def inputs(self) -> tuple[Tensor, ...]:
         return self._function.inputs
+
+    @property
+    def cotangents(self) -> Sequence[Tensor]:
+        """The fixed ones."""
+        return self._cotangents
 
     def here(self) -> list[Tensor]:
         """The gradients at the inputs: one backward, where they are not known. Raises UserCodeError."""

@@ -9,7 +9,7 @@ from gradverify.model.case import Case
 from gradverify.subject.machine import next_draws, random_states, seed_all
 
 Measured = TypeVar("Measured")
-ELSEWHERE = 2       # added to the seed, beside 0 of forwards and 1 of backwards
+BACKWARD, ELSEWHERE = 104_729, 2    # added to the seed, beside 0 of forwards; the first is no seed that a backward is likely to set itself
 
 
 class Seeded:
@@ -21,7 +21,7 @@ class Seeded:
         self.on_cuda = on_cuda
         self._followed: Seeded | None = None
         self._quiet = False     # nothing is seeded, as nothing is drawn
-        self._fresh: tuple[object, ...] | None = None
+        self._fresh = dict[int, tuple[object, ...]]()
 
     def follow(self, other: Seeded) -> None:
         """From now on nothing is seeded while the other one seeds nothing."""
@@ -33,13 +33,13 @@ class Seeded:
         if not quiet and self.case.settings.reseed:
             seed_all(self.case.settings.seed + offset, self.on_cuda)
 
-    def fresh_states(self) -> tuple[object, ...]:
+    def fresh_states(self, offset: int = 0) -> tuple[object, ...]:
         """Seeds, and says what the generators would draw next: always the same, where the check seeds them at all."""
-        self.reseed()
-        if self._fresh is None or not self.case.settings.reseed:
-            self._fresh = self.states()
-            self.reseed()
-        return self._fresh
+        self.reseed(offset)
+        if offset not in self._fresh or not self.case.settings.reseed:
+            self._fresh[offset] = self.states()
+            self.reseed(offset)
+        return self._fresh[offset]
 
     def states(self) -> tuple[object, ...]:
         """What the generators would draw next: equal before and after code that drew nothing. Draws it, where every call seeds them anew."""

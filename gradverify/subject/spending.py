@@ -34,7 +34,7 @@ class Spending:
     def tight(self) -> bool:
         """Is the budget no more than a comparison in full takes?"""
         calls, seconds = self._budget.calls, self._budget.seconds
-        return (calls is not None and sum(PLENTY) > calls) or (seconds is not None and self._seconds(Calls(*PLENTY)) > seconds)
+        return (calls is not None and sum(PLENTY) > calls) or (seconds is not None and self._seconds(Calls(), *PLENTY) > seconds)
 
     @property
     def over(self) -> bool:
@@ -46,7 +46,7 @@ class Spending:
         calls, seconds, made = self._budget.calls, self._budget.seconds, self._made
         if calls is not None and made.forward + made.backward + ahead >= calls:
             return True
-        return seconds is not None and self._spent() + self._seconds(Calls(ahead, 0)) >= seconds
+        return seconds is not None and self._seconds(made, ahead) >= seconds
 
     @property
     def name(self) -> str:
@@ -64,7 +64,7 @@ class Spending:
         made = self._made
         if calls is not None and made.forward + made.backward + forward + backward > calls:
             return False
-        return seconds is None or self._seconds(made) + self._seconds(Calls(forward, backward)) <= self._allowed + slack * seconds
+        return seconds is None or self._seconds(made, forward, backward) <= self._allowed + slack * seconds
 
     def some(self, samples: Sequence[Sample], forward: int, backward: int, what: str) -> Sequence[Sample]:
         """The samples, halved until the calls of each are afforded, but one at least; `cut` says how many were left out."""
@@ -100,8 +100,9 @@ class Spending:
     def _made(self) -> Calls:
         return self._subject.calls - self._before
 
-    def _seconds(self, calls: Calls) -> float:
-        """Those that ran in batches took next to nothing each."""
-        forward, backward = self._subject.fastest
-        number = calls.forward + calls.backward
-        return (calls.forward * forward + calls.backward * backward) * (1 - calls.batched / number if number else 1.0)
+    def _seconds(self, made: Calls, forward: int = 0, backward: int = 0) -> float:
+        """Of calls, of which those that ran in batches took next to nothing each, and of so many more."""
+        of_forward, of_backward = self._subject.fastest
+        number = made.forward + made.backward
+        spent = (made.forward * of_forward + made.backward * of_backward) * (1 - made.batched / number if number else 1.0)
+        return spent + forward * of_forward + backward * of_backward

@@ -25,7 +25,7 @@ from gradverify.subject.modules import hooked, hooks_of
 from gradverify.subject.on_cuda import devices_of, finished
 from gradverify.subject.outputs import leaves as flattened
 from gradverify.subject.outputs import names
-from gradverify.subject.seeded import Seeded
+from gradverify.subject.seeded import BACKWARD, Seeded
 from gradverify.subject.snapshot import same
 from gradverify.subject.target import Target
 from gradverify.subject.variants import copied, relaid
@@ -54,6 +54,7 @@ class Subject(Counted, Seeded):
         self.positions = together(self.arguments)
         self.writes = False
         self.meddles = False    # a forward was seen to set global state that our own computing needs
+        self.disables = False   # the last one that was `called` with gradients on left them off
         self.output_names: tuple[str, ...] = ()
         self.around: Callable[[], AbstractContextManager[Any]] | None = None
         self.lent: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None
@@ -129,6 +130,7 @@ class Subject(Counted, Seeded):
         with mode():
             values, buffers = self._lent(inputs)
             outputs = self._outputs(values, buffers)
+            self.disables = mode is torch.enable_grad and not torch.is_grad_enabled()
         return Called(tuple(values), buffers, tuple(outputs))
 
     def probe(self, inputs: Sequence[Tensor]) -> list[Any]:
@@ -152,7 +154,7 @@ class Subject(Counted, Seeded):
     def counted_backward(self) -> None:
         """Called before every backward."""
         self.count(backward=1)
-        self.reseed(1)
+        self.reseed(BACKWARD)
 
     def _lent(self, inputs: Sequence[Tensor]) -> tuple[Sequence[Any], Mapping[str, Tensor]]:
         """All arguments, as the function is to get them, and fresh clones of a module's buffers."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from live import Oracles, check, fixed, randn
+from live import Argument, Oracles, check, fixed, randn, subject
+from torch.autograd import Function
 
 from causes.damaged import after, causes, checked, first, function, gradients
 from causes.operators import rope, rope_of_neighbours
+from gradverify.verify import verify
 
 SHAPES = [(1, 2, 5, 4), (2, 2, 4, 4), (1, 1, 3, 8), (2, 3, 7, 4), (1, 4, 6, 2)]
 
@@ -213,3 +215,75 @@ def test_of_one_wrong_element_there_is_no_place_to_tell():
         return torch.where(torch.arange(24).reshape(4, 6) == 9, 1.3 * g, g)
 
     assert causes(checked(after(torch.sin, first(one)), randn(4, 6))) == {"x": None}
+
+
+@pytest.mark.parametrize(("n", "c", "words"), [
+    (3, 1 / 3, "0.3333 (1/3) × numeric on all 9 non-zero elements of d y0 / d x; 3 is the size of axis 0 of x: a mean instead of a sum?"),
+    (14, 1 / 14, "14 is the size of axis 1 of x: a mean instead of a sum?"), (7, 7**-0.5, "a scale of 1/√7 applied twice?"),
+    (5, 1.30123, "1.30123 × numeric on all 15 non-zero elements of d y0 / d x")])
+def test_float32_tells_a_size_from_the_digits_of_its_inverse(n, c, words):
+    cause = causes(checked(after(torch.sin, first(lambda g, x: c * g)), randn(3, n, dtype=torch.float32), dtype="float32"))["x"]
+    assert (cause.name, cause.detail.endswith(words)) == ("scaled", True)
+
+
+def spread(x):
+    return torch.linalg.inv(x) @ x.new_tensor([1.0, -2.0, 0.5, 3.0])
+
+
+@pytest.mark.parametrize(("c", "name"), [(-1, "sign flipped"), (2, "scaled"), (0, "zero gradient")])
+def test_a_factor_is_named_of_a_symmetric_input_too(c, name):
+    x = Argument("x", positive_definite(4), True, symmetric=True)
+    op = after(spread, first(lambda g, x: c * (g + g.mT) / 2))
+    finding, = verify(subject(op, x, select=("GV101",))).findings
+    assert (finding.cause.name, finding.cause.detail.endswith("40 mismatched elements of d y0 / d x")) == (name, True)
+
+
+@pytest.mark.parametrize("damage", [
+    lambda g, x: (g + g.mT) / 2 * (1 + x.abs()), lambda g, x: (g.roll(1, 0) + g.roll(1, 0).mT) / 2, lambda g, x: g.tril(),
+    lambda g, x: g.tril() * 2 - g])
+def test_other_faults_of_a_symmetric_input_are_not_called_a_factor(damage):
+    x = Argument("x", positive_definite(4), True, symmetric=True)
+    result = verify(subject(after(spread, first(damage)), x, select=("GV101",)))
+    assert [finding.cause for finding in result.findings] == [None]
+
+
+def bags(gradient):
+    """Rows of a table, weighted and summed by threes; `gradient(ctx, gradient of each row that was read [k, d])`."""
+
+    class Bags(Function):
+        @staticmethod
+        def forward(ctx, table, index):
+            ctx.save_for_backward(index)
+            ctx.shape = table.shape
+            return (table[index] * WEIGHTS).unflatten(0, (-1, 3)).sum(1)
+
+        @staticmethod
+        def backward(ctx, g):
+            index, = ctx.saved_tensors
+            return gradient(torch.zeros(ctx.shape, dtype=g.dtype), index, g.repeat_interleave(3, 0) * WEIGHTS), None
+
+    return Bags
+
+
+WEIGHTS = torch.tensor([0.5, -1.25, 3.0, 0.75, 2.0, -0.25, 1.5, 0.6, -1.1], dtype=torch.float64)[:, None]
+READ = torch.tensor([0, 2, 2, 5, 1, 0, 3, 4, 6])
+WAYS = {"overwritten": (lambda zero, index, g: zero.index_put((index,), g), "wrong where an index repeats"),
+        "a row of zeros": (lambda zero, index, g: zero.index_add(0, index, g).index_fill(0, torch.tensor([2]), 0.0), "zero block"),
+        "other rows": (lambda zero, index, g: zero.index_add(0, index, g) * torch.tensor([1, 1, 1.5, 1.5, 1, 1, 2])[:, None], None)}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_that_an_index_repeats_within_a_sum_are_named(way):
+    gradient, name = WAYS[way]
+    result = verify(subject(bags(gradient), Argument("table", randn(7, 3), True), Argument("index", READ), select=("GV101",)))
+    cause, = (finding.cause for finding in result.findings)
+    assert (cause and cause.name) != "wrong where an index repeats" if name is None else cause.name == name
+    if way == "overwritten":
+        assert cause.detail.startswith("analytic is wrong in rows 0, 2 of table, which index names more than once, ")
+
+
+def test_a_cause_names_an_output_as_its_finding_does():
+    op = after(torch.sin, first(lambda g, x: 3 * g))
+    finding, = check(lambda x: {"loss": [op.apply(x)]}, randn(4), select=("GV101",)).findings
+    assert "of d y.loss[0] / d x" in finding.message
+    assert "on all 4 non-zero elements of d y.loss[0] / d x" in finding.cause.detail

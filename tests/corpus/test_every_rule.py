@@ -49,7 +49,7 @@ ERRORS = {
 WARNINGS = {
     # in docs/torch-defects.md
     **each("GV109", "nn.functional.linear_cross_entropy.chunked float64 0", "masked.logaddexp float64 3"),
-    **each("GV114", "nn.functional.hardsigmoid float64 0", "tanh complex128 0", "tan complex128 0"),
+    **each("GV114", "nn.functional.hardsigmoid float64 0"),
     # its backward, a Python Function of torch, multiplies a buffer in place by grad_output: a vectorized Jacobian is refused
     **each("GV228", "nn.functional.linear_cross_entropy.chunked_none float64 0"),
     # running statistics, given as arguments

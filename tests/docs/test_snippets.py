@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from docs.playing import play, settled
+from docs.playing import play, settled, shows
 from docs.snippets import DOCUMENTS, ROOT, blocks, indented_code
 
 RUN = "python3 -m venv .venv && .venv/bin/pip install -q -c constraints.txt -e . && .venv/bin/gradverify check specs"
@@ -92,8 +92,17 @@ def test_the_update_puts_the_real_output_in_place(tmp_path):
 def test_durations_bars_versions_and_the_folder_do_not_count_but_other_numbers_do(tmp_path):
     one, other = f"{tmp_path}/a 12 calls   0.31 s ±1.2e-9  torch 2.13.0+cpu", "/a 12 calls  75.1 s ±8e-10  torch 2.4.1"
     assert settled(one, tmp_path) == settled(other, tmp_path)
-    assert settled("13 calls", tmp_path) != settled("12 calls", tmp_path)
+    assert shows(one, other, tmp_path)
+    assert not shows("13 elements", "12 elements", tmp_path)
     assert settled("│ |#  | │", tmp_path) != settled("│ |  #| │", tmp_path)
+
+
+@pytest.mark.parametrize(("printed", "shown", "same"), [
+    ("110 calls", "100 calls", True), ("111 calls", "100 calls", False), ("1,010 calls", "1,100 calls", True), ("89 calls", "100 calls", False),
+    ("5 rows 100 calls", "6 rows 100 calls", False), ("100 calls", "", False), ("budget calls=1000", "budget calls=1001", False),
+])
+def test_calls_may_differ_by_a_tenth(printed, shown, same, tmp_path):
+    assert shows(printed, shown, tmp_path) is same
 
 
 @pytest.mark.parametrize("text", ["```yaml\na: 1\n", "- item\n  ```yaml\n  a: 1\n  ```\n"])

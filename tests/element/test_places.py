@@ -131,3 +131,15 @@ def test_a_fixed_step_moves_every_element_alone():
     seen = of(torch.linalg.eigvalsh, argument("a", x + x.mT, symmetric=True), eps=1e-6)
     found = input_element(seen, "a[1,0]")
     assert found.coordinate == 2 and pair_of(seen, found) is None
+
+
+@pytest.mark.parametrize(("text", "name", "coordinate"), [
+    ("y.out[1,2]", "y.out", 5), ("y0[1,2]", "y.out", 5), ("y.aux[0][1]", "y.aux[0]", 1), ("y1[1]", "y.aux[0]", 1), ("y.aux[1]", "y.aux[1]", 0)])
+def test_an_output_of_a_dict_has_the_name_that_findings_give_it_and_its_number(text, name, coordinate):
+    def of_a_dict(x, w, index):
+        y = torch.nn.functional.linear(x, w)
+        return {"out": y, "aux": [y.sum(1), y.sum()]}
+
+    found = output_element(of(of_a_dict, *LINEAR), text)
+    assert (found.name, found.coordinate) == (name, coordinate)
+    assert "no output 'z0'; outputs: y.out, y.aux[0], y.aux[1]" in refusal(lambda: output_element(of(of_a_dict, *LINEAR), "z0[0]"))

@@ -50,6 +50,7 @@ INPUTS: Mapping[str, Callable[[], tuple[Any, ...]]] = {
     "decays_every_twentieth_call": lambda: (draw(2, 3),),
     "detaches_in_backward": lambda: (draw(2, 3),),
     "draws_from_its_own_generator": lambda: (draw(4, 5),),
+    "seeds_torch_for_its_mask": lambda: (draw(4, 5),),
     "drops_factor": lambda: (draw(2, 3),),
     "drops_its_mask_in_backward": lambda: (values(-2.0, -0.5, 0.5, 2.0),),
     "flips_sign": lambda: (draw(2, 3), draw(2, 3, seed=1)),

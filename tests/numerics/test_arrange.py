@@ -5,8 +5,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gradverify.numerics.arrange import arrange, detector, with_dead_outputs
-from gradverify.numerics.reduction import signed_short
+from gradverify.numerics.arrange import arrange, detector, rearrange, with_dead_outputs
+from gradverify.numerics.reduction import signed_weights_float32
 from gradverify.numerics.sparsity.colouring import column_groups
 from gradverify.numerics.sparsity.pattern import row_groups
 from numerics.differentiable import Differentiable, normal
@@ -17,7 +17,8 @@ def arranged(forward, *inputs, symmetric=None, detect=None, before=None, broken=
     point, known = prepared(Differentiable(forward, *inputs), symmetric=symmetric)
     generator = np.random.default_rng(0)
     with np.errstate(all="ignore"):
-        return arrange(point, known, detect or detector(generator), generator, before, broken)
+        detect = detect or detector(generator)
+        return rearrange(point, known, detect, generator, before, broken) if before else arrange(point, known, detect, generator)
 
 
 def groups(found, tensor):
@@ -58,7 +59,7 @@ def test_a_broken_tensor_climbs_to_the_complete_code_and_then_to_none_and_others
 
 
 def test_weights_are_signed_and_exact_in_float32():
-    w = signed_short(500, np.random.default_rng(1))
+    w = signed_weights_float32(500, np.random.default_rng(1))
     assert np.array_equal(w, w.astype(np.float32).astype(float))
     assert np.abs(w).min() > 0.69 and np.abs(w).max() < 1.41 and 200 < np.sum(w > 0) < 300
 

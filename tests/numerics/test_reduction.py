@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.numerics.reduction import gaussian, moves, pull_back, representable, signed
+from gradverify.numerics.reduction import as_dtype_holds, gaussian, moves_along, pull_back, signed_weights
 from gradverify.numerics.rungs import step
 from numerics.differentiable import Differentiable, leaf, normal
 from numerics.windows import point_of
@@ -15,7 +15,7 @@ def point(forward, *inputs, **options):
 
 
 def test_signed_weights_are_never_small_and_of_both_signs():
-    w = signed(1000, np.random.default_rng(0))
+    w = signed_weights(1000, np.random.default_rng(0))
     assert 0.7 <= np.abs(w).min() < 0.72 and 1.38 < np.abs(w).max() <= 1.4
     assert 400 < np.sum(w > 0) < 600
     assert len(np.unique(np.abs(w))) == 1000
@@ -29,7 +29,7 @@ def test_gaussian_numbers_are_those_of_the_seed():
 
 def test_moves_are_scaled_and_stop_half_way_to_the_border():
     at = point(lambda x: x, leaf(1.0, 10.0, 0.0999, float("inf")), domains=[(-np.inf, 0.1 + 10.0)])
-    move = moves(at, np.arange(4), np.ones(4))
+    move = moves_along(at, np.arange(4), np.ones(4))
     assert move[0] == 1.0 and move[3] == 0.0
     assert step(1.0, 0) * move[1] == pytest.approx(0.05)  # half of the room at the widest rung
     assert np.all(np.sign(move[:3]) == 1)
@@ -37,7 +37,7 @@ def test_moves_are_scaled_and_stop_half_way_to_the_border():
 
 def test_weights_are_held_as_the_output_holds_them_and_masked_at_infinity():
     at = point(lambda x: torch.stack([x[0], x[0] * float("inf")]), leaf(1.0, dtype=torch.float32))
-    w = representable(at, 0, np.array([1 / 3, 1.0]))
+    w = as_dtype_holds(at, 0, np.array([1 / 3, 1.0]))
     assert w.tolist() == [float(np.float32(1 / 3)), 0.0]
 
 

@@ -17,7 +17,8 @@ from gradverify.evidence import Evidence
 from gradverify.gallery import backward_without_grad, keeps_an_intermediate
 from gradverify.numerics.function.flat import flat_all
 from gradverify.oracles.along import Along
-from gradverify.rules.second import Cotangents, Inputs, Wrong, backwards
+from gradverify.rules.doubled import backwards
+from gradverify.rules.second import Cotangents, Inputs, Wrong
 
 X, Y = randn(2, 3), randn(2, 3, seed=1)
 
@@ -517,3 +518,88 @@ def test_half_a_second_derivative_is_found_at_tiny_inputs_too(dtype):
             return g * (x + x.detach())
 
     assert "GV109" in codes(check(Half, (randn(3) * 1e-7).to(dtype)))
+
+
+class RootOfOutput(Function):
+    """y = max(x, 0)², whose backward takes the root of y: right, and without a slope at 0."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x.clamp_min(0) ** 2
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        y, = ctx.saved_tensors
+        return grad_output * 2 * y.sqrt()
+
+
+class SafeRootOfOutput(RootOfOutput):
+    @staticmethod
+    def backward(ctx, grad_output):
+        y, = ctx.saved_tensors
+        return grad_output * 2 * torch.where(y > 0, torch.where(y > 0, y, 1.0).sqrt(), 0.0)
+
+
+def test_a_second_derivative_that_is_nan_has_a_hint_of_its_own():
+    x = torch.tensor([0.7, -0.4, 1.3], dtype=torch.float64)
+    finding, = check(RootOfOutput, x).findings
+    assert (finding.code, "is nan by double backward, but 0 by" in finding.message) == ("GV109", True)
+    assert finding.hint.startswith("an operation of backward has no finite slope there")
+    assert check(SafeRootOfOutput, x).findings == ()
+
+
+def saturated(kind):
+    """softmax with a backward from its inputs, which double backward differentiates in full, in part or not at all."""
+
+    class Softmax(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.softmax(-1)
+
+        @staticmethod
+        def backward(ctx, g):
+            x, = ctx.saved_tensors
+            p = {"right": x, "half": 0.5 * (x + x.detach()), "detached": x.detach()}[kind].softmax(-1)
+            return p * (g - (g * p).sum(-1, keepdim=True))
+
+    return Softmax
+
+
+def logits(scale):
+    return scale * torch.randn(2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def test_second_derivatives_that_are_zero_beside_rounding_are_not_wrong():
+    """One softmax is 1 but for 5e-73: its gradient is 0 to rounding, and double backward says 5e-73."""
+    x = logits(100.0)
+    assert float(x.softmax(-1).sort().values[1, 1]) < 1e-70
+    for function in (saturated("right"), lambda x: x.softmax(-1), lambda x: -(x.softmax(-1) * x.log_softmax(-1)).sum(-1)):
+        assert "GV109" not in codes(check(function, x, select=("GV109",)))
+
+
+@pytest.mark.parametrize("kind", ["half", "detached"])
+@pytest.mark.parametrize("scale", [1.0, 10.0, 100.0])
+def test_missing_ones_are_found_beside_them(kind, scale):
+    assert "GV109" in codes(check(saturated(kind), logits(scale), select=("GV109",)))
+
+
+def test_a_double_backward_that_an_inverse_makes_noise_of_is_not_wrong():
+    """The textbook's det(A)·A⁻ᵀ: in its derivative numbers of order cond(A) cancel."""
+    (u, _), (v, _) = torch.linalg.qr(randn(3, 3, seed=3)), torch.linalg.qr(randn(3, 3, seed=4))
+    a = u * torch.tensor([1.0, 0.7, 1e-8], dtype=torch.float64) @ v
+
+    class Determinant(Function):
+        @staticmethod
+        def forward(ctx, a):
+            ctx.save_for_backward(a)
+            return torch.linalg.det(a)
+
+        @staticmethod
+        def backward(ctx, g):
+            a, = ctx.saved_tensors
+            return g * torch.linalg.det(a) * torch.linalg.inv(a).mT
+
+    assert "GV109" not in codes(check(Determinant, a, select=("GV109",)))

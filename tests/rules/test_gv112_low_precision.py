@@ -207,3 +207,11 @@ def test_a_float32_function_that_is_another_in_float64_is_warned_of(change, then
 def test_a_float32_function_that_rounds_or_is_good_to_the_tolerance_is_not_warned_of(function, seed):
     result = check(function, randn(12, 24, seed=seed, dtype=torch.float32), dtype="float32")
     assert "GV112" not in {each.code for each in result.findings}
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 5)])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_an_empty_tensor_has_nothing_to_compare(dtype, shape):
+    result = check(square(lambda x, g: 2 * x * g), torch.zeros(shape, dtype=dtype), dtype=str(dtype).removeprefix("torch."))
+    assert (result.verdict, codes(result)) == ("pass", set())
+    assert [(each.rule, each.elements, each.worst) for each in result.comparisons if each.rule == "GV112"] == [("GV112", 0, ())] * 2

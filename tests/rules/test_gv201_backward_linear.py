@@ -287,3 +287,28 @@ def test_a_gradient_that_underflows_for_small_cotangents_is_linear():
 @pytest.mark.parametrize("size", [1.0, 1e6])
 def test_one_that_is_not_linear_is_found_beside_underflow(damage, size):
     assert "GV201" in codes(check(products(damage), size * UNDERFLOWING, select=["GV201"]))
+
+
+def of_one(change):
+    """x², of whose cotangent the first element is changed."""
+    def backward(x, g):
+        flat = g.flatten()
+        return 2 * x * torch.cat([change(flat[:1]), flat[1:]]).view_as(g)
+    return square(backward)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("most", [2.0, 1e3, 1e6])
+@pytest.mark.parametrize("shape", [(4,), (3, 4)])
+def test_one_clipped_element_is_found_whatever_is_drawn(shape, most, seed):
+    wrong = of_one(lambda g: g.clamp(-most, most))
+    result = check(wrong, randn(*shape, seed=seed), seed=seed)
+    assert (result.verdict, codes(result)) == ("fail", {"GV201"})
+    assert message(result, "GV201").startswith("backward is not linear in grad_output: at x[")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_of_one_element_what_is_linear_is_left_alone_in_as_many_calls(seed):
+    result = check(of_one(lambda g: g * 1), randn(3, 4, seed=seed), seed=seed)
+    assert codes(result) == set()
+    assert next(run.calls for run in result.rules if run.code == "GV210").backward == 3

@@ -141,3 +141,39 @@ def test_gradients_that_are_rounding_throughout_are_deterministic_too():
             return y * (g - (g * y).sum(-1, keepdim=True))
 
     assert "GV206" not in codes(check(Summed, randn(3, 5)))
+
+
+def by_graph(factor):
+    """x², the slope of which is `factor(number of this forward, is x a leaf)` times x."""
+    class ByGraph(Function):
+        calls = 0
+
+        @staticmethod
+        def forward(ctx, x):
+            ByGraph.calls += 1
+            ctx.factor = factor(ByGraph.calls, x.is_leaf)
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            return ctx.factor * g * ctx.saved_tensors[0]
+
+    return ByGraph
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("often", [2, 4, 5, 9, 10])
+def test_a_backward_that_is_wrong_for_every_nth_forward_is_found_as_that(often, seed):
+    result = check(by_graph(lambda n, leaf: 1 if n % often == 0 else 2), randn(4, seed=seed), seed=seed)
+    assert result.verdict == "fail" and codes(result) <= {"GV206", "GV215"}
+    assert any(found.code == "GV206" and found.severity == "error" for found in result.findings)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_backward_that_is_wrong_where_the_input_is_a_result_is_found(seed):
+    result = check(by_graph(lambda n, leaf: 2 if leaf else 1), randn(3, 4, seed=seed), seed=seed, ignore=("GV215",))
+    assert result.verdict == "fail"
+    assert message(result, "GV206").startswith("backward of another graph, whose inputs are results (x * 1), gives another gradient: ")
+    assert codes(check(by_graph(lambda n, leaf: 2), randn(3, 4, seed=seed), seed=seed)) == set()
+    assert "GV206" not in codes(check(by_graph(lambda n, leaf: 2 if leaf else 1), randn(3, 4, seed=seed), seed=seed, ignore=("GV206",)))

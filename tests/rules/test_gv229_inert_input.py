@@ -115,3 +115,35 @@ def test_empty_tensors_indices_and_torchs_own_operators_are_not_for_this_rule():
 def test_it_costs_nothing_where_no_gradient_is_zero():
     run = next(run for run in check(reading(lambda x, w: x * w), X, W, second_order=False).rules if run.code == "GV229")
     assert (run.status, run.calls.forward, run.calls.backward) == ("ran", 0, 0)
+
+
+def widened(forward, grads):
+    class Op(Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            ctx.save_for_backward(x, w)
+            return forward(x, w)
+
+        @staticmethod
+        def backward(ctx, g):
+            x, w = ctx.saved_tensors
+            return grads(x, w, g)
+
+    return Op
+
+
+def softmax_gradients(x, w, g):
+    y = x.softmax(-1)
+    u = g * w
+    return y * (u - (u * y).sum(-1, keepdim=True)), (g * y).reshape(-1, len(w)).sum(0)
+
+
+@pytest.mark.parametrize("shape", [(1,), (7, 1), (2, 1, 1)])
+def test_a_softmax_over_one_element_is_still_because_of_its_size(shape):
+    assert check(widened(lambda x, w: x.softmax(-1) * w, softmax_gradients), randn(*shape), randn(1, seed=1)).findings == ()
+
+
+@pytest.mark.parametrize("shape", [(1,), (3, 1), (1, 4)])
+def test_an_input_of_one_element_that_is_forgotten_is_a_warning_all_the_same(shape):
+    forgets = widened(lambda x, w: w.tanh() + 0 * x.detach().sum(), lambda x, w, g: (torch.zeros_like(x), g * (1 - w.tanh() ** 2)))
+    assert codes(check(forgets, randn(*shape), randn(5, seed=1))) == {"GV229"}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -84,6 +85,20 @@ def test_namesakes_in_two_specs_folders_are_not_mixed_up_nor_what_they_import(wr
         write(layout.format(folder), "from deep_n import number\ndef f(): return number")
     for name in ("ops_n:f", "ops_n.f"):
         assert [found(tmp_path / folder, name)() for folder in "abba"] == [1, 2, 2, 1]
+
+
+def test_modules_that_no_spec_brought_in_are_not_looked_at(write, tmp_path, monkeypatch):
+    looked = []
+
+    class Bystander(ModuleType):
+        def __getattribute__(self, name):
+            looked.append(name)
+            return super().__getattribute__(name)
+
+    write("own_g.py", "number = 1")
+    monkeypatch.setitem(sys.modules, "bystander_g", Bystander("bystander_g"))
+    assert found(tmp_path, "own_g:number") == found(tmp_path, "own_g:number") == 1
+    assert not looked
 
 
 def test_a_folder_without_init_is_told_from_its_namesake(write, tmp_path):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
+from gradverify.numerics.columns.chunk_result import ChunkResult, Solved
 from gradverify.numerics.columns.sums import AliasSums
 from gradverify.numerics.elements.alone import columns_at_once, worst_first
-from gradverify.numerics.elements.bundle import Bundle, merged_lines, widened
+from gradverify.numerics.elements.bundle import Bundle, widened
 from gradverify.numerics.elements.cells import Cells, cells_where
 from gradverify.numerics.elements.judged import Judged, no_limits
 from gradverify.numerics.elements.quick import linear_derivatives, plain_derivatives, quick_samples
@@ -19,7 +20,6 @@ from gradverify.numerics.estimate.climb import EVERY_RUNG, Climb, Elements, Judg
 from gradverify.numerics.estimate.kinks import NON_FINITE
 from gradverify.numerics.estimate.ladder import PIECE, Derivative
 from gradverify.numerics.excuses.cancelling import beyond_cancelling
-from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.records import joined
 from gradverify.numerics.rungs import QUICK, WIDE_RUNG, Array, Codes, Index, Mask
 from gradverify.numerics.tolerance import verdicts
@@ -27,35 +27,6 @@ from gradverify.numerics.verdict import MISMATCH, Limit
 
 SPAN = 1 << 17  # elements of a chunk that are judged at a time: what is known of each takes some 500 bytes
 NO_COLUMNS = np.zeros(0, np.intp)
-
-
-@dataclass(frozen=True)
-class ChunkResult:
-    """`judged` elements, which of them the quick rungs settled, and mismatches of groups, which no lone column has confirmed [E].
-
-    `outs`: the outputs of this part. `zeros`, `masked` [n, outs]: passed or left out without a solver. `strays` [n, outs]: `QuickSamples.strays`.
-    `off_secant` [M]: outputs that miss a secant of the survey, so that their quick rungs met an alias.
-    """
-
-    outs: slice
-    judged: Judged
-    quick: Mask
-    unconfirmed: Mask
-    zeros: Mask
-    masked: Mask
-    zero_resolution: Array
-    off_secant: Mask
-    strays: Mask
-
-    def add_zeros(self, tally: Tally, a: Array, rows: slice, part: slice) -> None:
-        """What needed no solver, of lines `rows` and the outputs of `part`; a [n, M]."""
-        if not (self.zeros.any() or self.masked.any()):
-            return
-        first, last = max(part.start, self.outs.start), min(part.stop, self.outs.stop)
-        if first < last:
-            here = rows, slice(first - self.outs.start, last - self.outs.start)
-            zeros = self.zeros[here]
-            tally.add_zeros(a[rows, first:last][zeros], self.zero_resolution[here][zeros], self.masked[here])
 
 
 class Chunk:
@@ -88,35 +59,44 @@ class Chunk:
             yield self._part(outs, sums, aliasing, self.bundle.columns if outs.stop == m else NO_COLUMNS)
 
     def _part(self, outs: slice, sums: AliasSums, aliasing: Mask, finished: Index) -> ChunkResult:
+        """Some outputs of all lines. `finished`: the columns that are complete with them."""
         zeros, masked = self._negligible_zeros(outs), self.masked[:, outs]
         cells = cells_where(self.bundle, ~(zeros | masked) & self.bundle.owned[:, outs], outs)
-        derivative = self._from_quick_rungs(cells)
-        off_secant = sums.add(finished, cells, derivative.value, derivative.bar)
-        aliasing = aliasing | off_secant
-        judged, floors, unit = self._verdicts(cells, derivative), self.run.floors(), self.run.point.unit
-        easy = settled(derivative, judged.verdict) & ~aliasing[cells.out]
-        derivative, unaffordable = self._refined(cells, derivative, ~easy, aliasing[cells.out])
+        quick = self._from_quick_rungs(cells)
+        off_secant = sums.add(finished, cells, quick.value, quick.bar)
+        solved = self._solved_with(quick, cells, (aliasing | off_secant)[cells.out])
         revived = self._revived(zeros, outs)
         if len(revived):
-            derivative = joined([derivative, self._from_quick_rungs(revived)])
-            cells = Cells(self.bundle, np.concatenate([cells.line, revived.line]), np.concatenate([cells.out, revived.out]))
-            easy, unaffordable = (np.concatenate([mask, np.zeros(len(revived), bool)]) for mask in (easy, unaffordable))
-        if not easy.all() or self.run.floors() is not floors or self.run.point.unit is not unit:
-            judged = self._judged(cells, derivative)
-        if unaffordable.any():
-            judged = judged.undecided(np.flatnonzero(unaffordable & (judged.verdict == MISMATCH)), Limit.BUDGET)
-        unconfirmed = (judged.verdict == MISMATCH) & self.bundle.grouped
+            solved = solved.and_quick(revived, self._from_quick_rungs(revived))
+        judged = self._final(solved)
         resolution = self._zero_resolution(outs) if zeros.any() else np.zeros(zeros.shape)
-        strays = self.samples.strays(outs, self.run.survey.sigma)
-        return ChunkResult(outs, judged, easy, unconfirmed, zeros, masked, resolution, off_secant, strays)
+        return ChunkResult(outs, judged, solved.easy, (judged.verdict == MISMATCH) & self.bundle.grouped, zeros, masked, resolution, off_secant,
+                           self.samples.strays(outs, self.run.survey.sigma))
 
-    def _refined(self, cells: Cells, quick: Derivative, hard: Mask, aliasing: Mask) -> tuple[Derivative, Mask]:
+    def _solved_with(self, quick: Derivative, cells: Cells, suspect: Mask) -> Solved:
+        """Elements with their derivatives by the quick rungs, and by more for those that are not settled, or are `suspect` [E]."""
+        judged, floors, unit = self._verdicts(cells, quick), self.run.floors(), self.run.point.unit
+        easy = settled(quick, judged.verdict) & ~suspect
+        if easy.all():
+            derivative, unaffordable = quick, np.zeros(len(cells), bool)
+        else:
+            derivative, unaffordable = self._refined(cells, quick, ~easy, suspect)
+        stands = easy.all() and self.run.floors() is floors and self.run.point.unit is unit
+        return Solved(cells, derivative, easy, unaffordable, judged if stands else None)
+
+    def _refined(self, cells: Cells, quick: Derivative, hard: Mask, suspect: Mask) -> tuple[Derivative, Mask]:
         """With more rungs for the elements that are `hard` [E], every rung for mismatches of lone columns; and those that the budget left [E]."""
-        nothing = np.zeros(len(cells), bool)
-        if not hard.any():
-            return quick, nothing
-        derivative, mismatch = self._climb(cells, quick, hard, aliasing)
-        return (derivative, nothing) if self.bundle.grouped or not mismatch.any() else self._confirm(cells, derivative, mismatch)
+        derivative, mismatch = self._climb(cells, quick, hard, suspect)
+        if self.bundle.grouped or not mismatch.any():
+            return derivative, np.zeros(len(cells), bool)
+        return self._confirm(cells, derivative, mismatch)
+
+    def _final(self, solved: Solved) -> Judged:
+        """The verdicts by all that is known now; no mismatch where the budget left steps out."""
+        judged = solved.judged or self._judged(solved.cells, solved.derivative)
+        if not solved.unaffordable.any():
+            return judged
+        return judged.undecided(np.flatnonzero(solved.unaffordable & (judged.verdict == MISMATCH)), Limit.BUDGET)
 
     def _negligible_zeros(self, outs: slice) -> Mask:
         """Bitwise zeros with an analytic value that is zero or negligible: most of a Jacobian, settled without a solver."""
@@ -219,13 +199,11 @@ class Chunk:
         return i, Climb(self._with_quick(ladders, climbing), quick.take(i), judge, climbing.by_line_and_output(self.unmoved), suspect[i])
 
     def _ladders(self, i: Index, cells: Cells) -> tuple[Index, Cells, Ladders]:
-        """The lines of elements i, and these in the order in which the lines take them: lines that can be shared are."""
+        """The lines of elements i, and these in the order of the lines."""
         bundle = widened(self.bundle, self.run.point) if cells.take(i).by_line_and_output(self.wide).any() else self.bundle
-        lines, line = merged_lines(bundle, cells.line[i], cells.out[i])
-        order = np.argsort(line, kind="stable")
-        i, line = i[order], line[order]
+        i = i[np.argsort(cells.line[i], kind="stable")]
         climbing = Cells(self.bundle, cells.line[i], cells.out[i])
-        return i, climbing, Ladders(lines, self.run.outputs(), Elements(line, climbing.out))
+        return i, climbing, Ladders(bundle.lines, self.run.outputs(), Elements(climbing.line, climbing.out))
 
     def _measured_elsewhere(self, cells: Cells) -> bool:
         """Are these measured elsewhere than on the quick rungs that are there?"""
@@ -253,8 +231,8 @@ class Chunk:
                 return d, i[unmeasured]
             unmeasured[places], batch = False, i[places]
             for e in self._groups(cells, batch):
-                e, own, ladders = self._ladders(e, cells)
-                d = d.replaced(e, (ladders if self._measured_elsewhere(own) else self._with_quick(ladders, own)).every_rung())
+                e, climbing, ladders = self._ladders(e, cells)
+                d = d.replaced(e, (ladders if self._measured_elsewhere(climbing) else self._with_quick(ladders, climbing)).every_rung())
             judged = self._verdicts(cells.take(batch), d.take(batch))
             if (judged.verdict == MISMATCH).any():
                 self.run.certainly_wrong.update(judged.out[beyond_cancelling(self.run, judged)].tolist())

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gradverify.numerics.arrange import SMALL, Plan
-from gradverify.numerics.columns.chunk import ChunkResult
+from gradverify.numerics.columns.chunk_result import ChunkResult
 from gradverify.numerics.columns.compressed import OffPattern, below_rounding
 from gradverify.numerics.columns.confirm import measured_alone
 from gradverify.numerics.columns.leaks import leaking_output, moving_column

@@ -43,8 +43,8 @@ def fitted(point: Point, column: Index, out: Index, settled: Settled, over_budge
     value, bar, points = np.full(len(out), np.nan), np.full(len(out), np.inf), np.zeros(len(out), np.intp)
     columns, count = np.unique(column, return_counts=True)
     for number in columns[np.argsort(-count, kind="stable")].tolist():
-        own = np.flatnonzero(column == number)
-        value[own], bar[own], points[own] = _of_column(point, number, out[own], partial(settled, own), over_budget)
+        i = np.flatnonzero(column == number)
+        value[i], bar[i], points[i] = _of_column(point, number, out[i], partial(settled, i), over_budget)
     return Fitted(value, bar, points)
 
 
@@ -76,11 +76,11 @@ def _next_width(widths: Sequence[float], known: Mask, done: Mask) -> float | Non
 
 def _at_width(point: Point, column: int, out: Index, width: float) -> tuple[Array, Array]:
     """Slopes and bars [k] of the outputs from one interval; bars inf where f has no value on it."""
-    c, own = point.columns, np.array([column])
+    c, moved = point.columns, np.array([column])
     x, scale = float(c.x[column]), float(c.scale[column])
-    twin = max(FINE * scale, LEAST_ULPS * float(c.ulp(own)[0]))
-    at = c.cast(x + nodes(width * scale, twin), own)
-    f = np.array([point.values_at(own, np.array([place]))[out] for place in at])
+    twin = max(FINE * scale, LEAST_ULPS * float(c.ulp(moved)[0]))
+    at = c.cast(x + nodes(width * scale, twin), moved)
+    f = np.array([point.values_at(moved, np.array([place]))[out] for place in at])
     value, bar = np.full(len(out), np.nan), np.full(len(out), np.inf)
     known = np.flatnonzero(np.isfinite(f).all(0))
     if known.size and np.isfinite(x):

@@ -12,7 +12,7 @@ from gradverify.numerics.estimate.lines import sample_rung
 from gradverify.numerics.function.point_lines import DirectionLine
 from gradverify.numerics.halving import halved
 from gradverify.numerics.probing.offpattern import NEARER
-from gradverify.numerics.reduction import pull
+from gradverify.numerics.reduction import gradient_of_rows
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, step
 from gradverify.numerics.survey import STRAY
 
@@ -21,7 +21,7 @@ def leaking_output(run: Run, output: int, rows: Index, weights: Array, column: i
     """The output among `rows` whose backward alone reaches the column, by halving: log2(rows) backwards. None where none does any more."""
     if not len(rows):
         return None
-    row = halved(rows, lambda half: bool(pull(run.point, output, half, weights[half])[column] != 0))
+    row = halved(rows, lambda half: bool(gradient_of_rows(run.point, output, half, weights[half])[column] != 0))
     return row if run.point.row(row)[column] != 0 else None
 
 

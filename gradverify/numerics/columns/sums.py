@@ -24,7 +24,7 @@ from gradverify.numerics.estimate.smooth import extrapolate_once, secant
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.function.point_lines import DirectionLine
 from gradverify.numerics.probing.surveyed import SCREEN, SCREEN_LOW
-from gradverify.numerics.reduction import cotangent, signed
+from gradverify.numerics.reduction import cotangent, signed_weights
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, Z, repeated
 from gradverify.numerics.survey import Survey
 from gradverify.numerics.verdict import PASS
@@ -100,7 +100,7 @@ class JacobianSums:
         sample = run.survey.direction_samples[plan.tensor]
         self.sample = sample if sample and len(sample.columns) == plan.size else None
         n, m, columns = plan.size, len(run.point.f0), slice(plan.first, plan.first + plan.size)
-        self.direction = self.sample.direction if self.sample else signed(n, run.generator) * run.point.columns.scale[columns]
+        self.direction = self.sample.direction if self.sample else signed_weights(n, run.generator) * run.point.columns.scale[columns]
         self.numeric, self.numeric_size = RunningSum(m), np.zeros(m)
         self.analytic, self.analytic_size = np.zeros((2, n))
         self.usable = np.isfinite(run.point.columns.x[columns])

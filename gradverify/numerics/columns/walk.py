@@ -13,7 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from gradverify.numerics.arrange import SMALL, Arrangement, Plan
-from gradverify.numerics.columns.chunk import Chunk, ChunkResult
+from gradverify.numerics.columns.chunk import Chunk
+from gradverify.numerics.columns.chunk_result import ChunkResult
 from gradverify.numerics.columns.coloured import Confirmations, Groups, structural_zeros
 from gradverify.numerics.columns.compressed import Compressed
 from gradverify.numerics.columns.confirm import confirmed_anew
@@ -25,7 +26,7 @@ from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.pairs.pair import Pair
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.prepare import Prepared
-from gradverify.numerics.reduction import signed_short
+from gradverify.numerics.reduction import signed_weights_float32
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask
 from gradverify.numerics.verdict import Verdict
 
@@ -108,8 +109,8 @@ class Sweep:
     def _groups(self) -> set[int]:
         """The planned tensors, what their backwards gave to nobody, and whether it all adds up."""
         run, counts, room = self.run, {plan.tensor: plan.grouping.groups.count for plan in self.plans}, self.limit // 2 // (8 * self.size)
-        compressed = Compressed(run, self.plans, signed_short(len(run.point.f0), run.generator))
-        cotangent, confirmations = signed_short(len(run.point.f0), run.generator), Confirmations(run)
+        compressed = Compressed(run, self.plans, signed_weights_float32(len(run.point.f0), run.generator))
+        cotangent, confirmations = signed_weights_float32(len(run.point.f0), run.generator), Confirmations(run)
         tensors = {plan.tensor: Groups(run, plan, self.tallies, compressed.weights, confirmations, JacobianSums(run, plan, cotangent))
                    for plan in self.plans}
         whole = sum(counts.values()) <= room

@@ -150,7 +150,7 @@ def _nearer(s: Samples, noise: Array, best: Best) -> tuple[Mask, Best]:
     """Elements [m] whose choice lies beyond their own scale, and their best choice from nearer rungs (NaN elsewhere)."""
     m = len(s.f0)
     far = (best.rung >= 0) & s.far[np.maximum(best.rung, 0), np.arange(m)]
-    near = Best(np.full(m, np.nan), np.full(m, np.inf), np.full(m, np.inf), np.full(m, -1))
+    near = Best.none(m)
     where = np.flatnonzero(far)
     if where.size:
         quotient = np.where(s.far, np.nan, s.quotient)

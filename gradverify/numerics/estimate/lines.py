@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -28,15 +28,6 @@ class Line(Protocol):
 
     def at(self, t: float) -> tuple[Array, float | Array] | None:
         """f [M] (NaN where it has no value: exceptions, outside the domain) and the change that rounding left; None where x does not move."""
-        ...
-
-
-@runtime_checkable
-class Selective(Protocol):
-    """A line that has less to do where only some outputs are asked for."""
-
-    def of(self, out: Index) -> Line:
-        """The same line with these outputs alone."""
         ...
 
 
@@ -68,8 +59,9 @@ class Selected:
 
 
 def selected(line: Line, out: Index) -> Line:
-    """The line with these outputs alone."""
-    return line.of(out) if isinstance(line, Selective) else Selected(line, out)
+    """The line with these outputs alone: its own, `of(out)`, where it has one that has less to do for some outputs."""
+    own: Line = line.of(out) if hasattr(line, "of") else Selected(line, out)
+    return own
 
 
 class Rung(NamedTuple):

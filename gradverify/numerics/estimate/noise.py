@@ -105,9 +105,9 @@ def _levels(f: Array, early: Sequence[Array], wanted: Mask) -> tuple[Array, Mask
 def _flat_level(differences: Sequence[Array]) -> tuple[Array, Mask]:
     """The first level [m] that opens a flat run, and whether there is one [m]. Levels: σ_k² = γ_k mean(Δᵏf²), γ_k = (k!)²/(2k)!."""
     square = np.empty((len(differences), differences[0].shape[1]))
-    for own, d in zip(square, differences, strict=True):
-        np.einsum("ij,ij->j", d, d, out=own)
-        own *= GAMMA[POINTS - len(d)] / len(d)
+    for level, d in zip(square, differences, strict=True):
+        np.einsum("ij,ij->j", d, d, out=level)
+        level *= GAMMA[POINTS - len(d)] / len(d)
     highest = np.maximum(np.maximum(square[:-2], square[1:-1]), square[2:])
     lowest = np.minimum(np.minimum(square[:-2], square[1:-1]), square[2:])
     flat = highest <= np.multiply(FLAT**2, lowest, out=lowest)

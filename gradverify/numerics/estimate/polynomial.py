@@ -66,5 +66,5 @@ def _least_bar(value: Array, noise: Array, fits: Mask) -> tuple[Array, Array]:
         agree = np.abs(value[k] - value[k + 1 :]) <= bar[k] + noise[k + 1 :]
         bar[k] = np.where(agree.all(0), bar[k], np.inf)
     bar[n - LATE :] = np.inf
-    best, each = np.argmin(bar, 0), np.arange(value.shape[1])
-    return value[best, each], bar[best, each]
+    best, elements = np.argmin(bar, 0), np.arange(value.shape[1])
+    return value[best, elements], bar[best, elements]

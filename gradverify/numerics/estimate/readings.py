@@ -21,6 +21,7 @@ SETTLED = 0.5  # of the distance to the tread's slope: by so little the quotient
 OF_X = 8  # roundings of x: a step as small may be that of an intermediate result as large as x, as in x·(1 + tanh x)
 QUIET = 30  # differences this far below the measured noise: the noise was overestimated for them
 HUMP = 1e-3  # of |f|: larger structure is the function, not an artefact
+ABSENT = 1e-2  # of the noise: values that are smaller than this do not have it
 TAIL = 5  # finest rungs asked for their own noise
 
 
@@ -147,7 +148,10 @@ def _hump(s: Samples, quotient: Array, noise: Array) -> Array:
 
 
 def with_tail_noise(s: Samples, quotient: Array, noise: Array, best: Best) -> tuple[Best, Array]:
-    """A second noise estimate from the finest rungs, where quotient − value ~ noise / h: picked again where it is higher, or nothing was found."""
+    """A second noise estimate from the finest rungs, where quotient − value ~ noise / h: picked again where it is higher, or nothing was found.
+
+    A pole close to x looks like noise from further away: nothing counts that was found where f is far smaller than such noise.
+    """
     n, none = len(quotient), best.rung < 0
     used = (np.arange(n)[:, None] >= np.maximum(best.rung + 1, n - TAIL - 1)) & ~s.unusable & ~none
     count = used.sum(0)
@@ -161,5 +165,7 @@ def with_tail_noise(s: Samples, quotient: Array, noise: Array, best: Best) -> tu
     if not again.size:
         return best, noise
     noise = np.where(higher | none, np.maximum(noise, level), noise)
-    new = pick(quotient[:, again], s.h[:, again], noise[:, again], True)
-    return best.better(again, new), noise
+    best = best.better(again, pick(quotient[:, again], s.h[:, again], noise[:, again], True))
+    at = best.rung[again], again
+    poles = again[np.fmax(np.abs(s.up[at]), np.abs(s.down[at])) / s.largest[again] < ABSENT * noise[at]]
+    return best.replaced(poles, Best.none(len(poles))), noise

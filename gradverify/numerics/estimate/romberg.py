@@ -36,6 +36,11 @@ class Best(Record):
     noise: Array
     rung: Index
 
+    @classmethod
+    def none(cls, m: int) -> Best:
+        """No choice for any of m elements."""
+        return cls(np.full(m, np.nan), np.full(m, np.inf), np.full(m, np.inf), np.full(m, -1))
+
     def better(self, elements: Index, new: Best) -> Best:
         """With the entries of `new` at these elements, where it found any."""
         better = new.rung >= 0

@@ -9,6 +9,7 @@ import numpy as np
 from gradverify.numerics.elements.alone import excuse_row_by_row
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
+from gradverify.numerics.estimate.noise import POINTS
 from gradverify.numerics.rungs import U32, VISIBLE, Array, Index, Z
 from gradverify.numerics.survey import analytic_noise
 from gradverify.numerics.verdict import MISMATCH, Limit
@@ -17,11 +18,15 @@ NOISE_CALLS = 18  # for that of one row of backward
 NOISE_ROWS = 6  # rows at a time whose analytic noise is measured, until a mismatch stands
 BACKWARD_CAP = 2.0**10  # roundoffs of |a| ...
 SUMS = 2.0**-40  # of f: more noise than the rounding of large sums is of another kind, as ripples, which backward may follow
-FLOOR_CAP = 16  # ... or floors, for what cancels to nothing: more noise than either is itself the backward's fault
+FLOOR_CAP = 16  # ... or floors, for what cancels to nothing: more noise than either is itself the backward's fault, ...
+AMPLIFIED = 2.0**-4  # ... unless its operations amplify their rounding, up to so much of the row: the inverse in det(A)·A⁻ᵀ near a singular A;
+# more is a branch that is taken otherwise, as where two points are one
+FEW, WIDER = 3, 32.0  # ways to round that are tried first, and how far these may underestimate it
 
 
 def excuse_backward_noise(run: Run, judged: Judged) -> Judged:
-    """Mismatches within the backward's own noise, up to a cap, are undecided, or right where the forward is float32; never at kinks.
+    """Mismatches within the backward's own noise, up to a cap, are undecided, or right where the forward is float32; never at kinks. Beyond the cap
+    it is no more than what its operations make of their own roundings, at random (3 calls a row, or 12).
 
     Not of a backward of lower precision than the finite differences: that is `excuse_rounded`'s.
     """
@@ -40,7 +45,10 @@ def _excuse_row(run: Run, judged: Judged, i: Index, row: int) -> tuple[Judged, f
             return judged.undecided(i[~stands], Limit.BUDGET), 0.0
     sigma, _ = analytic_noise(run.point, row, _row_of(run, judged, i), run.generator)
     noise = Z * sigma[part.column]
-    excused = i[part.verdicts_with(np.minimum(noise, cap)) != MISMATCH]
+    right = part.verdicts_with(np.minimum(noise, cap)) != MISMATCH
+    if not right.all():
+        right |= part.verdicts_with(_amplified(run, part, row)) != MISMATCH
+    excused = i[right]
     excess = np.where(noise > cap, noise / Z / np.abs(part.analytic), 0.0)
     judged = judged.undecided(excused, Limit.ANALYTIC_NOISE)
     if run.point.unit[row] == U32:
@@ -53,6 +61,19 @@ def _cap(run: Run, a: Array, floor: Array, row: int) -> Array:
     noisy = run.survey.sigma[row] > VISIBLE * run.point.unit[row] * run.survey.size[row]
     rounding = BACKWARD_CAP * run.point.unit[row] * np.nan_to_num(np.abs(a), posinf=0.0)
     return np.full(len(a), np.inf) if noisy else np.maximum(rounding, FLOOR_CAP * floor)
+
+
+def _amplified(run: Run, part: Judged, row: int) -> Array:
+    """What the roundings of all operations may make of elements [E] of a row; 0, and no call, where none that is off could be explained by them."""
+    most = AMPLIFIED * float(run.reach.rows(run.survey).reach[row]) / run.point.columns.size[part.column]
+    if (part.verdicts_with(most) == MISMATCH).all():
+        return np.zeros(len(most))
+    for ways, wider in ((FEW, WIDER), (POINTS, 1.0)):
+        sigma = run.point.row_rounding(row, ways)
+        noise = np.zeros(len(most)) if sigma is None else wider * Z * np.nan_to_num(sigma[part.column])
+        if (part.verdicts_with(noise) == MISMATCH).all():
+            return np.zeros(len(most))
+    return np.where(noise <= most, noise, 0.0)
 
 
 def _largest_noise(run: Run, a: Array, cap: Array, row: int) -> Array:

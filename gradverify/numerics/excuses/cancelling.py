@@ -45,9 +45,9 @@ def excuse_shaken(run: Run, judged: Judged) -> Judged:
     of pairs with a mismatch that no rounding explains.
     """
     certain = beyond_cancelling(run, judged)
-    for own in run.by_pair(judged.column, judged.out, np.flatnonzero(judged.verdict == MISMATCH)):
-        if not certain[own].any():
-            judged = judged.replaced(own, excuse_cancelled(run.shaken, judged.take(own)))
+    for of_pair in run.by_pair(judged.column, judged.out, np.flatnonzero(judged.verdict == MISMATCH)):
+        if not certain[of_pair].any():
+            judged = judged.replaced(of_pair, excuse_cancelled(run.shaken, judged.take(of_pair)))
     return judged
 
 
@@ -157,8 +157,8 @@ def _under(run: Run, judged: Judged, noise: Array) -> Array:
 
     The quotient comes first: products of numbers as small as 1e-300 are 0."""
     used, scale = run.noise[judged.out], run.point.columns.scale[judged.column]
-    own = np.maximum(judged.derivative.noise_bar, Z * used / np.maximum(scale, 1.0))
-    return np.asarray(own * (noise / used))
+    under_used = np.maximum(judged.derivative.noise_bar, Z * used / np.maximum(scale, 1.0))
+    return np.asarray(under_used * (noise / used))
 
 
 def _hold_single_numbers(run: Run, judged: Judged) -> Mask:

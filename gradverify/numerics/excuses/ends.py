@@ -17,7 +17,7 @@ from gradverify.numerics.elements.quick import quick_samples
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.climb import Elements, Ladders
 from gradverify.numerics.estimate.kinks import NON_FINITE
-from gradverify.numerics.reduction import pull_back, representable, signed
+from gradverify.numerics.reduction import as_dtype_holds, pull_back, signed_weights
 from gradverify.numerics.rungs import Index, Mask
 from gradverify.numerics.sparsity.pattern import NOBODY
 from gradverify.numerics.verdict import MISMATCH, UNDECIDED
@@ -59,7 +59,7 @@ def ending_columns(run: Run, arrangement: Arrangement, pairs: Iterable[tuple[int
     asked = sorted(set(pairs))
     for output in sorted({o for _, o in asked}):
         part = run.point.parts[output]
-        weights = representable(run.point, output, signed(part.stop - part.start, run.generator))
+        weights = as_dtype_holds(run.point, output, signed_weights(part.stop - part.start, run.generator))
         gradient = run.point.by_column(pull_back(run.point, output, weights))
         for columns in (run.point.columns.of(t) for t, o in asked if o == output):
             not_finite[columns[~np.isfinite(gradient[columns])]] = True

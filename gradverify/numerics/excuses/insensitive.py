@@ -21,7 +21,7 @@ from gradverify.numerics.function.point_lines import DirectionLine
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.pairs.revised import with_undecided
 from gradverify.numerics.prepare import Prepared
-from gradverify.numerics.reduction import pull, signed
+from gradverify.numerics.reduction import gradient_of_rows, signed_weights
 from gradverify.numerics.rungs import QUICK, RUNGS, Array, Index, Mask, step
 from gradverify.numerics.verdict import Limit
 
@@ -84,7 +84,7 @@ def _never_above_tolerance(point: Point, pairs: list[Pair], tensor: int) -> Mask
 
 def _wide_steps(prepared: Prepared, columns: Index, never_above: Mask) -> _WideSteps | None:
     """None where nothing rounds inside by more than the quick steps can tell from nothing, and none of the outputs is `never_above`."""
-    point, weights = prepared.point, signed(len(columns), prepared.generator)
+    point, weights = prepared.point, signed_weights(len(columns), prepared.generator)
     noise, suspect = _inner(point, columns, weights)
     if not (suspect | never_above).any():
         return None
@@ -98,7 +98,7 @@ def _wide_steps(prepared: Prepared, columns: Index, never_above: Mask) -> _WideS
 def _inner(point: Point, columns: Index, weights: Array) -> tuple[Array, Mask]:
     """The noise of f [M] AWAY from x, and where it is rounding inside that hides quick steps."""
     x = point.columns.x[columns]
-    points, between = (np.array([point.values_at(columns, x + (AWAY + n * APART) * weights) for n in each]) for each in (range(POINTS), BETWEEN))
+    points, between = (np.array([point.values_at(columns, x + (AWAY + n * APART) * weights) for n in at]) for at in (range(POINTS), BETWEEN))
     there = np.abs(points).max(0)
     noise = np.maximum(ecnoise(points, there)[0], np.abs(between - _through(points)).max(0) / OFF)
     size, slope = np.maximum(there, np.abs(point.f0)), np.abs(points - point.f0).max(0) / AWAY
@@ -131,8 +131,8 @@ def _agrees(prepared: Prepared, output: int, wide_steps: _WideSteps) -> bool | N
     point, part, d = prepared.point, prepared.point.parts[output], wide_steps.found
     usable = (d.smooth & np.isfinite(d.value) & np.isfinite(d.bar))[part]
     rows = np.arange(part.start, part.stop)[usable]
-    v = signed(len(rows), prepared.generator)
-    gradient = pull(point, output, rows, v)[wide_steps.columns]
+    v = signed_weights(len(rows), prepared.generator)
+    gradient = gradient_of_rows(point, output, rows, v)[wide_steps.columns]
     off = abs(float(gradient @ wide_steps.direction - v @ d.value[rows]))
     size = float(np.abs(gradient * wide_steps.direction).sum() + np.abs(v * d.value[rows]).sum())
     if not off <= float(np.abs(v) @ d.bar[rows]) + ALIKE * size:

@@ -75,44 +75,50 @@ class _Row:
 
     def __init__(self, run: Run, elements: Judged, row: int, narrow: Narrow) -> None:
         self.run, self.elements, self.row, self.narrow = run, elements, row, narrow
-        columns, f, self.reach = run.point.columns, abs(float(run.point.f0[row])), float(run.reach.rows(run.survey).reach[row])
-        self.f_size = f
+        columns, self.f_size = run.point.columns, abs(float(run.point.f0[row]))
+        self.reach = float(run.reach.rows(run.survey).reach[row])
         self.scale, self.rounding = columns.scale[elements.column], narrow.unit * self.reach / columns.size[elements.column]
         self.f_error = float(np.nan_to_num(narrow.rounding()[row]))
-        usual = narrow.unit * max(f, float(run.survey.size[row]))
+        usual = narrow.unit * max(self.f_size, float(run.survey.size[row]))
         self.forward_noise = max(self.f_error, usual) / self.scale
         self.amplification = max(self.f_error / usual if usual else 1.0, 1.0)
 
     def excused(self, judged: Judged, i: Index) -> tuple[Judged, float]:
         """The verdicts with these, elements i, as rounding explains them; and the relative noise of which the backward is at fault."""
         f_lost = self._f_lost()
-        if f_lost.any():
-            judged = judged.undecided(i[f_lost], Limit.ROUNDED)
-        right_in_full = self._right_in_full() & ~f_lost
+        judged, right_in_full = judged.undecided(i[f_lost], Limit.ROUNDED), self._right_in_full() & ~f_lost
         if not right_in_full.any():
             return judged, 0.0
-        roundings = np.maximum(CAP * self.rounding, OWN * self.narrow.unit * np.abs(self.elements.analytic))
-        cap = np.maximum(self.amplification * roundings, self.forward_noise)
+        cap = self._cap()
         if self.run.over_budget(NEARBY):
             stands = ~right_in_full | (self.elements.verdicts_with(np.maximum(cap, self._saturated())) == MISMATCH)
             if stands.any():
                 return judged.undecided(i[~stands], Limit.BUDGET), 0.0
         noise = self._noise()
-        steady = np.abs(noise.mean) > Z * noise.sigma / noise.points**0.5 + np.maximum(STEADY * self.rounding, self.forward_noise)
-        extra = np.where(steady, 0.0, np.minimum(Z * noise.sigma, cap))
-        if self._saturates:
-            extra = np.maximum(extra, self._saturated())
-        excused = right_in_full & (self.elements.verdicts_with(extra) != MISMATCH)
-        judged = judged.undecided(i[excused], Limit.ROUNDED)
-        judged = judged.passed(i[excused & self._within(PASSES * self.amplification)])
-        unsure = right_in_full & (judged.verdict[i] != PASS)
-        if unsure.any():
-            explained = unsure & (self.elements.verdicts_with(Z * self._perturbed()) != MISMATCH)
-            judged = judged.undecided(i[explained], Limit.ROUNDED)
-            judged = judged.passed(i[explained & self._within(AT_MOST / self.narrow.unit)])
-            excused |= explained
-        excess = np.where(right_in_full & ~excused & (Z * noise.sigma > cap), noise.sigma / np.abs(self.elements.analytic), 0.0)
+        by_noise = right_in_full & (self.elements.verdicts_with(self._may_be_off(noise, cap)) != MISMATCH)
+        judged = self._explained(judged, i, by_noise, PASSES * self.amplification)
+        open_ = right_in_full & (judged.verdict[i] != PASS)
+        by_operations = open_ & (self.elements.verdicts_with(Z * self._perturbed()) != MISMATCH) if open_.any() else open_
+        judged = self._explained(judged, i, by_operations, AT_MOST / self.narrow.unit)
+        at_fault = right_in_full & ~by_noise & ~by_operations & (Z * noise.sigma > cap)
+        excess = np.where(at_fault, noise.sigma / np.abs(self.elements.analytic), 0.0)
         return judged, float(np.nan_to_num(excess, posinf=0.0).max(initial=0.0))
+
+    def _explained(self, judged: Judged, i: Index, which: Mask, roundings: float) -> Judged:
+        """With those of elements i undecided that rounding explains, and right up to so many roundings of the row."""
+        judged = judged.undecided(i[which], Limit.ROUNDED)
+        return judged.passed(i[which & self._within(roundings)])
+
+    def _cap(self) -> Array:
+        """More noise [E] than this is the backward's own fault."""
+        roundings = np.maximum(CAP * self.rounding, OWN * self.narrow.unit * np.abs(self.elements.analytic))
+        return np.maximum(self.amplification * roundings, self.forward_noise)
+
+    def _may_be_off(self, noise: _Noise, cap: Array) -> Array:
+        """What noise explains [E], up to the cap: nothing where all points are off by the same; and what saturation does."""
+        steady = np.abs(noise.mean) > Z * noise.sigma / noise.points**0.5 + np.maximum(STEADY * self.rounding, self.forward_noise)
+        off = np.where(steady, 0.0, np.minimum(Z * noise.sigma, cap))
+        return np.maximum(off, self._saturated()) if self._saturates else off
 
     def _f_lost(self) -> Mask:
         """Of which elements float32 has nothing of f, and numbers that cancel in float64 may hide the slope: it is neither's to say."""

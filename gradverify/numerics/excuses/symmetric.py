@@ -33,9 +33,10 @@ def excuse_symmetric(run: Run, judged: Judged) -> Judged:
         wrong, mirrored, signs = wrong[~diagonal], mirrored[~diagonal], signs[~diagonal]
         values = signs * run.analytic(mirrored, judged.out[wrong])
         for column in np.unique(judged.column[wrong]).tolist():
-            own = np.flatnonzero(judged.column[wrong] == column)
-            right = _right_along_pair(run, judged.take(wrong[own]), values[own], int(mirrored[own[0]]), float(signs[own[0]]))
-            judged = judged.undecided(wrong[own][right], Limit.SYMMETRY)
+            of_column = np.flatnonzero(judged.column[wrong] == column)
+            other, its_sign = int(mirrored[of_column[0]]), float(signs[of_column[0]])
+            right = _right_along_pair(run, judged.take(wrong[of_column]), values[of_column], other, its_sign)
+            judged = judged.undecided(wrong[of_column][right], Limit.SYMMETRY)
     return judged
 
 

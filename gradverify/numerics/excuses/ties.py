@@ -11,7 +11,7 @@ import numpy as np
 
 from gradverify.numerics.elements.judged import Judged
 from gradverify.numerics.elements.run import Run
-from gradverify.numerics.reduction import signed_short
+from gradverify.numerics.reduction import signed_weights_float32
 from gradverify.numerics.rungs import Array, Index, Mask, step
 from gradverify.numerics.verdict import Limit, Verdict
 
@@ -51,8 +51,8 @@ def _do_not_add_up(run: Run, tensor: int, x: float, out: Index, claimed: Array) 
 
 def _deficit(run: Run, columns: Index) -> Array:
     """By how much slopes [M] along two halves of the columns miss that along both; 0 where less and less is missing."""
-    move = signed_short(len(columns), run.generator) * run.point.columns.scale[columns]
-    half = signed_short(len(columns), run.generator) < 0
+    move = signed_weights_float32(len(columns), run.generator) * run.point.columns.scale[columns]
+    half = signed_weights_float32(len(columns), run.generator) < 0
     noise = run.noise
     deficits = []
     for t in (step(1.0, rung) for rung in TIED_RUNGS):

@@ -7,7 +7,7 @@ for the size of it stays open.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.pairs.tally import MAP_ROWS, Tally
 from gradverify.numerics.probing.screen import Screened
 from gradverify.numerics.probing.surveyed import SCREEN_LOW, screen_of
-from gradverify.numerics.reduction import pull, signed
+from gradverify.numerics.reduction import gradient_of_rows, signed_weights
 from gradverify.numerics.rungs import Array, Index
 from gradverify.numerics.verdict import Limit, Verdict
 
@@ -42,12 +42,34 @@ ONE_BY_ONE = 64  # entries of a line that are measured alone
 STANDS = 2.0  # of the tolerance: some gradient is far above it, so that the comparison could have failed
 
 
+@dataclass(frozen=True)
+class FollowedPair:
+    """A screened pair whose flagged `lines` are followed: the `tally` of their entries, and the `counts` of the lines.
+
+    `verifying`: the lines are the blocks that verify a comparison of columns or rows.
+    """
+
+    lines: BlockLines
+    tally: Tally
+    counts: LineCounts
+    verifying: bool = False
+
+    def add(self, entries: Judged) -> None:
+        """The entries that were not judged before, to the tally."""
+        fresh, point = entries.take(self.counts.not_yet_judged(entries.column, entries.out)), self.lines.run.point
+        if len(fresh.out):
+            self.tally.add(fresh.pair_elements(self.lines.part.start, point.columns.coordinate[fresh.column] - point.starts[self.lines.pair.input]))
+
+    def leave_open(self, lines: Index) -> None:
+        self.counts.leave_open(self.lines.blocks(lines), self.verifying)
+
+
 class Flagged:
     """Judges what the screens of one comparison flagged. `keep`: how many of the worst elements a pair keeps."""
 
     def __init__(self, run: Run, arrangement: Arrangement, keep: int) -> None:
         self.run, self.arrangement, self.keep = run, arrangement, keep
-        self.weights = signed(len(run.point.f0), run.generator)
+        self.weights = signed_weights(len(run.point.f0), run.generator)
         self.unfollowed, self._followed = 0, 0  # flagged lines that the end of the budget left, and those that were followed
         self._norms: dict[int, Array] = {}
         run.learn_secants()
@@ -60,24 +82,24 @@ class Flagged:
             mode, pattern = mode_of(pair.input), self.arrangement.patterns[pair.input][pair.output]
             plan = self.arrangement.plan(pair.input)
             tally = Tally(pair.input, pair.output, (MAP_ROWS + 1, 1), self.keep, self.run.asked)
-            lines, counts = LINES[mode](self.run, plan, pattern, pair), LineCounts()
-            self._follow(lines, tally, counts)
-            other = verifying.get((pair.input, pair.output))
-            if other is not None and not counts.wrong:
-                self._follow(BlockLines(self.run, plan, pattern, other), tally, counts, verifying=True)
-            if counts.open:
+            followed = FollowedPair(LINES[mode](self.run, plan, pattern, pair), tally, LineCounts())
+            self._follow(followed)
+            block_pair = verifying.get((pair.input, pair.output))
+            if block_pair is not None and not followed.counts.wrong:
+                self._follow(replace(followed, lines=BlockLines(self.run, plan, pattern, block_pair), verifying=True))
+            if followed.counts.open:
                 open_tensors.add(pair.input)
-            result.append(self._pair(mode, lines, tally, counts))
+            result.append(self._pair(mode, followed))
         return result, frozenset(open_tensors)
 
-    def _pair(self, mode: Mode, lines: BlockLines, tally: Tally, counts: LineCounts) -> Pair:
-        screened, part = lines.pair, lines.part
-        entries = tally.result(float(self.run.point.unit[part].max(initial=0.0)), bool(self.run.low_precision()[part].any()))
+    def _pair(self, mode: Mode, followed: FollowedPair) -> Pair:
+        counts, screened, part = followed.counts, followed.lines.pair, followed.lines.part
+        entries = followed.tally.result(float(self.run.point.unit[part].max(initial=0.0)), bool(self.run.low_precision()[part].any()))
         total = max(screened.lines, counts.wrong, min(counts.open, 1))
         undecided = min(counts.open, total - counts.wrong)  # strays may be more than lines
         outcomes = [0] * len(Outcome)
         outcomes[Outcome.MISMATCH], outcomes[Outcome.UNDECIDED], outcomes[Outcome.PASS] = counts.wrong, undecided, total - counts.wrong - undecided
-        groups, row_groups = lines.groups
+        groups, row_groups = followed.lines.groups
         return replace(
             entries, elements=total, counts=tuple(outcomes), limits=((Limit.LINE, undecided),) if undecided else (), masked=0,
             groups=groups, row_groups=row_groups, resolution=screened.resolution, quick=total - len(screened.flagged), lines=mode.lines,
@@ -85,57 +107,64 @@ class Flagged:
             entries=None)  # a few lines were followed: they show no cause
 
     # ---- lines
-    def _follow(self, lines: BlockLines, tally: Tally, counts: LineCounts, verifying: bool = False) -> None:
-        self._follow_flagged(lines, tally, counts, verifying)
+    def _follow(self, followed: FollowedPair) -> None:
+        self._follow_flagged(followed)
+        lines, counts = followed.lines, followed.counts
         for n, (group, line) in enumerate(lines.pair.strays.tolist()):
-            if n == MOST or counts.wrong >= ENOUGH_CONFIRMED or (self._followed > 0 and self.run.over_budget(EVERY_RUNG)):
+            if n == MOST or counts.wrong >= ENOUGH_CONFIRMED or self._budget_ended():
                 counts.open += 0 if counts.wrong else lines.pair.stray_count - n
                 break
             self._followed += 1
-            counts.open += self._stays_open(self._judge_stray(lines, group, line), lines, tally, counts)
+            entries = self._judge_stray(lines, group, line)
+            counts.open += entries is None or self._stays_open(entries, followed)
 
-    def _follow_flagged(self, lines: BlockLines, tally: Tally, counts: LineCounts, verifying: bool) -> None:
+    def _follow_flagged(self, followed: FollowedPair) -> None:
         """The first MOST; a sum that is not finite tells of no fault: such lines come last. Where the budget ends, the worst come first."""
-        pair = lines.pair
+        lines, counts, pair = followed.lines, followed.counts, followed.lines.pair
         inside = pair.worst if self.run.over_budget(EVERY_RUNG) and len(pair.worst) else pair.flagged
         order = np.concatenate([inside[~np.isin(inside, pair.lost)], pair.lost])
         for n, line in enumerate(order.tolist()):
-            confirmed = enough_confirmed(counts.wrong, counts.cleared)
-            budget_ended = self._followed > 0 and self.run.over_budget(EVERY_RUNG)
-            self.unfollowed += len(order) - n if budget_ended and not confirmed else 0
+            confirmed, budget_ended = enough_confirmed(counts.wrong, counts.cleared), self._budget_ended()
             if n == MOST or confirmed or budget_ended:
-                not_finite = np.isin(order[n:], pair.lost) & (not np.isin(pair.lost, list(counts.wrong_lines)).any())
-                assumed = ~not_finite if confirmed else np.zeros(len(not_finite), bool)
-                counts.assumed_wrong += int(assumed.sum())
-                counts.leave_open(lines.blocks(order[n:][~assumed]), verifying)
+                self.unfollowed += len(order) - n if budget_ended and not confirmed else 0
+                self._leave_rest(followed, order[n:], confirmed)
                 break
             self._followed += 1
             if counts.kinked_blocks and lines.block(line) in counts.kinked_blocks:
                 continue
-            if self._stays_open(self._judge_line(lines, line), lines, tally, counts, line):
-                counts.leave_open(lines.blocks(np.array([line])), verifying)
+            entries = self._judge_line(lines, line)
+            if entries is None or self._stays_open(entries, followed, line):
+                followed.leave_open(np.array([line]))
 
-    def _stays_open(self, entries: Judged | None, lines: BlockLines, tally: Tally, counts: LineCounts, line: int | None = None) -> bool:
-        """Counts what became of a flagged `line`, or of a stray (None); does it stay open? `entries`: its entries as judged; None: out of reach."""
-        if entries is None:
-            return True
-        pair = lines.pair
+    def _budget_ended(self) -> bool:
+        """Does the budget end here? One line is followed all the same."""
+        return self._followed > 0 and self.run.over_budget(EVERY_RUNG)
+
+    def _leave_rest(self, followed: FollowedPair, rest: Index, confirmed: bool) -> None:
+        """Counts lines that are not followed: as wrong where enough others are `confirmed` (of sums that are not finite, one), else as open."""
+        counts, lost = followed.counts, followed.lines.pair.lost
+        not_finite = np.isin(rest, lost) & (not np.isin(lost, list(counts.wrong_lines)).any())
+        assumed = ~not_finite if confirmed else np.zeros(len(rest), bool)
+        counts.assumed_wrong += int(assumed.sum())
+        followed.leave_open(rest[~assumed])
+
+    def _stays_open(self, entries: Judged, followed: FollowedPair, line: int | None = None) -> bool:
+        """Counts what became of a flagged `line`, or of a stray (None), by its entries; does it stay open?"""
+        lines, counts, pair = followed.lines, followed.counts, followed.lines.pair
         entries = self._known_well_enough(lines, excused(self.run, entries))
-        wrong = np.flatnonzero(entries.verdict == Verdict.MISMATCH)
-        undecided = bool((entries.verdict == Verdict.UNDECIDED).any()) or (
-            not wrong.size and _any_rough(entries) and hidden_ties(self.run, pair.input, lines.pattern, lines.part.start, entries))
-        wrong_line = lines.wrong_line(int(entries.column[wrong[0]]), int(entries.out[wrong[0]]), line) if wrong.size else None
-        if wrong_line is not None:
+        followed.add(entries)
+        wrong, rough = np.flatnonzero(entries.verdict == Verdict.MISMATCH), _any_rough(entries)
+        if wrong.size:
+            wrong_line = lines.wrong_line(int(entries.column[wrong[0]]), int(entries.out[wrong[0]]), line)
             counts.wrong_lines.add(wrong_line)
-        elsewhere = wrong_line is not None and wrong_line != line and line is not None and wrong_line in pair.flagged    # which is counted on its own
-        if not (wrong.size or undecided):
-            counts.cleared += 1
-            counts.kinked_blocks |= {lines.block(line)} if line is not None and _any_rough(entries) and lines.single(line) else set()
-        fresh = entries.take(counts.not_yet_judged(entries.column, entries.out))
-        if len(fresh.out):
-            coordinate = self.run.point.columns.coordinate[fresh.column] - self.run.point.starts[pair.input]
-            tally.add(fresh.pair_elements(lines.part.start, coordinate))
-        return elsewhere or (undecided and not wrong.size)
+            return line is not None and wrong_line != line and wrong_line in pair.flagged    # which is counted on its own
+        if (entries.verdict == Verdict.UNDECIDED).any() or (
+                rough and hidden_ties(self.run, pair.input, lines.pattern, lines.part.start, entries)):
+            return True
+        counts.cleared += 1
+        if line is not None and rough and lines.single(line):
+            counts.kinked_blocks.add(lines.block(line))
+        return False
 
     def _known_well_enough(self, lines: BlockLines, entries: Judged) -> Judged:
         """Undecided entries that are known to what a screen asks of their line are right: a zero's bar may be wider than its floor."""
@@ -153,7 +182,7 @@ class Flagged:
         """About the norm [C] of each column, by one backward with random weights."""
         if output not in self._norms:
             part = self.run.point.parts[output]
-            self._norms[output] = np.abs(pull(self.run.point, output, np.arange(part.start, part.stop), self.weights[part]))
+            self._norms[output] = np.abs(gradient_of_rows(self.run.point, output, np.arange(part.start, part.stop), self.weights[part]))
         return self._norms[output]
 
     def _row_norms(self, columns: Index, outputs: Index) -> Array:

@@ -16,7 +16,7 @@ from gradverify.numerics.halving import halved
 from gradverify.numerics.probing.estimates import LOW_START, Reading, Stage, reading
 from gradverify.numerics.probing.seeds import Directions, random_cotangent
 from gradverify.numerics.probing.surveyed import SurveyedPoint
-from gradverify.numerics.reduction import moves, pull_back, signed
+from gradverify.numerics.reduction import moves_along, pull_back, signed_weights
 from gradverify.numerics.rungs import Array, Index, Mask
 from gradverify.numerics.sparsity.pattern import Pattern, paired
 from gradverify.numerics.tolerance import guarded
@@ -117,7 +117,7 @@ class _Search:
         weights = random_cotangent(self.point, self.output, self.generator)
         weights = np.where(self.outputs_inside, weights, 0.0) if rows else weights
         gradient = self.point.by_column(pull_back(self.point, self.output, weights))[self.columns]
-        move = moves(self.point, self.columns, signed(len(self.columns), self.generator))
+        move = moves_along(self.point, self.columns, signed_weights(len(self.columns), self.generator))
         inside, outside = (np.flatnonzero(of_block & (move != 0)) for of_block in (self.columns_inside, ~self.columns_inside))
         return _Probe(weights, gradient, move, np.concatenate([inside, outside]) if rows else inside, len(inside))
 

@@ -54,8 +54,8 @@ class Columns(Record):
     def of_tensor(self, tensor: int, start: int) -> Columns:
         """Those of one tensor, whose coordinates are counted from `start`, its first."""
         numbers = self.of(tensor)
-        own = self.take(slice(int(numbers[0]), int(numbers[-1]) + 1) if len(numbers) else slice(0))
-        return replace(own, coordinate=own.coordinate - start, mirror=np.where(own.mirror >= 0, own.mirror - start, -1))
+        part = self.take(slice(int(numbers[0]), int(numbers[-1]) + 1) if len(numbers) else slice(0))
+        return replace(part, coordinate=part.coordinate - start, mirror=np.where(part.mirror >= 0, part.mirror - start, -1))
 
     @cached_property
     def free(self) -> bool:
@@ -118,13 +118,13 @@ def columns_of(inputs: Sequence[Tensor], domains: Sequence[tuple[float, float] |
         held = np.arange(len(x)) if mask is None else _held(t, mask)
         x, end = x[held], start + len(x)
         scale, typical = _scales(t, x, held)
-        own, mirror, sign = start + held, np.full(len(x), -1), np.ones(len(x))
+        coordinate, mirror, sign = start + held, np.full(len(x), -1), np.ones(len(x))
         if pairs:
             keep, mirror, sign = _pairs(t)
-            own, mirror, x, scale = own[keep], np.where(mirror >= 0, mirror + start, -1), x[keep], scale[keep]
+            coordinate, mirror, x, scale = coordinate[keep], np.where(mirror >= 0, mirror + start, -1), x[keep], scale[keep]
         low, high = domain or (-np.inf, np.inf)
-        parts.append((own, mirror, sign, np.full(len(own), n), x, scale, np.maximum(scale, typical),
-                      np.full(len(own), low), np.full(len(own), high), np.full(len(own), t.dtype in SINGLE)))
+        parts.append((coordinate, mirror, sign, np.full(len(coordinate), n), x, scale, np.maximum(scale, typical),
+                      np.full(len(coordinate), low), np.full(len(coordinate), high), np.full(len(coordinate), t.dtype in SINGLE)))
         start = end
     return Columns(*parts[0]) if len(parts) == 1 else Columns(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
@@ -156,6 +156,6 @@ def mirror_of(t: Tensor) -> tuple[Index, Array]:
 def _pairs(t: Tensor) -> tuple[Index, Index, Array]:
     """Columns of a symmetric (Hermitian) input: upper triangle with its mirror, the diagonal alone and, where complex, real."""
     mirror, sign = mirror_of(t)
-    own = np.arange(len(mirror))
-    keep = own[(own < mirror) | ((own == mirror) & (sign > 0))]
+    coordinate = np.arange(len(mirror))
+    keep = coordinate[(coordinate < mirror) | ((coordinate == mirror) & (sign > 0))]
     return keep, np.where(mirror[keep] == keep, -1, mirror[keep]), sign[keep]

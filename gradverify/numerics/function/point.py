@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 from torch import Tensor
@@ -26,7 +26,18 @@ COARSER = 8.0  # roundings: 1 + half of one is 1 again
 
 
 class Function(Protocol):
-    """What is checked. The caller counts its calls; `inputs` are never written."""
+    """What is checked. The caller counts its calls; `inputs` are never written.
+
+    It may have more, for which it is not asked by a protocol, as Python 3.11 takes tens of microseconds to say whether an object is one:
+
+    - `narrow`, where backward is of less precision than the values (None: it is not);
+    - `here()`, the values at its own inputs where it was called there already, in memory that no backward writes into (None: ask `values`);
+    - `earlier`, what it gave there before that (None: nothing);
+    - `shaken(inputs, number)`, as `values`, each operation off by up to COARSER roundings at random (Monte Carlo arithmetic), in another way for
+      each number; and `shaken_vjp(number, cotangents, inputs)`, the same of `vjp` and the forward before it (None: it raised);
+    - `vjps(output, cotangents, wanted)`, the gradients of these inputs [n, *shape of x] for cotangents [n, *shape of y] of one output (None: they
+      are to come one by one).
+    """
 
     @property
     def inputs(self) -> Sequence[Tensor]:
@@ -63,42 +74,6 @@ class Narrow(Protocol):
         ...
 
 
-@runtime_checkable
-class Widened(Protocol):
-    """A function whose backward may be of less precision than its values; None where it is not."""
-
-    @property
-    def narrow(self) -> Narrow | None: ...
-
-
-@runtime_checkable
-class Evaluated(Protocol):
-    """A function that may have been called at its own inputs already."""
-
-    def here(self) -> Sequence[Tensor] | None:
-        """Its values there, in memory that no backward writes into; None where `values` has to be asked."""
-        ...
-
-
-@runtime_checkable
-class Repeated(Protocol):
-    """A function that was called at its own inputs before that."""
-
-    @property
-    def earlier(self) -> Sequence[Tensor] | None:
-        """What it gave then; None where it was not called."""
-        ...
-
-
-@runtime_checkable
-class Shaken(Protocol):
-    """A function that can round every operation of its forward at random (Monte Carlo arithmetic)."""
-
-    def shaken(self, inputs: Sequence[Tensor], number: int) -> Sequence[Tensor]:
-        """As `values`, each operation off by up to COARSER roundings; in another way for each number."""
-        ...
-
-
 class Point:
     """The function around its inputs. Counts `forward` and `backward` calls; perturbs one buffer per input in place and restores it.
 
@@ -109,14 +84,14 @@ class Point:
     def __init__(self, function: Function, columns: Columns, clock: Clock | None = None) -> None:
         self.function, self.columns, self.forward, self.backward = function, columns, 0, 0
         self._watch = Stopwatch(clock or Clock())
-        self.narrow = function.narrow if isinstance(function, Widened) else None
+        self.narrow: Narrow | None = getattr(function, "narrow", None)
         self._inputs = Buffers(function.inputs)
         self._last: tuple[Index, Selection] | None = None
         self._unit: Array | None = None
         self.batched: bool | None = None
         self.compared = set[tuple[int, int]]()
         self.starts, self.x = self._inputs.starts, self._inputs.x
-        here = function.here() if isinstance(function, Evaluated) else None
+        here = function.here() if hasattr(function, "here") else None
         outputs = list(function.values(self.buffers) if here is None else here)
         self.forward += here is None
         self.shapes = [(o.shape, o.dtype, o.device) for o in outputs]
@@ -124,7 +99,7 @@ class Point:
         self._lengths = [len(v) for v in values]
         self.parts = [slice(a, b) for a, b in pairwise(accumulate(self._lengths, initial=0))]
         self.f0 = np.concatenate([*values, np.zeros(0)])
-        earlier = function.earlier if here is not None and isinstance(function, Repeated) else None
+        earlier = None if here is None else getattr(function, "earlier", None)
         self.before = None if earlier is None else np.concatenate([*map(numbers, earlier), np.zeros(0)])
         self._bits = [Bits().seen(v[:SAMPLED]) for v in values]
         self._unsure = any(bits.single for bits in self._bits)
@@ -212,24 +187,24 @@ class Point:
     def _place(self, columns: Index) -> Selection:
         """Where columns lie; a line asks for the same ones again and again."""
         if self._last is None or self._last[0] is not columns:
-            own = columns if self.columns.whole else self._changes(columns, self.columns.x[columns])[0]
-            self._last = columns, self._inputs.selected(own)
+            changed = columns if self.columns.whole else self._changes(columns, self.columns.x[columns])[0]
+            self._last = columns, self._inputs.selected(changed)
         return self._last[1]
 
     def _changes(self, columns: Index, x: Array) -> tuple[Index, Array]:
         """The coordinates that change with these columns, mirrors included, and their values."""
-        c, own = self.columns, self.columns.coordinate[columns]
+        c, changed = self.columns, self.columns.coordinate[columns]
         if not c.paired:
-            return own, x
+            return changed, x
         pairs = np.flatnonzero(c.mirror[columns] >= 0)
         n = columns[pairs]  # the offset is 0 where the input is exactly symmetric
         mirrored = c.sign[n] * x[pairs] + (self.x[c.mirror[n]] - c.sign[n] * c.x[n])
-        return np.concatenate([own, c.mirror[n]]), np.concatenate([x, mirrored])
+        return np.concatenate([changed, c.mirror[n]]), np.concatenate([x, mirrored])
 
     def coordinates(self, columns: Index, x: Array) -> Array:
         """All input coordinates with these columns (and their mirrors) set to x."""
-        full, (own, to) = self.x.copy(), self._changes(columns, x)
-        full[own] = to
+        full, (changed, to) = self.x.copy(), self._changes(columns, x)
+        full[changed] = to
         return full
 
     def row(self, output: int, x: Array | None = None) -> Array:
@@ -250,19 +225,20 @@ class Point:
         return None if gradients is None else self.by_column(gradients)
 
     def row_rounding(self, output: int, ways: int) -> Array | None:
-        """What float32 makes of `row_in_float64` at the point [C], one standard deviation of so many ways to round every operation at random; None
-        where the function offers fewer than two."""
+        """What rounding makes of a row at the point [C], one standard deviation of so many ways to round every operation at random: in float32 of
+        `row_in_float64` where gradients come in float32, else of `row`. None where the function offers fewer than two."""
         narrow, rows = self.narrow, list[Array]()
-        for number in range(ways):
+        rounded = narrow.perturbed if narrow else getattr(self.function, "shaken_vjp", None)
+        for number in range(ways if rounded else 0):
             self.backward += 1
-            gradients = narrow.perturbed(number, self._one(output), self.buffers) if narrow else None
+            gradients = rounded(number, self._one(output), self.buffers) if rounded else None
             if gradients is not None:
                 rows.append(self.by_column(gradients))
-        return np.asarray(np.std(rows, 0, ddof=1)) if len(rows) > 1 else None
+        return np.asarray(np.std(rows, 0, ddof=1)) / (1.0 if narrow else COARSER) if len(rows) > 1 else None
 
     def rounding(self, ways: int) -> Array:
         """What rounding does to each output [M], one standard deviation of so many ways to round every operation; 0 where that is not offered."""
-        if not isinstance(self.function, Shaken):
+        if not hasattr(self.function, "shaken"):
             return np.zeros_like(self.f0)
         self.forward += ways
         found = [np.concatenate([*map(numbers, self.function.shaken(self.buffers, number)), np.zeros(0)]) for number in range(ways)]

@@ -17,7 +17,7 @@ from gradverify.numerics.probing.offpattern import Strays, present_at_x, with_un
 from gradverify.numerics.probing.screen import ProbedLines, Screened, by_probe, judged, passes
 from gradverify.numerics.probing.seeds import Cotangents
 from gradverify.numerics.probing.surveyed import SurveyedPoint
-from gradverify.numerics.reduction import moves, signed
+from gradverify.numerics.reduction import moves_along, signed_weights
 from gradverify.numerics.rungs import Array, Index, Mask, Z, nonzero, step
 from gradverify.numerics.sparsity.colouring import column_groups
 from gradverify.numerics.sparsity.pattern import NOBODY, Pattern, paired
@@ -61,12 +61,12 @@ class _Group:
     def sums(self, left: Array, right: Array) -> Array:
         """Σ left·right [output tensors, K, m] over what each member owns, of [K, e] and [e]."""
         total = np.empty((len(self.parts), len(left), len(self.members)))
-        for o, own in enumerate(self.parts):
+        for o, part in enumerate(self.parts):
             if len(self.members) == 1:
-                total[o, :, 0] = left[:, own] @ right[own]
+                total[o, :, 0] = left[:, part] @ right[part]
                 continue
-            for k, each in enumerate(left):
-                total[o, k] = np.bincount(self.place[own], each[own] * right[own], len(self.members))
+            for k, factor in enumerate(left):
+                total[o, k] = np.bincount(self.place[part], factor[part] * right[part], len(self.members))
         return total
 
 
@@ -80,7 +80,7 @@ class _TensorColumns:
         self.still, self.noise = surveyed.still, surveyed.noise
         n, m, outputs = len(self.columns), len(self.point.f0), len(self.point.parts)
         analytic = cotangents.gradients(tensor)
-        self.move = moves(self.point, self.columns, signed(n, generator))
+        self.move = moves_along(self.point, self.columns, signed_weights(n, generator))
         self.analytic = np.where(self.move == 0, 0.0, analytic * self.move)
         self.groups = column_groups(patterns)
         self.place, self.size = self.point.columns_of(tensor).coordinate, patterns[0].size
@@ -96,7 +96,7 @@ class _TensorColumns:
         """One pair an output tensor. Floors take a pass over the groups: they are asked for where a column needs one."""
         n, probes, start, outputs = len(self.columns), len(self.w), self.schedule.start, range(len(self.point.parts))
         samples = self._samples(np.arange(n), start, first=True)
-        first = [self._read(o, own.reshape(2, len(start), -1), start, np.arange(probes * n)) for o, own in enumerate(samples)]
+        first = [self._read(o, sampled.reshape(2, len(start), -1), start, np.arange(probes * n)) for o, sampled in enumerate(samples)]
         without = [self.surveyed.allowed(self.tensor, self._norm(o), np.zeros(probes * n), o) for o in outputs]
         clear = [passes(self.analytic[:, o].ravel(), first[o], without[o]).reshape(probes, n).all(0) for o in outputs]
         floor = self._floors(np.flatnonzero(~np.all(clear, 0))) if outputs else np.zeros((0, n))
@@ -128,10 +128,10 @@ class _TensorColumns:
 
     def _reaches(self, columns: Index, rungs: Stage) -> Mask:
         """Columns that may take these rungs: not too far above their scale, and inside the domain."""
-        c, own = self.point.columns, self.columns[columns]
+        c, numbers = self.point.columns, self.columns[columns]
         reach = np.abs(self.move[columns]) * step(1.0, rungs[0])
-        inside = (c.x[own] - reach >= c.low[own]) & (c.x[own] + reach <= c.high[own])
-        return reachable(c.scale[own], c.size[own], rungs) & inside
+        inside = (c.x[numbers] - reach >= c.low[numbers]) & (c.x[numbers] + reach <= c.high[numbers])
+        return reachable(c.scale[numbers], c.size[numbers], rungs) & inside
 
     def _read(self, o: int, samples: Array, rungs: Stage, i: Index) -> Reading:
         """Derivatives of elements i of [probes · n] from their samples [up and down, rungs, len(i)]."""
@@ -218,5 +218,5 @@ class _TensorColumns:
         total = np.zeros((len(self.point.parts), len(self.columns)))
         for group in self._groups(columns):
             total[:, group.members] = group.sums(group.w**2, squares[group.outputs]).max(1)
-        floors = np.array([with_unowned_floor(np.sqrt(own), np.sqrt(squares[part])) for own, part in zip(total, self.point.parts, strict=True)])
+        floors = np.array([with_unowned_floor(np.sqrt(owned), np.sqrt(squares[part])) for owned, part in zip(total, self.point.parts, strict=True)])
         return np.asarray(floors * np.abs(self.move) / self.point.columns.size[self.columns])

@@ -68,7 +68,7 @@ class LineVerdicts(Record):
 
 def by_probe(results: Sequence[LineVerdicts], probes: int) -> LineVerdicts:
     """Of each probe in turn, or of all of them one after the other [K · m], as [K, m]."""
-    return LineVerdicts(*(each.reshape(probes, -1) for each in vars(joined(results)).values()))
+    return LineVerdicts(*(values.reshape(probes, -1) for values in vars(joined(results)).values()))
 
 
 Again = Callable[[Index, Stage], Reading]

@@ -18,7 +18,7 @@ from gradverify.numerics.function.flat import rms
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.function.point_lines import DirectionLine
 from gradverify.numerics.probing.estimates import Stage, reachable
-from gradverify.numerics.reduction import gaussian, moves, pull_back, representable, signed
+from gradverify.numerics.reduction import as_dtype_holds, gaussian, moves_along, pull_back, signed_weights
 from gradverify.numerics.rungs import Array, Index, in_a_row, step
 from gradverify.numerics.survey import DirectionSample
 
@@ -81,7 +81,7 @@ class Directions:
 def draw_directions(point: Point, tensor: int, probes: int, generator: np.random.Generator, sample: DirectionSample | None = None) -> Directions:
     """Gaussian × scale; inside the domain, zero on inputs that are not finite. The first is that of `sample`, whose samples are known."""
     columns = point.columns.of(tensor)
-    drawn = [moves(point, columns, gaussian(len(columns), generator)) for _ in range(probes - 1 if sample else probes)]
+    drawn = [moves_along(point, columns, gaussian(len(columns), generator)) for _ in range(probes - 1 if sample else probes)]
     if sample is None or not probes:
         return Directions(point, columns, np.array(drawn))
     first = np.zeros(len(columns))
@@ -95,16 +95,16 @@ class Cotangents:
 
     def __init__(self, point: Point, probes: int, generator: np.random.Generator) -> None:
         drawn = [[random_cotangent(point, o, generator) for o in range(len(point.parts))] for _ in range(probes)]
-        self.w = np.array([np.concatenate([*each, np.zeros(0)]) for each in drawn])
-        self._point, self._pulled = point, [[point.by_column(pull_back(point, o, w)) for o, w in enumerate(each)] for each in drawn]
+        self.w = np.array([np.concatenate([*of_outputs, np.zeros(0)]) for of_outputs in drawn])
+        self._point, self._pulled = point, [[point.by_column(pull_back(point, o, w)) for o, w in enumerate(of_outputs)] for of_outputs in drawn]
 
     def gradients(self, tensor: int) -> Array:
         """WᵀJ [K, output tensors, n] in the columns of one input tensor."""
         columns = in_a_row(self._point.columns.of(tensor))
-        return np.array([[gradient[columns] for gradient in each] for each in self._pulled])
+        return np.array([[gradient[columns] for gradient in of_outputs] for of_outputs in self._pulled])
 
 
 def random_cotangent(point: Point, output: int, generator: np.random.Generator) -> Array:
     """Signed weights [outputs of the tensor] as its dtype holds them; 0 where f is infinite."""
     part = point.parts[output]
-    return representable(point, output, signed(part.stop - part.start, generator))
+    return as_dtype_holds(point, output, signed_weights(part.stop - part.start, generator))

@@ -100,8 +100,8 @@ def _elementwise(probe: Probe, lengths: Sequence[int], parts: Sequence[slice], g
 def _pattern(shape: Sequence[int], windows: Sequence[Windows], live: Mask, part: slice) -> Pattern:
     alive = live[part]
     if windows and alive.all():
-        own = windows[: len(shape)]
-        return Pattern(tuple(shape), tuple(w.low[part] for w in own), tuple(w.high[part] for w in own), ~alive)
+        of_axes = windows[: len(shape)]
+        return Pattern(tuple(shape), tuple(w.low[part] for w in of_axes), tuple(w.high[part] for w in of_axes), ~alive)
     none = np.zeros(part.stop - part.start, np.intp)
     low = [np.where(alive, w.low[part], 0) for w in windows] or [none] * len(shape)
     high = [np.where(alive, w.high[part], -1) for w in windows] or [none - 1] * len(shape)
@@ -186,8 +186,8 @@ def _guessed(axis: Axis, code: Code, responses: Sequence[Mask], pending: Mask) -
 
 def _strides(axis: Axis, shape: Sequence[int]) -> list[int]:
     """How far apart in the flat output neighbours along the axis may lie: as along the output's own axes, or as in the input (reshapes)."""
-    total, own = math.prod(shape), [math.prod(shape[k:]) for k in range(1, len(shape) + 1)]
-    return [stride for stride in dict.fromkeys([axis.stride, *own]) if total and stride and total % (stride * axis.length) == 0]
+    total, of_output = math.prod(shape), [math.prod(shape[k:]) for k in range(1, len(shape) + 1)]
+    return [stride for stride in dict.fromkeys([axis.stride, *of_output]) if total and stride and total % (stride * axis.length) == 0]
 
 
 def _is_in_order(words: Index, bits: Index, evidence: int) -> bool:

@@ -142,8 +142,8 @@ class RowGroups:
         order, begins = self._sorted
         ends = begins[groups.start : groups.stop + 1].tolist()
         rows = order[ends[0] : ends[-1]]
-        own = weights.take(rows)
-        return [(rows[a - ends[0] : b - ends[0]], own[a - ends[0] : b - ends[0]]) for a, b in pairwise(ends)]
+        of_rows = weights.take(rows)
+        return [(rows[a - ends[0] : b - ends[0]], of_rows[a - ends[0] : b - ends[0]]) for a, b in pairwise(ends)]
 
     def runs(self, groups: range) -> tuple[Index, int] | None:
         """The outputs of groups in a row in the order in which their windows lie in the inputs, group after group, and the width of these.
@@ -263,6 +263,6 @@ def paired(point: Point, tensor: int, patterns: Sequence[Pattern]) -> tuple[Patt
 
 def _widened(pattern: Pattern, axes: range) -> Pattern:
     def bounds(old: Sequence[Index], end: Callable[[int], int]) -> tuple[Index, ...]:
-        return tuple(np.where(pattern.nothing, own, end(pattern.shape[k])) if k in axes else own for k, own in enumerate(old))
+        return tuple(np.where(pattern.nothing, bound, end(pattern.shape[k])) if k in axes else bound for k, bound in enumerate(old))
 
     return replace(pattern, low=bounds(pattern.low, lambda n: 0), high=bounds(pattern.high, lambda n: n - 1), pointwise=False)

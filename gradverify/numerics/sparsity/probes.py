@@ -73,8 +73,8 @@ class PointProbe:
         self._columns = point.columns.of(tensor)
         self._places = np.arange(len(self._columns))
         sign: Array = 2.0 * generator.integers(0, 2, len(self._columns)).astype(float) - 1.0
-        own = in_a_row(self._columns)
-        self._x, self._step = point.columns.x[own], sign * point.columns.scale[own]
+        columns = in_a_row(self._columns)
+        self._x, self._step = point.columns.x[columns], sign * point.columns.scale[columns]
         self._finite = None if point.columns.finite else np.isfinite(self._x)
         self._defined = bool(np.isfinite(point.f0).all())
 

@@ -249,7 +249,8 @@ def _heat(check: CaseResult, found: Finding) -> Heat | None:
 
 def _plot(check: CaseResult, found: Finding) -> Plot | None:
     elements = check.pictures.elements if check.pictures else ()
-    return next((plot(each) for each in elements if (each.input.name, each.output.name) == (found.input, f"y{found.output}")), None)
+    names = (found.output_name, f"y{found.output}")
+    return next((plot(each) for each in elements if each.input.name == found.input and each.output.name in names), None)
 
 
 def _source(check: CaseResult, found: Finding) -> Source | None:

@@ -13,7 +13,7 @@ from gradverify.numerics.elements.bundle import Grouping
 from gradverify.numerics.elements.reach import Reach
 from gradverify.numerics.elements.run import Run
 from gradverify.numerics.pairs.pair import Outcome
-from gradverify.numerics.reduction import signed_short as signed
+from gradverify.numerics.reduction import signed_weights_float32 as signed
 from gradverify.numerics.sparsity.colouring import column_groups
 from gradverify.numerics.sparsity.pattern import row_groups
 from gradverify.numerics.survey import linear_inputs

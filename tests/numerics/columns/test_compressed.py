@@ -12,7 +12,7 @@ from gradverify.numerics.columns.compressed import Compressed, OffPattern, below
 from gradverify.numerics.elements.bundle import Grouping
 from gradverify.numerics.elements.reach import Reach
 from gradverify.numerics.elements.run import Run
-from gradverify.numerics.reduction import cotangent, pull, signed
+from gradverify.numerics.reduction import cotangent, gradient_of_rows, signed_weights
 from gradverify.numerics.sparsity.colouring import column_groups
 from gradverify.numerics.sparsity.pattern import row_groups
 from numerics.differentiable import DOUBLE, Differentiable, normal
@@ -34,10 +34,10 @@ def compress(function, patterns):
     point, known = prepared(function)
     generator = np.random.default_rng(0)
     run = Run(point, known, 0.0, None, Reach(point), generator)
-    weights = signed(len(point.columns), generator)
+    weights = signed_weights(len(point.columns), generator)
     plans = [Plan(Grouping(t, int(point.starts[t]), column_groups(own), weights), tuple(row_groups(p) for p in own))
              for t, own in enumerate(patterns)]
-    return Compressed(run, plans, signed(len(point.f0), generator))
+    return Compressed(run, plans, signed_weights(len(point.f0), generator))
 
 
 def filled(made):
@@ -149,7 +149,7 @@ def test_rounding_is_dust_and_more_is_not(value, is_dust):
 def test_a_pull_is_one_backward_for_the_rows_weighted():
     made = compress(Differentiable(lambda x: (x.sin(), x @ W), X), [[elementwise(3, 4), along_last(3, 4)]])
     before = made.run.point.backward
-    found = pull(made.run.point, 1, np.array([12 + 1, 12 + 14]), np.array([2.0, -3.0]))       # y1[0, 1] and y1[2, 4]
+    found = gradient_of_rows(made.run.point, 1, np.array([12 + 1, 12 + 14]), np.array([2.0, -3.0]))       # y1[0, 1] and y1[2, 4]
     wanted = np.zeros((3, 4))
     wanted[0], wanted[2] = 2 * W[:, 1].numpy(), -3 * W[:, 4].numpy()
     np.testing.assert_allclose(found, wanted.ravel(), rtol=1e-14)

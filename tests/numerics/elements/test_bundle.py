@@ -1,16 +1,15 @@
-"""Lines of one column and of many: what they move, whose derivative each output shows, and which may be shared."""
+"""Lines of one column and of many: what they move, and whose derivative each output shows."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 
-from gradverify.numerics.elements.bundle import Grouping, GroupLine, lone_columns, merged_lines, widened
+from gradverify.numerics.elements.bundle import Grouping, GroupLine, lone_columns, widened
 from gradverify.numerics.sparsity.colouring import column_groups
 from gradverify.numerics.sparsity.pattern import NOBODY
 from numerics.differentiable import DOUBLE, Differentiable, leaf, normal
-from numerics.windows import along_last, axes, elementwise, prepared, windows
+from numerics.windows import elementwise, prepared, windows
 
 X = leaf(1.0, -2.0, 4.0, 0.5)
 
@@ -96,55 +95,6 @@ def test_wide_lines_have_at_least_unit_scale():
     assert [line.scale for line in widened(lone_columns(point, np.array([0, 1])), point).lines] == [1.0, 5.0]
     wide = widened(grouping(point, elementwise(4)).bundle(point, 0, 1), point)
     assert wide.lines[0].move.tolist() == [-0.5, -2.5, -0.5, -1.0]
-
-
-def softmaxes():
-    """Four groups of three columns, a row of the input each."""
-    x = normal(1, 3, 4)
-    point = prepared(Differentiable(lambda x: torch.softmax(x, -1), x))[0]
-    return point, grouping(point, along_last(3, 4)).bundle(point, 0, 4)
-
-
-def test_columns_that_move_nothing_that_is_wanted_of_another_share_a_line():
-    _, bundle = softmaxes()
-    lines, home = merged_lines(bundle, np.array([0, 1, 2]), np.array([0, 5, 11]))      # by columns (0, 0), (1, 1), (2, 2)
-    assert (len(lines), home.tolist()) == (1, [0, 0, 0])
-    assert lines[0].columns.tolist() == [0, 5, 10]
-    assert lines[0].owner[[0, 5, 11]].tolist() == [0, 5, 10]
-
-
-def test_columns_that_move_each_others_outputs_have_lines_of_their_own():
-    _, bundle = softmaxes()
-    lines, home = merged_lines(bundle, np.array([0, 1, 1]), np.array([0, 1, 4]))       # (0, 0) and (0, 1) lie in one row; (1, 1) does not
-    assert home.tolist() == [0, 1, 1]
-    assert [line.columns.tolist() for line in lines] == [[0], [1, 5]]
-
-
-@pytest.mark.parametrize(("low", "high", "local", "out", "home"), [
-    (0, 1, [0, 1], [0, 2], [0, 1]), (1, 0, [0, 1], [0, 1], [0, 1]),     # the one moves what is wanted of the other, not the other way round
-    (0, 1, [0, 1], [0, 5], [0, 0]), (1, 0, [0, 1], [0, 5], [0, 0])],
-    ids=["sums from the left", "sums from the right", "other rows, from the left", "other rows, from the right"])
-def test_a_line_is_not_shared_where_one_of_two_moves_what_is_wanted_of_the_other(low, high, local, out, home):
-    point = prepared(Differentiable(lambda x: x.cumsum(-1), normal(1, 3, 4)))[0]
-    row, column = axes(3, 4)
-    pattern = windows((3, 4), [row, low * column], [row, np.where(high, column, 3)])
-    found = merged_lines(grouping(point, pattern).bundle(point, 0, 4), np.array(local), np.array(out))[1]
-    assert found.tolist() == home
-
-
-def test_shared_lines_measure_what_lone_ones_do():
-    point, bundle = softmaxes()
-    (line,), _ = merged_lines(bundle, np.array([0, 1, 2]), np.array([0, 5, 11]))
-    f, change = line.at(1e-3)
-    for out, column in ((0, 0), (5, 5), (11, 10)):
-        alone = point.values_at(np.array([column]), np.array([point.columns.x[column] + change[out]]))
-        assert f[out] == pytest.approx(alone[out], abs=1e-16)
-
-
-def test_lone_lines_are_left_as_they_are():
-    bundle, local = lone_columns(point_of(), np.array([2, 0])), np.array([0, 0, 1])
-    lines, home = merged_lines(bundle, local, np.array([0, 1, 2]))
-    assert lines == list(bundle.lines) and home is local
 
 
 def test_float32_columns_move_by_what_rounding_leaves():

@@ -10,7 +10,7 @@ from gradverify.numerics.elements.cells import Cells, cells_where, summed_by_out
 from gradverify.numerics.elements.quick import linear_derivatives, plain_derivatives, quick_samples
 from gradverify.numerics.elements.reach import Reach
 from gradverify.numerics.elements.run import Run
-from gradverify.numerics.reduction import signed_short as signed
+from gradverify.numerics.reduction import signed_weights_float32 as signed
 from gradverify.numerics.rungs import QUICK
 from gradverify.numerics.sparsity.colouring import column_groups
 from gradverify.numerics.sparsity.pattern import NOBODY, Pattern

@@ -1,0 +1,87 @@
+"""Backward as a function of the inputs, in float64 where that is the same; its double backward, and what rounding makes of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import numpy as np
+from torch import Tensor
+
+from gradverify.evidence import Evidence
+from gradverify.numerics.estimate.noise import POINTS
+from gradverify.numerics.function.flat import numbers
+from gradverify.numerics.function.point import COARSER
+from gradverify.numerics.rungs import U32, U64, Array, Z
+from gradverify.oracles.along import shaped
+from gradverify.oracles.widened import InFloat64
+from gradverify.subject.differentiable import Differentiable
+from gradverify.subject.draw import generator
+from gradverify.subject.failure import UserCodeError
+from gradverify.subject.lowered import Perturbed
+from gradverify.subject.second_order import Backward, Second
+from gradverify.subject.wide import InDouble, wide, widened
+
+SAME = 1e-4             # of the largest gradient: what one in float32 may be off by
+
+
+class _InFloat64(Backward):
+    """What backward makes without a dtype is float64 too, and what it casts to float32 where forward was lifted."""
+
+    _here: list[Tensor] | None = None
+
+    def __init__(self, evidence: Evidence, mode: InDouble) -> None:
+        twin, checked = widened(evidence.subject, mode), evidence.forward.checked
+        super().__init__(twin, Differentiable(twin, checked), checked, [wide(v) for v in evidence.modes.second_weights])
+        self.around = mode
+
+    def here(self) -> list[Tensor]:
+        self._here = self._here or self.values(self.inputs)
+        return self._here
+
+    def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        with self.around():
+            return super().values(inputs)
+
+
+def spread(function: Backward, rounded: Callable[[], tuple[float, float]]) -> tuple[float, float]:
+    """Six standard deviations of two numbers, over nine ways to round every operation of that function at random; 0 where it refuses that."""
+    narrow, seen = isinstance(function, _InFloat64), list[tuple[float, float]]()
+    for number in range(POINTS):
+        source = generator(number, "second order", "rounding")
+        with suppress(UserCodeError), function.around(), Perturbed(source, U32 if narrow else COARSER * U64):
+            seen.append(rounded())
+    if len(seen) < 2:
+        return 0.0, 0.0
+    one, other = Z * np.nan_to_num(np.std(seen, 0, ddof=1)) / (1.0 if narrow else COARSER)
+    return float(one), float(other)
+
+
+def backwards(evidence: Evidence) -> Backward:
+    """Backward as a function of the inputs, of which finite differences are taken: that of float64 for a float32 function that is the same in it."""
+    own = evidence.modes.backwards
+    if not isinstance(evidence.in_float64, InFloat64):
+        return own
+    full = _InFloat64(evidence, InDouble(lifts=evidence.in_float64.lifted))
+    try:
+        pairs = zip(own.here(), full.here(), strict=True)
+        return full if all(_agree(numbers(mine), numbers(theirs)) for mine, theirs in pairs) else own
+    except UserCodeError:
+        return own
+
+
+def _agree(mine: Array, theirs: Array) -> bool:
+    """Are gradients in float32 those in float64?"""
+    with np.errstate(invalid="ignore"):
+        return bool(((np.abs(mine - theirs) <= SAME * np.abs(theirs).max(initial=0.0)) | (mine == theirs)).all())
+
+
+def doubled(evidence: Evidence, w: Array) -> Second:
+    """The double backward for other weights of the gradients' coordinates [N]."""
+    return evidence.modes.backwards.second(shaped(w, evidence.subject.inputs))
+
+
+def known(seen: Second | UserCodeError) -> Second:
+    if isinstance(seen, UserCodeError):
+        raise seen
+    return seen
