@@ -12,10 +12,12 @@ graph is refused and each needs its own forward. Where up to four inputs and sev
 keep all rules GV2xx within 60 backward calls. A fault that shows more rarely than that is not seen; `-v` prints how many calls were compared, and
 how many different results they gave, as the JSON report does (`reproducibility`). What differs is called again on fresh graphs: a backward that is
 spoilt by an earlier one of the same graph has a code of its own. What GV211, GV214 and GV220 ask of graphs of their own, of the same inputs (for a
-backward that depends on how often forward ran), is compared too.
+backward that depends on how often forward ran), is compared too. A backward that draws random numbers (from torch, NumPy or Python) is called 60
+times more, each time with another seed: every call of a check is seeded alike, so that it seems to repeat itself. What these calls differ by is an
+error beyond `rtol` of the gradient's size, and a warning below (an iteration that starts from random numbers).
 
-How to repair. Keep no state on the class. Fill what `torch.empty` returns. Sum in a fixed order, or say in the docstring that it is not
-deterministic.
+How to repair. Keep no state on the class. Fill what `torch.empty` returns. Draw a mask in forward, and save it. Sum in a fixed order, or say in the
+docstring that it is not deterministic.
 
 Example.
     class Square(Function):
@@ -51,9 +53,11 @@ ORDER = 80
 RANK = 20
 PRICE, WORTH = (0, 2), 100
 CALLS, FEW = 20, 4      # compared calls; where each needs a forward of its own
+SEEDS = 60              # calls of a backward that draws: a mask that drops 5 % of three elements is missed once in 10,000
 ASKED = 2               # calls of one graph that show whether it may be asked again
 BUDGET, OTHERS = 60, 26     # backward calls of all rules GV2xx up to ALL_SUBSETS inputs; of the others with one input and one output
 ULPS = 4
+DRAWN = "draw in forward and save what was drawn: backward must be the derivative of that one forward"
 LEFT = "that is what an iteration leaves that starts from other numbers, or rounds in another order: within `rtol`"
 
 
@@ -93,6 +97,10 @@ def check(evidence: Evidence) -> Iterator[Finding | str]:
             yield f"call {first.odd[0].calls[0]} of one graph differs, but fresh graphs agree: not for this rule"
     for odd in compared.odd:
         yield _finding(evidence, odd, compared.calls)
+    if not compared.odd and _draws(evidence):
+        drawn = _compared(evidence, _with_other_seeds(evidence))
+        for odd in drawn.odd:
+            yield _of_draws(evidence, odd, drawn.calls)
     evidence.reproduced += compared.counted
     yield f"{compared.calls} identical calls compared, the first of the process among them"
     if in_words(compared.counted):
@@ -130,6 +138,18 @@ def _on_fresh_graphs(evidence: Evidence) -> Iterator[Gradients]:
     """CALLS first backwards of graphs of their own, in a row."""
     for _ in range(CALLS):
         yield evidence.function.once(evidence.cotangents("base"))[1]
+
+
+def _draws(evidence: Evidence) -> bool:
+    """Does backward draw random numbers, and can it be called with others for one and the same forward?"""
+    before, after = evidence.worked.drawn
+    return evidence.settings.reseed and before != after and (evidence.function.reusable or not evidence.draws)
+
+
+def _with_other_seeds(evidence: Evidence) -> Iterator[Gradients]:
+    evidence.function.here()        # a forward that draws is not to be made with another seed
+    for number in evidence.spending.some(range(SEEDS), 0, 1, "other seeds"):
+        yield evidence.subject.seeded_elsewhere(lambda: evidence.function.vjp(evidence.cotangents("base")), number)
 
 
 def _compared(evidence: Evidence, repeats: Iterator[Gradients]) -> Compared:
@@ -188,3 +208,13 @@ def _finding(evidence: Evidence, odd: Odd, calls: int) -> Finding:
     if odd.roundings > ATOMIC:
         return Finding("GV206", message, severity="warning", input=argument.name, hint=LEFT)
     return Finding("GV206", message, severity="warning", input=argument.name, hint=ORDER_OF_SUMS)
+
+
+def _of_draws(evidence: Evidence, odd: Odd, calls: int) -> Finding:
+    argument = evidence.inputs[odd.place]
+    message = (f"backward draws random numbers, and its gradient depends on them: of {calls} calls with the same grad_output and other seeds "
+               f"{len(odd.calls)} differ{'' if len(odd.calls) > 1 else 's'} from the second; at "
+               f"{element_name(argument.name, argument.value, odd.element)} {odd.here:.6g} and {odd.there:.6g}")
+    if odd.off <= evidence.settings.tolerances(low_precision=evidence.low_precision)[1] * odd.size:
+        return Finding("GV206", message, severity="warning", input=argument.name, hint=LEFT)
+    return Finding("GV206", message, input=argument.name, hint=DRAWN)

@@ -57,10 +57,10 @@ class Seeded:
             self._quiet = False
         return found if self.states() == before else measure()
 
-    def seeded_elsewhere(self, measure: Callable[[], Measured]) -> Measured:
-        """What is measured where the generators start elsewhere than for every other forward."""
+    def seeded_elsewhere(self, measure: Callable[[], Measured], number: int = 0) -> Measured:
+        """What is measured where the generators start elsewhere than for every other call, for each `number` at another place."""
         if self.case.settings.reseed:
-            seed_all(self.case.settings.seed + ELSEWHERE, self.on_cuda)
+            seed_all(self.case.settings.seed + ELSEWHERE + number, self.on_cuda)
         self._quiet = True
         try:
             return measure()

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import random
+
+import numpy as np
 import pytest
 import torch
 from live import check, codes, message, randn
@@ -177,3 +180,66 @@ def test_a_backward_that_is_wrong_where_the_input_is_a_result_is_found(seed):
     assert message(result, "GV206").startswith("backward of another graph, whose inputs are results (x * 1), gives another gradient: ")
     assert codes(check(by_graph(lambda n, leaf: 2), randn(3, 4, seed=seed), seed=seed)) == set()
     assert "GV206" not in codes(check(by_graph(lambda n, leaf: 2 if leaf else 1), randn(3, 4, seed=seed), seed=seed, ignore=("GV206",)))
+
+
+DROPS = {
+    "torch": lambda d: d * (torch.rand_like(d) > 0.05),
+    "NumPy": lambda d: d * float(np.random.random() > 0.2),
+    "Python": lambda d: d * (random.random() > 0.2),
+}
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("generator", DROPS)
+def test_a_backward_that_drops_a_few_gradients_at_random_is_found_though_every_call_is_seeded_alike(generator, seed):
+    result = check(square(lambda x, g: DROPS[generator](2 * x * g)), X, seed=seed)
+    assert (result.verdict, codes(result)) == ("fail", {"GV206"})
+    assert "backward draws random numbers, and its gradient depends on them" in message(result, "GV206")
+
+
+def test_what_a_random_factor_does_is_not_taken_for_a_rounded_constant():
+    """At one seed it is one factor, at every point."""
+    result = check(square(lambda x, g: 2 * x * g * (1 + 1e-3 * torch.rand(()).item())), X)
+    assert codes(result) == {"GV206"}
+    assert all(finding.cause is None for finding in result.findings)
+
+
+def dropout(backward):
+    class Dropout(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.state = torch.get_rng_state()
+            mask = torch.rand_like(x) > 0.4
+            ctx.save_for_backward(x, mask)
+            return x * x * mask
+
+        @staticmethod
+        def backward(ctx, g):
+            return 2 * g * backward(ctx, *ctx.saved_tensors)
+
+    return Dropout
+
+
+def again(ctx, x, mask):
+    with torch.random.fork_rng(devices=[]):
+        torch.set_rng_state(ctx.state)
+        return x * (torch.rand_like(x) > 0.4)
+
+
+def within_rounding(ctx, x, mask):
+    return x * mask * (1 + 2.0**-52 * torch.rand_like(x))
+
+
+@pytest.mark.parametrize("backward", [
+    again, within_rounding,
+    lambda ctx, x, mask: x * mask + 0 * torch.rand_like(x),
+    lambda ctx, x, mask: x * mask + 0 * random.random(),
+], ids=["recomputes the mask", "draws a rounding", "draws for nothing", "draws from Python for nothing"])
+def test_a_right_backward_may_draw(backward):
+    result = check(dropout(backward), X)
+    assert (result.verdict, codes(result)) == ("pass", set())
+
+
+def test_what_a_random_start_leaves_of_an_iteration_is_a_warning():
+    result = check(square(lambda x, g: 2 * x * g * (1 + 1e-9 * torch.rand_like(x))), X, select=("GV206",))
+    assert [finding.severity for finding in result.findings] == ["warning"]
