@@ -11,7 +11,7 @@ for random weights. With respect to the cotangent backward is linear, so the res
 needed. With respect to the inputs it is compared with finite differences of backward along a random direction for two choices of weights, along two
 where that is not smooth. What looks rough is measured again with the noise of backward at nine points nearby; what still does has no derivative, and
 is left out. What differs is traced to one element, and judged there with an error bar, and against what both make of their operations rounding at
-random. `second_order: true` makes a double backward that raises a finding.
+random, and of points a few roundings away. `second_order: true` makes a double backward that raises a finding.
 
 How to repair. Compute gradients with torch operations on `ctx.saved_tensors`, and save only inputs and outputs of forward there; compute an
 intermediate again in backward, or return it as a further output. Or mark backward `@once_differentiable`.
@@ -32,6 +32,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Severity
 from gradverify.oracles.along import Along
 from gradverify.rules.doubled import backwards
+from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.second import Cotangents, Inputs, Wrong
 from gradverify.rules.shown import apart, coordinate_name
 from gradverify.rules.sound import unasked
@@ -62,10 +63,16 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("GV109", f"the spec says `second_order: true`, but {raised.message}", frames=raised.frames,
                       hint="make backward differentiable, or leave out `second_order: true`")
         return
-    wrong = _wrong(evidence)
-    if wrong is not None and evidence.modes.spoilt():
+    try:
         wrong = _wrong(evidence)
-    evidence.modes.backwards.release()
+        if wrong is not None and evidence.modes.spoilt():
+            wrong = _wrong(evidence)
+    except UserCodeError as error:      # for other weights, or at another point, as the singular vectors of torch
+        if evidence.settings.second_order is True or error.code != "GV109":
+            raise
+        raise NotApplicable(f"it says so itself: {error.message}") from None
+    finally:
+        evidence.modes.backwards.release()
     if wrong is not None:
         yield _finding(evidence, wrong)
 
@@ -84,7 +91,8 @@ def _to_inputs(evidence: Evidence) -> Wrong | None:
     off = inputs.off_for(others)
     if off == "no":
         return None
-    wrong = inputs.wrong(directions[1])
+    again = inputs if inputs.w.any() else Inputs(evidence, inputs.along)    # all looked rough along the first, as close to a singular matrix
+    wrong = again.wrong(directions[1])
     return Inputs(evidence, inputs.along, others).wrong(directions[0]) if wrong is None and off == "yes" else wrong
 
 

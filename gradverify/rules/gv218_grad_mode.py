@@ -7,7 +7,8 @@ Why it matters. What is validated and deployed is not what was trained; a gradie
 the loss. Nobody looks at both modes side by side.
 
 How it is measured. One forward under each of the two modes, the second one of inputs that require no gradient, against the base forward; one backward
-with `create_graph=True` against the base backward. What raises there is refused honestly, and left alone.
+with `create_graph=True` against the base backward; where they differ, five more say what it rounds (torch's `det` takes another way there). What
+raises there is refused honestly, and left alone.
 
 How to repair. Compute the same in all modes. A path for inference may save memory, not accuracy.
 
@@ -21,17 +22,19 @@ Example.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.rules.agreement import clearly_differing, clearly_differing_output
+from gradverify.rules.agreement import DUST, NUDGE, clearly_differing, clearly_differing_output, flat, largest, nudged, tolerance
 from gradverify.rules.shown import RANDOM
 from gradverify.subject.failure import UserCodeError
+from gradverify.subject.subject import Argument
 
 CATCHES = "approximates_without_gradients"
 ORDER = 200
@@ -68,7 +71,7 @@ def _under(evidence: Evidence, when: str, mode: Callable[[], AbstractContextMana
 def _values(evidence: Evidence, when: str, seen: tuple[object, ...]) -> Finding | None:
     for place, expected in zip(evidence.forward.checked, evidence.outputs, strict=True):
         y = seen[place] if place < len(seen) else None
-        if not isinstance(y, torch.Tensor) or y.shape != expected.shape:
+        if not isinstance(y, Tensor) or y.shape != expected.shape:
             return _finding(f"{when} forward returns no {evidence.name_of(place)} of shape {list(expected.shape)}", None, place)
         difference = clearly_differing_output(evidence, place, expected, y)
         if difference is not None:
@@ -87,9 +90,19 @@ def _gradients(evidence: Evidence) -> Iterator[Finding]:
         return
     for argument, expected, gradient in zip(evidence.inputs, evidence.worked.gradients, seen, strict=True):
         difference = clearly_differing(evidence, argument, expected, gradient, v)
-        if difference is not None:
+        if difference is not None and abs(difference.seen - difference.expected) > DUST * _noise(evidence, argument):
             yield _finding(f"under create_graph=True the gradient is {difference.seen:.6g} at {difference.where}, without it "
                            f"{difference.expected:.6g}", argument.name, None)
+
+
+def _noise(evidence: Evidence, argument: Argument) -> float:
+    """How far the gradient under create_graph goes when the inputs are nudged: torch's `det` takes another way there, that loses digits."""
+    def measured(inputs: Sequence[Tensor]) -> Tensor:
+        graph = evidence.function.graph([x.detach().clone().requires_grad_() for x in inputs])
+        gradients = evidence.function.gradients(graph, evidence.worked.cotangents, create=True)
+        return flat(argument, gradients[evidence.inputs.index(argument)]).detach()
+
+    return largest(nudged(evidence, measured, NUDGE * tolerance(evidence.precision)))
 
 
 def _finding(message: str, name: str | None, output: int | None) -> Finding:

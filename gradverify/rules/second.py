@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
+from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.numerics.estimate.ladder import Derivative
@@ -15,7 +16,7 @@ from gradverify.numerics.tolerance import FLOOR, RTOL, RTOL_LOW
 from gradverify.oracles.along import Along, change, coordinates, moduli, shaped
 from gradverify.rules.adjoint import Identity, bisect
 from gradverify.rules.agreement import DUST, NUDGE, ODD, SINGLE, loosened, tolerance
-from gradverify.rules.doubled import backwards, doubled, known, spread
+from gradverify.rules.doubled import backwards, doubled, known, scatter, spread
 from gradverify.subject.second_order import Backward, Second
 
 NUDGES = 2
@@ -65,8 +66,12 @@ class Cotangents:
     def _rounding(self, weight: Array, row: int) -> float:
         """What rounding may make of the difference of the two, by what it makes of double backward (an entropy's, at saturated logits)."""
         function = backwards(self.evidence)
-        second = partial(function.second, shaped(weight, function.inputs), function.inputs)
-        return 2 * spread(function, lambda: (float(coordinates(second().cotangents, function.cotangents)[row]), 0.0))[0]
+
+        def slope(inputs: Sequence[Tensor]) -> float:
+            return float(coordinates(function.second(shaped(weight, function.inputs), inputs).cotangents, function.cotangents)[row])
+
+        by_mode = 2 * spread(function, lambda: (slope(function.inputs), 0.0))[0]
+        return max(by_mode, scatter(self.evidence, function, slope))
 
     def _identity(self, u: Array, double: Array, pulled: Array) -> Identity:
         unit, f = self.evidence.precision, moduli(self.evidence.outputs)
@@ -151,7 +156,11 @@ class Inputs:
 
     def _rough(self, found: Derivative) -> Mask:
         """Weighed gradients [N] without a derivative."""
-        return np.asarray((~found.smooth | ~np.isfinite(found.bar) | np.isfinite(found.second)) & (self.w != 0))
+        return np.asarray((~found.smooth | ~np.isfinite(found.bar) | self._ambiguous(found)) & (self.w != 0))
+
+    def _ambiguous(self, found: Derivative) -> Mask:
+        """Other steps say another slope; one that is the same to the tolerance says the same of any double backward."""
+        return np.isfinite(found.second) & ~(np.abs(found.second - found.value) <= self.rtol * np.abs(found.value))
 
     def _smooth(self, moved: Array) -> Array:
         """The direction without the inputs whose own gradient has no derivative, and without those of which an infinite one leaves 0 · inf."""
@@ -191,7 +200,7 @@ class Inputs:
         step, one = float(moved[column]), self.along.thorough(moved * (np.arange(len(moved)) == column))
         mine, theirs, bar = double * step, float(one.value[gradient]), float(one.bar[gradient])
         allowed = self.rtol * max(abs(mine), abs(theirs)) + self._floor(np.abs(self.along.value[gradient]))
-        if not one.smooth[gradient] or not np.isfinite(bar) or np.isfinite(one.second[gradient]) or abs(mine - theirs) - bar <= allowed:
+        if not one.smooth[gradient] or not np.isfinite(bar) or self._ambiguous(one)[gradient] or abs(mine - theirs) - bar <= allowed:
             return None
         if self._swallowed(gradient, column, double) or abs(mine - theirs) - bar <= self._rounding(gradient, column, step):
             return None
@@ -214,20 +223,24 @@ class Inputs:
     def _rounding(self, gradient: int, column: int, step: float) -> float:
         """What rounding may make of the change of a gradient over a step of one column: of double backward, and of backward, whose difference it is.
 
-        Six standard deviations of nine ways to round every operation at random; 0 where that is refused. (det(A)·A⁻ᵀ has entries of order 1, and
-        in its derivative those of A⁻¹ cancel. Where a softmax is 1 but for 1e-73, so is the slope of its gradient, which is 0 to rounding.)
+        Six standard deviations, of nine ways to round every operation at random, and of nine points a few roundings away; 0 where those are refused.
+        (det(A)·A⁻ᵀ has entries of order 1, and in its derivative those of A⁻¹ cancel. Where a softmax is 1 but for 1e-73, so is the slope of its
+        gradient, which is 0 to rounding.)
         """
         function, one = self.along.point.function, self.w * (np.arange(len(self.w)) == gradient) / self.w[gradient]
         if not isinstance(function, Backward):
             return 0.0
+        columns = self.evidence.modes.columns
+
+        def slope(inputs: Sequence[Tensor]) -> float:
+            slopes = coordinates(function.second(shaped(one, function.inputs), inputs).inputs, function.inputs)
+            return float(columns.combined(slopes)[column])
 
         def rounded() -> tuple[float, float]:
-            slopes = coordinates(function.second(shaped(one, function.inputs), function.inputs).inputs, function.inputs)
-            values = coordinates(function.values(function.inputs), function.inputs)
-            return float(self.evidence.modes.columns.combined(slopes)[column]), float(values[gradient])
+            return slope(function.inputs), float(coordinates(function.values(function.inputs), function.inputs)[gradient])
 
-        slope, value = spread(function, rounded)
-        return abs(step) * slope + value / BASE
+        by_mode, value = spread(function, rounded)
+        return abs(step) * max(by_mode, scatter(self.evidence, function, slope)) + value / BASE
 
     def _off(self, moved: Array, found: Derivative) -> str:
         """Does double backward differ from the ladder? "yes", "no", or "open"."""

@@ -106,7 +106,9 @@ class Perturbed(Exchanged):  # type: ignore[no-untyped-call]
         if not _in_double(x):
             return x
         part = torch.rand(x.shape, generator=self._source, dtype=torch.float64).to(x.device) * 2 - 1
-        return torch.empty_like(x).copy_(x * (1 + self._unit * part))
+        # an operation inside here reads the memory of `x.conj()` as if it were x; a copy alone minds the conjugate
+        known = x.clone() if x.is_conj() or x.is_neg() else x
+        return torch.empty_like(x).copy_(known * (1 + self._unit * part))
 
 
 def rounded_at_random(compute: Callable[[], Value], ways: int, *purpose: str) -> list[Value]:

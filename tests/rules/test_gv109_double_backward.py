@@ -603,3 +603,98 @@ def test_a_double_backward_that_an_inverse_makes_noise_of_is_not_wrong():
             return g * torch.linalg.det(a) * torch.linalg.inv(a).mT
 
     assert "GV109" not in codes(check(Determinant, a, select=("GV109",)))
+
+
+def nearly_singular(size, smallest, dtype=torch.float64, seed=3):
+    (u, _), (v, _) = (torch.linalg.qr(randn(size, size, seed=seed + n, dtype=dtype)) for n in (0, 100))
+    return u * torch.linspace(1, 2, size, dtype=torch.float64).index_fill(0, torch.tensor([size - 1]), smallest) @ v
+
+
+class Determinant(Function):
+    """det(A)·A⁻ᴴ, in which double backward may miss the factor det(A)."""
+
+    @staticmethod
+    def forward(ctx, a, kept):
+        ctx.save_for_backward(a)
+        ctx.kept = kept
+        return torch.linalg.det(a)
+
+    @staticmethod
+    def backward(ctx, g):
+        a, = ctx.saved_tensors
+        factor = torch.linalg.det(a)
+        factor = factor if ctx.kept else factor.detach()
+        return g * (factor * torch.linalg.inv(a).mT).conj(), None
+
+
+@pytest.mark.parametrize("smallest", [1e-6, 1e-9, 1e-12, 1e-14])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
+def test_what_torchs_det_loses_to_rounding_is_not_wrong(dtype, smallest):
+    """d² det / d a₀₀² of two rows is 0, and 1e-4 by its double backward at 1e-12: noise, which another point of the same kind shows."""
+    for size, seed in ((2, 1), (3, 2), (4, 3)):
+        result = check(torch.linalg.det, nearly_singular(size, smallest, dtype, seed), dtype=str(dtype)[6:], select=("GV109", "GV218"))
+        assert codes(result) <= {"GV007"}
+
+
+@pytest.mark.parametrize("smallest", [1e-3, 1e-6])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
+def test_half_of_a_determinants_second_derivative_is_found(dtype, smallest):
+    for kept, expected in ((True, set()), (False, {"GV109"})):
+        a = nearly_singular(3, smallest, dtype)
+        assert codes(check(Determinant, a, kept, dtype=str(dtype)[6:], select=("GV109",), ignore=("GV0",))) == expected
+
+
+def log_sum_exp(kind):
+    class LogSumExp(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.logsumexp(-1)
+
+        @staticmethod
+        def backward(ctx, g):
+            x, = ctx.saved_tensors
+            return g[..., None] * {"right": x, "half": 0.5 * (x + x.detach()), "detached": x.detach()}[kind].softmax(-1)
+
+    return LogSumExp
+
+
+@pytest.mark.parametrize("kind, expected", [("right", set()), ("half", {"GV109"}), ("detached", {"GV109"})])
+def test_two_readings_of_one_slope_are_one(kind, expected):
+    """At 30 times the usual logits steps of all sizes say −6.37e-8, to nine digits."""
+    assert codes(check(log_sum_exp(kind), 30 * randn(2, 4), select=("GV109",), ignore=("GV0",))) == expected
+
+
+class RefusesSome(Function):
+    """The backward of x³, half of whose derivative is missing, and which raises for weights of which some are zero."""
+
+    @staticmethod
+    def forward(ctx, x, g):
+        ctx.save_for_backward(x, g)
+        return 3 * g * x * x
+
+    @staticmethod
+    def backward(ctx, weights):
+        if not bool((weights != 0).all()):
+            raise RuntimeError("only dense weights are supported")
+        x, g = ctx.saved_tensors
+        return 3 * weights * g * x, 3 * weights * x * x
+
+
+class CubeOfRefuses(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x ** 3
+
+    @staticmethod
+    def backward(ctx, g):
+        return RefusesSome.apply(*ctx.saved_tensors, g)
+
+
+def test_a_double_backward_that_raises_for_other_weights_says_so_itself():
+    result = check(CubeOfRefuses, X)
+    run, = (run for run in result.rules if run.code == "GV109")
+    assert (codes(result), run.status) == (set(), "not_applicable")
+    assert "only dense weights are supported" in run.reason
+    assert "only dense weights are supported" in message(check(CubeOfRefuses, X, second_order=True), "GV109")
