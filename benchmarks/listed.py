@@ -81,6 +81,7 @@ LISTED: Mapping[str, Listed] = {
     "excuses.rounded.IN_FULL": Listed("How far may a backward in float64 be off there?", on=SATURATED),
     "excuses.rounded.GONE": Listed("From which loss on has float32 nothing of f?", on=SATURATED),
     "excuses.rounded.LOST": Listed("How many times the share that f loses may its slope lose?", on=SATURATED),
+    "excuses.rounded.LIBRARY": Listed("How many roundings of its arguments may an operation of backward lose?", on=FLOAT32),
     "excuses.rounded.PASSES": Listed("Up to how many roundings of a row does a noisy float32 gradient pass?"),
     # columns, rows, blocks
     "probing.surveyed.SCREEN": Listed("By which share of its norm may a column, row or block be off?"),

@@ -135,7 +135,7 @@ class InFloat64:
         if self._mode.count:
             return [0.0] * len(self._outputs)
         found = rounded_at_random(lambda: self._at(self._full.inputs), WAYS, "narrow", "forward")
-        return [np.nan_to_num(np.std([numbers(each[place]) for each in found], 0, ddof=1)) for place in range(len(self._outputs))]
+        return [_spread([numbers(each[place]) for each in found], numbers(y)) for place, y in enumerate(self._here)]
 
     def _deviation_at(self, inputs: Sequence[Tensor]) -> list[Array] | None:
         try:
@@ -181,6 +181,13 @@ def _size(tensor: Tensor) -> Array:
     """Of each number, at least the root mean square of all; 0 for what is not finite."""
     size = np.abs(numbers(tensor))
     return np.maximum(np.where(np.isfinite(size), size, 0.0), rms(size))
+
+
+def _spread(found: Sequence[Array], exact: Array) -> Array:
+    """One standard deviation [m] of an output's values; infinite where some way to round leaves the domain, as that of log(1 − exp(x)) at −1e-8."""
+    with np.errstate(invalid="ignore"):
+        spread = np.std(found, 0, ddof=1)
+    return np.asarray(np.where(np.isfinite(spread), spread, np.where(np.isfinite(exact), np.inf, 0.0)))
 
 
 def _deviation(narrow: Sequence[Tensor], full: Sequence[Tensor]) -> list[Array]:

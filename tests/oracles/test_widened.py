@@ -122,6 +122,35 @@ def test_a_wrong_gradient_of_such_rows_is_found(damage, seed):
         assert evidence(backward, nearly_constant(seed), dtype="float32").jacobian.pairs[0, 0].count(Outcome.MISMATCH)
 
 
+def close_to_zero(seed, shape=(2, 5)):
+    """−1e-6 to −6e-8: exp(x) is 1 to a few float32 numbers, and may be 1 itself, where log(1 − exp(x)) has left its domain."""
+    share = torch.rand(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return (-6e-8 * (1e-6 / 6e-8) ** share).float()
+
+
+LOGS = [lambda x: torch.log1p(-torch.exp(x)), lambda x: torch.log(1 - torch.exp(x))]
+
+
+@pytest.mark.parametrize("function", LOGS)
+@pytest.mark.parametrize("seed", range(4))
+def test_rounding_that_leaves_the_domain_hides_any_value_and_a_right_gradient_is_not_accused(function, seed):
+    """The derivative of log(1 − exp(x)) is 1 / (1 − exp(−x)), which expm1 gives to all digits."""
+    result = check(with_backward(function, lambda x, grad: grad / -torch.expm1(-x)), close_to_zero(seed), dtype="float32", seed=seed)
+    assert result.verdict == "pass" and "finite differences in float64" in result.mode_reason
+
+
+@pytest.mark.parametrize("damage", [lambda g: -g, lambda g: 2 * g, lambda g: 1.1 * g, lambda g: g + 0.05 * g.abs().mean(-1, keepdim=True)])
+def test_a_wrong_gradient_there_is_found(damage):
+    for seed in range(3):
+        wrong = with_backward(LOGS[seed % 2], lambda x, grad: damage(grad / -torch.expm1(-x)))
+        assert check(wrong, close_to_zero(seed), dtype="float32", seed=seed).verdict == "fail"
+
+
+def test_another_function_in_float64_is_told_from_rounding_where_none_leaves_the_domain():
+    found = evidence(lambda x: torch.log1p(-x.exp()) * (1 + 1e-3 * (x.dtype == torch.float32)), -1 - single(3, 2).abs())
+    assert found.in_float64 == "its values are others in float64"
+
+
 def test_nobody_asks_for_float64_inputs_or_a_fixed_step():
     assert evidence(torch.sin, randn(3)).numeric_precision == ""
     assert evidence(torch.sin, single(3), eps=1e-3).numeric_precision == ""

@@ -496,6 +496,40 @@ def test_a_backward_that_is_another_one_in_float64_is_differentiated_in_float32(
     assert "GV109" not in codes(check(Branches, randn(4).float(), dtype="float32"))
 
 
+class LogOneMinusExp(Function):
+    """Whose backward cancels at tiny inputs: exp(x) is 1 to a few float32 numbers."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.log1p(-torch.exp(x))
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, = ctx.saved_tensors
+        return -grad_output * torch.exp(x) / (1 - torch.exp(x))
+
+
+class DetachedLogOneMinusExp(LogOneMinusExp):
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, = ctx.saved_tensors
+        return -grad_output * torch.exp(x) / (1 - torch.exp(x.detach()))
+
+
+@pytest.mark.parametrize("size", [1e-6, 1e-5, 1e-4])
+def test_a_gradient_of_which_float32_leaves_few_digits_is_differentiated_in_float64(size):
+    """Its finite differences in float32 are those of a staircase, and 0."""
+    for seed in range(4):
+        x = -(size * (0.3 + randn(4, seed=seed).abs())).float()
+        assert "GV109" not in codes(check(LogOneMinusExp, x, dtype="float32", seed=seed))
+
+
+def test_a_missing_second_derivative_of_it_is_found():
+    assert all("GV109" in codes(check(DetachedLogOneMinusExp, -(1e-3 * (0.3 + randn(4, seed=seed).abs())).float(), dtype="float32", seed=seed))
+               for seed in range(3))
+
+
 # ---- tiny inputs, by which backward rounds as if they were at rest
 def test_a_gradient_that_is_a_difference_of_large_numbers_is_no_constant():
     """The entropy's Hessian at zero is 1/n² − δ/n; its gradient in float32 does not move at all by steps of the logits' own size."""

@@ -34,6 +34,7 @@ LOST = 16.0  # times the share of f that float32 loses: gelu at −6 is 0 and no
 PASSES, AT_MOST = 64.0, 5e-5  # roundings of a row, and of the row: larger deviations are not passed, however noisy both sides are
 CAP, OWN = 256.0, 2.0**10  # roundings of the row, of the element: more noise is the backward's own fault, unless it is what f rounds away itself:
 # a row that cancels has terms of the size of f (at the optimum of an entropy, logits of 3: noise of 0.1 to 0.6 of that, and of 1,000 of the row)
+LIBRARY = 8.0  # times what one rounding of each argument does: an operation may lose more (measured: digamma near its root, 2.4 to 5 times that)
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,11 @@ class _Row:
         by_noise = right_in_full & (self.elements.verdicts_with(self._may_be_off(noise, cap)) != MISMATCH)
         judged = self._explained(judged, i, by_noise, PASSES * self.amplification)
         open_ = right_in_full & (judged.verdict[i] != PASS)
-        by_operations = open_ & (self.elements.verdicts_with(Z * self._perturbed()) != MISMATCH) if open_.any() else open_
+        perturbed = Z * self._perturbed() if open_.any() else np.zeros(len(open_))
+        by_operations = open_ & (self.elements.verdicts_with(perturbed) != MISMATCH)
         judged = self._explained(judged, i, by_operations, AT_MOST / self.narrow.unit)
+        by_noise |= open_ & (self.elements.verdicts_with(self._may_be_off(noise, LIBRARY * perturbed)) != MISMATCH)
+        judged = judged.undecided(i[by_noise & (judged.verdict[i] == MISMATCH)], Limit.ROUNDED)
         at_fault = right_in_full & ~by_noise & ~by_operations & (Z * noise.sigma > cap)
         excess = np.where(at_fault, noise.sigma / np.abs(self.elements.analytic), 0.0)
         return judged, float(np.nan_to_num(excess, posinf=0.0).max(initial=0.0))

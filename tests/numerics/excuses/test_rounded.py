@@ -69,6 +69,25 @@ def test_an_error_of_a_formula_is_none_however_noisy_the_sums_are(share, everywh
     assert found.verdict is Verdict.MISMATCH
 
 
+# ---- operations that lose more than one rounding: torch's digamma near its root
+def near_the_root(seed):
+    return 1.4616321449683622 + 1e-6 * single(2, 5, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_an_operation_of_torch_loses_near_its_root_is_not_called_wrong(seed):
+    found = pair(backed(torch.lgamma, lambda x, grad: grad * torch.digamma(x)), near_the_root(seed), seed=seed)
+    assert not found.count(Outcome.MISMATCH)
+
+
+@pytest.mark.parametrize("damage", [lambda g: -g, lambda g: 2 * g, lambda g: 1.01 * g, lambda g: g + 1e-5,
+                                    lambda g: g + 1e-5 * (g.dtype == torch.float32)])
+def test_a_wrong_gradient_near_the_root_is_found(damage):
+    for seed in range(3):
+        found = pair(backed(torch.lgamma, lambda x, grad: grad * damage(torch.digamma(x))), near_the_root(seed), seed=seed)
+        assert found.verdict is Verdict.MISMATCH
+
+
 def slightly_off(by):
     """An error of so much of the row in its last element, in float32 alone."""
     def backward(x, grad):
