@@ -22,6 +22,7 @@ SAMPLE = 64  # wrong elements that a move must explain before all are asked
 ARRIVED = 0.4  # of the wrong elements hold numbers from elsewhere: half of them where the right places of a sparse Jacobian are empty now
 ENOUGH = 4  # wrong elements that a transpose or a shift must explain, of which there are a dozen or two
 GRADIENT, COTANGENT, SAVED = "the gradient", "grad_output", "what forward saved"
+BOTH = "grad_output and the gradient"       # what moves with what was saved, where an output depends on more than the input at its place
 
 
 @dataclass(frozen=True)
@@ -96,13 +97,14 @@ def _along(pattern: Pattern) -> Iterator[Move]:
 def _movable(pattern: Pattern) -> Iterator[tuple[str, Side, Callable[[str, Way], Move]]]:
     """What may have moved, the side whose positions move, and how a way of them becomes a move."""
     rest_in, rest_out = np.arange(pattern.input.size), np.arange(pattern.output.size)
+    each = bool((pattern.entries.input == pattern.entries.output)[pattern.significant].all())
 
     def put(moved: str, way: Way) -> Move:
         name, words, of = way
         out = rest_out if moved == GRADIENT else pattern.output.lifted(of)
         in_ = rest_in if moved == COTANGENT else pattern.input.lifted(of)
         freedom = 2 * int((of != np.arange(len(of))).sum()) if name == "permuted" else ENOUGH
-        return _separate(name, words.format(moved), out, in_, min(freedom, max(len(rest_in), len(rest_out))))
+        return _separate(name, words.format(BOTH if moved == SAVED and not each else moved), out, in_, min(freedom, max(len(rest_in), len(rest_out))))
 
     yield GRADIENT, pattern.input, put
     if pattern.output.name:

@@ -45,5 +45,6 @@ def _axes(pattern: Pattern) -> tuple[int, ...]:
 
 EXPLANATIONS = (Explanation(50, explain),)
 REMEDIES = {
-    "missing reduction": "sum over what forward broadcast: `grad.sum(dim)`, or `grad.sum_to_size(x.shape)`",
+    "missing reduction": "add up what every position of that axis brings: where forward broadcast, `grad.sum(dim)` or `grad.sum_to_size(x.shape)`; "
+                         "in a loop, what each step adds",
 }

@@ -7,7 +7,7 @@ chance once in 2⁵.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import log2
 
@@ -29,7 +29,8 @@ OF_VALUES = ("mask", "threshold")  # of several tensors whose values separate th
 class Region:
     """Where all wrong elements are and no right one. `natural`: a place that code has a reason for (a tile, a row, a border, zero).
 
-    `low`, `high`: between them lies the threshold of a family of that name; `beyond`: of what, and on which side, it is wrong.
+    `written`: of the gradient, which backward writes, and not of an output, of which it reads grad_output. `low`, `high`: between them lies the
+    threshold of a family of that name; `beyond`: of what, and on which side, it is wrong.
     """
 
     words: str
@@ -39,6 +40,7 @@ class Region:
     low: float = 0.0
     high: float = 0.0
     beyond: tuple[str, str] = ("", "")
+    written: bool = True
 
 
 def explain(pattern: Pattern) -> Iterator[Claim]:
@@ -76,7 +78,8 @@ def _confirmed(pattern: Pattern, content: str, natural: bool, found: list[Region
     if not both or len({region.family in OF_VALUES or region.family for region in both}) > 1:
         return None
     region = both[0]
-    block = {"is 0": "zero block"}.get(content, "wrong block")
+    unwritten = "zero block" if region.written else "unread block"
+    block = unwritten if content == "is 0" else "wrong block"
     name = {"block": block, "border": "wrong at the border"}.get(region.family, f"wrong only {region.words}")
     return Cause(name, f"analytic {content} {region.words}{region.detail}, {pattern.everywhere}; the rest of {pattern.pair} is right")
 
@@ -113,7 +116,7 @@ def _regions(pattern: Pattern) -> Iterator[Region]:
         block = next((b for axis in side.axes() if (b := _block(side, axis, bad, good, cells)) is not None), None)
         border = None if block else _border(side, bad, good, cells)
         border = border or (None if block else _both(pattern, right))
-        yield from (region for region in (block, border) if region)
+        yield from (replace(region, written=side is pattern.input) for region in (block, border) if region)
         for value in pattern.values if not side.complex else ():
             spread = value.over(side.shape)
             where = None if spread is None else _threshold(value.name, spread[bad], spread[good], min(cells, value.numbers.size))
@@ -225,6 +228,7 @@ def _convincing(cells: int, members: float) -> bool:
 EXPLANATIONS = (Explanation(60, natural), Explanation(120, explain), Explanation(160, anything))
 REMEDIES = {
     "zero block": "look at the bounds of loops and the mask of the last tile: these elements are never written",
+    "unread block": "backward takes no grad_output from there: look at the bounds of its loops and slices, and for an index where a sum belongs",
     "wrong block": "look at what treats these positions unlike the others: bounds, offsets, the mask of the last tile",
     "wrong at the border": "look at how backward pads: what forward repeats or reads twice at the border, backward must add up",
     "wrong only": "look at the `where`, the mask or the `if` that backward takes for them",

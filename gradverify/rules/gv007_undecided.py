@@ -27,10 +27,12 @@ from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.verdict import Limit
 from gradverify.rules.limits import WORDS
 from gradverify.rules.shown import element_name, place_name
+from gradverify.subject.arguments import Argument
 
 ORDER = 460
 VERDICT = "undecided"
 LAST = True
+INDICES = "whole numbers that are indices or counts need `dtype: int64`"
 SHARE = 1e-4        # of the elements may stay undecided in a check that passes (command-line.md)
 _OPEN = (Outcome.UNDECIDED, Outcome.JUMP, Outcome.STAIRCASE, Outcome.NON_FINITE)
 
@@ -49,7 +51,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return
     (index, output), worst = max(pairs.items(), key=lambda item: item[1].count(*_OPEN))
     yield Finding("GV007", f"{undecided:,} of {total:,} {worst.lines or 'elements'} could not be decided: {_why(evidence, index, output, worst)}",
-                  input=evidence.inputs[index].name, output=evidence.forward.checked[output], hint=_hint(worst))
+                  input=evidence.inputs[index].name, output=evidence.forward.checked[output], hint=_hint(worst, evidence.inputs[index]))
 
 
 def _why(evidence: Evidence, index: int, output: int, pair: Pair) -> str:
@@ -66,6 +68,8 @@ def _why(evidence: Evidence, index: int, output: int, pair: Pair) -> str:
     return f"{where} {reason}"
 
 
-def _hint(pair: Pair) -> str | None:
+def _hint(pair: Pair, argument: Argument) -> str | None:
     """What the reader can do about the most frequent limit."""
-    return WORDS[pair.limits[0][0] if pair.limits else Limit.NOISE].advice
+    limit = pair.limits[0][0] if pair.limits else Limit.NOISE
+    whole = limit is Limit.JUMP and argument.value.is_floating_point() and bool((argument.value == argument.value.round()).all())
+    return f"{WORDS[limit].advice}; {INDICES}" if whole else WORDS[limit].advice

@@ -2,8 +2,9 @@
 
 What. The gradient is right at the inputs of the check, and wrong at others, or with another plain number (a slope, an eps) among the arguments.
 
-Why it matters. A mask, an index or a constant that was computed in the first call and kept (on the class, in a module-level cache) belongs to the
-first inputs; a slope that is written into backward as 0.5 belongs to one model. A check at one point sees nothing; training moves on.
+Why it matters. A branch that no input of the check takes may be wrong. A mask, an index or a constant that was computed in the first call and kept
+(on the class, in a module-level cache) belongs to the first inputs; a slope that is written into backward as 0.5 belongs to one model. A check at
+one point sees nothing; training moves on.
 
 How it is measured. The recipes of the spec are drawn with another seed, and `inputs_from` is called with one; numbers that the spec gives change
 places (rows first), sizes and signs: zeros stay zeros, symmetric stays symmetric. Every float among the arguments, keyword arguments and `init` is
@@ -61,7 +62,7 @@ LINE = True
 APART = True
 KILLS = "elsewhere"
 COARSE = 1e-5        # rtol
-HINT = "what depends on the inputs belongs in ctx: look for what is kept between calls"
+HINT = ("look for a branch that the inputs of the check do not take, and for what is kept between calls: what depends on the inputs belongs in ctx")
 HINT_NUMBERS = "look for a number that is written into backward, or kept from another call: what forward is given belongs on ctx"
 
 

@@ -50,6 +50,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if refused is not None:
         yield _counted(*refused)
     for raw in _first_of_each(evidence.backward.raw):
+        if raw.returned and isinstance(raw.returned[0], list):
+            yield _listed(raw.name, len(raw.returned[0]))
+            continue
         yield from _number(raw)
         for name, edge, gradient in _aligned(raw, evidence):
             if not (isinstance(gradient, Tensor) and is_jagged(gradient) and evidence.odd is not None):     # its input is nested too
@@ -66,6 +69,11 @@ def _number(raw: RawReturn) -> Iterator[Finding]:
     expected, got = len(raw.needs), len(raw.returned)
     if got < expected or any(gradient is not None for gradient in raw.returned[expected:]):
         yield _counted(raw.name, expected, got)
+
+
+def _listed(name: str, got: int) -> Finding:
+    return Finding("GV212", f"backward of {name} returns a list of {got}, which autograd takes for one gradient that is no tensor",
+                   hint="return a tuple: `return a, b`")
 
 
 def _counted(name: str, expected: int, got: int) -> Finding:

@@ -11,8 +11,8 @@ SEVERAL = 2  # elements: one has a factor anyhow
 ALIKE = 1e-6  # of a ratio: all elements turned by the same factor
 FLAT = ("the forward does not move here, so its slope is zero: if this gradient is meant (a straight-through estimator, a spike), "
         "name the function that it is the gradient of: `surrogate`")
-TURNED = ("analytic = {ratio:.6g} × numeric on all of them: if the sign is turned on purpose (gradient reversal), name the function that "
-          "backward is the gradient of: `surrogate`")
+TURNED = ("analytic = {ratio:.6g} × numeric on all of them: look for a minus sign that is missing or one too many; if the sign is turned on purpose "
+          "(gradient reversal), name the function that backward is the gradient of: `surrogate`")
 
 EITHER = "either backward or {name} is not what it is meant to be"
 DETACHED = ("backward is what torch differentiates {name} to, which detaches on the way: finite differences see all that moves its values; write it "

@@ -37,7 +37,12 @@ ON_CUDA = "if it runs on a GPU only, say `device: cuda` in the check (without on
 POINTER = "Pointer argument"      # of Triton, of tensors on another device than the one that it launches on
 ON_CURRENT = "Triton launches on the current device: say `device: cuda`; for another GPU put `with torch.cuda.device(x.device):` around the launch"
 WANTS_WHOLE = re.compile(
-    r"used as indices must be|Expected dtype int|scalar types: Long|[Ee]xpected scalar type (Long|Int) |index tensor of type Long|dtype to be Long")
+    r"used as indices must be|Expected dtype int|scalar types: Long|[Ee]xpected scalar type (Long|Int) |index tensor of type Long|dtype to be Long|"
+    r"Expected a long tensor|should be Long but|should be type int64|[Oo]nly integer tensors of a single element|0-dim integral|must be integral|"
+    r"only implemented on integer and Boolean|"
+    r"\"(repeat_interleave|bincount|bitwise_|lshift|rshift|gcd|lcm)\w*\" not implemented for '(Double|Float|Half|BFloat16)'")
+WANTS_MASK = re.compile(r"only supports boolean masks|to be a boolean tensor|expected BoolTensor")
+A_MASK = "a mask is drawn with `kind: mask`; `values: [1, 0, 1]` have the check's dtype: say `dtype: bool` in that input"
 WHOLE_NUMBERS = "`values` have the check's dtype, whole ones too: for indices say `dtype: int64` in the input, or draw them with `integers`"
 WANTS_TENSOR = re.compile(r"must be Tensor, not list")
 LIST_OF_NUMBERS = "a list is passed as it is: a tensor of that shape is `x: {shape: [40, 30]}`, one of these numbers `x: {values: [40, 30]}`"
@@ -103,9 +108,11 @@ def what_to_write(text: str, frames: tuple[Frame, ...]) -> str | None:
         return INSTALL if NO_TRITON.search(text) else TOO_LATE
     if WANTS_CUDA.search(text) or (text.startswith("AssertionError") and frames and "is_cuda" in frames[-1].text):
         return ON_CURRENT if POINTER in text and torch.cuda.is_initialized() else ON_CUDA  # type: ignore[no-untyped-call]
+    if WANTS_WHOLE.search(text) or WANTS_MASK.search(text):
+        return WHOLE_NUMBERS if WANTS_WHOLE.search(text) else A_MASK
     if REFUSES_DOUBLE.search(text):
         return SINGLE_ONLY
-    return WHOLE_NUMBERS if WANTS_WHOLE.search(text) else LIST_OF_NUMBERS if WANTS_TENSOR.search(text) else None
+    return LIST_OF_NUMBERS if WANTS_TENSOR.search(text) else None
 
 
 def describe(error: BaseException) -> str:

@@ -132,7 +132,7 @@ def _patch(cls: type, name: str, instead: Callable[..., Any]) -> Callable[[], No
 def _recording(cls: type, original: Callable[..., Any], sink: list[RawReturn], kept: Kept) -> Callable[..., Any]:
     def recorded(ctx: Any, *cotangents: Any) -> Any:
         returned = original(ctx, *cotangents)
-        as_tuple = returned if isinstance(returned, tuple) else tuple(returned) if isinstance(returned, list) else (returned,)
+        as_tuple = returned if isinstance(returned, tuple) else (returned,)     # a list is one gradient for autograd, and refused
         if getattr(ctx, "_forward_cls", cls) is cls:        # a subclass that inherits or calls this backward leaves its own
             shares = shared(as_tuple, cotangents, [*kept(ctx), *attributes(ctx)])
             sink.append(RawReturn(cls, as_tuple, tuple(ctx.needs_input_grad), tuple(edge_of(*edge) for edge in ctx.next_functions), shares))

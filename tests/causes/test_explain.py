@@ -41,7 +41,7 @@ DAMAGES = {
     "transposed": (first(lambda g, x: g.T.reshape(g.shape)), "transposed", "the gradient transposed", ALL),
     "shifted": (first(lambda g, x: g.roll(1, -1)), "shifted", "the gradient shifted by 1 along axis 1", ALL),
     "shifted in": (first(lambda g, x: torch.cat([g[:, 1:], 0 * g[:, :1]], 1)), "shifted", "zeros moved in", ALL),
-    "permuted": (first(lambda g, x: g[:, [2, 0, 1, 5, 3, 4]]), "permuted", "the gradient permuted along axis 1 (2, 0, 1, 5, 3, 4)", ALL),
+    "permuted": (first(lambda g, x: g[:, [2, 0, 1, 5, 3, 4]]), "permuted", "the gradient permuted along axis 2 (2, 0, 1, 5, 3, 4)", ALL),
     "last tile": (first(flat(zero_tail)), "zero block", "16 is a multiple of 16: the tail of a tile", ALL),
     "a row": (first(lambda g, x: torch.cat([g[:2], 0 * g[2:3], g[3:]])), "zero block", "in row 2 of x", ALL),
     "below 0": (masked(lambda x: torch.where(x < 0, 0.0, 1.0)), "wrong only where x < 0", "is 0 where x < 0", ALL),
@@ -170,3 +170,29 @@ class Softcap(Function):
 def test_a_factor_that_is_an_argument_is_named_after_it(cap, wrong, said, seed):
     found, = (finding for finding in check(Softcap, randn(2, 3, seed=seed), cap, wrong).findings if finding.cause)
     assert found.cause.name == "scaled" and found.cause.detail.endswith(said)
+
+
+def test_a_missing_sum_over_positions_that_some_rows_do_not_show_is_no_tile_that_was_not_written():
+    """Of some weights the whole gradient is in the part that was left out."""
+    op = function(lambda x, w: torch.where(x > 0, x, w[:, None] * x), lambda inputs, g: [
+        torch.where(inputs[0] > 0, g, inputs[1][:, None] * g), (g * inputs[0].clamp_max(0)).sum(0)[:, 0]])
+    x = randn(4, 6, 2)
+    x[:, 0, 0] = x[:, 0, 0].abs() + 0.1
+    cause = causes(checked(op, x, randn(6, seed=1)))["y"]
+    assert cause.name == "unread block" and "is 0 in index 1 of axis 2 of y0" in cause.detail
+
+
+def test_a_layout_that_forward_does_not_have_is_not_said_of_what_forward_saved():
+    """Rotary embedding of neighbours, undone as one of halves: what is saved are two numbers a pair."""
+    angle = torch.tensor([[0.3, 1.1, 0.7], [0.4, -1.2, 0.9], [1.3, 0.2, -0.5], [0.6, 0.8, 1.4]], dtype=torch.float64)
+
+    def neighbours(x):
+        a, b = x[..., ::2], x[..., 1::2]
+        return torch.stack([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1).flatten(-2)
+
+    def halves(inputs, g):
+        a, b = g.chunk(2, -1)
+        return [torch.cat([a * angle.cos() + b * angle.sin(), b * angle.cos() - a * angle.sin()], -1)]
+
+    cause = causes(checked(function(neighbours, halves), randn(5, 4, 6)))["x"]
+    assert cause.name == "permuted" and "with grad_output and the gradient permuted along axis 2" in cause.detail

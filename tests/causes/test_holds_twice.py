@@ -123,7 +123,7 @@ def test_where_the_specs_numbers_are_wrong_no_cause_is_named():
 
 # ---- hints
 HINTS = {   # a damage → words of the hint, and those that it must not have
-    "reversed": (after(torch.sin, first(lambda g, x: -g)), "gradient reversal", "minus sign"),
+    "reversed": (after(torch.sin, first(lambda g, x: -g)), "one too many; if the sign is turned on purpose (gradient reversal)", "factor"),
     "one sign": (function(rope, lambda inputs, g: gradients(lambda x: rope(x, -1.0), inputs, g)), "minus sign", "surrogate"),
     "transposed": (after(torch.exp, first(lambda g, x: g.mT.reshape(g.shape))), "transpose", "surrogate"),
     "twice": (after(torch.exp, first(lambda g, x: 2 * g)), "factor", "surrogate"),

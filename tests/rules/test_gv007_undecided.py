@@ -57,3 +57,13 @@ def test_a_warning_does_not_hide_that_nothing_was_decided():
 @pytest.mark.parametrize("select", [("GV101",), ("GV1",)])
 def test_selecting_the_comparison_does_not_hide_it_either(select):
     assert check(torch.sin, randn(3), eps=1e-30, select=select).verdict == "undecided"
+
+
+def test_whole_numbers_that_are_read_as_indices_come_with_what_to_write():
+    """A spec's `values` have the check's dtype."""
+    counts = lambda x, n: x * n.long()      # noqa: E731
+    n = torch.tensor([1.0, 3.0, 2.0], dtype=torch.float64)
+    result = check(counts, randn(3), n, select=("GV101", "GV007"))
+    assert result.verdict == "undecided" and "`dtype: int64`" in result.findings[0].hint
+    between = check(lambda x: (x * 4).round(), torch.tensor([0.125, 0.375, 0.625], dtype=torch.float64), select=("GV101", "GV007"))
+    assert all("int64" not in (finding.hint or "") for finding in between.findings)

@@ -98,3 +98,10 @@ def test_an_apply_with_other_arguments_than_forward_is_not_misread():
 def test_without_a_custom_function_it_does_not_apply():
     run, = (run for run in check(torch.sin, randn(2)).rules if run.code == "GV212")
     assert (run.status, run.reason) == ("not_applicable", "no custom Function is in the graph")
+
+
+@pytest.mark.parametrize("function", [square(lambda x, g: [2 * x * g]), product(lambda ctx, x, y, g: [g * y, g * x])], ids=["one", "two"])
+def test_a_list_of_gradients_is_no_tuple_of_them(function):
+    result = check(function, *(X, Y)[:1 + (function.__name__ == "Product")])
+    assert (result.verdict, codes(result)) == ("fail", {"GV212"})
+    assert "returns a list of" in message(result, "GV212") and "return a tuple" in result.findings[0].hint

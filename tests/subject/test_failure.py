@@ -105,13 +105,26 @@ INDEX = torch.tensor([0.0, 1.0])
 @pytest.mark.parametrize("call", [
     lambda: torch.ones(3)[INDEX], lambda: torch.ones(3).gather(0, INDEX), lambda: torch.zeros(3).index_add(0, INDEX, torch.ones(2)),
     lambda: torch.nn.functional.embedding(INDEX, torch.ones(3, 2)), lambda: torch.nn.functional.one_hot(INDEX),
-    lambda: torch.nn.functional.cross_entropy(torch.ones(2, 3), INDEX)], ids=["[]", "gather", "index_add", "embedding", "one_hot", "cross_entropy"])
+    lambda: torch.nn.functional.cross_entropy(torch.ones(2, 3), INDEX), lambda: torch.repeat_interleave(INDEX.double()),
+    lambda: torch.bincount(INDEX), lambda: torch.ones(3)[INDEX[0]:INDEX[1]], lambda: torch.take(torch.ones(3), INDEX), lambda: INDEX.double() & 1],
+    ids=["[]", "gather", "index_add", "embedding", "one_hot", "cross_entropy", "repeat_interleave", "bincount", "slice", "take", "bitwise"])
 def test_indices_that_are_no_whole_numbers_come_with_what_to_write(call):
     def refused():
         with blamed("GV002", "forward"):
             call()
 
     assert "dtype: int64" in raised(refused).hint
+
+
+@pytest.mark.parametrize("call", [
+    lambda: torch.ones(2).masked_fill(INDEX, 0.0), lambda: torch.where(INDEX, INDEX, INDEX), lambda: torch.ones(2).masked_select(INDEX)],
+    ids=["masked_fill", "where", "masked_select"])
+def test_a_mask_that_is_none_comes_with_what_to_write(call):
+    def refused():
+        with blamed("GV002", "forward"):
+            call()
+
+    assert "dtype: bool" in raised(refused).hint
 
 
 def test_of_endless_recursion_each_frame_is_shown_once_and_of_many_the_ends():
