@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from gradverify.report.formats import NAMES
+
 OVERRIDE, GATE, SELECTION, RUNNING, SHOWN = "Settings (over those of the specs)", "Gate", "Selection", "Running", "Output"
 
 
@@ -98,7 +100,7 @@ CheckFormat = Annotated[str | None, typer.Option("--format", metavar="FORMAT", r
                                                  help="table, plain, json, jsonl or github. Default: table on a terminal, github where GitHub "
                                                       "Actions runs this, else plain.")]
 Reports = Annotated[list[str] | None, typer.Option("--report", metavar="KIND:PATH", rich_help_panel=SHOWN,
-                                                   help="Also write a file: json, jsonl, junit, sarif, markdown, html or gitlab (repeatable).")]
+                                                   help=f"Also write a file: {', '.join(NAMES[:-1])} or {NAMES[-1]} (repeatable).")]
 SaveFailures = Annotated[str | None, typer.Option("--save-failures", metavar="DIR", rich_help_panel=SHOWN, show_default=False,
                                                   help="Write there a script for each wrong gradient that shows it with torch alone.")]
 MaxRows = Annotated[int | None, typer.Option("--max-rows", parser=from_(1), metavar="N", show_default=False, rich_help_panel=SHOWN,

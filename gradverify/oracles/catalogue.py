@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from gradverify.oracles import gradient, literal, measured, reference
+from gradverify.oracles import (
+    gradient,
+    literal,
+    measured,
+    reference,
+)
 from gradverify.oracles.oracle import Checked, Oracle
 
 ORACLES: Mapping[str, Callable[[Checked], Oracle | None]] = {

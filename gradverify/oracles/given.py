@@ -1,4 +1,4 @@
-"""Gradients that are known for one cotangent per checked output: a backward for these is held against them, element by element, within rounding."""
+"""Gradients that are known for one cotangent per checked output; a backward for these is compared with them within the tolerance."""
 
 from __future__ import annotations
 

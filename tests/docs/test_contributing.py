@@ -17,7 +17,7 @@ from docs.snippets import ROOT, blocks
 
 PAGES = (ROOT / "CONTRIBUTING.md", ROOT / "docs/architecture.md")
 PLACE = re.compile(r"`((?:gradverify|specs|tests|docs)/[\w/.-]+)`|\b((?:docs|tests)/[\w/]+\.(?:md|py))")
-ADDED = re.compile(r"gv231|says_todo|brought|csv\.py")      # the toys
+ADDED = re.compile(r"gv299|says_todo|brought|csv\.py")      # the toys
 FILE = re.compile(r"# file: (\S+)\n")
 GENERATED = "docs/rules.md"
 
@@ -103,8 +103,8 @@ def test_the_walks_touch_only_files_that_the_page_names(walked):
 
 
 @pytest.mark.parametrize("tests", [
-    ("tests/rules/test_gv231_unfinished.py", "tests/oracles/test_brought.py", "tests/report/test_csv.py"),
-    ("tests/laws/test_rule_book.py", "-k", "(GV231 or gv231 or every_rule or catalogue) and not gallery_comes"),
+    ("tests/rules/test_gv299_unfinished.py", "tests/oracles/test_brought.py", "tests/report/test_csv.py"),
+    ("tests/laws/test_rule_book.py", "-k", "(GV299 or gv299 or every_rule or catalogue) and not gallery_comes"),
     ("tests/gallery/test_twins.py", "tests/gallery/test_specs.py", "-k", "says_todo or every_file"),
     ("tests/report/test_formats.py", "tests/report/test_any_text.py", "-k", "csv")], ids=["own", "rule book", "gallery", "formats"])
 def test_what_was_added_passes_its_own_tests_and_the_laws(walked, tests):
@@ -113,7 +113,7 @@ def test_what_was_added_passes_its_own_tests_and_the_laws(walked, tests):
 
 def test_the_rule_is_found_told_and_explained(walked):
     folder, _ = walked
-    done(folder, "-m", "gradverify", "check", "specs/gallery/gv231_unfinished.yaml", "--report", "report.csv", "--report", "json:report.json")
+    done(folder, "-m", "gradverify", "check", "specs/gallery/gv299_unfinished.yaml", "--report", "report.csv", "--report", "json:report.json")
     assert "is not finished: its docstring says TODO" in (folder / "report.json").read_text(encoding="utf-8")
     table = (folder / "report.csv").read_text(encoding="utf-8").splitlines()
     assert table[0] == "check,verdict,forward,backward" and [line.split(",")[1] for line in table[1:]] == ["pass", "pass"]

@@ -85,3 +85,9 @@ def test_rules_that_were_ignored_without_a_word_share_a_line():
     rules = (RuleRun("GV224", "ignored"), RuleRun("GV102", "ignored"), RuleRun("GV111", "ignored", "by a reason"), RuleRun("GV101", "ran"))
     lines = [line.strip() for line in shown(passing(rules=rules)).splitlines()]
     assert lines[-4:-1] == ["GV101 ran", "GV111 ignored: by a reason", "ignored: GV102, GV224"]
+
+
+def test_many_rules_that_were_ignored_are_the_others():
+    rules = (RuleRun("GV101", "ran"), *(RuleRun(f"GV2{n:02}", "ignored") for n in range(9)))
+    lines = [line.strip() for line in shown(passing(rules=rules)).splitlines()]
+    assert lines[-3:-1] == ["GV101 ran", "ignored: all other rules"]

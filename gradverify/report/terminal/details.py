@@ -20,6 +20,7 @@ OPEN = "undecided elements could not be judged: the error bar is wider than the 
 FEW = "; a check passes with at most one in 10,000 of them (or a single one)"
 FEW_LINES = "; a check passes with at most one in 10,000 of them"
 
+NAMED = 8       # codes in a row that somebody reads
 STATUS = {"ran": "ran", "not_applicable": "not applicable", "ignored": "ignored"}
 
 
@@ -93,11 +94,11 @@ def _own(comparison: Comparison) -> Iterator[str]:
 
 
 def _rules(rules: Sequence[RuleRun]) -> Iterator[str]:
-    """One line each; those that were ignored without a word of their own share one."""
+    """One line each; those that were ignored without a word of their own share one, which names them where they are few."""
     silent = [rule.code for rule in rules if rule.status == "ignored" and not rule.reason]
     yield from (_rule(rule) for rule in rules if rule.code not in silent)
     if silent:
-        yield f"ignored: {', '.join(silent)}"
+        yield f"ignored: {', '.join(silent) if len(silent) <= NAMED else 'all other rules'}"
 
 
 def _rule(rule: RuleRun) -> str:
