@@ -1,8 +1,9 @@
 """GV007 undecided: the error bar is wider than the tolerance
 
-What. For more elements than max(1, 0.01 %), neither "right" nor "wrong" can be said: the finite difference is known to less than the
-tolerance, or does not exist. Where columns, rows or blocks are compared, each stands for many elements: more than 0.01 % of them. Nor can anything be
-said where the check replaced what gradients are measured with (torch.autograd.grad, an operator of tensors) and left it so.
+What. For more elements than max(1, 0.01 %), neither "right" nor "wrong" can be said: the finite difference is known to less than the tolerance, or
+does not exist. Or for fewer, of which one seems wrong: a zero, say, where the finite difference is well above its bar. Where columns, rows or blocks
+are compared, each stands for many elements: more than 0.01 % of them. Nor can anything be said where the check replaced what gradients are measured
+with (torch.autograd.grad, an operator of tensors) and left it so.
 
 Why it matters. A check that cannot decide must not be green by accident: the verdict is `undecided`. It fails the run under
 `--undecided fail`, which is the default where `CI` is set.
@@ -34,6 +35,7 @@ VERDICT = "undecided"
 LAST = True
 INDICES = "whole numbers that are indices or counts need `dtype: int64`"
 SHARE = 1e-4        # of the elements may stay undecided in a check that passes (command-line.md)
+SEEMS = 0.5         # of the larger of both: what rounding leaves open is seldom off by so much
 _OPEN = (Outcome.UNDECIDED, Outcome.JUMP, Outcome.STAIRCASE, Outcome.NON_FINITE)
 
 
@@ -47,11 +49,18 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     total = sum(pair.compared for pair in pairs.values())
     undecided = sum(pair.count(*_OPEN) for pair in pairs.values())
     least = 0.0 if any(pair.lines for pair in pairs.values()) else 1.0      # a single line may be all that was compared
-    if not undecided or (undecided <= max(least, SHARE * total) and undecided < total):
+    few = undecided <= max(least, SHARE * total) and undecided < total
+    if not undecided or (few and not any(map(_seems_wrong, pairs.values()))):
         return
     (index, output), worst = max(pairs.items(), key=lambda item: item[1].count(*_OPEN))
     yield Finding("GV007", f"{undecided:,} of {total:,} {worst.lines or 'elements'} could not be decided: {_why(evidence, index, output, worst)}",
                   input=evidence.inputs[index].name, output=evidence.forward.checked[output], hint=_hint(worst, evidence.inputs[index]))
+
+
+def _seems_wrong(pair: Pair) -> bool:
+    """Is an open element off by half and more, and by more than the bar of the finite difference that it is held against?"""
+    moved = (each for each in pair.worst if each.outcome in _OPEN and each.limit is not Limit.STUCK)
+    return any(each.error - each.bar > SEEMS * max(abs(each.analytic), abs(each.numeric)) for each in moved)
 
 
 def _why(evidence: Evidence, index: int, output: int, pair: Pair) -> str:
