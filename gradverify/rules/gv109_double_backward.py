@@ -11,7 +11,8 @@ for random weights. With respect to the cotangent backward is linear, so the res
 needed. With respect to the inputs it is compared with finite differences of backward along a random direction for two choices of weights, along two
 where that is not smooth. What looks rough is measured again with the noise of backward at nine points nearby; what still does has no derivative, and
 is left out. What differs is traced to one element, and judged there with an error bar, and against what both make of their operations rounding at
-random, and of points a few roundings away. `second_order: true` makes a double backward that raises a finding.
+random, and of points a few roundings away. `second_order: true` makes a double backward that raises a finding, and looks at another point of the same
+kind too.
 
 How to repair. Compute gradients with torch operations on `ctx.saved_tensors`, and save only inputs and outputs of forward there; compute an
 intermediate again in backward, or return it as a further output. Or mark backward `@once_differentiable`.
@@ -36,6 +37,7 @@ from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.second import Cotangents, Inputs, Wrong
 from gradverify.rules.shown import apart, coordinate_name
 from gradverify.rules.sound import unasked
+from gradverify.subject.another import other_points
 from gradverify.subject.failure import UserCodeError
 
 CATCHES = "keeps_an_intermediate"
@@ -45,6 +47,7 @@ APART = True
 DIRECTIONS = 2
 HINT = ("compute backward with torch operations from ctx.saved_tensors (inputs and outputs of forward only; no .detach(), .data, no_grad or NumPy), "
         "or mark it @once_differentiable, so that it raises")
+ELSEWHERE = "at another point of the same kind "
 NOWHERE = ("an operation of backward has no finite slope there (a root or a norm at 0, a quotient 0/0): give it a harmless number by torch.where, or "
            "mark backward @once_differentiable, so that it raises")
 
@@ -75,6 +78,25 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         evidence.modes.backwards.release()
     if wrong is not None:
         yield _finding(evidence, wrong)
+    elif evidence.settings.second_order is True:
+        yield from _elsewhere(evidence)
+
+
+def _elsewhere(evidence: Evidence) -> Iterator[Finding]:
+    """The same at the first other point at which everything is finite: what a double backward keeps between calls belongs to the first inputs."""
+    for arguments in other_points(evidence.subject):
+        there = evidence.at(arguments)
+        try:
+            if there.infinite > evidence.infinite or isinstance(there.modes.double_backward, UserCodeError):
+                continue
+            wrong = _wrong(there)
+        except UserCodeError:
+            continue
+        finally:
+            there.modes.backwards.release()
+        if wrong is not None:
+            yield _finding(there, wrong, ELSEWHERE)
+        return
 
 
 def _wrong(evidence: Evidence) -> Wrong | None:
@@ -96,7 +118,7 @@ def _to_inputs(evidence: Evidence) -> Wrong | None:
     return Inputs(evidence, inputs.along, others).wrong(directions[0]) if wrong is None and off == "yes" else wrong
 
 
-def _finding(evidence: Evidence, wrong: Wrong) -> Finding:
+def _finding(evidence: Evidence, wrong: Wrong, where: str = "") -> Finding:
     names, inputs = [argument.name for argument in evidence.inputs], evidence.subject.inputs
     gradient = coordinate_name([f"grad_{name}" for name in names], inputs, wrong.gradient)
     if wrong.cotangent:
@@ -106,5 +128,5 @@ def _finding(evidence: Evidence, wrong: Wrong) -> Finding:
         of, truth = coordinate_name(names, inputs, wrong.place), "by finite differences of backward"
     double, right = apart(wrong.double, wrong.truth)
     severity: Severity = "error" if evidence.settings.second_order is True else "warning"
-    return Finding("GV109", f"second derivatives are silently wrong: d {gradient} / d {of} is {double} by double backward, but {right} "
+    return Finding("GV109", f"{where}second derivatives are silently wrong: d {gradient} / d {of} is {double} by double backward, but {right} "
                    f"{truth}", severity=severity, hint=HINT if isfinite(wrong.double) else NOWHERE)

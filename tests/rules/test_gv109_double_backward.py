@@ -732,3 +732,48 @@ def test_a_double_backward_that_raises_for_other_weights_says_so_itself():
     assert (codes(result), run.status) == (set(), "not_applicable")
     assert "only dense weights are supported" in run.reason
     assert "only dense weights are supported" in message(check(CubeOfRefuses, X, second_order=True), "GV109")
+
+
+def keeps_second(keeps):
+    """sin(x), whose double backward takes the first call's sine for ever, or its own."""
+    first: dict[str, Tensor] = {}
+
+    class Backward(Function):
+        @staticmethod
+        def forward(ctx, x, g):
+            ctx.save_for_backward(x, g)
+            return g * x.cos()
+
+        @staticmethod
+        def backward(ctx, weights):
+            x, g = ctx.saved_tensors
+            sine = first.setdefault("sine", x.sin().detach()) if keeps else x.sin()
+            return -weights * g * sine, weights * x.cos()
+
+    class Sine(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.sin()
+
+        @staticmethod
+        def backward(ctx, g):
+            return Backward.apply(*ctx.saved_tensors, g)
+
+    return Sine
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_a_double_backward_keeps_from_the_first_point_is_found_at_another(seed):
+    """The gradients are right everywhere, and the double backward at the first point."""
+    x = randn(2, 3, seed=seed)
+    result = check(keeps_second(True), x, second_order=True)
+    assert (result.verdict, codes(result)) == ("fail", {"GV109"})
+    assert message(result, "GV109").startswith("at another point of the same kind second derivatives are silently wrong: d grad_x[")
+    assert codes(check(keeps_second(False), x, second_order=True)) == set()
+
+
+def test_another_point_is_looked_at_only_where_second_derivatives_must_be_right():
+    for wanted, forwards in ((True, 6), ("auto", 2)):
+        run, = (run for run in check(keeps_second(False), X, second_order=wanted).rules if run.code == "GV109")
+        assert run.calls.forward <= forwards
