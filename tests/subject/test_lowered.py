@@ -26,6 +26,12 @@ def test_what_is_only_picked_stays():
     assert torch.equal(perturbed(lambda x: x == x.amax(1, keepdim=True)), X.amax(1, keepdim=True) == X)
 
 
+def test_one_number_among_thousands_that_was_not_given_is_no_picking():
+    most = float(X.flatten().topk(2).values.mean())
+    once = perturbed(lambda x: x.clamp(max=most))       # one element is `most`, which x does not hold
+    assert int((X.clamp(max=most) == most).sum()) == 1 and not torch.equal(once, X.clamp(max=most))
+
+
 def test_float32_and_integers_are_left_alone():
     assert torch.equal(perturbed(lambda x: x.float().exp()), X.float().exp())
     assert torch.equal(perturbed(lambda x: x.argsort(1)), X.argsort(1))
