@@ -150,7 +150,8 @@ def _border(side: Side, bad: Index, good: Index, cells: int) -> Region | None:
     sets = [axes, axes[-2:], *([axis] for axis in axes)]
     for width in WIDTHS:
         for chosen in sets:
-            wide = [axis for axis in chosen if side.shape[axis] > 2 * width]
+            inner = 2 * width if len(chosen) == 1 else 1    # of three positions two are no border: a weight of ½ makes the middle one another
+            wide = [axis for axis in chosen if side.shape[axis] >= 2 * width + inner]
             if wide == chosen and chosen and _near(side, chosen, width, bad).all() and not _near(side, chosen, width, good).any():
                 if not _convincing(cells, len(WIDTHS) * len(sets)):
                     return None

@@ -25,6 +25,7 @@ SIMPLE = (-1.0, 0.0, 0.5, 2.0, -2.0, -0.5)
 ROOT = 1e-9  # relative, of c²
 NARROW = 1e-5  # relative: in an interval so narrow none of a few likely factors lies by chance
 ROUND_DIGITS = 4  # of a factor that somebody wrote
+ALL_ALIKE = 64  # roundings by which a right float32 gradient may be off throughout: −0.9999999 is a sign
 FEW = 2  # elements that must share a factor that nobody would have thought of
 
 
@@ -78,7 +79,7 @@ def _fits(pattern: Pattern, c: float) -> bool:
 def _named(pattern: Pattern, c: float) -> Cause:
     if c == 0:
         return Cause("zero gradient", f"analytic = 0 {pattern.everywhere}")
-    if c == -1:
+    if abs(c + 1) <= ALL_ALIKE * pattern.unit:
         return Cause("sign flipped", f"analytic = −1 × numeric {pattern.everywhere}")
     if abs(c - 1) <= SLIGHT:
         return Cause("constant slightly off", f"analytic = (1 {'+' if c > 1 else '−'} {abs(c - 1):.3g}) × numeric {pattern.everywhere}{_rounded(c)}")

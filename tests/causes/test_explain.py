@@ -196,3 +196,19 @@ def test_a_layout_that_forward_does_not_have_is_not_said_of_what_forward_saved()
 
     cause = causes(checked(function(neighbours, halves), randn(5, 4, 6)))["x"]
     assert cause.name == "permuted" and "with grad_output and the gradient permuted along axis 2" in cause.detail
+
+
+def test_of_three_columns_the_outer_two_are_no_border():
+    """The quantile ½ is its own mirror image."""
+    quantiles = torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)
+    op = function(lambda x: x.sin() * quantiles, lambda inputs, g: [g * inputs[0].cos() * (1 - quantiles)])
+    cause = causes(checked(op, randn(8, 3)))["x"]
+    assert cause is None or cause.name != "wrong at the border"
+
+
+@pytest.mark.parametrize(("off", "name"), [(0.0, "sign flipped"), (1.2e-6, "sign flipped"), (0.1, "scaled")])
+def test_a_sign_in_float32_is_one_though_all_elements_round_alike(off, name):
+    op = function(torch.sin, lambda inputs, g: [-g * inputs[0].cos() * (1 + off)])
+    cause = causes(checked(op, randn(6, 4, dtype=torch.float32), dtype="float32"))["x"]
+    assert cause.name == name
+    assert name != "sign flipped" or "analytic = −1 × numeric" in cause.detail
