@@ -11,8 +11,8 @@ for random weights. With respect to the cotangent backward is linear, so the res
 needed. With respect to the inputs it is compared with finite differences of backward along a random direction for two choices of weights, along two
 where that is not smooth. What looks rough is measured again with the noise of backward at nine points nearby; what still does has no derivative, and
 is left out. What differs is traced to one element, and judged there with an error bar, and against what both make of their operations rounding at
-random, and of points a few roundings away. `second_order: true` makes a double backward that raises a finding, and looks at another point of the same
-kind too.
+random, and of points a few roundings away. `second_order: true` makes a double backward that raises a finding, holds each gradient against each input
+alone too, and looks at another point of the same kind.
 
 How to repair. Compute gradients with torch operations on `ctx.saved_tensors`, and save only inputs and outputs of forward there; compute an
 intermediate again in backward, or return it as a further output. Or mark backward `@once_differentiable`.
@@ -29,9 +29,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import isfinite
 
+import numpy as np
+
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Severity
-from gradverify.oracles.along import Along
+from gradverify.oracles.along import Along, parts
 from gradverify.rules.doubled import backwards
 from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.second import Cotangents, Inputs, Wrong
@@ -100,7 +102,8 @@ def _elsewhere(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _wrong(evidence: Evidence) -> Wrong | None:
-    return Cotangents(evidence).wrong() or _to_inputs(evidence)
+    wrong = Cotangents(evidence).wrong() or _to_inputs(evidence)
+    return _by_pair(evidence) if wrong is None and evidence.settings.second_order is True else wrong
 
 
 def _to_inputs(evidence: Evidence) -> Wrong | None:
@@ -116,6 +119,25 @@ def _to_inputs(evidence: Evidence) -> Wrong | None:
     again = inputs if inputs.w.any() else Inputs(evidence, inputs.along)    # all looked rough along the first, as close to a singular matrix
     wrong = again.wrong(directions[1])
     return Inputs(evidence, inputs.along, others).wrong(directions[0]) if wrong is None and off == "yes" else wrong
+
+
+def _by_pair(evidence: Evidence) -> Wrong | None:
+    """Of each gradient along each input alone: among others that are larger, what is missing of one pair is rounding."""
+    columns, size = evidence.modes.columns, evidence.modes.gradient_weights
+    own = parts(evidence.subject.inputs)
+    if len(own) < 2:
+        return None
+    inputs, moved = Inputs(evidence, Along(backwards(evidence), columns)), evidence.modes.direction("second order by pair")
+    for number in evidence.spending.some(range(len(own)), 8, 8 + len(own), "inputs"):
+        direction = np.where(columns.tensor == number, moved, 0.0)
+        if (wrong := inputs.wrong(direction)) is not None:
+            return wrong
+        for part in own:
+            w = np.zeros_like(size)
+            w[part] = inputs.w[part]
+            if w.any() and inputs.off_for(w) != "no" and (wrong := Inputs(evidence, inputs.along, w).wrong(direction)) is not None:
+                return wrong
+    return None
 
 
 def _finding(evidence: Evidence, wrong: Wrong, where: str = "") -> Finding:

@@ -777,3 +777,49 @@ def test_another_point_is_looked_at_only_where_second_derivatives_must_be_right(
     for wanted, forwards in ((True, 6), ("auto", 2)):
         run, = (run for run in check(keeps_second(False), X, second_order=wanted).rules if run.code == "GV109")
         assert run.calls.forward <= forwards
+
+
+def with_a_small_term(kind):
+    """x y + 1e-8 x³, of which double backward may miss what the cube has."""
+
+    class Sum(Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward(x, y)
+            return x * y + 1e-8 * x ** 3
+
+        @staticmethod
+        def backward(ctx, g):
+            x, y = ctx.saved_tensors
+            of_cube = {"right": x, "half": 0.5 * (x + x.detach()), "detached": x.detach()}[kind]
+            return g * (y + 3e-8 * of_cube ** 2), g * x
+
+    return Sum
+
+
+@pytest.mark.parametrize("kind, expected", [("right", set()), ("half", {"GV109"}), ("detached", {"GV109"})])
+def test_what_is_small_beside_other_second_derivatives_is_found_where_they_must_be_right(kind, expected):
+    """d² / dx² is 6e-8 x beside d² / dx dy = 1: each gradient is held against each input alone."""
+    result = check(with_a_small_term(kind), X, Y, second_order=True, select=("GV109",), ignore=("GV0",))
+    assert codes(result) == expected
+    assert all(found.message.startswith("second derivatives are silently wrong: d grad_x[") for found in result.findings)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0])
+@pytest.mark.parametrize("kept, expected", [(True, set()), (False, {"GV109"})])
+def test_attention_at_small_inputs_too(kept, expected, scale):
+    class Attention(Function):
+        @staticmethod
+        def forward(ctx, q, k, v):
+            ctx.save_for_backward(q, k, v)
+            return (q @ k.mT).softmax(-1) @ v
+
+        @staticmethod
+        def backward(ctx, g):
+            q, k, v = ctx.saved_tensors
+            p, to_p = (q @ k.mT).softmax(-1), g @ v.mT
+            to_scores = p * (to_p - (to_p * (p if kept else p.detach())).sum(-1, keepdim=True))
+            return to_scores @ k, to_scores.mT @ q, p.mT @ g
+
+    given = [scale * randn(3, 4, seed=seed) for seed in range(3)]
+    assert codes(check(Attention, *given, second_order=True, select=("GV109",), ignore=("GV0",))) == expected
