@@ -31,6 +31,7 @@ class _InFloat64(Backward):
     """What backward makes without a dtype is float64 too, and what it casts to float32 where forward was lifted."""
 
     _here: list[Tensor] | None = None
+    loses_digits = False    # does float32 round its gradients by more than SAME?
 
     def __init__(self, evidence: Evidence, mode: InDouble) -> None:
         twin, checked = widened(evidence.subject, mode), evidence.forward.checked
@@ -44,6 +45,11 @@ class _InFloat64(Backward):
     def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         with self.around():
             return super().values(inputs)
+
+
+def has_lost_digits(function: Backward) -> bool:
+    """Is it the backward in float64 of one of which float32 has lost digits?"""
+    return isinstance(function, _InFloat64) and function.loses_digits
 
 
 def spread(function: Backward, rounded: Callable[[], tuple[float, float]]) -> tuple[float, float]:
@@ -82,7 +88,8 @@ def backwards(evidence: Evidence) -> Backward:
     full = _InFloat64(evidence, InDouble(lifts=evidence.in_float64.lifted))
     try:
         pairs = [(numbers(mine), numbers(theirs)) for mine, theirs in zip(own.here(), full.here(), strict=True)]
-        return full if all(_agree(*pair) for pair in pairs) or _rounded_apart(pairs, full) else own
+        full.loses_digits = not all(_agree(*pair) for pair in pairs)
+        return own if full.loses_digits and not _rounded_apart(pairs, full) else full
     except UserCodeError:
         return own
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from torch import Tensor
@@ -16,7 +17,7 @@ from gradverify.numerics.tolerance import FLOOR, RTOL, RTOL_LOW
 from gradverify.oracles.along import Along, change, coordinates, moduli, shaped
 from gradverify.rules.adjoint import Identity, bisect
 from gradverify.rules.agreement import DUST, NUDGE, ODD, SINGLE, loosened, tolerance
-from gradverify.rules.doubled import backwards, doubled, known, scatter, spread
+from gradverify.rules.doubled import backwards, doubled, has_lost_digits, known, scatter, spread
 from gradverify.subject.second_order import Backward, Second
 
 NUDGES = 2
@@ -204,6 +205,8 @@ class Inputs:
             return None
         if self._swallowed(gradient, column, double) or abs(mine - theirs) - bar <= self._rounding(gradient, column, step):
             return None
+        if abs(self._without_rounding(gradient, column, double) * step - theirs) - bar <= allowed:
+            return None
         return Wrong(gradient, int(self.evidence.modes.columns.coordinate[column]), False, double, theirs / step)
 
     def _swallowed(self, gradient: int, column: int, double: float) -> bool:
@@ -227,20 +230,33 @@ class Inputs:
         (det(A)·A⁻ᵀ has entries of order 1, and in its derivative those of A⁻¹ cancel. Where a softmax is 1 but for 1e-73, so is the slope of its
         gradient, which is 0 to rounding.)
         """
-        function, one = self.along.point.function, self.w * (np.arange(len(self.w)) == gradient) / self.w[gradient]
+        function = self.along.point.function
         if not isinstance(function, Backward):
             return 0.0
-        columns = self.evidence.modes.columns
-
-        def slope(inputs: Sequence[Tensor]) -> float:
-            slopes = coordinates(function.second(shaped(one, function.inputs), inputs).inputs, function.inputs)
-            return float(columns.combined(slopes)[column])
+        slope = partial(self._slope, function, gradient, column)
 
         def rounded() -> tuple[float, float]:
             return slope(function.inputs), float(coordinates(function.values(function.inputs), function.inputs)[gradient])
 
         by_mode, value = spread(function, rounded)
         return abs(step) * max(by_mode, scatter(self.evidence, function, slope)) + value / BASE
+
+    def _without_rounding(self, gradient: int, column: int, double: float) -> float:
+        """The double backward in float64, where float32 has lost digits of the gradient already: what it loses of that one is no mistake.
+
+        (Where a variance E[x²] − E[x]² is nothing but rounding, and is clamped to 0.) Else the one that is judged.
+        """
+        function = self.along.point.function
+        if not isinstance(function, Backward) or not has_lost_digits(function):
+            return double
+        with function.around():
+            return self._slope(function, gradient, column, function.inputs)
+
+    def _slope(self, function: Backward, gradient: int, column: int, inputs: Sequence[Tensor]) -> float:
+        """d gradient / d column by the double backward of that function."""
+        one = self.w * (np.arange(len(self.w)) == gradient) / self.w[gradient]
+        slopes = coordinates(function.second(shaped(one, function.inputs), inputs).inputs, function.inputs)
+        return float(self.evidence.modes.columns.combined(slopes)[column])
 
     def _off(self, moved: Array, found: Derivative) -> str:
         """Does double backward differ from the ladder? "yes", "no", or "open"."""
