@@ -65,18 +65,18 @@ def spread(function: Backward, rounded: Callable[[], tuple[float, float]]) -> tu
     return float(one), float(other)
 
 
-def scatter(evidence: Evidence, function: Backward, measured: Callable[[Sequence[Tensor]], float]) -> float:
-    """Six standard deviations of a number over nine points a few roundings away; 0 where it refuses them.
+def scatter(evidence: Evidence, measured: Callable[[Backward, Sequence[Tensor]], float]) -> float:
+    """Six standard deviations of a number of backward, in its own precision, over nine points a few roundings away; 0 where it refuses them.
 
     (`spread` asks of operations as they are under a mode of torch, where its `det` takes another way to its second derivative.)
     """
-    columns, seen = evidence.modes.columns, list[float]()
-    roundings = AWAY * max(torch.finfo(x.dtype).eps for x in function.inputs) / 2
+    own, columns, seen = evidence.modes.backwards, evidence.modes.columns, list[float]()
+    roundings = AWAY * max(torch.finfo(x.dtype).eps for x in own.inputs) / 2
     for number in range(POINTS):
         signs = numbers(signed(torch.zeros(len(columns), dtype=torch.float64), generator(number, "second order", "nearby")))
-        moves = shaped(change(columns, roundings * signs * np.nan_to_num(columns.x, posinf=0.0, neginf=0.0), function.inputs), function.inputs)
-        with suppress(UserCodeError), function.around():
-            seen.append(measured([x + move for x, move in zip(function.inputs, moves, strict=True)]))
+        moves = shaped(change(columns, roundings * signs * np.nan_to_num(columns.x, posinf=0.0, neginf=0.0), own.inputs), own.inputs)
+        with suppress(UserCodeError):
+            seen.append(measured(own, [x + move for x, move in zip(own.inputs, moves, strict=True)]))
     return float(Z * np.nan_to_num(np.std(seen, ddof=1))) if len(seen) > 1 else 0.0
 
 

@@ -68,11 +68,11 @@ class Cotangents:
         """What rounding may make of the difference of the two, by what it makes of double backward (an entropy's, at saturated logits)."""
         function = backwards(self.evidence)
 
-        def slope(inputs: Sequence[Tensor]) -> float:
-            return float(coordinates(function.second(shaped(weight, function.inputs), inputs).cotangents, function.cotangents)[row])
+        def slope(of: Backward, inputs: Sequence[Tensor]) -> float:
+            return float(coordinates(of.second(shaped(weight, of.inputs), inputs).cotangents, of.cotangents)[row])
 
-        by_mode = 2 * spread(function, lambda: (slope(function.inputs), 0.0))[0]
-        return max(by_mode, scatter(self.evidence, function, slope))
+        by_mode = 2 * spread(function, lambda: (slope(function, function.inputs), 0.0))[0]
+        return max(by_mode, scatter(self.evidence, slope))
 
     def _identity(self, u: Array, double: Array, pulled: Array) -> Identity:
         unit, f = self.evidence.precision, moduli(self.evidence.outputs)
@@ -233,13 +233,13 @@ class Inputs:
         function = self.along.point.function
         if not isinstance(function, Backward):
             return 0.0
-        slope = partial(self._slope, function, gradient, column)
+        slope = partial(self._slope, gradient, column)
 
         def rounded() -> tuple[float, float]:
-            return slope(function.inputs), float(coordinates(function.values(function.inputs), function.inputs)[gradient])
+            return slope(function, function.inputs), float(coordinates(function.values(function.inputs), function.inputs)[gradient])
 
         by_mode, value = spread(function, rounded)
-        return abs(step) * max(by_mode, scatter(self.evidence, function, slope)) + value / BASE
+        return abs(step) * max(by_mode, scatter(self.evidence, slope)) + value / BASE
 
     def _without_rounding(self, gradient: int, column: int, double: float) -> float:
         """The double backward in float64, where float32 has lost digits of the gradient already: what it loses of that one is no mistake.
@@ -250,9 +250,9 @@ class Inputs:
         if not isinstance(function, Backward) or not has_lost_digits(function):
             return double
         with function.around():
-            return self._slope(function, gradient, column, function.inputs)
+            return self._slope(gradient, column, function, function.inputs)
 
-    def _slope(self, function: Backward, gradient: int, column: int, inputs: Sequence[Tensor]) -> float:
+    def _slope(self, gradient: int, column: int, function: Backward, inputs: Sequence[Tensor]) -> float:
         """d gradient / d column by the double backward of that function."""
         one = self.w * (np.arange(len(self.w)) == gradient) / self.w[gradient]
         slopes = coordinates(function.second(shaped(one, function.inputs), inputs).inputs, function.inputs)

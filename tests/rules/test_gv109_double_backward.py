@@ -865,3 +865,31 @@ def test_attention_at_small_inputs_too(kept, expected, scale):
 
     given = [scale * randn(3, 4, seed=seed) for seed in range(3)]
     assert codes(check(Attention, *given, second_order=True, select=("GV109",), ignore=("GV0",))) == expected
+
+
+def polar(kept):
+    """U Vᴴ, whose double backward may miss how the singular values below the line move."""
+
+    class Polar(Function):
+        @staticmethod
+        def forward(ctx, a):
+            u, _, vh = torch.linalg.svd(a, full_matrices=False)
+            ctx.save_for_backward(a)
+            return u @ vh
+
+        @staticmethod
+        def backward(ctx, g):
+            a, = ctx.saved_tensors
+            u, s, vh = torch.linalg.svd(a)
+            turned = u.mH @ g @ vh.mH
+            return u @ ((turned - turned.mH) / (s[:, None] + (s if kept else s.detach())[None, :])) @ vh
+
+    return Polar
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kept, expected", [(True, set()), (False, {"GV109"})])
+def test_what_float32_rounds_in_a_double_backward_is_asked_in_float32(kept, expected, seed):
+    a = 30 * (randn(3, 3, dtype=torch.complex128, seed=seed) + 2 * torch.eye(3))
+    result = check(polar(kept), a.to(torch.complex64), dtype="complex64", second_order=True, seed=seed, select=("GV109",), ignore=("GV0",))
+    assert codes(result) == expected
