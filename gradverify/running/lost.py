@@ -22,6 +22,7 @@ _USER_ROOMS = tuple(f"{_PACKAGE}{room}/" for room in ("functions", "gallery"))  
 _STANDARD = f"{Path(linecache.__file__).parent}/"
 FRAMES = 8
 OUT_OF_MEMORY = "the system ends a process so where memory runs out"
+COMPARING = "it was comparing, and not calling the function: check a smaller input, or compare less (`mode: rows`, `mode: blocks`)"
 SIGNAL_HINTS = {"SIGSEGV": "native code read or wrote where it must not: an index, a stride, a size or a freed tensor",
                 "SIGABRT": "native code gave up: an assertion, or memory freed twice",
                 "SIGKILL": f"{OUT_OF_MEMORY}: check a smaller input, or run fewer checks at a time (`-j`)",
@@ -41,7 +42,10 @@ def _timed_out(lost: Lost) -> Finding:
     if lost.while_loading:
         return Finding("GV005", f"importing and building what the check names did not end within {limit}", "timed-out",
                        hint="run the import by itself; `--import-timeout` gives it longer")
-    return Finding("GV005", f"the check did not end within {limit}", "timed-out", hint="`timeout` in the check, or `--timeout`, gives it longer")
+    longer = "`timeout` in the check, or `--timeout`, gives it longer"
+    if _compares(lost.died.stack):
+        return Finding("GV005", f"the check did not end within {limit}", "timed-out", hint=f"{COMPARING}; {longer}")
+    return Finding("GV005", f"the check did not end within {limit}", "timed-out", hint=longer)
 
 
 def _crashed(lost: Lost) -> Finding:
@@ -74,11 +78,20 @@ def _name(number: int) -> str:
         return f"signal {number}"
 
 
+def _compares(stack: str) -> bool:
+    """Was the innermost line one of the comparison of numbers, which calls nothing of the user's?"""
+    return any(match["file"].startswith(f"{_PACKAGE}numerics/") for match in list(_LINE.finditer(_of_thread(stack)))[:1])
+
+
+def _of_thread(stack: str) -> str:
+    """The part of the thread that ran."""
+    threads = re.split(r"\n(?=(?:Current )?[Tt]hread 0x)", stack)
+    return next((thread for thread in threads if thread.lstrip().startswith(("Current thread", "Fatal")) and "File" in thread), threads[0])
+
+
 def _frames(stack: str) -> Iterator[Frame]:
     """The user's frames of the thread that ran, innermost last, of a stack as faulthandler writes it (innermost first)."""
-    threads = re.split(r"\n(?=(?:Current )?[Tt]hread 0x)", stack)
-    own = next((thread for thread in threads if thread.lstrip().startswith(("Current thread", "Fatal")) and "File" in thread), threads[0])
-    found = [match for match in _LINE.finditer(own) if not _is_ours(match["file"])]
+    found = [match for match in _LINE.finditer(_of_thread(stack)) if not _is_ours(match["file"])]
     for match in reversed(found[:FRAMES]):
         line = int(match["line"])
         yield Frame(shown_path(match["file"]), line, match["function"], linecache.getline(match["file"], line).strip())
