@@ -58,9 +58,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _seems_wrong(pair: Pair) -> bool:
-    """Is an open element off by half and more, and by more than the bar of the finite difference that it is held against?"""
-    moved = (each for each in pair.worst if each.outcome in _OPEN and each.limit is not Limit.STUCK)
-    return any(each.error - each.bar > SEEMS * max(abs(each.analytic), abs(each.numeric)) for each in moved)
+    """Is an open element off by half and more, and by more than the bar of the finite difference that it is held against?
+
+    At a jump, and on treads too flat for the gradient, that bar bounds no derivative: the imaginary part of a complex logarithm, at its branch cut.
+    """
+    measured = (each for each in pair.worst if each.limit is not Limit.STUCK and (
+        each.outcome is Outcome.UNDECIDED or (each.outcome is Outcome.STAIRCASE and abs(each.analytic) < abs(each.numeric))))
+    return any(each.error - each.bar > SEEMS * max(abs(each.analytic), abs(each.numeric)) for each in measured)
 
 
 def _why(evidence: Evidence, index: int, output: int, pair: Pair) -> str:

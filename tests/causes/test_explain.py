@@ -41,7 +41,7 @@ DAMAGES = {
     "transposed": (first(lambda g, x: g.T.reshape(g.shape)), "transposed", "the gradient transposed", ALL),
     "shifted": (first(lambda g, x: g.roll(1, -1)), "shifted", "the gradient shifted by 1 along axis 1", ALL),
     "shifted in": (first(lambda g, x: torch.cat([g[:, 1:], 0 * g[:, :1]], 1)), "shifted", "zeros moved in", ALL),
-    "permuted": (first(lambda g, x: g[:, [2, 0, 1, 5, 3, 4]]), "permuted", "the gradient permuted along axis 2 (2, 0, 1, 5, 3, 4)", ALL),
+    "permuted": (first(lambda g, x: g[:, [2, 0, 1, 5, 3, 4]]), "permuted", "the gradient permuted along axis 1 (2, 0, 1, 5, 3, 4)", ALL),
     "last tile": (first(flat(zero_tail)), "zero block", "16 is a multiple of 16: the tail of a tile", ALL),
     "a row": (first(lambda g, x: torch.cat([g[:2], 0 * g[2:3], g[3:]])), "zero block", "in row 2 of x", ALL),
     "below 0": (masked(lambda x: torch.where(x < 0, 0.0, 1.0)), "wrong only where x < 0", "is 0 where x < 0", ALL),
