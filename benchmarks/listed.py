@@ -67,7 +67,7 @@ LISTED: Mapping[str, Listed] = {
     "excuses.insensitive.AWAY": Listed("How far from tiny inputs is the rounding of f looked at?", on=TINY),
     "excuses.insensitive.APART": Listed("How far apart are the points of that look?"),
     "excuses.insensitive.INNER": Listed("From how many roundings of f on is noise a rounding inside?"),
-    "elements.far_noise.FAR_BELOW": Listed("How far below what f moves by must the steps of cancelling numbers be?"),
+    "judging.far_noise.FAR_BELOW": Listed("How far below what f moves by must the steps of cancelling numbers be?"),
     "excuses.backward_noise.BACKWARD_CAP": Listed("How many roundings may the noise of backward excuse?"),
     "excuses.backward_noise.NOISE_ROWS": Listed("Of how many rows at a time is that noise looked at?", counted=True),
     "excuses.treads.PLACES": Listed("How far away, in sizes of the input, is a grid looked for?", on=TREADS),
@@ -84,15 +84,15 @@ LISTED: Mapping[str, Listed] = {
     "excuses.rounded.LIBRARY": Listed("How many roundings of its arguments may an operation of backward lose?", on=FLOAT32),
     "excuses.rounded.PASSES": Listed("Up to how many roundings of a row does a noisy float32 gradient pass?"),
     # columns, rows, blocks
-    "probing.surveyed.SCREEN": Listed("By which share of its norm may a column, row or block be off?"),
-    "probing.surveyed.SLACK": Listed("How wide may the bar of one be that agrees?"),
+    "probing.thresholds.SCREEN": Listed("By which share of its norm may a column, row or block be off?"),
+    "probing.thresholds.SLACK": Listed("How wide may the bar of one be that agrees?"),
     "survey.STRAY": Listed("From how many standard deviations on is a move of a noisy f a dependence?"),
     # a fit through noise
     "estimate.polynomial.DEGREE": Listed("Up to which degree is f fitted?", counted=True, on=NOISE),
     "estimate.polynomial.STRUCTURE": Listed("From how many times the noise of the twins on is what a fit leaves structure?", on=NOISE),
     "estimate.polynomial.OUTLIER": Listed("How many standard deviations may one point be off?", on=NOISE),
     "estimate.polynomial.LATE": Listed("How many higher degrees must agree?", counted=True, on=NOISE),
-    "columns.fitted.AGREE": Listed("How many widths must agree?", counted=True, on=NOISE),
+    "entries.interval_fits.AGREE": Listed("How many widths must agree?", counted=True, on=NOISE),
     "oracles.fitted.BEYOND": Listed("How many tolerances and bars off is wrong by a fit?", on=NOISE),
     # a backward that differs in float32
     "rules.gv226_narrow_dtype.LEAST": Listed("By which share must a gradient differ in float32?", on=FLOAT32),

@@ -18,7 +18,7 @@ from gradverify.numerics.compare import Watch
 from gradverify.numerics.function.dtypes import UNITS
 from gradverify.numerics.function.flat import flat_real, numbers
 from gradverify.numerics.pairs.pair import Asked
-from gradverify.numerics.precision import Bits
+from gradverify.numerics.roundoff import Bits
 from gradverify.numerics.rungs import U32, U64
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.agreeing import beside_agreement

@@ -9,8 +9,8 @@ import numpy as np
 from gradverify.evidence import Evidence
 from gradverify.numerics.function.dtypes import UNITS
 from gradverify.numerics.function.flat import numbers
-from gradverify.numerics.pairs.entries import Entries
 from gradverify.numerics.pairs.pair import Outcome, Pair
+from gradverify.numerics.pairs.values import Entries
 from gradverify.numerics.rungs import U64
 from gradverify.oracles.literal import weights
 from gradverify.subject.another import other_points

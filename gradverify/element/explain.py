@@ -12,7 +12,7 @@ from gradverify.element.words import Excuse, conclusion, in_words
 from gradverify.evidence import Evidence
 from gradverify.model.element import Element, Measured
 from gradverify.numerics.choose import Choice
-from gradverify.numerics.element import asked_for, fixed_step, measure
+from gradverify.numerics.explain import asked_for, fixed_step, measure
 from gradverify.numerics.pairs.pair import ElementRecord, Pair
 from gradverify.numerics.verdict import Verdict
 from gradverify.oracles.finite_difference import Filled, Jacobian

@@ -10,7 +10,7 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.element import Part, Place
 from gradverify.model.problem import Problem, ProblemsError
-from gradverify.numerics.element import Coordinate
+from gradverify.numerics.explain import Coordinate
 from gradverify.numerics.function.coordinates import mirror_of
 from gradverify.numerics.function.flat import place
 from gradverify.report.names import element as named

@@ -8,7 +8,7 @@ from enum import Enum
 
 from gradverify.numerics.costs import Cost, Costs, Mode
 from gradverify.numerics.probing import blocks
-from gradverify.numerics.probing.surveyed import SCREEN
+from gradverify.numerics.probing.thresholds import SCREEN
 
 FEW_CALLS = 300  # a comparison of so few is over before anybody waits: it is not given up for being slower than gradcheck
 FEW_ELEMENTS = 100  # nor is one of so few elements, up to 600 calls of a function of 100 inputs and one output (0.02 s for calls of 30 µs)

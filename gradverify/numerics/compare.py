@@ -8,27 +8,27 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
-from gradverify.numerics.arrange import Arrangement, Level
-from gradverify.numerics.batched import shared_groups
 from gradverify.numerics.choose import Choice, Limits, Why, choose
-from gradverify.numerics.columns.one_element import with_asked
-from gradverify.numerics.columns.sums import VERIFIED_ALONG
-from gradverify.numerics.columns.walk import compare_entries
 from gradverify.numerics.costs import Costs, Counts, Mode, SharingInputs, predicted, speed, to_power_of_two
-from gradverify.numerics.elements.run import OverBudget, no_budget
+from gradverify.numerics.entries.asked import with_asked
+from gradverify.numerics.entries.consistency import VERIFIED_ALONG
+from gradverify.numerics.entries.sweep import compare_entries
 from gradverify.numerics.excuses.ends import ending_columns
 from gradverify.numerics.excuses.insensitive import beside_insensitive
 from gradverify.numerics.flagged.follow import Flagged
 from gradverify.numerics.function.clock import Clock
 from gradverify.numerics.function.point import Function
+from gradverify.numerics.grouped_vjps import shared_groups
+from gradverify.numerics.judging.run import OverBudget, no_budget
 from gradverify.numerics.pairs.pair import Asked, Outcome, Pair
 from gradverify.numerics.prepare import Prepared, prepare
 from gradverify.numerics.probing.blocks import check_blocks
 from gradverify.numerics.probing.columns import check_columns
 from gradverify.numerics.probing.rows import DIRECTIONS, check_rows
 from gradverify.numerics.probing.screen import Screened
-from gradverify.numerics.probing.seeds import draw_directions
-from gradverify.numerics.probing.surveyed import SCREEN_LOW, SurveyedPoint, screen_of
+from gradverify.numerics.probing.seed_matrices import draw_directions
+from gradverify.numerics.probing.thresholds import SCREEN_LOW, SurveyedPoint, screen_of
+from gradverify.numerics.structure import Arrangement, Level
 from gradverify.numerics.verdict import Verdict
 
 Watch = Callable[[Choice], None]

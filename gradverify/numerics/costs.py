@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from gradverify.model.mode import Mode as Mode
-from gradverify.numerics.columns import sums
+from gradverify.numerics.entries import consistency
 from gradverify.numerics.probing import blocks
 from gradverify.numerics.probing import columns as projected
 from gradverify.numerics.probing import rows as directions
@@ -139,14 +139,14 @@ def predicted(counts: Counts, timed: Speed) -> Costs:
     """Calls of each comparison where nothing is wrong (method.md section 5); gradcheck: 2N + 1 forward, M backward."""
     groups = RUNG_CALLS * counts.column_groups + LINEAR_CALLS * counts.linear_groups
     grouped = counts.column_groups + counts.linear_groups
-    check = sums.VERIFIED_ALONG if grouped < counts.inputs or counts.row_groups < counts.outputs else 0
+    check = consistency.VERIFIED_ALONG if grouped < counts.inputs or counts.row_groups < counts.outputs else 0
     nonlinear, linear = counts.input_tensors - counts.linear_tensors, counts.linear_tensors
     of_gradcheck = replace(timed, forward=timed.forward + GRADCHECK_CALL[0], backward=timed.backward + GRADCHECK_CALL[1])
     gradcheck = _cost(of_gradcheck, 2 * counts.inputs + 1, counts.outputs, 0, 2 * FLOAT64 * counts.inputs * counts.outputs)
     timed = replace(timed, forward=timed.forward + CALL_OVERHEAD, backward=timed.backward + CALL_OVERHEAD)
     climbing, pulling = CLIMBED * RUNG_CALLS * counts.column_groups * timed.forward, PULLED * counts.row_groups * counts.inputs
     held = RESIDENT + ELEMENT_BYTES * (counts.inputs + counts.outputs)
-    tensors, shared = counts.input_tensors, sums.VERIFIED_ALONG * counts.output_tensors
+    tensors, shared = counts.input_tensors, consistency.VERIFIED_ALONG * counts.output_tensors
     entries = _cost(timed, groups + _direction_calls(check, nonlinear, VERIFYING), counts.row_groups + check, grouped * counts.outputs,
                     held + min(TILES, TILE_BYTES * grouped * counts.outputs), climbing + pulling)
     columns = _cost(timed, groups + _direction_calls(1, tensors), projected.COTANGENTS * counts.output_tensors + shared,
@@ -167,7 +167,7 @@ def _direction_calls(probes: int, tensors: int, each: int = RUNG_CALLS) -> int:
 def _calls_of_rows(nonlinear: int, linear: int) -> int:
     """Forward calls of rows; those of `linear` tensors, in which f is linear, take one wide rung, and are verified near x."""
     wide = (LINEAR_CALLS * directions.DIRECTIONS - SURVEYED) * linear
-    return _direction_calls(directions.DIRECTIONS, nonlinear) + wide + _direction_calls(sums.VERIFIED_ALONG, linear)
+    return _direction_calls(directions.DIRECTIONS, nonlinear) + wide + _direction_calls(consistency.VERIFIED_ALONG, linear)
 
 
 def _split(counts: Counts, timed: Speed, whole: float) -> Split | None:
@@ -177,7 +177,7 @@ def _split(counts: Counts, timed: Speed, whole: float) -> Split | None:
     if not columns or not rows:
         return None
     parts = [*(_by_columns(inputs, counts, timed) for inputs in columns), *(_by_rows(inputs, counts, timed) for inputs in rows)]
-    shared = (projected.COTANGENTS + sums.VERIFIED_ALONG) * counts.output_tensors
+    shared = (projected.COTANGENTS + consistency.VERIFIED_ALONG) * counts.output_tensors
     cost = Cost(sum(p.forward for p in parts), sum(p.backward for p in parts) + shared,
                 sum(p.seconds for p in parts) + shared * timed.backward, RESIDENT + ELEMENT_BYTES * (counts.inputs + counts.outputs))
     by = {tensor: mode for mode, some in ((Mode.COLUMNS, columns), (Mode.ROWS, rows)) for inputs in some for tensor in inputs.tensors}

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
-from gradverify.numerics.arrange import Arrangement, arrange, detector, rearrange
-from gradverify.numerics.elements.reach import Reach
-from gradverify.numerics.elements.run import OverBudget, Run, no_budget
 from gradverify.numerics.function.clock import Clock
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.memory import keep_freed
 from gradverify.numerics.function.point import Function, Point
+from gradverify.numerics.judging.reach import Reach
+from gradverify.numerics.judging.run import OverBudget, Run, no_budget
 from gradverify.numerics.pairs.pair import Asked
 from gradverify.numerics.rungs import Index
+from gradverify.numerics.structure import Arrangement, arrange, detector, rearrange
 from gradverify.numerics.survey import DirectionSample, Survey, linear_inputs, survey
 
 

@@ -16,8 +16,8 @@ from gradverify.numerics.estimate.lines import Rung, sample_rung
 from gradverify.numerics.estimate.noise import POINTS, Ray, RayNoise, gradient_noise, noise_along, pooled, repeat_noise
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.function.point_lines import DirectionLine
-from gradverify.numerics.reduction import signed_weights, uniform
 from gradverify.numerics.rungs import BASE, QUICK, WIDE_RUNG, Array, Index, Mask, Z, finite_size, in_a_row, step
+from gradverify.numerics.seed_vectors import signed_weights, uniform
 
 MOVED_SURELY = 3 * Z * np.sqrt(2)  # standard deviations of noise: a change that is no noise
 SUMMED = 10  # columns: where only sums of them are measured, two calls to find f linear would not be earned back

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 
 from gradverify.numerics.function.coordinates import columns_of
-from gradverify.numerics.pairs.entries import Entries, ratios
 from gradverify.numerics.pairs.pair import OPEN, ElementRecord, Outcome, Pair
-from gradverify.numerics.reduction import cotangent, signed_tensor
+from gradverify.numerics.pairs.values import Entries, ratios
 from gradverify.numerics.rungs import U64, Array, Index, Mask
+from gradverify.numerics.seed_vectors import cotangent, signed_tensor
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.along import Along, change, coordinates, direction
 from gradverify.oracles.finite_difference import Filled, Gives, Wishes

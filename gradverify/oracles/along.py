@@ -21,8 +21,8 @@ from gradverify.numerics.function.dtypes import SINGLE
 from gradverify.numerics.function.flat import flat_all, numbers, rms
 from gradverify.numerics.function.point import Function, Point
 from gradverify.numerics.function.point_lines import DirectionLine
-from gradverify.numerics.reduction import signed_tensor
 from gradverify.numerics.rungs import QUICK, Array, Mask, step
+from gradverify.numerics.seed_vectors import signed_tensor
 
 KEPT = 1 << 22          # numbers of one direction's values
 GUESS = QUICK[-1]       # truncation is 2e-9 of the third derivative, over the first: far below float64's tolerance; noise 1e-12 of f

@@ -14,8 +14,8 @@ import torch
 from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Point
-from gradverify.numerics.reduction import cotangent, signed_tensor
 from gradverify.numerics.rungs import Array, Mask
+from gradverify.numerics.seed_vectors import cotangent, signed_tensor
 from gradverify.oracles.along import Along, direction
 from gradverify.oracles.finite_difference import Filled, Gives, Wishes
 

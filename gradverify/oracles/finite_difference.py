@@ -14,10 +14,10 @@ from gradverify.model.case import Budget, Settings
 from gradverify.numerics.choose import Choice, Limits
 from gradverify.numerics.compare import Watch, compare
 from gradverify.numerics.costs import Mode
-from gradverify.numerics.elements.run import OverBudget, no_budget
 from gradverify.numerics.fixed import check_fixed
 from gradverify.numerics.function.clock import Clock
 from gradverify.numerics.function.point import COARSER, Narrow
+from gradverify.numerics.judging.run import OverBudget, no_budget
 from gradverify.numerics.pairs.pair import Asked, Pair
 from gradverify.numerics.rungs import U64
 from gradverify.subject.draw import generator

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gradverify.model.case import Settings
-from gradverify.numerics.columns.fitted import AGREE, CALLS_A_WIDTH, Fitted, fitted
-from gradverify.numerics.columns.one_element import column_of
 from gradverify.numerics.costs import Mode
+from gradverify.numerics.entries.asked import column_of
+from gradverify.numerics.entries.interval_fits import AGREE, CALLS_A_WIDTH, Fitted, fitted
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.pairs.pair import ElementRecord, Outcome, Pair

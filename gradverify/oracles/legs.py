@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from gradverify.numerics.function.dtypes import SIXTEEN
-from gradverify.numerics.native import Legs, TensorResult, judge, nudged
+from gradverify.numerics.sixteen_bit import Legs, TensorResult, judge, nudged
 from gradverify.subject.differentiable import Differentiable, Gradients
 from gradverify.subject.disguised import Disguised, Lifted, undisguised
 from gradverify.subject.draw import generator, signed

@@ -16,9 +16,9 @@ from gradverify.numerics.estimate.noise import POINTS
 from gradverify.numerics.excuses.rounded import AT_MOST, may_lose
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Narrow, Point
-from gradverify.numerics.pairs.entries import Entries
 from gradverify.numerics.pairs.pair import OPEN, Outcome, Pair
 from gradverify.numerics.pairs.revised import passed
+from gradverify.numerics.pairs.values import Entries
 from gradverify.numerics.rungs import U32, U64, Array, Index, Mask, Z
 from gradverify.numerics.tolerance import RTOL_LOW
 from gradverify.numerics.verdict import Limit

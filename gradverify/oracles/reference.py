@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 
 from gradverify.model.case import Settings
-from gradverify.numerics.columns.walk import TILE_LIMIT
+from gradverify.numerics.entries.sweep import TILE_LIMIT
 from gradverify.numerics.estimate.noise import POINTS
 from gradverify.numerics.exact import add_exact, rounding_floor
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.flat import numbers
 from gradverify.numerics.function.point import Function, Point
-from gradverify.numerics.native import TensorResult
 from gradverify.numerics.pairs.pair import Pair
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.rungs import U64, Array
+from gradverify.numerics.sixteen_bit import TensorResult
 from gradverify.oracles.convergence import beside_largest
 from gradverify.oracles.finite_difference import WORST, Filled
 from gradverify.oracles.implementation import Implementation

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import torch
 
-from gradverify.numerics.native import TensorResult
+from gradverify.numerics.sixteen_bit import TensorResult
 from gradverify.oracles.legs import Kernel, as_reference
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Subject

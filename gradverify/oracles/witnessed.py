@@ -15,9 +15,9 @@ import numpy as np
 from torch import Tensor
 
 from gradverify.numerics.function.coordinates import columns_of
-from gradverify.numerics.pairs.entries import Entries
 from gradverify.numerics.pairs.pair import OPEN, Outcome, Pair
 from gradverify.numerics.pairs.revised import passed, with_undecided
+from gradverify.numerics.pairs.values import Entries
 from gradverify.numerics.rungs import U64, Array, Index
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.accused import CALLS, GROSS, Suspect, gross, rejected, with_mismatches

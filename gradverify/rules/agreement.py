@@ -21,7 +21,7 @@ from gradverify.model.result import Finding
 from gradverify.numerics.estimate.noise import POINTS
 from gradverify.numerics.function.dtypes import DOUBLE
 from gradverify.numerics.function.flat import flat_all, flat_real, numbers
-from gradverify.numerics.precision import Bits
+from gradverify.numerics.roundoff import Bits
 from gradverify.numerics.rungs import U64, Z
 from gradverify.rules.shown import NO_FUNCTION, RANDOM, element_name
 from gradverify.subject.differentiable import Gradients, copied

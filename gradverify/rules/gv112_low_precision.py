@@ -43,7 +43,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Entry, Finding, Reproduced
 from gradverify.numerics.function.dtypes import UNITS
 from gradverify.numerics.function.flat import place
-from gradverify.numerics.native import ELEMENT, TensorResult
+from gradverify.numerics.sixteen_bit import ELEMENT, TensorResult
 from gradverify.oracles.legs import Kernel
 from gradverify.oracles.single import off_itself
 from gradverify.oracles.widened import OTHERS

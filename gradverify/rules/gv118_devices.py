@@ -36,7 +36,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.native import TensorResult
+from gradverify.numerics.sixteen_bit import TensorResult
 from gradverify.oracles.legs import Kernel
 from gradverify.rules.agreement import clearly_differing_output, gradients_apart, unsteady
 from gradverify.rules.gv112_low_precision import KINDS

@@ -16,7 +16,7 @@ from gradverify.model.case import TensorRecipe, own_dtype
 from gradverify.model.dtypes import RUN
 from gradverify.numerics.function.dtypes import DTYPES as DTYPES
 from gradverify.numerics.function.dtypes import SINGLE, SIXTEEN
-from gradverify.numerics.reduction import signed_tensor
+from gradverify.numerics.seed_vectors import signed_tensor
 from gradverify.subject import distinct
 from gradverify.subject.containers import Apart, taken_apart
 from gradverify.subject.failure import UserCodeError, blamed, type_name

@@ -44,8 +44,8 @@ def test_the_contracts_hold():
     ("model/case.py", "def later():\n    from gradverify.spec import load", "imports go down only"),
     ("spec/load.py", "import numpy", "the light half never imports torch or numpy"),
     ("report/json.py", "def later():\n    import torch", "the light half never imports torch or numpy"),
-    ("numerics/survey.py", "from gradverify.numerics.columns import run", "numerics stands on what is measured once"),
-    ("numerics/elements/run.py", "from gradverify.numerics import compare", "numerics stands on what is measured once"),
+    ("numerics/survey.py", "from gradverify.numerics.entries import run", "numerics stands on what is measured once"),
+    ("numerics/judging/run.py", "from gradverify.numerics import compare", "numerics stands on what is measured once"),
     ("cellar.py", "", "imports go down only"),
 ])
 def test_a_planted_import_breaks_its_contract(copied, file, planted, broken):

@@ -8,9 +8,9 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from gradverify.numerics.columns import walk
 from gradverify.numerics.compare import Compared, compare
 from gradverify.numerics.costs import Mode
+from gradverify.numerics.entries import sweep
 from gradverify.numerics.verdict import Verdict
 
 Damage = Callable[[list[Tensor]], list[Tensor]]
@@ -94,11 +94,12 @@ def verdict(entries: Compared) -> Verdict:
     return next((v for v in (Verdict.MISMATCH, Verdict.UNDECIDED) if v in found), Verdict.PASS)
 
 
-def check(forward: Callable[..., object], *inputs: Tensor, damage: Damage | None = None, limit: int = walk.TILE_LIMIT, **options: object) -> Compared:
+def check(forward: Callable[..., object], *inputs: Tensor, damage: Damage | None = None, limit: int = sweep.TILE_LIMIT,
+          **options: object) -> Compared:
     """Every element, as a user's check compares them; `limit`: bytes of a tile and a chunk."""
     return check_function(Differentiable(forward, *inputs, damage=damage), limit, **options)
 
 
-def check_function(function: Differentiable, limit: int = walk.TILE_LIMIT, **options: object) -> Compared:
-    with patch.object(walk, "TILE_LIMIT", limit):
+def check_function(function: Differentiable, limit: int = sweep.TILE_LIMIT, **options: object) -> Compared:
+    with patch.object(sweep, "TILE_LIMIT", limit):
         return compare(function, mode=Mode.ENTRIES, **options)  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gradverify.numerics.estimate.noise import Ending, Ray, ecnoise, gradient_noise, noise_along, pooled, repeat_noise
-from gradverify.numerics.precision import Bits
+from gradverify.numerics.roundoff import Bits
 from gradverify.numerics.rungs import U32, U64, U_BF16
 
 

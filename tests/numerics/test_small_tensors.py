@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.numerics.arrange import SMALL, arrange, detector
 from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.pairs.pair import Outcome
+from gradverify.numerics.structure import SMALL, arrange, detector
 from gradverify.numerics.survey import linear_inputs, survey
 from numerics.differentiable import Differentiable, normal
 

@@ -14,7 +14,7 @@ from gradverify.numerics.probing.blocks import check_blocks
 from gradverify.numerics.probing.columns import check_columns
 from gradverify.numerics.probing.rows import check_rows
 from gradverify.numerics.probing.screen import Screened
-from gradverify.numerics.probing.surveyed import SurveyedPoint
+from gradverify.numerics.probing.thresholds import SurveyedPoint
 from gradverify.numerics.sparsity.pattern import Pattern
 from gradverify.numerics.survey import Survey, survey
 from numerics.differentiable import Damage, Differentiable

@@ -13,7 +13,7 @@ from live import evidence, randn
 from torch import Tensor
 from torch.autograd import Function
 
-from gradverify.numerics.native import TensorResult
+from gradverify.numerics.sixteen_bit import TensorResult
 from gradverify.oracles.legs import Kernel
 from gradverify.subject.fewer_bits import reduced_sums
 

@@ -7,7 +7,7 @@ import torch
 from live import check, codes, randn
 from torch.autograd import Function
 
-from gradverify.numerics.native import Legs, judge
+from gradverify.numerics.sixteen_bit import Legs, judge
 from gradverify.rules.repeats import Repeats, in_words
 
 

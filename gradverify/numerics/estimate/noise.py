@@ -15,7 +15,7 @@ from operator import mul
 
 import numpy as np
 
-from gradverify.numerics.precision import Bits
+from gradverify.numerics.roundoff import Bits
 from gradverify.numerics.rungs import U64, Array, Codes, Mask, nonzero
 
 POINTS = 9

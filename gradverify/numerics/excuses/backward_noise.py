@@ -6,10 +6,10 @@ from functools import partial
 
 import numpy as np
 
-from gradverify.numerics.elements.alone import excuse_row_by_row
-from gradverify.numerics.elements.judged import Judged
-from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.noise import POINTS
+from gradverify.numerics.judging.judged import Judged
+from gradverify.numerics.judging.run import Run
+from gradverify.numerics.judging.worst_first import excuse_row_by_row
 from gradverify.numerics.rungs import U32, VISIBLE, Array, Index, Z
 from gradverify.numerics.survey import analytic_noise
 from gradverify.numerics.verdict import MISMATCH, Limit

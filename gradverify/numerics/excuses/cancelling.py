@@ -12,12 +12,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradverify.numerics.elements.alone import LoneLadders, standing
-from gradverify.numerics.elements.far_noise import FAR_BELOW, largest_rounding
-from gradverify.numerics.elements.judged import Judged
-from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.estimate.noise import FLAT
+from gradverify.numerics.judging.far_noise import FAR_BELOW, largest_rounding
+from gradverify.numerics.judging.judged import Judged
+from gradverify.numerics.judging.lone_ladders import LoneLadders
+from gradverify.numerics.judging.run import Run
+from gradverify.numerics.judging.worst_first import standing
 from gradverify.numerics.rungs import BASE, NEAR, Array, Index, Mask, Z
 from gradverify.numerics.verdict import MISMATCH, Limit
 

@@ -10,16 +10,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradverify.numerics.arrange import Arrangement
-from gradverify.numerics.elements.bundle import Bundle, lone_columns
-from gradverify.numerics.elements.judged import Judged
-from gradverify.numerics.elements.quick import quick_samples
-from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.climb import Elements, Ladders
 from gradverify.numerics.estimate.kinks import NON_FINITE
-from gradverify.numerics.reduction import as_dtype_holds, pull_back, signed_weights
+from gradverify.numerics.judging.bundle import Bundle, lone_columns
+from gradverify.numerics.judging.judged import Judged
+from gradverify.numerics.judging.quick import quick_samples
+from gradverify.numerics.judging.run import Run
 from gradverify.numerics.rungs import Index, Mask
+from gradverify.numerics.seed_vectors import as_dtype_holds, pull_back, signed_weights
 from gradverify.numerics.sparsity.pattern import NOBODY
+from gradverify.numerics.structure import Arrangement
 from gradverify.numerics.verdict import MISMATCH, UNDECIDED
 
 MOST_LINES = 64  # columns of a tensor, or groups of them, that are moved at most

@@ -21,8 +21,8 @@ from gradverify.numerics.function.point_lines import DirectionLine
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.pairs.revised import with_undecided
 from gradverify.numerics.prepare import Prepared
-from gradverify.numerics.reduction import gradient_of_rows, signed_weights
 from gradverify.numerics.rungs import QUICK, RUNGS, Array, Index, Mask, step
+from gradverify.numerics.seed_vectors import gradient_of_rows, signed_weights
 from gradverify.numerics.verdict import Limit
 
 TINY = 1e-4  # size of inputs: an inner 1e8 rounds away the quick steps of those below 1e-5, an inner 1 of those below 1e-13

@@ -6,10 +6,10 @@ from collections import defaultdict
 
 import numpy as np
 
-from gradverify.numerics.elements.judged import Judged
-from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.kinks import KINK
 from gradverify.numerics.estimate.romberg import Best, one_sided
+from gradverify.numerics.judging.judged import Judged
+from gradverify.numerics.judging.run import Run
 from gradverify.numerics.rungs import BASE, RATIO, Array, Index, Mask
 from gradverify.numerics.verdict import PASS, Limit
 

@@ -8,9 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from gradverify.numerics.elements.alone import LoneLadders
-from gradverify.numerics.elements.judged import Judged
-from gradverify.numerics.elements.run import Run
 from gradverify.numerics.excuses.backward_noise import excuse_backward_noise
 from gradverify.numerics.excuses.cancelling import excuse_cancelled, excuse_cancelled_alone, excuse_shaken, excuse_uncertain
 from gradverify.numerics.excuses.ends import excuse_ends
@@ -20,6 +17,9 @@ from gradverify.numerics.excuses.slight import pass_slight, pass_unmovable
 from gradverify.numerics.excuses.symmetric import excuse_symmetric
 from gradverify.numerics.excuses.ties import excuse_ties
 from gradverify.numerics.excuses.treads import excuse_treads
+from gradverify.numerics.judging.judged import Judged
+from gradverify.numerics.judging.lone_ladders import LoneLadders
+from gradverify.numerics.judging.run import Run
 from gradverify.numerics.verdict import MISMATCH
 
 Excuse = Callable[[Run, Judged], Judged]

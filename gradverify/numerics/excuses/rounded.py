@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gradverify.numerics.elements.alone import excuse_row_by_row
-from gradverify.numerics.elements.judged import Judged
-from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.noise import POINTS
 from gradverify.numerics.excuses.cancelling import beyond_cancelling, hidden_by_rounding
 from gradverify.numerics.function.point import Narrow
+from gradverify.numerics.judging.judged import Judged
+from gradverify.numerics.judging.run import Run
+from gradverify.numerics.judging.worst_first import excuse_row_by_row
 from gradverify.numerics.rungs import Array, Index, Mask, Z
 from gradverify.numerics.survey import narrow_points
 from gradverify.numerics.tolerance import RTOL, Tolerances

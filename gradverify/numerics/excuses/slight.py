@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradverify.numerics.elements.judged import Judged
-from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.kinks import SMOOTH
+from gradverify.numerics.judging.judged import Judged
+from gradverify.numerics.judging.run import Run
 from gradverify.numerics.verdict import UNDECIDED
 
 HUNDREDTH = 0.01  # of a derivative: a bar in which no error that matters could hide

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from gradverify.numerics.elements.judged import Judged
-from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.climb import derivative
 from gradverify.numerics.function.coordinates import mirror_of
 from gradverify.numerics.function.point_lines import DirectionLine
+from gradverify.numerics.judging.judged import Judged
+from gradverify.numerics.judging.run import Run
 from gradverify.numerics.rungs import Array, Mask
 from gradverify.numerics.verdict import MISMATCH, Limit
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradverify.numerics.elements.judged import Judged
-from gradverify.numerics.elements.run import Run
-from gradverify.numerics.reduction import signed_weights_float32
+from gradverify.numerics.judging.judged import Judged
+from gradverify.numerics.judging.run import Run
 from gradverify.numerics.rungs import Array, Index, Mask, step
+from gradverify.numerics.seed_vectors import signed_weights_float32
 from gradverify.numerics.verdict import Limit, Verdict
 
 TIED_RUNGS = (8, 10)     # 8e-6 and 6e-7 of s: below the quick rungs, well above the roundings

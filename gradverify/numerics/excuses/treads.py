@@ -14,13 +14,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradverify.numerics.elements.alone import standing
-from gradverify.numerics.elements.bundle import lone_columns
-from gradverify.numerics.elements.judged import Judged
-from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.climb import Elements, Ladders
 from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.function.flat import rms
+from gradverify.numerics.judging.bundle import lone_columns
+from gradverify.numerics.judging.judged import Judged
+from gradverify.numerics.judging.run import Run
+from gradverify.numerics.judging.worst_first import standing
 from gradverify.numerics.rungs import RUNGS, VISIBLE, Array, Index, Mask, Z, step
 from gradverify.numerics.verdict import MISMATCH, Limit
 

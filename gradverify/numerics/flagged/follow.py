@@ -11,28 +11,28 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gradverify.numerics.arrange import Arrangement
-from gradverify.numerics.columns.chunk import Chunk
-from gradverify.numerics.columns.compressed import Compressed
-from gradverify.numerics.columns.confirm import measured_alone
-from gradverify.numerics.columns.sums import AliasSums
 from gradverify.numerics.costs import Mode
-from gradverify.numerics.elements.alone import ENOUGH_CONFIRMED, enough_confirmed
-from gradverify.numerics.elements.bundle import lone_columns
-from gradverify.numerics.elements.judged import Judged
-from gradverify.numerics.elements.run import Run
+from gradverify.numerics.entries.chunk import Chunk
+from gradverify.numerics.entries.compressed import Compressed
+from gradverify.numerics.entries.confirm import measured_alone
+from gradverify.numerics.entries.consistency import AliasSums
 from gradverify.numerics.estimate.climb import EVERY_RUNG
 from gradverify.numerics.estimate.kinks import Smoothness
 from gradverify.numerics.excuses.order import excused
+from gradverify.numerics.flagged.column_row_block import LINES, MOST, BlockLines, LineCounts
 from gradverify.numerics.flagged.hidden_ties import hidden_ties
-from gradverify.numerics.flagged.lines import LINES, MOST, BlockLines, LineCounts
 from gradverify.numerics.flagged.localise import Suspects
+from gradverify.numerics.judging.bundle import lone_columns
+from gradverify.numerics.judging.judged import Judged
+from gradverify.numerics.judging.run import Run
+from gradverify.numerics.judging.worst_first import ENOUGH_CONFIRMED, enough_confirmed
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.pairs.tally import MAP_ROWS, Tally
 from gradverify.numerics.probing.screen import Screened
-from gradverify.numerics.probing.surveyed import SCREEN_LOW, screen_of
-from gradverify.numerics.reduction import gradient_of_rows, signed_weights
+from gradverify.numerics.probing.thresholds import SCREEN_LOW, screen_of
 from gradverify.numerics.rungs import Array, Index
+from gradverify.numerics.seed_vectors import gradient_of_rows, signed_weights
+from gradverify.numerics.structure import Arrangement
 from gradverify.numerics.verdict import Limit, Verdict
 
 ROWS, ROWS_LEFT = 1024, 16  # backwards that the entries of flagged columns may take; where nothing is left of the budget

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradverify.numerics.columns.leaks import moved_near_x
-from gradverify.numerics.elements.judged import Judged
-from gradverify.numerics.elements.run import Run
+from gradverify.numerics.entries.leaks import moved_near_x
 from gradverify.numerics.estimate.kinks import KINK
 from gradverify.numerics.excuses.kink_sums import beyond_slopes
+from gradverify.numerics.judging.judged import Judged
+from gradverify.numerics.judging.run import Run
 from gradverify.numerics.rungs import Array, Index, Mask
 from gradverify.numerics.sparsity.pattern import Pattern
 

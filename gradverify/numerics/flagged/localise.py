@@ -13,11 +13,11 @@ import numpy as np
 
 from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.halving import halved
-from gradverify.numerics.probing.estimates import LOW_START, Reading, Stage, reading
-from gradverify.numerics.probing.seeds import Directions, random_cotangent
-from gradverify.numerics.probing.surveyed import SurveyedPoint
-from gradverify.numerics.reduction import moves_along, pull_back, signed_weights
+from gradverify.numerics.probing.directional import LOW_START, Reading, Stage, reading
+from gradverify.numerics.probing.seed_matrices import Directions, random_cotangent
+from gradverify.numerics.probing.thresholds import SurveyedPoint
 from gradverify.numerics.rungs import Array, Index, Mask
+from gradverify.numerics.seed_vectors import moves_along, pull_back, signed_weights
 from gradverify.numerics.sparsity.pattern import Pattern, paired
 from gradverify.numerics.tolerance import guarded
 from gradverify.numerics.verdict import Verdict

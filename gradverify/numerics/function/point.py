@@ -18,7 +18,7 @@ from gradverify.numerics.function.clock import Clock, Stopwatch
 from gradverify.numerics.function.coordinates import Columns
 from gradverify.numerics.function.dtypes import UNITS
 from gradverify.numerics.function.flat import numbers, one_hot
-from gradverify.numerics.precision import Bits
+from gradverify.numerics.roundoff import Bits
 from gradverify.numerics.rungs import U32, U64, Array, Index
 
 SAMPLED = 4096  # values a call whose bits are looked at

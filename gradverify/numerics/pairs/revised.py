@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gradverify.numerics.pairs.entries import ElementValues, Entries, ratios
 from gradverify.numerics.pairs.pair import OPEN, ElementRecord, Outcome, Pair
+from gradverify.numerics.pairs.values import ElementValues, Entries, ratios
 from gradverify.numerics.rungs import Array, Mask
 from gradverify.numerics.verdict import Limit
 

@@ -9,10 +9,10 @@ from operator import attrgetter
 
 import numpy as np
 
-from gradverify.numerics.pairs.entries import Entries, ratios
 from gradverify.numerics.pairs.pair import NAN, Asked, ElementRecord, Outcome, Pair, PairElements
-from gradverify.numerics.precision import Bits
+from gradverify.numerics.pairs.values import Entries, ratios
 from gradverify.numerics.records import joined
+from gradverify.numerics.roundoff import Bits
 from gradverify.numerics.rungs import Array, Index, Mask, nonzero
 from gradverify.numerics.verdict import Limit
 

@@ -13,13 +13,13 @@ from functools import partial
 import numpy as np
 
 from gradverify.numerics.function.point import Point
-from gradverify.numerics.probing.estimates import Reading
-from gradverify.numerics.probing.offpattern import Strays, with_unowned_floor
+from gradverify.numerics.probing.directional import Reading
+from gradverify.numerics.probing.off_pattern import Strays, with_unowned_floor
 from gradverify.numerics.probing.screen import DirectionScreen, ProbedLines, Screened, by_probe
-from gradverify.numerics.probing.seeds import Cotangents, DirectionRungs, Directions, draw_directions
-from gradverify.numerics.probing.surveyed import SurveyedPoint
-from gradverify.numerics.reduction import pull_back
+from gradverify.numerics.probing.seed_matrices import Cotangents, DirectionRungs, Directions, draw_directions
+from gradverify.numerics.probing.thresholds import SurveyedPoint
 from gradverify.numerics.rungs import RESOLVED, Array, Index, Mask, finite_size
+from gradverify.numerics.seed_vectors import pull_back
 from gradverify.numerics.sparsity.pattern import NOBODY, Pattern, paired
 
 PROBES = 3  # see an error of 100·tol of a block's norm with probability 1 − 5e-5

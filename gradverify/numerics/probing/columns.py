@@ -12,13 +12,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from gradverify.numerics.probing.estimates import Reading, Stage, reachable, reduced
-from gradverify.numerics.probing.offpattern import Strays, present_at_x, with_unowned_floor
+from gradverify.numerics.probing.directional import Reading, Stage, reachable, reduced
+from gradverify.numerics.probing.off_pattern import Strays, present_at_x, with_unowned_floor
 from gradverify.numerics.probing.screen import ProbedLines, Screened, by_probe, judged, passes
-from gradverify.numerics.probing.seeds import Cotangents
-from gradverify.numerics.probing.surveyed import SurveyedPoint
-from gradverify.numerics.reduction import moves_along, signed_weights
+from gradverify.numerics.probing.seed_matrices import Cotangents
+from gradverify.numerics.probing.thresholds import SurveyedPoint
 from gradverify.numerics.rungs import Array, Index, Mask, Z, nonzero, step
+from gradverify.numerics.seed_vectors import moves_along, signed_weights
 from gradverify.numerics.sparsity.colouring import column_groups
 from gradverify.numerics.sparsity.pattern import NOBODY, Pattern, paired
 

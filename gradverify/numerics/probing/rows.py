@@ -11,16 +11,16 @@ from types import MappingProxyType
 
 import numpy as np
 
-from gradverify.numerics.batched import pulled_groups, shared_groups
 from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.function.point import Point
-from gradverify.numerics.probing.estimates import Reading, reading
-from gradverify.numerics.probing.offpattern import Strays
+from gradverify.numerics.grouped_vjps import pulled_groups, shared_groups
+from gradverify.numerics.probing.directional import Reading, reading
+from gradverify.numerics.probing.off_pattern import Strays
 from gradverify.numerics.probing.screen import DirectionScreen, ProbedLines, Screened, by_probe
-from gradverify.numerics.probing.seeds import DirectionRungs, Directions, draw_directions, random_cotangent
-from gradverify.numerics.probing.surveyed import SurveyedPoint
-from gradverify.numerics.reduction import WEIGHTS
+from gradverify.numerics.probing.seed_matrices import DirectionRungs, Directions, draw_directions, random_cotangent
+from gradverify.numerics.probing.thresholds import SurveyedPoint
 from gradverify.numerics.rungs import RESOLVED, Array, Index, Mask, finite_size, repeated
+from gradverify.numerics.seed_vectors import WEIGHTS
 from gradverify.numerics.sparsity.pattern import Pattern, RowGroups, paired, row_groups
 from gradverify.numerics.survey import DirectionSample
 

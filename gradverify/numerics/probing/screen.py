@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gradverify.numerics.probing.estimates import Reading, Schedule, Stage
-from gradverify.numerics.probing.offpattern import Strays
-from gradverify.numerics.probing.seeds import DirectionRungs, Directions
-from gradverify.numerics.probing.surveyed import Allowed, SurveyedPoint
+from gradverify.numerics.probing.directional import Reading, Schedule, Stage
+from gradverify.numerics.probing.off_pattern import Strays
+from gradverify.numerics.probing.seed_matrices import DirectionRungs, Directions
+from gradverify.numerics.probing.thresholds import Allowed, SurveyedPoint
 from gradverify.numerics.records import Record, joined
 from gradverify.numerics.rungs import Array, Codes, Index, Mask
 from gradverify.numerics.tolerance import guarded

@@ -11,8 +11,8 @@ import numpy as np
 
 from gradverify.numerics.function.flat import real_shape
 from gradverify.numerics.function.point import Point
-from gradverify.numerics.reduction import WEIGHTS
 from gradverify.numerics.rungs import Array, Index, Mask, in_a_row
+from gradverify.numerics.seed_vectors import WEIGHTS
 from gradverify.numerics.sparsity.codes import Code
 
 STEP = 1.4e-3  # of the scale: finer steps hide small terms behind the rounding of large ones

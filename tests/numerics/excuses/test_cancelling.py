@@ -7,10 +7,10 @@ import torch.nn.functional as F
 
 from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
-from gradverify.numerics.elements import run as runs
-from gradverify.numerics.elements.far_noise import far_noise
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Point
+from gradverify.numerics.judging import run as runs
+from gradverify.numerics.judging.far_noise import far_noise
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.survey import survey
 from gradverify.numerics.verdict import Limit, Verdict

@@ -6,10 +6,10 @@ import torch
 
 from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
-from gradverify.numerics.elements.bundle import lone_columns
-from gradverify.numerics.elements.reach import Reach
-from gradverify.numerics.elements.run import Run
 from gradverify.numerics.excuses.ends import columns_at_ends
+from gradverify.numerics.judging.bundle import lone_columns
+from gradverify.numerics.judging.reach import Reach
+from gradverify.numerics.judging.run import Run
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.verdict import Verdict
 from numerics.differentiable import DOUBLE, Differentiable, leaf, normal

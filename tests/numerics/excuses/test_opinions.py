@@ -8,15 +8,15 @@ import torch
 
 from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
-from gradverify.numerics.elements.judged import Judged
-from gradverify.numerics.elements.reach import Reach
-from gradverify.numerics.elements.run import Run
 from gradverify.numerics.estimate.climb import derivative
 from gradverify.numerics.excuses.backward_noise import excuse_backward_noise
 from gradverify.numerics.excuses.kink_sums import doubt_kinks
 from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.excuses.symmetric import excuse_symmetric
 from gradverify.numerics.function.point_lines import element_line
+from gradverify.numerics.judging.judged import Judged
+from gradverify.numerics.judging.reach import Reach
+from gradverify.numerics.judging.run import Run
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.records import joined
 from gradverify.numerics.tolerance import verdicts

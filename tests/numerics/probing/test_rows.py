@@ -5,8 +5,8 @@ import torch
 from torch.nn import functional as F
 
 from gradverify.numerics.probing.rows import check_rows
-from gradverify.numerics.probing.seeds import draw_directions
-from gradverify.numerics.probing.surveyed import SurveyedPoint
+from gradverify.numerics.probing.seed_matrices import draw_directions
+from gradverify.numerics.probing.thresholds import SurveyedPoint
 from gradverify.numerics.sparsity.pattern import dense
 from gradverify.numerics.survey import linear_inputs
 from numerics.differentiable import DOUBLE, Differentiable, normal

@@ -1,1 +1,0 @@
-"""The Jacobian element by element: finite differences along input coordinates, or along groups of them that no output shares."""

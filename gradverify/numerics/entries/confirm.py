@@ -1,0 +1,42 @@
+"""Confirmation of single elements: the column moved alone by every step, against the VJP of the output alone (method.md section 5)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gradverify.numerics.estimate.climb import EVERY_RUNG
+from gradverify.numerics.excuses.order import excused, excused_alone
+from gradverify.numerics.judging.judged import Judged, no_limits
+from gradverify.numerics.judging.lone_ladders import LoneLadders
+from gradverify.numerics.judging.run import Run
+from gradverify.numerics.judging.worst_first import MOST_COLUMNS
+from gradverify.numerics.rungs import Index
+from gradverify.numerics.tolerance import verdicts
+from gradverify.numerics.verdict import MISMATCH, Limit
+
+
+def measured_alone(run: Run, column: Index, out: Index) -> Judged:
+    """Elements (column, output) [E], in the order in which they were asked: one backward an output, 48 forward calls a column."""
+    a, alone = run.analytic(column, out), LoneLadders(run, column, out)
+    d = alone.derivative()
+    run.reach.add(column, out, d.value, d.bar)
+    tolerances = run.tolerances(column, out)
+    judged = Judged(column, out, a, d, tolerances, verdicts(a, d, tolerances), no_limits(len(out))).with_limits()
+    return excused_alone(run, judged, alone)
+
+
+def confirmed_anew(run: Run, before: Judged, judged: Judged) -> Judged:
+    """The elements after excuses, which were `before` them: a mismatch that was believed beside others that are none after all is measured alone.
+
+    The worst first, until one stands; 48 forward calls a column.
+    """
+    for _ in range(MOST_COLUMNS):
+        wrong = judged.verdict == MISMATCH
+        if not wrong.any() or not ((before.verdict == MISMATCH) & ~wrong).any() or run.over_budget(EVERY_RUNG):
+            return judged
+        i = np.flatnonzero(wrong)
+        i = i[judged.column[i] == judged.column[i[judged.take(i).worst_first()[0]]]]
+        judged = judged.replaced(i, excused(run, measured_alone(run, judged.column[i], judged.out[i])))
+        if (judged.verdict[i] == MISMATCH).any():
+            return judged
+    return judged.undecided(np.flatnonzero(judged.verdict == MISMATCH), Limit.COMPANY)

@@ -1,0 +1,110 @@
+"""Seed matrices: random directions V of the inputs, with f called at x ± tV, and random cotangents W of the outputs, pulled back to WᵀJ.
+
+Directions are Gaussian × scale and cotangents signed: positive ones are blind to what sums to zero (softmax, norms). Each input tensor has its own
+directions and each output tensor its own cotangents, so that a pair is judged alone: jointly, the tensor of the largest values would set the
+norm that all others are judged by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from gradverify.numerics.estimate.lines import Rung, sample_rung
+from gradverify.numerics.function.flat import rms
+from gradverify.numerics.function.point import Point
+from gradverify.numerics.function.point_lines import DirectionLine
+from gradverify.numerics.probing.directional import Stage, reachable
+from gradverify.numerics.rungs import Array, Index, in_a_row, step
+from gradverify.numerics.seed_vectors import as_dtype_holds, gaussian, moves_along, pull_back, signed_weights
+from gradverify.numerics.survey import DirectionSample
+
+
+# ---- V
+class DirectionRungs(NamedTuple):
+    """f above and below x along one direction [rungs, M], NaN where it has no value, and the realised steps [rungs, 2]."""
+
+    up: Array
+    down: Array
+    steps: Array
+
+
+@dataclass(frozen=True)
+class Directions:
+    """Dense directions [K, n] of one input tensor in its columns [n]; 0 where a column cannot move. `first_rungs`: sampled rungs of the first."""
+
+    point: Point
+    columns: Index
+    moves: Array
+    first_rungs: dict[int, Rung | None] = field(default_factory=dict)
+
+    def first(self) -> Directions:
+        """The first direction alone; its samples are shared."""
+        return replace(self, moves=self.moves[:1])
+
+    @cached_property
+    def left_out(self) -> Index:
+        """Columns that no direction moves."""
+        return self.columns[:0] if self.moves.all() else self.columns[~self.moves.any(0)]
+
+    def samples(self, k: int, rungs: Stage) -> DirectionRungs:
+        """f along direction k: two calls a rung."""
+        count = len(rungs)
+        up, down, steps = np.full((count, len(self.point.f0)), np.nan), np.full((count, len(self.point.f0)), np.nan), np.ones((count, 2))
+        columns, move = self.columns, self.moves[k]
+        if rungs[0] <= 0:
+            typical = np.full(1, rms(self.point.columns.scale[columns]))
+            if not reachable(typical, typical, rungs).all():
+                return DirectionRungs(up, down, steps)
+        if not move.all():
+            moving = np.flatnonzero(move)
+            columns, move = columns[moving], move[moving]
+        line = DirectionLine(self.point, columns, move)
+        for r, number in enumerate(rungs):
+            rung = self._rung(k, line, number) if len(columns) else None
+            steps[r] = step(1.0, number)
+            if rung is not None:
+                up[r], down[r], steps[r] = rung.up, rung.down, (rung.step_up, rung.step_down)
+        return DirectionRungs(up, down, steps)
+
+    def _rung(self, k: int, line: DirectionLine, number: int) -> Rung | None:
+        if k:
+            return sample_rung(line, number)
+        if number not in self.first_rungs:
+            self.first_rungs[number] = sample_rung(line, number)
+        return self.first_rungs[number]
+
+
+def draw_directions(point: Point, tensor: int, probes: int, generator: np.random.Generator, sample: DirectionSample | None = None) -> Directions:
+    """Gaussian × scale; inside the domain, zero on inputs that are not finite. The first is that of `sample`, whose samples are known."""
+    columns = point.columns.of(tensor)
+    drawn = [moves_along(point, columns, gaussian(len(columns), generator)) for _ in range(probes - 1 if sample else probes)]
+    if sample is None or not probes:
+        return Directions(point, columns, np.array(drawn))
+    first = np.zeros(len(columns))
+    first[np.searchsorted(columns, sample.columns)] = sample.direction
+    return Directions(point, columns, np.array([first, *drawn]), {sample.rung: sample.values})
+
+
+# ---- W
+class Cotangents:
+    """Random signed cotangents `w` [K, M], each pulled back once for every output tensor: K backwards an output tensor. Raises what those raise."""
+
+    def __init__(self, point: Point, probes: int, generator: np.random.Generator) -> None:
+        drawn = [[random_cotangent(point, o, generator) for o in range(len(point.parts))] for _ in range(probes)]
+        self.w = np.array([np.concatenate([*of_outputs, np.zeros(0)]) for of_outputs in drawn])
+        self._point, self._pulled = point, [[point.by_column(pull_back(point, o, w)) for o, w in enumerate(of_outputs)] for of_outputs in drawn]
+
+    def gradients(self, tensor: int) -> Array:
+        """WᵀJ [K, output tensors, n] in the columns of one input tensor."""
+        columns = in_a_row(self._point.columns.of(tensor))
+        return np.array([[gradient[columns] for gradient in of_outputs] for of_outputs in self._pulled])
+
+
+def random_cotangent(point: Point, output: int, generator: np.random.Generator) -> Array:
+    """Signed weights [outputs of the tensor] as its dtype holds them; 0 where f is infinite."""
+    part = point.parts[output]
+    return as_dtype_holds(point, output, signed_weights(part.stop - part.start, generator))

@@ -1,0 +1,39 @@
+"""Whose a number is that belongs to nobody."""
+
+import numpy as np
+import torch
+
+from gradverify.numerics.entries.leaks import leaking_output, moving_column
+from gradverify.numerics.judging.bundle import Grouping
+from gradverify.numerics.judging.reach import Reach
+from gradverify.numerics.judging.run import Run
+from gradverify.numerics.sparsity.colouring import column_groups
+from numerics.differentiable import DOUBLE, Differentiable, normal, with_backward
+from numerics.windows import elementwise, prepared
+
+N = 40
+
+
+def run(forward, x):
+    point, known = prepared(Differentiable(forward, x))
+    return Run(point, known, 0.0, None, Reach(point), np.random.default_rng(0))
+
+
+def leaky(x):
+    return x.sin() + 0.1 * x[31] * torch.eye(N, dtype=DOUBLE)[7]
+
+
+def test_the_output_that_is_pulled_back_to_a_column_is_found_by_halving():
+    at = run(with_backward(torch.sin, lambda x, g: g * x.cos() + 0.1 * g[23] * torch.eye(N, dtype=DOUBLE)[5]), normal(1, N))
+    others = np.flatnonzero(np.arange(N) != 5)
+    assert leaking_output(at, 0, others, np.linspace(0.7, 1.4, N), 5) == 23
+    assert at.point.backward <= 1 + int(np.ceil(np.log2(N))) + 1
+    assert leaking_output(at, 0, np.flatnonzero(np.arange(N) != 6), np.linspace(0.7, 1.4, N), 6) is None
+
+
+def test_the_column_that_moves_an_output_which_nobody_owns_is_found_by_halving():
+    at = run(leaky, normal(1, N))
+    line, = Grouping(0, 0, column_groups([elementwise(N)]), np.linspace(0.7, 1.4, N)).bundle(at.point, 0, 1).lines
+    others = type(line)(line.point, np.flatnonzero(np.arange(N) != 7), line.move, line.owner)
+    assert moving_column(at, others, 7) == 31
+    assert moving_column(at, type(line)(line.point, np.arange(8, 20), line.move, line.owner), 7) is None
