@@ -28,7 +28,7 @@ from gradverify.numerics.probing.rows import DIRECTIONS, check_rows
 from gradverify.numerics.probing.screen import Screened
 from gradverify.numerics.probing.seed_matrices import draw_directions
 from gradverify.numerics.probing.thresholds import SCREEN_LOW, SurveyedPoint, screen_of
-from gradverify.numerics.structure import Arrangement, Level
+from gradverify.numerics.structure import Level, Structure
 from gradverify.numerics.verdict import Verdict
 
 Watch = Callable[[Choice], None]
@@ -41,7 +41,7 @@ class Compared:
 
     pairs: tuple[Pair, ...]
     choice: Choice | None
-    arrangement: Arrangement
+    structure: Structure
     forward: int
     noise: int
     backward: int
@@ -57,7 +57,7 @@ def compare(
     prepared = prepare(function, atol=atol, rtol=rtol, domains=domains, symmetric=symmetric, specified=specified, generator=generator,
                        thrifty=mode in (None, Mode.ENTRIES), clock=clock)
     if prepared is None:
-        return Compared((), None, Arrangement(), 0, 0, 0)
+        return Compared((), None, Structure(), 0, 0, 0)
     prepared = replace(prepared, over_budget=over_budget, asked=asked)
     point = prepared.point
     costs = _costs(prepared, to_power_of_two(point.fastest))
@@ -65,15 +65,15 @@ def compare(
     if watch:
         watch(choice)
     if choice.mode is Mode.ENTRIES:
-        pairs, arrangement = compare_entries(prepared, keep)
+        pairs, structure = compare_entries(prepared, keep)
     else:
-        pairs, arrangement, unfollowed = _screened(prepared, choice, keep)
+        pairs, structure, unfollowed = _screened(prepared, choice, keep)
         choice = replace(choice, left=unfollowed)
         if _open(pairs) and choice.spared_entries:
             choice = replace(choose(Mode.ENTRIES, choice.budget, costs, choice.relative), why=Why.DECIDES)
-            pairs, arrangement = compare_entries(prepared, keep)
+            pairs, structure = compare_entries(prepared, keep)
     pairs = beside_insensitive(prepared, with_asked(prepared, pairs))
-    return Compared(tuple(pairs), choice, arrangement, point.forward, prepared.survey.forward, point.backward)
+    return Compared(tuple(pairs), choice, structure, point.forward, prepared.survey.forward, point.backward)
 
 
 def _open(pairs: Sequence[Pair]) -> bool:
@@ -83,11 +83,11 @@ def _open(pairs: Sequence[Pair]) -> bool:
 
 def _costs(prepared: Prepared, seconds: float) -> Costs:
     """`seconds`: of a forward call."""
-    point, arrangement = prepared.point, prepared.arrangement
-    planned = {plan.tensor: plan.grouping.groups.count for plan in arrangement.plans}
-    groups = {t: planned.get(t, len(point.columns.of(t))) for t in arrangement.patterns}
+    point, structure = prepared.point, prepared.structure
+    planned = {plan.tensor: plan.grouping.groups.count for plan in structure.plans}
+    groups = {t: planned.get(t, len(point.columns.of(t))) for t in structure.patterns}
     linear = sum(count for t, count in groups.items() if t in prepared.linear)
-    patterns = [pattern for patterns_of_tensor in arrangement.patterns.values() for pattern in patterns_of_tensor]
+    patterns = [pattern for patterns_of_tensor in structure.patterns.values() for pattern in patterns_of_tensor]
     backwards = _backwards(prepared)
     counts = Counts(len(point.x), len(point.f0), len(point.buffers), len(point.parts), sum(groups.values()) - linear, linear,
                     _distinct(backwards.values()), sum(pattern.blocks for pattern in patterns), len(prepared.linear),
@@ -97,13 +97,13 @@ def _costs(prepared: Prepared, seconds: float) -> Costs:
 
 def _backwards(prepared: Prepared) -> dict[int, tuple[tuple[int, int], ...]]:
     """Per input tensor, for each output tensor, which row groups it needs (tensors with the same number share them) and how many they are."""
-    plans = prepared.arrangement.plans
+    plans = prepared.structure.plans
     needed: dict[int, list[tuple[int, int]]] = {plan.tensor: [] for plan in plans}
     for number, group in enumerate(shared_groups([plan.rows for plan in plans])):
         for plan_number in group.users:
             needed[plans[plan_number].tensor].append((number, group.groups.count))
     alone = ((-1, len(prepared.point.f0)),)  # one-hot rows, which tell all tensors without structure
-    return {t: tuple(needed[t]) if t in needed else alone for t in prepared.arrangement.patterns}
+    return {t: tuple(needed[t]) if t in needed else alone for t in prepared.structure.patterns}
 
 
 def _distinct(backwards: Iterable[tuple[tuple[int, int], ...]]) -> int:
@@ -122,19 +122,19 @@ def _sharing_inputs(prepared: Prepared, groups: Mapping[int, int], backwards: Ma
 
 
 # ---- screens
-def _screened(prepared: Prepared, choice: Choice, keep: int) -> tuple[list[Pair], Arrangement, int]:
+def _screened(prepared: Prepared, choice: Choice, keep: int) -> tuple[list[Pair], Structure, int]:
     """Screened, verified by blocks, and what is flagged judged by entries; once more with complete detection where lines stay open. And how many
     flagged lines the end of the budget left."""
     while True:
         with np.errstate(all="ignore"):
             screened, check = _screens(prepared, choice)
-            flagged = Flagged(prepared.run(), prepared.arrangement, keep)
+            flagged = Flagged(prepared.run(), prepared.structure, keep)
             pairs, open_ = flagged.pairs(choice.of, screened, check)
         if prepared.over_budget():
-            return pairs, prepared.arrangement, flagged.unfollowed
-        broken = frozenset(t for t in open_ if prepared.arrangement.level.get(t) == Level.GUESSED and prepared.arrangement.plan(t))
+            return pairs, prepared.structure, flagged.unfollowed
+        broken = frozenset(t for t in open_ if prepared.structure.level.get(t) == Level.GUESSED and prepared.structure.plan(t))
         if not broken:
-            return _beside_ends(prepared, choice, keep, [*screened, *check], pairs), prepared.arrangement, 0
+            return _beside_ends(prepared, choice, keep, [*screened, *check], pairs), prepared.structure, 0
         prepared = prepared.again(broken)
 
 
@@ -145,11 +145,11 @@ def _beside_ends(prepared: Prepared, choice: Choice, keep: int, screened: Sequen
     if not lost:
         return pairs
     with np.errstate(all="ignore"):
-        ends = ending_columns(prepared.run(), prepared.arrangement, lost)
+        ends = ending_columns(prepared.run(), prepared.structure, lost)
         if not len(ends):
             return pairs
         rest = prepared.holding(ends)
-        beside, _ = Flagged(rest.run(), rest.arrangement, keep).pairs(choice.of, *_screens(rest, choice))
+        beside, _ = Flagged(rest.run(), rest.structure, keep).pairs(choice.of, *_screens(rest, choice))
     return [_wrong_beside(pair, without_ends) if (pair.input, pair.output) in lost else pair
             for pair, without_ends in zip(pairs, beside, strict=True)]
 
@@ -172,7 +172,7 @@ def _screens(prepared: Prepared, choice: Choice) -> tuple[list[Screened], list[S
     """
     point, survey, generator = prepared.point, prepared.survey, prepared.generator
     surveyed, tensors, linear = SurveyedPoint(point, survey), range(len(point.buffers)), prepared.linear
-    patterns = [prepared.arrangement.patterns[t] for t in tensors]
+    patterns = [prepared.structure.patterns[t] for t in tensors]
     if choice.mode is Mode.BLOCKS:
         return check_blocks(surveyed, patterns, generator, probes=choice.probes), []
     rows, columns = ([t for t in tensors if choice.of(t) is mode] for mode in (Mode.ROWS, Mode.COLUMNS))

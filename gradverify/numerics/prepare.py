@@ -16,7 +16,7 @@ from gradverify.numerics.judging.reach import Reach
 from gradverify.numerics.judging.run import OverBudget, Run, no_budget
 from gradverify.numerics.pairs.pair import Asked
 from gradverify.numerics.rungs import Index
-from gradverify.numerics.structure import Arrangement, arrange, detector, rearrange
+from gradverify.numerics.structure import Structure, detector, find_other_structure, find_structure
 from gradverify.numerics.survey import DirectionSample, Survey, linear_inputs, survey
 
 
@@ -28,7 +28,7 @@ class Prepared:
     point: Point
     survey: Survey
     linear: Mapping[int, DirectionSample | None]
-    arrangement: Arrangement
+    structure: Structure
     atol: float
     rtol: float | None
     generator: np.random.Generator
@@ -43,7 +43,7 @@ class Prepared:
     def again(self, broken: frozenset[int]) -> Prepared:
         """With other groups for these tensors."""
         detect = detector(self.generator)
-        return replace(self, arrangement=rearrange(self.point, self.survey, detect, self.generator, self.arrangement, broken))
+        return replace(self, structure=find_other_structure(self.point, self.survey, detect, self.generator, self.structure, broken))
 
     def holding(self, columns: Index) -> Prepared:
         """With these columns held where they are, now and in the `point` itself; what was sampled along directions that move them is forgotten."""
@@ -72,6 +72,6 @@ def prepare(
     with np.errstate(all="ignore"):
         point = Point(function, columns, clock)
         noise_survey = survey(point, generator)
-        arrangement = arrange(point, noise_survey, detector(generator), generator, thrifty=thrifty) if grouped else Arrangement()
+        structure = find_structure(point, noise_survey, detector(generator), generator, thrifty=thrifty) if grouped else Structure()
         linear = linear_inputs(point, noise_survey, generator, thrifty)
-    return Prepared(point, noise_survey, linear, arrangement, atol, rtol, generator)
+    return Prepared(point, noise_survey, linear, structure, atol, rtol, generator)

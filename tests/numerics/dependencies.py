@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gradverify.numerics.rungs import Mask
 from gradverify.numerics.sparsity.colouring import column_groups
-from gradverify.numerics.sparsity.pattern import NOBODY, Pattern
+from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern
 
 
 def dependency(forward: Callable[[Tensor], Tensor], x: Tensor) -> Mask:
@@ -51,7 +51,7 @@ def matrix(pattern: Pattern) -> np.ndarray:
     """The pattern as zeros and ones [M, N], by its own column groups."""
     groups, result = column_groups([pattern]), np.zeros((len(pattern), pattern.size))
     for group in range(groups.count):
-        owner = groups.owner(group)
-        rows = np.flatnonzero(owner != NOBODY)
-        result[rows, owner[rows]] = 1
+        column_of = groups.column_of(group)
+        rows = np.flatnonzero(column_of != NO_ENTRY)
+        result[rows, column_of[rows]] = 1
     return result

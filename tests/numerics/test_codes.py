@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradverify.numerics.sparsity import codes
-from gradverify.numerics.sparsity.pattern import NOBODY
+from gradverify.numerics.sparsity.pattern import NO_ENTRY
 
 
 def ones(code):
@@ -35,8 +35,8 @@ def test_an_exact_code_takes_the_calls_of_sperners_bound(n, calls):
 def test_an_output_of_several_slices_is_no_slice(n, seed):
     code = codes.exact(n, np.random.default_rng(seed))
     several = np.array([np.bitwise_or.reduce(code.words[list(s)]) for k in (2, 3) for s in combinations(range(n), k)], np.intp)
-    assert (code.decode(several) == NOBODY).all()
-    assert code.decode(np.zeros(1, np.intp)) == NOBODY
+    assert (code.decode(several) == NO_ENTRY).all()
+    assert code.decode(np.zeros(1, np.intp)) == NO_ENTRY
 
 
 @given(st.integers(6, 400), st.integers(0, 9))

@@ -78,7 +78,7 @@ def test_structure_that_depends_on_the_data_is_no_false_alarm_and_no_false_struc
 def test_neighbours_within_the_step_do_not_cost_a_sort_its_groups(mode):
     """One in twenty of these numbers has its neighbour within the widest step: what moves only there is no dependence at x."""
     result = compared(DATA["sort"][0], DATA["sort"][1], mode=mode)
-    assert result.arrangement.level == {0: 0}
+    assert result.structure.level == {0: 0}
     assert result.forward < 2 * 2400
 
 

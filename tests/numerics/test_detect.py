@@ -294,9 +294,9 @@ def test_what_is_known_to_be_pointwise_has_the_groups_of_its_windows():
     (known,) = detect(probe, probe.shape, [(30, 40)], np.random.default_rng(0))
     plain = replace(known, pointwise=False)
     assert known.pointwise
-    for own, wanted in ((known.rows, plain.rows), (column_groups([known]), column_groups([plain]))):
-        assert own.count == wanted.count == 1
-        assert np.array_equal(own.owners(range(1)), wanted.owners(range(1)))
+    assert known.rows.count == plain.rows.count == 1 and np.array_equal(known.rows.rows_of(range(1)), plain.rows.rows_of(range(1)))
+    own, wanted = column_groups([known]), column_groups([plain])
+    assert own.count == wanted.count == 1 and np.array_equal(own.columns_of(range(1)), wanted.columns_of(range(1)))
     assert np.array_equal(known.rows.group, plain.rows.group) and np.array_equal(known.rows.members(0), plain.rows.members(0))
 
 

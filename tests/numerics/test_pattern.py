@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradverify.numerics.sparsity.colouring import column_groups
-from gradverify.numerics.sparsity.pattern import NOBODY, Pattern, dense, row_groups
+from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern, dense, row_groups
 from numerics.dependencies import dependency, full, matrix, pattern_of
 from numerics.differentiable import leaf, normal
 
@@ -39,15 +39,15 @@ def assert_columns(patterns):
     for group in range(groups.count):
         members = held[:, colour == group]
         assert members.sum(1).max(initial=0) <= 1
-        expected = np.where(members.any(1), np.flatnonzero(colour == group)[members.argmax(1)], NOBODY)
-        assert np.array_equal(groups.owner(group), expected)
+        expected = np.where(members.any(1), np.flatnonzero(colour == group)[members.argmax(1)], NO_ENTRY)
+        assert np.array_equal(groups.column_of(group), expected)
     assert colour.max(initial=0) < groups.count
 
 
 def assert_rows(pattern):
     groups, held = row_groups(pattern), full(pattern)
     assert sorted(set(groups.group.tolist())) == list(range(groups.count))
-    owners = groups.owners(range(groups.count))
+    rows_of = groups.rows_of(range(groups.count))
     weights = np.random.default_rng(0).normal(size=len(pattern))
     for part in (range(groups.count), range(groups.count // 2, groups.count)):
         taken = groups.weighted(part, weights)
@@ -57,8 +57,8 @@ def assert_rows(pattern):
         members = groups.members(group)
         assert members.tolist() == np.flatnonzero(groups.group == group).tolist()
         assert held[members].sum(0).max(initial=0) <= 1
-        expected = np.where(held[members].any(0), members[held[members].argmax(0)], NOBODY)
-        assert np.array_equal(groups.owner(group), expected) and np.array_equal(owners[group], expected)
+        expected = np.where(held[members].any(0), members[held[members].argmax(0)], NO_ENTRY)
+        assert np.array_equal(groups.row_of(group), expected) and np.array_equal(rows_of[group], expected)
         assert not pattern.nothing[members].any() or (group == groups.count - 1 and pattern.nothing[members].all())
 
 
@@ -66,17 +66,17 @@ def assert_blocks(pattern):
     inputs, outputs = pattern.block_of_inputs(), pattern.block_of_outputs()
     live, place = np.nonzero(full(pattern))
     assert np.array_equal(outputs[live], inputs[place])
-    assert np.array_equal(outputs == NOBODY, pattern.nothing)
+    assert np.array_equal(outputs == NO_ENTRY, pattern.nothing)
     assert sorted(set(inputs.tolist())) == list(range(pattern.blocks))
 
 
 @given(pairs_of_patterns())
-def test_no_two_members_of_a_column_group_share_an_output_and_every_output_has_its_owner(pair):
+def test_no_two_members_of_a_column_group_share_an_output_and_every_output_has_its_column(pair):
     assert_columns(pair)
 
 
 @given(patterns())
-def test_no_two_outputs_of_a_row_group_share_an_input_and_every_input_has_its_owner(pattern):
+def test_no_two_outputs_of_a_row_group_share_an_input_and_every_input_has_its_row(pattern):
     assert_rows(pattern)
 
 
@@ -160,7 +160,7 @@ def test_an_input_of_no_elements_has_no_members():
     pattern = dense((0, 3), 2)
     assert matrix(pattern).shape == (2, 0)
     assert column_groups([pattern]).colour().tolist() == []
-    assert row_groups(pattern).owner(0).tolist() == []
+    assert row_groups(pattern).row_of(0).tolist() == []
 
 
 @settings(max_examples=20)

@@ -14,7 +14,7 @@ from gradverify.numerics.costs import Mode
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.pairs.pair import Outcome
-from gradverify.numerics.structure import SMALL, arrange, detector
+from gradverify.numerics.structure import SMALL, detector, find_structure
 from gradverify.numerics.survey import linear_inputs, survey
 from numerics.differentiable import Differentiable, normal
 
@@ -31,8 +31,8 @@ def planned(forward, *inputs, thrifty=True):
     n = len(inputs)
     point = Point(function, columns_of(function.inputs, [None] * n, [False] * n, ()))
     found = survey(point, generator)
-    arrangement = arrange(point, found, detector(generator), generator, thrifty=thrifty)
-    return {plan.tensor for plan in arrangement.plans}, set(linear_inputs(point, found, generator, thrifty))
+    structure = find_structure(point, found, detector(generator), generator, thrifty=thrifty)
+    return {plan.tensor for plan in structure.plans}, set(linear_inputs(point, found, generator, thrifty))
 
 
 def wrong(forward, *inputs, damage):

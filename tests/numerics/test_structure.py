@@ -7,18 +7,19 @@ import torch.nn.functional as F
 
 from gradverify.numerics.seed_vectors import signed_weights_float32
 from gradverify.numerics.sparsity.colouring import column_groups
+from gradverify.numerics.sparsity.dead_outputs import with_dead_outputs
 from gradverify.numerics.sparsity.pattern import row_groups
-from gradverify.numerics.structure import arrange, detector, rearrange, with_dead_outputs
+from gradverify.numerics.structure import detector, find_other_structure, find_structure
 from numerics.differentiable import Differentiable, normal
 from numerics.windows import elementwise, prepared, windows
 
 
-def arranged(forward, *inputs, symmetric=None, detect=None, before=None, broken=frozenset()):
+def structure(forward, *inputs, symmetric=None, detect=None, before=None, broken=frozenset()):
     point, known = prepared(Differentiable(forward, *inputs), symmetric=symmetric)
     generator = np.random.default_rng(0)
     with np.errstate(all="ignore"):
         detect = detect or detector(generator)
-        return rearrange(point, known, detect, generator, before, broken) if before else arrange(point, known, detect, generator)
+        return find_other_structure(point, known, detect, generator, before, broken) if before else find_structure(point, known, detect, generator)
 
 
 def groups(found, tensor):
@@ -28,7 +29,7 @@ def groups(found, tensor):
 
 
 def test_each_tensor_with_structure_has_a_plan():
-    found = arranged(lambda x, w: x @ w, normal(1, 12, 9), normal(2, 9, 5))
+    found = structure(lambda x, w: x @ w, normal(1, 12, 9), normal(2, 9, 5))
     assert [groups(found, t) for t in (0, 1)] == [(9, 5), (9, 12)]
     assert found.level == {0: 0, 1: 0}
 
@@ -37,7 +38,7 @@ def test_each_tensor_with_structure_has_a_plan():
     (torch.sin, normal(1, 10), None), (lambda x: torch.tanh(normal(2, 30, 30) @ x), normal(1, 30), None),
     (torch.sin, torch.eye(6, dtype=torch.float64), [True]), (torch.sin, torch.full((30,), float("inf"), dtype=torch.float64), None)])
 def test_what_is_small_or_dense_or_symmetric_or_not_finite_goes_column_by_column(forward, x, symmetric):
-    found = arranged(forward, x, symmetric=symmetric)
+    found = structure(forward, x, symmetric=symmetric)
     assert found.plan(0) is None and not found.plans
     assert column_groups(found.patterns[0]).count == x.numel()
 
@@ -50,9 +51,9 @@ def test_a_broken_tensor_climbs_to_the_complete_code_and_then_to_none_and_others
         return (elementwise(30),)
 
     forward, inputs = (lambda x, y: x.sin() * y), (normal(1, 30), normal(2, 30))
-    first = arranged(forward, *inputs, detect=detect)
-    second = arranged(forward, *inputs, detect=detect, before=first, broken=frozenset({1}))
-    third = arranged(forward, *inputs, detect=detect, before=second, broken=frozenset({1}))
+    first = structure(forward, *inputs, detect=detect)
+    second = structure(forward, *inputs, detect=detect, before=first, broken=frozenset({1}))
+    third = structure(forward, *inputs, detect=detect, before=second, broken=frozenset({1}))
     assert asked == [(0, False), (1, False), (1, True)]
     assert (second.level, third.level) == ({0: 0, 1: 1}, {0: 0, 1: 2})
     assert third.plan(1) is None and groups(third, 0) == (1, 1)
@@ -81,4 +82,4 @@ def test_without_a_rule_dead_outputs_stay_dead():
 
 
 def test_relu_is_one_group_of_rows():
-    assert groups(arranged(F.relu, normal(1, 30, 30)), 0) == (1, 1)
+    assert groups(structure(F.relu, normal(1, 30, 30)), 0) == (1, 1)

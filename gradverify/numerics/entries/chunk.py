@@ -38,7 +38,7 @@ class Chunk:
         self.samples = quick_samples(run.point, bundle, (WIDE_RUNG,), run.quiet) if self.linear else quick_samples(run.point, bundle)
         self.unchanged, self.masked = self.samples.unchanged, self.samples.masked
         if self.masked.any():
-            self.masked = self.masked & np.isfinite(a) & bundle.owned
+            self.masked = self.masked & np.isfinite(a) & bundle.in_pattern
         self.border = self.samples.at_border
         self.some_unmoved = run.survey.some_unmoved
 
@@ -61,7 +61,7 @@ class Chunk:
     def _part(self, outs: slice, sums: AliasSums, aliasing: Mask, finished: Index) -> ChunkResult:
         """Some outputs of all lines. `finished`: the columns that are complete with them."""
         zeros, masked = self._negligible_zeros(outs), self.masked[:, outs]
-        cells = cells_where(self.bundle, ~(zeros | masked) & self.bundle.owned[:, outs], outs)
+        cells = cells_where(self.bundle, ~(zeros | masked) & self.bundle.in_pattern[:, outs], outs)
         quick = self._from_quick_rungs(cells)
         off_secant = sums.add(finished, cells, quick.value, quick.bar)
         solved = self._solved_with(quick, cells, (aliasing | off_secant)[cells.out])
@@ -100,10 +100,10 @@ class Chunk:
 
     def _negligible_zeros(self, outs: slice) -> Mask:
         """Bitwise zeros with an analytic value that is zero or negligible: most of a Jacobian, settled without a solver."""
-        still = self.unchanged[:, outs] & self.bundle.owned[:, outs]
+        still = self.unchanged[:, outs] & self.bundle.in_pattern[:, outs]
         if not still.any():
             return still
-        zeros = still & (np.abs(self.a[:, outs]) <= self.run.zero_tolerance(self.bundle.owner[:, outs], outs))
+        zeros = still & (np.abs(self.a[:, outs]) <= self.run.zero_tolerance(self.bundle.column_of[:, outs], outs))
         return zeros & ~(self.unmoved | self.wide)[:, outs] if self.some_unmoved else zeros
 
     def _revived(self, zeros: Mask, outs: slice) -> Cells:
@@ -115,7 +115,7 @@ class Chunk:
     def _zero_resolution(self, outs: slice) -> Array:
         f0 = np.nan_to_num(self.samples.f0[outs], posinf=0.0, neginf=0.0)
         rounding = self.run.point.unit[outs] * np.abs(f0) / self.samples.widest(outs)
-        return np.asarray(self.run.zero_tolerance(self.bundle.owner[:, outs], outs) + rounding)
+        return np.asarray(self.run.zero_tolerance(self.bundle.column_of[:, outs], outs) + rounding)
 
     # ---- elements
     def _with_quick(self, ladders: Ladders, cells: Cells) -> Ladders:

@@ -32,7 +32,7 @@ from gradverify.numerics.survey import STRAY
 from gradverify.numerics.verdict import Limit, Verdict
 
 LEAST_STEP = WEIGHTS[0] * BASE * RATIO ** -QUICK[0]  # of the scale: what a group's columns are moved by at least
-STRAYS = 12  # numbers of a pair that belong to nobody and are followed at most
+STRAYS = 12  # numbers of a pair off the pattern that are followed at most
 
 
 @dataclass
@@ -128,7 +128,7 @@ class Groups:
         self._add_stray(output, column, leaking)
         row, weights = self.run.point.row(leaking), self.weights
         leak = row[self.plan.first : self.plan.first + self.plan.size]
-        leak[rows.owner(int(rows.group[out - part.start])) == leaking - part.start] = 0.0  # its own place
+        leak[rows.row_of(int(rows.group[out - part.start])) == leaking - part.start] = 0.0  # its own place
         i = np.flatnonzero(unconfirmed & np.isin(judged.out, members) & (judged.out != leaking) & (row[judged.column] != 0))
         analytic = judged.analytic.copy()
         analytic[i] -= weights[leaking] * row[judged.column[i]] / weights[judged.out[i]]
@@ -137,7 +137,7 @@ class Groups:
         return judged
 
     def _strays_explained(self, bundle: Bundle, result: ChunkResult) -> bool:
-        """Outputs that moved though nobody owns them: False where one truly depends on a column, rightly, or where they are many."""
+        """Outputs that moved off the pattern: False where one truly depends on a column, rightly, or where they are many."""
         if not result.strays.any():
             return True
         line, out = np.nonzero(result.strays)
@@ -177,7 +177,7 @@ class Groups:
         return not right
 
     def follow_leak(self, stray: OffPattern) -> bool:
-        """Numbers that belong to nobody, judged where they come from; False where f does depend on them, or where too many are open."""
+        """Numbers off the pattern, judged where they come from; False where f does depend on them, or where too many are open."""
         pair = (stray.tensor, stray.output)
         part, members = self.run.point.parts[stray.output], np.zeros(len(self.run.point.f0), bool)
         members[part.start + self.plan.rows[stray.output].members(stray.group)] = True

@@ -12,7 +12,7 @@ from gradverify.numerics.grouped_vjps import pulled_groups, shared_groups
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.rungs import Array, Index, Mask
 from gradverify.numerics.seed_vectors import WEIGHTS
-from gradverify.numerics.sparsity.pattern import NOBODY, RowGroups
+from gradverify.numerics.sparsity.pattern import NO_ENTRY, RowGroups
 from gradverify.numerics.structure import Plan
 
 
@@ -29,8 +29,8 @@ class OffPattern:
 
 @dataclass(frozen=True)
 class Pulled:
-    """Compressed VJPs of groups in a row: gradients [groups, N] of one tensor, and the output tensor's coordinate that each number belongs
-    to (`owner`), or NOBODY; `weights` [m]: what each output has in the cotangent of its group."""
+    """Compressed VJPs of groups in a row: gradients [groups, N] of one tensor, and the output tensor's coordinate that each number is
+    the derivative of (`row_of`), or NO_ENTRY; `weights` [m]: what each output has in the cotangent of its group."""
 
     plan: Plan
     output: int
@@ -43,13 +43,13 @@ class Pulled:
         return self.plan.rows[self.output]
 
     @cached_property
-    def owner(self) -> Index:
-        return self.rows.owners(self.groups)
+    def row_of(self) -> Index:
+        return self.rows.rows_of(self.groups)
 
     @cached_property
-    def held(self) -> Mask:
-        """What belongs to somebody [groups, N]."""
-        return np.asarray(self.owner != NOBODY)
+    def in_pattern(self) -> Mask:
+        """Numbers that the pattern has an entry for [groups, N]."""
+        return np.asarray(self.row_of != NO_ENTRY)
 
 
 class Compressed:
@@ -59,7 +59,7 @@ class Compressed:
         self.run, self.plans, self.weights = run, plans, weights
 
     def fill(self, spans: Mapping[int, range]) -> tuple[dict[int, Array], list[OffPattern]]:
-        """One pass: per tensor the analytic values [groups, M] of these column groups, and what belongs to nobody."""
+        """One pass: per tensor the analytic values [groups, M] of these column groups, and what lies off the pattern."""
         m = len(self.run.point.f0)
         values = {tensor: np.zeros((len(span), m)) for tensor, span in spans.items()}
         strays = list[OffPattern]()
@@ -79,7 +79,7 @@ class Compressed:
         return values, strays
 
     def _entries_and_strays(self, pulled: Pulled) -> tuple[Index | slice, Index, Array, list[OffPattern]]:
-        """As `_entries`, of all columns; and what belongs to nobody."""
+        """As `_entries`, of all columns; and what lies off the pattern."""
         runs = pulled.rows.runs(pulled.groups)
         if runs:
             return slice(None), *self._of_runs(pulled, *runs), []
@@ -112,12 +112,12 @@ class Compressed:
         return values
 
     def _entries(self, pulled: Pulled, columns: Index | slice) -> tuple[Index, Index, Array]:
-        """What belongs to somebody of these columns: the place among the columns, the row and the analytic value, [E] each.
+        """The entries of the pattern in these columns: the place among the columns, the row and the analytic value, [E] each.
 
-        Where everything does, [n], [groups, n] and [groups, n].
+        Where all numbers are such, [n], [groups, n] and [groups, n].
         """
-        row, entry = pulled.owner[:, columns], pulled.gradient[:, columns]
-        held, place = pulled.held[:, columns], np.arange(row.shape[1])
+        row, entry = pulled.row_of[:, columns], pulled.gradient[:, columns]
+        held, place = pulled.in_pattern[:, columns], np.arange(row.shape[1])
         if not held.all():
             group, place = np.nonzero(held)
             row, entry = row[group, place], entry[group, place]
@@ -134,10 +134,10 @@ class Compressed:
 
 
 def _strays(pulled: Pulled) -> Iterator[OffPattern]:
-    """What belongs to nobody, by group."""
-    if pulled.held.all():
+    """What lies off the pattern, by group."""
+    if pulled.in_pattern.all():
         return
-    lost = ~pulled.held & (pulled.gradient != 0)
+    lost = ~pulled.in_pattern & (pulled.gradient != 0)
     for n in np.flatnonzero(lost.any(1)).tolist():
         where = np.flatnonzero(lost[n])
         yield OffPattern(pulled.plan.tensor, pulled.output, pulled.groups[n], where, pulled.gradient[n][where])

@@ -122,10 +122,10 @@ class JacobianSums:
 
     def add_analytic(self, bundle: Bundle, a: Array) -> None:
         """The analytic values [n, M] of a chunk; each column is in one of its lines."""
-        owned = slice(None) if bundle.owned.all() else bundle.owned
-        column, part = bundle.owner[owned].ravel() - self.plan.first, (a * self.cotangent)[owned].ravel()
+        in_pattern = slice(None) if bundle.in_pattern.all() else bundle.in_pattern
+        column, part = bundle.column_of[in_pattern].ravel() - self.plan.first, (a * self.cotangent)[in_pattern].ravel()
         if not np.isfinite(part).all():
-            part = (np.nan_to_num(a, posinf=0.0, neginf=0.0) * self.cotangent)[owned].ravel()
+            part = (np.nan_to_num(a, posinf=0.0, neginf=0.0) * self.cotangent)[in_pattern].ravel()
         self.analytic += np.bincount(column, part, self.plan.size)
         self.analytic_size += np.bincount(column, np.abs(part), self.plan.size)
 
@@ -153,9 +153,9 @@ class JacobianSums:
         Two calls, near x; none where there is no such output.
         """
         explained, groups = ~rough, self.plan.grouping.groups
-        usable = np.append(self.usable, False)  # the last one answers for NOBODY
+        usable = np.append(self.usable, False)  # the last one answers for NO_ENTRY
         for group in range(groups.count if rough.any() else 0):
-            explained |= usable[groups.owner(group)]
+            explained |= usable[groups.column_of(group)]
         if explained.all():
             return ~explained
         return np.asarray(~explained & moved_near_x(self.run, columns, direction))

@@ -27,34 +27,34 @@ from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.prepare import Prepared
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask
 from gradverify.numerics.seed_vectors import signed_weights_float32
-from gradverify.numerics.structure import SMALL, Arrangement, Plan
+from gradverify.numerics.structure import SMALL, Plan, Structure
 from gradverify.numerics.verdict import Verdict
 
 TILE_LIMIT = 64 << 20  # bytes of a tile and a chunk together
 CHUNK_BYTES = 16 * len(QUICK) + 24  # an element of a lone column: both sides of the quick rungs, masks, tolerances
-GROUP_BYTES = 600  # an element of a group whose derivative is solved: samples of the quick rungs, their steps, owners, the derivative and its copies
+GROUP_BYTES = 600  # an element of a group whose derivative is solved: samples of the quick rungs, their steps, columns, the derivative and its copies
 
 
-def compare_entries(prepared: Prepared, keep: int) -> tuple[list[Pair], Arrangement]:
-    """A pair per (input, output), every element judged; and the arrangement that held. `keep`: how many of the worst a pair keeps."""
+def compare_entries(prepared: Prepared, keep: int) -> tuple[list[Pair], Structure]:
+    """A pair per (input, output), every element judged; and the structure that held. `keep`: how many of the worst a pair keeps."""
     with np.errstate(all="ignore"):
         while True:
-            pairs, broken = _compared(prepared.run(), prepared.arrangement, keep)
-            broken = broken or (frozenset() if prepared.over_budget() else _not_right(prepared.arrangement, pairs))
+            pairs, broken = _compared(prepared.run(), prepared.structure, keep)
+            broken = broken or (frozenset() if prepared.over_budget() else _not_right(prepared.structure, pairs))
             if not broken:
-                return pairs, prepared.arrangement
+                return pairs, prepared.structure
             prepared = prepared.again(broken)
 
 
-def _not_right(arrangement: Arrangement, pairs: Sequence[Pair]) -> frozenset[int]:
+def _not_right(structure: Structure, pairs: Sequence[Pair]) -> frozenset[int]:
     """Small tensors in groups that do not simply pass: they are walked column by column, which counts every wrong element."""
-    small = {plan.tensor for plan in arrangement.plans if plan.size <= SMALL}
+    small = {plan.tensor for plan in structure.plans if plan.size <= SMALL}
     return frozenset(pair.input for pair in pairs if pair.input in small and pair.verdict is not Verdict.PASS)
 
 
-def _compared(run: Run, arrangement: Arrangement, keep: int) -> tuple[list[Pair], frozenset[int]]:
+def _compared(run: Run, structure: Structure, keep: int) -> tuple[list[Pair], frozenset[int]]:
     """One sweep; a second where columns that were streamed apart turn out, in sum, to have met an alias. And tensors with other groups."""
-    point, plans = run.point, arrangement.plans
+    point, plans = run.point, structure.plans
     sweep = Sweep(run, plans, keep, np.zeros(len(point.f0), bool), TILE_LIMIT)
     broken = sweep.judge_all()
     if sweep.found_aliasing.any() and not broken:
@@ -64,7 +64,7 @@ def _compared(run: Run, arrangement: Arrangement, keep: int) -> tuple[list[Pair]
         structural_zeros(run, plan, sweep.tallies)
     low, pairs = run.low_precision(), list[Pair]()
     for (tensor, output), tally in sweep.tallies.items():
-        planned, part = arrangement.plan(tensor), point.parts[output]
+        planned, part = structure.plan(tensor), point.parts[output]
         groups = (planned.grouping.groups.count, planned.rows[output].count) if planned else (len(point.columns.of(tensor)), part.stop - part.start)
         pair = tally.result(float(point.unit[part].max(initial=0.0)), bool(low[part].any()))
         pairs.append(replace(pair, groups=groups[0], row_groups=groups[1]))
@@ -107,7 +107,7 @@ class Sweep:
             yield some, a
 
     def _groups(self) -> set[int]:
-        """The planned tensors, what their backwards gave to nobody, and whether it all adds up."""
+        """The planned tensors, what their backwards gave off the pattern, and whether it all adds up."""
         run, counts, room = self.run, {plan.tensor: plan.grouping.groups.count for plan in self.plans}, self.limit // 2 // (8 * self.size)
         compressed = Compressed(run, self.plans, signed_weights_float32(len(run.point.f0), run.generator))
         cotangent, confirmations = signed_weights_float32(len(run.point.f0), run.generator), Confirmations(run)

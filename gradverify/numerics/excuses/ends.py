@@ -18,8 +18,8 @@ from gradverify.numerics.judging.quick import quick_samples
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.rungs import Index, Mask
 from gradverify.numerics.seed_vectors import as_dtype_holds, pull_back, signed_weights
-from gradverify.numerics.sparsity.pattern import NOBODY
-from gradverify.numerics.structure import Arrangement
+from gradverify.numerics.sparsity.pattern import NO_ENTRY
+from gradverify.numerics.structure import Structure
 from gradverify.numerics.verdict import MISMATCH, UNDECIDED
 
 MOST_LINES = 64  # columns of a tensor, or groups of them, that are moved at most
@@ -27,15 +27,15 @@ MOST_LINES = 64  # columns of a tensor, or groups of them, that are moved at mos
 
 def columns_at_ends(run: Run, bundle: Bundle) -> Index:
     """The columns of a bundle's lines along which an output that they own ends or climbs without bound: six forward calls a line, 48 for a climb."""
-    quick, found = quick_samples(run.point, bundle), np.zeros(len(run.point.columns) + 1, bool)  # the last one answers for NOBODY
+    quick, found = quick_samples(run.point, bundle), np.zeros(len(run.point.columns) + 1, bool)  # the last one answers for NO_ENTRY
     border = quick.at_border
     found[: len(border)] = border
-    for n, owner in enumerate(bundle.owner):
+    for n, column_of in enumerate(bundle.column_of):
         steep = quick.growing(n)
-        steep = steep[(owner[steep] != NOBODY) & ~found[owner[steep]]]
+        steep = steep[(column_of[steep] != NO_ENTRY) & ~found[column_of[steep]]]
         if steep.size:
             ladders = Ladders([bundle.lines[n]], run.outputs(), Elements(np.zeros_like(steep), steep))
-            found[owner[steep[ladders.every_rung().outcome == NON_FINITE]]] = True
+            found[column_of[steep[ladders.every_rung().outcome == NON_FINITE]]] = True
     return np.flatnonzero(found[:-1])
 
 
@@ -50,7 +50,7 @@ def excuse_ends(run: Run, judged: Judged) -> Judged:
     return replace(judged, verdict=verdict).with_limits()
 
 
-def ending_columns(run: Run, arrangement: Arrangement, pairs: Iterable[tuple[int, int]]) -> Index:
+def ending_columns(run: Run, structure: Structure, pairs: Iterable[tuple[int, int]]) -> Index:
     """The columns that f ends along, among those asked: of these (input, output) pairs, the ones with a non-finite gradient before others.
 
     One backward an output, and the calls of `columns_at_ends`.
@@ -63,16 +63,16 @@ def ending_columns(run: Run, arrangement: Arrangement, pairs: Iterable[tuple[int
         gradient = run.point.by_column(pull_back(run.point, output, weights))
         for columns in (run.point.columns.of(t) for t, o in asked if o == output):
             not_finite[columns[~np.isfinite(gradient[columns])]] = True
-    found = [columns_at_ends(run, bundle) for t in sorted({t for t, _ in asked}) for bundle in _bundles(run, arrangement, t, not_finite)]
+    found = [columns_at_ends(run, bundle) for t in sorted({t for t, _ in asked}) for bundle in _bundles(run, structure, t, not_finite)]
     return np.unique(np.concatenate([*found, np.zeros(0, np.intp)]))
 
 
-def _bundles(run: Run, arrangement: Arrangement, tensor: int, not_finite: Mask) -> Iterable[Bundle]:
+def _bundles(run: Run, structure: Structure, tensor: int, not_finite: Mask) -> Iterable[Bundle]:
     """Lines that move the columns of a tensor, the `not_finite` ones [C] first; none where there is no such."""
     columns = run.point.columns.of(tensor)
     if not not_finite[columns].any():
         return []
-    plan = arrangement.plan(tensor)
+    plan = structure.plan(tensor)
     order = np.argsort(~not_finite[columns], kind="stable")
     if plan:
         groups = list(dict.fromkeys(plan.grouping.colour[order].tolist()))

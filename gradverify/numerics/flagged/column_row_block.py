@@ -18,7 +18,7 @@ from gradverify.numerics.probing.screen import Screened
 from gradverify.numerics.probing.thresholds import SurveyedPoint
 from gradverify.numerics.rungs import Index
 from gradverify.numerics.sparsity.colouring import column_groups
-from gradverify.numerics.sparsity.pattern import NOBODY, Pattern, row_groups
+from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern, row_groups
 from gradverify.numerics.structure import Plan
 
 MOST = 12  # lines of a pair that are followed
@@ -109,7 +109,7 @@ class BlockLines:
     def columns(self, line: int) -> Index:
         """The columns of the line's block; none of what depends on nothing."""
         first, block = int(self.run.point.columns.of(self.pair.input)[0]), self.block(line)
-        return first + np.flatnonzero(self.pattern.block_of_inputs() == block) if block != NOBODY else np.zeros(0, np.intp)
+        return first + np.flatnonzero(self.pattern.block_of_inputs() == block) if block != NO_ENTRY else np.zeros(0, np.intp)
 
     def outputs(self, line: int) -> Index:
         """The outputs of the line's entries."""
@@ -143,7 +143,7 @@ class ColumnLines(BlockLines):
     def behind_stray(self, group: int, line: int) -> Suspects:
         group_line = self.plan.grouping.bundle(self.run.point, group, 1).lines[0] if self.plan else None
         column = moving_column(self.run, group_line, line) if isinstance(group_line, GroupLine) else None
-        return super().behind_stray(NOBODY, line) if column is None else Suspects(np.array([column]), np.array([line]))
+        return super().behind_stray(NO_ENTRY, line) if column is None else Suspects(np.array([column]), np.array([line]))
 
 
 class RowLines(BlockLines):

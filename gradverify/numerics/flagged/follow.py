@@ -32,7 +32,7 @@ from gradverify.numerics.probing.screen import Screened
 from gradverify.numerics.probing.thresholds import SCREEN_LOW, screen_of
 from gradverify.numerics.rungs import Array, Index
 from gradverify.numerics.seed_vectors import gradient_of_rows, signed_weights
-from gradverify.numerics.structure import Arrangement
+from gradverify.numerics.structure import Structure
 from gradverify.numerics.verdict import Limit, Verdict
 
 ROWS, ROWS_LEFT = 1024, 16  # backwards that the entries of flagged columns may take; where nothing is left of the budget
@@ -67,8 +67,8 @@ class FollowedPair:
 class Flagged:
     """Judges what the screens of one comparison flagged. `keep`: how many of the worst elements a pair keeps."""
 
-    def __init__(self, run: Run, arrangement: Arrangement, keep: int) -> None:
-        self.run, self.arrangement, self.keep = run, arrangement, keep
+    def __init__(self, run: Run, structure: Structure, keep: int) -> None:
+        self.run, self.structure, self.keep = run, structure, keep
         self.weights = signed_weights(len(run.point.f0), run.generator)
         self.unfollowed, self._followed = 0, 0  # flagged lines that the end of the budget left, and those that were followed
         self._norms: dict[int, Array] = {}
@@ -79,8 +79,8 @@ class Flagged:
         """The screened pairs, verified by the blocks of `check`; and the tensors in which lines stayed open. `mode_of`: how a tensor was screened."""
         result, open_tensors, verifying = [], set(), {(pair.input, pair.output): pair for pair in check}
         for pair in screened:
-            mode, pattern = mode_of(pair.input), self.arrangement.patterns[pair.input][pair.output]
-            plan = self.arrangement.plan(pair.input)
+            mode, pattern = mode_of(pair.input), self.structure.patterns[pair.input][pair.output]
+            plan = self.structure.plan(pair.input)
             tally = Tally(pair.input, pair.output, (MAP_ROWS + 1, 1), self.keep, self.run.asked)
             followed = FollowedPair(LINES[mode](self.run, plan, pattern, pair), tally, LineCounts())
             self._follow(followed)
@@ -233,7 +233,7 @@ class Flagged:
         if lines.pattern.size != len(self.run.point.columns.of(tensor)):
             return None
         columns, outputs = lines.columns(line), lines.outputs(line)
-        guessed = lines.plan is not None and not self.arrangement.level[tensor]
+        guessed = lines.plan is not None and not self.structure.level[tensor]
         if not 0 < len(columns) * len(outputs) <= (FEW if guessed else ONE_BY_ONE) or (len(columns) > 1 and self.run.over_budget()):
             return None
         entries = lines.entries(line, columns)

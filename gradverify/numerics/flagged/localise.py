@@ -13,7 +13,7 @@ import numpy as np
 
 from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.halving import halved
-from gradverify.numerics.probing.directional import LOW_START, Reading, Stage, reading
+from gradverify.numerics.probing.directional import LOW_START, ProbeDerivative, Stage, probe_derivative
 from gradverify.numerics.probing.seed_matrices import Directions, random_cotangent
 from gradverify.numerics.probing.thresholds import SurveyedPoint
 from gradverify.numerics.rungs import Array, Index, Mask
@@ -134,7 +134,7 @@ class _Search:
         passed = (guarded(np.abs(off), d.bar, allowed.tolerance) == Verdict.PASS) | (np.abs(off) <= d.bar)
         return None if passed[0] else float(off[0])
 
-    def _derivative(self, probe: _Probe, columns: Index, norm: float) -> Reading:
+    def _derivative(self, probe: _Probe, columns: Index, norm: float) -> ProbeDerivative:
         """Of Σ w_j f_j along the move of these columns: finer rungs where the first are rough."""
         move = np.zeros(len(self.columns))
         move[columns] = probe.move[columns]
@@ -142,7 +142,7 @@ class _Search:
         noise = np.sqrt(np.sum((probe.weights * self.surveyed.noise[self.part]) ** 2, keepdims=True))
         sigma = self.surveyed.noise_along(self.tensor, noise, np.nan_to_num(norm))
 
-        def measured(rungs: Stage) -> Reading:
+        def measured(rungs: Stage) -> ProbeDerivative:
             return self.surveyed.sums(self.output, along.samples(0, rungs), lambda change: probe.weights[None] @ change, sigma)
 
         return _first_clear(measured, self.stages)
@@ -182,21 +182,21 @@ class _Search:
 
         return np.array([halved(outputs, _follows_most(off, deviation))]) + self.part.start
 
-    def _lone(self, column: int) -> Reading:
+    def _lone(self, column: int) -> ProbeDerivative:
         """Derivatives of the tensor's outputs with respect to one column."""
         part, c, moved = self.part, self.point.columns, self.columns[[column]]
         one_hot = Directions(self.point, moved, c.scale[moved][None])
         f0, one = self.point.f0[part], np.ones(part.stop - part.start)
 
-        def measured(rungs: Stage) -> Reading:
+        def measured(rungs: Stage) -> ProbeDerivative:
             up, down, steps = one_hot.samples(0, rungs)
             above, below = (np.outer(h * c.scale[moved], one) for h in steps.T)
-            return reading(Samples(up[:, part], down[:, part], above, below, f0, self.surveyed.noise[part], self.point.unit[part],
+            return probe_derivative(Samples(up[:, part], down[:, part], above, below, f0, self.surveyed.noise[part], self.point.unit[part],
                                    one * np.abs(c.x[moved]), one * c.scale[moved], self.surveyed.rounds_x()))
 
         masked = np.isinf(f0)
         d = _first_clear(measured, self.stages, masked)
-        return Reading(np.where(masked, 0.0, d.value), d.bar, d.clear | masked, d.noisy)
+        return ProbeDerivative(np.where(masked, 0.0, d.value), d.bar, d.clear | masked, d.noisy)
 
 
 def _follows_most(total: float, deviation: Callable[[Index], float]) -> Callable[[Index], bool]:
@@ -213,7 +213,7 @@ def _follows_most(total: float, deviation: Callable[[Index], float]) -> Callable
     return holds
 
 
-def _first_clear(read: Callable[[Stage], Reading], stages: tuple[Stage, ...], masked: Mask | None = None) -> Reading:
+def _first_clear(read: Callable[[Stage], ProbeDerivative], stages: tuple[Stage, ...], masked: Mask | None = None) -> ProbeDerivative:
     """The first reading of each element that is clear, over these stages."""
     best, wanted = read(stages[0]), True if masked is None else ~masked
     for stage in stages[1:]:

@@ -13,46 +13,46 @@ from gradverify.numerics.function.point import Point
 from gradverify.numerics.function.point_lines import element_line
 from gradverify.numerics.rungs import Array, Index, Mask, in_a_row
 from gradverify.numerics.sparsity.colouring import ColumnGroups
-from gradverify.numerics.sparsity.pattern import NOBODY
+from gradverify.numerics.sparsity.pattern import NO_ENTRY
 
 
 @dataclass(frozen=True)
 class GroupLine:
-    """Several columns moved together: t moves column c by t·move[c]. `owner` [M]: the column that each output shows, or NOBODY.
+    """Several columns moved together: t moves column c by t·move[c]. `column_of` [M]: the column whose derivative each output shows, or NO_ENTRY.
 
     What leaves its domain or does not move stays where it is, and its outputs have no value (NaN) there. `out`: the outputs that the line
-    shows, those of `owner`; None: all.
+    shows, those of `column_of`; None: all.
     """
 
     point: Point
     columns: Index
     move: Array
-    owner: Index
+    column_of: Index
     scale: float = 1.0
     out: Index | None = None
 
     @cached_property
     def size(self) -> Array:
-        return np.where(self.owned, np.abs(self.move[self.owner]), 1.0)
+        return np.where(self.in_pattern, np.abs(self.move[self.column_of]), 1.0)
 
     @cached_property
     def magnitude(self) -> Array:
-        return np.where(self.owned, np.abs(self.point.columns.x[self.owner]), 0.0)
+        return np.where(self.in_pattern, np.abs(self.point.columns.x[self.column_of]), 0.0)
 
     @cached_property
-    def owned(self) -> Mask:
-        """Outputs [M] that somebody owns."""
-        return np.asarray(self.owner != NOBODY)
+    def in_pattern(self) -> Mask:
+        """Outputs [M] that show one of the columns."""
+        return np.asarray(self.column_of != NO_ENTRY)
 
     @cached_property
     def whole(self) -> bool:
-        """Somebody owns every output."""
-        return bool(self.owned.all())
+        """Every output shows one of the columns."""
+        return bool(self.in_pattern.all())
 
     @cached_property
     def place(self) -> Index:
-        """Where in `columns` each output's owner is [M]; any place for what nobody owns."""
-        return np.minimum(np.searchsorted(self.columns, self.owner), len(self.columns) - 1)
+        """Where in `columns` the column of each output is [M]; any place where it shows none."""
+        return np.minimum(np.searchsorted(self.columns, self.column_of), len(self.columns) - 1)
 
     @cached_property
     def _start(self) -> tuple[Array, Array]:
@@ -64,15 +64,15 @@ class GroupLine:
         """f [M] with the columns there [k]; NaN for the outputs of those that are `stuck` [k]. `lent`: as `Point.within` has it."""
         f = self.point.values_inside(self.columns, to, lent) if stuck is None else self.point.values_at(self.columns, to)
         f = f if self.out is None else f.take(self.out)
-        return f if stuck is None else np.where(self.owned & stuck[self.place], np.nan, f)
+        return f if stuck is None else np.where(self.in_pattern & stuck[self.place], np.nan, f)
 
     def at(self, t: float) -> tuple[Array, Array]:
         to, change, stuck = steps(self.point, self.columns, *self._start, np.array([t]))
         by = change[0].take(self.place)
-        return self.values(to[0], stuck if stuck is None else stuck[0]), by if self.whole else np.where(self.owned, by, t)
+        return self.values(to[0], stuck if stuck is None else stuck[0]), by if self.whole else np.where(self.in_pattern, by, t)
 
     def of(self, out: Index) -> GroupLine:
-        return replace(self, owner=self.owner[out], out=out if self.out is None else self.out[out])
+        return replace(self, column_of=self.column_of[out], out=out if self.out is None else self.out[out])
 
 
 def steps(point: Point, columns: Index, x: Array, move: Array, t: Array) -> tuple[Array, Array, Mask | None]:
@@ -90,10 +90,10 @@ def steps(point: Point, columns: Index, x: Array, move: Array, t: Array) -> tupl
 
 @dataclass(frozen=True)
 class Bundle:
-    """n lines. owner [n, M]: the column whose derivative each output shows along each line; tensor [n]: whose columns they are."""
+    """n lines. column_of [n, M]: the column whose derivative each output shows along each line; tensor [n]: whose columns they are."""
 
     lines: Sequence[Line]
-    owner: Index
+    column_of: Index
     tensor: Index
 
     @cached_property
@@ -101,29 +101,29 @@ class Bundle:
         return any(isinstance(line, GroupLine) for line in self.lines)
 
     @cached_property
-    def owned(self) -> Mask:
-        """Elements [n, M]; the rest must not move."""
-        return np.asarray(self.owner != NOBODY)
+    def in_pattern(self) -> Mask:
+        """Elements [n, M] of the sparsity pattern; the others must not move."""
+        return np.asarray(self.column_of != NO_ENTRY)
 
     @cached_property
     def columns(self) -> Index:
         """All columns of all lines."""
-        columns = [line.columns if isinstance(line, GroupLine) else self.owner[n, :1] for n, line in enumerate(self.lines)]
+        columns = [line.columns if isinstance(line, GroupLine) else self.column_of[n, :1] for n, line in enumerate(self.lines)]
         return columns[0] if len(columns) == 1 else np.concatenate([*columns, np.zeros(0, np.intp)])
 
     @cached_property
     def shift(self) -> int | None:
         """Of a single line that shows the derivative of column j + shift at every output j: nothing needs to be looked up there. Else None."""
-        if len(self.owner) != 1 or not self.owner.size or self.owner[0, 0] == NOBODY:
+        if len(self.column_of) != 1 or not self.column_of.size or self.column_of[0, 0] == NO_ENTRY:
             return None
-        row = in_a_row(self.owner[0])
+        row = in_a_row(self.column_of[0])
         return row.start if isinstance(row, slice) else None
 
 
 def lone_columns(point: Point, columns: Index, wide: bool = False) -> Bundle:
     """Every column on a line of its own; `wide`: with at least unit scale."""
-    owner = np.broadcast_to(columns[:, None], (len(columns), len(point.f0)))
-    return Bundle([element_line(point, int(c), wide) for c in columns], owner, point.columns.tensor[columns])
+    column_of = np.broadcast_to(columns[:, None], (len(columns), len(point.f0)))
+    return Bundle([element_line(point, int(c), wide) for c in columns], column_of, point.columns.tensor[columns])
 
 
 @dataclass(frozen=True)
@@ -157,19 +157,19 @@ class Grouping:
 
     def bundle(self, point: Point, first: int, count: int) -> Bundle:
         """The lines of groups first … first + count − 1."""
-        owner = self.groups.owners(range(first, first + count))
+        column_of = self.groups.columns_of(range(first, first + count))
         if self.first:
-            owner = np.where(owner == NOBODY, NOBODY, owner + self.first)
+            column_of = np.where(column_of == NO_ENTRY, NO_ENTRY, column_of + self.first)
         move = self.weights * point.columns.scale
-        lines = [GroupLine(point, self.members(first + n), move, owner[n]) for n in range(count)]
-        return Bundle(lines, owner, np.full(count, self.tensor))
+        lines = [GroupLine(point, self.members(first + n), move, column_of[n]) for n in range(count)]
+        return Bundle(lines, column_of, np.full(count, self.tensor))
 
 
 def widened(bundle: Bundle, point: Point) -> Bundle:
     """The same lines with at least unit scale, for what does not move nearer."""
     def wide(n: int, line: Line) -> Line:
         if not isinstance(line, GroupLine):
-            return element_line(point, int(bundle.owner[n, 0]), wide=True)
+            return element_line(point, int(bundle.column_of[n, 0]), wide=True)
         scale = point.columns.scale
         return replace(line, move=line.move / scale * np.maximum(scale, 1.0))
 

@@ -22,7 +22,7 @@ class Cells:
 
     def __init__(self, bundle: Bundle, line: Index, out: Index, block: slice | None = None) -> None:
         self.bundle, self.line, self.out, self.block = bundle, line, out, block
-        self.column = self.by_line_and_output(bundle.owner)
+        self.column = self.by_line_and_output(bundle.column_of)
 
     def __len__(self) -> int:
         return len(self.out)
@@ -30,7 +30,7 @@ class Cells:
     @property
     def lines(self) -> int:
         """Of a block, of how many lines; 0 of other elements."""
-        return 0 if self.block is None else len(self.bundle.owner)
+        return 0 if self.block is None else len(self.bundle.column_of)
 
     def by_line_and_output(self, values: NDArray[T]) -> NDArray[T]:
         """What is known by line and output [n, M], by element [E]."""

@@ -91,11 +91,11 @@ class QuickSamples:
     @property
     def at_border(self) -> Mask:
         """Columns [C] along which some output is not finite on both sides; one and the same infinity everywhere is taken as finite."""
-        border = np.zeros(int(self.bundle.owner.max(initial=-1)) + 1, bool)
+        border = np.zeros(int(self.bundle.column_of.max(initial=-1)) + 1, bool)
         if self.bad is not None:
             one_side = np.isfinite(self.up) != np.isfinite(self.down)
             lost = (self.bad & ~self.masked) | one_side
-            border[self.bundle.owner[lost.any(0) & self.bundle.owned]] = True
+            border[self.bundle.column_of[lost.any(0) & self.bundle.in_pattern]] = True
         return border
 
     def growing(self, n: int) -> Index:
@@ -105,13 +105,13 @@ class QuickSamples:
         return np.flatnonzero(np.any([(s[1:] > GROWTH * s[:-1]).all(0) for s in slopes], 0) & np.isfinite(self.f0))
 
     def strays(self, outs: slice, sigma: Array) -> Mask:
-        """Elements [n, outs] that nobody owns and that move all the same, beyond the noise of f: the structure is wrong."""
-        owned = self.bundle.owned[:, outs]
-        if owned.all():
-            return np.zeros_like(owned)
+        """Elements [n, outs] off the pattern that move all the same, beyond the noise of f: the structure is wrong."""
+        in_pattern = self.bundle.in_pattern[:, outs]
+        if in_pattern.all():
+            return np.zeros_like(in_pattern)
         f0 = self.f0[outs]
         off = np.fmax(np.abs(self.up[:, :, outs] - f0), np.abs(self.down[:, :, outs] - f0)).max(0)
-        return np.asarray(~owned & (off > STRAY * sigma[outs]))
+        return np.asarray(~in_pattern & (off > STRAY * sigma[outs]))
 
 
 def quick_samples(point: Point, bundle: Bundle, rungs: Sequence[int] = QUICK, above: bool = False) -> QuickSamples:
@@ -132,7 +132,7 @@ def quick_samples(point: Point, bundle: Bundle, rungs: Sequence[int] = QUICK, ab
 
 
 def _of_groups(point: Point, bundle: Bundle, rungs: Sequence[int], above: bool) -> QuickSamples:
-    """Of lines that share no column and move theirs alike: steps are kept by column, and a last one for what NOBODY owns."""
+    """Of lines that share no column and move theirs alike: steps are kept by column, and a last one for outputs off the pattern."""
     n, m, c, r = len(bundle.lines), len(point.f0), len(point.columns), len(rungs)
     t = np.array([sign * step(1.0, k) for sign in ((1.0,) if above else (1.0, -1.0)) for k in rungs])
     f, change, first = np.empty((len(t), n, m)), np.empty((len(t), c + 1)), 0
@@ -145,7 +145,7 @@ def _of_groups(point: Point, bundle: Bundle, rungs: Sequence[int], above: bool) 
         for k in range(len(t)):
             f[k, i] = line.values(to[k, span], stuck if stuck is None else stuck[k, span], lent=True)
         first = span.stop
-    place = bundle.owner if bundle.owned.all() else np.where(bundle.owned, bundle.owner, c)
+    place = bundle.column_of if bundle.in_pattern.all() else np.where(bundle.in_pattern, bundle.column_of, c)
     if above:
         return QuickSamples(bundle, f, np.broadcast_to(point.f0, f.shape), change, np.zeros_like(change), place, point.f0)
     return QuickSamples(bundle, f[:r], f[r:], change[:r], -change[r:], place, point.f0)

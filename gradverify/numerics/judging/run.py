@@ -112,10 +112,10 @@ class Run:
         """The floor times S [M] of each output."""
         return self.reach.floors(self.survey)
 
-    def zero_tolerance(self, owner: Index, outs: slice) -> Array:
-        """The tolerance [n, outs] for a zero in the columns `owner` [n, outs], without its relative part."""
+    def zero_tolerance(self, columns: Index, outs: slice) -> Array:
+        """The tolerance [n, outs] for a zero in these columns [n, outs], without its relative part."""
         size = self.point.columns.size
-        scale = size[owner[:, :1]] if owner.strides[1] == 0 else size[owner]  # all of a line in one column: no need to spread it
+        scale = size[columns[:, :1]] if columns.strides[1] == 0 else size[columns]  # all of a line in one column: no need to spread it
         return np.asarray(self.atol + self.floors()[None, outs] / scale)
 
     @property

@@ -13,14 +13,14 @@ from functools import partial
 import numpy as np
 
 from gradverify.numerics.function.point import Point
-from gradverify.numerics.probing.directional import Reading
-from gradverify.numerics.probing.off_pattern import Strays, with_unowned_floor
+from gradverify.numerics.probing.directional import ProbeDerivative
+from gradverify.numerics.probing.off_pattern import Strays, with_off_pattern_floor
 from gradverify.numerics.probing.screen import DirectionScreen, ProbedLines, Screened, by_probe
 from gradverify.numerics.probing.seed_matrices import Cotangents, DirectionRungs, Directions, draw_directions
 from gradverify.numerics.probing.thresholds import SurveyedPoint
 from gradverify.numerics.rungs import RESOLVED, Array, Index, Mask, finite_size
 from gradverify.numerics.seed_vectors import pull_back
-from gradverify.numerics.sparsity.pattern import NOBODY, Pattern, paired
+from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern, paired
 
 PROBES = 3  # see an error of 100·tol of a block's norm with probability 1 − 5e-5
 
@@ -81,14 +81,14 @@ class _TensorBlocks:
         coordinates = self.point.columns_of(screen.tensor).coordinate
         self.of_outputs = [pattern.block_of_outputs() for pattern in patterns]
         of_columns = [block[coordinates] for block in (pattern.block_of_inputs() for pattern in patterns)]
-        self.owned = [slice(None) if (block != NOBODY).all() else block != NOBODY for block in self.of_outputs]
+        self.in_pattern = [slice(None) if (block != NO_ENTRY).all() else block != NO_ENTRY for block in self.of_outputs]
         gradients = cotangents.gradients(screen.tensor)
         self.sums = [[self._sums(o, k, of_columns[o], gradients[k, o]) for k in range(len(gradients))] for o in range(len(patterns))]
 
     def screened(self, dead: Sequence[Strays]) -> list[Screened]:
         """One pair an output tensor; what those that are `dead` pull back to."""
         outputs, m = range(len(self.point.parts)), len(self.point.f0)
-        first: list[list[Reading]] = [[] for _ in outputs]
+        first: list[list[ProbeDerivative]] = [[] for _ in outputs]
         reach, alive = np.zeros(m), np.zeros(m, bool)
         for k, samples in enumerate(self.screen.first()):
             change = finite_size(samples.up[0] - samples.down[0])
@@ -109,21 +109,21 @@ class _TensorBlocks:
 
     def _of_outputs(self, o: int, values: Array) -> Array:
         """Sums over the outputs of each block [B]."""
-        owned = self.owned[o]
-        return np.asarray(np.bincount(self.of_outputs[o][owned], values[owned], self.patterns[o].blocks), float)
+        in_pattern = self.in_pattern[o]
+        return np.asarray(np.bincount(self.of_outputs[o][in_pattern], values[in_pattern], self.patterns[o].blocks), float)
 
-    def _read(self, o: int, k: int, samples: DirectionRungs, i: Index | None = None) -> Reading:
+    def _read(self, o: int, k: int, samples: DirectionRungs, i: Index | None = None) -> ProbeDerivative:
         """Derivatives of the sums of blocks i (None: all) along direction k."""
         part, i = self.point.parts[o], np.arange(self.patterns[o].blocks) if i is None else i
         return self.surveyed.sums(o, samples, lambda change: self._of_outputs(o, self.w[k, part] * change)[i], self.sums[o][k].sigma[i])
 
-    def _pair(self, o: int, first: Sequence[Reading], squares: Array, dead: Strays) -> ProbedLines:
+    def _pair(self, o: int, first: Sequence[ProbeDerivative], squares: Array, dead: Strays) -> ProbedLines:
         part, pattern, blocks = self.point.parts[o], self.patterns[o], self.of_outputs[o]
-        floor = with_unowned_floor(np.sqrt(self._of_outputs(o, squares)), np.sqrt(squares))
+        floor = with_off_pattern_floor(np.sqrt(self._of_outputs(o, squares)), np.sqrt(squares))
         results = [self.screen.judged(k, sums.analytic, first[k], sums.norm, floor, partial(self._read, o, k), o)
                    for k, sums in enumerate(self.sums[o])]
-        dead.add(NOBODY, np.flatnonzero(pattern.nothing & self.screen.moved[part]) + part.start)
+        dead.add(NO_ENTRY, np.flatnonzero(pattern.nothing & self.screen.moved[part]) + part.start)
         doubt = np.zeros(pattern.blocks, bool)
-        doubt[blocks[np.isnan(self.point.f0[part]) & (blocks != NOBODY)]] = True
+        doubt[blocks[np.isnan(self.point.f0[part]) & (blocks != NO_ENTRY)]] = True
         return ProbedLines((self.screen.tensor, o), np.arange(pattern.blocks), np.array([sums.analytic for sums in self.sums[o]]),
                      by_probe(results, len(results)), floor, np.ones(pattern.blocks, bool), doubt, dead, self.screen.directions.left_out)

@@ -12,15 +12,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from gradverify.numerics.probing.directional import Reading, Stage, reachable, reduced
-from gradverify.numerics.probing.off_pattern import Strays, present_at_x, with_unowned_floor
+from gradverify.numerics.probing.directional import ProbeDerivative, Stage, derivative_of_sums, reachable
+from gradverify.numerics.probing.off_pattern import Strays, present_at_x, with_off_pattern_floor
 from gradverify.numerics.probing.screen import ProbedLines, Screened, by_probe, judged, passes
 from gradverify.numerics.probing.seed_matrices import Cotangents
 from gradverify.numerics.probing.thresholds import SurveyedPoint
 from gradverify.numerics.rungs import Array, Index, Mask, Z, nonzero, step
 from gradverify.numerics.seed_vectors import moves_along, signed_weights
 from gradverify.numerics.sparsity.colouring import column_groups
-from gradverify.numerics.sparsity.pattern import NOBODY, Pattern, paired
+from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern, paired
 
 COTANGENTS = 2  # cotangents: what hides from one by chance does not hide from both
 ALIVE = 3 * Z  # standard deviations of noise: an entry that moves its output
@@ -53,7 +53,7 @@ class _Group:
     members: Index
     outputs: Index | slice
     place: Index
-    unowned: Mask | None
+    off_pattern: Mask | None
     parts: tuple[slice, ...]
     w: Array
     columns: Index  # of the members, by number
@@ -106,7 +106,7 @@ class _TensorColumns:
         """Of each column, once a probe [probes · n]."""
         return np.tile(np.maximum(np.sqrt(self.square[o]), np.abs(self.analytic[:, o]).max(0)), len(self.w))
 
-    def _pair(self, o: int, first: Reading, floor: Array) -> ProbedLines:
+    def _pair(self, o: int, first: ProbeDerivative, floor: Array) -> ProbedLines:
         allowed = self.surveyed.allowed(self.tensor, self._norm(o), np.tile(floor, len(self.w)), o)
         result = judged(self.analytic[:, o].ravel(), first, allowed, self.schedule, lambda i, rungs: self._remeasured(o, i, rungs))
         left_out = self.move == 0
@@ -114,7 +114,7 @@ class _TensorColumns:
                      self.strays[o], self.columns[left_out], nonzero(np.abs(self.move)))
 
     # ---- samples
-    def _remeasured(self, o: int, i: Index, rungs: Stage) -> Reading:
+    def _remeasured(self, o: int, i: Index, rungs: Stage) -> ProbeDerivative:
         """Elements i of [probes, n] on other rungs."""
         samples = self._samples(np.unique(i % len(self.columns)), rungs)
         return self._read(o, samples[o].reshape(2, len(rungs), -1)[:, :, i], rungs, i)
@@ -133,10 +133,10 @@ class _TensorColumns:
         inside = (c.x[numbers] - reach >= c.low[numbers]) & (c.x[numbers] + reach <= c.high[numbers])
         return reachable(c.scale[numbers], c.size[numbers], rungs) & inside
 
-    def _read(self, o: int, samples: Array, rungs: Stage, i: Index) -> Reading:
+    def _read(self, o: int, samples: Array, rungs: Stage, i: Index) -> ProbeDerivative:
         """Derivatives of elements i of [probes · n] from their samples [up and down, rungs, len(i)]."""
         h, sigma = np.array([step(1.0, k) for k in rungs]), np.sqrt(self.variance[o].ravel()[i])
-        return reduced(samples[0], samples[1], h, sigma, self.surveyed.part_unit(o), self.surveyed.rounds_x())
+        return derivative_of_sums(samples[0], samples[1], h, sigma, self.surveyed.part_unit(o), self.surveyed.rounds_x())
 
     def _groups(self, columns: Index) -> Iterator[_Group]:
         """The groups that these columns lie in, with no other members."""
@@ -147,16 +147,16 @@ class _TensorColumns:
             yield self._group(int(colour[first]), ordered[first:end])
 
     def _group(self, number: int, members: Index) -> _Group:
-        owner = self.groups.owner(number)
-        position = np.full(self.size + 1, NOBODY)  # the last one answers for NOBODY
+        column_of = self.groups.column_of(number)
+        position = np.full(self.size + 1, NO_ENTRY)  # the last one answers for NO_ENTRY
         position[self.place[members]] = np.arange(len(members))
-        place = position[owner]
+        place = position[column_of]
         if (place >= 0).all():
             return _Group(number, members, slice(None), place, None, tuple(self.point.parts), self.w, self.columns[members])
         outputs = np.flatnonzero(place >= 0)
         ends = np.searchsorted(outputs, [p.start for p in self.point.parts] + [len(self.point.f0)]).tolist()
         parts = tuple(slice(a, b) for a, b in pairwise(ends))
-        return _Group(number, members, outputs, place[outputs], owner < 0, parts, self.w[:, outputs], self.columns[members])
+        return _Group(number, members, outputs, place[outputs], column_of < 0, parts, self.w[:, outputs], self.columns[members])
 
     def _sample_group(self, group: _Group, rungs: Stage, samples: Array, first: bool) -> None:
         """The samples of one group, 2 calls a rung."""
@@ -170,8 +170,8 @@ class _TensorColumns:
                     continue
                 change, stretch = moved
                 samples[:, side, r][..., group.members] = group.sums(group.w, change[group.outputs]) * stretch
-                if first and group.unowned is not None:
-                    stray |= self._moved_unowned(group.unowned, change)
+                if first and group.off_pattern is not None:
+                    stray |= self._moved_off_pattern(group.off_pattern, change)
                 if first and (r, side) == (0, 0):
                     self._record_norms_and_reach(group, change, step(1.0, k))
         if stray.any():
@@ -197,9 +197,9 @@ class _TensorColumns:
         if self.some_missing:
             self.unknown[:, group.members] = group.sums(np.ones_like(group.w[:1]), self.missing[group.outputs])[:, 0] > 0
 
-    def _moved_unowned(self, unowned: Mask, change: Array) -> Mask:
-        """Outputs [M] that nobody owns and that moved all the same; none where f has no value at all."""
-        moved = unowned & ~(np.abs(change) <= self.still) & ~self.missing
+    def _moved_off_pattern(self, off_pattern: Mask, change: Array) -> Mask:
+        """Outputs [M] off the pattern that moved all the same; none where f has no value at all."""
+        moved = off_pattern & ~(np.abs(change) <= self.still) & ~self.missing
         return np.asarray(moved & ~np.isnan(change).all())
 
     def _add_strays(self, group: _Group, found: Index, rung: int) -> None:
@@ -218,5 +218,6 @@ class _TensorColumns:
         total = np.zeros((len(self.point.parts), len(self.columns)))
         for group in self._groups(columns):
             total[:, group.members] = group.sums(group.w**2, squares[group.outputs]).max(1)
-        floors = np.array([with_unowned_floor(np.sqrt(owned), np.sqrt(squares[part])) for owned, part in zip(total, self.point.parts, strict=True)])
+        floors = np.array([with_off_pattern_floor(np.sqrt(of_part), np.sqrt(squares[part]))
+                           for of_part, part in zip(total, self.point.parts, strict=True)])
         return np.asarray(floors * np.abs(self.move) / self.point.columns.size[self.columns])

@@ -23,7 +23,7 @@ Stage = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Reading(Record):
+class ProbeDerivative(Record):
     """Derivatives along t of m elements, value ± bar; `clear`: the rungs agree and show no kink; `noisy`: finer rungs would widen the bar."""
 
     value: Array
@@ -32,7 +32,7 @@ class Reading(Record):
     noisy: Mask
 
 
-def reading(s: Samples) -> Reading:
+def probe_derivative(s: Samples) -> ProbeDerivative:
     """The derivative of every element from three rungs, 0 ± 0 where f is bitwise unchanged; from a single one as if f were linear."""
     if len(s.up) == 1:
         return _linear(s)
@@ -42,23 +42,23 @@ def reading(s: Samples) -> Reading:
     if d.rough:
         clear, noisy = clear & d.smooth, noisy & d.smooth
     if d.resting:
-        return Reading(d.value, np.where(d.unchanged, 0.0, d.bar), clear & (finite | d.unchanged), noisy)
-    return Reading(d.value, d.bar, clear & finite, noisy)
+        return ProbeDerivative(d.value, np.where(d.unchanged, 0.0, d.bar), clear & (finite | d.unchanged), noisy)
+    return ProbeDerivative(d.value, d.bar, clear & finite, noisy)
 
 
-def _linear(s: Samples) -> Reading:
+def _linear(s: Samples) -> ProbeDerivative:
     """A single rung shows no curvature: the error is noise alone."""
     up, down = s.up[0], s.down[0]
     found = secant(up, down, s.width[0], s.f0, s.sigma, s.unit, s.magnitude if s.rounds_x else None)
     bar = np.where((up == s.f0) & (down == s.f0), 0.0, found.bar)
-    return Reading(found.value, bar, np.isfinite(bar) & np.isfinite(found.value), np.zeros(len(bar), bool))
+    return ProbeDerivative(found.value, bar, np.isfinite(bar) & np.isfinite(found.value), np.zeros(len(bar), bool))
 
 
-def reduced(up: Array, down: Array, h: Array, sigma: Array, unit: float, rounds_x: bool) -> Reading:
+def derivative_of_sums(up: Array, down: Array, h: Array, sigma: Array, unit: float, rounds_x: bool) -> ProbeDerivative:
     """Of sums of changes of f [rungs, m] at nominal steps [rungs]: f(x) is 0, so the rounding of f must be in `sigma` [m]."""
     m = up.shape[1]
     steps, zero, one = np.broadcast_to(h[:, None], up.shape), np.zeros(m), np.ones(m)
-    return reading(Samples(up, down, steps, steps, zero, sigma, zero + unit, one / WEIGHTS[0], one, rounds_x))
+    return probe_derivative(Samples(up, down, steps, steps, zero, sigma, zero + unit, one / WEIGHTS[0], one, rounds_x))
 
 
 # ---- steps

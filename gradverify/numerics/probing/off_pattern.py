@@ -22,7 +22,7 @@ Change = Callable[[float], Array | None]
 
 
 class Strays:
-    """Violations of "unowned is zero": counted, the first KEPT of them kept, with their `sizes` (inf where none is given)."""
+    """What moved, or was pulled back, off the pattern: counted, the first KEPT of them kept, with their `sizes` (inf where none is given)."""
 
     def __init__(self) -> None:
         self._kept: list[Index] = []
@@ -49,8 +49,8 @@ class Strays:
         return np.concatenate([np.zeros((0, 2), np.intp), *self._kept])
 
 
-def with_unowned_floor(floor: Array, of_outputs: Array) -> Array:
-    """The floor of lines [..., m]; of those that no output owns (0), the least of any output's, in whose rounding a term may hide."""
+def with_off_pattern_floor(floor: Array, of_outputs: Array) -> Array:
+    """The floor of lines [..., m]; of those that no output depends on (0), the least of any output's, in whose rounding a term may hide."""
     return np.where(floor == 0, WEIGHTS[0] * of_outputs.min(initial=np.inf) if of_outputs.size else 0.0, floor)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.grouped_vjps import pulled_groups, shared_groups
-from gradverify.numerics.probing.directional import Reading, reading
+from gradverify.numerics.probing.directional import ProbeDerivative, probe_derivative
 from gradverify.numerics.probing.off_pattern import Strays
 from gradverify.numerics.probing.screen import DirectionScreen, ProbedLines, Screened, by_probe
 from gradverify.numerics.probing.seed_matrices import DirectionRungs, Directions, draw_directions, random_cotangent
@@ -72,7 +72,7 @@ class RowSums:
         """A backward for each of these groups, with weights w [m]: gradients [groups, N]."""
         runs = of.runs(groups) if self.columns.whole and self._all_move else None
         if runs is None:
-            self._add_owned(groups, of.owners(groups), gradients, w)
+            self._add_entries(groups, of.rows_of(groups), gradients, w)
             return
         rows, width = runs
         windows, weights = gradients.reshape(len(groups), -1, width), w[rows]
@@ -81,27 +81,27 @@ class RowSums:
         scaled = windows * self.columns.scale.reshape(-1, width)
         self.square[rows] += np.einsum("grw,grw->gr", scaled, scaled).reshape(-1) / weights**2
 
-    def _add_owned(self, groups: range, owner: Index, gradients: Array, w: Array) -> None:
-        """`owner` [groups, N]: the output of the group that depends on each coordinate."""
-        owned = owner >= 0
-        if not owned.all():
-            self._find_strays(groups, ~owned, gradients)
+    def _add_entries(self, groups: range, row_of: Index, gradients: Array, w: Array) -> None:
+        """`row_of` [groups, N]: the output of the group that depends on each coordinate."""
+        in_pattern = row_of >= 0
+        if not in_pattern.all():
+            self._find_strays(groups, ~in_pattern, gradients)
         if not self.columns.whole:
-            owner, gradients = owner[:, self.columns.coordinate], self.columns.combined(gradients)
-            owned = owner >= 0
+            row_of, gradients = row_of[:, self.columns.coordinate], self.columns.combined(gradients)
+            in_pattern = row_of >= 0
         column: Index | slice = slice(None)
-        if self._all_move and owned.all():
-            rows = owner.reshape(-1)
+        if self._all_move and in_pattern.all():
+            rows = row_of.reshape(-1)
         else:
-            at, column = np.nonzero(owned & self._moves)
-            rows, gradients = owner[at, column], gradients[at, column]
+            at, column = np.nonzero(in_pattern & self._moves)
+            rows, gradients = row_of[at, column], gradients[at, column]
         for k, move in enumerate(self._move):
             self.value[k] += np.bincount(rows, (gradients * move[column]).reshape(-1), len(w)) / w
         self.square += np.bincount(rows, ((gradients * self.columns.scale[column]) ** 2).reshape(-1), len(w)) / w**2
 
-    def _find_strays(self, groups: range, unowned: Mask, gradients: Array) -> None:
+    def _find_strays(self, groups: range, off_pattern: Mask, gradients: Array) -> None:
         """What no output of the group owns must be exactly 0; a NaN is no stray where f is not finite itself."""
-        found = unowned & (gradients != 0) & (np.isfinite(gradients) | self._finite)
+        found = off_pattern & (gradients != 0) & (np.isfinite(gradients) | self._finite)
         for n in np.flatnonzero(found.any(1)).tolist():
             local = np.flatnonzero(self.columns.any_of(found[n]))
             self.strays.add(groups[n], self.numbers[local], np.abs(self.columns.combined(gradients[n])[local]) * self.columns.size[local])
@@ -116,7 +116,7 @@ def _screened(screen: DirectionScreen, rows: Sequence[RowSums], patterns: Sequen
     surveyed, norm, value = screen.surveyed, np.concatenate([sums.norm for sums in rows]), np.concatenate([sums.value for sums in rows], 1)
     noise = surveyed.noise_along(screen.tensor, surveyed.noise, norm)
 
-    def read(samples: DirectionRungs, i: Index | None = None) -> Reading:
+    def read(samples: DirectionRungs, i: Index | None = None) -> ProbeDerivative:
         return _read(surveyed, samples, noise, slice(None) if i is None else i)
 
     first = [read(samples) for samples in screen.first()]
@@ -132,10 +132,10 @@ def _screened(screen: DirectionScreen, rows: Sequence[RowSums], patterns: Sequen
     return pairs
 
 
-def _read(surveyed: SurveyedPoint, samples: DirectionRungs, noise: Array, i: Index | slice) -> Reading:
+def _read(surveyed: SurveyedPoint, samples: DirectionRungs, noise: Array, i: Index | slice) -> ProbeDerivative:
     """Derivatives of outputs i along a direction, with their noise [M]."""
     point, noise = surveyed.point, noise[i]
     one = repeated(1.0, len(noise))
     wide = np.broadcast_to(samples.steps[:, :, None], (*samples.steps.shape, len(one)))
-    return reading(Samples(samples.up[:, i], samples.down[:, i], wide[:, 0], wide[:, 1], point.f0[i], noise, point.unit[i], one, one,
+    return probe_derivative(Samples(samples.up[:, i], samples.down[:, i], wide[:, 0], wide[:, 1], point.f0[i], noise, point.unit[i], one, one,
                            surveyed.rounds_x()))

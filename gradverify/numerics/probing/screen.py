@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gradverify.numerics.probing.directional import Reading, Schedule, Stage
+from gradverify.numerics.probing.directional import ProbeDerivative, Schedule, Stage
 from gradverify.numerics.probing.off_pattern import Strays
 from gradverify.numerics.probing.seed_matrices import DirectionRungs, Directions
 from gradverify.numerics.probing.thresholds import Allowed, SurveyedPoint
@@ -29,8 +29,8 @@ class Screened:
     """One (input tensor, output tensor) pair: how many `lines` were screened and which are `flagged` (ascending).
 
     Lines are numbers of columns (as `Point.columns`), of outputs (as `Point.f0`), or of blocks (as `Pattern.block_of_outputs`). `strays`
-    [s, 2] are violations of "unowned is zero", of which few are kept, `stray_count` of them in all: (column group, output) that moved; (row group,
-    column) that was pulled back; of blocks, both for outputs that depend on nothing: (−1, output) and (0, column).
+    [s, 2] lie off the pattern; few are kept, `stray_count` of them in all: (column group, output) that moved; (row group, column) that was pulled
+    back; of blocks, both for outputs that depend on nothing: (−1, output) and (0, column).
     `left_out`: columns that no probe moved (not finite, at the end of their domain). `resolution`: the largest tol + U of the lines that
     passed, as a derivative along the probe; `relative`: the same over the line's norm, for lines that stand out of rounding. `lost`: those of the
     flagged whose analytic sum is not finite. `worst`: the flagged, those that are off by most tolerances first; empty where that is not known.
@@ -71,11 +71,11 @@ def by_probe(results: Sequence[LineVerdicts], probes: int) -> LineVerdicts:
     return LineVerdicts(*(values.reshape(probes, -1) for values in vars(joined(results)).values()))
 
 
-Again = Callable[[Index, Stage], Reading]
+Again = Callable[[Index, Stage], ProbeDerivative]
 """Measures elements (indices) once more on other rungs."""
 
 
-def judged(analytic: Array, first: Reading, allowed: Allowed, steps: Schedule, again: Again) -> LineVerdicts:
+def judged(analytic: Array, first: ProbeDerivative, allowed: Allowed, steps: Schedule, again: Again) -> LineVerdicts:
     """PASS where |a − D| + U ≤ tol; what is open after the first rungs, and not surely off, is measured on coarser or finer ones."""
     latest, verdict = first, _verdict(analytic, first, allowed)
     if (verdict == PASS).all():
@@ -100,17 +100,17 @@ def judged(analytic: Array, first: Reading, allowed: Allowed, steps: Schedule, a
     return LineVerdicts((verdict == PASS) | _within(analytic, latest, allowed), allowed.norm, allowed.tolerance, latest.bar, off)
 
 
-def _within(a: Array, d: Reading, allowed: Allowed) -> Mask:
+def _within(a: Array, d: ProbeDerivative, allowed: Allowed) -> Mask:
     off = np.abs(a - d.value)
     return np.asarray(d.clear & (off <= d.bar) & (off + d.bar <= allowed.widest))
 
 
-def passes(a: Array, d: Reading, allowed: Allowed) -> Mask:
+def passes(a: Array, d: ProbeDerivative, allowed: Allowed) -> Mask:
     """Elements [m] that are clearly right."""
     return np.asarray(_verdict(a, d, allowed) == PASS)
 
 
-def _verdict(a: Array, d: Reading, allowed: Allowed) -> Codes:
+def _verdict(a: Array, d: ProbeDerivative, allowed: Allowed) -> Codes:
     verdict, finite = guarded(np.abs(a - d.value), d.bar, allowed.tolerance), np.isfinite(a)
     if not d.clear.all():
         verdict[~d.clear] = UNDECIDED
@@ -169,8 +169,8 @@ class DirectionScreen:
                 self.moved |= self.surveyed.moved(np.concatenate(samples[:2]))
             yield samples
 
-    def judged(self, k: int, analytic: Array, first: Reading, norm: Array, floor: Array, read: Callable[[DirectionRungs, Index], Reading],
-               output: int | None = None) -> LineVerdicts:
+    def judged(self, k: int, analytic: Array, first: ProbeDerivative, norm: Array, floor: Array,
+               read: Callable[[DirectionRungs, Index], ProbeDerivative], output: int | None = None) -> LineVerdicts:
         """The lines [m] along direction k, of one `output` tensor or of all; `norm` as the backward has it."""
         norm = np.maximum(norm, np.where(first.clear, np.abs(first.value), 0.0))
         allowed = self.surveyed.allowed(self.tensor, norm, floor, output)

@@ -10,7 +10,7 @@ import numpy as np
 
 from gradverify.numerics.estimate.samples import LOW_UNIT
 from gradverify.numerics.function.point import Point
-from gradverify.numerics.probing.directional import COARSER, FINER, LINEAR, LOW_FINER, LOW_START, Reading, Schedule, reduced
+from gradverify.numerics.probing.directional import COARSER, FINER, LINEAR, LOW_FINER, LOW_START, ProbeDerivative, Schedule, derivative_of_sums
 from gradverify.numerics.probing.seed_matrices import DirectionRungs
 from gradverify.numerics.records import Record
 from gradverify.numerics.rungs import QUICK, U32, U64, Array, Mask
@@ -93,12 +93,12 @@ class SurveyedPoint:
                 break
         return moved
 
-    def sums(self, output: int, samples: DirectionRungs, add_up: Callable[[Array], Array], sigma: Array) -> Reading:
+    def sums(self, output: int, samples: DirectionRungs, add_up: Callable[[Array], Array], sigma: Array) -> ProbeDerivative:
         """Derivatives of sums [m] of how the outputs of one tensor change along a direction, with their noise [m]."""
         part, h = self.point.parts[output], 0.5 * samples.steps.sum(1)
         up, down = (np.array([add_up(self.changes(f)[part]) for f in side]) * (h / steps)[:, None]
                     for side, steps in zip(samples[:2], samples.steps.T, strict=True))
-        return reduced(up, down, h, sigma, self.part_unit(output), self.rounds_x())
+        return derivative_of_sums(up, down, h, sigma, self.part_unit(output), self.rounds_x())
 
     def unit_of_x(self, tensor: int) -> float:
         """How far, of |x|, a step may be off: x ± h d is rounded to the input's precision."""

@@ -14,7 +14,7 @@ from math import comb
 import numpy as np
 
 from gradverify.numerics.rungs import AnyArray, Index, Mask
-from gradverify.numerics.sparsity.pattern import NOBODY, rank_among
+from gradverify.numerics.sparsity.pattern import NO_ENTRY, rank_among
 
 HALVES = 4  # calls of the short code: each perturbs a random half of the slices, each slice in two of them
 SHORT = 20  # slices up to which all are told apart at once: 6 calls
@@ -39,10 +39,10 @@ class Code:
         return np.asarray(self.words >> call & 1 == 1)
 
     def decode(self, response: Index) -> Index:
-        """The slice [M] whose word was heard; NOBODY where it is no slice's. For exact codes."""
+        """The slice [M] whose word was heard; NO_ENTRY where it is no slice's. For exact codes."""
         order = np.argsort(self.words)
         at = np.minimum(np.searchsorted(self.words[order], response), len(order) - 1)
-        return np.where(self.words[order][at] == response, order[at], NOBODY)
+        return np.where(self.words[order][at] == response, order[at], NO_ENTRY)
 
     def extended(self) -> Code:
         """This code and as many calls more as tell the slices of each word apart."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradverify.numerics.rungs import Index
-from gradverify.numerics.sparsity.pattern import NOBODY, Pattern
+from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern
 
 
 @dataclass(frozen=True)
@@ -32,20 +32,20 @@ class ColumnGroups:
                 colour = colour * width + place // stride % n % width
         return colour
 
-    def owner(self, group: int) -> Index:
-        """The coordinate within the tensor that owns each output [M] of all output tensors; NOBODY where no member can move it."""
-        return np.asarray(self.owners(range(group, group + 1))[0])
+    def column_of(self, group: int) -> Index:
+        """The column of the group, counted within the tensor, that each output [M] of all output tensors depends on; NO_ENTRY where none does."""
+        return np.asarray(self.columns_of(range(group, group + 1))[0])
 
-    def owners(self, groups: range) -> Index:
-        """`owner` of groups in a row [groups, M]."""
+    def columns_of(self, groups: range) -> Index:
+        """`column_of`, of groups in a row [groups, M]."""
         residues = np.unravel_index(np.asarray(groups), self.widths) if self.widths else ()
-        owners = [self._owners(pattern, residues, len(groups)) for pattern in self.patterns]
-        return owners[0] if len(owners) == 1 else np.concatenate(owners, 1)
+        columns = [self._of_pattern(pattern, residues, len(groups)) for pattern in self.patterns]
+        return columns[0] if len(columns) == 1 else np.concatenate(columns, 1)
 
-    def _owners(self, pattern: Pattern, residues: Sequence[Index], count: int) -> Index:
+    def _of_pattern(self, pattern: Pattern, residues: Sequence[Index], count: int) -> Index:
         if pattern.pointwise and self.count == 1:
             return np.arange(len(pattern))[None]
-        place, owned = np.zeros(len(pattern), np.intp), ~pattern.nothing
+        place, in_pattern = np.zeros(len(pattern), np.intp), ~pattern.nothing
         for k, (residue, width) in enumerate(zip(residues, self.widths, strict=True)):
             at = pattern.low[k]
             if width > 1:
@@ -53,10 +53,10 @@ class ColumnGroups:
                 onward = residue[:, None] - at % width
                 at = at + np.where(onward < 0, onward + width, onward)
                 inside = at <= _one_of(pattern.high[k])
-                owned = owned if inside.all() else owned & inside
+                in_pattern = in_pattern if inside.all() else in_pattern & inside
             place = place + at * pattern.strides[k]
-        owners = place if owned.all() else np.where(owned, place, NOBODY)
-        return np.broadcast_to(owners, (count, len(pattern)))
+        columns = place if in_pattern.all() else np.where(in_pattern, place, NO_ENTRY)
+        return np.broadcast_to(columns, (count, len(pattern)))
 
 
 def _one_of(places: Index) -> Index:

@@ -26,7 +26,7 @@ from gradverify.numerics.rungs import Index, Mask
 from gradverify.numerics.sparsity import codes
 from gradverify.numerics.sparsity.bisection import bisected
 from gradverify.numerics.sparsity.codes import Code
-from gradverify.numerics.sparsity.pattern import NOBODY, Pattern
+from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern
 from gradverify.numerics.sparsity.probes import Axis, Probe
 
 BYTE = 8  # calls whose bits take an eighth of the memory
@@ -124,16 +124,16 @@ def _windows(axis: Axis, generator: np.random.Generator, guess: bool) -> Windows
     if pending.any():
         responses += axis.responses(code, range(len(responses), code.calls))
     place, moved = _guessed(axis, code, responses, pending), _any(responses)
-    known = place != NOBODY
+    known = place != NO_ENTRY
     if known.all():
         return Windows(place, place, moved)
     pending = pending & ~known & moved
     code, responses = _worth_telling_apart(axis, code, responses, pending)
     if code.exact and pending.any():
         place = np.where(pending, code.decode(_bits(responses)), place)
-        pending = pending & (place == NOBODY)
+        pending = pending & (place == NO_ENTRY)
     low, high = _several(axis, code, responses, pending)
-    known = place != NOBODY
+    known = place != NO_ENTRY
     return Windows(np.where(known, place, low), np.where(known, place, high), _any(responses))
 
 
@@ -172,8 +172,8 @@ def _all_meet(moved: Mask) -> bool:
 
 
 def _guessed(axis: Axis, code: Code, responses: Sequence[Mask], pending: Mask) -> Index:
-    """The slice [M] of each output that is left of a tensor whose outputs run through the axis in order; NOBODY for other tensors."""
-    bits, place, every = _bits(responses), np.full(axis.outputs, NOBODY), np.arange(axis.length)[:, None]
+    """The slice [M] of each output that is left of a tensor whose outputs run through the axis in order; NO_ENTRY for other tensors."""
+    bits, place, every = _bits(responses), np.full(axis.outputs, NO_ENTRY), np.arange(axis.length)[:, None]
     words = code.words[:, None].astype(bits.dtype)
     for shape, part in zip(axis.shapes, axis.parts, strict=True):
         for stride in _strides(axis, shape) if pending[part].any() else ():
@@ -181,7 +181,7 @@ def _guessed(axis: Axis, code: Code, responses: Sequence[Mask], pending: Mask) -
             if _is_in_order(words, bits[part].reshape(in_order), min(EVIDENCE, axis.length // 2 + 1)):
                 place[part].reshape(in_order)[...] = every
                 break
-    return place if pending.all() else np.where(pending, place, NOBODY)
+    return place if pending.all() else np.where(pending, place, NO_ENTRY)
 
 
 def _strides(axis: Axis, shape: Sequence[int]) -> list[int]:

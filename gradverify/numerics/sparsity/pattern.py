@@ -18,7 +18,7 @@ from gradverify.numerics.function.point import Point
 from gradverify.numerics.rungs import Array, Index, Mask
 
 DENSE_LABELS = 8  # times as many as there are: labels that are counted rather than sorted
-NOBODY = -1  # owns an output that no member of a group moves
+NO_ENTRY = -1  # in place of a row, column, block or slice: the pattern has no entry there
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,11 @@ class Pattern:
         return sum(first, np.zeros(len(self), np.intp))
 
     def block_of_outputs(self) -> Index:
-        """The independent block [M] of each output; NOBODY where it depends on nothing."""
+        """The independent block [M] of each output; NO_ENTRY where it depends on nothing."""
         block = np.zeros(len(self), np.intp)
         for k in self.single:
             block = block * self.shape[k] + self.low[k]
-        return np.where(self.nothing, NOBODY, block) if self.nothing.any() else block
+        return np.where(self.nothing, NO_ENTRY, block) if self.nothing.any() else block
 
     def block_of_inputs(self) -> Index:
         """The independent block [N] of each input coordinate, numbered as those of the outputs."""
@@ -133,9 +133,9 @@ class RowGroups:
         order, starts = self._sorted
         return order[starts[group] : starts[group + 1]]
 
-    def owner(self, group: int) -> Index:
-        """The output [N] of the group that depends on each input coordinate; NOBODY where none does."""
-        return np.asarray(self.owners(range(group, group + 1))[0])
+    def row_of(self, group: int) -> Index:
+        """The output [N] of the group that depends on each input coordinate; NO_ENTRY where none does."""
+        return np.asarray(self.rows_of(range(group, group + 1))[0])
 
     def weighted(self, groups: range, weights: Array) -> list[tuple[Index, Array]]:
         """The outputs of each of these groups in a row, and their `weights` [M]."""
@@ -159,10 +159,10 @@ class RowGroups:
         in_order = len(rows) == len(groups) * count and bool((starts[rows].reshape(-1, count) == width * np.arange(count)).all())
         return (rows, width) if in_order else None
 
-    def owners(self, groups: range) -> Index:
-        """`owner` of groups in a row [groups, N]."""
+    def rows_of(self, groups: range) -> Index:
+        """`row_of`, of groups in a row [groups, N]."""
         if not self.pattern.size:
-            return np.full((len(groups), self.pattern.size), NOBODY)
+            return np.full((len(groups), self.pattern.size), NO_ENTRY)
         if self.pattern.pointwise:
             return np.arange(self.pattern.size)[None]
         runs = self.runs(groups)
@@ -182,16 +182,16 @@ class RowGroups:
             held = at <= pattern.high[k][rows][:, None]
             place = (place[:, :, None] + (at * pattern.strides[k])[:, None, :]).reshape(every)
             inside = (inside[:, :, None] & held[:, None, :]).reshape(every)
-        owner = np.full(len(groups) * pattern.size, NOBODY)
+        row = np.full(len(groups) * pattern.size, NO_ENTRY)
         if inside.all():
-            owner[place] = rows[:, None]
+            row[place] = rows[:, None]
         else:
             inside = np.broadcast_to(inside, place.shape)
-            owner[place[inside]] = np.broadcast_to(rows[:, None], place.shape)[inside]
-        return owner.reshape(len(groups), pattern.size)
+            row[place[inside]] = np.broadcast_to(rows[:, None], place.shape)[inside]
+        return row.reshape(len(groups), pattern.size)
 
     def spans(self, limit: int) -> Iterator[range]:
-        """All groups in runs of which the owners are at most `limit` numbers, or one group."""
+        """All groups in runs whose `rows_of` is at most `limit` numbers, or one group."""
         count = max(1, limit // max(self.pattern.size, 1))
         for first in range(0, self.count, count):
             yield range(first, min(first + count, self.count))
@@ -254,7 +254,7 @@ def _numbered(label: Index) -> Index:
 
 
 def paired(point: Point, tensor: int, patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
-    """Patterns of a tensor; where its columns are pairs (p, q), (q, p), with windows as wide as the matrix: both have one owner then."""
+    """Patterns of a tensor; where its columns are pairs (p, q), (q, p), with windows as wide as the matrix, so that a group has one row for both."""
     if not (point.columns.paired and (point.columns.mirror[point.columns.of(tensor)] >= 0).any()):
         return tuple(patterns)
     last = 3 if point.function.inputs[tensor].is_complex() else 2

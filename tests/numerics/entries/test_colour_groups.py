@@ -132,7 +132,7 @@ def added_up(x):
 
 
 def reaching(x):
-    """y₀ depends on x₁₅ too, in whose group nobody owns it."""
+    """y₀ depends on x₁₅ too, which its pattern lacks."""
     return added_up(x) + 0.5 * torch.eye(B * N, dtype=x.dtype)[0].reshape(B, N) * x[2, 3].sin()
 
 

@@ -76,7 +76,7 @@ def added(name, numeric=None, analytic=None, x=X, **options):
     run.reach.add_entries(*np.nonzero(right), right[np.nonzero(right)])
     sums.add_numeric(judged(run, numeric, **options))
     bundle = plan.grouping.bundle(run.point, 0, plan.grouping.groups.count)
-    sums.add_analytic(bundle, analytic[np.arange(B * N), bundle.owner])
+    sums.add_analytic(bundle, analytic[np.arange(B * N), bundle.column_of])
     with np.errstate(all="ignore"):
         return sums.check(sums.cotangent @ right)
 
@@ -166,7 +166,7 @@ def test_a_line_of_one_column_and_a_group_add_the_same_analytic_sums():
     run, plan, by_group = made(softmax)
     _, _, alone = made(softmax)
     right, everything = softmax_jacobian(), plan.grouping.bundle(run.point, 0, N)
-    by_group.add_analytic(everything, right[np.arange(B * N), everything.owner])
+    by_group.add_analytic(everything, right[np.arange(B * N), everything.column_of])
     lone = Bundle(everything.lines, np.repeat(np.arange(B * N)[:, None], B * N, 1), np.zeros(B * N, int))
     alone.add_analytic(replace(lone, lines=[]), right.T)
     np.testing.assert_allclose(by_group.analytic, by_group.cotangent @ right, atol=1e-15)

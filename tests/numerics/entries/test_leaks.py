@@ -1,4 +1,4 @@
-"""Whose a number is that belongs to nobody."""
+"""Which output or column a number off the pattern comes from."""
 
 import numpy as np
 import torch
@@ -31,9 +31,9 @@ def test_the_output_that_is_pulled_back_to_a_column_is_found_by_halving():
     assert leaking_output(at, 0, np.flatnonzero(np.arange(N) != 6), np.linspace(0.7, 1.4, N), 6) is None
 
 
-def test_the_column_that_moves_an_output_which_nobody_owns_is_found_by_halving():
+def test_the_column_that_moves_an_output_off_the_pattern_is_found_by_halving():
     at = run(leaky, normal(1, N))
     line, = Grouping(0, 0, column_groups([elementwise(N)]), np.linspace(0.7, 1.4, N)).bundle(at.point, 0, 1).lines
-    others = type(line)(line.point, np.flatnonzero(np.arange(N) != 7), line.move, line.owner)
+    others = type(line)(line.point, np.flatnonzero(np.arange(N) != 7), line.move, line.column_of)
     assert moving_column(at, others, 7) == 31
-    assert moving_column(at, type(line)(line.point, np.arange(8, 20), line.move, line.owner), 7) is None
+    assert moving_column(at, type(line)(line.point, np.arange(8, 20), line.move, line.column_of), 7) is None

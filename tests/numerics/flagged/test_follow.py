@@ -27,7 +27,7 @@ def judged(forward, x, mode, flagged=(), strays=(), check=None, damage=None, cou
         return [Screened(0, 0, all_, np.array(lines, np.intp), pairs, len(pairs), nothing, 1e-8, 1e-8)]
 
     with np.errstate(all="ignore"):
-        flags = Flagged(prepared.run(), prepared.arrangement, 50)
+        flags = Flagged(prepared.run(), prepared.structure, 50)
         pairs, open_ = flags.pairs(lambda _: mode, screen(flagged, strays), screen(check, ()) if check else [])
     return pairs[0], open_
 

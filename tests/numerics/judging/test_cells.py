@@ -72,12 +72,12 @@ def test_sums_of_scattered_elements_are_by_output():
 
 
 @pytest.mark.parametrize("outs", [slice(0, 4), slice(1, 3), slice(3, 4)])
-@pytest.mark.parametrize("owner", [[2, 3, 4, 5], [5, 4, 3, 2], [2, 4, 3, 5], [7, 7, 7, 7], [-1, 0, 1, 2]])
-def test_what_is_known_by_column_or_output_is_that_of_each_element_whatever_a_line_shows(owner, outs):
-    bundle = Bundle([None], np.array([owner]), np.zeros(1, int))
+@pytest.mark.parametrize("column_of", [[2, 3, 4, 5], [5, 4, 3, 2], [2, 4, 3, 5], [7, 7, 7, 7], [-1, 0, 1, 2]])
+def test_what_is_known_by_column_or_output_is_that_of_each_element_whatever_a_line_shows(column_of, outs):
+    bundle = Bundle([None], np.array([column_of]), np.zeros(1, int))
     block = Cells(bundle, np.zeros(outs.stop - outs.start, int), np.arange(outs.start, outs.stop), outs)
     by_column, by_output = np.arange(10.0) ** 2, np.arange(4.0) + 100
-    assert block.by_column(by_column).tolist() == by_column[np.array(owner)[outs]].tolist()
+    assert block.by_column(by_column).tolist() == by_column[np.array(column_of)[outs]].tolist()
     assert block.by_output(by_output).tolist() == by_output[outs].tolist()
 
 
@@ -87,8 +87,8 @@ def test_what_is_known_by_column_or_output_of_several_lines():
     assert block.by_output(np.arange(4.0)).tolist() == [1, 2] * 3
 
 
-@pytest.mark.parametrize(("owner", "shift"), [([[2, 3, 4]], 2), ([[0]], 0), ([[3, 2, 4]], None), ([[0, 2, 1, 3]], None), ([[1, 1]], None),
+@pytest.mark.parametrize(("column_of", "shift"), [([[2, 3, 4]], 2), ([[0]], 0), ([[3, 2, 4]], None), ([[0, 2, 1, 3]], None), ([[1, 1]], None),
                                               ([[0, 1], [2, 3]], None), ([[]], None)])
-def test_a_line_is_shifted_where_it_shows_neighbouring_columns_in_order(owner, shift):
-    bundle = Bundle([None] * len(owner), np.array(owner, int), np.zeros(len(owner), int))
+def test_a_line_is_shifted_where_it_shows_neighbouring_columns_in_order(column_of, shift):
+    bundle = Bundle([None] * len(column_of), np.array(column_of, int), np.zeros(len(column_of), int))
     assert bundle.shift == shift

@@ -13,7 +13,7 @@ from gradverify.numerics.judging.run import Run
 from gradverify.numerics.rungs import QUICK
 from gradverify.numerics.seed_vectors import signed_weights_float32 as signed
 from gradverify.numerics.sparsity.colouring import column_groups
-from gradverify.numerics.sparsity.pattern import NOBODY, Pattern
+from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern
 from gradverify.numerics.survey import survey
 from numerics.differentiable import Differentiable, normal
 from numerics.windows import along_last, elementwise, point_of
@@ -33,7 +33,7 @@ def grouped(run, pattern, seed=2):
 
 
 def every(bundle):
-    local, out = np.nonzero(bundle.owned)
+    local, out = np.nonzero(bundle.in_pattern)
     return local, out
 
 
@@ -53,7 +53,7 @@ def test_groups_and_lone_columns_tell_the_jacobian():
         d, hard = plain_derivatives(quick_samples(run.point, bundle), run, Cells(bundle, local, out))
         sure = np.setdiff1d(np.arange(len(out)), hard)
         assert len(sure) >= R * C * C
-        assert (np.abs(d.value - true[out, bundle.owner[local, out]]) <= d.bar)[sure].all()
+        assert (np.abs(d.value - true[out, bundle.column_of[local, out]]) <= d.bar)[sure].all()
 
 
 def test_some_elements_tell_what_all_of_them_tell():
@@ -73,7 +73,7 @@ def test_a_block_tells_what_its_elements_tell():
     block, cells = (cells_where(bundle, mask, outs) for mask in (np.ones((C, 8), bool), np.eye(C, 8) == 0))
     one_by_one = Cells(bundle, block.line, block.out)
     assert (block.lines, cells.lines, len(cells)) == (C, 0, C * 8 - C)
-    assert block.column.tolist() == one_by_one.column.tolist() == bundle.owner[:, outs].ravel().tolist()
+    assert block.column.tolist() == one_by_one.column.tolist() == bundle.column_of[:, outs].ravel().tolist()
     sums = [summed_by_output(cells.out, samples.up[0, :, outs].ravel(), R * C, cells.lines).tolist() for cells in (block, one_by_one)]
     assert sums[0] == sums[1]
     assert plain_derivatives(samples, run, block)[0].value.tolist() == plain_derivatives(samples, run, one_by_one)[0].value.tolist()
@@ -114,10 +114,10 @@ def test_columns_that_their_domain_holds_have_no_value_and_the_others_have():
     assert plain_derivatives(samples, run, Cells(bundle, *every(bundle)))[1].tolist() == held
 
 
-def test_an_output_that_nobody_owns_and_that_moves_is_a_stray():
+def test_an_output_off_the_pattern_that_moves_is_a_stray():
     run = run_of(lambda x: torch.cat([x.sin(), x[:1, :1].expand(1, C)]), normal(6, R, C))
-    known, nobody = elementwise(R, C), np.full(C, NOBODY)
-    low, high = (tuple(np.append(axis, end) for axis in axes) for axes, end in ((known.low, nobody + 1), (known.high, nobody)))
+    known, no_entry = elementwise(R, C), np.full(C, NO_ENTRY)
+    low, high = (tuple(np.append(axis, end) for axis in axes) for axes, end in ((known.low, no_entry + 1), (known.high, no_entry)))
     pattern = Pattern(known.shape, low, high, np.append(known.nothing, np.ones(C, bool)))
     bundle, _ = grouped(run, pattern)
     strays = quick_samples(run.point, bundle).strays(slice(None), run.survey.sigma)

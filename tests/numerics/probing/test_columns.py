@@ -33,7 +33,7 @@ def test_what_is_wrongly_called_linear_is_measured_again_not_flagged():
     assert result.forward > 2
 
 
-def test_outputs_that_move_though_nobody_owns_them_are_strays_by_group_and_output():
+def test_outputs_that_move_off_the_pattern_are_strays_by_group_and_output():
     index = np.arange(8)
     only_even = windows((8,), [np.where(index % 2, 1, index)], [np.where(index % 2, 0, index)], index % 2 == 1)
     result = screen("columns", lambda x: x * torch.arange(8, dtype=DOUBLE), normal(1, 8), only_even).pairs[0]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gradverify.numerics.probing.off_pattern import KEPT_STRAYS, Strays, present_at_x, with_unowned_floor
+from gradverify.numerics.probing.off_pattern import KEPT_STRAYS, Strays, present_at_x, with_off_pattern_floor
 from gradverify.numerics.rungs import QUICK
 
 
@@ -29,9 +29,9 @@ def test_without_strays_there_are_none():
     assert (strays.count, strays.pairs().shape) == (0, (0, 2))
 
 
-def test_a_line_that_nobody_owns_has_the_least_floor_of_any_output():
-    assert with_unowned_floor(np.array([[3.0, 0.0]]), np.array([10.0, 2.0, 5.0])).tolist() == [[3.0, 1.4]]
-    assert with_unowned_floor(np.array([0.0]), np.zeros(0)).tolist() == [0.0]
+def test_a_line_off_the_pattern_has_the_least_floor_of_any_output():
+    assert with_off_pattern_floor(np.array([[3.0, 0.0]]), np.array([10.0, 2.0, 5.0])).tolist() == [[3.0, 1.4]]
+    assert with_off_pattern_floor(np.array([0.0]), np.zeros(0)).tolist() == [0.0]
 
 
 def lasts(far, near, still, noise):

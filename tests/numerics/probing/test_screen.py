@@ -300,7 +300,7 @@ def test_a_mean_term_left_out_sums_to_zero_and_is_seen_everywhere(mode, name):
     assert len(result.flagged) == result.lines
 
 
-# ---- unowned is zero
+# ---- off the pattern all is zero
 GATE = np.array([0, 2, 5])
 
 
