@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gradverify.numerics.entries.chunk_result import ChunkResult
+from gradverify.numerics.entries.chunk import ChunkResult
 from gradverify.numerics.entries.compressed import OffPattern, below_rounding
 from gradverify.numerics.entries.confirm import measured_alone
 from gradverify.numerics.entries.consistency import JacobianSums

@@ -12,8 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradverify.numerics.entries.chunk import Chunk
-from gradverify.numerics.entries.chunk_result import ChunkResult
+from gradverify.numerics.entries.chunk import Chunk, ChunkResult
 from gradverify.numerics.entries.colour_groups import Confirmations, Groups, structural_zeros
 from gradverify.numerics.entries.compressed import Compressed
 from gradverify.numerics.entries.confirm import confirmed_anew

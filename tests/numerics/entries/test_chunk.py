@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from gradverify.numerics.entries import chunk as module
-from gradverify.numerics.entries.chunk import Chunk, pieces
+from gradverify.numerics.entries.chunk import Chunk
 from gradverify.numerics.entries.consistency import AliasSums
+from gradverify.numerics.entries.quick_look import pieces
 from gradverify.numerics.estimate.ladder import PIECE
 from gradverify.numerics.judging.bundle import lone_columns
 from gradverify.numerics.judging.reach import Reach
@@ -134,14 +135,14 @@ def test_at_a_jump_nothing_can_be_said():
 def test_at_the_border_of_f_an_infinite_gradient_is_no_mismatch():
     judge = Judge(torch.sqrt, leaf(0.0, 4.0), np.diag([INF, 0.25]))
     assert judge.verdicts()[[0, 1], [0, 1]].tolist() == [Verdict.UNDECIDED, Verdict.PASS]
-    assert judge.chunk.border.tolist() == [True, False]
+    assert judge.chunk.look.border.tolist() == [True, False]
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, Verdict.PASS), (1.001, Verdict.MISMATCH)])
 def test_a_linear_function_is_judged_from_one_wide_rung(factor, verdict):
     x, w = normal(3, 30), normal(4, 4, 30)
     judge = Judge(lambda x: w @ x, x, factor * w.numpy())
-    assert judge.chunk.linear and judge.chunk.samples.up.shape[0] == 1
+    assert judge.chunk.look.linear and judge.chunk.look.samples.up.shape[0] == 1
     counts = np.unique(judge.verdicts(), return_counts=True)
     assert verdict in counts[0] and (factor != 1.0 or counts[0].tolist() == [Verdict.PASS])
 
