@@ -15,7 +15,7 @@ from gradverify.numerics.entries.consistency import VERIFIED_ALONG
 from gradverify.numerics.entries.sweep import compare_entries
 from gradverify.numerics.excuses.ends import ending_columns
 from gradverify.numerics.excuses.insensitive import beside_insensitive
-from gradverify.numerics.flagged.follow import Flagged
+from gradverify.numerics.flagged.follow import FollowUp
 from gradverify.numerics.function.clock import Clock
 from gradverify.numerics.function.point import Function
 from gradverify.numerics.grouped_vjps import shared_groups
@@ -128,10 +128,10 @@ def _screened(prepared: Prepared, choice: Choice, keep: int) -> tuple[list[Pair]
     while True:
         with np.errstate(all="ignore"):
             screened, check = _screens(prepared, choice)
-            flagged = Flagged(prepared.run(), prepared.structure, keep)
-            pairs, open_ = flagged.pairs(choice.of, screened, check)
+            follow_up = FollowUp(prepared.run(), prepared.structure, keep)
+            pairs, open_ = follow_up.pairs(choice.of, screened, check)
         if prepared.over_budget():
-            return pairs, prepared.structure, flagged.unfollowed
+            return pairs, prepared.structure, follow_up.unfollowed
         broken = frozenset(t for t in open_ if prepared.structure.level.get(t) == Level.GUESSED and prepared.structure.plan(t))
         if not broken:
             return _beside_ends(prepared, choice, keep, [*screened, *check], pairs), prepared.structure, 0
@@ -149,7 +149,7 @@ def _beside_ends(prepared: Prepared, choice: Choice, keep: int, screened: Sequen
         if not len(ends):
             return pairs
         rest = prepared.holding(ends)
-        beside, _ = Flagged(rest.run(), rest.structure, keep).pairs(choice.of, *_screens(rest, choice))
+        beside, _ = FollowUp(rest.run(), rest.structure, keep).pairs(choice.of, *_screens(rest, choice))
     return [_wrong_beside(pair, without_ends) if (pair.input, pair.output) in lost else pair
             for pair, without_ends in zip(pairs, beside, strict=True)]
 

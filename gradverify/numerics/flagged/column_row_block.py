@@ -1,8 +1,7 @@
-"""The elements of a flagged column, row or block of the Jacobian: which there are, which to suspect first, and what came of them."""
+"""Flagged columns, rows and blocks of the Jacobian: which entries each has, and which of them to suspect first."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -24,44 +23,10 @@ from gradverify.numerics.structure import Plan
 MOST = 12  # lines of a pair that are followed
 
 
-@dataclass
-class LineCounts:
-    """What became of the flagged lines of one pair, each counted once.
+class FlaggedBlocks:
+    """The flagged blocks of one screened (input tensor, output tensor) pair, its "lines", by number as in `Screened`; below, its columns and rows.
 
-    `wrong_lines`: those found wrong; `assumed_wrong`: how many more count as wrong unasked; `cleared`: right after all; `open`: neither right nor
-    wrong, strays among them; `open_blocks`: the blocks that those lie in; `kinked_blocks`: blocks of a single entry, which is right at a kink;
-    `judged_entries`: (column, output) of all entries that were judged.
-    """
-
-    wrong_lines: set[int] = field(default_factory=set)
-    assumed_wrong: int = 0
-    cleared: int = 0
-    open: int = 0
-    open_blocks: set[int] = field(default_factory=set)
-    kinked_blocks: set[int] = field(default_factory=set)
-    judged_entries: set[tuple[int, int]] = field(default_factory=set)
-
-    @property
-    def wrong(self) -> int:
-        return len(self.wrong_lines) + self.assumed_wrong
-
-    def leave_open(self, blocks: Index, verifying: bool) -> None:
-        """Counts lines once, which lie in these blocks: the block that verifies a line (`verifying`) is not another one."""
-        self.open += int((~np.isin(blocks, list(self.open_blocks | self.kinked_blocks))).sum()) if verifying else len(blocks)
-        self.open_blocks |= set(blocks.tolist())
-
-    def not_yet_judged(self, column: Index, out: Index) -> Index:
-        """Which of these entries [E] were not judged before; from now on they are."""
-        places = list(zip(column.tolist(), out.tolist(), strict=True))
-        fresh = np.array([n for n, place in enumerate(places) if place not in self.judged_entries], np.intp)
-        self.judged_entries.update(places)
-        return fresh
-
-
-class BlockLines:
-    """The lines of one screened (input tensor, output tensor) pair, by number as in `Screened`; `pattern`: which entries there are.
-
-    `by_column`: a line is one column, whose entries take as many backwards as there are row groups.
+    `pattern`: which entries there are. `by_column`: a line is one column, whose entries take as many backwards as there are row groups.
     """
 
     by_column: ClassVar[bool] = False
@@ -89,7 +54,7 @@ class BlockLines:
 
     def single(self, line: int) -> bool:
         """Is the line's block a single entry?"""
-        return self.pattern.size == self.pattern.blocks and len(BlockLines.outputs(self, self.block(line))) == 1
+        return self.pattern.size == self.pattern.blocks and len(FlaggedBlocks.outputs(self, self.block(line))) == 1
 
     def wrong_line(self, column: int, out: int, flagged: int | None) -> int:
         """The line that is wrong where this entry is: the flagged one, or, where that is none (a stray), the entry's own."""
@@ -121,8 +86,8 @@ class BlockLines:
         return measured_alone(self.run, np.repeat(columns, len(outputs)), np.tile(outputs, len(columns)))
 
 
-class ColumnLines(BlockLines):
-    """Lines that are columns."""
+class FlaggedColumns(FlaggedBlocks):
+    """The same of columns."""
 
     by_column = True
 
@@ -146,8 +111,8 @@ class ColumnLines(BlockLines):
         return super().behind_stray(NO_ENTRY, line) if column is None else Suspects(np.array([column]), np.array([line]))
 
 
-class RowLines(BlockLines):
-    """Lines that are outputs: rows share backwards, so that what is wrong of one is seen in another."""
+class FlaggedRows(FlaggedBlocks):
+    """The same of rows, by their outputs: rows share backwards, so that what is wrong of one is seen in another."""
 
     def __init__(self, run: Run, plan: Plan | None, pattern: Pattern, pair: Screened) -> None:
         super().__init__(run, plan, pattern, pair)
@@ -182,4 +147,4 @@ class RowLines(BlockLines):
         return self._judged[line]
 
 
-LINES: dict[Mode, type[BlockLines]] = {Mode.COLUMNS: ColumnLines, Mode.ROWS: RowLines, Mode.BLOCKS: BlockLines}
+BY_MODE: dict[Mode, type[FlaggedBlocks]] = {Mode.COLUMNS: FlaggedColumns, Mode.ROWS: FlaggedRows, Mode.BLOCKS: FlaggedBlocks}

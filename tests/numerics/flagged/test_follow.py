@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
-from gradverify.numerics.flagged.follow import Flagged
+from gradverify.numerics.flagged.follow import FollowUp
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.prepare import prepare
 from gradverify.numerics.probing.screen import Screened
@@ -27,8 +27,8 @@ def judged(forward, x, mode, flagged=(), strays=(), check=None, damage=None, cou
         return [Screened(0, 0, all_, np.array(lines, np.intp), pairs, len(pairs), nothing, 1e-8, 1e-8)]
 
     with np.errstate(all="ignore"):
-        flags = Flagged(prepared.run(), prepared.structure, 50)
-        pairs, open_ = flags.pairs(lambda _: mode, screen(flagged, strays), screen(check, ()) if check else [])
+        follow_up = FollowUp(prepared.run(), prepared.structure, 50)
+        pairs, open_ = follow_up.pairs(lambda _: mode, screen(flagged, strays), screen(check, ()) if check else [])
     return pairs[0], open_
 
 
