@@ -25,14 +25,30 @@ def most_off(places: Index, deviation: Callable[[Index], float], total: float) -
 
     One that is no number is the largest.
     """
-    rest = total
+    def is_larger(first: float, total: float) -> bool:
+        second = total - first
+        return not np.isfinite(first) or bool(np.isfinite(second) and abs(first) >= abs(second))
+
+    return _followed(places, deviation, total, is_larger)
+
+
+def half_off(places: Index, deviation: Callable[[Index], float], total: float, cut: int = 0) -> int:
+    """The same, where the first half is followed if it is off by half of the total: the places that are suspected most come first."""
+    def is_half(first: float, total: float) -> bool:
+        return not abs(first) < abs(total) / 2 if np.isfinite(total) else first != 0
+
+    return _followed(places, deviation, total, is_half, cut)
+
+
+def _followed(places: Index, deviation: Callable[[Index], float], total: float, is_here: Callable[[float, float], bool], cut: int = 0) -> int:
+    """The place that is left when a first half is followed where `is_here` says so, by its deviation and that of both halves together."""
+    left = total
 
     def holds(half: Index) -> bool:
-        nonlocal rest
+        nonlocal left
         first = deviation(half)
-        other = rest - first
-        here = not np.isfinite(first) or bool(np.isfinite(other) and abs(first) >= abs(other))
-        rest = first if here else other
+        here = is_here(first, left)
+        left = first if here else left - first
         return here
 
-    return halved(places, holds)
+    return halved(places, holds, cut)

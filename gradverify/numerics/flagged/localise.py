@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradverify.numerics.estimate.samples import Samples
-from gradverify.numerics.halving import halved
+from gradverify.numerics.halving import half_off
 from gradverify.numerics.probing.directional import LOW_START, ProbeDerivative, Stage, probe_derivative
 from gradverify.numerics.probing.seed_matrices import Directions, random_cotangent
 from gradverify.numerics.probing.thresholds import SurveyedPoint
@@ -155,7 +155,7 @@ class _Search:
             guess = self._off(probe, likely)
             if guess is not None and abs(guess) >= LIKELY * abs(off) / len(columns) ** 0.5:
                 return int(likely[0])
-        return halved(columns, _follows_most(off, lambda half: self._off(probe, half) or 0.0), probe.inside)
+        return half_off(columns, lambda half: self._off(probe, half) or 0.0, off, cut=probe.inside)
 
     # ---- outputs of one column
     def outputs_of(self, column: int) -> Index:
@@ -180,7 +180,7 @@ class _Search:
             weights[half] = probe.weights[half]
             return float(self.point.by_column(pull_back(self.point, self.output, weights))[self.columns[column]] - weights @ d.value)
 
-        return np.array([halved(outputs, _follows_most(off, deviation))]) + self.part.start
+        return np.array([half_off(outputs, deviation, off)]) + self.part.start
 
     def _lone(self, column: int) -> ProbeDerivative:
         """Derivatives of the tensor's outputs with respect to one column."""
@@ -197,20 +197,6 @@ class _Search:
         masked = np.isinf(f0)
         d = _first_clear(measured, self.stages, masked)
         return ProbeDerivative(np.where(masked, 0.0, d.value), d.bar, d.clear | masked, d.noisy)
-
-
-def _follows_most(total: float, deviation: Callable[[Index], float]) -> Callable[[Index], bool]:
-    """Is the first half off by half of what is left of the `total`? That is enough: the flagged line's own come first."""
-    rest = total
-
-    def holds(half: Index) -> bool:
-        nonlocal rest
-        first_part = deviation(half)
-        here = not abs(first_part) < abs(rest) / 2 if np.isfinite(rest) else first_part != 0
-        rest = first_part if here else rest - first_part
-        return here
-
-    return holds
 
 
 def _first_clear(read: Callable[[Stage], ProbeDerivative], stages: tuple[Stage, ...], masked: Mask | None = None) -> ProbeDerivative:

@@ -1,0 +1,93 @@
+"""The modes `columns`, `rows` and `blocks`: sums of elements screened, verified by blocks, and what is flagged judged element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from gradverify.numerics.choose import Choice
+from gradverify.numerics.costs import Mode
+from gradverify.numerics.entries.consistency import VERIFIED_ALONG
+from gradverify.numerics.excuses.ends import ending_columns
+from gradverify.numerics.flagged.follow import FollowUp
+from gradverify.numerics.pairs.pair import Outcome, Pair
+from gradverify.numerics.prepare import Prepared
+from gradverify.numerics.probing.blocks import check_blocks
+from gradverify.numerics.probing.columns import check_columns
+from gradverify.numerics.probing.rows import DIRECTIONS, check_rows
+from gradverify.numerics.probing.screen import Screened
+from gradverify.numerics.probing.seed_matrices import draw_directions
+from gradverify.numerics.probing.thresholds import SurveyedPoint
+from gradverify.numerics.structure import Level, Structure
+from gradverify.numerics.verdict import Verdict
+
+
+def compare_sums(prepared: Prepared, choice: Choice, keep: int) -> tuple[list[Pair], Structure, int]:
+    """A pair per (input, output), its lines judged; the structure that held; and how many flagged lines the end of the budget left.
+
+    Once more with complete detection where lines stay open. `keep`: how many of the worst elements a pair keeps.
+    """
+    while True:
+        with np.errstate(all="ignore"):
+            screened, verifying = _screened(prepared, choice)
+            follow_up = FollowUp(prepared.run(), prepared.structure, keep)
+            pairs, open_ = follow_up.pairs(choice.of, screened, verifying)
+        if prepared.over_budget():
+            return pairs, prepared.structure, follow_up.unfollowed
+        broken = frozenset(t for t in open_ if prepared.structure.level.get(t) == Level.GUESSED and prepared.structure.plan(t))
+        if not broken:
+            return _beside_ends(prepared, choice, keep, [*screened, *verifying], pairs), prepared.structure, 0
+        prepared = prepared.again(broken)
+
+
+def _screened(prepared: Prepared, choice: Choice) -> tuple[list[Screened], list[Screened]]:
+    """The lines by the mode of each tensor, and the blocks that verify these: along one direction, which rows may have sampled already.
+
+    That is the direction of the survey, on the quick rungs, also where f is linear: whoever takes one wide step leaps over what f does near x.
+    """
+    point, survey, generator = prepared.point, prepared.survey, prepared.generator
+    surveyed, tensors, linear = SurveyedPoint(point, survey), range(len(point.buffers)), prepared.linear
+    patterns = [prepared.structure.patterns[t] for t in tensors]
+    if choice.mode is Mode.BLOCKS:
+        return check_blocks(surveyed, patterns, generator, probes=choice.probes), []
+    rows, columns = ([t for t in tensors if choice.of(t) is mode] for mode in (Mode.ROWS, Mode.COLUMNS))
+    near = [draw_directions(point, t, DIRECTIONS if t in rows and t not in linear else VERIFIED_ALONG, generator, sample)
+            for t, sample in enumerate(survey.direction_samples)]
+    screened = []
+    if rows:
+        drawn = [draw_directions(point, t, DIRECTIONS, generator, linear[t]) if t in linear else near[t] for t in rows]
+        screened += check_rows(surveyed, patterns, generator, only=rows, directions=drawn, linear=linear)
+    if columns:
+        screened += check_columns(surveyed, patterns, generator, only=columns, linear=[t in linear for t in tensors])
+    screened.sort(key=lambda pair: (pair.input, pair.output))
+    return screened, check_blocks(surveyed, patterns, generator, probes=VERIFIED_ALONG, directions=[near_x.first() for near_x in near])
+
+
+def _beside_ends(prepared: Prepared, choice: Choice, keep: int, screened: Sequence[Screened], pairs: list[Pair]) -> list[Pair]:
+    """Screened once more without the columns along which f ends, where sums are lost to them: they tell nothing of what else is wrong."""
+    undecided = {(pair.input, pair.output) for pair in pairs if pair.verdict is Verdict.UNDECIDED}
+    lost = undecided & {(screen.input, screen.output) for screen in screened if len(screen.lost)}
+    if not lost:
+        return pairs
+    with np.errstate(all="ignore"):
+        ends = ending_columns(prepared.run(), prepared.structure, lost)
+        if not len(ends):
+            return pairs
+        held = prepared.holding(ends)
+        follow_up = FollowUp(held.run(), held.structure, keep)
+        beside, _ = follow_up.pairs(choice.of, *_screened(held, choice))
+    return [_wrong_beside(pair, without_ends) if (pair.input, pair.output) in lost else pair
+            for pair, without_ends in zip(pairs, beside, strict=True)]
+
+
+def _wrong_beside(pair: Pair, without_ends: Pair) -> Pair:
+    """The pair with the lines that are wrong beside those that stay open, if any; `without_ends`: as it is without the columns that f ends along."""
+    wrong = without_ends.count(Outcome.MISMATCH)
+    if not wrong:
+        return pair
+    counts = [0] * len(Outcome)
+    counts[Outcome.MISMATCH], counts[Outcome.UNDECIDED] = wrong, min(pair.count(Outcome.UNDECIDED), pair.elements - wrong)
+    counts[Outcome.PASS] = pair.elements - sum(counts)
+    return replace(without_ends, elements=pair.elements, counts=tuple(counts), quick=pair.quick, limits=pair.limits)
