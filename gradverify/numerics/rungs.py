@@ -50,6 +50,11 @@ def in_a_row(places: Index) -> Index | slice:
     return slice(int(places[0]), int(places[-1]) + 1)
 
 
+def in_range(numbers: Index, part: slice) -> Mask:
+    """Which of these numbers lie in a range: outputs, say, in the part of one tensor."""
+    return np.asarray((numbers >= part.start) & (numbers < part.stop))
+
+
 def nonzero(a: Array) -> Array:
     """`a` with 1 where it is 0, to divide by; itself where it is 0 nowhere."""
     return a if a.min(initial=1.0) > 0 else np.where(a > 0, a, 1.0)

@@ -1,6 +1,6 @@
 """Every element of a Jacobian, in sweeps: finite differences along lines against the analytic values of the columns that each line shows.
 
-A line moves a column by itself, or a colour group of columns that no output shares (`coloured.Groups`): analytic values of a group come from
+A line moves a column by itself, or a colour group of columns that no output shares (`ColourGroups`): analytic values of a group come from
 compressed VJPs, and a mismatch of it is confirmed by the lone column. Memory is a tile of the analytic Jacobian and a chunk of lines within it,
 both of fixed size; never N × M. Where the Jacobian is larger than a tile, it is pulled back anew for each.
 """
@@ -13,9 +13,10 @@ from dataclasses import replace
 import numpy as np
 
 from gradverify.numerics.entries.chunk import Chunk, ChunkResult
-from gradverify.numerics.entries.colour_groups import Confirmations, Groups, structural_zeros
+from gradverify.numerics.entries.colour_groups import ColourGroups, structural_zeros
 from gradverify.numerics.entries.compressed import Compressed
 from gradverify.numerics.entries.confirm import confirmed_anew
+from gradverify.numerics.entries.confirmations import Confirmations
 from gradverify.numerics.entries.consistency import AliasSums, JacobianSums, pulled_back
 from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.judging.bundle import Bundle, lone_columns
@@ -24,7 +25,7 @@ from gradverify.numerics.judging.run import Run
 from gradverify.numerics.pairs.pair import Pair
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.prepare import Prepared
-from gradverify.numerics.rungs import QUICK, Array, Index, Mask
+from gradverify.numerics.rungs import QUICK, Array, Index, Mask, in_range
 from gradverify.numerics.seed_vectors import signed_weights_float32
 from gradverify.numerics.structure import SMALL, Plan, Structure
 from gradverify.numerics.verdict import Verdict
@@ -53,73 +54,82 @@ def _not_right(structure: Structure, pairs: Sequence[Pair]) -> frozenset[int]:
 
 def _compared(run: Run, structure: Structure, keep: int) -> tuple[list[Pair], frozenset[int]]:
     """One sweep; a second where columns that were streamed apart turn out, in sum, to have met an alias. And tensors with other groups."""
-    point, plans = run.point, structure.plans
-    sweep = Sweep(run, plans, keep, np.zeros(len(point.f0), bool), TILE_LIMIT)
+    sweep = Sweep(run, structure.plans, keep, np.zeros(len(run.point.f0), bool), TILE_LIMIT)
     broken = sweep.judge_all()
     if sweep.found_aliasing.any() and not broken:
-        sweep = Sweep(run, plans, keep, sweep.found_aliasing, TILE_LIMIT)
+        sweep = Sweep(run, structure.plans, keep, sweep.found_aliasing, TILE_LIMIT)
         broken = sweep.judge_all()
-    for plan in plans:
+    for plan in structure.plans:
         structural_zeros(run, plan, sweep.tallies)
-    low, pairs = run.low_precision(), list[Pair]()
-    for (tensor, output), tally in sweep.tallies.items():
-        planned, part = structure.plan(tensor), point.parts[output]
-        groups = (planned.grouping.groups.count, planned.rows[output].count) if planned else (len(point.columns.of(tensor)), part.stop - part.start)
+    return _pairs(run, structure, sweep.tallies), frozenset(broken)
+
+
+def _pairs(run: Run, structure: Structure, tallies: Mapping[tuple[int, int], Tally]) -> list[Pair]:
+    point, low, pairs = run.point, run.low_precision(), list[Pair]()
+    for (tensor, output), tally in tallies.items():
+        plan, part = structure.plan(tensor), point.parts[output]
+        groups = (plan.grouping.groups.count, plan.rows[output].count) if plan else (len(point.columns.of(tensor)), part.stop - part.start)
         pair = tally.result(float(point.unit[part].max(initial=0.0)), bool(low[part].any()))
         pairs.append(replace(pair, groups=groups[0], row_groups=groups[1]))
-    return pairs, frozenset(broken)
+    return pairs
 
 
 class Sweep:
     """All elements once, added to `tallies` by (input, output).
 
     `known_aliasing` [M]: outputs whose quick rungs are known to alias; `found_aliasing` [M]: those that turn out to, too late to be treated so.
-    `limit`: bytes of a tile and a chunk together.
+    `limit`: bytes of a tile and a chunk together; `room`: columns, or groups, whose analytic values fit into a tile.
     """
 
     def __init__(self, run: Run, plans: Sequence[Plan], keep: int, aliasing: Mask, limit: int) -> None:
         point, sizes = run.point, np.diff(run.point.starts).tolist()
         self.run, self.plans, self.known_aliasing, self.limit, self.size = run, plans, aliasing, limit, max(len(point.f0), 1)
+        self.room = self.limit // 2 // (8 * self.size)
         self.tallies = {(t, o): Tally(t, o, (part.stop - part.start, size), keep, run.asked)
                         for t, size in enumerate(sizes) for o, part in enumerate(point.parts)}
         self.found_aliasing, self._sums = np.zeros_like(aliasing), AliasSums(point, run.survey)
 
     def judge_all(self) -> set[int]:
         """Lone columns, then groups; the tensors whose forward has other groups than their plan says."""
-        point, planned, count = self.run.point, {plan.tensor for plan in self.plans}, max(1, self.limit // 2 // (CHUNK_BYTES * self.size))
+        self._judge_lone_columns()
+        return self._judge_groups() if self.plans else set()
+
+    # ---- tensors without a plan
+    def _judge_lone_columns(self) -> None:
+        point, planned = self.run.point, {plan.tensor for plan in self.plans}
         ungrouped = [point.columns.of(tensor) for tensor in range(len(point.buffers)) if tensor not in planned]
-        columns = np.concatenate([*ungrouped, np.zeros(0, np.intp)])
+        columns, at_once = np.concatenate([*ungrouped, np.zeros(0, np.intp)]), max(1, self.limit // 2 // (CHUNK_BYTES * self.size))
         for tile, a in self._tiles(columns):
-            for part in (slice(start, start + count) for start in range(0, len(a), count)):
-                self._judge(None, lone_columns(point, tile[part]), a[part], count >= len(columns))
-        return self._groups() if self.plans else set()
+            for chunk in (slice(start, start + at_once) for start in range(0, len(a), at_once)):
+                self._judge(None, lone_columns(point, tile[chunk]), a[chunk], at_once >= len(columns))
 
     def _tiles(self, columns: Index) -> Iterator[tuple[Index, Array]]:
         """The analytic Jacobian, transposed, by ranges of columns: columns [n] and values [n, M]."""
-        width = max(1, self.limit // 2 // (8 * self.size))
-        for some in (columns[first : first + width] for first in range(0, len(columns), width)):
-            a = np.empty((len(some), len(self.run.point.f0)))
+        width = max(1, self.room)
+        for tile in (columns[first : first + width] for first in range(0, len(columns), width)):
+            a = np.empty((len(tile), len(self.run.point.f0)))
             for j in range(len(self.run.point.f0)):
                 row = self.run.point.row(j)
                 self.run.reach.add_row(j, row)
-                a[:, j] = row[some]
-            yield some, a
+                a[:, j] = row[tile]
+            yield tile, a
 
-    def _groups(self) -> set[int]:
-        """The planned tensors, what their backwards gave off the pattern, and whether it all adds up."""
-        run, counts, room = self.run, {plan.tensor: plan.grouping.groups.count for plan in self.plans}, self.limit // 2 // (8 * self.size)
+    # ---- tensors with a plan
+    def _judge_groups(self) -> set[int]:
+        """The planned tensors, what their backwards gave off the pattern, and whether it all adds up; the tensors of which something is not so."""
+        run, counts = self.run, {plan.tensor: plan.grouping.groups.count for plan in self.plans}
         compressed = Compressed(run, self.plans, signed_weights_float32(len(run.point.f0), run.generator))
         cotangent, confirmations = signed_weights_float32(len(run.point.f0), run.generator), Confirmations(run)
-        tensors = {plan.tensor: Groups(run, plan, self.tallies, compressed.weights, confirmations, JacobianSums(run, plan, cotangent))
+        tensors = {plan.tensor: ColourGroups(run, plan, self.tallies, compressed.weights, confirmations, JacobianSums(run, plan, cotangent))
                    for plan in self.plans}
-        whole = sum(counts.values()) <= room
-        values, strays = compressed.fill({tensor: range(count if whole else 0) for tensor, count in counts.items()})
+        one_tile = sum(counts.values()) <= self.room
+        values, strays = compressed.fill({tensor: range(count if one_tile else 0) for tensor, count in counts.items()})
         broken = set[int]()
         for tensor, count in counts.items():
-            for first in range(0, count, count if whole else max(1, room)):
-                span = range(first, count if whole else min(first + max(1, room), count))
-                a = values[tensor] if whole else compressed.fill({tensor: span})[0][tensor]
-                if not self._tile(tensors[tensor], first, a):
+            width = count if one_tile else max(1, self.room)
+            for span in (range(first, min(first + width, count)) for first in range(0, count, width)):
+                a = values[tensor] if one_tile else compressed.fill({tensor: span})[0][tensor]
+                if not self._judge_tile(tensors[tensor], span.start, a):
                     broken.add(tensor)
                     break
         for stray in strays:
@@ -127,23 +137,24 @@ class Sweep:
                 broken.add(stray.tensor)
         return broken or self._not_adding_up(tensors, pulled_back(run, cotangent), confirmations)
 
-    def _not_adding_up(self, tensors: Mapping[int, Groups], gradient: Array, confirmations: Confirmations) -> set[int]:
+    def _not_adding_up(self, tensors: Mapping[int, ColourGroups], gradient: Array, confirmations: Confirmations) -> set[int]:
         """The tensors of which a sum is off, though no element that was measured alone is wrong."""
         off = {tensor for tensor, groups in tensors.items() if groups.sums.check(gradient).any}
         return off - {tensor for tensor, output in self.tallies if confirmations.confirmed[tensor, output] or confirmations.budget_ended}
 
-    def _tile(self, groups: Groups, first: int, a: Array) -> bool:
+    def _judge_tile(self, groups: ColourGroups, first: int, a: Array) -> bool:
         """Groups from the `first` on, with their analytic values; are they what they were taken for?"""
-        count = max(1, self.limit // (GROUP_BYTES * self.size))
-        for start in range(0, len(a), count):
-            part = a[start : start + count]
-            bundle = groups.plan.grouping.bundle(self.run.point, first + start, len(part))
-            if not self._judge(groups, bundle, part, len(part) == groups.plan.grouping.groups.count):
+        at_once = max(1, self.limit // (GROUP_BYTES * self.size))
+        for start in range(0, len(a), at_once):
+            values = a[start : start + at_once]
+            bundle = groups.plan.grouping.bundle(self.run.point, first + start, len(values))
+            if not self._judge(groups, bundle, values, len(values) == groups.plan.grouping.groups.count):
                 return False
-            groups.sums.add_analytic(bundle, part)
+            groups.sums.add_analytic(bundle, values)
         return True
 
-    def _judge(self, groups: Groups | None, bundle: Bundle, a: Array, whole: bool) -> bool:
+    # ---- a chunk of either
+    def _judge(self, groups: ColourGroups | None, bundle: Bundle, a: Array, whole: bool) -> bool:
         """The lines of a bundle of n against analytic values a [n, M]; False where its `groups` are not what they were taken for.
 
         `groups`: None where each line moves one column. `whole`: all columns of their tensors are in them, so that an alias is seen before anything
@@ -163,18 +174,19 @@ class Sweep:
         return True
 
     def _add(self, chunk: Chunk, result: ChunkResult, judged: Judged) -> None:
-        point, lines = self.run.point, chunk.bundle.tensor
-        for tensor in dict.fromkeys(lines.tolist()):
-            rows = np.flatnonzero(lines == tensor)
-            one_tensor = len(rows) == len(lines)
+        """To the tally of each pair its elements."""
+        point, tensor_of_line = self.run.point, chunk.bundle.tensor
+        for tensor in dict.fromkeys(tensor_of_line.tolist()):
+            lines = np.flatnonzero(tensor_of_line == tensor)
+            one_tensor = len(lines) == len(tensor_of_line)
             for output, part in enumerate(point.parts):
                 tally = self.tallies[tensor, output]
-                result.add_zeros(tally, chunk.a, slice(int(rows[0]), int(rows[-1]) + 1), part)
+                result.add_zeros(tally, chunk.a, slice(int(lines[0]), int(lines[-1]) + 1), part)
                 elements, quick = judged, result.quick
                 if not (one_tensor and part == slice(0, len(point.f0))):
-                    inside = (judged.out >= part.start) & (judged.out < part.stop)
-                    i = np.flatnonzero(inside if one_tensor else inside & (point.columns.tensor[judged.column] == tensor))
-                    elements, quick = judged.take(i), quick[i]
+                    of_output = in_range(judged.out, part)
+                    of_pair = np.flatnonzero(of_output if one_tensor else of_output & (point.columns.tensor[judged.column] == tensor))
+                    elements, quick = judged.take(of_pair), quick[of_pair]
                 coordinate = point.columns.coordinate.take(elements.column) - point.starts[tensor]
                 tally.add(elements.pair_elements(part.start, coordinate), int(np.count_nonzero(quick)))
                 tally.backward_unit = max([tally.backward_unit, *(x for j, x in judged.backward_noise.items() if part.start <= j < part.stop)])

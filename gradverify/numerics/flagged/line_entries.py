@@ -13,7 +13,7 @@ from gradverify.numerics.flagged.localise import Suspects
 from gradverify.numerics.judging.bundle import lone_columns
 from gradverify.numerics.judging.judged import Judged
 from gradverify.numerics.judging.run import Run
-from gradverify.numerics.rungs import Array, Index
+from gradverify.numerics.rungs import Array, Index, in_range
 from gradverify.numerics.structure import Structure
 from gradverify.numerics.verdict import Verdict
 
@@ -57,7 +57,7 @@ class LineEntries:
         moved, none_aliases = np.array([column]), np.zeros(len(self.run.point.f0), bool)
         a = Compressed(self.run, [plan], self.weights).of_columns(plan, moved) if plan else self._row_by_row(part, column)
         results = Chunk(self.run, lone_columns(self.run.point, moved), a).judge(AliasSums(self.run.point, self.run.survey), none_aliases)
-        of_pair = [r.judged.take(np.flatnonzero((r.judged.out >= part.start) & (r.judged.out < part.stop))) for r in results]
+        of_pair = [r.judged.take(np.flatnonzero(in_range(r.judged.out, part))) for r in results]
         for judged in of_pair:
             open_: Index = np.flatnonzero(judged.verdict != Verdict.PASS)[:ONE_BY_ONE]
             if open_.size:

@@ -14,7 +14,7 @@ import numpy as np
 from gradverify.numerics.probing.directional import Stage, reachable
 from gradverify.numerics.probing.off_pattern import Strays, present_at_x, with_off_pattern_floor
 from gradverify.numerics.probing.thresholds import SurveyedPoint
-from gradverify.numerics.rungs import Array, Index, Mask, Z, step
+from gradverify.numerics.rungs import Array, Index, Mask, Z, in_range, step
 from gradverify.numerics.sparsity.colouring import column_groups
 from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern
 
@@ -171,4 +171,4 @@ class GroupSums:
 
         found = moved[present_at_x(change, moved, rung, self.still, self.noise)]
         for part, strays in zip(self.point.parts, self.strays, strict=True):
-            strays.add(group.number, found[(found >= part.start) & (found < part.stop)])
+            strays.add(group.number, found[in_range(found, part)])
