@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gradverify.model.element import Chosen, Decision, FixedStep, Measured, Reading, Rung, Sides, Tolerance, Truncation
 from gradverify.model.result import Outcome
-from gradverify.numerics.entries.asked import climber, column_of, pair_of_one
+from gradverify.numerics.entries.asked import climber, column_at, pair_of_one
 from gradverify.numerics.estimate.climb import Ladders
 from gradverify.numerics.estimate.kinks import KINK, SMOOTH, borders
 from gradverify.numerics.estimate.ladder import Derivative
@@ -64,7 +64,7 @@ def measure(
     """
     prepared = prepare(function, atol=atol, rtol=rtol, domains=domains, symmetric=symmetric, specified=specified, generator=generator,
                        grouped=False)
-    column = column_of(prepared.point, input_at.tensor, input_at.coordinate) if prepared else None
+    column = column_at(prepared.point, input_at.tensor, input_at.coordinate) if prepared else None
     if prepared is None or column is None:
         raise ValueError("this coordinate moves with its mirror image only")
     if checked is None:

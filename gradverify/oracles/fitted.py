@@ -13,7 +13,7 @@ import numpy as np
 
 from gradverify.model.case import Settings
 from gradverify.numerics.costs import Mode
-from gradverify.numerics.entries.asked import column_of
+from gradverify.numerics.entries.asked import column_at
 from gradverify.numerics.entries.interval_fits import AGREE, CALLS_A_WIDTH, Fitted, fitted
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Point
@@ -70,7 +70,7 @@ class _Open:
         self._point, self._short_of = point, short_of
         self._generator = np.random.default_rng(settings.seed)
         rows = [(key, each, column, pair.low_precision) for key, pair in pairs.items() for each in pair.worst
-                if each.outcome is Outcome.UNDECIDED and (column := column_of(point, key[0], each.input_index)) is not None]
+                if each.outcome is Outcome.UNDECIDED and (column := column_at(point, key[0], each.input_index)) is not None]
         rtol = np.array([settings.tolerances(low)[1] for *_, low in rows])
         tolerances = Tolerances(settings.tolerances()[0], rtol, np.array([each.floor for _, each, *_ in rows]), np.zeros(len(rows), bool))
         self._all = _Elements([key for key, *_ in rows], [each for _, each, *_ in rows], np.array([column for _, _, column, _ in rows], np.intp),

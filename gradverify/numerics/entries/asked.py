@@ -29,7 +29,7 @@ from gradverify.numerics.verdict import Verdict
 def with_asked(prepared: Prepared, pairs: list[Pair]) -> list[Pair]:
     """The pairs; that of the element which is asked for with what came of it. Random numbers of its own: the check's are as they would be."""
     asked = prepared.asked
-    if asked is None or column_of(prepared.point, asked.input, asked.input_index) is None:
+    if asked is None or column_at(prepared.point, asked.input, asked.input_index) is None:
         return pairs
     independent = replace(prepared, generator=np.random.default_rng(0))
     wanted = [(pair.input, pair.output) == asked[:2] and pair.asked is None for pair in pairs]
@@ -37,7 +37,7 @@ def with_asked(prepared: Prepared, pairs: list[Pair]) -> list[Pair]:
             for is_wanted, pair in zip(wanted, pairs, strict=True)]
 
 
-def column_of(point: Point, tensor: int, coordinate: int) -> int | None:
+def column_at(point: Point, tensor: int, coordinate: int) -> int | None:
     """The column that moves this coordinate of an input first; None where it only follows its mirror image."""
     found = np.flatnonzero(point.columns.coordinate == int(point.starts[tensor]) + coordinate)
     return int(found[0]) if found.size else None
@@ -46,7 +46,7 @@ def column_of(point: Point, tensor: int, coordinate: int) -> int | None:
 def pair_of_one(prepared: Prepared, asked: Asked) -> Pair:
     """A pair of this one element."""
     run, point, part = prepared.run(), prepared.point, prepared.point.parts[asked.output]
-    column, out = np.array([column_of(point, asked.input, asked.input_index)]), np.array([part.start + asked.output_index])
+    column, out = np.array([column_at(point, asked.input, asked.input_index)]), np.array([part.start + asked.output_index])
     with np.errstate(all="ignore"):
         run.learn_secants()
         judged = excused(run, _judged(run, column, out))

@@ -44,24 +44,24 @@ class Selected:
 
     @property
     def size(self) -> float | Array:
-        return self._own(self.line.size)
+        return self._of_out(self.line.size)
 
     @property
     def magnitude(self) -> float | Array:
-        return self._own(self.line.magnitude)
+        return self._of_out(self.line.magnitude)
 
     def at(self, t: float) -> tuple[Array, float | Array] | None:
         side = self.line.at(t)
-        return side if side is None else (side[0].take(self.out), self._own(side[1]))
+        return side if side is None else (side[0].take(self.out), self._of_out(side[1]))
 
-    def _own(self, values: float | Array) -> float | Array:
+    def _of_out(self, values: float | Array) -> float | Array:
         return values if isinstance(values, float) else values.take(self.out)
 
 
 def selected(line: Line, out: Index) -> Line:
     """The line with these outputs alone: its own, `of(out)`, where it has one that has less to do for some outputs."""
-    own: Line = line.of(out) if hasattr(line, "of") else Selected(line, out)
-    return own
+    part: Line = line.of(out) if hasattr(line, "of") else Selected(line, out)
+    return part
 
 
 class Rung(NamedTuple):

@@ -43,13 +43,13 @@ class Columns(Record):
         return len(self.coordinate)
 
     @cached_property
-    def _own(self) -> dict[int, Index]:
+    def _by_tensor(self) -> dict[int, Index]:
         tensors = int(self.tensor[-1]) + 1 if len(self.tensor) else 0
         ends = np.searchsorted(self.tensor, np.arange(tensors + 1)).tolist()     # they are numbered through
         return {tensor: np.arange(start, end) for tensor, (start, end) in enumerate(pairwise(ends))}
 
     def of(self, tensor: int) -> Index:
-        return self._own.get(tensor, np.zeros(0, np.intp))
+        return self._by_tensor.get(tensor, np.zeros(0, np.intp))
 
     def of_tensor(self, tensor: int, start: int) -> Columns:
         """Those of one tensor, whose coordinates are counted from `start`, its first."""
@@ -100,9 +100,9 @@ class Columns(Record):
 
     def ulp(self, columns: Index) -> Array:
         """The distance [k] between the numbers at x, or at the scale where x is 0; of columns in ascending order."""
-        own = in_a_row(columns)
-        x = np.abs(self.x[own])
-        at = x if x.all() else np.where(x != 0, x, self.scale[own])
+        selected = in_a_row(columns)
+        x = np.abs(self.x[selected])
+        at = x if x.all() else np.where(x != 0, x, self.scale[selected])
         if not self.rounded:
             return np.asarray(np.spacing(at))
         return np.where(self.single[columns], np.spacing(at.astype(np.float32)).astype(float), np.spacing(at))

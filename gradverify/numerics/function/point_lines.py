@@ -26,13 +26,13 @@ class ElementLine:
         return self.scale
 
     @cached_property
-    def _own(self) -> tuple[Index, float, bool]:
+    def _start(self) -> tuple[Index, float, bool]:
         """The column, its x, and whether it holds less than float64."""
         c = self.point.columns
         return np.array([self.column]), float(c.x[self.column]), bool(c.single[self.column])
 
     def at(self, t: float) -> tuple[Array, float] | None:
-        columns, x, single = self._own
+        columns, x, single = self._start
         to = float(np.float32(x + t)) if single else x + t
         return None if to == x or not math.isfinite(to) else (self.point.values_at(columns, np.array([to])), to - x)
 
@@ -61,14 +61,14 @@ class DirectionLine:
         return self.scale
 
     @cached_property
-    def _own(self) -> tuple[Array, Array, float]:
+    def _projection(self) -> tuple[Array, Array, float]:
         """x and weight [k] of the columns in the projection, and what the direction projects to."""
-        own = in_a_row(self.columns)
-        weight = self.direction / self.point.columns.scale[own] ** 2
-        return self.point.columns.x[own], weight, float(self.direction @ weight)
+        moved = in_a_row(self.columns)
+        weight = self.direction / self.point.columns.scale[moved] ** 2
+        return self.point.columns.x[moved], weight, float(self.direction @ weight)
 
     def at(self, t: float) -> tuple[Array, float] | None:
-        x, weight, whole = self._own
+        x, weight, whole = self._projection
         to = self.point.columns.cast(x + t * self.direction, self.columns)
         by = float((to - x) @ weight) / whole if whole else 0.0
         if by == 0 or not math.isfinite(by):    # nothing moves, or not to a finite number
