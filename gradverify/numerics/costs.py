@@ -180,7 +180,7 @@ def _split(counts: Counts, timed: Speed, whole: float) -> Split | None:
     shared = (projected.COTANGENTS + consistency.VERIFIED_ALONG) * counts.output_tensors
     cost = Cost(sum(p.forward for p in parts), sum(p.backward for p in parts) + shared,
                 sum(p.seconds for p in parts) + shared * timed.backward, RESIDENT + ELEMENT_BYTES * (counts.inputs + counts.outputs))
-    by = {tensor: mode for mode, some in ((Mode.COLUMNS, columns), (Mode.ROWS, rows)) for inputs in some for tensor in inputs.tensors}
+    by = {tensor: mode for mode, of_mode in ((Mode.COLUMNS, columns), (Mode.ROWS, rows)) for inputs in of_mode for tensor in inputs.tensors}
     most = Mode.COLUMNS if sum(inputs.inputs for inputs in columns) > sum(inputs.inputs for inputs in rows) else Mode.ROWS
     return Split(most, by, cost) if cost.seconds < WORTH * whole else None
 

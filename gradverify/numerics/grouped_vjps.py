@@ -98,13 +98,13 @@ def _in_batches(point: Point, output: int, cotangents: Sequence[Cotangent], aske
     shape, _, device = point.shapes[output]
     found, most = np.empty((len(cotangents), len(point.x))), max(1, NUMBERS // (shape.numel() + len(point.x)))
     for start in range(0, len(cotangents), most):
-        some = _dense(point, output, cotangents[start : start + most])
-        pulled = point.function.vjps(output, torch.from_numpy(some.reshape(len(some), *shape)).to(device), asked)
+        batch = _dense(point, output, cotangents[start : start + most])
+        pulled = point.function.vjps(output, torch.from_numpy(batch.reshape(len(batch), *shape)).to(device), asked)
         if pulled is None:
             return None
-        point.backward += len(some)
+        point.backward += len(batch)
         for t, gradient in zip(asked, pulled, strict=True):
-            found[start : start + most, point.starts[t] : point.starts[t + 1]] = numbers(gradient).reshape(len(some), -1)
+            found[start : start + most, point.starts[t] : point.starts[t + 1]] = numbers(gradient).reshape(len(batch), -1)
     return found
 
 

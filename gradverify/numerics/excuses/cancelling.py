@@ -125,8 +125,8 @@ def _standing(run: Run, judged: Judged, i: Index) -> Mask:
     likeliest = np.argsort(-change / np.maximum(noise, np.median(noise)), kind="stable")  # little noise may be that of points within one step
 
     def stands(columns: Index) -> Mask:
-        some = part.take(columns)
-        return ~_explained(run, some, LoneLadders(run, some.column, some.out).derivative_under_far_noise())
+        few = part.take(columns)
+        return ~_explained(run, few, LoneLadders(run, few.column, few.out).derivative_under_far_noise())
 
     return standing(part.column, likeliest, stands)
 

@@ -75,10 +75,10 @@ def _left_open(run: Run, judged: Judged, i: Index) -> Judged:
     largest_first = np.argsort(-np.abs(part.analytic) * run.point.columns.scale[part.column], kind="stable")
     measured = part.derivative
 
-    def stands(some: Index) -> Mask:
+    def stands(few: Index) -> Mask:
         nonlocal measured
-        derivative, found = _among_steps(run, part.take(some))
-        measured = measured.replaced(some, derivative)
+        derivative, found = _among_steps(run, part.take(few))
+        measured = measured.replaced(few, derivative)
         return found
 
     open_ = np.flatnonzero(~standing(part.column, largest_first, stands))

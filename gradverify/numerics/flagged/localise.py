@@ -88,6 +88,8 @@ class _Probe:
 
 
 class _Search:
+    """The search in one block, by probes: random cotangents of its outputs, and moves of columns."""
+
     def __init__(self, place: Place, block: int, generator: np.random.Generator, row: int | None = None, brief: bool = False) -> None:
         surveyed, pattern = place.surveyed, place.pattern
         self.surveyed, self.point, self.tensor, self.output = surveyed, surveyed.point, place.tensor, place.output
@@ -105,10 +107,10 @@ class _Search:
         """The column (one or none) and the outputs that it may be at fault with."""
         for n in range(2 * TRIES):
             probe = self._probe(rows=n % 2 == 0)
-            off = self._off(probe, probe.candidates) if len(probe.candidates) else None
+            off = self._deviation(probe, probe.candidates) if len(probe.candidates) else None
             if off is not None:
-                column = self._column(probe, off)
-                return self.columns[[column]], self._outputs(probe, column)
+                column = self._worst_column(probe, off)
+                return self.columns[[column]], self._worst_outputs(probe, column)
         nothing = np.zeros(0, np.intp)
         return nothing, nothing
 
@@ -121,11 +123,11 @@ class _Search:
         inside, outside = (np.flatnonzero(of_block & (move != 0)) for of_block in (self.columns_inside, ~self.columns_inside))
         return _Probe(weights, gradient, move, np.concatenate([inside, outside]) if rows else inside, len(inside))
 
-    def _off(self, probe: _Probe, columns: Index) -> float | None:
+    def _deviation(self, probe: _Probe, columns: Index) -> float | None:
         """Analytic less numeric Σ w_j (Jv)_j over these columns; inf where f is rough, None where both agree."""
         terms, scale = probe.gradient[columns] * probe.move[columns], self.point.columns.scale[self.columns[columns]]
         norm = np.full(1, float(np.sqrt(np.sum((probe.gradient[columns] * scale) ** 2))))
-        d = self._derivative(probe, columns, float(norm[0]))
+        d = self._derivative_of_sum(probe, columns, float(norm[0]))
         norm = np.maximum(norm, np.abs(np.nan_to_num(d.value)))
         allowed = self.surveyed.allowed(self.tensor, norm, np.zeros(1), self.output)
         off = terms.sum() - d.value
@@ -134,7 +136,7 @@ class _Search:
         passed = (guarded(np.abs(off), d.bar, allowed.tolerance) == Verdict.PASS) | (np.abs(off) <= d.bar)
         return None if passed[0] else float(off[0])
 
-    def _derivative(self, probe: _Probe, columns: Index, norm: float) -> ProbeDerivative:
+    def _derivative_of_sum(self, probe: _Probe, columns: Index, norm: float) -> ProbeDerivative:
         """Of Σ w_j f_j along the move of these columns: finer rungs where the first are rough."""
         move = np.zeros(len(self.columns))
         move[columns] = probe.move[columns]
@@ -147,24 +149,24 @@ class _Search:
 
         return _first_clear(measured, self.stages)
 
-    def _column(self, probe: _Probe, off: float) -> int:
+    def _worst_column(self, probe: _Probe, off: float) -> int:
         """The column that is left when the half that is off by more is followed."""
         columns = probe.candidates
         if self.brief and len(columns) > GUESSED:
             likely = columns[[int(np.argmax(np.abs(np.nan_to_num(probe.gradient * probe.move)[columns])))]]
-            guess = self._off(probe, likely)
+            guess = self._deviation(probe, likely)
             if guess is not None and abs(guess) >= LIKELY * abs(off) / len(columns) ** 0.5:
                 return int(likely[0])
-        return half_off(columns, lambda half: self._off(probe, half) or 0.0, off, cut=probe.inside)
+        return half_off(columns, lambda half: self._deviation(probe, half) or 0.0, off, cut=probe.inside)
 
     # ---- outputs of one column
     def outputs_of(self, column: int) -> Index:
         """As `found`, for a column that is known."""
-        return self._outputs(self._probe(rows=False), column)
+        return self._worst_outputs(self._probe(rows=False), column)
 
-    def _outputs(self, probe: _Probe, column: int) -> Index:
+    def _worst_outputs(self, probe: _Probe, column: int) -> Index:
         """The output that the backward is off at, found by halving; all that are rough along the column, if any."""
-        d = self._lone(column)
+        d = self._derivatives_along(column)
         used = probe.weights != 0
         rough = np.flatnonzero(used & ~d.clear)
         if rough.size:
@@ -182,7 +184,7 @@ class _Search:
 
         return np.array([half_off(outputs, deviation, off)]) + self.part.start
 
-    def _lone(self, column: int) -> ProbeDerivative:
+    def _derivatives_along(self, column: int) -> ProbeDerivative:
         """Derivatives of the tensor's outputs with respect to one column."""
         part, c, moved = self.part, self.point.columns, self.columns[[column]]
         one_hot = Directions(self.point, moved, c.scale[moved][None])

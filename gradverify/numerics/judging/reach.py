@@ -66,8 +66,8 @@ class Reach:
         if not count:
             return
         if count < larger.size:
-            some = np.flatnonzero(larger)
-            output, sizes = output.reshape(-1)[some], sizes.reshape(-1)[some]
+            raised = np.flatnonzero(larger)
+            output, sizes = output.reshape(-1)[raised], sizes.reshape(-1)[raised]
         np.maximum.at(reach, output.reshape(-1), sizes.reshape(-1))  # of one axis: ten times as fast as of two
         self._floors = None
 

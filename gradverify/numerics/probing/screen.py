@@ -139,8 +139,8 @@ class ProbedLines:
     def screened(self, surveyed: SurveyedPoint) -> Screened:
         """Flags the lines that a probe did not pass, and those in doubt."""
         j, (tensor, output) = self.judged, self.pair
-        some = len(surveyed.point.columns.of(tensor)) > 0
-        flagged = np.flatnonzero(self.count & (~j.passed.all(0) | self.doubt | surveyed.unmoved(tensor, output)) & some)
+        has_columns = len(surveyed.point.columns.of(tensor)) > 0
+        flagged = np.flatnonzero(self.count & (~j.passed.all(0) | self.doubt | surveyed.unmoved(tensor, output)) & has_columns)
         lost = flagged[~np.isfinite(self.analytic[:, flagged]).all(0)]
         worst = flagged[np.argsort(-j.off[:, flagged].max(0), kind="stable")]
         return Screened(tensor, output, int(np.count_nonzero(self.count)), self.numbers[flagged], self.strays.pairs(), self.strays.count,
