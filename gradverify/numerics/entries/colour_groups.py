@@ -14,11 +14,10 @@ import numpy as np
 
 from gradverify.numerics.entries.chunk import ChunkResult
 from gradverify.numerics.entries.compressed import OffPattern
-from gradverify.numerics.entries.confirm import measured_alone
-from gradverify.numerics.entries.confirmations import Confirmations
+from gradverify.numerics.entries.confirm import Confirmations, measured_alone
 from gradverify.numerics.entries.consistency import JacobianSums
 from gradverify.numerics.entries.leaks import leaking_output
-from gradverify.numerics.entries.strays import Strays
+from gradverify.numerics.entries.strays import GroupStrays
 from gradverify.numerics.estimate.climb import EVERY_RUNG
 from gradverify.numerics.judging.bundle import Bundle
 from gradverify.numerics.judging.judged import Judged
@@ -45,8 +44,8 @@ class ColourGroups:
     sums: JacobianSums
 
     @cached_property
-    def _strays(self) -> Strays:
-        return Strays(self.run, self.plan, self.tallies, self.weights, self.counts)
+    def _strays(self) -> GroupStrays:
+        return GroupStrays(self.run, self.plan, self.tallies, self.weights, self.counts)
 
     def confirmed(self, result: ChunkResult) -> Judged | None:
         """The elements after the worst mismatches were measured alone; None where the forward's groups are wrong, or a small tensor is better

@@ -1,6 +1,10 @@
-"""Confirmation of single elements: the column moved alone by every step, against the VJP of the output alone (method.md section 5)."""
+"""Confirmation of single elements: the column moved alone by every step, against the VJP of the output alone (method.md section 5); and the count
+of what was confirmed."""
 
 from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -9,10 +13,10 @@ from gradverify.numerics.excuses.order import excused, excused_alone
 from gradverify.numerics.judging.judged import Judged, no_limits
 from gradverify.numerics.judging.lone_ladders import LoneLadders
 from gradverify.numerics.judging.run import Run
-from gradverify.numerics.judging.worst_first import MOST_COLUMNS
+from gradverify.numerics.judging.worst_first import MOST_COLUMNS, enough_confirmed
 from gradverify.numerics.rungs import Index
 from gradverify.numerics.tolerance import verdicts
-from gradverify.numerics.verdict import MISMATCH, Limit
+from gradverify.numerics.verdict import MISMATCH, Limit, Verdict
 
 
 def measured_alone(run: Run, column: Index, out: Index) -> Judged:
@@ -40,3 +44,27 @@ def confirmed_anew(run: Run, before: Judged, judged: Judged) -> Judged:
         if (judged.verdict[i] == MISMATCH).any():
             return judged
     return judged.undecided(np.flatnonzero(judged.verdict == MISMATCH), Limit.COMPANY)
+
+
+@dataclass
+class Confirmations:
+    """Of one sweep: how many elements that were measured alone are mismatches (`confirmed`) or right (`cleared`), by (input, output) tensor; and
+    the (column, output) that were counted though no group has them."""
+
+    run: Run
+    confirmed: Counter[tuple[int, int]] = field(default_factory=Counter)
+    cleared: Counter[tuple[int, int]] = field(default_factory=Counter)
+    counted_strays: set[tuple[int, int]] = field(default_factory=set)
+
+    def count(self, pair: tuple[int, int], alone: Judged) -> None:
+        self.confirmed[pair] += int(np.sum(alone.verdict == Verdict.MISMATCH))
+        self.cleared[pair] += int(np.sum(alone.verdict == Verdict.PASS))
+
+    @property
+    def budget_ended(self) -> bool:
+        """The budget does not afford another column, and an element that was measured alone is wrong: that is enough."""
+        return self.run.over_budget(EVERY_RUNG) and self.confirmed.total() > 0
+
+    def enough_confirmed(self, pair: tuple[int, int]) -> bool:
+        """Do the pair's other mismatches count as wrong unasked?"""
+        return enough_confirmed(self.confirmed[pair], self.cleared[pair])

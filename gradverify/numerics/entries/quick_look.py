@@ -14,7 +14,7 @@ from gradverify.numerics.estimate.ladder import PIECE, Derivative
 from gradverify.numerics.judging.bundle import Bundle
 from gradverify.numerics.judging.cells import Cells
 from gradverify.numerics.judging.judged import Judged, no_limits
-from gradverify.numerics.judging.quick import linear_derivatives, plain_derivatives, quick_samples
+from gradverify.numerics.judging.quick_samples import linear_derivatives, plain_derivatives, quick_samples
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.records import joined
 from gradverify.numerics.rungs import QUICK, WIDE_RUNG, Array, Codes, Index, Mask

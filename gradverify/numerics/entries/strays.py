@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradverify.numerics.entries.compressed import OffPattern, below_rounding
-from gradverify.numerics.entries.confirm import measured_alone
-from gradverify.numerics.entries.confirmations import Confirmations
+from gradverify.numerics.entries.confirm import Confirmations, measured_alone
 from gradverify.numerics.entries.leaks import leaking_output, moving_column
 from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.judging.bundle import Bundle, GroupLine
@@ -26,8 +25,8 @@ STRAYS = 12  # numbers of a pair off the pattern that are followed at most
 
 
 @dataclass(frozen=True)
-class Strays:
-    """`weights` [M]: the cotangents of compressed VJPs."""
+class GroupStrays:
+    """Follows the strays of one tensor's groups. `weights` [M]: the cotangents of compressed VJPs."""
 
     run: Run
     plan: Plan

@@ -15,8 +15,7 @@ import numpy as np
 from gradverify.numerics.entries.chunk import Chunk, ChunkResult
 from gradverify.numerics.entries.colour_groups import ColourGroups, structural_zeros
 from gradverify.numerics.entries.compressed import Compressed
-from gradverify.numerics.entries.confirm import confirmed_anew
-from gradverify.numerics.entries.confirmations import Confirmations
+from gradverify.numerics.entries.confirm import Confirmations, confirmed_anew
 from gradverify.numerics.entries.consistency import AliasSums, JacobianSums, pulled_back
 from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.judging.bundle import Bundle, lone_columns

@@ -14,7 +14,7 @@ from gradverify.numerics.estimate.climb import Elements, Ladders
 from gradverify.numerics.estimate.kinks import NON_FINITE
 from gradverify.numerics.judging.bundle import Bundle, lone_columns
 from gradverify.numerics.judging.judged import Judged
-from gradverify.numerics.judging.quick import quick_samples
+from gradverify.numerics.judging.quick_samples import quick_samples
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.rungs import Index, Mask
 from gradverify.numerics.seed_vectors import as_dtype_holds, pull_back, signed_weights

@@ -7,7 +7,7 @@ import torch
 
 from gradverify.numerics.judging.bundle import Grouping, lone_columns
 from gradverify.numerics.judging.cells import Cells, cells_where, summed_by_output
-from gradverify.numerics.judging.quick import linear_derivatives, plain_derivatives, quick_samples
+from gradverify.numerics.judging.quick_samples import linear_derivatives, plain_derivatives, quick_samples
 from gradverify.numerics.judging.reach import Reach
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.rungs import QUICK
