@@ -1,4 +1,4 @@
-"""One element of a Jacobian: its verdict in the check, beside the finite differences of its column at every step.
+"""One element of a Jacobian as `gradverify explain` shows it: its verdict in the check, beside the finite differences at every step.
 
 The verdict is the check's. The rungs are sampled to be looked at and decide nothing; an element that the check did not judge by itself, as one
 of a row that was compared as a sum, is confirmed as the check confirms what it suspects.

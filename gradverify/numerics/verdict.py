@@ -1,4 +1,4 @@
-"""The three verdicts on an element, and what may keep it from one."""
+"""The names of the three verdicts on an element, and of what may keep it from one; which of them holds is decided in `tolerance.py`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Confirmation of single elements: the column moved alone by every step, against the VJP of the output alone (method.md section 5); and the count
-of what was confirmed."""
+"""Confirmation of single elements: the column moved alone by every step, against the VJP of the output alone (method.md section 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Elements that noise leaves open, measured by polynomials fitted over wide intervals (method.md section 11).
+"""Elements that noise leaves open, measured by polynomials fitted over wide intervals (method.md section 11), several of a column.
+
+The fit over one interval is `estimate/polynomial.py`; what it decides in a check, `gradverify/oracles/fitted.py`.
 
 A column and a width take 128 forward calls.
 """

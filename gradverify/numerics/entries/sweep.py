@@ -1,6 +1,6 @@
 """Every element of a Jacobian, in sweeps: finite differences along lines against the analytic values of the columns that each line shows.
 
-A line moves a column by itself, or a colour group of columns that no output shares (`ColourGroups`): analytic values of a group come from
+A line moves a column by itself, or a colour group of columns that no output shares (`colour_groups`): analytic values of a group come from
 compressed VJPs, and a mismatch of it is confirmed by the lone column. Memory is a tile of the analytic Jacobian and a chunk of lines within it,
 both of fixed size; never N × M. Where the Jacobian is larger than a tile, it is pulled back anew for each.
 """

@@ -1,4 +1,7 @@
-"""f along a line x + t·d, which moves one input element, a group of them or all, and its values at x ± h·d."""
+"""f along a line x + t·d, which moves one input element, a group of them or all, and its values at x ± h·d.
+
+The lines themselves are in `function/point_lines.py`, and those of colour groups in `judging/bundle.py`.
+"""
 
 from __future__ import annotations
 

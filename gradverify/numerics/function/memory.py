@@ -1,4 +1,4 @@
-"""Memory that the next arrays need again: left with the process instead of the system."""
+"""Freed memory stays with the process, as the next arrays need as much again."""
 
 from __future__ import annotations
 

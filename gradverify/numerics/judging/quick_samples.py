@@ -1,4 +1,4 @@
-"""Derivatives from the first three steps alone, which suffice for most elements of a smooth function."""
+"""f on the quick rungs, the first three steps, and derivatives from them alone, which suffice for most elements of a smooth function."""
 
 from __future__ import annotations
 
