@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
-from gradverify.numerics.rungs import BASE, NEAR, QUICK, RATIO, RUNGS, U64, finite_size, in_a_row, nanmedian, nonzero, step
+from gradverify.numerics.rungs import BASE, NEAR, QUICK, RATIO, RUNGS, U64, finite_size, in_a_row, in_range, nanmedian, nonzero, step
 
 INF, NAN = math.inf, math.nan
 
@@ -77,3 +77,7 @@ def test_a_permutation_of_indices_in_a_row_is_no_slice(given, wanted):
     indices = np.array(given)
     found = in_a_row(indices)
     assert found is indices if wanted is None else found == wanted
+
+
+def test_numbers_lie_in_a_range_from_its_first_on_and_before_its_end():
+    assert in_range(np.array([1, 4, 2, 3, 5, 2]), slice(2, 4)).tolist() == [False, False, True, True, False, True]
