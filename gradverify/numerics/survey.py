@@ -90,22 +90,22 @@ def survey(point: Point, generator: np.random.Generator) -> Survey:
     sigma, size = repeat_noise(point.values, point.f0, point.before), finite_size(point.f0)
     columns = [_finite(point, t) for t in tensors]
     directions = [signed_weights(len(c), generator) * point.columns.scale[in_a_row(c)] for c in columns]
-    direction_samples = [_direction_sample(point, c, d) for c, d in zip(columns, directions, strict=True)]
-    both = [(sample.values.up, sample.values.down) if sample else _both_sides(point, c, step(1.0, QUICK[0]) * d)
-            for sample, c, d in zip(direction_samples, columns, directions, strict=True)]
-    for f in chain(*both):
+    samples = [_direction_sample(point, c, d) for c, d in zip(columns, directions, strict=True)]
+    near = [(sample.values.up, sample.values.down) if sample else _both_sides(point, c, step(1.0, QUICK[0]) * d)
+            for sample, c, d in zip(samples, columns, directions, strict=True)]  # f on either side of x
+    for f in chain(*near):
         size = np.fmax(size, finite_size(f))
     secants = list[Secant]()
     used = [t for t, c in enumerate(columns) if len(c)]
     if used:
-        moved = [(both[t][0] != point.f0) | (both[t][1] != point.f0) for t in used]
+        moved = [(near[t][0] != point.f0) | (near[t][1] != point.f0) for t in used]
         level, secants = _noise(point, [columns[t] for t in used], moved, size, generator)
         sigma = np.maximum(sigma, pooled(level, size, point.parts, point.shared(size)))
     unmoved, wide = np.zeros((2, len(columns), len(size)), bool)
     for t, (c, d) in enumerate(zip(columns, directions, strict=True)):
         if len(c):
-            unmoved[t], wide[t] = _unmoved(point, c, d, both[t], np.maximum(sigma, point.unit * size))
-    return Survey(sigma, size, tuple(secants), unmoved, wide, point.forward - before, tuple(direction_samples))
+            unmoved[t], wide[t] = _unmoved(point, c, d, near[t], np.maximum(sigma, point.unit * size))
+    return Survey(sigma, size, tuple(secants), unmoved, wide, point.forward - before, tuple(samples))
 
 
 def _noise(point: Point, columns: Sequence[Index], moved: Sequence[Mask], size: Array, generator: np.random.Generator) -> tuple[Array, list[Secant]]:

@@ -9,20 +9,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradverify.numerics.entries.confirm import measured_alone
+from gradverify.numerics.entries.confirm import judged_now, measured_alone
 from gradverify.numerics.estimate.climb import Climb, Elements, Judge, Ladders
-from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.estimate.lines import Line
 from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.judging.bundle import lone_columns
-from gradverify.numerics.judging.judged import Judged, no_limits
+from gradverify.numerics.judging.judged import Judged
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.pairs.pair import Asked, Pair
 from gradverify.numerics.pairs.tally import MAP_ROWS, Tally
 from gradverify.numerics.prepare import Prepared
-from gradverify.numerics.rungs import QUICK, Codes, Index
-from gradverify.numerics.tolerance import verdicts
+from gradverify.numerics.rungs import QUICK, Index
 from gradverify.numerics.verdict import Verdict
 
 
@@ -59,16 +57,9 @@ def _judged(run: Run, column: Index, out: Index) -> Judged:
     """One element as it comes of its column; no mismatch without every rung."""
     a = run.analytic(column, out)
 
-    def judge(_: Index, d: Derivative) -> Codes:
-        run.reach.add(column, out, d.value, d.bar)
-        return verdicts(a, d, run.tolerances(column, out))
-
-    _, climb = climber(run, column, out, judge)
-    d = climb.run().derivative
-    verdict = judge(column, d)
-    if verdict[0] == Verdict.MISMATCH:
-        return measured_alone(run, column, out)
-    return Judged(column, out, a, d, run.tolerances(column, out), verdict, no_limits(1)).with_limits()
+    _, climb = climber(run, column, out, lambda _, d: judged_now(run, column, out, a, d).verdict)
+    judged = judged_now(run, column, out, a, climb.run().derivative)
+    return measured_alone(run, column, out) if judged.verdict[0] == Verdict.MISMATCH else judged.with_limits()
 
 
 def climber(run: Run, column: Index, out: Index, judge: Judge) -> tuple[Line, Climb]:

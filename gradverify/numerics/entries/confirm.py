@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gradverify.numerics.estimate.climb import EVERY_RUNG
+from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.excuses.order import excused, excused_alone
 from gradverify.numerics.judging.judged import Judged, no_limits
 from gradverify.numerics.judging.lone_ladders import LoneLadders
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.judging.worst_first import MOST_COLUMNS, enough_confirmed
-from gradverify.numerics.rungs import Index
+from gradverify.numerics.rungs import Array, Index
 from gradverify.numerics.tolerance import verdicts
 from gradverify.numerics.verdict import MISMATCH, Limit, Verdict
 
@@ -21,11 +22,14 @@ from gradverify.numerics.verdict import MISMATCH, Limit, Verdict
 def measured_alone(run: Run, column: Index, out: Index) -> Judged:
     """Elements (column, output) [E], in the order in which they were asked: one backward an output, 48 forward calls a column."""
     a, alone = run.analytic(column, out), LoneLadders(run, column, out)
-    d = alone.derivative()
+    return excused_alone(run, judged_now(run, column, out, a, alone.derivative()).with_limits(), alone)
+
+
+def judged_now(run: Run, column: Index, out: Index, a: Array, d: Derivative) -> Judged:
+    """Elements (column, output) [E] by all that is known now, these derivatives included; what limits the undecided ones is left out."""
     run.reach.add(column, out, d.value, d.bar)
     tolerances = run.tolerances(column, out)
-    judged = Judged(column, out, a, d, tolerances, verdicts(a, d, tolerances), no_limits(len(out))).with_limits()
-    return excused_alone(run, judged, alone)
+    return Judged(column, out, a, d, tolerances, verdicts(a, d, tolerances), no_limits(len(out)))
 
 
 def confirmed_anew(run: Run, before: Judged, judged: Judged) -> Judged:

@@ -24,7 +24,7 @@ from gradverify.numerics.judging.judged import Judged
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.probing.thresholds import SCREEN, SCREEN_LOW
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, Z, repeated
-from gradverify.numerics.seed_vectors import cotangent, signed_weights
+from gradverify.numerics.seed_vectors import signed_weights
 from gradverify.numerics.structure import Plan
 from gradverify.numerics.survey import Survey
 from gradverify.numerics.verdict import PASS
@@ -187,10 +187,3 @@ class JacobianSums:
         allowed = (SCREEN_LOW if low else SCREEN) * self.analytic_size + floor
         off = np.abs(gradient[columns] - self.analytic) > allowed
         return self.plan.first + np.flatnonzero(off & np.isfinite(gradient[columns]) & self.usable)
-
-
-def pulled_back(run: Run, w: Array) -> Array:
-    """The gradient [C] of a dense cotangent [M] of all outputs at once, one backward."""
-    point = run.point
-    point.backward += 1
-    return point.by_column(point.function.vjp([cotangent(point, n, w[part]) for n, part in enumerate(point.parts)]))

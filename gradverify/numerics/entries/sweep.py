@@ -16,7 +16,7 @@ from gradverify.numerics.entries.chunk import Chunk, ChunkResult
 from gradverify.numerics.entries.colour_groups import ColourGroups, structural_zeros
 from gradverify.numerics.entries.compressed import Compressed
 from gradverify.numerics.entries.confirm import Confirmations, confirmed_anew
-from gradverify.numerics.entries.consistency import AliasSums, JacobianSums, pulled_back
+from gradverify.numerics.entries.consistency import AliasSums, JacobianSums
 from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.judging.bundle import Bundle, lone_columns
 from gradverify.numerics.judging.judged import Judged
@@ -25,7 +25,7 @@ from gradverify.numerics.pairs.pair import Pair
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.prepare import Prepared
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, in_range
-from gradverify.numerics.seed_vectors import signed_weights_float32
+from gradverify.numerics.seed_vectors import pull_back_all, signed_weights_float32
 from gradverify.numerics.structure import SMALL, Plan, Structure
 from gradverify.numerics.verdict import Verdict
 
@@ -134,7 +134,7 @@ class Sweep:
         for stray in strays:
             if stray.tensor not in broken and not confirmations.budget_ended and not tensors[stray.tensor].follow_leak(stray):
                 broken.add(stray.tensor)
-        return broken or self._not_adding_up(tensors, pulled_back(run, cotangent), confirmations)
+        return broken or self._not_adding_up(tensors, pull_back_all(run.point, cotangent), confirmations)
 
     def _not_adding_up(self, tensors: Mapping[int, ColourGroups], gradient: Array, confirmations: Confirmations) -> set[int]:
         """The tensors of which a sum is off, though no element that was measured alone is wrong."""

@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from gradverify.numerics.entries import consistency as consistency_module
-from gradverify.numerics.entries.consistency import JacobianSums, pulled_back
+from gradverify.numerics.entries.consistency import JacobianSums
 from gradverify.numerics.estimate.ladder import as_derivative
 from gradverify.numerics.estimate.smooth import SmoothEstimate
 from gradverify.numerics.judging.bundle import Bundle, Grouping
 from gradverify.numerics.judging.judged import Judged
 from gradverify.numerics.judging.reach import Reach
 from gradverify.numerics.judging.run import Run
+from gradverify.numerics.seed_vectors import pull_back_all
 from gradverify.numerics.seed_vectors import signed_weights_float32 as signed
 from gradverify.numerics.sparsity.colouring import column_groups
 from gradverify.numerics.sparsity.pattern import row_groups
@@ -180,5 +181,5 @@ def test_one_backward_pulls_a_dense_cotangent_of_all_outputs_back():
     run = Run(point, known, 0.0, None, Reach(point), np.random.default_rng(0))
     w = normal(5, 2 * B * N).numpy()
     wanted = w[: B * N] @ softmax_jacobian() + w[B * N :] @ linear_jacobian()
-    np.testing.assert_allclose(pulled_back(run, w), wanted, atol=1e-14)
+    np.testing.assert_allclose(pull_back_all(run.point, w), wanted, atol=1e-14)
     assert (point.backward, function.backwards) == (1, 1)
