@@ -177,8 +177,8 @@ class _Shown:
         if self.d.at_border[0]:
             return next((Chosen(int(border.choice.rung[0]), 0) for border in borders(self.s)), None)
         if self.d.unchanged[0]:
-            near = np.where(self.s.unusable | self.s.far, -np.inf, self.s.h)[:, 0]
-            return Chosen(int(np.argmax(near)), 0) if np.isfinite(near).any() else None
+            width = float(self.s.rests_within[0])
+            return Chosen(int(np.argmax(self.s.h[:, 0] == width)), 0) if width > 0 else None
         if self.d.outcome[0] != SMOOTH or self.best.rung[0] < 0:
             return None
         return Chosen(int(self.best.rung[0]), self._order(self.best))

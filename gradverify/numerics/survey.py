@@ -25,6 +25,8 @@ ONE_COLUMN = 1  # column: where each is measured, they are from two on
 NOISY = 4  # times its roundings: f moves everywhere with its noise
 STRAY = 8.0  # standard deviations of such noise: what moves by more depends on what was moved
 STRAIGHT = 30.0  # roundings or standard deviations: how far a straight line may seem bent
+VALLEY = 0.1  # of an even change: the odd part that a change beside a point of slope 0 may have
+VANISHES = 1e-3  # of the values at the first step: f at x
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class DirectionSample:
 class Survey:
     """Noise and largest |f| of each output [M]; a secant per input tensor; `forward` calls spent; a sample per input tensor (None: near a border).
 
+    far_change: by how much an output [M] changes where inputs change by their own size, of those that vanish at x with their slope; else 0.
     unmoved, wide [tensors, M]: the quick rungs do not surely move anything of the output tensor; a step of 0.23·s does, or only one of
     0.23·max(s, 1).
     """
@@ -69,6 +72,7 @@ class Survey:
     wide: Mask
     forward: int
     direction_samples: tuple[DirectionSample | None, ...]
+    far_change: Array
 
     def noise(self, point: Point) -> Array:
         """Standard deviation of f [M] near x, rounding included."""
@@ -105,7 +109,8 @@ def survey(point: Point, generator: np.random.Generator) -> Survey:
     for t, (c, d) in enumerate(zip(columns, directions, strict=True)):
         if len(c):
             unmoved[t], wide[t] = _unmoved(point, c, d, near[t], np.maximum(sigma, point.unit * size))
-    return Survey(sigma, size, tuple(secants), unmoved, wide, point.forward - before, tuple(samples))
+    far_change = np.max([_far_change(point, c, d, sides) for c, d, sides in zip(columns, directions, near, strict=True)], 0, initial=0.0)
+    return Survey(sigma, size, tuple(secants), unmoved, wide, point.forward - before, tuple(samples), far_change)
 
 
 def _noise(point: Point, columns: Sequence[Index], moved: Sequence[Mask], size: Array, generator: np.random.Generator) -> tuple[Array, list[Secant]]:
@@ -225,6 +230,20 @@ def _unmoved(point: Point, columns: Index, direction: Array, near: tuple[Array, 
         far = _both_sides(point, columns, BASE * direction / scale * np.maximum(scale, 1.0))
         return unmoved, still & ~unmoved & _moved_surely(far, point.f0, noise)
     return unmoved, nothing
+
+
+def _far_change(point: Point, columns: Index, direction: Array, near: tuple[Array, Array]) -> Array:
+    """Of outputs that vanish at x with their slope (a loss at its minimum), the change [M] along the whole direction, by two calls; else 0.
+
+    Nothing near x tells of their terms how large these are, and so how they round.
+    """
+    (up, down), f0 = near, point.f0
+    even, odd = np.abs(up + down - 2 * f0), np.abs(up - down)
+    vanishing = (odd < VALLEY * even) & (np.abs(f0) < VANISHES * np.maximum(np.abs(up), np.abs(down)))
+    if not vanishing.any():
+        return np.zeros(len(f0))
+    change = np.fmax.reduce([finite_size(f - f0) for f in _both_sides(point, columns, direction)])
+    return np.where(vanishing, change, 0.0)
 
 
 def _moved_surely(sides: tuple[Array, Array], f0: Array, noise: Array) -> Mask:

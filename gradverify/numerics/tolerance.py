@@ -101,7 +101,7 @@ def _subgradient(a: Array, d: Derivative, tol: Array) -> Codes:
 
 @dataclass(frozen=True)
 class Magnitudes:
-    """What sets the floor of each output [M]: reach (its change for a relative change of its inputs), largest |f|, noise of f.
+    """What sets the floor of each output [M]: reach (its change for a relative change of its inputs), largest |f|, noise of f, `Survey.far_change`.
 
     `parts`: output tensors. `unit`: the unit roundoff of each. `backward_unit`: that of gradients.
     """
@@ -113,6 +113,7 @@ class Magnitudes:
     x_size: float
     unit: Array | float = U64
     backward_unit: float = U64
+    far_change: Array | float = 0.0
 
     @cached_property
     def saturated(self) -> Array:
@@ -128,7 +129,8 @@ class Magnitudes:
 def floors(rows: Magnitudes, alive: Mask) -> Array:
     """c·unit of each output [M]; over S_i it is the floor of an entry. `alive` [M]: something of the row stands out of bars and rounding.
 
-    The unit is the reach, not |f|: with |f|, x + 1e10 would hide any error. A dead row is measured against its tensor's values.
+    The unit is the reach, not |f|: with |f|, x + 1e10 would hide any error. A dead row is measured against its tensor's values, and where f vanishes
+    with its slope both are rounding: the change far away is what its terms are as large as.
     """
     lift = np.zeros_like(rows.reach)
     for part in rows.parts:
@@ -139,10 +141,11 @@ def floors(rows: Magnitudes, alive: Mask) -> Array:
     living = FLOOR * np.minimum(np.maximum(noise, U64), NOISE_CAP) * unit
     if rows.backward_unit > LOW_UNIT:
         living = np.maximum(living, ROUNDED * rows.backward_unit * rows.reach)
+    living = np.maximum(living, FLOOR * U64 * rows.far_change)
     if alive.all():
         return living
     noise_only = (rows.size <= NOISE_ONLY * rows.sigma) & (rows.sigma <= NOISE_OF_X * rows.x_size)
-    dead = np.maximum(rows.saturated, np.where(noise_only, FLOOR * rows.sigma, 0.0))
+    dead = np.maximum(np.maximum(rows.saturated, FLOOR * U64 * rows.far_change), np.where(noise_only, FLOOR * rows.sigma, 0.0))
     return np.where(alive, living, dead)
 
 

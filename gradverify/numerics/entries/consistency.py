@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradverify.numerics.entries.leaks import moved_near_x
-from gradverify.numerics.estimate.climb import from_quick_rungs
+from gradverify.numerics.estimate.climb import derivative, from_quick_rungs
 from gradverify.numerics.estimate.kinks import SMOOTH
 from gradverify.numerics.estimate.lines import sample_rung
 from gradverify.numerics.estimate.smooth import extrapolate_once, secant
@@ -145,6 +145,10 @@ class JacobianSums:
         allowed = slack * self.numeric_size + self.numeric.bar + floor
         value, bar, known_at = self._slope_along(columns, direction, allowed)
         off = np.asarray(known_at & (np.abs(value - self.numeric.value) > allowed + bar))
+        if off.any():       # a few steps alone prove nothing: the limit of a clamp may lie between them
+            found = derivative(DirectionLine(self.run.point, columns, direction), self.run.outputs(), every_rung=True)
+            known_at &= found.smooth | ~off
+            off &= found.smooth & (np.abs(found.value - self.numeric.value) > allowed + found.bar)
         return off if known_at.all() or self.usable.all() else off | self._moved_by_others(~known_at, columns, direction)
 
     def _moved_by_others(self, rough: Mask, columns: Index, direction: Array) -> Mask:

@@ -29,7 +29,7 @@ class Derivative(Record):
     outcome: `Smoothness` codes. noise_bar: the part of the bar that is noise. left, right: slopes at a kink. second: another consistent
     reading (NaN: none), `second_is_finer` where it comes from finer steps. far: the value rests on steps beyond the element's own scale,
     where f may be another function; the second reading is then the best from nearer ones. unclear: a quick look cannot tell.
-    unchanged: f moved nowhere. at_border: f exists on one side only.
+    unchanged: f moved nowhere, or rests on a plateau. at_border: f exists on one side only.
     """
 
     value: Array
@@ -112,7 +112,7 @@ def _solve(s: Samples, full: bool) -> Derivative:
     result = Derivative(
         x.best.value * s.largest, bar, outcome, x.best.noise * s.largest, slopes.left, slopes.right, slopes.left_bar, slopes.right_bar,
         second, x.second_bar, x.second_is_finer, x.far, unclear & ~s.unchanged, s.unchanged, np.zeros(len(bar), bool))
-    return _unchanged(s, _at_borders(s, result) if full else result)
+    return _at_rest(s, s.unchanged | s.on_plateau, _at_borders(s, result)) if full else _at_rest(s, s.unchanged, result)
 
 
 @dataclass(frozen=True)
@@ -187,14 +187,14 @@ def _at_borders(s: Samples, result: Derivative) -> Derivative:
     return replace(result, value=value, bar=bar, outcome=outcome, noise_bar=noise_bar, at_border=at_border)
 
 
-def _unchanged(s: Samples, result: Derivative) -> Derivative:
-    """Where f is bitwise f(x) at every rung: 0 ± u|f| / h, for h ≤ 0.3 of the scale; a wider h would claim a linearity nobody checked."""
-    same = s.unchanged
-    if not same.any():
+def _at_rest(s: Samples, rests: Mask, result: Derivative) -> Derivative:
+    """Where f is bitwise f(x) at every step, or on a plateau that reaches that far: 0 ± u|f| / h, for h ≤ 0.3 of the scale; a wider h would claim a
+    linearity nobody checked."""
+    if not rests.any():
         return result
-    near = np.where(s.unusable | s.far, -np.inf, s.h).max(0)
-    rounding = np.where(near > 0, s.unit * np.abs(s.f0) / near, np.inf)
-    bar = np.where(same, rounding, result.bar)
-    noise_bar = np.where(same, rounding, result.noise_bar)  # as noise: coarser rungs narrow it
-    outcome = np.where(same, SMOOTH, result.outcome).astype(np.int8)
-    return replace(result, value=np.where(same, 0.0, result.value), bar=bar, outcome=outcome, noise_bar=noise_bar)
+    rounding = np.where(s.rests_within > 0, s.unit * np.abs(s.f0) / s.rests_within, np.inf)
+    bar = np.where(rests, rounding, result.bar)
+    noise_bar = np.where(rests, rounding, result.noise_bar)  # as noise: coarser rungs narrow it
+    outcome = np.where(rests, SMOOTH, result.outcome).astype(np.int8)
+    return replace(result, value=np.where(rests, 0.0, result.value), bar=bar, outcome=outcome, noise_bar=noise_bar, unchanged=rests,
+                   second=np.where(rests, np.nan, result.second))

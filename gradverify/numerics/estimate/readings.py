@@ -21,6 +21,7 @@ SETTLED = 0.5  # of the distance to the tread's slope: by so little the quotient
 OF_X = 8  # roundings of x: a step as small may be that of an intermediate result as large as x, as in x·(1 + tanh x)
 QUIET = 30  # differences this far below the measured noise: the noise was overestimated for them
 HUMP = 1e-3  # of |f|: larger structure is the function, not an artefact
+ONE_SIDE = 2.0  # times the noise of a central quotient: that of (f(x + h) - f(x)) / h, of the same h
 ABSENT = 1e-2  # of the noise: values that are smaller than this do not have it
 TAIL = 5  # finest rungs asked for their own noise
 
@@ -139,12 +140,24 @@ def _quiet(s: Samples, noise: Array) -> Mask:
 
 
 def _hump(s: Samples, quotient: Array, noise: Array) -> Array:
-    """Amplitude [m] of structure on which the differences grow, beyond the noise, as h shrinks, on three rungs or more; else 0."""
+    """Amplitude [m] of structure on which the differences grow, beyond the noise, as h shrinks, on three rungs or more; else 0.
+
+    Steps and ripples are on both sides of x. A kink or jump that lies beside x, as the limit of a clamp, leaves one side as smooth as it is at x.
+    """
+    grow, d = _growing(s, quotient, noise)
+    height = np.max(np.where(grow, d[1:] * s.h[2:], 0.0), 0)
+    found = (grow.sum(0) >= 3) & (height < HUMP)
+    if found.any():
+        for f, sign, width in ((s.up, 1.0, s.step_up), (s.down, -1.0, s.step_down)):
+            found &= _growing(s, sign * (f - s.f0) / s.largest / width, ONE_SIDE * noise)[0].any(0)
+    return np.where(found, height, 0.0)
+
+
+def _growing(s: Samples, quotient: Array, noise: Array) -> tuple[Mask, Array]:
+    """Where quotients [n, m] differ by more than at the rung before, beyond the noise [n - 2, m]; and by how much they differ [n - 1, m]."""
     h, d = s.h, np.abs(quotient[1:] - quotient[:-1])
     beyond = d[1:] > Z * (noise[1:-1] / h[1:-1] + noise[2:] / h[2:])
-    grow = (h[:-2] < NEAR * s.scale) & (d[1:] > d[:-1]) & beyond
-    height = np.max(np.where(grow, d[1:] * h[2:], 0.0), 0)
-    return np.where((grow.sum(0) >= 3) & (height < HUMP), height, 0.0)
+    return (h[:-2] < NEAR * s.scale) & (d[1:] > d[:-1]) & beyond, d
 
 
 def with_tail_noise(s: Samples, quotient: Array, noise: Array, best: Best) -> tuple[Best, Array]:

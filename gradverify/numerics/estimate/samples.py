@@ -12,6 +12,8 @@ from gradverify.numerics.rungs import NEAR, U64, Array, Mask, Z, nanmedian
 
 DWARFS = 1e50  # times: such a rung says nothing of the slope at x, and scaled by it the others would vanish
 SECOND = Z * np.sqrt(6)  # standard deviations of f: the least second difference that is not noise
+PLATEAU = 1e-7  # of the scale: how far a plateau reaches at least; what is nearer to a jump or kink is a tie
+PLATEAU_STEPS = 4  # at which f rests
 LOW_UNIT = 8 * U64  # above: the forward computes in less than float64
 
 
@@ -70,6 +72,23 @@ class Samples(Record):
     def unchanged(self) -> Mask:
         """Elements [m] that no rung moves."""
         return (self.still | self.unusable).all(0) & self.two_sided
+
+    @cached_property
+    def rests_within(self) -> Array:
+        """The widest step [m], of those that are not far, at which f and at all finer ones is bitwise f(x); -inf where there is none."""
+        resting = np.cumprod((self.still | self.unusable)[::-1], 0)[::-1].astype(bool)
+        return np.asarray(np.where(resting & ~self.unusable & ~self.far, self.h, -np.inf).max(0))
+
+    @cached_property
+    def on_plateau(self) -> Mask:
+        """Elements [m] that rest at four of the finer steps and more, and on one side of x at all near ones: a clamp beside its limit.
+
+        Steps of a staircase are on both sides. In fewer bits than float64 what rounds to one number looks so, too (1 + tanh x at -8).
+        """
+        near = ~(self.far | self.unusable)
+        one_side = ((self.up == self.f0) | ~near).all(0) | ((self.down == self.f0) | ~near).all(0)
+        rests = (self.still & near & (self.h <= self.rests_within)).sum(0) >= PLATEAU_STEPS
+        return np.asarray(one_side & rests & (self.rests_within > PLATEAU * self.scale) & (self.unit <= LOW_UNIT))
 
     @cached_property
     def peak(self) -> Array:

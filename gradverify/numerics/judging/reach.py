@@ -82,7 +82,7 @@ class Reach:
         analytic, numeric = self._point.shared(self._analytic), self._point.shared(self._numeric)
         x_size = float(self._point.columns.size.max(initial=0.0))
         return Magnitudes(np.maximum(analytic, numeric), survey.size, survey.sigma, self._point.parts, x_size, self._point.unit,
-                          self._point.backward_unit)
+                          self._point.backward_unit, survey.far_change)
 
 
 def _resolved(value: Array, bar: Array, scale: Array) -> Array:
