@@ -51,9 +51,9 @@ def test_a_saturated_attention_is_decided(seed: int):
     by_rows = check(attention(1), *inputs(seed), select=("GV0", "GV101"), mode="rows")
     assert by_rows.verdict == "undecided"
     result = check(attention(1), *inputs(seed), select=("GV0", "GV101"))
-    assert codes(result) == set()
+    assert codes(result) <= {"GV007"}       # how many are left, 1 or 5, is the processor's exp's
     assert sum(each.elements for each in result.comparisons) == ELEMENTS
-    assert sum(each.undecided for each in result.comparisons) < ELEMENTS / 1000     # which ones are left is the processor's exp's
+    assert sum(each.undecided for each in result.comparisons) < ELEMENTS / 1000
     assert check(attention(0.999), *inputs(seed), select=("GV0", "GV101")).verdict == "fail"
 
 
