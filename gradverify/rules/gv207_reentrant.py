@@ -1,16 +1,19 @@
 """GV207 reentrant: a call changes what an earlier call returned or will return
 
-What. Backward of one graph gives another gradient when it is called again, or after a forward with other inputs; or an output or a gradient of an
-earlier call changes afterwards.
+What. Backward of one graph gives another gradient, or raises, when it is called again or after a forward with other inputs; or an output or a
+gradient of an earlier call changes afterwards; or a call goes on with the numbers that an input held before it was updated in place.
 
 Why it matters. State that is kept on the class, in a module or in a buffer that all calls share is right in a test of one forward and one
-backward. A layer that is used twice in a network, two branches, gradient accumulation or activation checkpointing mix the calls up.
+backward. A layer that is used twice in a network, two branches, gradient accumulation or activation checkpointing mix the calls up. An optimizer
+writes new numbers into the same tensors: a transpose or a packed copy that is remembered by a weight's address is old after the first step.
 
-How it is measured. Forward a, backward three times; forward and backward at another point b of the same kind; backward of a again; forward a again.
-All gradients and outputs must be those of the first time, and the tensors that were returned before must still hold what they held. Where a second
-backward of a graph is refused, each graph gets one.
+How it is measured. Forward a, backward three times; forward and backward at another point b of the same kind; backward of a again; then the
+numbers of a are written into the tensors that held b, under `no_grad`, and forward and backward called with these. All gradients and outputs must
+be those of the first time, and the tensors that were returned before must still hold what they held. What is remembered by the version of a tensor,
+or by its shape, stays right. Where a second backward of a graph is refused, each graph gets one.
 
-How to repair. Keep what belongs to one call on ctx, return fresh tensors, change nothing that outlives the call.
+How to repair. Keep what belongs to one call on ctx, return fresh tensors, change nothing that outlives the call. What is remembered of a tensor from
+call to call belongs to its `_version` too, which every write in place raises.
 
 Example.
     @staticmethod
@@ -21,26 +24,30 @@ Example.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import torch
 from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.rules.agreement import differing, differing_output
+from gradverify.rules.agreement import NOW_AND_THEN, Difference, differing, differing_output
 from gradverify.rules.shown import RANDOM, changed
+from gradverify.subject.alias import overlaps
 from gradverify.subject.differentiable import Gradients, Graph, Returned
-from gradverify.subject.elsewhere import elsewhere
+from gradverify.subject.elsewhere import leaf_elsewhere
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.snapshot import change, same
 
 CATCHES = "keeps_its_mask_on_the_class"
 ORDER = 170
 RANK = 80
-PRICE, WORTH = (2, 2), 180
+PRICE, WORTH = (2, 3), 180
 KILLS = "memory"
 HINT = "keep what belongs to one call on ctx, and return fresh tensors"
+REMEMBERED = ("compute it from the tensor in every call, or let what is remembered depend on its `_version`, which every write in place raises: "
+              "a tensor's address, `id` and shape stay as they are")
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -48,19 +55,22 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    message = next(_seen(evidence), None)
-    if message is not None:
-        yield Finding("GV207", message, hint=HINT)
+    found = next(_seen(evidence), None)
+    if found is not None:
+        yield found
 
 
-def _seen(evidence: Evidence) -> Iterator[str]:
+def _seen(evidence: Evidence) -> Iterator[Finding]:
     """What each step of the sequence shows."""
     for again in evidence.repeats or ():
         yield from _gradients(evidence, again.values, "backward of one graph gives another gradient when it is called again")
     first = evidence.usable()
     earlier = _Earlier(evidence, first)
-    _call_elsewhere(evidence, earlier)
-    yield from _gradients(evidence, _backward(evidence, first), "a forward and backward with other inputs changes the gradient of an earlier call")
+    leaves = _call_elsewhere(evidence, earlier)
+    yield from _again(evidence, first)
+    if leaves is not None and _can_be_updated(evidence, leaves):
+        earlier.leave_out(leaves)
+        yield from _updated(evidence, leaves)
     yield from _outputs(evidence)
     yield from earlier.changed()
 
@@ -86,38 +96,127 @@ class _Earlier:
     def _watch(self, tensors: Iterator[tuple[str, Tensor, Tensor]]) -> None:
         self._watched += [(name, tensor, value) for name, tensor, value in tensors if tensor.layout == torch.strided]
 
-    def changed(self) -> Iterator[str]:
+    def leave_out(self, leaves: Sequence[Tensor]) -> None:
+        """What lies in their memory, and is written with them by right."""
+        self._watched = [each for each in self._watched if not any(overlaps(each[1], leaf) for leaf in leaves)]
+
+    def changed(self) -> Iterator[Finding]:
         for name, now, then in self._watched:
             if not same(then, now):
-                yield f"{name}, returned by an earlier call, is overwritten by a later one{changed('', now, change(then, now))}"
+                yield _finding(f"{name}, returned by an earlier call, is overwritten by a later one{changed('', now, change(then, now))}")
 
 
-def _call_elsewhere(evidence: Evidence, earlier: _Earlier) -> None:
-    """A forward and a backward at another point; a function that is not defined there says so, and is left alone."""
-    leaves = [elsewhere(argument).requires_grad_() for argument in evidence.inputs]
+def _call_elsewhere(evidence: Evidence, earlier: _Earlier) -> list[Tensor] | None:
+    """A forward and a backward at another point, of which the leaves are left; a function that is not defined there says so, and is left alone."""
+    leaves = [leaf_elsewhere(argument, leaf) for argument, leaf in zip(evidence.inputs, evidence.forward.leaves, strict=True)]
     try:
         graph = evidence.function.graph(leaves)
         earlier.outputs(graph)
         earlier.gradients(Returned.now(evidence.function.gradients(graph, evidence.worked.cotangents)))
     except UserCodeError:
-        return
+        return None
+    return leaves
+
+
+def _again(evidence: Evidence, first: Graph) -> Iterator[Finding]:
+    """Backward of the earlier call."""
+    again = _backward(evidence, first)
+    yield from _gradients(evidence, again, "a forward and backward with other inputs changes the gradient of an earlier call")
 
 
 def _backward(evidence: Evidence, graph: Graph) -> Gradients:
-    return evidence.function.gradients(graph, evidence.worked.cotangents, retain=graph is evidence.base)
+    return evidence.function.gradients(graph, evidence.worked.cotangents, retain=evidence.repeats is not None)
 
 
-def _gradients(evidence: Evidence, again: Gradients, what: str) -> Iterator[str]:
-    for argument, first, now in zip(evidence.inputs, evidence.worked.gradients, again, strict=True):
-        difference = differing(evidence, argument, first, now)
-        if difference is not None:
-            yield f"{what}: {difference.expected:.6g} at {difference.where} was first, {difference.seen:.6g} then"
+def _gradients(evidence: Evidence, again: Gradients, what: str) -> Iterator[Finding]:
+    difference = _other_gradient(evidence, again)
+    if difference is not None:
+        yield _finding(f"{what}: {_first_and_then(difference)}")
 
 
-def _outputs(evidence: Evidence) -> Iterator[str]:
-    again = evidence.function.of(evidence.later)
-    for place, first, now in zip(evidence.forward.checked, evidence.outputs, again, strict=True):
-        difference = differing_output(evidence, place, first, now) if first.shape == now.shape else None
-        if difference is not None:
-            yield f"forward gives other values after a call with other inputs: {difference.expected:.6g} at {difference.where} was first, " \
-                  f"{difference.seen:.6g} then"
+def _outputs(evidence: Evidence) -> Iterator[Finding]:
+    difference = _other_values(evidence, evidence.later)
+    if difference is not None:
+        yield _finding(f"forward gives other values after a call with other inputs: {_first_and_then(difference)}")
+
+
+def _other_values(evidence: Evidence, graph: Graph) -> Difference | None:
+    """Where a forward with the numbers of the base call has other outputs."""
+    places = zip(evidence.forward.checked, evidence.outputs, evidence.function.of(graph), strict=True)
+    found = (differing_output(evidence, place, first, now) for place, first, now in places if first.shape == now.shape)
+    return next((difference for difference in found if difference is not None), None)
+
+
+def _other_gradient(evidence: Evidence, again: Gradients) -> Difference | None:
+    triples = zip(evidence.inputs, evidence.worked.gradients, again, strict=True)
+    found = (differing(evidence, argument, first, now) for argument, first, now in triples)
+    return next((difference for difference in found if difference is not None), None)
+
+
+def _first_and_then(difference: Difference) -> str:
+    return f"{difference.expected:.6g} at {difference.where} was first, {difference.seen:.6g} then"
+
+
+def _finding(message: str) -> Finding:
+    return Finding("GV207", message, hint=HINT)
+
+
+# ---- an update in place
+def _can_be_updated(evidence: Evidence, leaves: Sequence[Tensor]) -> bool:
+    """Do the leaves lie in memory as those of the base call do, and is it still theirs? A function that writes into its inputs gets clones."""
+    alike = all(leaf.stride() == first.stride() for leaf, first in zip(leaves, evidence.forward.leaves, strict=True))
+    return alike and not evidence.subject.writes and not evidence.forward.freed
+
+
+def _updated(evidence: Evidence, leaves: Sequence[Tensor]) -> Iterator[Finding]:
+    """A call with tensors that held other numbers in an earlier call, and hold now those of the base call; a forward that refuses them says so."""
+    with torch.no_grad():
+        for leaf, x in zip(leaves, evidence.subject.inputs, strict=True):
+            leaf.copy_(x)
+    with suppress(UserCodeError):
+        graph, seen = _called(evidence, leaves)
+        if seen is not None:
+            yield _told(evidence, leaves, seen)
+        elif evidence.repeats is not None:
+            evidence.later = graph
+
+
+def _called(evidence: Evidence, leaves: Sequence[Tensor]) -> tuple[Graph, Difference | UserCodeError | None]:
+    """A forward and a backward with the numbers of the base call: where they differ from it, or what backward raises. Raises UserCodeError."""
+    graph = evidence.function.graph(leaves)
+    difference = _other_values(evidence, graph)
+    if difference is not None:
+        return graph, difference
+    try:
+        return graph, _other_gradient(evidence, _backward(evidence, graph))
+    except UserCodeError as error:
+        return graph, error
+
+
+def _told(evidence: Evidence, leaves: Sequence[Tensor], seen: Difference | UserCodeError) -> Finding:
+    """Of a call after an update, which was not as the base call. It is the update if new tensors do not show it, and if it is there again."""
+    others = _called(evidence, evidence.subject.leaves())[1]
+    if others is not None:
+        return _after_other_inputs(others)
+    if _called(evidence, leaves)[1] is None:
+        return _now_and_then(seen)
+    told = "after the inputs were updated in place, as an optimizer does,"
+    if isinstance(seen, UserCodeError):
+        return Finding("GV207", f"{told} {seen.message}", hint=REMEMBERED, frames=seen.frames)
+    who = "backward" if seen.output is None else "forward"
+    return Finding("GV207", f"{told} {seen.text}, which it is with new tensors of the same numbers: {who} goes on with what was kept of the old ones",
+                   hint=REMEMBERED)
+
+
+def _after_other_inputs(seen: Difference | UserCodeError) -> Finding:
+    """Of a call with new tensors that hold the numbers of the base call."""
+    if isinstance(seen, UserCodeError):
+        return Finding("GV207", f"after a call with other inputs {seen.message}", hint=HINT, frames=seen.frames)
+    what = "backward gives another gradient" if seen.output is None else "forward gives other values"
+    return _finding(f"{what} after a call with other inputs: {_first_and_then(seen)}")
+
+
+def _now_and_then(seen: Difference | UserCodeError) -> Finding:
+    code, who = ("GV206", "backward") if isinstance(seen, UserCodeError) or seen.output is None else ("GV205", "forward")
+    what = seen.message if isinstance(seen, UserCodeError) else seen.text
+    return Finding(code, f"{who} is not deterministic: {what}; the same call again is as the first one", hint=NOW_AND_THEN)

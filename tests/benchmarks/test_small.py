@@ -8,7 +8,7 @@ from statistics import median
 import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-MOST = {"SwiGLU": 100, "median": 144}      # calls in float64, as measured (200 and 180 at first)
+MOST = {"SwiGLU": 101, "median": 145}      # calls in float64, as measured (200 and 180 at first)
 
 
 @pytest.fixture

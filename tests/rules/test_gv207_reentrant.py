@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from functools import lru_cache
+
 import pytest
 import torch
 from live import check, codes, message, randn
 from torch import nn
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from rules.functions import X, square
 from rules.tricky import Used
@@ -149,6 +153,177 @@ def test_where_a_second_backward_is_refused_each_graph_gets_one():
     assert codes(check(Used, X)) == {"GV227"}      # a warning
 
 
-def test_it_costs_two_forwards_and_two_backwards_beside_the_repeats_that_others_asked_for():
+def test_it_costs_two_forwards_and_three_backwards_beside_the_repeats_that_others_asked_for():
     run, = (run for run in check(torch.sin, X).rules if run.code == "GV207")
-    assert (run.calls.forward, run.calls.backward) == (2, 2)
+    assert (run.calls.forward, run.calls.backward) == (2, 3)
+
+
+# ---- an update in place
+def transposing(key, stale="backward"):
+    """x @ w, with the transpose of w remembered under a key; forward too multiplies by it where that is `stale`."""
+    cache = {}
+
+    class Cached(Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            if key(w) not in cache:
+                cache[key(w)] = w.detach().t().clone()
+            ctx.transposed = cache[key(w)]
+            ctx.save_for_backward(x)
+            return x @ (ctx.transposed.t() if stale == "forward" else w)
+
+        @staticmethod
+        @once_differentiable
+        def backward(ctx, g):
+            x, = ctx.saved_tensors
+            return g @ ctx.transposed.mH.t(), x.mH @ g
+
+    return Cached
+
+
+WEIGHT = randn(3, 2, seed=1)
+BY_ADDRESS = {
+    "data_ptr": torch.Tensor.data_ptr, "id": id, "storage": lambda w: w.untyped_storage().data_ptr(),
+    "address and shape": lambda w: (w.data_ptr(), w.shape)}
+
+
+@pytest.mark.parametrize("stale", ["forward", "backward"])
+@pytest.mark.parametrize("key", BY_ADDRESS)
+def test_what_is_remembered_by_a_tensors_address_is_old_after_an_update_in_place(key, stale):
+    result = check(transposing(BY_ADDRESS[key], stale), X, WEIGHT, select=("GV207",))
+    found = message(result, "GV207")
+    assert found.startswith("after the inputs were updated in place, as an optimizer does, ")
+    assert f": {stale} goes on with what was kept of the old ones" in found
+    assert "`_version`" in result.findings[0].hint
+
+
+def test_the_numbers_that_are_printed_are_those_of_the_old_weight_and_of_the_new():
+    function = transposing(torch.Tensor.data_ptr)
+    x, w = X.clone().requires_grad_(), (WEIGHT * 2).requires_grad_()
+    for factor in (2, 1):       # what a training step does
+        gradient, = torch.autograd.grad(function.apply(x, w), x, torch.ones(2, 2, dtype=x.dtype))
+        assert torch.allclose(gradient, (2 * WEIGHT.sum(1)).expand(2, 3)), factor
+        with torch.no_grad():
+            w.div_(2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex128, torch.bfloat16], ids=str)
+def test_in_every_dtype(dtype):
+    name = str(dtype).removeprefix("torch.")
+    values = [randn(2, 3).to(dtype), randn(3, 2, seed=1).to(dtype)]
+    assert "updated in place" in message(check(transposing(torch.Tensor.data_ptr), *values, select=("GV207",), dtype=name), "GV207")
+    assert codes(check(transposing(lambda w: (w.data_ptr(), w._version)), *values, select=("GV207",), dtype=name)) == set()
+
+
+def test_a_module_that_packs_its_weight_once_is_found():
+    class Packed(nn.Linear):
+        def forward(self, x):
+            if not hasattr(self, "packed"):
+                self.packed = {}
+            if self.weight.data_ptr() not in self.packed:
+                self.packed[self.weight.data_ptr()] = self.weight.detach().clone()
+            return Packs.apply(x, self.weight, self.packed[self.weight.data_ptr()]) + self.bias
+
+    class Packs(Function):
+        @staticmethod
+        def forward(ctx, x, weight, packed):
+            ctx.save_for_backward(x, packed)
+            return x @ packed.t()
+
+        @staticmethod
+        def backward(ctx, g):
+            x, packed = ctx.saved_tensors
+            return g @ packed, g.t() @ x, None
+
+    assert "updated in place" in message(check(Packed(3, 2).double(), X, select=("GV207",)), "GV207")
+    assert codes(check(nn.Linear(3, 2).double(), X)) == set()
+
+
+def by_reference():
+    """x @ w, remembered with the tensor itself and its version, as a careful cache does."""
+    kept = WeakTensorKeyDictionary()
+
+    def key(w):
+        known = kept.setdefault(w, (object(), w._version))
+        if known[1] != w._version:
+            kept[w] = known = (object(), w._version)
+        return known[0]
+
+    return transposing(key)
+
+
+@lru_cache
+def table(size):
+    return torch.arange(1.0, size + 1, dtype=torch.float64)
+
+
+def by_shape():
+    class Scaled(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.table = table(x.shape[-1])
+            return x * ctx.table
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * ctx.table
+
+    return Scaled
+
+
+class Viewed(Function):
+    """Returns its input as a view, which an update of the input changes by right."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view(-1)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.view(2, 3)
+
+
+class InPlace(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * g
+
+
+RIGHT = {
+    "by version": lambda: (transposing(lambda w: (w.data_ptr(), w._version)), X, WEIGHT), "by reference": lambda: (by_reference(), X, WEIGHT),
+    "by shape": lambda: (by_shape(), X), "a view": lambda: (Viewed, X), "written in place": lambda: (InPlace, X),
+    "one tensor twice": lambda: (torch.mul, X, X), "not contiguous": lambda: (torch.mm, X, randn(2, 3, seed=1).t()),
+    "a number": lambda: (torch.mul, X, randn(seed=1)), "complex": lambda: (torch.mul, *[randn(3, dtype=torch.complex128)] * 2),
+    "a batch norm": lambda: (nn.BatchNorm1d(3).double(), randn(4, 3)), "random": lambda: (torch.nn.functional.dropout, randn(20))}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_caches_that_notice_an_update_and_functions_without_one_are_left_alone(name):
+    function, *values = RIGHT[name]()
+    result = check(function, *values)
+    assert "GV207" not in codes(result)
+    assert [run.status for run in result.rules if run.code == "GV207"] == ["ran"]
+
+
+@pytest.mark.parametrize("odds", range(2, 12))
+def test_a_gradient_that_is_wrong_now_and_then_is_not_called_old(odds):
+    class Now(Function):
+        calls = 0
+
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            Now.calls += 1
+            return g * (2 if Now.calls % odds else 3)
+
+    found = check(Now, X, select=("GV2",)).findings
+    assert found
+    assert not any("updated in place" in finding.message for finding in found)
