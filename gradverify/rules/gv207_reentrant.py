@@ -120,7 +120,12 @@ def _call_elsewhere(evidence: Evidence, earlier: _Earlier) -> list[Tensor] | Non
 
 def _again(evidence: Evidence, first: Graph) -> Iterator[Finding]:
     """Backward of the earlier call."""
-    again = _backward(evidence, first)
+    try:
+        again = _backward(evidence, first)
+    except UserCodeError as error:
+        yield Finding("GV207", f"a forward and backward with other inputs breaks the backward of an earlier call, which works without them: "
+                      f"{error.message}", hint=HINT, frames=error.frames)
+        return
     yield from _gradients(evidence, again, "a forward and backward with other inputs changes the gradient of an earlier call")
 
 

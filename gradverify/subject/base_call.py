@@ -168,13 +168,17 @@ class BaseCall:
 
     @cached_property
     def refused(self) -> UserCodeError | None:
-        """What a second backward of the base graph raised, though the first one retained it; None where it runs."""
+        """What a second backward of one graph raises, though the first one retained it; None where it runs, and where it is a forward in between that
+        breaks it: the graph is a new one, with nothing in between."""
         if self.repeats is not None or not self.worked.direct:
             return None
-        if self.function.refused is not None:
+        try:
+            graph = self.function.graph(self.subject.leaves())
+            self.function.gradients(graph, self.worked.cotangents, retain=True)
+        except UserCodeError:
             return self.function.refused
         try:
-            self.function.gradients(self.base, self.worked.cotangents, retain=True)
+            self.function.gradients(graph, self.worked.cotangents, retain=True)
         except UserCodeError as error:
             return error
         return None

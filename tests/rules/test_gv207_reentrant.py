@@ -158,6 +158,41 @@ def test_it_costs_two_forwards_and_three_backwards_beside_the_repeats_that_other
     assert (run.calls.forward, run.calls.backward) == (2, 3)
 
 
+# ---- a forward in between that breaks backward
+def shared_work(own):
+    """a · cumsum(x), whose sums lie in memory that all calls share; or, where `own`, in that of the call."""
+
+    class Cumsum(Function):
+        work = None
+
+        @staticmethod
+        def forward(ctx, x, a):
+            if Cumsum.work is None or Cumsum.work.dtype != x.dtype or own:
+                Cumsum.work = torch.empty_like(x)
+            torch.cumsum(x, 1, out=Cumsum.work)
+            ctx.save_for_backward(Cumsum.work, a)
+            return Cumsum.work * a
+
+        @staticmethod
+        @once_differentiable
+        def backward(ctx, g):
+            work, a = ctx.saved_tensors
+            return (g * a).flip(1).cumsum(1).flip(1), (g * work).sum(0)
+
+    return Cumsum
+
+
+def test_a_workspace_that_all_calls_share_is_named_as_that_where_torch_sees_it_overwritten():
+    x, a = X.clone().requires_grad_(), randn(3, seed=1).requires_grad_()
+    found = torch.autograd.grad(shared_work(own=False).apply(x, a).sum(), (x, a))
+    assert all(map(torch.equal, found, torch.autograd.grad((x.cumsum(1) * a).sum(), (x, a))))     # one forward, one backward: right
+    result = check(shared_work(own=False), X, randn(3, seed=1))
+    assert (result.verdict, codes(result)) == ("fail", {"GV207"})
+    assert "breaks the backward of an earlier call, which works without them: backward raised RuntimeError" in message(result, "GV207")
+    assert result.comparisons
+    assert codes(check(shared_work(own=True), X, randn(3, seed=1))) == set()
+
+
 # ---- an update in place
 def transposing(key, stale="backward"):
     """x @ w, with the transpose of w remembered under a key; forward too multiplies by it where that is `stale`."""
