@@ -24,7 +24,7 @@ from gradverify.rules import chosen
 from gradverify.rules.asking import examine, with_severity
 from gradverify.rules.catalogue import book
 from gradverify.rules.placed import placed
-from gradverify.rules.precedence import specific
+from gradverify.rules.precedence import contiguous_throughout, specific
 from gradverify.rules.repeats import graded
 from gradverify.rules.standing import without_a_leg
 from gradverify.subject.failure import UserCodeError, is_users, unnamed
@@ -52,7 +52,8 @@ def verify(subject: Subject, planned: Planned | None = None, *, evidence: Eviden
 
 def _judged(subject: Subject, evidence: Evidence, briefly: bool) -> CaseResult:
     examined = examine(evidence, briefly)
-    found = graded(specific(_completed(finding, evidence) for each in examined for finding in each.findings), evidence.settings)
+    said = (_completed(finding, evidence) for each in examined for finding in each.findings)
+    found = graded(specific(said, contiguous_throughout(evidence)), evidence.settings)
     findings = found if briefly else with_causes(found, evidence, book())
     faults = tuple(dict.fromkeys([*(each.fault for each in examined if each.fault), *evidence.missing]))
     verdict = _verdict(findings, faults)

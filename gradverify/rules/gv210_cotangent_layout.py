@@ -40,6 +40,7 @@ from gradverify.subject.variants import conjugated, constant, permuted, sliced
 CATCHES = "takes_grad_output_for_contiguous"
 ORDER = 240
 RANK = 120
+LAYOUT = True
 PRICE, WORTH = (0, 2), 110
 TIMES = -2.0            # times the cotangent of a sum, 1, which shortcuts of backward ask for: exact, of the other sign
 LARGE = 2.0**21         # times the base cotangents, exactly: above a million, at which gradients are clipped

@@ -8,7 +8,8 @@ other numbers and says nothing.
 How it is measured. One forward and one backward with all tensor arguments sliced (every second column of wider rows), and one with
 all permuted (channels last), compared with the base call. One by one only where they differ, to name the argument. A forward that refuses such
 inputs is right to do so: not applicable. Inputs that the spec calls `layout: expanded` go through one more such call with stride 0 first, which the
-forward must take. Gradients of a backward that draws random numbers are not compared.
+forward must take. Gradients of a backward that draws random numbers are not compared. A wrong Jacobian of contiguous tensors is told beside it: no
+layout explains it.
 
 How to repair. `x = x.contiguous()` first thing in forward, or refuse: `if not x.is_contiguous(): raise ValueError(...)`.
 
@@ -42,6 +43,7 @@ from gradverify.subject.variants import permuted, sliced
 CATCHES = "takes_input_for_contiguous"
 ORDER = 250
 RANK = 120
+LAYOUT = True
 PRICE, WORTH = (1, 1), 120
 LAYOUTS: tuple[tuple[str, Callable[[Tensor], Tensor]], ...] = (
     ("sliced (every second column of wider rows)", sliced), ("permuted (its dimensions in another order in memory)", permuted))

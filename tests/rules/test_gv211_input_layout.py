@@ -157,3 +157,45 @@ def test_noise_that_backward_draws_is_not_compared_between_layouts(code):
 def test_a_backward_that_draws_and_raises_for_a_layout_is_found(code):
     views = unary(torch.sin, lambda x, g: x.view(-1).cos().view(x.shape) * g.view(-1).view(x.shape) + torch.randn_like(g))
     assert codes(check(views, X, select=(code,))) == {code}
+
+
+# ---- beside a wrong Jacobian
+def gathered(shift, contiguous=False):
+    """img[:, r, c], whose gradient is put together by flat places, `shift` too far, in memory that a view is taken of."""
+
+    class Gather(Function):
+        @staticmethod
+        def forward(ctx, img, r, c):
+            ctx.save_for_backward(img, r, c)
+            return img[:, r, c]
+
+        @staticmethod
+        def backward(ctx, g):
+            img, r, c = ctx.saved_tensors
+            gradient = torch.zeros_like(img, memory_format=torch.contiguous_format if contiguous else torch.preserve_format)
+            gradient.view(len(img), -1).index_add_(1, r * img.shape[2] + c + shift, g)
+            return gradient, None, None
+
+    return Gather
+
+
+PLACES = randn(2, 3, 4), fixed(torch.tensor([0, 1, 2])), fixed(torch.tensor([2, 0, 1]))
+
+
+@pytest.mark.parametrize(("shift", "contiguous", "wanted"), [
+    (0, True, set()), (1, True, {"GV101"}), (0, False, {"GV211"}), (1, False, {"GV101", "GV211"})])
+def test_a_wrong_jacobian_of_contiguous_tensors_stands_beside_a_layout_that_is_refused(shift, contiguous, wanted):
+    img = PLACES[0].clone().requires_grad_()
+    right, = torch.autograd.grad(img[:, PLACES[1].value, PLACES[2].value].sum(), img)
+    own, = torch.autograd.grad(gathered(shift, contiguous).apply(img, PLACES[1].value, PLACES[2].value).sum(), img)
+    assert torch.equal(own, right) == (shift == 0)
+    result = check(gathered(shift, contiguous), *PLACES)
+    assert codes(result) == wanted
+    assert all(finding.also == () for finding in result.findings)
+
+
+def test_of_a_function_inside_a_callable_the_layout_explains_the_jacobian():
+    """Which gives it a transposed tensor where its own is contiguous."""
+    inner = unary(torch.sin, lambda x, g: g * by_strides(x).cos())
+    found, = check(lambda x: inner.apply(x.t()), X).findings
+    assert (found.code, found.also) == ("GV211", ("GV101",))
