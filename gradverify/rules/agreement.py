@@ -23,7 +23,7 @@ from gradverify.numerics.function.dtypes import DOUBLE
 from gradverify.numerics.function.flat import flat_all, flat_real, numbers
 from gradverify.numerics.roundoff import Bits
 from gradverify.numerics.rungs import U64, Z
-from gradverify.rules.shown import NO_FUNCTION, RANDOM, element_name
+from gradverify.rules.shown import NO_FUNCTION, RANDOM, apart, element_name
 from gradverify.subject.differentiable import Gradients, copied
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
@@ -54,7 +54,8 @@ class Difference:
     def text(self) -> str:
         """the gradient at x[0,1] is 1.5, and not 2"""
         what = f"the gradient at {self.where}" if self.input is not None else self.where
-        return f"{what} is {self.seen:.6g}, and not {self.expected:.6g}"
+        seen, expected = apart(self.seen, self.expected)
+        return f"{what} is {seen}, and not {expected}"
 
 
 # ---- can calls be compared at all?

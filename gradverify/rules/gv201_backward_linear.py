@@ -10,9 +10,10 @@ then a/(−3·2¹⁸) − b·2⁴⁰ must be backward(v), relative to the size o
 Neither half is empty; of a single element (a loss) both are all of it, and the mean must be backward(v). Calls of GV210 show whether ones and −2
 throughout have gradients that are as far apart: a shortcut for `y.sum().backward()`.
 What differs is tried again with −5/8 for the small factor, beside −3 and beside −3·2¹⁸. Where these agree within `rtol` and backward of zeros is
-zero, only small cotangents are at fault: they fall under a tolerance inside backward (a solver that stops at an absolute residual returns its
-start). That is a warning, and the Jacobian is judged; after an error it is not. So is a gradient in float32 that is linear for factors of order 1
-and, by the same code, in float64: it loses digits where grad_output is large (`matrix_exp` of a matrix that grad_output is a block of). Where
+zero, only one size is at fault. If halves under −3 and −2⁻⁴⁰ are further from the whole than those under −3·2¹⁸ and −5/8, it is the small one, which
+falls under a tolerance inside backward (a solver that stops at an absolute residual returns its start); else it loses digits where grad_output
+is large (`matrix_exp` of a matrix that grad_output is a block of). That is a warning, and the Jacobian is judged; after an error it is not. So is a
+gradient in float32 that is linear for factors of order 1 and, by the same code, in float64: it loses digits for large ones. Where
 2⁻⁴⁰ takes a gradient below the smallest normal number of its dtype (of a product of seven float32 numbers of 1e-6), −5/8 stands in for it.
 
 How to repair. Every gradient that backward returns must contain `grad_output` exactly once, as a factor. Let a solver stop relative to the size of
@@ -29,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -36,6 +38,7 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.rules.agreement import DUST, ODD, SIXTEEN, dust, flat, largest, noise, perturbed, tolerance
+from gradverify.rules.shown import apart as apart_in_digits
 from gradverify.rules.shown import element_name
 from gradverify.subject.differentiable import Gradients
 from gradverify.subject.draw import generator
@@ -78,18 +81,24 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if off <= float(perturbed(evidence, halves.v, place)[worst]):
             continue
         where = element_name(argument.name, argument.value, worst)
-        if not coarse and halves.linear_but_for_small_ones():
-            yield Finding("GV201", f"backward is linear in grad_output for factors of order 1, but not for small ones: at {where} it gives "
-                          f"{float(expected[worst]):.6g} for one grad_output, but {float(apart[worst]):.6g} when a part of it comes 2⁻⁴⁰ as large: "
-                          "small ones fall under a tolerance inside backward", severity="warning", input=argument.name, hint=UNDER)
-        elif halves.loses_digits():
-            yield Finding("GV201", f"backward is linear in grad_output in float64, and in float32 for factors of order 1, but loses digits for large "
-                          f"ones: at {where} it gives {float(expected[worst]):.6g} for one grad_output, but {float(apart[worst]):.6g} when the same "
-                          "grad_output comes in two scaled halves", severity="warning", input=argument.name, hint=OVER)
-        else:
-            yield Finding("GV201", f"backward is not linear in grad_output: at {where} it gives {float(expected[worst]):.6g} for one grad_output, "
-                          f"but {float(apart[worst]):.6g} when the same grad_output comes in two scaled halves", input=argument.name, hint=HINT)
+        yield _found(halves, argument.name, where, apart_in_digits(float(expected[worst]), float(apart[worst])), coarse)
         return
+
+
+def _found(halves: _Halves, name: str, where: str, numbers: tuple[str, str], coarse: bool) -> Finding:
+    """What is said of halves that do not add up: `numbers` of the whole and of both."""
+    gives = f"at {where} it gives {numbers[0]} for one grad_output, but {numbers[1]} when"
+    one_size = None if coarse else halves.at_fault()
+    if one_size == "small":
+        return Finding("GV201", f"backward is linear in grad_output for factors of order 1, but not for small ones: {gives} a part of it comes 2⁻⁴⁰ "
+                       "as large: small ones fall under a tolerance inside backward", severity="warning", input=name, hint=UNDER)
+    if one_size == "large":
+        return Finding("GV201", "backward is linear in grad_output for factors of order 1, but loses digits for large ones: "
+                       f"{gives} a part of it comes 3·2¹⁸ as large", severity="warning", input=name, hint=OVER)
+    if halves.loses_digits():
+        return Finding("GV201", "backward is linear in grad_output in float64, and in float32 for factors of order 1, but loses digits for large "
+                       f"ones: {gives} the same grad_output comes in two scaled halves", severity="warning", input=name, hint=OVER)
+    return Finding("GV201", f"backward is not linear in grad_output: {gives} the same grad_output comes in two scaled halves", input=name, hint=HINT)
 
 
 def _underflows(expected: Tensor, apart: Tensor, dtype: torch.dtype) -> bool:
@@ -137,14 +146,21 @@ class _Halves:
             most = max(most, largest(again - expected))
         return most if most <= ROUNDED * largest(expected) else 0.0
 
-    def linear_but_for_small_ones(self) -> bool:
-        """Does only the small factor make a difference that `rtol` does not cover? Zeros must give zeros."""
+    def at_fault(self) -> Literal["small", "large"] | None:
+        """The factor that makes a difference beside one of order 1, where `rtol` covers all but what the small one makes, and zeros give zeros."""
         try:
             if any(bool(gradient.any()) for gradient in self._gradients([torch.zeros_like(cotangent) for cotangent in self.v])):
-                return False
-            return all(self._linear_at(factor, OF_ORDER_ONE) for factor in (-3.0, FACTORS[0]))
+                return None
+            if not all(self._linear_at(factor, OF_ORDER_ONE) for factor in (-3.0, FACTORS[0])):
+                return None
+            return "small" if self._share(-3.0, FACTORS[1]) > self._share(FACTORS[0], OF_ORDER_ONE) else "large"
         except UserCodeError:
-            return False
+            return None
+
+    def _share(self, grow: float, shrink: float) -> float:
+        """How far the halves under these factors are from the whole, as a share of its largest number."""
+        each = [(largest(whole), (apart - whole).abs()) for whole, apart in zip(self.together, self.apart(grow, shrink), strict=True)]
+        return max((float(off.nan_to_num(nan=torch.inf).max()) / size for size, off in each if size), default=0.0)
 
     def loses_digits(self) -> bool:
         """Is it the rounding of float32? Then the same code is linear in float64, and here within `rtol` for factors of order 1."""

@@ -33,7 +33,7 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.rules.agreement import NOW_AND_THEN, Difference, differing, differing_output
-from gradverify.rules.shown import RANDOM, changed
+from gradverify.rules.shown import RANDOM, apart, changed
 from gradverify.subject.alias import overlaps
 from gradverify.subject.differentiable import Gradients, Graph, Returned
 from gradverify.subject.elsewhere import leaf_elsewhere
@@ -159,7 +159,8 @@ def _other_gradient(evidence: Evidence, again: Gradients) -> Difference | None:
 
 
 def _first_and_then(difference: Difference) -> str:
-    return f"{difference.expected:.6g} at {difference.where} was first, {difference.seen:.6g} then"
+    expected, seen = apart(difference.expected, difference.seen)
+    return f"{expected} at {difference.where} was first, {seen} then"
 
 
 def _finding(message: str) -> Finding:

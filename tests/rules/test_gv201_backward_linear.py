@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from functools import partial
 
 import pytest
@@ -312,3 +313,39 @@ def test_of_one_element_what_is_linear_is_left_alone_in_as_many_calls(seed):
     result = check(of_one(lambda g: g * 1), randn(3, 4, seed=seed), seed=seed)
     assert codes(result) == set()
     assert next(run.calls for run in result.rules if run.code == "GV210").backward == 3
+
+
+# ---- which size is at fault
+@pytest.mark.parametrize("seed", range(8, 12))
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
+def test_a_large_cotangent_that_loses_digits_in_float64_is_not_called_a_small_one(seed, dtype):
+    """Block matrices: torch's own derivative is the same formula, and halves of order 1 beside small ones agree to 1e-12."""
+    x = 1.5 * randn(3, 3, seed=seed, dtype=dtype)
+    result = check(ExponentialOfAny, x, select=("GV201",), seed=seed, dtype=str(dtype).removeprefix("torch."))
+    assert result.verdict == "pass"
+    for found in result.findings:
+        assert "loses digits for large ones" in found.message and "2⁻⁴⁰" not in found.message
+        one, other = re.findall(r"(?:gives|but) (\S+)", found.message.partition("large ones: ")[2])
+        assert one != other
+
+
+def test_large_ones_that_are_off_by_less_than_rtol_are_warned_of_with_as_many_digits_as_show_it():
+    result = check(square(lambda x, g: 2 * x * g * (1 + 1e-7 * (g.abs() > 1e4))), X)
+    assert (result.verdict, [(found.code, found.severity) for found in result.findings]) == ("pass", [("GV201", "warning")])
+    assert "loses digits for large ones" in message(result, "GV201")
+    one, other = map(float, re.findall(r"(?:gives|but) (-?[0-9]\S+)", message(result, "GV201")))
+    assert abs(other / one - 1) == pytest.approx(1e-7, rel=0.3)
+
+
+class ExponentialOfAny(Function):
+    """exp(A), whose gradient is a block of the exponential of a matrix with grad_output as another."""
+
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return torch.matrix_exp(a)
+
+    @staticmethod
+    def backward(ctx, g):
+        a, = ctx.saved_tensors
+        return torch.matrix_exp(torch.cat([torch.cat([a.mH, g], 1), torch.cat([torch.zeros_like(a), a.mH], 1)]))[:3, 3:]
