@@ -40,13 +40,16 @@ def _axes(pattern: Pattern, value: Value) -> Iterator[int]:
 
 
 def _lost(pattern: Pattern, value: Value, axis: int) -> bool:
-    """Is each wrong element at a repeated number, where for the same element of the input another place with that number is right?"""
+    """Is each wrong element at a repeated number, where for the same element of the input another place with that number is right? The place whose
+    write came last is right for every element that is read there: one that is right for some and wrong for others lacks a term."""
     e, side = pattern.entries, pattern.output
     after = int(np.prod(side.shape[axis + len(value.shape) :], dtype=int))
     place: Index = e.output // side.parts // after % value.numbers.size
     _, code, counts = np.unique(value.numbers, return_inverse=True, return_counts=True)
     number, wrong, right = code.reshape(-1)[place], pattern.wrong, pattern.right & pattern.significant
     keys = e.input * len(counts) + number       # an element of the input, read through one number
+    if np.isin(place[wrong], place[right & (counts[number] > 1)]).any():
+        return False
     kept, times = np.unique(keys[right], return_counts=True)
     repeated = counts[kept % len(counts)] > 1
     return bool((counts[number[wrong]] > 1).all() and (times[repeated] == 1).all() and np.isin(keys[wrong], kept).all())

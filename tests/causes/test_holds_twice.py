@@ -192,6 +192,17 @@ def test_repeated_indices_some_of_which_are_added_up_are_not_told_as_overwritten
     assert (found.code, found.cause is None or found.cause.name != "repeated index overwritten") == ("GV101", True)
 
 
+def test_a_softmax_within_segments_without_its_cross_terms_overwrote_nothing():
+    """Each place is right for its own element of the input, and wrong for others with its number: no write there came last."""
+    def softmax(x, index):
+        e = x.exp()
+        return e / torch.zeros(2, dtype=x.dtype).index_add(0, index, e)[index]
+
+    op = function(softmax, lambda inputs, g: [(lambda y: g * y * (1 - y))(softmax(*inputs)), None])
+    found, = check(op, randn(5), fixed(torch.tensor([0, 1, 1, 0, 0])), select=("GV101", "GV223")).findings
+    assert (found.code, found.cause, "index_add" in (found.hint or "")) == ("GV101", None, False)
+
+
 # ---- what looks like a term, and what like a place
 def test_a_factor_beyond_a_threshold_is_a_place_and_no_term():
     def halved(g, x):
