@@ -12,7 +12,8 @@ needed. With respect to the inputs it is compared with finite differences of bac
 where that is not smooth. What looks rough is measured again with the noise of backward at nine points nearby; what still does has no derivative, and
 is left out. What differs is traced to one element, and judged there with an error bar, and against what both make of their operations rounding at
 random, and of points a few roundings away. `second_order: true` makes a double backward that raises a finding, holds each gradient against each input
-alone too, and looks at another point of the same kind.
+alone too, and looks at another point of the same kind. Where backward calls another Function, the second derivative is what the backward of that one
+makes of it, and the hint names it.
 
 How to repair. Compute gradients with torch operations on `ctx.saved_tensors`, and save only inputs and outputs of forward there; compute an
 intermediate again in backward, or return it as a further output. Or mark backward `@once_differentiable`.
@@ -41,6 +42,7 @@ from gradverify.rules.shown import apart, coordinate_name
 from gradverify.rules.sound import unasked
 from gradverify.subject.another import other_points
 from gradverify.subject.failure import UserCodeError
+from gradverify.subject.graph import function_classes
 
 CATCHES = "keeps_an_intermediate"
 ORDER = 380
@@ -49,6 +51,8 @@ APART = True
 DIRECTIONS = 2
 HINT = ("compute backward with torch operations from ctx.saved_tensors (inputs and outputs of forward only; no .detach(), .data, no_grad or NumPy), "
         "or mark it @once_differentiable, so that it raises")
+BY_HAND = ("backward calls {names}, whose own backward makes second derivatives: look there for a wrong or missing gradient, also of grad_output; "
+           "give it no detached tensors")
 ELSEWHERE = "at another point of the same kind "
 NOWHERE = ("an operation of backward has no finite slope there (a root or a norm at 0, a quotient 0/0): give it a harmless number by torch.where, or "
            "mark backward @once_differentiable, so that it raises")
@@ -151,4 +155,18 @@ def _finding(evidence: Evidence, wrong: Wrong, where: str = "") -> Finding:
     double, right = apart(wrong.double, wrong.truth)
     severity: Severity = "error" if evidence.settings.second_order is True else "warning"
     return Finding("GV109", f"{where}second derivatives are silently wrong: d {gradient} / d {of} is {double} by double backward, but {right} "
-                   f"{truth}", severity=severity, hint=HINT if isfinite(wrong.double) else NOWHERE)
+                   f"{truth}", severity=severity, hint=_hint(evidence) if isfinite(wrong.double) else NOWHERE)
+
+
+def _hint(evidence: Evidence) -> str:
+    names = evidence.spared("the look for Functions that backward calls", lambda: _called_by_backward(evidence)) or ()
+    return BY_HAND.format(names=" and ".join(names)) if names else HINT
+
+
+def _called_by_backward(evidence: Evidence) -> tuple[str, ...]:
+    """The Functions in the graph of the gradients that are not in that of the forward. A forward and a backward."""
+    leaves = evidence.subject.leaves()
+    cotangents = [v.requires_grad_() for v in evidence.cotangents("base")]
+    gradients = evidence.function.gradients(evidence.function.graph(leaves), cotangents, create=True)
+    found = function_classes([gradient for gradient in gradients if gradient is not None])
+    return tuple(cls.__name__ for cls in found if cls not in evidence.forward.classes)

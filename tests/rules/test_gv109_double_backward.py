@@ -893,3 +893,42 @@ def test_what_float32_rounds_in_a_double_backward_is_asked_in_float32(kept, expe
     a = 30 * (randn(3, 3, dtype=torch.complex128, seed=seed) + 2 * torch.eye(3))
     result = check(polar(kept), a.to(torch.complex64), dtype="complex64", second_order=True, seed=seed, select=("GV109",), ignore=("GV0",))
     assert codes(result) == expected
+
+
+# ---- a double backward by hand
+def by_hand(slope, to_cotangent=True):
+    """x³, whose backward is a Function; `slope`: d 3x² / dx as that one says it."""
+
+    class Slope(Function):
+        @staticmethod
+        def forward(ctx, x, g):
+            ctx.save_for_backward(x, g)
+            return 3 * x * x * g
+
+        @staticmethod
+        def backward(ctx, gg):
+            x, g = ctx.saved_tensors
+            return gg * g * slope(x), gg * 3 * x * x if to_cotangent else None
+
+    class Cube(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x ** 3
+
+        @staticmethod
+        def backward(ctx, g):
+            return Slope.apply(*ctx.saved_tensors, g)
+
+    return Cube
+
+
+@pytest.mark.parametrize("wrong", [by_hand(lambda x: 3 * x), by_hand(lambda x: 6 * x, to_cotangent=False)], ids=["of the input", "of the cotangent"])
+def test_where_backward_calls_a_function_of_its_own_the_hint_names_it(wrong):
+    found, = check(wrong, X, second_order=True).findings
+    assert (found.code, found.hint.startswith("backward calls Slope, whose own backward makes second derivatives")) == ("GV109", True)
+    assert codes(check(by_hand(lambda x: 6 * x), X, second_order=True)) == set()
+
+
+def test_of_torch_operations_alone_the_hint_is_that_on_these():
+    assert check(cubic(WRONG["detach of both"]), X, Y, second_order=True).findings[0].hint.startswith("compute backward with torch operations")
