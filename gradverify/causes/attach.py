@@ -122,7 +122,8 @@ def _pattern(finding: Finding, rests: Causes | None, evidence: Evidence, place: 
     unit = max(pair.unit, UNITS.get(x.dtype, U64))
     return Pattern(Side(evidence.inputs[place].name, tuple(x.shape), x.is_complex()), output, entries, _wrong(rests, entries),
                    ~np.isin(entries.outcome, TOLD), unit, _values(evidence, place, y, named), _integers(evidence),
-                   _others(evidence, rests, place, pair), scattered, pair.count(Outcome.MISMATCH), _constants(evidence))
+                   _others(evidence, rests, place, pair), scattered, pair.count(Outcome.MISMATCH), _constants(evidence),
+                   _siblings(evidence, rests, place, pair))
 
 
 def _constants(evidence: Evidence) -> list[tuple[str, float]]:
@@ -225,6 +226,15 @@ def _others(evidence: Evidence, rests: Causes | None, place: int, pair: Pair) ->
     seen = [(evidence.inputs[n], other.entries) for (n, output), other in evidence.jacobian.pairs.items() if output == pair.output and n != place]
     return tuple(Other(a.name, tuple(a.value.shape), a.value.is_complex(), _bars(evidence, rests, entries))
                  for a, entries in seen if entries is not None and entries.complete)
+
+
+def _siblings(evidence: Evidence, rests: Causes | None, place: int, pair: Pair) -> tuple[Other, ...]:
+    """The other outputs' elements, for the same input."""
+    if rests not in NUMERIC:
+        return ()
+    seen = [(output, other.entries) for (n, output), other in evidence.jacobian.pairs.items() if n == place and output != pair.output]
+    return tuple(Other(evidence.name_of(evidence.forward.checked[output]), tuple(y.shape), y.is_complex(), _bars(evidence, rests, entries))
+                 for output, entries in seen if entries is not None and entries.complete for y in (evidence.outputs[output],))
 
 
 def _of_linearity(finding: Finding, evidence: Evidence) -> Cause | None:

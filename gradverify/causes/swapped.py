@@ -1,4 +1,4 @@
-"""The gradient of one input returned for another."""
+"""The gradient of one input returned for another; the cotangent of one output taken for that of another."""
 
 from __future__ import annotations
 
@@ -24,8 +24,20 @@ def _confirmed(cause: Cause, name: str, there: Pattern) -> Cause | None:
     return cause if any(other.name == name and _is_of(there, other) for other in there.others) else None
 
 
+def of_outputs(pattern: Pattern) -> Iterator[Claim]:
+    for other in pattern.siblings:
+        if (other.shape, other.complex) == (pattern.output.shape, pattern.output.complex) and _is_of(pattern, other):
+            cause = Cause("swapped outputs", f"analytic = numeric of {other.name} {pattern.everywhere}: backward takes the grad_output of "
+                          f"{pattern.output.name} for that of {other.name}")
+            yield partial(_of_output_too, cause, other.name)
+
+
+def _of_output_too(cause: Cause, name: str, there: Pattern) -> Cause | None:
+    return cause if any(other.name == name and _is_of(there, other) for other in there.siblings) else None
+
+
 def _is_of(pattern: Pattern, other: Other) -> bool:
-    """Are all elements of the analytic side those of the other input's numeric side? One that never moves f has none to be taken for."""
+    """Are all elements of the analytic side those of the other one's numeric side? One that never moves f has none to be taken for."""
     nothing = np.zeros(len(other.entries.output), bool)
     theirs = replace(pattern, entries=other.entries, wrong=nothing, unknown=nothing)
     e = pattern.entries
@@ -35,7 +47,8 @@ def _is_of(pattern: Pattern, other: Other) -> bool:
     return bool(large.any()) and bool((here >= 0).all()) and pattern.agrees(value, bar)
 
 
-EXPLANATIONS = (Explanation(30, explain),)
+EXPLANATIONS = (Explanation(30, explain), Explanation(31, of_outputs))
 REMEDIES = {
     "swapped inputs": "return the gradients in the order in which forward takes its arguments",
+    "swapped outputs": "backward gets its grad_outputs in the order in which forward returns its outputs",
 }

@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 import torch
-from live import check, randn
+from live import check, codes, randn
 from torch.autograd import Function
 
 from causes.damaged import COMPLEX, ELEMENTWISE, MIXING, NORMS, TWO, after, before, causes, checked, first, function, gradients
@@ -213,3 +213,32 @@ def test_a_sign_in_float32_is_one_though_all_elements_round_alike(off, name):
     cause = causes(checked(op, randn(6, 4, dtype=torch.float32), dtype="float32"))["x"]
     assert cause.name == name
     assert name != "sign flipped" or "analytic = −1 × numeric" in cause.detail
+
+
+# ---- outputs
+def three(backward, scale=(1, 1, 1)):
+    """The thirds of x, each times a number; `backward` of their cotangents."""
+
+    class Thirds(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return tuple(part * factor for part, factor in zip(x.chunk(3, -1), scale, strict=True))
+
+        @staticmethod
+        def backward(ctx, *grads):
+            return torch.cat([g * factor for g, factor in zip(backward(*grads), scale, strict=True)], -1)
+
+    return Thirds
+
+
+@pytest.mark.parametrize("scale", [(1, 1, 1), (1, 2, 5)])
+def test_cotangents_of_two_outputs_that_are_exchanged_are_no_shift(scale):
+    found = check(three(lambda q, k, v: (q, v, k), scale), randn(2, 6), select=("GV101",)).findings
+    assert {(each.output, each.cause and each.cause.name) for each in found} == {(1, "swapped outputs"), (2, "swapped outputs")}
+    assert "numeric of y2" in found[0].cause.detail and "in the order in which forward returns its outputs" in found[0].hint
+    assert codes(check(three(lambda q, k, v: (q, k, v), scale), randn(2, 6), select=("GV101",))) == set()
+
+
+def test_a_gradient_that_is_moved_is_none_of_another_output():
+    found = check(three(lambda q, k, v: (q, k.roll(1, -1), v)), randn(2, 9), select=("GV101",)).findings
+    assert [(each.output, each.cause.name) for each in found] == [(1, "permuted")]
