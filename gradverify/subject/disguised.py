@@ -1,6 +1,7 @@
 """Dtypes exchanged under a function's feet: 16 bits that look like float64 to it, and float64 where it asks for less.
 
-Both modes see every operation of torch that forward and backward run, below autograd. What does not go through torch is out of their sight.
+Both modes see every operation of torch that forward and backward run, below autograd; those in an operator that is written in Python too. What does
+not go through torch is out of their sight.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from gradverify.numerics.function.dtypes import SIXTEEN
+from gradverify.subject.in_python import in_python
 
 LOW = (torch.float32, *SIXTEEN)
 ROWS = 4096     # of which a sum is made one by one
@@ -35,6 +37,14 @@ class Exchanged(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _should_skip_dynamo(cls) -> bool:
         return False
 
+    def _called(self, func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """What an operation gives; where it is written in Python, with its own operations in this mode."""
+        own = in_python(func, (args, named))
+        if own is None:
+            return func(*args, **named)
+        with self:
+            return own(*args, **named)
+
 
 class Disguised(Exchanged):
     """Every operation on float64 runs in 16 bits, and what comes of it is float64 again: numbers of the narrow type, by torch's own kernels for it.
@@ -50,7 +60,10 @@ class Disguised(Exchanged):
     def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         named = dict(kwargs or {})
         if not _concerns((args, named), (torch.float64,)) or _is_view(func):
-            return func(*args, **named)
+            return self._called(func, args, named)
+        inside = self._inside(func, args, named)
+        if inside is not None:
+            return inside[0]
         own, own_named = tree_map(self._narrow, args), tree_map(self._narrow, named)
         if not named and _of_a_parameter(func, own):
             return self._wide(_one_by_one(*own))
@@ -66,6 +79,23 @@ class Disguised(Exchanged):
             if into.dtype == torch.float64:
                 into.copy_(self._rounded(value))
         return _originals(func, found, [into for into, _ in pairs])
+
+    def _inside(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> tuple[Any] | None:
+        """What an operator written in Python gives, its own operations disguised; None for others, and where torch does not compute it (NumPy,
+        Triton): then it is no number of the narrow type, and what was written is put back."""
+        if in_python(func, (args, named)) is None:
+            return None
+        before = tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, (args, named)) if _writes(func) else (args, named)
+        pairs = list(_written(func, (args, named), before))
+        try:
+            found = self._called(func, args, named)
+            if all(torch.equal(x.nan_to_num(), self._rounded(x).nan_to_num()) for x in (*_tensors(found), *(into for into, _ in pairs))):
+                return (found,)
+        except (RuntimeError, NotImplementedError):
+            pass
+        for into, value in pairs:
+            into.copy_(value)
+        return None
 
     def _narrow(self, value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -91,9 +121,9 @@ class Lifted(Exchanged):
     def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         named = dict(kwargs or {})
         if not _concerns((args, named), self._low) or (_is_view(func) and not _casts(func)) or _writes(func):
-            return func(*args, **named)
+            return self._called(func, args, named)
         self.count += 1
-        return func(*tree_map(self._lifted, args), **tree_map(self._lifted, named))
+        return self._called(func, tree_map(self._lifted, args), tree_map(self._lifted, named))
 
     def _lifted(self, value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -110,6 +140,10 @@ def _concerns(values: Any, dtypes: Sequence[torch.dtype]) -> bool:
     if isinstance(values, dict):
         return any(_concerns(each, dtypes) for each in values.values())
     return isinstance(values, torch.dtype) and values in dtypes
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    return [x for x in tree_leaves(values) if isinstance(x, Tensor)]
 
 
 def _of_a_parameter(func: Any, args: Sequence[Any]) -> bool:

@@ -101,7 +101,7 @@ class Perturbed(Exchanged):  # type: ignore[no-untyped-call]
         results = [y for y in pytree.tree_leaves(returned) if isinstance(y, Tensor) and y.dtype != LAPACKS]
         if not given or not all(_in_double(y) for y in results) or _picked(results, given):
             return returned
-        return func(*pytree.tree_map(self._off, tuple(args)), **pytree.tree_map(self._off, named))
+        return self._called(func, pytree.tree_map(self._off, tuple(args)), pytree.tree_map(self._off, named))
 
     def _off(self, x: Any) -> Any:
         if not _in_double(x):
