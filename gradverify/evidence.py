@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TypeVar
 
 from torch import Tensor
@@ -22,19 +22,20 @@ from gradverify.numerics.roundoff import Bits
 from gradverify.numerics.rungs import U32, U64
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.agreeing import beside_agreement
+from gradverify.oracles.cast_inside import beside_lifted
 from gradverify.oracles.catalogue import ORACLES
 from gradverify.oracles.convergence import left_open, without_leftovers
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
 from gradverify.oracles.fitted import beside_fits
+from gradverify.oracles.in_float64 import in_float64
 from gradverify.oracles.legs import Kernel, Standing, as_reference
 from gradverify.oracles.lost import beside_lost
 from gradverify.oracles.oracle import Oracle
 from gradverify.oracles.reference import AgainstReference
 from gradverify.oracles.surrogate import Surrogate
 from gradverify.oracles.unrounded import steps_left_open
-from gradverify.oracles.widened import InFloat64, RefusedError
+from gradverify.oracles.widened import InFloat64, RefusedError, told
 from gradverify.oracles.witnessed import beside_witness
-from gradverify.subject.another import beside
 from gradverify.subject.arguments import specified
 from gradverify.subject.base_call import BaseCall
 from gradverify.subject.differentiable import Differentiable
@@ -45,7 +46,7 @@ from gradverify.subject.interpreted import launches
 from gradverify.subject.iterating import iterates
 from gradverify.subject.spending import Spending
 from gradverify.subject.subject import Argument, Subject
-from gradverify.subject.wide import InDouble, is_narrow, lifted, widened
+from gradverify.subject.wide import InDouble, casts_to_single, is_narrow, lifted
 
 Told = TypeVar("Told")
 STEP = 1e-3     # of each element's size
@@ -63,6 +64,7 @@ class Evidence(BaseCall):
         self.spending = Spending(subject, subject.case.settings.budget)     # of this evidence: another one of the subject has a budget of its own
         self.reproduced: list[Reproduced] = []      # by the rules that compare identical calls
         self.missing: list[Fault] = []      # faults of ours that cost words or pictures
+        self.cast_inside = False        # a part of a function of float64 computes in float32, as far as its own steps left elements open
 
     def spared(self, what: str, measure: Callable[[], Told | None]) -> Told | None:
         """What is nice to know (a cause, a hint), and not worth a verdict: None where the user's code, or gradverify, fails over it."""
@@ -84,7 +86,7 @@ class Evidence(BaseCall):
     @property
     def precision(self) -> float:
         """The roundoff that the forward computes in: of the coarsest dtype of inputs and outputs, or as the outputs' bits show."""
-        return max([self.unit, *self.precisions])
+        return max([self.unit, *self.precisions, U32 if self.cast_inside else U64])
 
     @cached_property
     def precisions(self) -> tuple[float, ...]:
@@ -123,18 +125,38 @@ class Evidence(BaseCall):
 
     def compared(self, asked: Asked | None = None) -> Jacobian:
         """The `jacobian`, measured now; with what came of the one element that is asked for, where that was judged by itself."""
+        first = self._by_differences(asked)
+        found = beside_lifted(first, lambda: self._by_differences(asked) if self._lifts_inside() else None)
+        if self.cast_inside and found is first:
+            self.in_float64, self.cast_inside = "", False
+        if self.surrogate is None and self.settings.witness and self.forward.nodes:     # without a Function, torch's derivative is backward
+            found = beside_witness(found, self.subject, self.forward.checked, self.outputs, self.wishes, self.spending.short_of, self.function)
+            if self.settings.witness == "always" and asked is None:
+                found = beside_agreement(found, self.subject, self.forward.checked, self.outputs, self.wishes, self.function)
+        return beside_fits(found, self.measured, self.settings, self.wishes, self.spending.short_of)
+
+    def _by_differences(self, asked: Asked | None) -> Jacobian:
+        """Less what is known to be no fault of backward."""
         def measure() -> Jacobian:
             return jacobian(self.measured, self.settings, self.wishes, self.watch, self.subject.clock, self.spending.short_of, asked)
         found = measure() if self.draws else self.subject.seldom_seeded(measure)
         found = without_leftovers(found, self.subject.inputs, self.wishes, lambda: self.leftover)
         found = left_open(found, Limit.RESTLESS) if self.subject.restless else found
         found = self.less_own_steps(found, self.subject, self.measured, self.outputs, self.wishes)
-        found = beside_lost(found, self.measured, self.wishes, self.settings.rtol, self.spending.short_of)
-        if self.surrogate is None and self.settings.witness and self.forward.nodes:     # without a Function, torch's derivative is backward
-            found = beside_witness(found, self.subject, self.forward.checked, self.outputs, self.wishes, self.spending.short_of, self.function)
-            if self.settings.witness == "always" and asked is None:
-                found = beside_agreement(found, self.subject, self.forward.checked, self.outputs, self.wishes, self.function)
-        return beside_fits(found, self.measured, self.settings, self.wishes, self.spending.short_of)
+        return beside_lost(found, self.measured, self.wishes, self.settings.rtol, self.spending.short_of)
+
+    def _lifts_inside(self) -> bool:
+        """Does a function of float64 cast to float32 inside, and is it the same one without? It is compared so from now on. Two calls where it casts,
+        one where it does not, as many as it takes to see that it is the same one."""
+        if self.unit != U64 or self.surrogate is not None or self.subject.narrow is not None or self.in_float64 or not casts_to_single(self.subject):
+            return False
+        try:
+            found = self._in_float64(self.subject, self.function, self.outputs)
+        except (UserCodeError, RefusedError):
+            return False
+        if found.lifted:
+            self.in_float64, self.cast_inside = found, True
+        return found.lifted
 
     def less_own_steps(self, found: Jacobian, subject: Subject, checked: Gives, outputs: Sequence[Tensor], wishes: Wishes) -> Jacobian:
         """A comparison of the subject, or of the same function elsewhere, less what its own casts to 16 or 32 bits account for."""
@@ -179,31 +201,9 @@ class Evidence(BaseCall):
 
     def _in_float64(self, subject: Subject, function: Surrogate | Differentiable, outputs: Sequence[Tensor]) -> InFloat64:
         """Raises UserCodeError or RefusedError where the function refuses float64."""
-        mode = InDouble(lifts=self.surrogate is None)
-        try:
-            return InFloat64(function, self._given_by(widened(subject, mode)), outputs, partial(beside, subject), mode)
-        except (UserCodeError, RefusedError):
-            if not mode.lifts or not is_narrow(subject):
-                raise
-        mode = InDouble(lifts=False)
-        try:
-            return InFloat64(function, self._given_by(widened(subject, mode)), outputs, partial(beside, subject), mode)
-        except (UserCodeError, RefusedError):
-            by_reference = self._reference_in_float64(subject, function, outputs)
-            if by_reference is None:
-                raise
-            return by_reference
-
-    def _reference_in_float64(self, subject: Subject, function: Surrogate | Differentiable, outputs: Sequence[Tensor]) -> InFloat64 | None:
-        """The values of the reference, where there is one and they are those of the function, within what float32 rounds."""
-        if subject.case.oracles.reference is None or any(argument.parameter for argument in subject.arguments):
-            return None
-        mode = InDouble(lifts=True)
-        try:
-            reference = self._differentiate(as_reference(widened(subject, mode)), self.forward.checked)
-            return InFloat64(function, reference, outputs, partial(beside, subject), mode, of_reference=True)
-        except (UserCodeError, RefusedError):
-            return None
+        def reference(twin: Subject) -> Differentiable:
+            return self._differentiate(as_reference(twin), self.forward.checked)
+        return in_float64(subject, function, outputs, self._given_by, reference, lifts=self.surrogate is None)
 
     def at(self, arguments: Sequence[Argument]) -> Evidence:
         """Of the same function at other arguments, compared in the same mode where that was chosen."""
@@ -242,13 +242,7 @@ class Evidence(BaseCall):
         if self.kernel is not None:
             of = "those of the reference" if self.standing.of_reference else "those of the function"
             return f"finite differences in float64 ({of}), {self.kernel.name} held against its gradients (GV112)"
-        reason = self.in_float64
-        if isinstance(reason, str):
-            return f"finite differences in float32: {reason}" if reason else ""
-        if reason.of_reference:
-            return "finite differences in float64, of the reference, gradients in float32"
-        inside = ", also of what forward casts to float32" if reason.lifted else ""
-        return f"finite differences in float64{inside}, gradients in float32"
+        return told(self.in_float64)
 
     @cached_property
     def kernel(self) -> Kernel | None:

@@ -177,6 +177,16 @@ class InFloat64:
                     raise RefusedError("its gradient is another one in float64")
 
 
+def told(found: InFloat64 | str) -> str:
+    """What the finite differences of a check in float32 are taken in, in a clause; a text: why not in float64, nothing where nobody asks."""
+    if isinstance(found, str):
+        return f"finite differences in float32: {found}" if found else ""
+    if found.of_reference:
+        return "finite differences in float64, of the reference, gradients in float32"
+    inside = ", also of what forward casts to float32" if found.lifted else ""
+    return f"finite differences in float64{inside}, gradients in float32"
+
+
 def _size(tensor: Tensor) -> Array:
     """Of each number, at least the root mean square of all; 0 for what is not finite."""
     size = np.abs(numbers(tensor))

@@ -39,7 +39,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 def check(evidence: Evidence) -> Iterator[Finding]:
     seen = {output: max(pair.unit, evidence.precisions[output]) for (_, output), pair in evidence.jacobian.pairs.items() if pair.low_precision}
     for output, unit in seen.items():
-        if str(evidence.outputs[output].dtype).removeprefix("torch.") in DOUBLE:
+        if unit >= FORMATS[-1][0] and str(evidence.outputs[output].dtype).removeprefix("torch.") in DOUBLE:
             place = evidence.forward.checked[output]
             name = next((name for least, name in FORMATS if unit >= least), "lower precision")
             y = evidence.name_of(place)

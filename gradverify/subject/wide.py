@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gradverify.numerics.function.dtypes import SIXTEEN, WIDE
 from gradverify.subject.disguised import Lifted
+from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Argument, Subject
 
 LIFTED = {**WIDE, **SIXTEEN}
@@ -82,6 +83,21 @@ def casts_inside(subject: Subject) -> bool:
     twin, casts = lifted(subject)
     twin.forward(twin.leaves())
     return casts.count > 0
+
+
+def casts_to_single(subject: Subject) -> bool:
+    """Does forward cast to float32, and nothing to 16 bits? One call, or two. What raises in float64 does not."""
+    try:
+        return _count(subject, WIDE) > 0 == _count(subject, SIXTEEN)
+    except UserCodeError:
+        return False
+
+
+def _count(subject: Subject, wider: Mapping[torch.dtype, torch.dtype]) -> int:
+    casts = InDouble(lifts=True, wider=wider)
+    twin = widened(subject, casts)
+    twin.forward(twin.leaves())
+    return casts.count
 
 
 def wide(tensor: Tensor) -> Tensor:
