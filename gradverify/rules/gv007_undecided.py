@@ -29,6 +29,7 @@ from gradverify.numerics.verdict import Limit
 from gradverify.rules.limits import WORDS
 from gradverify.rules.shown import element_name, place_name
 from gradverify.subject.arguments import Argument
+from gradverify.subject.wide import sixteen_inside
 
 ORDER = 460
 VERDICT = "undecided"
@@ -36,6 +37,10 @@ LAST = True
 INDICES = "whole numbers that are indices or counts need `dtype: int64`"
 SHARE = 1e-4        # of the elements may stay undecided in a check that passes (command-line.md)
 SEEMS = 0.5         # of the larger of both: what rounding leaves open is seldom off by so much
+STEPS = frozenset({Limit.NOISE, Limit.TRUNCATION, Limit.INCONSISTENT, Limit.JUMP, Limit.STAIRCASE, Limit.CANCELS, Limit.INFINITE, Limit.ROUNDED})
+"""What the steps of a narrow type look like."""
+
+INSIDE = "check it with `dtype: {0}`, where the finite differences have float64 for what it casts; or compute in float64 inside"
 _OPEN = (Outcome.UNDECIDED, Outcome.JUMP, Outcome.STAIRCASE, Outcome.NON_FINITE)
 
 
@@ -53,8 +58,17 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if not undecided or (few and not any(map(_seems_wrong, pairs.values()))):
         return
     (index, output), worst = max(pairs.items(), key=lambda item: item[1].count(*_OPEN))
-    yield Finding("GV007", f"{undecided:,} of {total:,} {worst.lines or 'elements'} could not be decided: {_why(evidence, index, output, worst)}",
-                  input=evidence.inputs[index].name, output=evidence.forward.checked[output], hint=_hint(worst, evidence.inputs[index]))
+    narrow = sixteen_inside(evidence.subject) if _may_step(evidence, worst) else ""
+    why = f"forward computes in {narrow} inside, and moves in its steps" if narrow else _why(evidence, index, output, worst)
+    yield Finding("GV007", f"{undecided:,} of {total:,} {worst.lines or 'elements'} could not be decided: {why}",
+                  input=evidence.inputs[index].name, output=evidence.forward.checked[output],
+                  hint=INSIDE.format(narrow) if narrow else _hint(worst, evidence.inputs[index]))
+
+
+def _may_step(evidence: Evidence, pair: Pair) -> bool:
+    """May the steps of a narrow type inside be what is in the way? Not in a check of 16 bits, which lifts them."""
+    own = evidence.subject.narrow is None and evidence.surrogate is None and evidence.settings.eps == "auto"
+    return own and any(limit in STEPS for limit, _ in pair.limits)
 
 
 def _seems_wrong(pair: Pair) -> bool:

@@ -93,6 +93,14 @@ def casts_to_single(subject: Subject) -> bool:
         return False
 
 
+def sixteen_inside(subject: Subject) -> str:
+    """The dtype of 16 bits that forward casts to, or makes numbers of; nothing where it does not, or raises in float64. A call for each of them."""
+    try:
+        return next((str(dtype).removeprefix("torch.") for dtype, wider in SIXTEEN.items() if _count(subject, {dtype: wider})), "")
+    except UserCodeError:
+        return ""
+
+
 def _count(subject: Subject, wider: Mapping[torch.dtype, torch.dtype]) -> int:
     casts = InDouble(lifts=True, wider=wider)
     twin = widened(subject, casts)

@@ -105,3 +105,30 @@ def test_whole_numbers_that_are_read_as_indices_come_with_what_to_write():
     assert result.verdict == "undecided" and "`dtype: int64`" in result.findings[0].hint
     between = check(lambda x: (x * 4).round(), torch.tensor([0.125, 0.375, 0.625], dtype=torch.float64), select=("GV101", "GV007"))
     assert all("int64" not in (finding.hint or "") for finding in between.findings)
+
+
+def multiplied(factor, inside):
+    """x · w, of numbers of 16 bits."""
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            ctx.save_for_backward(x, w)
+            return torch.tanh(x.to(inside) * w.to(inside)).to(x.dtype)
+
+        @staticmethod
+        def backward(ctx, g):
+            x, w = ctx.saved_tensors
+            g = g * (1 - torch.tanh(x * w) ** 2)
+            return g * w, factor * g * x
+    return Product
+
+
+@pytest.mark.parametrize(("inside", "name"), [(torch.bfloat16, "bfloat16"), (torch.float16, "float16")])
+def test_a_narrow_type_inside_is_named_and_its_own_check_decides(inside, name):
+    x, w = randn(4), randn(4, seed=1)
+    result = check(multiplied(1.0, inside), x, w)
+    assert (result.verdict, codes(result) - {"GV222"}) == ("undecided", {"GV007"})
+    assert f"forward computes in {name} inside" in message(result, "GV007")
+    assert f"`dtype: {name}`" in next(finding.hint for finding in result.findings if finding.code == "GV007")
+    narrow = [check(multiplied(factor, inside), x.to(inside), w.to(inside), dtype=name).verdict for factor in (1.0, 1.02)]
+    assert narrow == ["pass", "fail"]
