@@ -61,10 +61,10 @@ def run_case(case: Case, planned: Planned | None = None, *, prepared: Callable[[
     from gradverify.subject.prepare import prepare
     from gradverify.verify import broken, failed, verify
 
-    started = time.perf_counter()
+    started, put_back = time.perf_counter(), list[str]()
     with captured(into) as printed, undisturbed(), as_torch_starts(), staying():
         try:
-            with importable(case.search, printed.only_if_raised):
+            with importable(case.search, printed.only_if_raised) as put_back:
                 start_of_memory(case.settings.device)
                 subject = prepare(case)
                 prepared()
@@ -75,7 +75,7 @@ def run_case(case: Case, planned: Planned | None = None, *, prepared: Callable[[
             result = failed(case, error)
         except BaseException as error:
             result = broken(case, error)
-        changed = left()
+        changed = (*(f"changed {name} while it was imported" for name in put_back), *left())
     return replace(result, seconds=time.perf_counter() - started, captured=printed.text, changed=changed)
 
 

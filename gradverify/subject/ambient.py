@@ -54,7 +54,7 @@ def ambient() -> tuple[Ambient, ...]:
         Ambient("dispatch modes", lambda: len(_get_current_dispatch_mode_stack()), _popped(_get_current_dispatch_mode_stack, _pop_dispatch_mode)),
         Ambient("saved tensors hooks", _top_hooks, _without_hooks),
         Ambient("default dtype", torch.get_default_dtype, torch.set_default_dtype),
-        Ambient("default device", torch.get_default_device, torch.set_default_device),
+        Ambient("default device", torch.get_default_device, _set_default_device),
         Ambient("gradient mode", torch.is_grad_enabled, torch.set_grad_enabled),
         Ambient("threads", torch.get_num_threads, torch.set_num_threads),
         Ambient("anomaly mode", lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
@@ -81,8 +81,21 @@ def in_our_way() -> tuple[Ambient, ...]:
     return tuple(state for state in ambient() if state.name in IN_OUR_WAY)
 
 
+def in_every_way() -> tuple[Ambient, ...]:
+    """What stands in the way of every call that comes after it: it is put back once a module is imported that sets it."""
+    by_name = {state.name: state for state in ambient()}
+    return tuple(by_name[name] for name in IN_EVERY_WAY)
+
+
+IN_EVERY_WAY = ("default device", "function modes", "dispatch modes", "saved tensors hooks", "gradient mode", "anomaly mode", "backward's threads",
+                *(f"autocast on {device}" for device in AUTOCAST), "NumPy's errors")      # a default device is a function mode
 IN_OUR_WAY = ("default device", "NumPy's errors", "warnings", "recursion limit", "sys.path")   # torch imports parts of itself while it computes
 CUDNN = ("enabled", "benchmark", "deterministic")
+
+
+def _set_default_device(old: torch.device) -> None:
+    """None of its own is the CPU, without a mode that passes every call of torch through Python."""
+    torch.set_default_device(None if old == torch.device("cpu") else old)
 
 
 def _set_cudnn(old: Sequence[bool]) -> None:

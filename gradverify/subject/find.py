@@ -18,6 +18,7 @@ from gradverify.model.case import Search
 from gradverify.model.interrupt import is_interrupt
 from gradverify.subject.failure import CODE as CODE
 from gradverify.subject.failure import UserCodeError, blamed, describe, named, user_frames, what_to_write
+from gradverify.subject.machine import imported
 from gradverify.subject.namesakes import Aside, Importer, importer, keeper
 from gradverify.subject.registered import REGISTERED, find_operator
 
@@ -26,22 +27,35 @@ _MARKED = "marked"      # the names of these among what is kept: to look through
 
 
 @contextmanager
-def importable(search: Search, aside: Aside = nullcontext) -> Iterator[None]:
+def importable(search: Search, aside: Aside = nullcontext) -> Iterator[list[str]]:
     """The spec's folder, the current folder and the `path:` entries are importable inside; `import:` modules are imported, `aside` as all are that
-    `find` imports.
+    `find` imports. Yields the names of what imports set and what was put back (`machine.imported`), all of them at the end.
 
     For code that lies in these folders their modules win over namesakes, imported or Python's own, which all other code still gets.
     """
     before = list(sys.path)
     try:
         folders = list(dict.fromkeys([*search.path, str(Path(search.folder).resolve()), str(Path.cwd())]))
-        with _first(folders), Importer(folders, aside).installed():
+        active = Importer(folders, aside)
+        with _first(folders), active.installed():
             for name in search.imports:
-                with aside():
+                with aside(), importing():
                     _import(name, f"import: {name}")
-            yield
+            yield active.put_back
     finally:
         sys.path[:] = before
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Inside, modules of the user's are imported, or what a check needs is built of them: what they set is not in the way of later calls."""
+    active, changed = importer(), list[str]()
+    try:
+        with imported() as changed:
+            yield
+    finally:
+        if active is not None:
+            active.put_back += [name for name in changed if name not in active.put_back]
 
 
 @contextmanager
@@ -98,7 +112,7 @@ def _home(top: str) -> str | None:
 def find(name: str, key: str) -> Any:
     """The object a spec names under `key` ("function", "reference", …). Raises UserCodeError (GV001) where it is not to be had."""
     active = importer()
-    with nullcontext() if active is None else active.aside():
+    with nullcontext() if active is None else active.aside(), importing():
         return _found(name, key)
 
 

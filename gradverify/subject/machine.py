@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 import numpy as np
 import torch
 
-from gradverify.subject.ambient import ambient, left_as_found
+from gradverify.subject.ambient import ambient, in_every_way, left_as_found
 from gradverify.subject.interpreted import interpreting
 
 NUMPY_SEEDS = 2**32     # NumPy's global stream takes no larger seed
@@ -84,6 +84,17 @@ def as_torch_starts() -> Iterator[None]:
         torch.set_default_dtype(torch.float32)
         np.seterr(divide="warn", over="warn", under="ignore", invalid="warn")
         yield
+
+
+@contextmanager
+def imported() -> Iterator[list[str]]:
+    """Inside, the user's modules are imported, and what a check needs is built of them. What stands in the way of the calls that follow (gradients
+    turned off, inference mode, autocast, a default device) is put back at the end; the names of what was."""
+    with torch.inference_mode(False), left_as_found(in_every_way()) as changed:
+        yield changed
+        if torch.is_inference_mode_enabled():
+            changed.append("inference mode")
+    _tell_no_error_of_warnings()
 
 
 def _tell_no_error_of_warnings() -> None:

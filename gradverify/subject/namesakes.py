@@ -86,11 +86,11 @@ class Importer:
     """Stands in for `builtins.__import__` and `importlib.import_module` while the checks of a spec run.
 
     Own modules that have a namesake are in sys.modules only while code of their place imports them; at all other times the others are. `aside`: for
-    what is printed while a module is imported that a spec names.
+    what is printed while a module is imported that a spec names. `put_back`: the names of what such a module set, and what was put back.
     """
 
     def __init__(self, folders: Sequence[str], aside: Aside = nullcontext) -> None:
-        self._folders, self.aside = tuple(folders), aside
+        self._folders, self.aside, self.put_back = tuple(folders), aside, list[str]()
         self._places = [place_of(folders, folders)]
         self._homes = set(self._places[0].homes)        # of all places: asked at every import
         self._plain, self._by_name = builtins.__import__, importlib.import_module

@@ -16,7 +16,7 @@ from gradverify.subject.binding import CALLED, bind, by_keyword
 from gradverify.subject.containers import Apart, Built, taken_apart
 from gradverify.subject.draw import DIFFERENTIABLE, DTYPES, draw, generator
 from gradverify.subject.failure import UserCodeError, blamed, shown, type_name
-from gradverify.subject.find import CODE
+from gradverify.subject.find import CODE, importing
 from gradverify.subject.forms import nested, sparse, taken
 from gradverify.subject.guard import admitted
 from gradverify.subject.layout import laid, layout_of, settled
@@ -40,7 +40,7 @@ class _Apart:
 def prepare(case: Case) -> Subject:
     """The live subject of a case. Raises UserCodeError (GV001) where the target or an input cannot be had as the spec says."""
     device = torch.device(case.settings.device)
-    with seeded(case.settings.seed):        # a module draws its parameters as it is built
+    with importing(), seeded(case.settings.seed):       # a module draws its parameters as it is built
         found = target(case.target, case.init, DTYPES[case.settings.dtype])
     return assemble(case, found, drawn_inputs(case, device))
 
@@ -170,7 +170,7 @@ def _from_function(case: Case, device: torch.device) -> list[Argument]:
     """The inputs that `inputs_from` makes: a tuple, or a mapping by name."""
     function = callable_target(str(case.inputs_from), "inputs_from")
     what = f"inputs_from: {case.inputs_from}"
-    with blamed(CODE, what), seeded(case.settings.seed):
+    with blamed(CODE, what), importing(), seeded(case.settings.seed):
         made = function(seed=case.settings.seed, dtype=DTYPES[case.settings.dtype], device=device)
     if not isinstance(made, (tuple, list, Mapping)):
         raise UserCodeError(CODE, f"{what} returned a {type_name(made)}, not a tuple or a dict")

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -26,6 +26,8 @@ TABLES: Mapping[str, Any] = MappingProxyType({
 DESCRIPTORS = Path("/proc/self/fd")
 THREADS, SIGNALS = "threads", "what signals do"
 OFTEN = ("warnings",)        # many modules set filters when they are imported; they are put back
+NUMBERS = frozenset({"changed default dtype", "changed deterministic algorithms", "changed float32 products", "changed denormal numbers",
+                     "changed reductions on CUDA", "changed cudnn"})
 TORCH = f"{Path(torch.__file__).parent}{os.sep}"
 OWN = ("TORCHINDUCTOR_", VARIABLE)     # variables that torch's compiler sets when it is imported, and that a check sets for its time
 
@@ -53,6 +55,12 @@ def switched(before: Shared, but: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The settings, by the words for them, that are not as they were before; without those of `but`."""
     return tuple(_switched({name: value for name, value in before.switches.items() if name not in but},
                            {name: value for name, value in _switches() if name not in but}))
+
+
+def computes_otherwise(changed: Iterable[str]) -> bool:
+    """Does what a check set, and what was put back, change numbers? A module that set it as it was imported would be without it in the next check,
+    as it is not imported once more."""
+    return not NUMBERS.isdisjoint(changed)
 
 
 def _entries(table: Any) -> dict[str, object]:
