@@ -20,6 +20,7 @@ from gradverify.model.event import Planned
 from gradverify.model.interrupt import is_interrupt
 from gradverify.model.result import CaseResult
 from gradverify.running.descriptors import high
+from gradverify.running.instruments import undecided
 from gradverify.running.staying import stack_on_crash, staying
 
 if TYPE_CHECKING:
@@ -59,9 +60,10 @@ def run_case(case: Case, planned: Planned | None = None, *, prepared: Callable[[
     from gradverify.subject.machine import as_torch_starts, compute_on_one_thread, undisturbed
     from gradverify.subject.on_cuda import most_memory, start_of_memory
     from gradverify.subject.prepare import prepare
+    from gradverify.subject.shared import replaced
     from gradverify.verify import broken, failed, verify
 
-    started, put_back = time.perf_counter(), list[str]()
+    started, put_back, before = time.perf_counter(), list[str](), replaced()
     with captured(into) as printed, undisturbed(), as_torch_starts(), staying():
         try:
             with importable(case.search, printed.only_if_raised) as put_back:
@@ -76,6 +78,7 @@ def run_case(case: Case, planned: Planned | None = None, *, prepared: Callable[[
         except BaseException as error:
             result = broken(case, error)
         changed = (*(f"changed {name} while it was imported" for name in put_back), *left())
+    result = undecided(result, replaced(), before)
     return replace(result, seconds=time.perf_counter() - started, captured=printed.text, changed=changed)
 
 

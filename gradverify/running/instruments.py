@@ -19,12 +19,22 @@ SMALLER = "check a smaller input, or see what else holds memory there (`nvidia-s
 def measured(result: CaseResult, changed: tuple[str, ...]) -> CaseResult:
     """The result with what its check left changed; undecided where that is what passed or failed it."""
     told = replace(result, changed=tuple(dict.fromkeys([*result.changed, *changed])))
-    found = next((match for match in map(INSTRUMENTS.match, changed) if match), None)
-    if found is None or result.verdict not in ("pass", "fail"):
-        return told
-    finding = Finding("GV007", f"the check {found[0]}, which gradients are measured with: neither right nor wrong can be said", "undecided",
+    return undecided(told, changed)
+
+
+def undecided(result: CaseResult, replaced: tuple[str, ...], before: tuple[str, ...] = ()) -> CaseResult:
+    """The result of a check whose process had something `replaced` at its end, as `subject.shared` words it: where gradients are measured with that,
+    nothing of what passed or failed it can be said, and what went wrong within our own code is no fault of ours. What the function's own code raised
+    stands. `before`: what was replaced already when the check began."""
+    found = next((match for match in map(INSTRUMENTS.match, replaced) if match), None)
+    if found is None or result.verdict in ("skip", "not_run", "undecided"):
+        return result
+    if found[0] not in before and result.verdict == "error" and not result.faults and any(finding.frames for finding in result.findings):
+        return result
+    what = f"{found[1]} was replaced before this check, in the same process" if found[0] in before else f"the check {found[0]}"
+    finding = Finding("GV007", f"{what}, which gradients are measured with: neither right nor wrong can be said", "undecided",
                       hint="put it back before the call returns; what all code of a process shares is nobody's to replace")
-    return replace(told, verdict="undecided", reason=finding.message, findings=(finding,))
+    return replace(result, verdict="undecided", reason=finding.message, findings=(finding,), faults=())
 
 
 def within(result: CaseResult, memory: int | None) -> CaseResult:

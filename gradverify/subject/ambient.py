@@ -130,7 +130,7 @@ def _without_hooks(old: Any) -> None:
 
 
 def _flushes() -> bool:
-    return float(torch.tensor(DENORMAL, dtype=torch.float64, device="cpu") * 1) == 0.0
+    return torch.tensor(DENORMAL, dtype=torch.float64, device="cpu").mul(1).item() == 0.0       # the check may have replaced `*`
 
 
 def _set_path(old: list[str]) -> None:

@@ -51,6 +51,11 @@ def changes(before: Shared, after: Shared) -> tuple[str, ...]:
     return (*_replaced(before, after), *_switched(before.switches, after.switches), *_left(before, after))
 
 
+def replaced() -> tuple[str, ...]:
+    """Which entries of `TABLES` are not what they were when gradverify was imported, one phrase each."""
+    return tuple(_replaced(AT_FIRST, Shared({name: _entries(table) for name, table in TABLES.items()}, {}, {})))
+
+
 def switched(before: Shared, but: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The settings, by the words for them, that are not as they were before; without those of `but`."""
     return tuple(_switched({name: value for name, value in before.switches.items() if name not in but},
@@ -123,3 +128,7 @@ def _left(before: Shared, after: Shared) -> Iterator[str]:
             yield f"left {left} {name}{'' if left == 1 else 'es' if name.endswith('s') else 's'}"
         if gone and name == "file descriptor":
             yield f"closed or changed {gone} {name}{'' if gone == 1 else 's'} that it did not open"
+
+
+AT_FIRST = Shared({name: _entries(table) for name, table in TABLES.items()}, {}, {})
+"""Before any code of the user's was imported, in a process that is ours."""
