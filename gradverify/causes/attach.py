@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -31,6 +31,7 @@ from gradverify.subject.failure import UserCodeError
 DIFFERENT = 3  # cotangents
 ROWS, DENSE = 512, 2**20  # backwards at most, and elements, where groups do not tell the elements
 SLACK, SLACK_LOW = 1e-8, 1e-3  # of a sum's magnitudes: roundings of float64, of float32
+INSIDE = 4.0  # roundings of a pair's largest element that its small ones may be off: they needed 0.4 where tanh is differentiated in two ways
 NUMERIC = ("finite differences", "deviations")
 TOLD = (Outcome.PASS, Outcome.MISMATCH)
 
@@ -45,7 +46,8 @@ def with_causes(findings: Iterable[Finding], evidence: Evidence, book: Book) -> 
 
     def told(finding: Finding) -> Finding:
         rests = book[finding.code].causes
-        cause = evidence.spared(f"the search for the cause of {finding.code}", lambda: _cause(finding, rests, evidence, elsewhere))
+        bases = (rests, *(book[code].causes for code in finding.also if book[code].causes == NUMERIC[0] != rests))
+        cause = evidence.spared(f"the search for the cause of {finding.code}", lambda: _cause(finding, bases, evidence, elsewhere))
         return finding if cause is None else _explained(finding, cause, evidence, book)
 
     return tuple(told(finding) if finding.cause is None else finding for finding in findings)
@@ -66,12 +68,17 @@ def _hint(finding: Finding, cause: Cause, evidence: Evidence) -> str | None:
     return finding.hint if meant or evidence.surrogate is not None else remedy(cause) or finding.hint
 
 
-def _cause(finding: Finding, rests: Causes | None, evidence: Evidence, elsewhere: Elsewhere) -> Cause | None:
-    if rests == "linearity":
+def _cause(finding: Finding, bases: Sequence[Causes | None], evidence: Evidence, elsewhere: Elsewhere) -> Cause | None:
+    """By the comparison that the finding rests on, or by one that another rule made of the same pair (`also`)."""
+    if bases[0] == "linearity":
         return _of_linearity(finding, evidence)
     if evidence.spending.over:      # it would have to hold at another point, which is not afforded
         evidence.spending.unexplained.add(finding.code)
         return None
+    return next((cause for rests in bases if (cause := _by(finding, rests, evidence, elsewhere)) is not None), None)
+
+
+def _by(finding: Finding, rests: Causes | None, evidence: Evidence, elsewhere: Elsewhere) -> Cause | None:
     here = _seen(finding, rests, evidence)
     if here is None:
         return None
@@ -132,7 +139,11 @@ def _constants(evidence: Evidence) -> list[tuple[str, float]]:
 
 
 def _bars(evidence: Evidence, rests: Causes | None, entries: Entries) -> Entries:
-    """A fixed step has no bar: what its rule forgives stands in for it."""
+    """A fixed step has no bar: what its rule forgives stands in for it. Where autograd through a reference gives small elements, both sides rounded
+    numbers of the size of the large ones on their way."""
+    if rests == "reference":
+        largest = np.abs(entries.numeric[np.isfinite(entries.numeric)]).max(initial=0.0)
+        return replace(entries, bar=np.maximum(entries.bar, INSIDE * max(evidence.unit, U64) * largest))
     if evidence.settings.eps == "auto" or rests not in NUMERIC:
         return entries
     atol, rtol = evidence.settings.tolerances()
