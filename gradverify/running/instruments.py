@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
+from gradverify.model.case import Case
 from gradverify.model.result import CaseResult, Finding
 from gradverify.report.numbers import memory as in_bytes
+from gradverify.running.unrun import without_running
 
 INSTRUMENTS = re.compile(r"(?:replaced|removed) (torch\.(?:autograd\.(?:grad|backward|Function\.apply)|Tensor\.(?:__\w+__|backward)))$")
 """What every measurement goes through: the calls into autograd, and the operators of tensors. Of `changes`, as `subject.shared` words them."""
 
 NO_MEMORY = re.compile(r"MemoryError|[Cc]an(?:'t|not) allocate memory")     # of Python, NumPy and torch, as they say it
 NO_DEVICE_MEMORY = "CUDA out of memory"
+HELD = re.compile(r"^VmData:\s+(\d+) kB$", re.MULTILINE)
+ROOM = 24 * 2**20       # bytes that the smallest check took beyond what a worker holds at its start; 12 MiB are too little
+STEP = 10 * 2**20       # of what is advised
 SMALLER = "check a smaller input, or see what else holds memory there (`nvidia-smi`)"
 
 
@@ -51,6 +58,29 @@ def within(result: CaseResult, memory: int | None) -> CaseResult:
     finding = Finding("GV008", f"measuring it takes more memory than `--memory` allows each worker, {in_bytes(memory)}", "nothing-checked",
                       hint="give more `--memory`, check a smaller input, or run fewer checks at a time (`-j`)")
     return replace(result, verdict="error", reason=finding.message, findings=(finding,), faults=())
+
+
+def too_little(memory: int | None) -> str | None:
+    """The sentence where a limit of so many bytes leaves nothing to a worker that has imported torch; None where it does, or where that is not known."""
+    held = _held()
+    if memory is None or held is None or memory >= held + ROOM:
+        return None
+    least = -(-(held + ROOM) // STEP) * STEP
+    return f"`--memory` allows each worker {max(1, memory // 2**20):,} MiB, which is too little to start one: it takes about {least // 2**20:,} MiB at least"
+
+
+def not_started(case: Case, message: str) -> CaseResult:
+    """The result of a check that a worker has no memory for."""
+    finding = Finding("GV008", message, "nothing-checked", hint="give more `--memory`: what the check itself needs comes on top")
+    return replace(without_running(case, "error", message), findings=(finding,))
+
+
+def _held() -> int | None:
+    """Bytes of this process that the limit counts (`RLIMIT_DATA`), as Linux says it."""
+    with suppress(OSError):
+        found = HELD.search(Path("/proc/self/status").read_text())
+        return None if found is None else int(found[1]) * 1024
+    return None
 
 
 def _told_of_the_device(finding: Finding) -> Finding:

@@ -23,7 +23,7 @@ from gradverify.model.interrupt import unheard
 from gradverify.model.result import CaseResult
 from gradverify.running.descriptors import high, keep_to_ourselves, moved
 from gradverify.running.family import adopt_orphans
-from gradverify.running.instruments import measured, within
+from gradverify.running.instruments import measured, not_started, too_little, within
 from gradverify.running.process import Files
 from gradverify.running.server import let_go
 from gradverify.running.unrun import faulty
@@ -66,12 +66,15 @@ def serve(words: Connection, alive: Connection, setup: Setup, files: Files) -> N
     from gradverify.subject import shared
     from gradverify.subject.on_cuda import after_a_check
 
-    before = shared.look()
+    before, little = shared.look(), too_little(setup.memory)
     while True:
         try:
             case = from_json(Case, json.loads(pipe.recv_bytes()))
         except (EOFError, OSError):
             leave(0)
+        if little is not None:
+            saying.say("result", to_json(not_started(case, little)))
+            continue
         result = _verified(case, saying, calls, files, lambda: shared.switched(before, (shared.THREADS, shared.SIGNALS)), setup.pictures)
         changed = shared.changes(before, shared.look())
         retires = bool(changed) or shared.computes_otherwise(result.changed) or after_a_check(case.settings.device)

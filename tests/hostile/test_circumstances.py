@@ -119,6 +119,7 @@ def test_a_memory_limit_that_our_own_computing_meets_is_no_fault_of_anybody(chec
     code, stderr, checks = checked(["right"], "--memory", "1K")
     assert code == 3 and "fault in gradverify" not in stderr
     assert checks[0]["verdict"] == "error" and checks[0]["faults"] == []
+    assert [finding["code"] for finding in checks[0]["findings"]] == ["GV008"] and "too little to start one: it takes about" in checks[0]["reason"]
 
 
 @pytest.mark.parametrize("options", [[], ["--no-isolate"]])
