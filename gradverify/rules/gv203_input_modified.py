@@ -33,6 +33,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Severity
+from gradverify.rules.at_forward import at_forward, at_forward_of
 from gradverify.rules.shown import changed
 from gradverify.subject.custody import Written, given_back
 from gradverify.subject.differentiable import Differentiable
@@ -75,18 +76,20 @@ def _given_back(evidence: Evidence) -> Iterator[Finding]:
     lost = given_back(evidence.subject, evidence.forward.called) if evidence.worked.direct else ()
     for name in evidence.forward.freed:
         if name in lost:
-            yield Finding("GV203", f"forward gives the memory of {name} back, and backward does not rebuild it: the caller's tensor is lost",
-                          input=name, hint="leave the caller's tensors alone, or rebuild them in backward")
+            found = Finding("GV203", f"forward gives the memory of {name} back, and backward does not rebuild it: the caller's tensor is lost",
+                            input=name, hint="leave the caller's tensors alone, or rebuild them in backward")
         else:
-            yield Finding("GV203", f"forward gives the memory of {name} back until backward rebuilds it: whatever reads it in between reads nothing, "
-                          "or memory that is not its own", severity="warning", input=name,
-                          hint="right inside a chain of reversible layers; the first one's input must be kept")
+            found = Finding("GV203", f"forward gives the memory of {name} back until backward rebuilds it: whatever reads it in between reads "
+                            "nothing, or memory that is not its own", severity="warning", input=name,
+                            hint="right inside a chain of reversible layers; the first one's input must be kept")
+        yield at_forward(found, evidence, name)
 
 
 def _of_argument(evidence: Evidence, who: str, each: Written) -> Finding:
     differentiable = any(argument.name == each.held.name for argument in evidence.inputs)
-    return Finding("GV203", f"{who} writes into {each.held.name}{changed(each.held.name, each.held.tensor, each.change)}", input=each.held.name,
-                   severity=_severity(differentiable), hint=HINTS[who])
+    found = Finding("GV203", f"{who} writes into {each.held.name}{changed(each.held.name, each.held.tensor, each.change)}", input=each.held.name,
+                    severity=_severity(differentiable), hint=HINTS[who])
+    return at_forward(found, evidence, each.held.name) if who == "forward" else found
 
 
 def _of_odd(evidence: Evidence) -> Iterator[Finding]:
@@ -117,13 +120,15 @@ def _of_odd(evidence: Evidence) -> Iterator[Finding]:
         for name, (made, before) in kept.items():
             if not (name in seen or any(each is made for each in returned) or same(own_numbers(made).detach(), before)):
                 seen.add(name)
-                yield Finding("GV203", f"{who} writes into {name}", input=name, hint=HINTS[who])
+                found = Finding("GV203", f"{who} writes into {name}", input=name, hint=HINTS[who])
+                yield at_forward(found, evidence, name) if who == "forward" else found
 
 
 def _of_inner(each: Wrote) -> Finding:
     before_after = "" if each.change is None else f": an element was {each.change[1]:.6g} before, {each.change[2]:.6g} after"
-    return Finding("GV203", f"forward of {each.cls.__name__} writes into its argument {each.place}{before_after}",
-                   severity=_severity(each.differentiable), hint=HINTS["forward"])
+    found = Finding("GV203", f"forward of {each.cls.__name__} writes into its argument {each.place}{before_after}",
+                    severity=_severity(each.differentiable), hint=HINTS["forward"])
+    return at_forward_of(found, each.cls, each.place)
 
 
 def _severity(differentiable: bool) -> Severity:

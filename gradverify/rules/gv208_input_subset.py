@@ -28,6 +28,7 @@ from itertools import combinations
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.rules.agreement import clearly_differing, outputs_apart
+from gradverify.rules.at_forward import at_forward
 from gradverify.rules.shown import NO_FUNCTION, RANDOM
 from gradverify.subject.failure import UserCodeError
 
@@ -73,8 +74,8 @@ def _alone(evidence: Evidence, subset: tuple[int, ...]) -> Iterator[Finding]:
     ys = evidence.function.of(graph)
     if all(y.shape == expected.shape for y, expected in zip(ys, evidence.outputs, strict=True)):
         for apart in outputs_apart(evidence, ys):
-            yield Finding("GV208", f"forward depends on which inputs need a gradient: {apart.text}, {when}", output=apart.output,
-                          hint="compute the same values whatever ctx.needs_input_grad says")
+            yield at_forward(Finding("GV208", f"forward depends on which inputs need a gradient: {apart.text}, {when}", output=apart.output,
+                                     hint="compute the same values whatever ctx.needs_input_grad says"), evidence)
             return
     try:
         gradients = evidence.function.gradients(graph, v)

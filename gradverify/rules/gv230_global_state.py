@@ -27,6 +27,7 @@ from collections.abc import Iterator
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
+from gradverify.rules.at_forward import at_forward
 from gradverify.subject.left import Left, generator_name
 
 CATCHES = "seeds_torch_for_its_mask"
@@ -42,10 +43,10 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    yield from (_of_setting("forward", each) for each in evidence.forward.left)
+    yield from (at_forward(_of_setting("forward", each), evidence) for each in evidence.forward.left)
     yield from (_of_setting("backward", each) for each in evidence.worked.left)
     by_forward = evidence.fixed_by_forward
-    yield from (_of_generator("forward", place) for place in by_forward)
+    yield from (at_forward(_of_generator("forward", place), evidence) for place in by_forward)
     yield from (_of_generator("backward", place) for place in evidence.fixed_by_backward if place not in by_forward)
 
 

@@ -1,4 +1,4 @@
-"""A finding with the line of backward, or of the definition, that it is about."""
+"""A finding with the line of backward, of forward, or of the definition, that it is about."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 from gradverify.evidence import Evidence
 from gradverify.model.paths import shown_path
 from gradverify.model.result import Finding
+from gradverify.rules.at_forward import at_forward
 from gradverify.rules.catalogue import book
 from gradverify.subject.inner_backward import inner_backward
 from gradverify.subject.returned_line import returned_line
@@ -17,6 +18,8 @@ def placed(finding: Finding, evidence: Evidence) -> Finding:
     target, about_backward = evidence.subject.target, book()[finding.code].line
     if finding.file is None and finding.code >= "GV1" and about_backward:
         finding = _at_inner_backward(finding, evidence)
+    if finding.file is None and book()[finding.code].forward:
+        finding = at_forward(finding, evidence)
     if finding.file is None and finding.code >= "GV1" and target.file:
         made = returned_line(evidence.subject, finding.input) if finding.input and about_backward else None
         line, source = (made.number, made.text) if made else (target.line, target.source)

@@ -45,7 +45,7 @@ def line_at(backward: Callable[..., Any], first: int, place: int, count: int) ->
 
 def _made(function: ast.FunctionDef, place: int, count: int) -> ast.expr | ast.stmt | None:
     """The node whose line it is."""
-    returns = [node for node in _own(function) if isinstance(node, ast.Return)]
+    returns = [node for node in own_nodes(function) if isinstance(node, ast.Return)]
     if len(returns) != 1 or returns[0].value is None:
         return None
     value = returns[0].value
@@ -60,15 +60,15 @@ def _made(function: ast.FunctionDef, place: int, count: int) -> ast.expr | ast.s
 
 def _assigned(function: ast.FunctionDef, name: ast.Name) -> ast.stmt | None:
     """The one plain assignment, outside of any loop, that binds a returned name to something else than None."""
-    empty = [target for node in _own(function) if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value is None
-             for target in node.targets]
-    bound = [node for node in _own(function) if isinstance(node, ast.Name) and node.id == name.id and not isinstance(node.ctx, ast.Load)
+    empty = [target for node in own_nodes(function)
+             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value is None for target in node.targets]
+    bound = [node for node in own_nodes(function) if isinstance(node, ast.Name) and node.id == name.id and not isinstance(node.ctx, ast.Load)
              and node not in empty]
     plain = [node for node in _statements(function.body) if isinstance(node, ast.Assign) and node.targets == bound]
     written = any(isinstance(node, (ast.Subscript, ast.Attribute)) and not isinstance(node.ctx, ast.Load)
-                  and isinstance(node.value, ast.Name) and node.value.id == name.id for node in _own(function))
+                  and isinstance(node.value, ast.Name) and node.value.id == name.id for node in own_nodes(function))
     called = any(isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute)
-                 and isinstance(node.value.func.value, ast.Name) and node.value.func.value.id == name.id for node in _own(function))
+                 and isinstance(node.value.func.value, ast.Name) and node.value.func.value.id == name.id for node in own_nodes(function))
     return plain[0] if len(plain) == 1 and not written and not called else None
 
 
@@ -80,7 +80,7 @@ def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
             yield from _statements([*statement.body, *statement.orelse])
 
 
-def _own(node: ast.AST) -> Iterator[ast.AST]:
+def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """All nodes of a function, without those of functions and classes inside it."""
     waiting = list(ast.iter_child_nodes(node))
     while waiting:
