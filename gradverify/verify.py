@@ -28,6 +28,7 @@ from gradverify.rules.precedence import contiguous_throughout, specific
 from gradverify.rules.repeats import graded
 from gradverify.rules.standing import without_a_leg
 from gradverify.subject.failure import UserCodeError, is_users, unnamed
+from gradverify.subject.namesakes import run_folder
 from gradverify.subject.subject import Subject
 
 EVERY_ELEMENT = "every element of the Jacobian is compared"
@@ -192,4 +193,4 @@ def _dtype(tensor: Tensor) -> str:
 
 
 def _shown_path(file: str | None) -> str | None:
-    return None if file is None else shown_path(file)
+    return None if file is None else shown_path(file, run_folder())

@@ -19,6 +19,7 @@ from gradverify.numerics.pairs.values import Entries
 from gradverify.numerics.rungs import Array, Index
 from gradverify.rules.catalogue import book
 from gradverify.subject.failure import Spent
+from gradverify.subject.namesakes import run_folder
 from gradverify.subject.subject import Subject
 
 CELLS = 64          # of a map, down and across: one is still some pixels wide on a phone
@@ -110,4 +111,4 @@ def _code(subject: Subject) -> Code | None:
     except (OSError, TypeError, ValueError):
         return None
     holds = first <= target.line < first + len(lines)
-    return Code(shown_path(target.file), first, tuple(line.rstrip() for line in lines[:LONGEST])) if holds else None
+    return Code(shown_path(target.file, run_folder()), first, tuple(line.rstrip() for line in lines[:LONGEST])) if holds else None

@@ -8,12 +8,13 @@ from pathlib import Path
 REPOSITORY = ".git"     # a folder; a file in worktrees and submodules
 
 
-def shown_path(file: str) -> str:
-    """Relative to the current folder where it lies inside, or elsewhere in the same repository."""
-    relative = os.path.relpath(file)
+def shown_path(file: str, folder: str | None = None) -> str:
+    """Relative to the folder of the run (None: the current one) where it lies inside, or elsewhere in the same repository."""
+    home = Path(folder) if folder is not None else Path.cwd()
+    relative = os.path.relpath(home / file, home)
     if not relative.startswith(os.pardir):
         return relative
-    below = repository_folder(Path.cwd())
+    below = repository_folder(home)
     return relative if below and not os.path.normpath(f"{below}/{relative}").startswith(os.pardir) else file
 
 

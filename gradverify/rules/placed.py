@@ -10,6 +10,7 @@ from gradverify.model.result import Finding
 from gradverify.rules.at_forward import at_forward
 from gradverify.rules.catalogue import book
 from gradverify.subject.inner_backward import inner_backward
+from gradverify.subject.namesakes import run_folder
 from gradverify.subject.returned_line import returned_line
 
 
@@ -24,7 +25,7 @@ def placed(finding: Finding, evidence: Evidence) -> Finding:
         made = returned_line(evidence.subject, finding.input) if finding.input and about_backward else None
         line, source = (made.number, made.text) if made else (target.line, target.source)
         finding = replace(finding, file=target.file, line=line, source=source)
-    return finding if finding.file is None else replace(finding, file=shown_path(finding.file))
+    return finding if finding.file is None else replace(finding, file=shown_path(finding.file, run_folder()))
 
 
 def _at_inner_backward(finding: Finding, evidence: Evidence) -> Finding:

@@ -87,10 +87,12 @@ class Importer:
 
     Own modules that have a namesake are in sys.modules only while code of their place imports them; at all other times the others are. `aside`: for
     what is printed while a module is imported that a spec names. `put_back`: the names of what such a module set, and what was put back.
+    `folder`: the current one as the checks began, whichever a check changes to.
     """
 
     def __init__(self, folders: Sequence[str], aside: Aside = nullcontext) -> None:
         self._folders, self.aside, self.put_back = tuple(folders), aside, list[str]()
+        self.folder = str(Path.cwd())
         self._places = [place_of(folders, folders)]
         self._homes = set(self._places[0].homes)        # of all places: asked at every import
         self._plain, self._by_name = builtins.__import__, importlib.import_module
@@ -227,3 +229,9 @@ def _without(folders: set[str]) -> Iterator[None]:
 def importer() -> Importer | None:
     """The one in place, while the checks of a spec run."""
     return builtins.__import__ if isinstance(builtins.__import__, Importer) else None
+
+
+def run_folder() -> str | None:
+    """What the paths of a report are relative to; None where no checks of a spec run: the current folder."""
+    active = importer()
+    return None if active is None else active.folder

@@ -21,6 +21,7 @@ from gradverify.model.report import Gate, judged
 from gradverify.model.result import CaseResult, Comparison, Entry
 from gradverify.subject.arguments import Argument, value_of
 from gradverify.subject.layout import laid
+from gradverify.subject.namesakes import run_folder
 from gradverify.subject.spelled import Names, Unspelled, folders, reached, spelled
 from gradverify.subject.subject import Called, Subject
 from gradverify.subject.target import named
@@ -48,7 +49,7 @@ def saved(subject: Subject, result: CaseResult) -> CaseResult:
     if not wrong:
         return replace(result, unsaved="no element of the Jacobian at these inputs is wrong")
     try:
-        return replace(result, saved=tuple(shown_path(str(path)) for path in _written(subject, wrong, Path(subject.case.save))))
+        return replace(result, saved=tuple(shown_path(str(path), run_folder()) for path in _written(subject, wrong, Path(subject.case.save))))
     except Unspelled as unspelled:
         return replace(result, unsaved=f"it is called with {unspelled}, which no script can be written for")
     except BaseException as error:

@@ -95,6 +95,14 @@ def test_the_report_goes_where_it_was_asked_for_wherever_the_code_goes(verdict, 
     assert code == 0 and [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("r.json")] == ["r.json"] and Path.cwd() == tmp_path
 
 
+@pytest.mark.parametrize("options", [(), ("--no-isolate",)])
+@pytest.mark.parametrize("code", ["os.chdir('/')\nclass f(Square):\n    @staticmethod\n    def backward(ctx, g): return 3 * ctx.saved_tensors[0] * g",
+                                  "class f(Square):\n    @staticmethod\n    def backward(ctx, g):\n        os.chdir('/')\n        return 3 * g"])
+def test_files_are_named_from_the_folder_of_the_run_wherever_the_code_goes(verdict, code, options):
+    ended, check = verdict(code, "inputs: {x: {shape: [4]}}", *options)
+    assert (ended, check["findings"][0]["file"], check["function"]["file"]) == (1, "op.py", "op.py")
+
+
 def test_stdout_is_json_alone_though_threads_and_exit_handlers_print(tmp_path):
     (tmp_path / "op.py").write_text(PRELUDE + "import atexit, threading\natexit.register(print, 'AT EXIT')\n"
                                     "threading.Timer(0.5, lambda: os.write(1, b'LATE')).start()\n")

@@ -29,6 +29,14 @@ def test_files_of_the_repository_are_named_relative_to_the_folder_and_others_are
     assert shown_path(str(repository.parent / "d.py")) == str(repository.parent / "d.py")
 
 
+def test_a_report_names_files_from_the_folder_of_its_run_wherever_the_process_is(repository, monkeypatch):
+    (repository / ".git").mkdir()
+    run = str(repository / "packages/ops")
+    monkeypatch.chdir(repository.parent)
+    assert [shown_path(file, run) for file in (f"{run}/a.py", "a.py", str(repository / "lib/c.py"))] == ["a.py", "a.py", "../../lib/c.py"]
+    assert shown_path(str(repository.parent / "d.py"), run) == str(repository.parent / "d.py")
+
+
 def test_without_a_repository_only_what_lies_below_is_relative(repository):
     assert repository_folder(repository / "packages" / "ops") == "" and shown_path(str(repository / "lib/c.py")) == str(repository / "lib/c.py")
 
