@@ -71,7 +71,7 @@ def excused(result: CaseResult) -> bool:
     """Is everything that makes this result not as expected a known finding? An expected failure that does not happen never is."""
     if result.verdict not in ("fail", "error", "undecided") or any(fault.costs for fault in result.faults):
         return False
-    missing = set(result.expect if isinstance(result.expect, tuple) else ()) - {finding.code for finding in result.findings}
+    missing = set(result.expect if isinstance(result.expect, tuple) else ()) - {finding.code for finding in result.findings} - set(result.not_judged)
     errors = unexpected(result)
     return not missing and bool(errors) and all(finding.known for finding in errors)
 

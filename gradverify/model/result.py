@@ -265,3 +265,9 @@ class CaseResult:
     """The most bytes that tensors held on the check's CUDA device at a time; None on the CPU."""
     pictures: Pictures | None = None
     """What a report with pictures shows besides; only of a failing check, and only where such a report was asked for."""
+
+    @property
+    def not_judged(self) -> tuple[str, ...]:
+        """The codes of `expect` whose rules were not to run (`--select`, `--ignore`, `rules`), and which did not occur."""
+        ignored = {rule.code for rule in self.rules if rule.status == "ignored"} - {finding.code for finding in self.findings}
+        return tuple(code for code in self.expect if code in ignored) if isinstance(self.expect, tuple) else ()

@@ -61,12 +61,13 @@ def within(result: CaseResult, memory: int | None) -> CaseResult:
 
 
 def too_little(memory: int | None) -> str | None:
-    """The sentence where a limit of so many bytes leaves nothing to a worker that has imported torch; None where it does, or where that is not known."""
+    """The sentence where a limit of so many bytes leaves nothing to a worker that has imported torch; None where it does, or that is not known."""
     held = _held()
     if memory is None or held is None or memory >= held + ROOM:
         return None
     least = -(-(held + ROOM) // STEP) * STEP
-    return f"`--memory` allows each worker {max(1, memory // 2**20):,} MiB, which is too little to start one: it takes about {least // 2**20:,} MiB at least"
+    allowed, takes = f"{max(1, memory // 2**20):,} MiB", f"{least // 2**20:,} MiB"
+    return f"`--memory` allows each worker {allowed}, which is too little to start one: it takes about {takes} at least"
 
 
 def not_started(case: Case, message: str) -> CaseResult:

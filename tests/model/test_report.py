@@ -5,7 +5,8 @@ import pytest
 from gradverify.model.case import SpecPlace
 from gradverify.model.event import CheckFinished, CheckStarted, Environment, RunFinished, RunStarted, Selection
 from gradverify.model.report import Gate, exit_code, fold, judged
-from gradverify.model.result import CaseResult, Finding, FunctionInfo
+from gradverify.model.result import CaseResult, Finding, FunctionInfo, RuleRun
+from gradverify.report.terminal.status import left_open
 
 
 def result(verdict, expect="pass", findings=(), **changes):
@@ -36,6 +37,23 @@ ERROR_201, WARN_224 = Finding("GV201", "m"), Finding("GV224", "m", severity="war
 ])
 def test_ok(verdict, expect, findings, gate, ok):
     assert judged(result(verdict, expect, findings), gate).ok is ok
+
+
+IGNORED = (RuleRun("GV201", "ignored"), RuleRun("GV224", "ran"))
+
+
+@pytest.mark.parametrize(("verdict", "expect", "findings", "ok"), [
+    ("pass", ("GV201",), [], True), ("pass", ("GV201", "GV224"), [WARN_224], True), ("pass", ("GV201", "GV224"), [], False),
+    ("pass", ("GV224",), [], False), ("fail", ("GV201",), [Finding("GV202", "m")], False), ("fail", ("GV201",), [ERROR_201], True),
+    ("pass", "fail", [], False), ("error", ("GV201",), [Finding("GV002", "m")], False)])
+def test_an_expected_code_whose_rule_was_not_to_run_is_not_judged_and_all_else_is(verdict, expect, findings, ok):
+    assert judged(result(verdict, expect, findings, rules=IGNORED), Gate()).ok is ok
+
+
+def test_the_line_says_which():
+    told = left_open(result("pass", ("GV201", "GV224"), [WARN_224], rules=IGNORED))
+    assert told == "expected GV201, whose rule was not to run: not judged"
+    assert left_open(result("fail", ("GV201",), [ERROR_201])) is left_open(result("skip", ("GV201",), rules=IGNORED)) is None
 
 
 @pytest.mark.parametrize("missing, required, ok", [("cuda", ("cuda",), False), ("cuda", (), True), (None, ("cuda",), True)])

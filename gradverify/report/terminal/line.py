@@ -155,6 +155,8 @@ def _notes(check: CaseResult, look: Look, columns: Columns) -> Iterator[Text]:
     grave = [each for each in check.changed if each.startswith(GRAVE)]
     if grave:
         yield Text(f"note: the check {', '.join(grave)}, which all checks share; its process was not used again")
+    if status.left_open(check):
+        yield Text(f"note: {status.left_open(check)}")
     if not status.is_red(check):
         yield from (_known(finding) for finding in check.findings if _is_told(finding, check))
         yield from (_warning(finding) for finding in check.findings if finding.severity == "warning" and finding.code not in check.expect)

@@ -47,6 +47,13 @@ def broken_expectation(check: CaseResult) -> str | None:
     return f"expected {wanted}; found {', '.join(found)}" if found else f"expected {wanted}, but passed"
 
 
+def left_open(check: CaseResult) -> str | None:
+    """Which expected failures were not judged, as their rules were not to run; None where all were."""
+    codes = check.not_judged
+    which = "whose rules were" if len(codes) > 1 else "whose rule was"
+    return f"expected {', '.join(codes)}, {which} not to run: not judged" if codes and check.verdict not in ("skip", "not_run") else None
+
+
 def excuse(check: CaseResult) -> str:
     """Why a check that is neither red nor passed may be so: its reason, or that it is known."""
     return "a baseline has every error of this check" if check.baselined else check.reason or ""
