@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
@@ -25,7 +24,7 @@ from gradverify.rules import chosen
 from gradverify.rules.asking import examine, with_severity
 from gradverify.rules.catalogue import book
 from gradverify.rules.placed import placed
-from gradverify.rules.precedence import contiguous_throughout, specific
+from gradverify.rules.precedence import contiguous_throughout, in_sight, specific
 from gradverify.rules.repeats import graded
 from gradverify.rules.standing import without_a_leg
 from gradverify.subject.failure import UserCodeError, is_users, unnamed
@@ -34,7 +33,6 @@ from gradverify.subject.subject import Subject
 
 EVERY_ELEMENT = "every element of the Jacobian is compared"
 FIXED_STEP = "every element is compared under one fixed step, torch.autograd.gradcheck's own rule, which has no error bar"
-STANDS = re.compile(r"(GV\d{3}) (?:already stands|has to be repaired first)")
 MISSES = "errors below the tolerance, which is printed for every pass; everything that shows at other inputs only"
 MISSES_NOTHING_YET = "everything: no element was compared"
 
@@ -148,18 +146,9 @@ def _said(run: RuleRun, findings: tuple[Finding, ...], evidence: Evidence) -> Ru
     """A rule that did not run, and whose finding another one's turned out to be; one whose finding has no cause, as the budget was spent."""
     if run.code in evidence.spending.unexplained:
         return replace(run, reason="; ".join(filter(None, (run.reason, f"the cause {LEFT_OUT}{evidence.spending.name} was spent"))))
-    run = replace(run, reason=_in_sight(run.reason, findings))
+    run = replace(run, reason=in_sight(run.reason, findings))
     theirs = run.status == "not_applicable" and any(finding.code == run.code for finding in findings)
     return replace(run, status="ran", reason="by the elements that were found wrong") if theirs else run
-
-
-def _in_sight(reason: str | None, findings: tuple[Finding, ...]) -> str | None:
-    """Why a rule did not run, by the code of a finding that is shown, where the one that it gives way to stands under another (`also`)."""
-    found = STANDS.match(reason or "")
-    if reason is None or found is None or any(finding.code == found[1] for finding in findings):
-        return reason
-    shown = next((finding.code for finding in findings if found[1] in finding.also), found[1])
-    return f"{shown}{reason[found.end(1):]}"
 
 
 def _named(told: Told, evidence: Evidence) -> Told:

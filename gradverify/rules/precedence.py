@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -10,6 +11,8 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.rules.catalogue import book
 from gradverify.subject.layout import LAID
+
+STANDS = re.compile(r"(GV\d{3}) (?:already stands|has to be repaired first)")
 
 
 def specific(findings: Iterator[Finding], contiguous: bool = False) -> tuple[Finding, ...]:
@@ -47,3 +50,12 @@ def _explains(better: Finding, finding: Finding, contiguous: bool) -> bool:
     spread = book()[better.code].spreads and book()[finding.code].numeric
     same_input = spread or better.input == finding.input or better.input is None or finding.input is None
     return same_input and (better.output == finding.output or better.output is None or finding.output is None)
+
+
+def in_sight(reason: str | None, findings: tuple[Finding, ...]) -> str | None:
+    """Why a rule did not run, by the code of a finding that is shown, where the one that it gives way to stands under another (`also`)."""
+    found = STANDS.match(reason or "")
+    if reason is None or found is None or any(finding.code == found[1] for finding in findings):
+        return reason
+    shown = next((finding.code for finding in findings if found[1] in finding.also), found[1])
+    return f"{shown}{reason[found.end(1):]}"

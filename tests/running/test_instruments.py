@@ -30,7 +30,7 @@ def test_everything_else_is_left_as_it_is(result, memory):
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="what a process holds is read from /proc")
 def test_a_limit_below_what_a_process_holds_already_starts_no_worker():
-    assert "`--memory` allows each worker 150 MiB, which is too little to start one: it takes about" in too_little(150 * 2**20)
+    assert "`--memory` allows each worker 1 MiB, which is too little to start one: it takes about" in too_little(2**20)
     assert too_little(2**40) is too_little(None) is None
 
 
