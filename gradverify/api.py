@@ -42,7 +42,7 @@ def run(paths: StrPath | Iterable[StrPath] = (), *, executor: Executor | None = 
     gate = _gate(project.options, undecided, fail_on_skip, require_device)
     limits = _limits(project.options, jobs=jobs, timeout=timeout, import_timeout=import_timeout, memory=memory)
     gathered = sound(gather(given, settings, project, origin="run()"))
-    cases = select(gathered.cases, keyword=keyword, tags=tags)
+    cases = select(gathered.cases, keyword=keyword, tags=tags, options=("keyword", "tags"))
     selection = Selection(tuple(given), keyword, tags, gathered.written - len(cases))
     if executor is None:
         with_torch(cases)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import reprlib
 import sys
 import threading
 import time
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from gradverify.model.case import Case, InputRecipe, Settings, SpecPlace
 from gradverify.model.interrupt import interruptible
@@ -76,6 +77,25 @@ def _one_argument(result: CaseResult, inputs: tuple[Any, ...]) -> str | None:
     return f"forward got one argument, a {kind}: if it holds all the inputs, write assert_gradients(function, *inputs), or check(function, inputs)"
 
 
+def _headline(result: CaseResult) -> str:
+    """The finding that decides, in a line: `GV101 jacobian: 3 of 16 elements …`; without one, the verdict and its reason."""
+    found = next((finding for finding in result.findings if finding.severity == "error"), next(iter(result.findings), None))
+    head, text = (f"{found.code} {found.name}", found.message) if found else (result.verdict, result.reason or "")
+    return f"{head}: {text.splitlines()[0]}" if text.strip() else head
+
+
+def _with_hint(result: CaseResult, function: Any, values: Sequence[Any]) -> CaseResult:
+    """Where nothing could be checked as something else than a tensor, or than a function, was handed over: what to write."""
+    hint: str | None = None
+    codes: tuple[str, ...] = ("GV002", "GV008")
+    if any(type(value).__module__ == "numpy" and type(value).__name__ == "ndarray" for value in values):
+        hint = "an ndarray of NumPy was given, which is passed as it is: write `torch.from_numpy(x)` where a gradient is wanted"
+    if isinstance(function, str):
+        hint, codes = "give the function itself, not its name; `gradverify.run` runs checks that specs name", ("GV001",)
+    told = (replace(each, hint=hint) if hint and each.code in codes and each.hint is None else each for each in result.findings)
+    return replace(result, findings=tuple(told))
+
+
 class UndecidedWarning(UserWarning):
     """A check that `assert_gradients(..., undecided="warn")` could not decide."""
 
@@ -93,9 +113,10 @@ def check(function: Callable[..., Any], inputs: Given, *, kwargs: Mapping[str, A
     each other. Raises ProblemsError for a setting that is none, TypeError for inputs that are neither a list nor a dict.
     """
     several = _several(inputs)
-    placed = _settings(settings, [*(several.values() if isinstance(several, Mapping) else several), *(kwargs or {}).values()])
+    values = [*(several.values() if isinstance(several, Mapping) else several), *(kwargs or {}).values()]
+    placed = _settings(settings, values, undecided)
     found = _judge(function, several, kwargs or {}, name or _name(function), placed)
-    result = judged(found, Gate(undecided=undecided))
+    result = judged(_with_hint(found, function, values), Gate(undecided=undecided))
     return Result(**{field.name: getattr(result, field.name) for field in fields(CaseResult)})
 
 
@@ -103,14 +124,15 @@ def assert_gradients(function: Callable[..., Any], /, *inputs: Any, kwargs: Mapp
                      undecided: Undecided = "fail", **settings: Any) -> None:
     """Raises GradientError, an AssertionError, unless the gradients of `function` at `inputs` are right; arguments as in `check`.
 
-    `undecided`: "fail" raises also where neither right nor wrong could be said, "warn" warns (UndecidedWarning). `msg` stands before the text.
+    `undecided`: "fail" raises also where neither right nor wrong could be said, "warn" warns (UndecidedWarning). The first line of the text is the
+    finding, which pytest's summary shows; `msg` stands before it.
     """
     __tracebackhide__ = True        # pytest shows the line of the test, and not these
     result = check(function, inputs, kwargs=kwargs, undecided=undecided, **settings)
     if not result.ok:
-        raise GradientError(result, "\n".join(filter(None, (msg, str(result), _one_argument(result, inputs)))))
+        raise GradientError(result, "\n".join(filter(None, (msg, _headline(result), str(result), _one_argument(result, inputs)))))
     if result.verdict == "undecided":
-        warnings.warn(str(result), UndecidedWarning, stacklevel=2)
+        warnings.warn(f"{_headline(result)}\n{result}", UndecidedWarning, stacklevel=2)
 
 
 # ---- how
@@ -185,8 +207,8 @@ def _several(inputs: Any) -> Inputs:
     return inputs
 
 
-def _settings(said: Mapping[str, Any], values: Sequence[Any]) -> Settings:
-    """With dtype and device of the tensors. Raises ProblemsError."""
+def _settings(said: Mapping[str, Any], values: Sequence[Any], undecided: str) -> Settings:
+    """With dtype and device of the tensors. Raises ProblemsError, also for an `undecided` that is none."""
     from gradverify.rules.catalogue import codes
     from gradverify.spec.load import vetted
     from gradverify.spec.settings import Layer, settle
@@ -194,17 +216,21 @@ def _settings(said: Mapping[str, Any], values: Sequence[Any]) -> Settings:
 
     layer, problems = vetted(Layer(ORIGIN, said), codes())
     taken = [name for name in ("dtype", "device", "timeout") if name in said]
-    if problems or taken:
+    meant = get_args(Undecided)
+    if problems or taken or undecided not in meant:
         from gradverify.model.problem import Problem
 
+        gate = [] if undecided in meant else [Problem(f"undecided: must be {' or '.join(map(repr, meant))}, got {undecided!r}", ORIGIN)]
         own = [Problem(f"{name}: {'it is that of the inputs' if name != 'timeout' else 'a check in the calling process cannot be ended'}", ORIGIN)
                for name in taken]
-        raise ProblemsError([*problems, *own])
+        raise ProblemsError([*problems, *own, *gate])
     dtype, device = computed_in(values)
     return settle(Layer("the inputs", {"dtype": dtype, "device": device}), layer)
 
 
 def _name(function: Any) -> str:
+    if not callable(function):
+        return reprlib.repr(function)
     owner = getattr(function, "__self__", None)
     named = owner if isinstance(owner, type) else function
     return str(getattr(named, "__name__", None) or type(named).__name__)

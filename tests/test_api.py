@@ -120,7 +120,10 @@ def test_every_problem_is_in_one_exception_and_nothing_runs(spec):
 @pytest.mark.parametrize("arguments, said", [
     ({"jobs": 0}, "jobs '0': must be"), ({"timeout": -1}, "timeout '-1': must be"), ({"memory": "x"}, "memory 'x': must be"),
     ({"undecided": "maybe"}, "undecided 'maybe': must be"), ({"require_device": ["gpu"]}, "require_device 'gpu': must be"),
-    ({"keyword": "a b"}, "not an expression"), ({"eps": "small"}, "run(): eps: expected"), ({"select": ["XY"]}, "run(): rules.select[0]: ")])
+    ({"keyword": "a b"}, "keyword 'a b': not an expression"), ({"tags": "and"}, "tags 'and': not an expression"),
+    ({"eps": "small"}, "run(): eps: expected"), ({"select": ["XY"]}, "run(): select[0]: "),
+    ({"reference": "a:b"}, "it is a key of specs, which no call takes"),
+    ({"ignore": "GV1"}, "run(): ignore: expected a list, got 'GV1'; write ['GV1']"), ({"seed": -1}, "run(): seed: must be a whole number from 0 to")])
 def test_what_cannot_be_is_refused(spec, arguments, said):
     with pytest.raises(gradverify.ProblemsError) as refused:
         gradverify.run("s.yaml", **arguments)

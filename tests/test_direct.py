@@ -48,7 +48,8 @@ def test_an_assertion_error_shows_the_element_and_the_line(function):
     with pytest.raises(AssertionError, match="GV101") as caught:
         gradverify.assert_gradients(function, randn(2, 3), msg="sine of the ocean")
     text = str(caught.value)
-    assert text.startswith("sine of the ocean\n") and "y0[0,0]" in text and "return 0.5 * g * x.cos()" in text
+    assert text.startswith("sine of the ocean\nGV101 jacobian: 6 of 36 elements of d y0 / d ")
+    assert "y0[0,0]" in text and "return 0.5 * g * x.cos()" in text
     assert "this again" not in text and re.search(r"test_direct\.py:\d+", text)
     assert isinstance(caught.value, gradverify.GradientError) and caught.value.result.verdict == "fail"
 
@@ -117,6 +118,64 @@ def test_settings_that_are_none_are_refused_all_at_once():
         gradverify.check(torch.sin, [randn(2)], epsilon=1e-6, seed="x", device="cuda")
     text = str(caught.value)
     assert "did you mean 'eps'" in text and "seed" in text and "device" in text
+
+
+@pytest.mark.parametrize(("said", "told"), [
+    ({"undecided": "no"}, ["undecided: must be 'warn' or 'fail', got 'no'"]),
+    ({"undecided": True, "seed": -1}, ["seed: must be a whole number from 0 to 2**63 - 1, got -1", "undecided: must be 'warn' or 'fail', got True"]),
+    ({"select": "GV1"}, ["select: expected a list, got 'GV1'; write ['GV1']"]),
+    ({"ignore": "GV101"}, ["ignore: expected a list, got 'GV101'; write ['GV101']"]),
+    ({"select": 3}, ["select: expected a list, got 3; for example"]),
+    ({"select": ["GV1", "GV999"]}, ["select[1]: no rule 'GV999'"]),
+    ({"expect": ["GV101"]}, ["expect: unknown key 'expect' here: it is a key of specs, which no call takes: write it in a spec, in the check"]),
+    ({"reference": "my:fn"}, ["reference: unknown key 'reference' here: it is a key of specs, which no call takes"]),
+    ({"path": ".."}, ["write it in a spec, beside `checks`"]),
+    ({"calls": 3}, ["calls: unknown key 'calls' here: it stands in `budget`: `budget={'calls': …}`"]),
+    ({"strict": "yes"}, ["strict: expected true or false, got 'yes'; write True or False"]),
+])
+def test_what_is_no_setting_is_told_in_words_of_python(said, told):
+    for call in (lambda: gradverify.check(torch.sin, [randn(2)], **said), lambda: gradverify.assert_gradients(torch.sin, randn(2), **said)):
+        with pytest.raises(gradverify.ProblemsError) as caught:
+            call()
+        assert len(caught.value.problems) == len(told)
+        for problem, sentence in zip(caught.value.problems, told, strict=True):
+            assert str(problem).startswith("check(): ") and sentence in str(problem)
+            assert not any(word in str(problem) for word in ("YAML", "defaults", "rules."))
+
+
+def test_codes_in_a_list_a_tuple_or_a_set_are_taken():
+    for codes in (["GV1"], ("GV1",), {"GV1"}):
+        assert gradverify.check(Halved, [randn(2)], ignore=codes).settings["ignore"] == ["GV1"]
+
+
+def test_an_array_of_numpy_is_named_with_what_to_write_where_nothing_can_be_checked():
+    for function, inputs in ((torch.sin, [randn(2).numpy()]), (torch.mul, [randn(2), randn(2).numpy()])):
+        found = gradverify.check(function, inputs)
+        assert found.verdict == "error" and "hint: an ndarray of NumPy was given" in str(found) and "torch.from_numpy(x)" in str(found)
+    plain = gradverify.check(lambda x, n: x * float(n[0]), [randn(2), np.ones(1)])
+    assert plain.ok and "ndarray" not in str(plain)
+
+
+def test_what_is_no_function_is_named_with_what_is_allowed():
+    text = str(gradverify.check("Cube", [randn(2)]))
+    assert "function: 'Cube' is of type str, not an autograd Function, a callable or a module" in text
+    assert "hint: give the function itself, not its name" in text
+    assert "function: 3 is of type int" in str(gradverify.check(3, [randn(2)]))
+
+
+def test_inputs_that_are_too_few_are_not_blamed_on_a_spec():
+    text = str(gradverify.check(lambda x, y: x * y, [randn(2)]))
+    assert "takes (x, y), got 1" in text and "the spec" not in text
+
+
+def test_the_first_line_of_an_assertion_is_the_finding():
+    for function, said in ((Halved, "GV101 jacobian: 2 of 4 elements"), (lambda x: x.no_such(), "GV002 forward-raised: forward raised "),
+                           (noisy, "GV007 undecided: ")):
+        with pytest.raises(gradverify.GradientError) as caught:
+            gradverify.assert_gradients(function, randn(2))
+        assert str(caught.value).startswith(said)
+    with pytest.warns(gradverify.UndecidedWarning, match="^GV007 undecided: "):
+        gradverify.assert_gradients(noisy, randn(2), undecided="warn")
 
 
 def test_settings_are_those_of_a_spec():

@@ -11,13 +11,14 @@ from gradverify.model.problem import Problem, ProblemsError
 _Match = Callable[[str], bool]
 
 
-def select(cases: Sequence[Case], *, keyword: str | None = None, tags: str | None = None) -> tuple[Case, ...]:
+def select(cases: Sequence[Case], *, keyword: str | None = None, tags: str | None = None,
+           options: tuple[str, str] = ("-k", "-m")) -> tuple[Case, ...]:
     """The cases that fit both, in their order.
 
     `keyword` is an expression over parts of ids (`softmax and not cuda`), `tags` one over whole tags. Raises ProblemsError for an
-    expression that cannot be read.
+    expression that cannot be read, which names `options`, as whoever wrote them calls the two.
     """
-    by_keyword, by_tag = _compile(keyword, "-k"), _compile(tags, "-m")
+    by_keyword, by_tag = _compile(keyword, options[0]), _compile(tags, options[1])
 
     def fits(case: Case) -> bool:
         return by_keyword(lambda word: word.lower() in case.id.lower()) and by_tag(lambda word: word in case.tags)

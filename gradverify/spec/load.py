@@ -9,6 +9,7 @@ from pathlib import Path as FilePath
 from gradverify.model.case import Case, Json, Search
 from gradverify.model.paths import resolved
 from gradverify.model.problem import Problem
+from gradverify.spec.arguments import Arguments, in_python, is_a_call
 from gradverify.spec.build import Built, World, build
 from gradverify.spec.check_sense import Builtins, code_faults, tag_faults
 from gradverify.spec.document import Document, read
@@ -55,11 +56,12 @@ def load(
 
 def vetted(layer: Layer, codes: Collection[str]) -> tuple[Layer, tuple[Problem, ...]]:
     """The layer, and what is wrong with it; a faulty one is emptied, so that its faults are reported once and not by every case."""
-    written = as_written(layer)
-    checked = validated(RunSettings, written, ())
+    written, called = as_written(layer), is_a_call(layer.origin)
+    checked = validated(Arguments if called else RunSettings, written, ())
     typed = checked if isinstance(checked, tuple) else ()
     faults = (*typed, *(() if typed else code_faults(written, (), codes)))
-    problems = tuple(Problem(fault.message, layer.origin, path=dotted(fault.path)) for fault in faults)
+    told = [in_python(fault) if called else fault for fault in faults]
+    problems = tuple(Problem(fault.message, layer.origin, path=dotted(fault.path)) for fault in told)
     if problems or not isinstance(checked, RunSettings):
         return Layer(layer.origin), problems
     return replace(layer_of(checked, layer.origin), places=layer.places), ()

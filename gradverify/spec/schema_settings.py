@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from gradverify.model.dtypes import Floating
 from gradverify.model.mode import Asked
 from gradverify.spec.schema_inputs import Layout
-from gradverify.spec.values import UNSAID, Auto, Device, Either, Integer, NotNegative, NotNegativeInteger, Positive, Strict, Text
+from gradverify.spec.values import UNSAID, Auto, Device, Either, NotNegative, NotNegativeInteger, Positive, Strict, Text
 
 Tristate: TypeAlias = Annotated[bool | Auto, Either("auto, true or false")]
 Code = Annotated[str, Field(pattern=r"^GV[0-9]{3}$")]
@@ -38,7 +38,7 @@ class RunSettings(Strict):
 
     dtype: Floating = Field("float64", description="The dtype of every tensor that names none.", examples=["float32"])
     device: Device = Field("cpu", description="`cpu`, `cuda`, `cuda:1`, or `auto` (CUDA where there is one).", examples=["cuda"])
-    seed: Integer = Field(0, description="What every draw starts from.", examples=[0])
+    seed: NotNegativeInteger = Field(0, description="What every draw starts from.", examples=[0])
     eps: Annotated[Positive | Auto, Either("a number greater than 0, or auto")] = Field(
         "auto", description="Finite-difference step. A number is used exactly as given (gradcheck's rule); `auto` chooses it and extrapolates.",
         examples=[1e-6])

@@ -62,6 +62,11 @@ def flat(said: Mapping[str, Any]) -> dict[str, Json]:
 
 def as_written(layer: Layer) -> dict[str, Json]:
     """The inverse of `flat`: a layer in the keys of a spec, so that one model validates both."""
-    rules = {name: list(layer.said[name]) for name in ("select", "ignore") if name in layer.said}
+    rules = {name: _listed(layer.said[name]) for name in ("select", "ignore") if name in layer.said}
     plain = {name: list(value) if isinstance(value, tuple) else value for name, value in layer.said.items() if name not in rules}
     return plain | ({"rules": rules} if rules else {})
+
+
+def _listed(value: Any) -> Json:
+    """Several values as a list, of whatever kind they are; one value, which is to be refused, as it is."""
+    return list(value) if isinstance(value, Collection) and not isinstance(value, (str, bytes, Mapping)) else value

@@ -7,15 +7,17 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from gradverify.model.case import Json
 from gradverify.spec.fault import SYNONYMS, Fault, Path, allowed, flow, shown
-from gradverify.spec.values import is_tag
+from gradverify.spec.values import INT64, is_tag
 from gradverify.spec.yaml12 import FLOAT, INT
 
 Model = TypeVar("Model", bound=BaseModel)
 Ctx = dict[str, Any]
 
+NOT_A_BOOLEAN = "in YAML 1.2 this is text: write true or false"
 BOOLEAN_WORDS = {"yes", "no", "on", "off", "y", "n"}
 SPECIAL_NUMBERS = {"nan": ".nan", "inf": ".inf", "+inf": ".inf", "-inf": "-.inf", "infinity": ".inf"}
 TYPES = {
@@ -53,17 +55,31 @@ def _fault(model: type[BaseModel], error: Any, base: Path) -> Fault:
         return Fault(path, _expected(loc[-1][1 : loc[-1].index(">")], value, ctx))
     if kind == "expected":  # no branch of an Either fits; its message says what all of them expect
         return Fault(path, _expected(error["msg"], value, {}))
-    sentence = _sentence(kind, value, ctx, error["msg"])
+    whole = _whole(model, loc) if kind in ("greater_than_equal", "less_than") else None
+    sentence = f"must be {whole}, got {shown(value)}" if whole else _sentence(kind, value, ctx, error["msg"])
     return Fault(path, sentence + (_example(model, loc) if kind in SHAPED and ";" not in sentence else ""))
+
+
+def _field(model: type[BaseModel], loc: tuple[str | int, ...]) -> FieldInfo | None:
+    """The key that a location ends at; None for an item of a list."""
+    return next((info for name, info in model_at(model, loc[:-1]).model_fields.items() if loc and loc[-1] in (name, info.alias)), None)
+
+
+def _whole(model: type[BaseModel], loc: tuple[str | int, ...]) -> str | None:
+    """The whole numbers that a key takes, where it has a smallest one and a largest one."""
+    info = _field(model, loc)
+    bounds = {name: getattr(mark, name) for mark in (info.metadata if info else ()) for name in ("ge", "lt") if hasattr(mark, name)}
+    if len(bounds) < len(("ge", "lt")):
+        return None
+    return f"a whole number from {bounds['ge']} to {'2**63 - 1' if bounds['lt'] == INT64 else bounds['lt'] - 1}"
 
 
 def _example(model: type[BaseModel], loc: tuple[str | int, ...]) -> str:
     """What the key's value may look like, where the format gives an example."""
     from gradverify.spec.schema_inputs import Tensor
 
-    owner = model_at(model, loc[:-1])
-    info = next((info for name, info in owner.model_fields.items() if loc and loc[-1] in (name, info.alias)), None)
-    if info is None and owner is Tensor:
+    info = _field(model, loc)
+    if info is None and model_at(model, loc[:-1]) is Tensor:
         return "; for example {shape: [2, 3]}, as every other item of a list of tensors"
     return f"; for example {flow(info.examples[0])}" if info is not None and info.examples else ""
 
@@ -124,12 +140,14 @@ def number_hint(value: Json, finite: bool = True) -> str | None:
 
 def _boolean_hint(what: str, value: Json) -> str | None:
     is_word = isinstance(value, str) and value.lower() in BOOLEAN_WORDS
-    return "in YAML 1.2 this is text: write true or false" if is_word and "true" in what else None
+    return NOT_A_BOOLEAN if is_word and "true" in what else None
 
 
 def _codes_hint(what: str, value: Json) -> str | None:
-    is_code = isinstance(value, str) and re.fullmatch(r"GV\d{3}", value)
-    return f"write [{value}]" if is_code and "list of rule codes" in what else None
+    if not isinstance(value, str):
+        return None
+    is_code = re.fullmatch(r"GV\d{3}", value) and "list of rule codes" in what
+    return f"write [{value}]" if is_code or (what == TYPES["list_type"] and re.fullmatch(r"GV\d{1,3}", value)) else None
 
 
 def _literal(value: Json, ctx: Ctx) -> str:

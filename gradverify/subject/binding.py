@@ -60,7 +60,7 @@ def _by_position(given: Sequence[Argument], positional: Sequence[inspect.Paramet
     variadic = _is_variadic(found)
     required = sum(parameter.default is inspect.Parameter.empty for parameter in positional if parameter.name not in keywords)
     if len(given) < required or (len(given) > len(positional) and not variadic):
-        raise UserCodeError(CALLED, f"inputs: {_signature(found, positional)}; the spec gives {len(given)}")
+        raise UserCodeError(CALLED, f"inputs: {_signature(found, positional)}, got {len(given)}")
     names = [parameter.name for parameter in positional] + [str(place) for place in range(len(positional), len(given))]
     twice = next((name for name in names[:len(given)] if name in keywords), None)
     if twice is not None:

@@ -249,11 +249,11 @@ def _module_parameters(found: Target, case: Case, device: torch.device) -> list[
 
 
 def _override(parameter: Argument, given: Mapping[str, Argument]) -> Argument:
-    """A parameter whose value the spec gives."""
+    """A parameter whose value is given among the inputs."""
     new = given.get(parameter.name)
     if new is None:
         return parameter
     if not new.is_tensor or new.value.shape != parameter.value.shape:
         given_shape = list(new.value.shape) if new.is_tensor else shown(new.value)
-        raise UserCodeError(CODE, f"inputs.{new.name}: the module's parameter has shape {list(parameter.value.shape)}, the spec gives {given_shape}")
+        raise UserCodeError(CODE, f"inputs.{new.name}: the module's parameter has shape {list(parameter.value.shape)}, got {given_shape}")
     return replace(new, parameter=True)

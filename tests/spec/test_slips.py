@@ -48,10 +48,11 @@ SLIPS = [
     # names of functions and rules
     (f"{HEAD}  - function: «ops.py::F\n{INPUTS}", "'ops.py::F' is no name; did you mean 'ops.py:F'?"),
     (f"{HEAD}  - function: «my.ops::F\n{INPUTS}", "'my.ops::F' is no name; did you mean 'my.ops:F'?"),
+    (f"{HEAD}  - function: relu\n    rules: {{select: «GV1}}\n{INPUTS}", "expected a list, got 'GV1'; write [GV1]"),
     (f"{HEAD}  - function: relu\n    rules: {{select: [«gv1]}}\n{INPUTS}", "got 'gv1'; write GV1"),
     (f"{HEAD}  - function: relu\n    rules: {{select: [«jacobian]}}\n{INPUTS}", "got 'jacobian'; `gradverify explain` lists them with their names"),
     (f"{HEAD}  - function: torch:cat\n    inputs: {{tensors: [{{shape: [2]}}, «3]}}\n", "expected a mapping, got 3; for example {shape: [2, 3]}"),
-    (f"{HEAD}  - function: relu\n    seed: «99999999999999999999\n{INPUTS}", "must be less than 2**63, got 99999999999999999999"),
+    (f"{HEAD}  - function: relu\n    seed: «99999999999999999999\n{INPUTS}", "must be a whole number from 0 to 2**63 - 1, got 99999999999999999999"),
     # words of other programs
     (f"{HEAD}  - function: relu\n    dtype: «double\n{INPUTS}", "unknown value 'double'; did you mean 'float64'?"),
     (f"{HEAD}  - function: relu\n    device: «gpu\n{INPUTS}", "expected cpu, cuda, cuda:<number> or auto, got 'gpu'; did you mean 'cuda'?"),
