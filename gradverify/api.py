@@ -43,10 +43,11 @@ def run(paths: StrPath | Iterable[StrPath] = (), *, executor: Executor | None = 
     limits = _limits(project.options, jobs=jobs, timeout=timeout, import_timeout=import_timeout, memory=memory)
     gathered = sound(gather(given, settings, project, origin="run()"))
     cases = select(gathered.cases, keyword=keyword, tags=tags, options=("keyword", "tags"))
+    asked = {"undecided": undecided, "fail-on-skip": fail_on_skip, "require-device": require_device or None}
     selection = Selection(tuple(given), keyword, tags, gathered.written - len(cases))
     if executor is None:
         with_torch(cases)
-    request = Request(cases, str(Path.cwd()), tuple(_command(given, settings)), selection, gate, **limits)
+    request = Request(cases, str(Path.cwd()), tuple(_command(given, settings | asked)), selection, gate, **limits)
     events = _events(request, executor)
     as_written = (CheckFinished(named(event.result, gathered.names)) if isinstance(event, CheckFinished) else event for event in events)
     return fold(as_written, gate, __version__)
@@ -91,6 +92,8 @@ def _command(paths: Sequence[str], settings: Mapping[str, Any]) -> Iterator[str]
     yield from ("check", *paths)
     for name, value in settings.items():
         option = f"--{name}"
+        if value is None:
+            continue
         if option in FLAGS and value:
             yield option
         elif option in WITH_VALUE:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,13 +31,20 @@ def coverage(ctx: typer.Context, source: o.Sources, specs: o.Specs = None, fail_
     from gradverify.source.places import shown as named
 
     library, functions = found_in(source)
-    covered = _covered(library, functions, _cases(specs or (), ctx.obj))
     unreadable = [(named(file, Path.cwd()), why) for file, why in sorted(library.unreadable.items())]
-    for file, why in unreadable:
-        ctx.obj.say(f"{file} was not read: {why}")
+    if unreadable and not functions:
+        raise ProblemsError(unread(unreadable))
+    covered = _covered(library, functions, _cases(specs or (), ctx.obj))
+    for problem in unread(unreadable):
+        ctx.obj.say(str(problem))
     report = coverage_report(covered, unreadable, version=__version__, fail_under=fail_under)
     ctx.obj.write(render(report) if format == "json" else text(report, shown))
     return report.exit_code
+
+
+def unread(files: Iterable[tuple[str, str]]) -> list[Problem]:
+    """A sentence for each file that could not be read, given with the reason."""
+    return [Problem(f"was not read: {why}", file) for file, why in files]
 
 
 def found_in(sources: Sequence[str]) -> tuple[Library, list[Function]]:

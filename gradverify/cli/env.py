@@ -28,7 +28,7 @@ TORCH_MAY_TAKE = 120
 """Seconds: a first import from a slow disk takes tens of them."""
 
 
-def env(ctx: typer.Context, paths: o.ConfigOf = None, show_config: o.ShowConfig = False, format: o.Format = None) -> int:
+def env(ctx: typer.Context, paths: o.ConfigOf = None, show_config: o.ShowConfig = False, format: o.ConfigFormat = None) -> int:
     """Print versions, platform and devices, for bug reports; with --show-config, each option and setting, and where it comes from."""
     if show_config:
         from gradverify.cli.configuration import show

@@ -32,7 +32,7 @@ def explain(
     if names_a_check(code):
         return run_evidence(ctx.params, ctx.obj)
     refuse_options(code, [name for name in OF_CHECKS if ctx.params[name] is not None])
-    return run_explain(code, ctx.obj)
+    return run_explain(code, shown_as(ctx.obj, None, color, width), ctx.obj)
 
 
 def names_a_check(text: str) -> bool:
@@ -58,7 +58,8 @@ def list_rules(shown: Look, out: Output) -> int:
     return OK
 
 
-def run_explain(code: str, out: Output) -> int:
+def run_explain(code: str, shown: Look, out: Output) -> int:
+    from gradverify.report.prose import wrapped
     from gradverify.rules.catalogue import codes, names, rule
 
     found = rule(code)
@@ -66,5 +67,5 @@ def run_explain(code: str, out: Output) -> int:
         known = codes() if re.match(r"(?i)gv\d", code) else names()
         near = nearest(code.upper() if known == codes() else code.lower(), known)
         raise ProblemsError([Problem(f"no rule {code!r}{near or '; `gradverify explain` lists them, and a check is named PATH::NAME'}")])
-    out.write(f"{found.page.strip()}\n\nseverity: {found.severity}\n")
+    out.write(f"{wrapped(found.page.strip(), shown.columns)}\nseverity: {found.severity}\n")
     return OK

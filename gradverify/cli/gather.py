@@ -47,7 +47,7 @@ def gather(paths: Sequence[str], said: Mapping[str, Json] | None = None, project
 
     found = discover(paths, Path.cwd(), project or project_here())
     loaded = load(found.files, builtins={name: builtin.parameters for name, builtin in BUILTINS.items()}, codes=codes(), project=found.project.layer,
-                  options=Layer(origin, said or {}))
+                  options=Layer(origin, said or {}), required={name: builtin.required for name, builtin in BUILTINS.items()})
     cases, missing = select(found, loaded.cases)
     problems = (*found.problems, *loaded.problems, *(missing if not loaded.problems else ()))
     named = {name: origins(*layers) for name, layers in loaded.layers.items()}

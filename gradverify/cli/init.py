@@ -55,7 +55,19 @@ def init(ctx: typer.Context, target: o.Targets, output: o.SpecOutput = "specs", 
     asked = Asked(target, Path(output), example, tuple(imports or ()), force, dry_run, count)
     if asked.example is not None and len(target) > 1:
         raise ProblemsError([Problem("--example is a call of one function: name one target")])
+    if asked.example is not None:
+        _refuse_no_call(asked.example)
     return run_init(asked, ctx.obj)
+
+
+def _refuse_no_call(example: str) -> None:
+    """Raises ProblemsError for what is no call in Python, before anything is imported."""
+    from gradverify.source.call import call_in
+
+    try:
+        call_in(example)
+    except ValueError as error:
+        raise ProblemsError([Problem(f"--example {error}")]) from None
 
 
 def run_init(asked: Asked, out: Output) -> int:
@@ -63,7 +75,7 @@ def run_init(asked: Asked, out: Output) -> int:
     from gradverify.cli.targets import goals
 
     files: dict[Path, list[Goal]] = {}
-    for goal in goals(asked.targets, asked.folder, asked.imports):
+    for goal in goals(asked.targets, asked.folder, asked.imports, out.say):
         files.setdefault(asked.file(goal.stem), []).append(goal)
     if not files:
         out.say(f"no autograd Function, and no operator with a backward of its own, in {', '.join(asked.targets)}; name a callable or a module as "

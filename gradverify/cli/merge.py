@@ -15,7 +15,7 @@ def merge(ctx: typer.Context, shards: o.ShardReports, format: o.AnyFormat = None
     """Join the JSON reports of all shards of one run (`check --shard I/N`). Refuses if a shard is missing or belongs to another run."""
     from gradverify.cli.github import annotated, summarised
     from gradverify.model.merge import differing, merged
-    from gradverify.report.terminal.view import closing
+    from gradverify.report.terminal.view import render
 
     paths = ctx.params.pop("shards")
     settled = look_of(ctx.params, ctx.obj)
@@ -26,5 +26,5 @@ def merge(ctx: typer.Context, shards: o.ShardReports, format: o.AnyFormat = None
         if note:
             ctx.obj.say(note)
     end = annotated(whole) if settled.annotates else ""
-    leave(whole, settled, drawn(whole, format, lambda: settled.harmless(closing(whole, settled.look).lstrip("\n")) + end), ctx.obj)
+    leave(whole, settled, drawn(whole, format, lambda: settled.harmless(render(whole, settled.look)) + end), ctx.obj)
     return whole.exit_code

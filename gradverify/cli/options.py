@@ -8,17 +8,19 @@ from typing import Annotated
 
 import typer
 
+from gradverify.model.result import WORST
 from gradverify.report.formats import NAMES
+from gradverify.report.look import MIN_WIDTH, ROWS
 
 OVERRIDE, GATE, SELECTION, RUNNING, SHOWN = "Settings (over those of the specs)", "Gate", "Selection", "Running", "Output"
 
 
-def from_(least: int) -> Callable[[str | int], int]:
-    """A reader for whole numbers from `least`, defaults included; typer's own shows its limits as `[x>=1]`."""
+def from_(least: int, most: int | None = None) -> Callable[[str | int], int]:
+    """A reader for whole numbers from `least` (to `most`), defaults included; typer's own shows its limits as `[x>=1]`."""
     def read(value: str | int) -> int:
         text = str(value)
-        if not re.fullmatch(r"\d{1,9}", text) or int(text) < least:
-            raise typer.BadParameter(f"{text!r} is no whole number from {least}")
+        if not re.fullmatch(r"\d{1,9}", text) or int(text) < least or (most is not None and int(text) > most):
+            raise typer.BadParameter(f"{text!r} is no whole number from {least}{f' to {most}' if most is not None else ''}")
         return int(text)
 
     return read
@@ -103,8 +105,8 @@ Reports = Annotated[list[str] | None, typer.Option("--report", metavar="KIND:PAT
                                                    help=f"Also write a file: {', '.join(NAMES[:-1])} or {NAMES[-1]} (repeatable).")]
 SaveFailures = Annotated[str | None, typer.Option("--save-failures", metavar="DIR", rich_help_panel=SHOWN, show_default=False,
                                                   help="Write there a script for each wrong gradient that shows it with torch alone.")]
-MaxRows = Annotated[int | None, typer.Option("--max-rows", parser=from_(1), metavar="N", show_default=False, rich_help_panel=SHOWN,
-                                             help="Elements shown for each finding, 100 at most; default 10.")]
+MaxRows = Annotated[int | None, typer.Option("--max-rows", parser=from_(1, WORST), metavar="N", show_default=False, rich_help_panel=SHOWN,
+                                             help=f"Elements shown for each finding, {WORST} at most; default {ROWS}.")]
 Durations = Annotated[str | None, typer.Option("--durations", metavar="N", show_default=False, rich_help_panel=SHOWN,
                                                help="List the N slowest checks with their calls; 0: all.")]
 Verbose = Annotated[int, typer.Option("-v", "--verbose", count=True, metavar="", show_default=False, rich_help_panel=SHOWN,
@@ -112,9 +114,12 @@ Verbose = Annotated[int, typer.Option("-v", "--verbose", count=True, metavar="",
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Show only failures and the summary.", rich_help_panel=SHOWN)]
 Color = Annotated[str, typer.Option("--color", metavar="auto|always|never", help="Colour; auto obeys NO_COLOR, FORCE_COLOR, CI and TERM.",
                                     rich_help_panel=SHOWN)]
-Width = Annotated[int | None, typer.Option("--width", parser=from_(20), metavar="N", show_default=False, rich_help_panel=SHOWN,
-                                           help="Width in columns, at least 60; default: COLUMNS, else the terminal's, else 120.")]
+Width = Annotated[int | None, typer.Option("--width", parser=from_(MIN_WIDTH), metavar="N", show_default=False, rich_help_panel=SHOWN,
+                                           help=f"Width in columns, at least {MIN_WIDTH}; default: COLUMNS, else the terminal's, else 120.")]
 NoProgress = Annotated[bool, typer.Option("--no-progress", help="Show no line about what is running.", rich_help_panel=SHOWN)]
+
+ConfigFormat = Annotated[str | None, typer.Option("--format", metavar="table|plain|json", rich_help_panel=SHOWN, show_default=False,
+                                                  help="With --show-config: how it is printed. Default: table on a terminal, else plain.")]
 
 Functions = Annotated[bool, typer.Option("--functions", help="List the built-in functions instead of checks.")]
 ReportSchema = Annotated[bool, typer.Option("--report", help="Print the schema of the JSON report instead of that of specs.")]

@@ -24,6 +24,8 @@ class ReportFile:
 def report_file(option: str, text: str) -> ReportFile:
     """`KIND:PATH`; or a path whose ending can mean one kind only. Raises Refused."""
     kind, colon, path = text.partition(":")
+    if kind in NAMES and path == "-":
+        raise values.Refused(f"{option} {text!r}: a report is written to a file, and `-` is none; {kind}:/dev/stdout stands for stdout")
     if kind in NAMES and path:
         return ReportFile(kind, Path(path))
     told = None if colon else meant_by(Path(text))

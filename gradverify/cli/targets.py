@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradverify.cli.coverage import found_in, searched
+from gradverify.cli.coverage import found_in, searched, unread
 from gradverify.model.case import Search
 from gradverify.model.paths import resolved
 from gradverify.model.problem import Problem, ProblemsError
@@ -50,13 +50,14 @@ class Goal:
         return Sought(self.target, Search(str(self.folder), tuple(dict.fromkeys(path)), self.imports), example)
 
 
-def goals(targets: Sequence[str], folder: Path, imports: tuple[str, ...]) -> list[Goal]:
-    """All functions that the targets name, for specs in `folder`. Raises ProblemsError for what is not there."""
+def goals(targets: Sequence[str], folder: Path, imports: tuple[str, ...], say: Callable[[str], None]) -> list[Goal]:
+    """All functions that the targets name, for specs in `folder`. Raises ProblemsError for what is not there, or is no Python; `say` is told of
+    files that could not be read, where others had functions."""
     found: list[Goal] = []
     problems: list[Problem] = []
     for text in targets:
         try:
-            found += _goals(text, folder, imports)
+            found += _goals(text, folder, imports, say)
         except ProblemsError as error:
             problems += error.problems
     if problems:
@@ -64,7 +65,7 @@ def goals(targets: Sequence[str], folder: Path, imports: tuple[str, ...]) -> lis
     return list(dict.fromkeys(found))
 
 
-def _goals(text: str, folder: Path, imports: tuple[str, ...]) -> Iterator[Goal]:
+def _goals(text: str, folder: Path, imports: tuple[str, ...], say: Callable[[str], None]) -> Iterator[Goal]:
     if text.startswith(OPERATOR):
         library, _, operator = text.removeprefix(OPERATOR).partition(".")
         if not library or not operator:
@@ -77,8 +78,17 @@ def _goals(text: str, folder: Path, imports: tuple[str, ...]) -> Iterator[Goal]:
     elif place_of(text, searched()) is None and (split := _split(text)) is not None:
         yield _named(*split, folder, imports)
     else:
-        _, functions = found_in([text])
+        read, functions = found_in([text])
+        problems = _unread(read)
+        if problems and not functions:
+            raise ProblemsError(problems)
+        for problem in problems:
+            say(str(problem))
         yield from (_of(function, folder, imports) for function in functions)
+
+
+def _unread(library: Library) -> list[Problem]:
+    return unread((shown(file, Path.cwd()), why) for file, why in sorted(library.unreadable.items()))
 
 
 def _split(text: str) -> tuple[str, str] | None:
@@ -106,9 +116,13 @@ def _named(place: str, name: str, folder: Path, imports: tuple[str, ...]) -> Goa
 
 
 def _refuse_unknown(file: Path, name: str, place: str) -> None:
-    """Raises ProblemsError for a name whose first word occurs nowhere in the source, unless the source may make names without writing them."""
+    """Raises ProblemsError for a file that is no Python, and for a name whose first word occurs nowhere in the source, unless the source may make
+    names without writing them."""
     head = name.partition(".")[0]
-    module = Library().read(file) if file.is_file() else None
+    library = Library()
+    module = library.read(file) if file.is_file() else None
+    if library.unreadable:
+        raise ProblemsError(_unread(library))
     if module is None or module.stars or {head, *MAKES_NAMES} & set(re.findall(r"\w+", file.read_text(encoding="utf-8", errors="replace"))):
         return
     if file.name == "__init__.py" and (file.with_name(head).exists() or any(file.parent.glob(f"{head}.*"))):

@@ -6,10 +6,10 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
 from typing import TypeVar
 
 from gradverify.model.problem import Problem, ProblemsError
+from gradverify.spec.fault import nearest as nearest_name
 
 T = TypeVar("T")
 
@@ -149,8 +149,9 @@ def code_list(codes: Sequence[str]) -> Callable[[str, str], tuple[str, ...]]:
 
 
 def nearest(text: str, allowed: Iterable[str]) -> str:
-    close = get_close_matches(text, list(allowed), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    """What is meant, where something is near: a word of other programs for it (`gpu`) too."""
+    close = nearest_name(text, tuple(allowed))
+    return f"; did you mean {close}?" if close else ""
 
 
 def _float(text: str) -> float | None:

@@ -104,6 +104,10 @@ class ErrorMap:
     ratio: tuple[tuple[float, ...], ...]
 
 
+WORST = 100
+"""The most failing elements that a comparison keeps, to be shown."""
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """One comparison of an (input, output) pair by one rule. `resolution`: the smallest error that would have been seen everywhere.

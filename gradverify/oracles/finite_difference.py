@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from gradverify.model.case import Budget, Settings
+from gradverify.model.result import WORST as WORST
 from gradverify.numerics.choose import Choice, Limits
 from gradverify.numerics.compare import Watch, compare
 from gradverify.numerics.costs import Mode
@@ -24,7 +25,6 @@ from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.lowered import Perturbed
 
-WORST = 100  # failing elements kept for the table
 UNDERFLOW = 2.0**-126  # the smallest normal number of float32: what is below, sigmoid's slope at −280, is rightly zero there
 
 

@@ -126,8 +126,8 @@ def _per_input(gradients: Sequence[Any], subject: Subject, name: str) -> list[An
         return [gradient for gradient, argument in zip(flat, subject.arguments, strict=True) if argument.differentiable]
     if len(gradients) == len(wanted):
         return given
-    raise UserCodeError("GV002", f"{name} returned {len(gradients)} gradients for {len(subject.positions)} inputs, {len(wanted)} of them "
-                        "differentiable")
+    found = "1 gradient" if len(gradients) == 1 else f"{len(gradients)} gradients"
+    raise UserCodeError("GV002", f"{name} returned {found} for {len(subject.positions)} inputs, {len(wanted)} of them differentiable")
 
 
 def _numbered(positions: Sequence[Members]) -> Iterator[tuple[int, Members]]:

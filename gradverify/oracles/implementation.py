@@ -71,7 +71,8 @@ class Implementation:
         if set(named) == set(ours):
             outputs = [outputs[named.index(name)] for name in ours]
         if len(outputs) <= max(self._checked) or not all(isinstance(outputs[place], Tensor) for place in self._checked):
-            raise UserCodeError("GV002", f"{self.name} returned {len(outputs)} outputs, but output {max(self._checked)} is to be compared")
+            count = "1 output" if len(outputs) == 1 else f"{len(outputs)} outputs"
+            raise UserCodeError("GV002", f"{self.name} returned {count}, but output {max(self._checked)} is to be compared")
         for place in self._checked:
             found = odd_kind(outputs[place])
             if found is not None:

@@ -17,7 +17,7 @@ from gradverify.report.readable import readable
 from gradverify.report.terminal import status
 from gradverify.report.terminal.finding import comparisons_of
 from gradverify.report.terminal.summary import counts
-from gradverify.report.terminal.table import cells_of
+from gradverify.report.terminal.table import cells_of, value_of
 
 LIMIT = 900 * 1024
 """Bytes: GitHub drops a step's summary above 1 MiB, and other programs of the same step may have written to it."""
@@ -31,7 +31,7 @@ SPAN = re.compile(r"[^`|\n]*[^`|\n\\ ]")
 """What can stand in a code span, in a table too, as it is."""
 
 ENTITIES = str.maketrans({mark: f"&#{ord(mark)};" for mark in "\\`*_[]<>&|~$!:@\"'#()"})
-FAILED = ("| check | finding | worst element | analytic | numeric | error ÷ tolerance |\n| --- | --- | --- | ---: | ---: | ---: |\n")
+FAILED = "| check | finding | worst element | analytic | {value} | error ÷ tolerance |\n| --- | --- | --- | ---: | ---: | ---: |\n"
 OPEN = ("| check | | why |\n| --- | --- | --- |\n")
 
 
@@ -54,12 +54,13 @@ def render(report: Report, limit: int = LIMIT) -> str:
     """At most `limit` bytes of UTF-8: checks that would lie beyond are left out whole, and counted."""
     report = readable(report)
     head, foot = f"### gradverify: {counts(report).plain}\n\n", f"{_slowest(report)}{_environment(report)}"
-    room = _Room(limit - CUT - len((head + FAILED + OPEN + foot).encode()))
+    failed = FAILED.format(value=_values(report))
+    room = _Room(limit - CUT - len((head + failed + OPEN + foot).encode()))
     red = [(_row(check), _details(check, report)) for check in report.checks if status.is_red(check)]
     shown = list(_fitting(red, room))
     rest = [(_reason_row(check),) for check in report.checks if _is_open(check)]
     told = list(_fitting(rest, room))
-    return "".join([head, *([FAILED, *(row for row, _ in shown), "\n"] if shown else []), *([OPEN, *(row for row, in told), "\n"] if told else []),
+    return "".join([head, *([failed, *(row for row, _ in shown), "\n"] if shown else []), *([OPEN, *(row for row, in told), "\n"] if told else []),
                     _left_out(len(red) - len(shown), len(rest) - len(told), limit), *(details for _, details in shown), foot])
 
 
@@ -91,7 +92,7 @@ def _left_out(failing: int, others: int, limit: int) -> str:
 
 
 def _row(check: CaseResult) -> str:
-    found = next((finding for finding in check.findings if finding.severity == "error"), None)
+    found = _first_error(check)
     told = status.broken_expectation(check) or (None if found else check.reason)
     what = title_of(found) if found and not told else told or ""
     return f"| {code(check.name)} | {code(what)} | {' | '.join(_worst(found, check))} |\n"
@@ -99,11 +100,26 @@ def _row(check: CaseResult) -> str:
 
 def _worst(found: Finding | None, check: CaseResult) -> tuple[str, str, str, str]:
     """The worst element of a finding as cells."""
-    comparison: Comparison | None = next((each for each in (comparisons_of(found, check) if found else ()) if each.worst), None)
+    comparison = _compared(found, check)
     if comparison is None:
         return ("", "", "", "")
     *names, analytic, numeric, _, _, ratio = cells_of(comparison.worst[0], comparison, LOOK)
     return code(" / ".join(names)), analytic, numeric, ratio
+
+
+def _compared(found: Finding | None, check: CaseResult) -> Comparison | None:
+    return next((each for each in (comparisons_of(found, check) if found else ()) if each.worst), None)
+
+
+def _values(report: Report) -> str:
+    """What the elements of the table's rows are compared with."""
+    red = ((check, _first_error(check)) for check in report.checks if status.is_red(check))
+    headed = {value_of(comparison) for check, found in red if (comparison := _compared(found, check)) is not None}
+    return " or ".join(sorted(headed, reverse=True)) or "numeric"
+
+
+def _first_error(check: CaseResult) -> Finding | None:
+    return next((finding for finding in check.findings if finding.severity == "error"), None)
 
 
 def _is_open(check: CaseResult) -> bool:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from gradverify.model.result import CaseResult
 
-WITH_VALUE = frozenset({"--eps", "--atol", "--rtol", "--seed", "--device", "--dtype", "--mode", "--select", "--ignore"})
-FLAGS = frozenset({"--strict", "--no-witness", "--witness"})
+WITH_VALUE = frozenset({"--eps", "--atol", "--rtol", "--seed", "--device", "--dtype", "--mode", "--select", "--ignore", "--undecided",
+                        "--require-device"})
+FLAGS = frozenset({"--strict", "--no-witness", "--witness", "--fail-on-skip"})
 """The options of `check` that change what a check computes or how it is judged; paths, selection and output are left out."""
 
 

@@ -87,7 +87,8 @@ def _reason(evidence: Evidence) -> str | None:
     seen = evidence.forward
     missing = [place for place in evidence.settings.outputs or () if place not in seen.checked and place not in seen.detached]
     if missing:
-        return f"outputs: there is no floating output {missing[0]}; the function returned {len(seen.outputs)} outputs"
+        returned = "1 output" if len(seen.outputs) == 1 else f"{len(seen.outputs)} outputs"
+        return f"outputs: there is no floating output {missing[0]}; the function returned {returned}"
     if not seen.checked and not evidence.moving:
         return _graphless(seen.outputs)
     elements = sum(y.numel() for y in evidence.outputs) * sum(x.numel() for x in evidence.subject.inputs)

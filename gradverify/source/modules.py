@@ -128,7 +128,8 @@ def parsed(file: Path) -> ast.Module | str:
             warnings.simplefilter("ignore")     # of odd escapes in other people's strings
             return ast.parse(text, str(file))
     except SyntaxError as error:
-        return f"{error.msg} (line {error.lineno})" if error.lineno else str(error.msg)
+        told = f"{type(error).__name__}: {error.msg}"
+        return f"{told} (line {error.lineno})" if error.lineno else told
     except (OSError, ValueError, RecursionError, MemoryError) as error:
         return str(error) or type(error).__name__
 

@@ -37,6 +37,7 @@ class World:
     search: Search = field(default_factory=Search)
     defaults: Settings = field(default_factory=lambda: Settings.model_validate({}))
     matrix: Json = None
+    required: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def _judged(variant: Variant, base: Path, line: int, world: World) -> tuple[Buil
     faults = [*typed, *_apart(typed, (*code_faults(data, base, world.codes), *tag_faults(data, base)))]
     if model is not None:
         layers = _layers(model, variant, line, world)
-        faults += _apart(faults, check_sense(model, base, settle(*layers).dtype, world.folder, world.builtins))
+        faults += _apart(faults, check_sense(model, base, settle(*layers).dtype, world.folder, world.builtins, world.required))
         faults += _apart(faults, _name_faults(model, base))
         faults += _apart(faults, _layout_faults(model, variant, base))
         if not faults:

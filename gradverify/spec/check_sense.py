@@ -22,12 +22,13 @@ LOGIC = ("and", "or", "not")  # the words of `-m TAGEXPR`
 Builtins = Mapping[str, tuple[str, ...]]
 
 
-def check_sense(check: Check, base: Path, dtype: str, folder: FilePath, builtins: Builtins) -> Iterator[Fault]:
-    """Everything wrong with one concrete check (variables replaced) beyond the types of its keys."""
+def check_sense(check: Check, base: Path, dtype: str, folder: FilePath, builtins: Builtins, required: Mapping[str, int]) -> Iterator[Fault]:
+    """Everything wrong with one concrete check (variables replaced) beyond the types of its keys. `required`: how many of a built-in's parameters,
+    the first ones, have no default."""
     yield from target_faults(check, base, folder, builtins)
     yield from _input_faults(check, base, dtype, folder)
     if check.function in builtins and isinstance(check.inputs, (dict, list)):
-        yield from _builtin_faults(check, builtins[check.function], base)
+        yield from _builtin_faults(check, builtins[check.function], required.get(check.function, 0), base)
     yield from _expected_faults(check, base, dtype, _differentiable(check, builtins))
     yield from _weight_faults(check, (*base, "grad_output"), dtype)
 
@@ -94,7 +95,7 @@ def members(check: Check) -> Iterator[tuple[str | int, Json]]:
         yield from enumerate(check.inputs)
 
 
-def _builtin_faults(check: Check, parameters: tuple[str, ...], base: Path) -> Iterator[Fault]:
+def _builtin_faults(check: Check, parameters: tuple[str, ...], required: int, base: Path) -> Iterator[Fault]:
     names = tuple(check.inputs) if isinstance(check.inputs, dict) else ()
     strangers = [name for name in names if name not in parameters]
     for name in filter(PARAMETER.fullmatch, strangers):
@@ -107,7 +108,12 @@ def _builtin_faults(check: Check, parameters: tuple[str, ...], base: Path) -> It
     count = len(check.inputs)
     if strangers:
         return
-    if count > len(parameters):
+    lacking = [name for name in parameters[:required] if name not in check.kwargs and name not in (names or parameters[:count])]
+    if lacking:
+        optional = f" ({', '.join(parameters[required:])} may be left out)" if parameters[required:] else ""
+        complaint = f"{check.function} needs {' and '.join(map(repr, lacking))}; its inputs: {', '.join(parameters)}{optional}"
+        yield Fault((*base, "inputs"), complaint, key=True)
+    elif count > len(parameters):
         yield Fault((*base, "inputs"), f"{check.function} takes at most {len(parameters)} ({', '.join(parameters)}), got {count}", key=True)
     elif names and names != parameters[:count]:
         yield Fault((*base, "inputs"), f"inputs are passed in order; {check.function} has {', '.join(parameters)}, got {', '.join(names)}", key=True)

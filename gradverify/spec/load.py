@@ -37,16 +37,17 @@ class Loaded:
 
 def load(
     files: Sequence[FilePath], *, builtins: Builtins, codes: Collection[str], project: Layer = NOBODY, options: Layer = NOBODY,
-    cwd: FilePath | None = None,
+    cwd: FilePath | None = None, required: Mapping[str, int] | None = None,
 ) -> Loaded:
     """All cases of `files`, which are shown as given and read relative to `cwd` (default: the current folder).
 
-    `builtins`: each built-in's parameter names; `codes`: the rule codes there are; `project`, `options`: the layers below and above the specs'.
+    `builtins`: each built-in's parameter names; `required`: how many of them, the first ones, have no default; `codes`: the rule codes there are;
+    `project`, `options`: the layers below and above the specs'.
     """
     project, project_problems = vetted(project, codes)
     options, option_problems = vetted(options, codes)
     folder = cwd or FilePath.cwd()
-    parts = [_file(file, folder, World("", folder, builtins, codes, project, options)) for file in files]
+    parts = [_file(file, folder, World("", folder, builtins, codes, project, options, required=required or {})) for file in files]
     problems = [problem for part in parts for problem in part.problems]
     return Loaded(
         tuple(case for part in parts for case in part.cases), (*project_problems, *option_problems, *problems),

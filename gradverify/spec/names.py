@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from gradverify.model.paths import resolved
-from gradverify.spec.fault import allowed, nearest
+from gradverify.spec.fault import allowed, nearest_file
 
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 REGISTERED = "torch.ops."
@@ -71,7 +71,7 @@ def missing(place: str, folder: Path) -> str:
         return f"{place!r} is a folder, not a file"
     if not path.parent.is_dir():
         return f"no file {place!r}: the folder {path.parent} does not exist"
-    near = nearest(path.name, [item.name for item in path.parent.iterdir()])
+    near = nearest_file(path.name, [item.name for item in path.parent.iterdir()])
     return f"no file {place!r} (looked for {path})" + (f"; did you mean {near!r}?" if near else "")
 
 

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from gradverify.model.case import Json
 from gradverify.model.problem import Problem
+from gradverify.model.result import WORST
 from gradverify.spec.check_sense import code_faults
 from gradverify.spec.fault import Fault, Path, dotted
 from gradverify.spec.schema_settings import RunSettings, Settings
@@ -48,7 +49,7 @@ class Table(Strict):
     require_device: list[Device] = Field(UNSAID, alias="require-device", description="As `--require-device`.", examples=[["cuda"]])
     baseline: Text = Field(UNSAID, description="As `--baseline`; relative to the pyproject.toml.")
     report: list[Text] = Field(UNSAID, description="As `--report`; files relative to the pyproject.toml.", examples=[["json:gradients.json"]])
-    max_rows: AT_LEAST_1 = Field(UNSAID, alias="max-rows", description="As `--max-rows`.")
+    max_rows: Annotated[int, Field(ge=1, lt=WORST + 1)] = Field(UNSAID, alias="max-rows", description="As `--max-rows`.")
     durations: NotNegativeInteger = Field(UNSAID, description="As `--durations`.")
 
     def options(self) -> dict[str, Json]:

@@ -110,6 +110,8 @@ def _key_faults(node: MappingNode) -> Iterator[MarkedFault]:
         elif key.tag not in (STRING, MERGE):
             yield key.start_mark, f"the key {key.value or 'null'} is no string: put it in quotes"
         elif key.value in first:
-            yield key.start_mark, f"duplicate key {key.value!r}: first on line {first[key.value].line + 1}, again on line {key.start_mark.line + 1}"
+            blank = f"; write `- {key.value[1:]}: …`, with a blank after the `-`" if key.value.startswith("-") else ""
+            lines = f"first on line {first[key.value].line + 1}, again on line {key.start_mark.line + 1}"
+            yield key.start_mark, f"duplicate key {key.value!r}: {lines}{blank}"
         else:
             first[key.value] = key.start_mark

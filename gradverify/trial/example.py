@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gradverify.model.case import InputRecipe, TensorRecipe
 from gradverify.model.proposal import Proposal
+from gradverify.source.call import call_in
 from gradverify.subject.draw import DTYPES
 from gradverify.subject.failure import UserCodeError, blamed, shown, type_name
 from gradverify.subject.find import CODE
@@ -47,11 +48,9 @@ def exemplified(example: str, attempts: Attempts, found: Any) -> Proposal:
 def _evaluated(example: str, found: Any, is_module: bool) -> tuple[Sequence[Any], Mapping[str, Any], Mapping[str, Any]]:
     """Positional arguments, those by keyword, and those that build a module (`Norm(8)(torch.ones(2, 8))`)."""
     try:
-        call = ast.parse(example.strip(), mode="eval").body
-    except SyntaxError as error:
-        raise UserCodeError(CODE, f"--example {example!r} is no Python expression: {error.msg}") from None
-    if not isinstance(call, ast.Call):
-        raise UserCodeError(CODE, f"--example {example!r} is no call: write it as in Python, `Name(torch.randn(2, 3), 0.5)`")
+        call = call_in(example)
+    except ValueError as error:
+        raise UserCodeError(CODE, f"--example {error}") from None
     module = inspect.getmodule(found)
     scope = {**vars(torch.nn.functional), "torch": torch, "nn": torch.nn, "F": torch.nn.functional, **(vars(module) if module else {})}
     given, named = _arguments(call, scope)

@@ -29,8 +29,19 @@ SLIPS = [
     (f"{HEAD}  - function: my«: relu\n{INPUTS}", "put text that contains `: ` in quotes"),
     # brackets and quotes
     (f"{HEAD}  - function: relu\n    inputs: {{input: {{shape: [2, 3«}}}}\n", "found `}`: the `[` begun on line 4 is not closed"),
-    (f"{HEAD}  - {{function: relu, inputs: {{input: {{shape: [2, 3]}}}}\n«", "found the end of the file: the `{` begun on line 3 is not closed"),
-    (f"{HEAD}  - function: 'relu\n{INPUTS}«", "the quote begun on line 3 is not closed"),
+    (f"{HEAD}  - «{{function: relu, inputs: {{input: {{shape: [2, 3]}}}}\n", "found the end of the file: the `{` begun on line 3 is not closed"),
+    (f"{HEAD}  - function: «'relu\n{INPUTS}", "found the end of the file: the quote begun on line 3 is not closed"),
+    (f"{HEAD}  - function: «[\n", "expected `]`, found the end of the file: the `[` begun on line 3 is not closed"),
+    (f"{HEAD}  - function: «[", "expected `]`, found the end of the file: the `[` begun on line 3 is not closed"),
+    (f"{HEAD}  - function: relu\n    inputs: {{input: {{shape: «[2,\n\n", "expected `]`, found the end of the file: the `[` begun on line 4"),
+    (f"{HEAD}  - function: relu\n    inputs: {{input: {{shape: [2, «}}}}\n", "expected `]`, found `}`: the `[` begun on line 4 is not closed"),
+    (f"{HEAD}  - function: relu\n    tags: [a, «, b]\n{INPUTS}", "a `,` without a value before it"),
+    (f"{HEAD}  - function: «]\n", "a `]` that closes nothing"),
+    # a blank too few after the dash
+    (f"{HEAD}  -«function: relu\n{INPUTS}", "a blank is missing after the `-`: `- function: relu`"),
+    (f"{HEAD}  -«name: a\n\n    # about it\n    function: relu\n{INPUTS}", "a blank is missing after the `-`: `- name: a`"),
+    (f"{HEAD}  - function: relu\n    inputs:\n      -«{{shape: [2]}}\n", "a blank is missing after the `-`: `- {shape: [2]}`"),
+    (f"{HEAD}  -function: relu\n  «-function: mul\n", "again on line 4; write `- function: …`, with a blank after the `-`"),
     (f"{HEAD}  - function: 'relu' «x\n{INPUTS}", "text where the value ends already: put all of the value in quotes"),
     # indentation
     (f"{HEAD}  - function: relu\n   «inputs: []\n", "the indentation of this line fits no line above it; the list around it begins on line 3"),

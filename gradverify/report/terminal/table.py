@@ -35,6 +35,9 @@ ROOMY = 100
 ERRORS = 72
 """Columns from which absolute and relative error stand beside their ratio to the tolerance: below, seven columns cannot hold their numbers uncut."""
 
+REFERENCES = ("GV106",)
+"""The rules that compare with another implementation's gradient."""
+
 ROUNDING = 1e-12
 """Of the value: a bar below it is the rounding of its last digits, and says nothing to a reader."""
 
@@ -71,13 +74,19 @@ def more_of(comparison: Comparison, shown: Sequence[Entry], look: Look) -> str:
 
 
 def headers_of(comparison: Comparison, shown: Sequence[Entry], look: Look) -> tuple[str, ...]:
-    """A comparison over all outputs together is with given numbers: it has no output to name, and they are what was expected."""
+    """A comparison over all outputs together is with given numbers: it has no output to name. `value_of` is the second value's header."""
     bars = any(_shows_bar(entry, comparison) for entry in shown)
-    names, values = (("input",), "expected") if comparison.output is None else (("output", "input"), "numeric")
+    names = ("input",) if comparison.output is None else ("output", "input")
+    values = value_of(comparison)
     values += f" {look.glyphs.plus_minus} bar" if bars else ""
     short = look.columns < ROOMY
     errors = () if look.columns < ERRORS else ("abs. error", "rel. error") if short else ("absolute error", "relative error")
     return (*names, "analytic", values, *errors, f"error {look.glyphs.divided_by}{'tol.' if short else ' tolerance'}")
+
+
+def value_of(comparison: Comparison) -> str:
+    """What backward is compared with: numbers that somebody gave and the gradient of a reference are expected, others were measured."""
+    return "expected" if comparison.output is None or comparison.rule in REFERENCES else "numeric"
 
 
 def cells_of(entry: Entry, comparison: Comparison, look: Look) -> tuple[str, ...]:
