@@ -97,7 +97,9 @@ def _command(paths: Sequence[str], settings: Mapping[str, Any]) -> Iterator[str]
         if option in FLAGS and value:
             yield option
         elif option in WITH_VALUE:
-            yield from (option, ",".join(value) if isinstance(value, (list, tuple)) else str(value))
+            once = name not in ("require-device",) and isinstance(value, (list, tuple))
+            for each in (",".join(value),) if once else value if isinstance(value, (list, tuple)) else (value,):
+                yield from (option, str(each))
 
 
 __all__ = ["ProblemsError", "Report", "run"]

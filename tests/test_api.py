@@ -91,7 +91,9 @@ def test_paths_selection_gate_and_settings_are_those_of_the_command_line(spec):
     assert found.argv == ("check", "s.yaml::square", "--dtype", "float32", "--seed", "7", "--select", "GV1")
     assert gradverify.run("s.yaml", keyword="nothing").exit_code == 5
     (spec / "s.yaml").write_text(SPEC.replace("tags: [fast]", "skip: later"))
-    assert gradverify.run("s.yaml", keyword="sum", fail_on_skip=True).exit_code == 3
+    gated = gradverify.run("s.yaml", keyword="sum", fail_on_skip=True, undecided="fail", require_device=["cpu", "cuda"])
+    assert gated.exit_code == 3
+    assert gated.argv == ("check", "s.yaml", "--undecided", "fail", "--fail-on-skip", "--require-device", "cpu", "--require-device", "cuda")
 
 
 def test_what_the_project_says_holds_unless_an_argument_says_otherwise(spec, monkeypatch):

@@ -14,7 +14,6 @@ from gradverify.model.written import written
 from gradverify.report.formats import NAMES
 from gradverify.report.look import Look
 from gradverify.report.plain import render
-from gradverify.report.terminal.view import closing
 
 MERGED = report(failing(), replace(passing(), id="s.yaml::other"), selection=Selection(("specs",)))
 
@@ -48,11 +47,13 @@ def test_a_report_is_shown_as_any_kind_of_report(gradverify, left, kind):
     assert code == 0 and (left / "deep" / "out.txt").read_text(encoding="utf-8") == wanted
 
 
-def test_a_merge_shows_what_failed_and_exits_as_the_whole_run(gradverify, left):
+def test_a_merge_shows_the_whole_run_and_exits_as_it(gradverify, left):
     code, out, err = gradverify("merge", "s2.json", "s1.json", "--report", "json:all.json")
     assert (code, err) == (1, "")
     whole = replace(MERGED, argv=("check", "specs"))
-    assert out == closing(whole, Look(boxes=False, wrap=False)).lstrip("\n")
+    assert out == render(whole, Look(wrap=False)) and len(re.findall("^(FAIL|PASS) ", out, re.MULTILINE)) == 2
+    quiet = gradverify("merge", "s2.json", "s1.json", "-q")[1]
+    assert quiet == render(whole, Look(wrap=False, verbosity=-1)) and "PASS" not in quiet and "1 failed, 1 passed" in quiet
     assert json.loads((left / "all.json").read_text()) == json.loads(written(whole))
     assert gradverify("show", "all.json", "--format", "json")[1] == (left / "all.json").read_text()
 

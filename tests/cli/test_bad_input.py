@@ -71,6 +71,10 @@ def spec_of(body):
     (spec_of("function: 'op.py:double', inputs: {x: {shape: [2]}}, epz: 1"), "s.yaml:3:72: checks[0].epz", "unknown key 'epz'; did you mean 'eps'?"),
     (spec_of("function: relo, inputs: {}"), "s.yaml:3:29: checks[0].function", "unknown built-in 'relo'; did you mean 'relu'?"),
     (spec_of("function: relu, inputs: {x: {shape: [2]}}"), "s.yaml:3:44: checks[0].inputs.x", "relu has no input 'x'; its inputs: input"),
+    (spec_of("function: linear, inputs: {input: {shape: [2, 3]}}"), "s.yaml:3:37: checks[0].inputs",
+     "linear needs 'weight'; its inputs: input, weight, bias (bias may be left out)"),
+    (spec_of("function: relu, inputs: {input: {shape: [2]}}, seed: -1"), "s.yaml:3:72: checks[0].seed",
+     "must be a whole number from 0 to 2**63 - 1, got -1"),
     (spec_of("function: 'pp.py:f', inputs: {}"), "s.yaml:3:29: checks[0].function", "no file 'pp.py'"),
     (spec_of("function: relu, inputs: {input: {shape: [2]}}, rtol: .nan"), "s.yaml:3:72: checks[0].rtol", "expected a finite number, got .nan"),
     (spec_of("function: relu, inputs: {input: {shape: [2]}}, eps: -1e-6"), "s.yaml:3:71: checks[0].eps", "must be greater than 0, got -1e-6"),
@@ -84,7 +88,7 @@ def spec_of(body):
     ("gradverify: 1\nchecks: &all [*all]\n", "s.yaml:2:15: ", "a loop"),
     (bytes(range(256)), "s.yaml:1:1: ", "a binary file, not YAML"),
     (b"gradverify: 1\nchecks: [\xe9]\n", "s.yaml:2:10: ", "not UTF-8: byte 0xe9"),
-], ids=["misspelled key", "unknown built-in", "input a built-in lacks", "missing file", "NaN tolerance", "negative eps", "integer that requires grad",
+], ids=["misspelled key", "unknown built-in", "input a built-in lacks", "input that is missing", "negative seed", "missing file", "NaN tolerance", "negative eps", "integer that requires grad",
         "empty file", "tab", "duplicate key", "python tag", "alias bomb", "anchor that loops", "binary file", "not UTF-8"])
 def test_what_can_be_known_without_running_is_one_problem_and_exit_2(check, spec, where, said):
     code, out, err = check(spec)

@@ -8,6 +8,7 @@ import pytest
 
 from gradverify.cli.app import COMMANDS
 from gradverify.functions.catalogue import BUILTINS
+from gradverify.rules.catalogue import rules
 
 
 def test_validate_counts_what_is_sound(gradverify, spec, folder):
@@ -62,6 +63,19 @@ def test_explain_prints_a_page(gradverify):
     assert code == 0 and out.startswith("GV201 backward-linear") and "severity: error" in out
 
 
+@pytest.mark.parametrize(("options", "columns", "width"), [((), None, 120), (("--width", "70"), None, 70), ((), "80", 80), ((), "30", 60)])
+def test_a_page_is_as_wide_as_was_asked_for_and_its_example_stays(gradverify, monkeypatch, options, columns, width):
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+    for rule in rules():
+        code, out, _ = gradverify("explain", rule.code, *options)
+        page = rule.page.strip()
+        prose = [line for line in out.splitlines() if not line.startswith("    ")]
+        assert code == 0 and max(map(len, prose)) <= width
+        assert [line for line in out.splitlines() if line.startswith("    ")] == [line for line in page.splitlines() if line.startswith("    ")]
+        assert out.split() == [*page.split(), "severity:", rule.severity]
+
+
 def test_explain_knows_its_neighbours(gradverify):
     code, out, err = gradverify("explain", "GV239")
     assert (code, out) == (2, "") and "no rule 'GV239'" in err and "did you mean GV2" in err
@@ -92,11 +106,40 @@ def test_the_help_of_check_names_every_format_and_fits_eighty_columns(process):
     assert panels == ["Arguments", "Options", "Selection", "Running", "Settings", "Gate", "Output"]
 
 
-@pytest.mark.parametrize(("option", "least"), [("--maxfail", 1), ("--max-rows", 1), ("--width", 20)])
+@pytest.mark.parametrize(("option", "least"), [("--maxfail", 1), ("--max-rows", 1), ("--width", 60)])
 @pytest.mark.parametrize("value", ["0", "-1", "x", "1.5", "", "9" * 5000])
 def test_a_count_below_its_least_is_refused(gradverify, spec, option, least, value):
     code, out, err = gradverify("check", "s.yaml", f"{option}={value}")
     assert (code, out) == (2, "") and f"Invalid value for '{option}': {value!r} is no whole number from {least}" in err
+
+
+@pytest.mark.parametrize(("argument", "said"), [
+    ("--max-rows=101", "Invalid value for '--max-rows': '101' is no whole number from 1 to 100"),
+    ("--width=59", "Invalid value for '--width': '59' is no whole number from 60"),
+    ("--device=gpu", "--device 'gpu': must be cpu, cuda, cuda:N or auto; did you mean cuda?"),
+    ("--require-device=gpu", "did you mean cuda?"), ("--dtype=double", "did you mean float64?"),
+    ("--report=json:-", "--report 'json:-': a report is written to a file, and `-` is none; json:/dev/stdout stands for stdout\n")])
+def test_what_an_option_does_not_take_is_refused_before_anything_runs(gradverify, spec, folder, argument, said):
+    code, out, err = gradverify("check", "s.yaml", argument)
+    assert (code, out) == (2, "") and said in err and [each.name for each in folder.iterdir()] == ["s.yaml"]
+
+
+def test_the_help_of_width_and_rows_says_what_is_taken(process):
+    out = re.sub(r"[│\s]+", " ", process("check", "--help", env={"COLUMNS": "200"}).stdout)
+    assert "Width in columns, at least 60;" in out and "Elements shown for each finding, 100 at most; default 10." in out
+    assert "With --show-config: how it is printed." in re.sub(r"[│\s]+", " ", process("env", "--help", env={"COLUMNS": "200"}).stdout)
+
+
+@pytest.mark.parametrize(("name", "near"), [("a.yaml", None), ("*.yaml", None), ("slwo.yaml", "slow.yaml"), ("ref.yaml", "ref2.yaml"),
+                                            ("slow.yml", "slow.yaml"), ("SLOW.yaml", "slow.yaml"), ("a.gradverify.yaml", None)])
+def test_only_a_path_that_is_close_is_suggested(gradverify, folder, name, near):
+    (folder / "specs").mkdir()
+    for there in ("ref2.yaml", "slow.yaml", "swish.gradverify.yaml"):
+        (folder / "specs" / there).write_text("gradverify: 1\nchecks: []\n")
+    (folder / "f.py").touch()
+    for command in (["check", f"specs/{name}"], ["coverage", "f.py", "--specs", f"specs/{name}"]):
+        code, _, err = gradverify(*command)
+        assert code == 2 and err == f"specs/{name}: no such file or folder" + (f"; did you mean {near!r}?\n" if near else "\n")
 
 
 def test_version_names_torch_too(gradverify):

@@ -160,6 +160,9 @@ def test_usage(folder, gradverify):
     (folder / "bad.py").write_text("def (")
     code, out, err = gradverify("coverage", ".", "--specs", "ops.yaml")
     assert code == 2
+    for options in ((), ("--format", "json")):
+        code, out, err = gradverify("coverage", "bad.py", *options)
+        assert (code, out) == (2, "") and err.startswith("bad.py: was not read: SyntaxError: ") and "(line 1)" in err
     code, out, err = gradverify("coverage", "bad.py", "ops.py")
     assert code == 0 and "bad.py: was not read: SyntaxError: " in err and "0 of 3" in out
 

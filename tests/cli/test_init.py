@@ -212,6 +212,18 @@ def test_an_example_call_is_used_as_it_is(ops, gradverify):
     assert code == 2 and "--example is a call of one function" in err
 
 
+@pytest.mark.parametrize(("example", "said"), [("f(", "--example 'f(' is no Python expression: "), ("x + 1", "--example 'x + 1' is no call: ")])
+def test_an_example_that_is_no_call_is_2_and_nothing_is_written(ops, gradverify, example, said):
+    code, out, err = gradverify("init", "ops:Scale", "--example", example)
+    assert (code, out) == (2, "") and err.startswith(said) and not (ops / "specs").exists()
+
+
+def test_of_a_folder_what_could_not_be_read_is_said_and_the_rest_is_written(ops, gradverify):
+    (ops / "broken.py").write_text("def f(:\n")
+    code, out, err = gradverify("init", ".", "-n")
+    assert code == 0 and "ops:Scale" in out and "broken.py: was not read: SyntaxError: invalid syntax (line 1)\n" in err
+
+
 def test_what_ends_its_process_for_one_guess_is_asked_with_others(folder, gradverify):
     (folder / "bad.py").write_text(CRASHES)
     code, out, _ = gradverify("init", "bad:picky")
@@ -227,6 +239,11 @@ def test_where_there_is_nothing_to_find(folder, gradverify):
     (folder / "plain.py").write_text("def f(x):\n    return x\n")
     code, _, err = gradverify("init", "plain.py")
     assert code == 5 and "no autograd Function" in err
+    (folder / "broken.py").write_text("import torch\n\n\ndef f(:\n")
+    for target in ("broken.py", "broken.py:f", "broken:f", "."):
+        (folder / "plain.py").unlink(missing_ok=True)
+        code, out, err = gradverify("init", target)
+        assert (code, out) == (2, "") and err == "broken.py: was not read: SyntaxError: invalid syntax (line 4)\n", target
     code, _, err = gradverify("init", "gone.py:F", "gone")
     assert code == 2 and "gone.py: no such file" in err and "gone: no such file, folder or package" in err
     code, _, err = gradverify("init", "torch.ops.x")

@@ -11,6 +11,8 @@ from gradverify.report.reproduce import command
     (["check", "--eps", "1e-6", "a.yaml", "--atol=1e-4", "--strict"], ["--eps", "1e-6", "--atol=1e-4", "--strict"]),
     (["check", "--select", "GV1", "--ignore", "GV224", "--device", "cuda"], ["--select", "GV1", "--ignore", "GV224", "--device", "cuda"]),
     (["check", "--no-witness", "-q"], ["--no-witness"]), (["check", "--witness"], ["--witness"]),
+    (["check", "--fail-on-skip", "-k", "skipped"], ["--fail-on-skip"]),
+    (["check", "--undecided", "fail", "--require-device", "cuda"], ["--undecided", "fail", "--require-device", "cuda"]),
     (["check", "--eps"], ["--eps"]),
     (["check", "--", "--strict"], [])])
 def test_only_what_changes_a_check_is_repeated(argv, kept):

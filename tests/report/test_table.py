@@ -2,8 +2,11 @@ import math
 import re
 
 import pytest
-from factories import comparison, entry, of_every_outcome, report
+from factories import comparison, entry, failing, of_every_outcome, report
 
+from gradverify.model.result import Finding
+from gradverify.report import markdown
+from gradverify.report.html import page as html
 from gradverify.report.look import Look
 from gradverify.report.terminal.canvas import paint
 from gradverify.report.terminal.table import table
@@ -67,6 +70,15 @@ def test_given_numbers_have_no_output_and_are_what_was_expected():
     lines = shown(comparison("GV107", output=None, worst=(entry((), (1,), 0.5, 0.6, bar=5.3e-16),))).splitlines()
     assert lines[1].split() == ["input", "analytic", "expected", "error", "error", "tolerance"]
     assert lines[2].split()[:3] == ["x[1]", "0.5", "0.6"]
+
+
+@pytest.mark.parametrize(("rule", "header"), [("GV101", "numeric ± bar"), ("GV106", "expected ± bar"), ("GV108", "numeric ± bar")])
+def test_the_gradient_of_a_reference_is_what_was_expected(rule, header):
+    compared = comparison(rule, worst=(entry(bar=1e-9),))
+    check = failing(comparisons=(compared,), findings=(Finding(rule, "differs", input=compared.input, output=compared.output),))
+    other = header.replace("numeric", "expected") if "numeric" in header else header.replace("expected", "numeric")
+    assert header in shown(compared) and header in html.render(report(check)) and other not in html.render(report(check))
+    assert f"| analytic | {header.split()[0]} | error ÷ tolerance |" in markdown.render(report(check))
 
 
 def test_given_numbers_that_are_uncertain_have_their_bar():

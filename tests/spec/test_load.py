@@ -160,6 +160,22 @@ FAULTS = [  # the spec, with « where each problem is expected; the words of its
 ]
 
 
+def test_a_built_in_without_an_input_that_it_needs_is_a_fault(tmp_path):
+    """`required`: the first ones of each, as the catalogue has it."""
+    def faults(inputs, kwargs="{}"):
+        (tmp_path / "s.yaml").write_text(f"{HEAD}  - {{function: linear, kwargs: {kwargs}, inputs: {inputs}}}\n")
+        found = load([Path("s.yaml")], builtins=BUILTINS, codes=CODES, cwd=tmp_path, required={"linear": 2}).problems
+        return [problem.message for problem in found]
+
+    needs = "linear needs 'weight'; its inputs: input, weight, bias (bias may be left out)"
+    tensor = "{shape: [2, 2]}"
+    assert faults(f"{{input: {tensor}}}") == faults(f"[{tensor}]") == faults(f"{{input: {tensor}, bias: null}}") == [needs]
+    assert faults("{}") == faults("[]") == [needs.replace("'weight'", "'input' and 'weight'")]
+    assert faults(f"{{input: {tensor}, weight: {tensor}}}") == faults(f"[{tensor}, {tensor}]") == []
+    assert faults(f"{{input: {tensor}}}", f"{{weight: {tensor}}}") == []
+    assert faults(f"{{input: {tensor}, wieght: {tensor}}}") == ["linear has no input 'wieght'; did you mean 'weight'?"]
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     for name in ("ops.py", "data.npy", "data.npz"):
