@@ -127,7 +127,8 @@ def _per_input(gradients: Sequence[Any], subject: Subject, name: str) -> list[An
     if len(gradients) == len(wanted):
         return given
     found = "1 gradient" if len(gradients) == 1 else f"{len(gradients)} gradients"
-    raise UserCodeError("GV002", f"{name} returned {found} for {len(subject.positions)} inputs, {len(wanted)} of them differentiable")
+    inputs = "1 input" if len(subject.positions) == 1 else f"{len(subject.positions)} inputs"
+    raise UserCodeError("GV002", f"{name} returned {found} for {inputs}, {len(wanted)} of them differentiable")
 
 
 def _numbered(positions: Sequence[Members]) -> Iterator[tuple[int, Members]]:

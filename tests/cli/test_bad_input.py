@@ -88,8 +88,9 @@ def spec_of(body):
     ("gradverify: 1\nchecks: &all [*all]\n", "s.yaml:2:15: ", "a loop"),
     (bytes(range(256)), "s.yaml:1:1: ", "a binary file, not YAML"),
     (b"gradverify: 1\nchecks: [\xe9]\n", "s.yaml:2:10: ", "not UTF-8: byte 0xe9"),
-], ids=["misspelled key", "unknown built-in", "input a built-in lacks", "input that is missing", "negative seed", "missing file", "NaN tolerance", "negative eps", "integer that requires grad",
-        "empty file", "tab", "duplicate key", "python tag", "alias bomb", "anchor that loops", "binary file", "not UTF-8"])
+], ids=["misspelled key", "unknown built-in", "input a built-in lacks", "input that is missing", "negative seed", "missing file", "NaN tolerance",
+        "negative eps", "integer that requires grad", "empty file", "tab", "duplicate key", "python tag", "alias bomb", "anchor that loops",
+        "binary file", "not UTF-8"])
 def test_what_can_be_known_without_running_is_one_problem_and_exit_2(check, spec, where, said):
     code, out, err = check(spec)
     problems = [line for line in err.splitlines() if line.startswith("s.yaml")]

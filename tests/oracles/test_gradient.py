@@ -37,7 +37,7 @@ def test_a_wrong_gradient_is_told_by_name():
 
 @pytest.mark.parametrize(("name", "said"), [
     ("raises", "raised ValueError: no such case"),
-    ("too_many", "returned 2 gradients for 1 inputs"),
+    ("too_many", "returned 2 gradients for 1 input, 1 of them differentiable"),
     ("wrong_shape", "shape [1] for an input of shape [5]"),
     ("text", "returned a str"),
     ("mapping", "returned a dict"),

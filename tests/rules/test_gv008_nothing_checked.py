@@ -17,7 +17,8 @@ from live import check, codes, fixed, message, randn
     (lambda x: (x.argmax(), x.detach()), (randn(2),), {}, "no output has a graph"),
     (lambda x: torch.no_grad()(torch.sin)(x), (randn(2),), {}, "no output has a graph"),
     (lambda x: x[:0], (randn(2),), {}, "no elements"),
-    (lambda x: (x, x), (randn(2),), {"outputs": (2,)}, "no floating output 2"),
+    (lambda x: (x, x), (randn(2),), {"outputs": (2,)}, "no floating output 2; the function returned 2 outputs"),
+    (lambda x: x, (randn(2),), {"outputs": (1,)}, "no floating output 1; the function returned 1 output"),
     (lambda x: (x, x.argmax()), (randn(2),), {"outputs": (1,)}, "no floating output 1"),
     (lambda x: (x * 2, torch.ones(2)), (randn(2),), {"outputs": (1,)}, "no output has a graph"),
 ])

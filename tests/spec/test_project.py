@@ -29,6 +29,8 @@ from spec.marked import unmarked
     ("[tool.gradverify]\n«paths = 'specs'\n", "expected a list, got 'specs'; for example [\"specs\"]"),
     ("[tool.gradverify.defaults]\n«budget = 3\n", "expected a table, got 3"),
     ("[tool.gradverify]\n«jobs = 0\n", "must be at least 1, got 0"),
+    ("[tool.gradverify]\n«max-rows = 101\n", "must be a whole number from 1 to 100, got 101"),
+    ("[tool.gradverify.defaults]\n«seed = -1\n", "must be a whole number from 0 to 2**63 - 1, got -1"),
     ("[tool.gradverify]\n«require-device = ['gpu']\n", "expected cpu, cuda, cuda:<number> or auto, got 'gpu'"),
     ("[tool.gradverify.defaults.rules]\n«ignore = ['GV999']\n", "GV999"),
 ])
