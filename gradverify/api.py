@@ -97,9 +97,9 @@ def _command(paths: Sequence[str], settings: Mapping[str, Any]) -> Iterator[str]
         if option in FLAGS and value:
             yield option
         elif option in WITH_VALUE:
-            once = name not in ("require-device",) and isinstance(value, (list, tuple))
-            for each in (",".join(value),) if once else value if isinstance(value, (list, tuple)) else (value,):
-                yield from (option, str(each))
+            joined = ",".join(value) if isinstance(value, (list, tuple, set)) else str(value)
+            for each in value if name == "require-device" else [joined]:
+                yield from (option, each)
 
 
 __all__ = ["ProblemsError", "Report", "run"]
