@@ -54,8 +54,13 @@ class Difference:
     def text(self) -> str:
         """the gradient at x[0,1] is 1.5, and not 2"""
         what = f"the gradient at {self.where}" if self.input is not None else self.where
-        seen, expected = apart(self.seen, self.expected)
+        seen, expected = self.numbers
         return f"{what} is {seen}, and not {expected}"
+
+    @property
+    def numbers(self) -> tuple[str, str]:
+        """The one that was seen and the one that was expected, with as many digits as tell them apart."""
+        return apart(self.seen, self.expected)
 
 
 # ---- can calls be compared at all?

@@ -45,6 +45,7 @@ from gradverify.numerics.function.dtypes import UNITS
 from gradverify.rules.agreement import dust, equal, flat, largest, torchs_own, unsteady
 from gradverify.rules.gv208_input_subset import ALL_SUBSETS, subsets
 from gradverify.rules.repeats import ATOMIC, ORDER_OF_SUMS, Repeats, in_words
+from gradverify.rules.shown import apart as told_apart
 from gradverify.rules.shown import element_name
 from gradverify.subject.differentiable import Gradients, copied
 
@@ -202,7 +203,7 @@ def _finding(evidence: Evidence, odd: Odd, calls: int) -> Finding:
     where = element_name(argument.name, argument.value, odd.element)
     which = "the first call of all" if odd.calls == (1,) else f"call {odd.calls[0]}" if len(odd.calls) == 1 else f"{len(odd.calls)} of the calls"
     message = (f"backward is not deterministic: of {calls} calls with the same grad_output {which} differ{'' if len(odd.calls) > 1 else 's'} from "
-               f"the second; at {where} {odd.here:.6g} and {odd.there:.6g}")
+               f"the second; at {where} {' and '.join(told_apart(odd.here, odd.there))}")
     if odd.roundings > ATOMIC and not odd.off <= evidence.leftover * odd.size:
         return Finding("GV206", message, input=argument.name, hint="keep no state between calls, and leave no memory of torch.empty unwritten")
     if odd.roundings > ATOMIC:
@@ -214,7 +215,7 @@ def _of_draws(evidence: Evidence, odd: Odd, calls: int) -> Finding:
     argument = evidence.inputs[odd.place]
     message = (f"backward draws random numbers, and its gradient depends on them: of {calls} calls with the same grad_output and other seeds "
                f"{len(odd.calls)} differ{'' if len(odd.calls) > 1 else 's'} from the second; at "
-               f"{element_name(argument.name, argument.value, odd.element)} {odd.here:.6g} and {odd.there:.6g}")
+               f"{element_name(argument.name, argument.value, odd.element)} {' and '.join(told_apart(odd.here, odd.there))}")
     if odd.off <= evidence.settings.tolerances(low_precision=evidence.low_precision)[1] * odd.size:
         return Finding("GV206", message, severity="warning", input=argument.name, hint=LEFT)
     return Finding("GV206", message, input=argument.name, hint=DRAWN)

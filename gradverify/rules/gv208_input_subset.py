@@ -86,6 +86,7 @@ def _alone(evidence: Evidence, subset: tuple[int, ...]) -> Iterator[Finding]:
         argument, gradient = evidence.inputs[place], gradients[place]
         difference = clearly_differing(evidence, argument, evidence.worked.gradients[place], gradient, v)
         if difference is not None:
-            seen = "there is none" if gradient is None else f"it is {difference.seen:.6g}"
+            given, wanted = difference.numbers
+            seen = "there is none" if gradient is None else f"it is {given}"
             yield Finding("GV208", f"the gradient of {argument.name} depends on which inputs need one: at {difference.where} it is "
-                          f"{difference.expected:.6g} when all do, and {seen} {when}", input=argument.name, hint=HINT)
+                          f"{wanted} when all do, and {seen} {when}", input=argument.name, hint=HINT)

@@ -111,8 +111,8 @@ def _is_asked(evidence: Evidence, graph: Graph, written: Target) -> bool:
 
 
 def _finding(written: Target, difference: Difference) -> Finding:
-    name, goes_on = written.argument.name, "backward does not raise but gives another gradient: " \
-        f"{difference.seen:.6g} at {difference.where} instead of {difference.expected:.6g}"
+    given, wanted = difference.numbers
+    name, goes_on = written.argument.name, f"backward does not raise but gives another gradient: {given} at {difference.where} instead of {wanted}"
     if written.output is not None:
         return Finding("GV215", f"when {name} is written in place after forward, as an in-place activation does, {goes_on}", output=written.output,
                        hint="save the output with ctx.save_for_backward, which keeps its version; `y.detach()` on ctx and `y.data` do not")

@@ -75,8 +75,8 @@ def _values(evidence: Evidence, when: str, seen: tuple[object, ...]) -> Finding 
             return _finding(f"{when} forward returns no {evidence.name_of(place)} of shape {list(expected.shape)}", None, place)
         difference = clearly_differing_output(evidence, place, expected, y)
         if difference is not None:
-            return _finding(f"{when} forward gives {difference.seen:.6g} at {difference.where}, with gradients {difference.expected:.6g}",
-                            None, place)
+            given, usual = difference.numbers
+            return _finding(f"{when} forward gives {given} at {difference.where}, with gradients {usual}", None, place)
     return None
 
 
@@ -91,8 +91,8 @@ def _gradients(evidence: Evidence) -> Iterator[Finding]:
     for argument, expected, gradient in zip(evidence.inputs, evidence.worked.gradients, seen, strict=True):
         difference = clearly_differing(evidence, argument, expected, gradient, v)
         if difference is not None and abs(difference.seen - difference.expected) > DUST * _noise(evidence, argument):
-            yield _finding(f"under create_graph=True the gradient is {difference.seen:.6g} at {difference.where}, without it "
-                           f"{difference.expected:.6g}", argument.name, None)
+            given, without = difference.numbers
+            yield _finding(f"under create_graph=True the gradient is {given} at {difference.where}, without it {without}", argument.name, None)
 
 
 def _noise(evidence: Evidence, argument: Argument) -> float:

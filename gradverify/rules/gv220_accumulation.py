@@ -60,8 +60,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for argument, direct, first, both in zip(evidence.inputs, _straight(evidence), seen.first, seen.both, strict=True):
         difference = differing(evidence, argument, _twice(first), both) if direct else None
         if difference is not None:
-            yield Finding("GV220", f".grad of {argument.name} after two backwards is {difference.seen:.6g} at {difference.where}, not twice the "
-                          f"first: {difference.expected:.6g}", input=argument.name, hint=HINT)
+            given, wanted = difference.numbers
+            yield Finding("GV220", f".grad of {argument.name} after two backwards is {given} at {difference.where}, not twice the first: {wanted}",
+                          input=argument.name, hint=HINT)
     for each in seen.written:
         if each.held.name not in {written.held.name for written in evidence.worked.written}:
             yield Finding("GV220", f"adding to .grad writes into {each.held.name}{changed(each.held.name, each.held.tensor, each.change)}",

@@ -107,7 +107,7 @@ def _differing(evidence: Evidence, v: Sequence[Tensor], seen: Sequence[Tensor | 
             wanted = None if expected is None else factor * expected
             difference = clearly_differing(evidence, argument, wanted, None if batch is None else batch[place], [factor * c for c in v])
             if difference is not None:
-                yield Finding("GV228", f"of batched cotangents (is_grads_batched) the gradient at {difference.where} is {difference.seen:.6g}, of "
-                              f"one alone {difference.expected:.6g}", input=argument.name,
-                              hint="let backward treat every grad_output of the batch by itself")
+                many, alone = difference.numbers
+                yield Finding("GV228", f"of batched cotangents (is_grads_batched) the gradient at {difference.where} is {many}, of one alone {alone}",
+                              input=argument.name, hint="let backward treat every grad_output of the batch by itself")
                 break
