@@ -3,14 +3,14 @@
 Differences are judged against the gradient of a dense cotangent and its natural size ‖v‖‖f‖/‖x‖, never against the two compared numbers alone
 (softmax and norms under a constant cotangent are pure rounding). Where the two calls may round differently (another layout, another subset of
 inputs), what is then still too large must stand out from what a nudge of the cotangents, and of the inputs, does to the same element: gradients that
-are rounding throughout and ties go far under a nudge. Two calls of a function that iterates agree to `rtol` only.
+are rounding throughout and ties go far under a nudge. So does it from what other roundings in every operation make of it (`rules.anew`): of numbers
+that cancel, of a part in float32. Two calls of a function that iterates agree to `rtol` only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -23,7 +23,9 @@ from gradverify.numerics.function.dtypes import DOUBLE
 from gradverify.numerics.function.flat import flat_all, flat_real, numbers
 from gradverify.numerics.roundoff import Bits
 from gradverify.numerics.rungs import U64, Z
-from gradverify.rules.shown import NO_FUNCTION, RANDOM, apart, element_name
+from gradverify.rules.anew import rounded_anew
+from gradverify.rules.difference import Difference
+from gradverify.rules.shown import NO_FUNCTION, RANDOM, element_name
 from gradverify.subject.differentiable import Gradients, copied
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
@@ -38,29 +40,6 @@ RANDOM_BACKWARD = "backward draws random numbers, which fall on other elements i
 ODD = (3.0, -5.0, 7.0)  # factors of a cotangent that are no powers of two: what backward rounds inside is rounded anew
 NOW_AND_THEN = "keep no state between calls, and let nothing depend on how often the function ran, or on which tensor it gets"
 NUDGES = 2              # directions; the inputs are nudged to both sides of each, which breaks a tie both ways
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """The element where two calls differ most: of an input's gradient (`input` its name), or of an output (`output` its place among all)."""
-
-    input: str | None
-    output: int | None
-    where: str
-    expected: float
-    seen: float
-
-    @property
-    def text(self) -> str:
-        """the gradient at x[0,1] is 1.5, and not 2"""
-        what = f"the gradient at {self.where}" if self.input is not None else self.where
-        seen, expected = self.numbers
-        return f"{what} is {seen}, and not {expected}"
-
-    @property
-    def numbers(self) -> tuple[str, str]:
-        """The one that was seen and the one that was expected, with as many digits as tell them apart."""
-        return apart(self.seen, self.expected)
 
 
 # ---- can calls be compared at all?
@@ -109,8 +88,11 @@ def clearly_differing(evidence: Evidence, argument: Argument, expected: Tensor |
         return None
     place = evidence.inputs.index(argument)
     shaken = noise(evidence, argument, v, flat(argument, evidence.function.vjp([cotangent.clone() for cotangent in v])[place]))
-    moved = nudged(evidence, partial(gradient_at, evidence, v, place), _nudge(evidence))
-    return _apart(evidence, argument, expected, seen, DUST * (shaken + moved))
+    gradient = partial(gradient_at, evidence, v, place)
+    noisy = DUST * (shaken + nudged(evidence, gradient, _nudge(evidence)))
+    if _apart(evidence, argument, expected, seen, noisy) is None:
+        return None
+    return _apart(evidence, argument, expected, seen, noisy + DUST * rounded_anew(evidence, gradient))
 
 
 def gradients_apart(evidence: Evidence, expected: Gradients, seen: Gradients, v: Sequence[Tensor]) -> Iterator[Difference]:
@@ -169,8 +151,11 @@ def clearly_differing_output(evidence: Evidence, place: int, expected: Tensor, s
     """`differing_output` for two computations, which may round differently. Calls the function again where they differ."""
     if differing_output(evidence, place, expected, seen) is None:
         return None
-    moved = nudged(evidence, partial(_output_at, evidence, evidence.forward.checked.index(place)), _nudge(evidence))
-    return _output_apart(evidence, place, expected, seen, DUST * moved)
+    output = partial(_output_at, evidence, evidence.forward.checked.index(place))
+    noisy = DUST * nudged(evidence, output, _nudge(evidence))
+    if _output_apart(evidence, place, expected, seen, noisy) is None:
+        return None
+    return _output_apart(evidence, place, expected, seen, noisy + DUST * rounded_anew(evidence, output))
 
 
 def outputs_apart(evidence: Evidence, seen: Sequence[Tensor]) -> Iterator[Difference]:

@@ -30,7 +30,8 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.rules.agreement import Difference, differing, unsteady
+from gradverify.rules.agreement import differing, unsteady
+from gradverify.rules.difference import Difference
 from gradverify.subject.alias import attributes, overlaps
 from gradverify.subject.custody import saved_tensors
 from gradverify.subject.differentiable import Graph
