@@ -3,6 +3,7 @@
 Four things have to be so of an element. The backward in float64 is right there, by steps so wide that 1 + tanh(x) does not rest within them. What the
 one in float32 is off by is what the former loses when every operation rounds as in float32 (measured: `subject.lowered.Perturbed`). Forward loses as
 much: a backward that cancels where forward does not is not excused by its own noise. And it is nothing beside the largest derivative of its output.
+A gradient that differs from a reference's is undecided where the same is so of it, the reference in float64 in the place of steps.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ from dataclasses import replace
 import numpy as np
 
 from gradverify.numerics.estimate.noise import POINTS
-from gradverify.numerics.excuses.rounded import AT_MOST, may_lose
+from gradverify.numerics.excuses.rounded import AT_MOST, LOST, may_lose
 from gradverify.numerics.function.coordinates import columns_of
+from gradverify.numerics.function.flat import rms
 from gradverify.numerics.function.point import Narrow, Point
 from gradverify.numerics.pairs.pair import OPEN, Outcome, Pair
-from gradverify.numerics.pairs.revised import passed
+from gradverify.numerics.pairs.revised import mismatches, passed, with_undecided
 from gradverify.numerics.pairs.values import Entries
 from gradverify.numerics.rungs import U32, U64, Array, Index, Mask, Z
 from gradverify.numerics.tolerance import RTOL_LOW
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.finite_difference import Filled, Gives, Jacobian, Wishes
+from gradverify.oracles.rounding import Route
 
 ASKED = frozenset({Limit.ROUNDED, Limit.CANCELS, Limit.STAIRCASE, Limit.NOISE, Limit.TRUNCATION, Limit.ALONE})
 ROWS, COLUMNS = 256, 1024   # that are looked at: POINTS + 1 backwards a row, and 2 forwards a step of a column
@@ -44,6 +47,25 @@ def beside_lost(found: Jacobian, function: Gives, wishes: Wishes, rtol: float | 
     with np.errstate(all="ignore"):
         look = _Look(point, filled.narrow, RTOL_LOW if rtol is None else rtol)
         return replace(found, pairs={**found.pairs, **{key: look.passed(pair) for key, pair in asked.items()}})
+
+
+def beside_lost_by_both(pair: Pair, function: Gives, wishes: Wishes, rtol: float | None, reference: Route) -> Pair:
+    """The comparison of a float32 gradient with a reference's, its mismatches undecided where float32 loses as much of f. `reference`: its gradient
+    in float64, which the backward in float64 must give. Raises UserCodeError where it refuses that."""
+    filled, wrong = Filled(function), mismatches(pair)
+    if filled.narrow is None or wrong is None or wishes.symmetric[pair.input]:
+        return pair
+    point = Point(filled, columns_of(function.inputs, wishes.domains, wishes.symmetric, wishes.specified))
+    look, off = _Look(point, filled.narrow, RTOL_LOW if rtol is None else rtol), -np.abs(wrong.analytic - wrong.numeric)
+    rows = list(dict.fromkeys(wrong.output[np.argsort(off, kind="stable")].tolist()))
+    if len(rows) > ROWS:
+        return pair
+    with np.errstate(all="ignore"):
+        for row in rows:
+            own = np.flatnonzero(wrong.output == row)
+            if not look.rounds_away(pair, row, wrong.input[own], wrong.analytic[own], reference((), row)[wrong.input[own]]):
+                return pair
+    return with_undecided(pair, Outcome.MISMATCH, Limit.ANALYTIC_NOISE)
 
 
 def _may_be_asked(pair: Pair, wishes: Wishes) -> bool:
@@ -77,6 +99,24 @@ class _Look:
             of = self._point.parts[pair.output].start + row
             right[own], allowed[own] = self._right(of, column[own], seen.take(own), AT_MOST * largest / size[own])
         return replace(passed(pair, right), resolution=max(pair.resolution, float(allowed[right].max(initial=0.0))))
+
+    def rounds_away(self, pair: Pair, row: int, places: Index, analytic: Array, wanted: Array) -> bool:
+        """Does the backward in float64 give what is wanted [E] at elements of a row, and is the one in float32 off by what it, and f, lose?"""
+        columns, of = self._point.columns, self._point.parts[pair.output].start + row
+        column, known = np.searchsorted(columns.coordinate, int(self._point.starts[pair.input]) + places), self._of(of)
+        if known is None:
+            return False
+        exact, sigma = (each[column] for each in known)
+        lost = self._share(of, self._point.parts[pair.output]) * np.abs(known[0][columns.of(pair.input)]).max(initial=0.0)
+        right = np.abs(analytic - exact) <= self._rtol * np.maximum(np.abs(analytic), np.abs(exact)) + np.minimum(Z * sigma, lost)
+        agrees = np.abs(exact - wanted) <= self._rtol * np.abs(exact) + IN_DOUBLE * sigma * U64 / U32
+        return bool((right & agrees).all())
+
+    def _share(self, row: int, part: slice) -> float:
+        """LOST times the share of an output that float32 loses, by all outputs of its tensor: a single one may be close by chance."""
+        value, values = abs(float(self._point.f0[row])), np.abs(self._point.f0[part])
+        lost, size = max(float(self._rounding[row]), rms(self._rounding[part])), max(value, rms(values))
+        return LOST * min(lost / size, 1.0) if size else LOST
 
     def _right(self, row: int, column: Index, seen: Entries, most: Array) -> tuple[Mask, Array]:
         """Which elements [E] of a row are, and what each may be off by; `most`: at most, beyond the tolerance."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gradverify.model.case import Settings
 from gradverify.numerics.pairs.pair import Pair
-from gradverify.oracles.finite_difference import Jacobian, Wishes
+from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.observe import ForwardSeen
 from gradverify.subject.subject import Subject
@@ -49,6 +49,9 @@ class Checked(Protocol):
     @property
     def jacobian(self) -> Jacobian:
         """Backward against finite differences."""
+    @property
+    def measured(self) -> Gives:
+        """What finite differences are taken of: of a function in float32 its values in float64, where it has those."""
     @property
     def difference(self) -> str:
         """What those are of, in words."""

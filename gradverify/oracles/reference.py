@@ -17,7 +17,7 @@ from gradverify.numerics.exact import add_exact, rounding_floor
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.flat import numbers
 from gradverify.numerics.function.point import Function, Point
-from gradverify.numerics.pairs.pair import Pair
+from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.rungs import U64, Array
 from gradverify.numerics.sixteen_bit import TensorResult
@@ -25,8 +25,9 @@ from gradverify.oracles.convergence import beside_largest
 from gradverify.oracles.finite_difference import WORST, Filled
 from gradverify.oracles.implementation import Implementation
 from gradverify.oracles.legs import as_reference
+from gradverify.oracles.lost import beside_lost_by_both
 from gradverify.oracles.oracle import Checked, Key
-from gradverify.oracles.rounding import beside_rounding, row_of
+from gradverify.oracles.rounding import Route, beside_rounding, row_of
 from gradverify.oracles.single import off_both
 from gradverify.oracles.values import reference_values
 from gradverify.subject.differentiable import Differentiable
@@ -136,15 +137,26 @@ class AgainstReference:
         seen = self._checked
         routes = [row_of(each, seen.outputs, tensor, output) for each in (seen.function, self.reference)]
         single = all(x.dtype == torch.float32 for x in seen.subject.inputs)
-        return beside_rounding(pair, seen.subject, routes, seen.precision, spread=partial(self._spread, tensor, output) if single else None)
+        found = beside_rounding(pair, seen.subject, routes, seen.precision, spread=partial(self._spread, tensor, output) if single else None)
+        if not single or not found.count(Outcome.MISMATCH):
+            return found
+        try:
+            return beside_lost_by_both(found, seen.measured, seen.wishes, seen.settings.rtol, self._in_float64(tensor, output))
+        except UserCodeError:
+            return found
+
+    def _in_float64(self, tensor: int, output: int) -> Route:
+        """Rows of the reference's gradient in float64. Raises UserCodeError where it refuses that."""
+        wide = Differentiable(as_reference(widened(self._checked.subject, InDouble(lifts=True))), self._checked.forward.checked)
+        route = row_of(wide, wide.values(wide.inputs), tensor, output)
+        return lambda _, row: route(wide.inputs, row)
 
     def _spread(self, tensor: int, output: int, row: int) -> Array:
         """What the reference in float64 shows of a row of its gradient, its operations rounded at random as in float32; 0 where it refuses that."""
         seen = self._checked
         try:
-            wide = Differentiable(as_reference(widened(seen.subject, InDouble(lifts=True))), seen.forward.checked)
-            route = row_of(wide, wide.values(wide.inputs), tensor, output)
-            rows = rounded_at_random(lambda: route(wide.inputs, row), POINTS, "reference", "rounding")
+            route = self._in_float64(tensor, output)
+            rows = rounded_at_random(lambda: route((), row), POINTS, "reference", "rounding")
         except UserCodeError:
             return np.zeros(numbers(seen.subject.inputs[tensor]).shape)
         return np.asarray(np.nan_to_num(np.std(rows, 0, ddof=1)))

@@ -7,7 +7,8 @@ Why it matters. The two should be interchangeable; training with one is not trai
 
 How it is measured. Every row of both Jacobians by one-hot cotangents, compared within the tolerance, plus rounding. A difference that
 comes and goes with the bits of the inputs, and is at most some roundings of 1, is rounding inside one of them: undecided. So is one of float32
-that the reference in float64 shows when every operation of it rounds at random as in float32.
+that the reference in float64 shows when every operation of it rounds at random as in float32; and one where forward loses as much in float32 (a
+variance as E[x²] − E[x]²), if in float64 the function's own backward is that of the reference, and random roundings of it explain the difference.
 
 How to repair. As for GV101. If finite differences agree with backward (no GV101), the reference is the one that differs: it may compute
 another function, or treat a boundary in another way.
