@@ -9,8 +9,8 @@ How it is measured. The base cotangent sliced (every second column of wider rows
 strides 0, for complex outputs also one with the conjugate bit: each against the same numbers contiguous, relative to the size of the gradient.
 In float64 the sliced one is 2²¹ times as large, which shows a backward that clips an element; where its numbers make it, that is GV201.
 The constant is −2, and what GV213 saw for ones must be the like share of it: where it is the number that matters, and not the layout, that is GV201.
-Not where backward draws random numbers. What differs is held against other roundings: 8 more calls with every operation an ulp off at random, in
-its own dtype, and 16 times what that changes is left alone (numbers that cancel, a part in float32).
+Not where backward draws random numbers. What differs is held against other roundings: 14 more calls, most with every operation an ulp off at
+random, in its own dtype, and 16 times what that changes is left alone (numbers that cancel, a part in float32).
 
 How to repair. `grad_output = grad_output.contiguous()` before any pointer, `.reshape` for `.view`, `.resolve_conj()` where bits matter.
 
