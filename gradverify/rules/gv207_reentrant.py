@@ -32,7 +32,8 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.rules.agreement import NOW_AND_THEN, Difference, differing, differing_output
+from gradverify.rules.agreement import NOW_AND_THEN, differing, differing_output
+from gradverify.rules.difference import Difference
 from gradverify.rules.shown import RANDOM, apart, changed
 from gradverify.subject.alias import overlaps
 from gradverify.subject.differentiable import Gradients, Graph, Returned
