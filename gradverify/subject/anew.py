@@ -65,7 +65,8 @@ class Anew(Exchanged):  # type: ignore[no-untyped-call]
     def _off(self, x: Any) -> Any:
         if not _rounds(x):
             return x
-        part = torch.rand(x.shape, generator=self._source, dtype=torch.float64).to(x.device) * 2 - 1
+        drawn = torch.rand(x.shape, generator=self._source, dtype=torch.float64)
+        part = torch.empty_like(x.real if x.is_complex() else x, dtype=torch.float64).copy_(drawn) * 2 - 1
         known = x.clone() if x.is_conj() or x.is_neg() else x       # an operation inside here reads the memory of `x.conj()` as if it were x
         return torch.empty_like(x).copy_(known * (1 + ULP * UNITS[x.dtype] * part))
 
@@ -83,20 +84,25 @@ def _written(func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> list[A
 
 def _exact(results: Sequence[Tensor], given: Sequence[Any]) -> bool:
     """Are all results numbers that were given, or small integers? A few of them nearly always say no at once."""
-    scalars = torch.tensor([abs(x) for x in given if isinstance(x, (int, float))], dtype=torch.float64)
-    constants = [scalars.to(dtype).double() for dtype in {y.dtype.to_real() for y in results if _rounds(y)}]
-    tensors = [x for x in given if isinstance(x, Tensor) and x.layout is torch.strided]
-    known = torch.cat([*constants, *map(_sizes, tensors)])
-    found = [(_sizes(y), WHOLE / UNITS[y.dtype]) for y in results if _rounds(y)]
+    rounded = [y for y in results if _rounds(y)]
+    tensors = [x for x in given if isinstance(x, Tensor) and x.layout is torch.strided and x.device == rounded[0].device]
+    known = torch.cat([_sizes(x) for x in tensors if x.dim()] or [_sizes(rounded[0])[:0]])
+    scalars = [x for x in given if isinstance(x, (int, float))]
+    constants = [torch.tensor(abs(x), dtype=y.dtype.to_real()).double() for x in scalars for y in rounded]     # one number may lie on another device
+    constants += [part for x in tensors if not x.dim() for part in (torch.view_as_real(x.resolve_conj()).abs() if x.is_complex() else [x.abs()])]
+    found = [(_sizes(y), WHOLE / UNITS[y.dtype]) for y in rounded]
     few = [(y[::max(1, len(y) // FEW)][:FEW], whole) for y, whole in found]
-    return all(_known(y, known, whole) for y, whole in (*few, *found))
+    return all(_known(y, known, constants, whole) for y, whole in (*few, *found))
 
 
 def _sizes(x: Tensor) -> Tensor:
     """The magnitudes of all real numbers."""
     parts = torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
-    return parts.detach().resolve_neg().flatten().to("cpu", torch.float64).abs()
+    return parts.detach().resolve_neg().flatten().to(dtype=torch.float64).abs()
 
 
-def _known(sizes: Tensor, known: Tensor, whole: float) -> bool:
-    return bool((((sizes == sizes.round()) & (sizes < whole)) | torch.isin(sizes, known)).all())
+def _known(sizes: Tensor, known: Tensor, constants: Sequence[Tensor], whole: float) -> bool:
+    found = ((sizes == sizes.round()) & (sizes < whole)) | torch.isin(sizes, known)
+    for constant in constants:
+        found = found | (sizes == constant)
+    return bool(found.all())
