@@ -46,7 +46,8 @@ def with_causes(findings: Iterable[Finding], evidence: Evidence, book: Book) -> 
 
     def told(finding: Finding) -> Finding:
         rests = book[finding.code].causes
-        bases = (rests, *(book[code].causes for code in finding.also if book[code].causes == NUMERIC[0] != rests))
+        others = () if rests is None else finding.also
+        bases = (rests, *(book[code].causes for code in others if book[code].causes == NUMERIC[0] != rests))
         cause = evidence.spared(f"the search for the cause of {finding.code}", lambda: _cause(finding, bases, evidence, elsewhere))
         return finding if cause is None else _explained(finding, cause, evidence, book)
 

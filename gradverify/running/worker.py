@@ -63,24 +63,35 @@ class Words:
 def serve(words: Connection, alive: Connection, setup: Setup, files: Files) -> None:
     """The life of a worker: set up, then case after case until one leaves something changed, or the supervisor is gone."""
     pipe, saying, calls = entered(words, alive, setup, files)
+    little = too_little(setup.memory)
+    if little is not None:      # nor is there any to import and to look at
+        _refuse_all(pipe, saying, little)
     from gradverify.subject import shared
     from gradverify.subject.on_cuda import after_a_check
 
-    before, little = shared.look(), too_little(setup.memory)
+    before = shared.look()
     while True:
-        try:
-            case = from_json(Case, json.loads(pipe.recv_bytes()))
-        except (EOFError, OSError):
-            leave(0)
-        if little is not None:
-            saying.say("result", to_json(not_started(case, little)))
-            continue
+        case = _next_case(pipe)
         result = _verified(case, saying, calls, files, lambda: shared.switched(before, (shared.THREADS, shared.SIGNALS)), setup.pictures)
         changed = shared.changes(before, shared.look())
         retires = bool(changed) or shared.computes_otherwise(result.changed) or after_a_check(case.settings.device)
         saying.say("last" if retires else "result", to_json(measured(within(result, setup.memory), changed)))
         if retires:
             leave(0)
+
+
+def _next_case(pipe: Connection) -> Case:
+    """Ends the process where the supervisor is gone."""
+    try:
+        return from_json(Case, json.loads(pipe.recv_bytes()))
+    except (EOFError, OSError):
+        leave(0)
+
+
+def _refuse_all(pipe: Connection, saying: Words, message: str) -> NoReturn:
+    """Says of every case that there is no memory for a worker."""
+    while True:
+        saying.say("result", to_json(not_started(_next_case(pipe), message)))
 
 
 def entered(words: Connection, alive: Connection, setup: Setup, files: Files) -> tuple[Connection, Words, _Calls]:

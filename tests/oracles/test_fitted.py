@@ -97,5 +97,5 @@ def test_it_costs_nothing_where_nothing_is_open_and_stays_within_the_budget(monk
     open_ = noisy(lambda x: (3 * x).softmax(0))
     before = without(monkeypatch, open_)
     spent = before.calls.forward + before.calls.backward
-    short = judged(open_, budget=Budget(calls=spent + 255))
+    short = judged(open_, budget=Budget(calls=spent + 200))      # a fit takes 256
     assert short.verdict == "undecided" and not fitted(short)

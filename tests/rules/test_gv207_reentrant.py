@@ -246,7 +246,8 @@ def test_the_numbers_that_are_printed_are_those_of_the_old_weight_and_of_the_new
 def test_in_every_dtype(dtype):
     name = str(dtype).removeprefix("torch.")
     values = [randn(2, 3).to(dtype), randn(3, 2, seed=1).to(dtype)]
-    assert "updated in place" in message(check(transposing(torch.Tensor.data_ptr), *values, select=("GV207",), dtype=name), "GV207")
+    told = message(check(transposing(torch.Tensor.data_ptr), *values, select=("GV207",), dtype=name), "GV207")
+    assert "updated in place" in told or "after a call with other inputs" in told       # the latter where torch gives an address out again
     assert codes(check(transposing(lambda w: (w.data_ptr(), w._version)), *values, select=("GV207",), dtype=name)) == set()
 
 

@@ -112,7 +112,7 @@ def _solve(s: Samples, full: bool) -> Derivative:
     result = Derivative(
         x.best.value * s.largest, bar, outcome, x.best.noise * s.largest, slopes.left, slopes.right, slopes.left_bar, slopes.right_bar,
         second, x.second_bar, x.second_is_finer, x.far, unclear & ~s.unchanged, s.unchanged, np.zeros(len(bar), bool))
-    return _at_rest(s, s.unchanged | s.on_plateau, _at_borders(s, result)) if full else _at_rest(s, s.unchanged, result)
+    return _on_plateau(s, _unchanged(s, _at_borders(s, result))) if full else _unchanged(s, result)
 
 
 @dataclass(frozen=True)
@@ -187,14 +187,18 @@ def _at_borders(s: Samples, result: Derivative) -> Derivative:
     return replace(result, value=value, bar=bar, outcome=outcome, noise_bar=noise_bar, at_border=at_border)
 
 
-def _at_rest(s: Samples, rests: Mask, result: Derivative) -> Derivative:
-    """Where f is bitwise f(x) at every step, or on a plateau that reaches that far: 0 ± u|f| / h, for h ≤ 0.3 of the scale; a wider h would claim a
-    linearity nobody checked."""
-    if not rests.any():
+def _unchanged(s: Samples, result: Derivative) -> Derivative:
+    """Where f is bitwise f(x) at every rung: 0 ± u|f| / h, for h ≤ 0.3 of the scale; a wider h would claim a linearity nobody checked."""
+    same = s.unchanged
+    if not same.any():
         return result
     rounding = np.where(s.rests_within > 0, s.unit * np.abs(s.f0) / s.rests_within, np.inf)
-    bar = np.where(rests, rounding, result.bar)
-    noise_bar = np.where(rests, rounding, result.noise_bar)  # as noise: coarser rungs narrow it
-    outcome = np.where(rests, SMOOTH, result.outcome).astype(np.int8)
-    return replace(result, value=np.where(rests, 0.0, result.value), bar=bar, outcome=outcome, noise_bar=noise_bar, unchanged=rests,
-                   second=np.where(rests, np.nan, result.second))
+    bar = np.where(same, rounding, result.bar)
+    noise_bar = np.where(same, rounding, result.noise_bar)  # as noise: coarser rungs narrow it
+    outcome = np.where(same, SMOOTH, result.outcome).astype(np.int8)
+    return replace(result, value=np.where(same, 0.0, result.value), bar=bar, outcome=outcome, noise_bar=noise_bar)
+
+
+def _on_plateau(s: Samples, result: Derivative) -> Derivative:
+    """A plateau beside x counts as unchanged, so that a zero passes there; it proves nothing against another gradient, as it may be a wide tread."""
+    return replace(result, unchanged=result.unchanged | s.on_plateau) if s.on_plateau.any() else result
