@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradverify.numerics.estimate.romberg import Best, pick
-from gradverify.numerics.estimate.samples import Samples
+from gradverify.numerics.estimate.samples import PLATEAU, Samples
 from gradverify.numerics.rungs import NEAR, RATIO, VISIBLE, Array, Index, Mask, Z, nanmedian
 
 STEPS_BELOW = 4  # finest rungs that do not move a staircase
@@ -147,9 +147,10 @@ def _hump(s: Samples, quotient: Array, noise: Array) -> Array:
     grow, d = _growing(s, quotient, noise)
     height = np.max(np.where(grow, d[1:] * s.h[2:], 0.0), 0)
     found = (grow.sum(0) >= 3) & (height < HUMP)
-    if found.any():
+    beside = np.min(np.where(grow, s.h[2:], np.inf), 0) > PLATEAU * s.scale     # nearer is a tie
+    if (found & beside).any():
         for f, sign, width in ((s.up, 1.0, s.step_up), (s.down, -1.0, s.step_down)):
-            found &= _growing(s, sign * (f - s.f0) / s.largest / width, ONE_SIDE * noise)[0].any(0)
+            found &= ~beside | _growing(s, sign * (f - s.f0) / s.largest / width, ONE_SIDE * noise)[0].any(0)
     return np.where(found, height, 0.0)
 
 
