@@ -176,7 +176,7 @@ class _Shown:
         """None where no rung is: at a kink, a jump, or where no two agree."""
         if self.d.at_border[0]:
             return next((Chosen(int(border.choice.rung[0]), 0) for border in borders(self.s)), None)
-        if self.d.unchanged[0]:
+        if self.s.unchanged[0]:
             width = float(self.s.rests_within[0])
             return Chosen(int(np.argmax(self.s.h[:, 0] == width)), 0) if width > 0 else None
         if self.d.outcome[0] != SMOOTH or self.best.rung[0] < 0:
