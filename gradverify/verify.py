@@ -61,7 +61,8 @@ def _judged(subject: Subject, evidence: Evidence, briefly: bool) -> CaseResult:
     result = described(subject.own.case, subject)
     mode, mode_reason, could_miss = _mode(evidence, any(each.comparisons for each in examined))
     return replace(
-        result, verdict=verdict, reason=_reason(verdict, findings, faults), interpreter=None if briefly else evidence.interpreter,
+        result, verdict=verdict, reason=_reason(verdict, findings, faults),
+        interpreter=None if briefly or evidence.damaging else evidence.interpreter,
         calls=evidence.subject.calls, findings=findings, faults=faults, inputs=_inputs(subject.own), outputs=_outputs(evidence),
         rules=tuple(_said(each.run, findings, evidence) for each in examined), mode=mode, mode_reason=mode_reason, could_miss=could_miss,
         comparisons=tuple(_named(told, evidence) for each in examined for told in each.comparisons), reproducibility=tuple(evidence.reproduced))
@@ -159,8 +160,9 @@ def _verdict(findings: tuple[Finding, ...], faults: tuple[Fault, ...] = ()) -> V
     """By the rules of command-line.md. A rule that a fault of ours has cost leaves an error where the others find nothing wrong."""
     errors = [book()[finding.code] for finding in findings if finding.severity == "error"]
     verdicts = {info.verdict for info in errors} | {"error" for fault in faults if fault.costs}
-    if any(info.stops for info in errors):
-        return "error"
+    stopping = next((info for info in errors if info.stops), None)
+    if stopping is not None:
+        return stopping.verdict
     return "fail" if "fail" in verdicts else "error" if "error" in verdicts else "undecided" if "undecided" in verdicts else "pass"
 
 
@@ -180,6 +182,8 @@ def _inputs(subject: Subject) -> tuple[InputInfo, ...]:
 
 
 def _outputs(evidence: Evidence) -> tuple[OutputInfo, ...]:
+    if evidence.damaging and "forward" not in vars(evidence):
+        return ()
     try:
         outputs, own = evidence.forward.outputs, evidence.kernel.returned if evidence.kernel else {}
     except BaseException as error:      # told already, by the first rule that asked

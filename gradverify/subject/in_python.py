@@ -21,17 +21,19 @@ FOR_ALL = ("CompositeExplicitAutogradNonFunctional", "CompositeExplicitAutograd"
 
 def in_python(func: Any, values: Any) -> Callable[..., Any] | None:
     """The implementation of an operator for these arguments, to be called with them, where it is Python's; None for all others."""
+    found = kernel_of(func, values)
+    return found if found is not None and f"{func.name().replace('::', '/')}/{found.args[0].name}" in torch.library._impls else None
+
+
+def kernel_of(func: Any, values: Any) -> partial[Any] | None:
+    """The implementation of an operator for these arguments, be it Python's or C++'s; None for torch's own operators."""
     if getattr(func, "namespace", OF_TORCH[0]) in OF_TORCH:
         return None
     key = _device_key([x for x in pytree.tree_leaves(values) if isinstance(x, Tensor)])
-    if key is None:
-        return None
-    name = func.name()
-    for each in (key, *FOR_ALL):
-        if torch._C._dispatch_has_kernel_for_dispatch_key(name, each):
-            registered = f"{name.replace('::', '/')}/{each}" in torch.library._impls
-            return partial(func._op_dk, getattr(torch._C.DispatchKey, each)) if registered else None
-    return None
+    keys = () if key is None else (key, *FOR_ALL)
+    found = (each for each in keys if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), each))
+    each = next(found, None)
+    return None if each is None else partial(func._op_dk, getattr(torch._C.DispatchKey, each))
 
 
 def _device_key(tensors: Sequence[Tensor]) -> str | None:

@@ -1,0 +1,180 @@
+"""Memory that nobody wrote shows: what torch hands out unwritten is filled, and what lies behind a tensor is known.
+
+A dispatch mode, and not torch's own `fill_uninitialized_memory`: that one asks for deterministic algorithms, which
+compute other numbers, and knows one filling. Under this mode torch's own operators give the same bits as without it,
+but for `prod`. It sees what Python and C++ ask torch for; not what `malloc` returns to a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from gradverify.subject.disguised import Exchanged
+from gradverify.subject.in_python import kernel_of
+
+UNWRITTEN = frozenset(f"aten::{name}" for name in (
+    "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"))
+RESIZE = frozenset(("aten::resize_", "aten::resize_as_"))
+GUARD = 512     # bytes before or behind a tensor: more than a tile's tail is off, and no alignment changes
+MOST = 1 << 26  # bytes of all guarded tensors of a call; what comes later is filled only
+LOUD = 255      # of a byte: NaN in every floating dtype, -1 in signed integers
+LARGE_BYTE = 0x47       # of a byte behind a tensor: a number in every floating dtype
+PAYLOADS = 0x81, 126    # the lowest byte of the NaN behind a tensor, and how many others: a kernel that reads behind one
+                        # tensor and writes behind another carries it along
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A write that missed its tensor: which one, the first element changed beyond its end (or before its start, negative)."""
+
+    tensor: str
+    element: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """The bytes of a guarded tensor: `start` before its own, `size` of its own, those of `guard` behind."""
+
+    name: str
+    memory: Tensor
+    start: int
+    size: int
+    element: int
+    guard: Tensor
+
+
+class Poisoned(Exchanged):  # type: ignore[no-untyped-call]
+    """Inside, unwritten memory holds NaN, -1 and True (`loud`), or large numbers of both signs, 0 and False.
+
+    The results of operations lie before guard elements. `allocated`: was unwritten memory handed out?
+    """
+
+    def __init__(self, loud: bool) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._loud, self.allocated = loud, False
+        self._rooms = dict[int, _Room]()
+        self._held = 0
+
+    def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (),
+                           kwargs: Mapping[str, Any] | None = None) -> Any:
+        named = dict(kwargs or {})
+        schema = getattr(func, "_schema", None)
+        if schema is None:      # a higher-order operator
+            return func(*args, **named)
+        given = [x for x in pytree.tree_leaves((args, named)) if isinstance(x, Tensor)]
+        before = _bytes_of(given[0]) if schema.name in RESIZE and _has_memory(given[0]) else 0
+        returned = self._called(func, args, named)
+        if schema.name in RESIZE:
+            self._fill(given[0], before)
+        if schema.is_mutable:
+            self._outgrown(given)
+            return returned
+        if any(each.alias_info is not None for each in schema.returns):
+            return returned
+        if schema.name in UNWRITTEN:
+            self._fill(returned, 0)
+        taken = {x.untyped_storage().data_ptr() for x in given if _has_memory(x)}
+        name = str(func).removesuffix(".default").partition(".")[2] or str(func)
+        return pytree.tree_map(lambda y: self._behind(y, f"the result of {name}", taken), returned)
+
+    def _called(self, func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """What an operation gives; of one that is not torch's own, with its own operations in this mode."""
+        own = kernel_of(func, (args, named))
+        if own is None:
+            return func(*args, **named)
+        with self:
+            return own(*args, **named)
+
+    def guarded(self, x: Tensor, name: str, before: bool) -> Tensor:
+        """A copy of a tensor, laid out as it is, between guard elements, or with some behind it only."""
+        if not _has_memory(x):
+            return x
+        size, start = _bytes_of(x), GUARD * before
+        own, guard = _memory(x), self._guard(x)
+        memory = own.new_empty(start + size + GUARD)
+        memory[:start], memory[start:start + size], memory[start + size:] = guard[:start], own, guard
+        room = _Room(name, memory, start, size, x.element_size(), guard)
+        self._rooms[memory.untyped_storage().data_ptr()] = room
+        self._held += len(memory)
+        offset = start // x.element_size() + int(x.storage_offset())
+        return x.new_empty(0).set_(memory.untyped_storage(), offset, x.shape, x.stride())
+
+    def beside(self) -> Beside | None:
+        """The first guard element that was changed."""
+        for room in self._rooms.values():
+            if room.memory.untyped_storage().nbytes() < len(room.memory):       # given back, or resized
+                continue
+            behind = (room.memory[room.start + room.size:] != room.guard).nonzero()
+            before = (room.memory[:room.start] != room.guard[:room.start]).nonzero()
+            if len(behind):
+                return Beside(room.name, int(behind[0]) // room.element + 1)
+            if len(before):
+                return Beside(room.name, (int(before[-1]) - room.start) // room.element)
+        return None
+
+    def _guard(self, x: Tensor) -> Tensor:
+        """Bytes that stay what they are: NaN of another payload for each tensor, or a large number; -1 or 0 in integers."""
+        numbers = x.is_floating_point() or x.is_complex()
+        guard = _memory(x).new_full((GUARD,), LOUD if self._loud else LARGE_BYTE * numbers)
+        size = x.element_size() // (2 if x.is_complex() else 1)
+        if self._loud and numbers and size > 1:
+            guard[::size] = PAYLOADS[0] + len(self._rooms) % PAYLOADS[1]
+        return guard
+
+    def _behind(self, y: Any, name: str, taken: set[int]) -> Any:
+        """A fresh result, moved before guard elements where its memory is all its own."""
+        if type(y) is not Tensor or not _has_memory(y) or y.untyped_storage().data_ptr() in taken:
+            return y
+        whole = y.storage_offset() == 0 and _bytes_of(y) == y.numel() * y.element_size()
+        return self.guarded(y, f"{name} {list(y.shape)}", False) if whole and self._held + _bytes_of(y) <= MOST else y
+
+    def _outgrown(self, written: Sequence[Tensor]) -> None:
+        """A tensor that was resized may use what was a guard."""
+        for x in written:
+            room = self._rooms.get(x.untyped_storage().data_ptr()) if _has_memory(x) else None
+            if room is not None and _end(x) > room.start + room.size:
+                del self._rooms[x.untyped_storage().data_ptr()]
+
+    def _fill(self, x: Any, start: int) -> None:
+        if type(x) is not Tensor or not _has_memory(x):
+            return
+        self.allocated = True
+        memory = _memory(x)[start:]
+        if not self._loud and x.dtype in LARGE and start % x.element_size() == 0:
+            numbers = memory.view(x.dtype.to_real())
+            numbers.fill_(LARGE[x.dtype])
+            numbers[1::2].neg_()
+        else:
+            memory.fill_((1 if x.dtype == torch.bool else LOUD) if self._loud else 0)
+
+
+LARGE = {dtype: torch.finfo(dtype).max / 4 for dtype in (
+    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128)}
+
+
+def _has_memory(x: Tensor) -> bool:
+    """Is it a dense tensor of numbers that lies in memory?"""
+    if type(x) not in (Tensor, torch.nn.Parameter) or x.layout is not torch.strided or x.is_meta or x.is_quantized:
+        return False
+    return not (x.is_conj() or x.is_neg() or x._is_zerotensor()) and _bytes_of(x) > 0
+
+
+def _bytes_of(x: Tensor) -> int:
+    return x.untyped_storage().nbytes()
+
+
+def _memory(x: Tensor) -> Tensor:
+    """All bytes of the storage."""
+    return torch.empty(0, dtype=torch.uint8, device=x.device).set_(x.untyped_storage())
+
+
+def _end(x: Tensor) -> int:
+    """The byte behind the last element, in its storage."""
+    reach = sum((n - 1) * stride for n, stride in zip(x.shape, x.stride(), strict=True)) if x.numel() else -1
+    return (int(x.storage_offset()) + reach + 1) * x.element_size()
