@@ -7,13 +7,16 @@ but for `prod`. It sees what Python and C++ ask torch for; not what `malloc` ret
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 
 from gradverify.subject.disguised import Exchanged
 from gradverify.subject.in_python import kernel_of
@@ -24,6 +27,7 @@ RESIZE = frozenset(("aten::resize_", "aten::resize_as_"))
 GUARD = 512     # bytes before or behind a tensor: more than a tile's tail is off, and no alignment changes
 MOST = 1 << 26  # bytes of all guarded tensors of a call; what comes later is filled only
 LOUD = 255      # of a byte: NaN in every floating dtype, -1 in signed integers
+PART = 4        # bytes of a number, at most, that are looked at together: a half of a float64, of a complex64
 LARGE_BYTE = 0x47       # of a byte behind a tensor: a number in every floating dtype
 PAYLOADS = 0x81, 126    # the lowest byte of the NaN behind a tensor, and how many others: a kernel that reads behind one
                         # tensor and writes behind another carries it along
@@ -52,12 +56,13 @@ class _Room:
 class Poisoned(Exchanged):  # type: ignore[no-untyped-call]
     """Inside, unwritten memory holds NaN, -1 and True (`loud`), or large numbers of both signs, 0 and False.
 
-    The results of operations lie before guard elements. `allocated`: was unwritten memory handed out?
+    The results of operations lie before guard elements. `handed_out`: did it hand out unwritten memory?
     """
 
     def __init__(self, loud: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._loud, self.allocated = loud, False
+        self._loud, self.handed_out = loud, False
+        self._blank, self._lost = list[_Room](), False      # handed out unwritten; some of it is not known any more
         self._rooms = dict[int, _Room]()
         self._held = 0
 
@@ -71,17 +76,20 @@ class Poisoned(Exchanged):  # type: ignore[no-untyped-call]
         before = _bytes_of(given[0]) if schema.name in RESIZE and _has_memory(given[0]) else 0
         returned = self._called(func, args, named)
         if schema.name in RESIZE:
-            self._fill(given[0], before)
+            self._lost |= self._fill(given[0], before)
         if schema.is_mutable:
             self._outgrown(given)
             return returned
         if any(each.alias_info is not None for each in schema.returns):
             return returned
-        if schema.name in UNWRITTEN:
-            self._fill(returned, 0)
+        filled = schema.name in UNWRITTEN and self._fill(returned, 0)
         taken = {x.untyped_storage().data_ptr() for x in given if _has_memory(x)}
         name = str(func).removesuffix(".default").partition(".")[2] or str(func)
-        return pytree.tree_map(lambda y: self._behind(y, f"the result of {name}", taken), returned)
+        moved = pytree.tree_map(lambda y: self._behind(y, f"the result of {name}", taken), returned)
+        if filled:
+            self._lost |= moved is returned
+            self._blank += [self._rooms[moved.untyped_storage().data_ptr()]] if moved is not returned else []
+        return moved
 
     def _called(self, func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """What an operation gives; of one that is not torch's own, with its own operations in this mode."""
@@ -104,6 +112,47 @@ class Poisoned(Exchanged):  # type: ignore[no-untyped-call]
         self._held += len(memory)
         offset = start // x.element_size() + int(x.storage_offset())
         return x.new_empty(0).set_(memory.untyped_storage(), offset, x.shape, x.stride())
+
+    def unwritten(self) -> bool:
+        """Does memory that it handed out unwritten still hold what it was filled with, as far as is known?"""
+        return self._lost or any(map(self._is_blank, self._blank))
+
+    def _is_blank(self, room: _Room) -> bool:
+        if room.memory.untyped_storage().nbytes() < len(room.memory):
+            return True
+        own = room.memory[room.start:room.start + room.size].view(-1, min(room.element, PART))
+        return bool(((own == LOUD) | ((own == 1) & (room.element == 1))).all(1).any())
+
+    @contextmanager
+    def numpys(self) -> Iterator[None]:
+        """Inside, what `numpy.empty` and `numpy.empty_like` give is filled too."""
+        originals = {name: getattr(np, name) for name in ("empty", "empty_like")}
+
+        def filled(made: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda *args, **named: self._filled(made(*args, **named))
+
+        for name, made in originals.items():
+            setattr(np, name, filled(made))
+        try:
+            yield
+        finally:
+            for name, made in originals.items():
+                setattr(np, name, made)
+
+    def _filled(self, array: Any) -> Any:
+        if type(array) is np.ndarray and array.dtype.kind in "fciub" and array.size:
+            numbers, kind = array.ravel(order="K"), array.dtype.kind
+            memory = numbers.view(np.uint8)
+            memory[:] = (1 if kind == "b" else LOUD) if self._loud else 0
+            if kind in "fc" and not self._loud:
+                parts = numbers.view(numbers.real.dtype)
+                parts[:] = np.finfo(parts.dtype).max / 4
+                parts[1::2] *= -1
+            self.handed_out = True
+            with _disable_current_modes():
+                held = torch.from_numpy(memory)
+                self._blank.append(_Room("", held, 0, len(memory), array.dtype.itemsize, held[:0]))
+        return array
 
     def beside(self) -> Beside | None:
         """The first guard element that was changed."""
@@ -141,10 +190,11 @@ class Poisoned(Exchanged):  # type: ignore[no-untyped-call]
             if room is not None and _end(x) > room.start + room.size:
                 del self._rooms[x.untyped_storage().data_ptr()]
 
-    def _fill(self, x: Any, start: int) -> None:
-        if type(x) is not Tensor or not _has_memory(x):
-            return
-        self.allocated = True
+    def _fill(self, x: Any, start: int) -> bool:
+        """Was there anything to fill?"""
+        if type(x) is not Tensor or not _has_memory(x) or start >= _bytes_of(x):
+            return False
+        self.handed_out = True
         memory = _memory(x)[start:]
         if not self._loud and x.dtype in LARGE and start % x.element_size() == 0:
             numbers = memory.view(x.dtype.to_real())
@@ -152,6 +202,7 @@ class Poisoned(Exchanged):  # type: ignore[no-untyped-call]
             numbers[1::2].neg_()
         else:
             memory.fill_((1 if x.dtype == torch.bool else LOUD) if self._loud else 0)
+        return True
 
 
 LARGE = {dtype: torch.finfo(dtype).max / 4 for dtype in (

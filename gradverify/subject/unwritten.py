@@ -109,29 +109,30 @@ class _Calls:
             return Memory(beside=first.beside)
         try:
             seen, outputs = self._base.forward, self._base.outputs
-            self._pulls = bool(seen.checked) and all(bool(y.isfinite().all()) for y in outputs)
+            pulls = seen.checked and (seen.nodes or first.mode.unwritten())      # a backward of torch's own writes all it returns
+            self._pulls = bool(pulls) and all(bool(y.isfinite().all()) for y in outputs)
         except UserCodeError as error:
-            if not first.mode.allocated:
+            if not first.mode.handed_out:
                 raise
             raised = error
         if self._pulls:
             self._backward(first, before=True)
             if first.beside is not None:
                 return Memory(beside=first.beside, backward=True)
-            if first.error is not None and self._base.backward.error is None and not first.mode.allocated:
+            if first.error is not None and self._base.backward.error is None and not first.mode.handed_out:
                 first = self._again(True)       # the base call found the way in which backward can be called
         quiet = self._again(False) if self._doubtful(first, raised is not None) else None
         if quiet is not None and not self._agree(first, quiet):
             found = self._depends(quiet)
             if found:
-                return Memory(depends=found, allocated=first.mode.allocated)
+                return Memory(depends=found, allocated=first.mode.handed_out)
         if raised is not None:
             raise raised
         return self._counted(first, quiet)
 
     def _doubtful(self, first: Probe, raised: bool) -> bool:
         """Is another filling to be tried?"""
-        if first.mode.allocated or raised or first.error is not None:
+        if raised or first.error is not None or first.mode.unwritten():
             return True
         if self._base.forward.random:       # the generators started elsewhere
             return not all(y is None or bool(y.isfinite().all()) for y in first.results)
@@ -152,8 +153,8 @@ class _Calls:
     def _counted(self, first: Probe, quiet: Probe | None) -> Memory:
         """Nothing is wrong with memory: what the calls are good for else."""
         if first.error is not None:
-            return Memory(allocated=first.mode.allocated)
-        base, random, found = self._base, self._base.forward.random, Memory(allocated=first.mode.allocated)
+            return Memory(allocated=first.mode.handed_out)
+        base, random, found = self._base, self._base.forward.random, Memory(allocated=first.mode.handed_out)
         if random or alike(first.outputs, base.outputs):
             found = replace(found, elsewhere=(first.outputs, first.states))
         elif quiet is not None and quiet.error is None and not close(first.outputs, base.outputs, self._unit):
@@ -185,7 +186,7 @@ class _Calls:
         leaves = [probe.mode.guarded(leaf.detach(), argument.name, before).requires_grad_() for argument, leaf in named]
 
         def call() -> Graph:
-            with subject.fenced(lambda x, name: probe.mode.guarded(x, name, before)), probe.mode:
+            with subject.fenced(lambda x, name: probe.mode.guarded(x, name, before)), probe.mode.numpys(), probe.mode:
                 return Graph(tuple(leaves), subject.probed(leaves))
 
         with left_as_found(ambient()):
@@ -207,7 +208,7 @@ class _Calls:
         given = [probe.mode.guarded(v, "grad_output", before) for v in self._base.cotangents("base")]
         with left_as_found(ambient()):
             try:
-                with probe.mode:
+                with probe.mode.numpys(), probe.mode:
                     gradients = self._base.function.gradients(probe.graph, given, fresh=True)
                 probe.gradients = copied(gradients)
             except UserCodeError as error:
