@@ -46,10 +46,10 @@ def judge_kink_sums(run: Run, judged: Judged) -> Judged:
         if len(kinks) > 1:
             outputs_of[tuple(judged.column[kinks].tolist())].append(out)
     for shared, outs in outputs_of.items():
-        columns, i = np.array(shared), np.array([elements_of[out] for out in outs])
-        beyond = beyond_slopes(run, columns, np.array(outs), judged.analytic[i])
+        columns, elements = np.array(shared), np.array([elements_of[out] for out in outs])
+        beyond = beyond_slopes(run, columns, np.array(outs), judged.analytic[elements])
         if beyond.any():
-            judged = _against_pieces(run, judged, columns, i[beyond])
+            judged = _against_pieces(run, judged, columns, elements[beyond])
     return judged
 
 
@@ -79,7 +79,10 @@ def _against_pieces(run: Run, judged: Judged, columns: Index, i: Index) -> Judge
     nearest = np.where(np.abs(a - d.right[i]) <= np.abs(a - d.left[i]), 1, -1)
     chosen = [np.unique(sides, axis=0)[:PIECES] for sides in (up, -up, nearest)]
     sides = np.concatenate([*chosen, run.generator.choice([-1, 1], (PIECES, len(columns)))])
-    known = np.array([all((each[n] == kind).all(1).any() for each, kind in zip((up, -up, nearest), chosen, strict=True)) for n in range(len(i))])
+    known = np.array([
+        all((of_each == own[n]).all(1).any() for own, of_each in zip((up, -up, nearest), chosen, strict=True))
+        for n in range(len(i))
+    ])
     slope, bar = np.array([_slope_nearby(run, columns, outs, each) for each in sides]).transpose(1, 0, 2)
     total, size = a.sum(1), np.abs(a).sum(1)
     low, high = slope.argmin(0), slope.argmax(0)
