@@ -11,7 +11,9 @@ places (rows first), sizes and signs: zeros stay zeros, symmetric stays symmetri
 1.37 times as large, or as small where one would leave 0 to 1 otherwise, one below 0.001 (an eps) as large as its root; a whole number is one more
 where forward takes a real one for it (a power, no size). Where forward refuses that, or is not finite, they stay; beside a `surrogate` too. There,
 one random signed direction d and one cotangent v: ⟨v, J d⟩ by finite differences (of the `surrogate`, where there is one) against ⟨Jᵀv, d⟩ by
-backward. What differs is judged by element, as in GV101. What differs for one number only must differ with that number 3 % off too, as a solver may
+backward. What differs is judged by element, as in GV101. Where numbers that the
+spec gives were moved to a place at which forward is not finite, or rests where backward does not (a clamp at the end of a domain), nothing is judged,
+and another point is tried. What differs for one number only must differ with that number 3 % off too, as a solver may
 not converge with any step; an eps that backward does not follow is a warning. Not after a wrong gradient at the first point.
 At the point of the check one argument at a time that chooses a way to compute has another value: a flag, an axis (`dim`, `axis`), a reduction, a
 stride. A gradient that is wrong there is a warning, unless outputs are the same or flat there, or a flag is kept on ctx: that may be meant.
@@ -138,7 +140,8 @@ def _look(evidence: Evidence, twin: Subject, numbers: Numbers | None = None) -> 
     source = generator(evidence.settings.seed, evidence.subject.case.check, "second point's direction")
     function = evidence.measured_at(twin)
     rtol = evidence.settings.tolerances(low_precision=evidence.low_precision)[1]
-    return Look(twin, function, wishes, screened(function, wishes, source, rtol, evidence.infinite), numbers)
+    invented = any(each.invented for each in given)
+    return Look(twin, function, wishes, screened(function, wishes, source, rtol, evidence.infinite, invented), numbers)
 
 
 # ---- other plain numbers

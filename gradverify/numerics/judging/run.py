@@ -142,9 +142,20 @@ class Run:
         return far_noise(self.point, self.survey, self.generator) if self.given_far_noise is None else self.given_far_noise
 
     @cached_property
-    def shaken(self) -> Run:
-        """This comparison, each output at least as noisy far away as rounding every operation at random makes it; 9 forward calls.
+    def rounding(self) -> Array:
+        """What rounding every operation of f at random makes of each output [M], 0 where that is not offered; 9 forward calls.
 
         More than `largest_rounding` is no rounding: a branch that is taken otherwise."""
         noise = self.point.rounding(POINTS)
-        return replace(self, given_far_noise=self.far_noise.at_least(np.where(noise <= largest_rounding(self.point, self.survey), noise, 0.0)))
+        return np.where(noise <= largest_rounding(self.point, self.survey), noise, 0.0)
+
+    @cached_property
+    def shaken(self) -> Run:
+        """This comparison, each output at least as noisy far away as its `rounding`."""
+        return replace(self, given_far_noise=self.far_noise.at_least(self.rounding))
+
+    @cached_property
+    def far_rounding(self) -> Array:
+        """The `far_noise` of outputs that may be rounding [M], 0 elsewhere: what rounding inside one operation of torch does, or in other code."""
+        noise = self.far_noise.noise
+        return np.where(noise <= largest_rounding(self.point, self.survey), noise, 0.0)
