@@ -12,10 +12,11 @@ import typer
 
 from gradverify.cli import options as o
 from gradverify.cli import values
+from gradverify.cli.bug import bug_report
 from gradverify.cli.environment import torch_is_here
 from gradverify.cli.output import Output, keep, promise
 from gradverify.cli.terminal import is_watched, terminal
-from gradverify.model.exit_codes import INTERRUPTED, NOT_JUDGED, NOTHING_CHECKED, OK, SIGNALLED, USAGE
+from gradverify.model.exit_codes import INTERNAL, INTERRUPTED, NOT_JUDGED, NOTHING_CHECKED, OK, SIGNALLED, USAGE
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.model.proposal import Proposal, Sought
 from gradverify.spec.walk import SUFFIXES
@@ -158,7 +159,10 @@ def _written(files: Mapping[Path, Sequence[Goal]], there: Mapping[Path, Existing
         _schema(asked.folder / SCHEMA, out)
         places = " ".join(file.as_posix() for file in files) if len(files) == 1 else asked.output.as_posix()
         out.write(f"next: gradverify check {places}\n" if runs else f"next: fill in what is missing in {places}, then gradverify check {places}\n")
-    return OK if runs else NOT_JUDGED
+    faults = {proposal.fault.trace: proposal.target for proposal in found.values() if proposal.fault is not None}
+    for trace, target in faults.items():
+        out.say(bug_report(f"  in trying calls of {target}\n{trace}", out.arguments))
+    return INTERNAL if faults else OK if runs else NOT_JUDGED
 
 
 def _in_words(proposal: Proposal) -> str:

@@ -7,17 +7,18 @@ not go through torch is out of their sight.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
 from gradverify.numerics.function.dtypes import SIXTEEN
 from gradverify.subject.in_python import in_python
+from gradverify.subject.own_code import DispatchMode, wrapped
 
 LOW = (torch.float32, *SIXTEEN)
 ROWS = 4096     # of which a sum is made one by one
@@ -30,20 +31,16 @@ def undisguised() -> Iterator[None]:
         yield
 
 
-class Exchanged(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A mode of torch that does not import torch's compiler, which takes seconds, to tell it not to compile this."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
+class Exchanged(DispatchMode):
+    """A mode that sees inside operators that are written in Python."""
 
     def _called(self, func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """What an operation gives; where it is written in Python, with its own operations in this mode."""
         own = in_python(func, (args, named))
         if own is None:
-            return func(*args, **named)
+            return wrapped(func, *args, **named)
         with self:
-            return own(*args, **named)
+            return wrapped(own, *args, **named)
 
 
 class Disguised(Exchanged):
@@ -54,11 +51,10 @@ class Disguised(Exchanged):
     """
 
     def __init__(self, dtype: torch.dtype) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._dtype = dtype
 
-    def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        named = dict(kwargs or {})
+    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
         if not _concerns((args, named), (torch.float64,)) or _is_view(func):
             return self._called(func, args, named)
         inside = self._inside(func, args, named)
@@ -68,10 +64,11 @@ class Disguised(Exchanged):
         if not named and _of_a_parameter(func, own):
             return self._wide(_one_by_one(*own))
         try:
-            found = tree_map(self._wide, func(*own, **own_named))
+            found, back = wrapped(func, *own, **own_named), self._wide
         except (RuntimeError, NotImplementedError):
             own, own_named = args, named
-            found = tree_map(self._rounded, func(*args, **named))
+            found, back = wrapped(func, *args, **named), self._rounded
+        found = tree_map(back, found)
         if not _writes(func):
             return found
         pairs = list(_written(func, (args, named), (own, own_named)))
@@ -86,13 +83,12 @@ class Disguised(Exchanged):
         if in_python(func, (args, named)) is None:
             return None
         before = tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, (args, named)) if _writes(func) else (args, named)
-        pairs = list(_written(func, (args, named), before))
-        try:
-            found = self._called(func, args, named)
-            if all(torch.equal(x.nan_to_num(), self._rounded(x).nan_to_num()) for x in (*_tensors(found), *(into for into, _ in pairs))):
-                return (found,)
-        except (RuntimeError, NotImplementedError):
-            pass
+        pairs, found = list(_written(func, (args, named), before)), None
+        with suppress(RuntimeError, NotImplementedError):
+            found = (self._called(func, args, named),)
+        given = (*_tensors(found), *(into for into, _ in pairs))
+        if found is not None and all(torch.equal(x.nan_to_num(), self._rounded(x).nan_to_num()) for x in given):
+            return found
         for into, value in pairs:
             into.copy_(value)
         return None
@@ -114,12 +110,11 @@ class Lifted(Exchanged):
 
     def __init__(self, wider: Mapping[torch.dtype, torch.dtype] = MappingProxyType(dict.fromkeys(LOW, torch.float64))) -> None:
         """`wider`: what stands in for which dtype."""
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._wider, self._low = wider, tuple(wider)
         self.count = 0
 
-    def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        named = dict(kwargs or {})
+    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
         if not _concerns((args, named), self._low) or (_is_view(func) and not _casts(func)) or _writes(func):
             return self._called(func, args, named)
         self.count += 1

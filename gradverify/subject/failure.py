@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from gradverify.model.fault import described, legible, spelled
+from gradverify.model.fault import ToolError, described, legible, spelled
+from gradverify.model.fault import UserCodeError as UserCodeError
 from gradverify.model.fault import type_name as type_name
 from gradverify.model.interrupt import heed, is_interrupt
-from gradverify.model.result import Finding, Frame
+from gradverify.model.result import Frame
 from gradverify.subject.interpreted import INSTALL
 from gradverify.subject.interpreted import TOO_LATE as TOO_LATE
 
@@ -54,19 +55,6 @@ _FOREIGN = (f"{_PACKAGE}{os.sep}", f"{Path(torch.__file__).resolve().parent}{os.
 _NUMPY, _LIBRARY = f"{Path(np.__file__).resolve().parent}{os.sep}", f"{Path(os.__file__).resolve().parent}{os.sep}"
 
 
-class UserCodeError(Exception):
-    """Raised where user code cannot be judged. `code` is the rule's, `message` one sentence, `frames` the user's own."""
-
-    def __init__(self, code: str, message: str, frames: tuple[Frame, ...] = (), hint: str | None = None) -> None:
-        super().__init__(message)
-        self.code, self.message, self.frames, self.hint = code, message, frames, hint
-
-    @property
-    def finding(self) -> Finding:
-        """What a report says of it."""
-        return Finding(self.code, self.message, hint=self.hint, frames=self.frames)
-
-
 class Spent(BaseException):
     """No further call is afforded; the text says why. No Exception: nobody but the rule's caller is to take it for an answer."""
 
@@ -89,7 +77,7 @@ class blamed:  # noqa: N801 - read as a word: `with blamed("GV002", "forward")`
 
 def blame(error: BaseException, code: str, what: str) -> None:
     """What `blamed` raises for an exception; nothing for one that is to go on as it is."""
-    if issubclass(type(error), UserCodeError | Spent) or is_interrupt(error):       # `isinstance` would ask the exception's own __class__
+    if issubclass(type(error), UserCodeError | ToolError | Spent) or is_interrupt(error):       # `isinstance` would ask the exception's own __class__
         return
     heed()
     text = describe(error)      # `sys.exit()` in the user's code must not end the run: every BaseException is meant
@@ -138,6 +126,8 @@ def shown(value: object) -> str:
 
 def is_users(error: BaseException) -> bool:
     """Was it raised by the user's code, or by torch called from there? By the innermost frame that is gradverify's or the user's."""
+    if type(error) is ToolError:
+        return False
     files = [frame.filename for frame in _extracted(error)]
     ours = max((depth for depth, file in enumerate(files) if file.startswith(_FOREIGN[0]) and not _is_users(file)), default=-1)
     return any(_is_users(file) and not file.startswith("<frozen") and not _is_tool(file) for file in files[ours + 1:])

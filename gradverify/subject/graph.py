@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from gradverify.subject.alias import Named, Shared, attributes, shared
 from gradverify.subject.guard import is_plain
+from gradverify.subject.own_code import own_code, wrapped
 from gradverify.subject.snapshot import Change, Snapshot
 
 CPP_NODE = "CppFunction"        # the Python type of every node whose C++ class is not one of torch's own
@@ -130,8 +131,9 @@ def _patch(cls: type, name: str, instead: Callable[..., Any]) -> Callable[[], No
 
 
 def _recording(cls: type, original: Callable[..., Any], sink: list[RawReturn], kept: Kept) -> Callable[..., Any]:
+    @own_code
     def recorded(ctx: Any, *cotangents: Any) -> Any:
-        returned = original(ctx, *cotangents)
+        returned = wrapped(original, ctx, *cotangents)
         as_tuple = returned if isinstance(returned, tuple) else (returned,)     # a list is one gradient for autograd, and refused
         if getattr(ctx, "_forward_cls", cls) is cls:        # a subclass that inherits or calls this backward leaves its own
             shares = shared(as_tuple, cotangents, [*kept(ctx), *attributes(ctx)])
@@ -144,10 +146,11 @@ def _recording(cls: type, original: Callable[..., Any], sink: list[RawReturn], k
 def _watching(cls: type, original: Callable[..., Any], sink: list[Wrote]) -> Callable[..., Any]:
     takes_ctx = cls.setup_context is torch.autograd.Function.setup_context      # type: ignore[attr-defined]
 
+    @own_code
     def recorded(*arguments: Any) -> Any:
         places = [(place, tensor) for place, tensor in enumerate(arguments[takes_ctx:]) if isinstance(tensor, Tensor) and is_plain(tensor)]
         before = Snapshot([tensor for _, tensor in places])
-        returned = original(*arguments)
+        returned = wrapped(original, *arguments)
         given_back = [id(output) for output in pytree.tree_leaves(returned)]
         for i in before.changed():
             place, tensor = places[i]

@@ -3,41 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import Spent
+from gradverify.subject.own_code import DispatchMode, wrapped
 
 Found = TypeVar("Found")
 READS = 3       # of single numbers in one call: a scale or a threshold takes one or two, a loop one a step
 MOST_READS, MOST_OPERATIONS = 10_000, 200_000    # of a forward and a backward: a solver takes some hundreds, and both are done in seconds
 
 
-class _Counting(TorchDispatchMode):     # type: ignore[no-untyped-call]
+class _Counting(DispatchMode):
     """Counts how often a number is taken out of a tensor (`.item()`, `float(x)`, `if x > 0`). Raises Endless after `most` of that."""
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Torch then leaves the method below as it is, and does not import its compiler (two seconds in every process) to keep it from that."""
-        return False
-
     def __init__(self, most: float = math.inf) -> None:
-        super().__init__()     # type: ignore[no-untyped-call]
+        super().__init__()
         self.reads = self.operations = 0
         self._most = most
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
         self.reads += func is torch.ops.aten._local_scalar_dense.default
         self.operations += 1
         if self.reads > self._most or (self.operations > MOST_OPERATIONS and self._most < math.inf):
             raise Endless(f"it reads a number of its tensors {self.reads:,} times, in {self.operations:,} operations, and has not come to an end")
-        return func(*args, **(kwargs or {}))
+        return wrapped(func, *args, **named)
 
 
 class Endless(Spent):

@@ -20,6 +20,7 @@ from torch._subclasses import CrossRefFakeMode
 from torch._subclasses.schema_check_mode import SchemaCheckMode
 from torch.utils import _pytree as pytree
 
+from gradverify.model.fault import ToolError
 from gradverify.model.interrupt import is_interrupt
 from gradverify.model.result import Frame
 from gradverify.subject.ambient import ambient, left_as_found
@@ -57,7 +58,7 @@ class Operator:
             with quiet(), left_as_found(ambient()), seeded(self.subject.case.settings.seed):
                 calls[test]()
         except BaseException as error:
-            if is_interrupt(error) or issubclass(type(error), Spent | ImportError):
+            if is_interrupt(error) or issubclass(type(error), Spent | ToolError | ImportError):
                 raise
             return error
         return None

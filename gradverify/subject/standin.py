@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import Function, FunctionCtx, _SingleLevelFunction
 
+from gradverify.subject.own_code import own_code, wrapped
+
 UNDER_FUNC = "a Function under torch.func"
 _HOOKED = "apply"
 
@@ -44,9 +46,9 @@ def by_forward(cls: Any, arguments: tuple[Any, ...]) -> Any:
     """What `cls.forward` returns for the arguments of `apply`; `setup_context` is called where the class has its own."""
     ctx = StandIn(tuple(isinstance(x, Tensor) and x.requires_grad for x in arguments))
     if cls.setup_context is Function.setup_context:
-        return cls.forward(ctx, *arguments)
-    returned = cls.forward(*arguments)
-    cls.setup_context(ctx, arguments, returned)
+        return wrapped(cls.forward, ctx, *arguments)
+    returned = wrapped(cls.forward, *arguments)
+    wrapped(cls.setup_context, ctx, arguments, returned)
     return returned
 
 
@@ -58,6 +60,7 @@ def forwards_only(cut: Callable[[str], None]) -> Iterator[None]:
     """
     thread = threading.get_ident()
 
+    @own_code
     def apply(cls: Any, *arguments: Any, **keywords: Any) -> Any:
         if threading.get_ident() != thread:
             return _applied(cls, arguments, keywords)
@@ -79,4 +82,4 @@ def forwards_only(cut: Callable[[str], None]) -> Iterator[None]:
 
 def _applied(cls: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """By torch itself."""
-    return torch._C._FunctionBase.__dict__["apply"].__get__(None, cls)(*arguments, **keywords)
+    return wrapped(torch._C._FunctionBase.__dict__["apply"].__get__(None, cls), *arguments, **keywords)
