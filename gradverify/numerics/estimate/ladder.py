@@ -99,6 +99,13 @@ def as_derivative(easy: SmoothEstimate) -> Derivative:
     return Derivative(easy.value.ravel(), easy.bar.ravel(), smooth, easy.noise.ravel(), nan, nan, inf, inf, nan, inf, no, no, unclear, no, no)
 
 
+def at_rest(bar: Array) -> Derivative:
+    """Derivatives [m] that are 0 ± bar."""
+    m = len(bar)
+    zero, nan, inf, no, smooth = (repeated(each, m) for each in (0.0, np.nan, np.inf, np.False_, SMOOTH))
+    return Derivative(zero, bar, smooth, bar, nan, nan, inf, inf, nan, inf, no, no, no, no, no)
+
+
 def _solve(s: Samples, full: bool) -> Derivative:
     x = _whole_ladder(s) if full else _few_rungs(s)
     outcome, looks_rough = _outcome(s, x.noise, x.jumping, full)

@@ -82,6 +82,13 @@ class Tally:
         self.elements, self.quick = self.elements + count, self.quick + count
         self.counts[Outcome.PASS] += count
 
+    def leave(self, count: int) -> None:
+        """Elements of which the budget leaves the analytic number unknown."""
+        if count:
+            self.elements += count
+            self.counts[Outcome.UNDECIDED] += count
+            self._limits[Limit.BUDGET] += count
+
     def add(self, elements: PairElements, quick: int = 0) -> None:
         """Elements of this pair, `quick` of them settled by the quick rungs."""
         outcome = elements.outcome
