@@ -248,7 +248,7 @@ class Evidence(BaseCall):
     def kernel(self) -> Kernel | None:
         """The function in its own dtype, where that has 16 bits; what is measured otherwise is the function (or its reference) in float64."""
         narrow = self.subject.narrow
-        return None if narrow is None else Kernel(self.subject, narrow, self.forward.checked)
+        return None if narrow is None else Kernel(self.subject, narrow, self.forward.checked, self.standing.of_reference)
 
     @property
     def difference(self) -> str:

@@ -64,7 +64,13 @@ def _judged(subject: Subject, evidence: Evidence, briefly: bool) -> CaseResult:
         result, verdict=verdict, reason=_reason(verdict, findings, faults), interpreter=None if briefly else evidence.interpreter,
         calls=evidence.subject.calls, findings=findings, faults=faults, inputs=_inputs(subject.own), outputs=_outputs(evidence),
         rules=tuple(_said(each.run, findings, evidence) for each in examined), mode=mode, mode_reason=mode_reason, could_miss=could_miss,
-        comparisons=tuple(_named(told, evidence) for each in examined for told in each.comparisons), reproducibility=tuple(evidence.reproduced))
+        comparisons=tuple(_named(told, evidence) for each in examined for told in each.comparisons if _of_it(told, findings, evidence)),
+        reproducibility=tuple(evidence.reproduced))
+
+
+def _of_it(told: Comparison, findings: tuple[Finding, ...], evidence: Evidence) -> bool:
+    """Is a comparison one of what is checked, not of a reference that stands in for it in float64 and of which there is nothing to say?"""
+    return not evidence.standing.of_reference or told.rule == "GV112" or any(finding.code == told.rule for finding in findings)
 
 
 def evidence_of(subject: Subject, planned: Planned | None = None) -> Evidence:

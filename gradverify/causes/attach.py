@@ -196,7 +196,8 @@ def _by_rows(evidence: Evidence, pair: Pair, e: Entries, m: int) -> Entries:
     out, in_ = np.nonzero(rows)
     nothing, wrong = np.zeros(len(out)), np.full(len(out), Outcome.MISMATCH)
     return Entries(np.append(e.output, out), np.append(e.input, in_), np.append(analytic, rows[out, in_]), np.append(e.numeric, nothing),
-                   np.append(e.bar, nothing), np.append(outcome, wrong).astype(np.int8), complete=True)
+                   np.append(e.bar, nothing), np.append(outcome, wrong).astype(np.int8),
+                   np.append(e.left, nothing + np.nan), np.append(e.right, nothing + np.nan), complete=True)
 
 
 def _gradient(evidence: Evidence, pair: Pair, cotangent: Tensor) -> Array:

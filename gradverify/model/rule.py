@@ -19,7 +19,7 @@ class RuleInfo:
     severity: "warning" for a hazard in a function whose gradients are right.
     catches: the gallery's file with its fault.
     order: rules are asked by it, lowest first; none for a code that is found where user code is called. last: what is said when all is known.
-    rank: of findings on one (input, output) the lowest stands and names the others; none: it stands beside others.
+    rank: of findings on one (input, output) the lowest stands and names the others; none: it stands beside others, as does one that is `apart`.
     price, worth: forward and backward calls that a rule takes at least which varies the call (one input, one output, nothing wrong); where the
     budget is short such rules wait, those of the largest worth are asked first, and what it does not afford is left out.
     verdict: of a check with this error. stops: nothing more can be said of the check after it. refused: it explains why the engine refuses what

@@ -12,6 +12,7 @@ from gradverify.numerics.pairs.pair import Pair
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.observe import ForwardSeen
+from gradverify.subject.spending import Spending
 from gradverify.subject.subject import Subject
 from gradverify.subject.target import Target
 
@@ -46,6 +47,9 @@ class Checked(Protocol):
     @property
     def leftover(self) -> float:
         """What may be left of an iteration, as a share of a row."""
+    @property
+    def spending(self) -> Spending:
+        """What is left of the check's budget."""
     @property
     def jacobian(self) -> Jacobian:
         """Backward against finite differences."""

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
-from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.model.case import Settings
-from gradverify.numerics.entries.sweep import TILE_LIMIT
 from gradverify.numerics.estimate.noise import POINTS
-from gradverify.numerics.exact import add_exact, rounding_floor
-from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.flat import numbers
-from gradverify.numerics.function.point import Function, Point
 from gradverify.numerics.pairs.pair import Outcome, Pair
-from gradverify.numerics.pairs.tally import Tally
-from gradverify.numerics.rungs import U64, Array
+from gradverify.numerics.rungs import Array
 from gradverify.numerics.sixteen_bit import TensorResult
 from gradverify.oracles.convergence import beside_largest
-from gradverify.oracles.finite_difference import WORST, Filled
+from gradverify.oracles.finite_difference import Filled
 from gradverify.oracles.implementation import Implementation
+from gradverify.oracles.kinks import Kinks
 from gradverify.oracles.legs import as_reference
 from gradverify.oracles.lost import beside_lost_by_both
 from gradverify.oracles.oracle import Checked, Key
+from gradverify.oracles.reference_gradients import Layout, reference_gradients
 from gradverify.oracles.rounding import Route, beside_rounding, row_of
 from gradverify.oracles.single import off_both
 from gradverify.oracles.values import reference_values
@@ -36,8 +31,6 @@ from gradverify.subject.lowered import rounded_at_random
 from gradverify.subject.subject import Subject
 from gradverify.subject.target import Target
 from gradverify.subject.wide import InDouble, widened
-
-ARRAYS = 12  # of a tile's size that a comparison holds at once
 
 
 class Reference:
@@ -128,9 +121,11 @@ class AgainstReference:
 
     @cached_property
     def rows(self) -> Mapping[tuple[int, int], Pair]:
-        """Every row of the two Jacobians, without mismatches that either of the two rounds inside."""
+        """The two Jacobians, without mismatches that either of the two rounds inside, and at kinks where both give a subgradient."""
         seen = self._checked
-        found = reference_gradients(Filled(seen.function), Filled(self.reference), seen.settings)
+        found = reference_gradients(Filled(seen.function), Filled(self.reference), seen.settings,
+                                    lambda: Layout(seen.jacobian.structure, seen.jacobian.choice),
+                                    Kinks(seen).beside, seen.spending.short_of)
         return {key: self._unrounded(beside_largest(pair, lambda: seen.leftover), *key) for key, pair in found.items()}
 
     def _unrounded(self, pair: Pair, tensor: int, output: int) -> Pair:
@@ -160,30 +155,3 @@ class AgainstReference:
         except UserCodeError:
             return np.zeros(numbers(seen.subject.inputs[tensor]).shape)
         return np.asarray(np.nan_to_num(np.std(rows, 0, ddof=1)))
-
-
-def reference_gradients(function: Function, reference: Function, settings: Settings) -> dict[tuple[int, int], Pair]:
-    """Every row of the Jacobian by one-hot cotangents through both, in tiles of inputs: {(input, output): Pair}."""
-    n = len(function.inputs)
-    columns = columns_of(function.inputs, [None] * n, [False] * n)
-    ours, theirs = Point(function, columns), Point(reference, columns)
-    atol, rtol = settings.tolerances()
-    unit, rows = float(ours.unit.max(initial=U64)), np.arange(len(ours.f0))
-    room = max(1, TILE_LIMIT // (8 * ARRAYS * max(len(rows), 1)))
-    tallies = {(t, o): Tally(t, o, (part.stop - part.start, int(size)), WORST)
-               for t, size in enumerate(np.diff(ours.starts)) for o, part in enumerate(ours.parts)}
-    with np.errstate(all="ignore"):
-        for tensor, first, last in _runs(ours.starts.tolist(), room):
-            mine, other = (np.array([point.row(j)[first:last] for j in rows.tolist()]).reshape(len(rows), last - first) for point in (ours, theirs))
-            for output, part in enumerate(ours.parts):
-                floor = rounding_floor(unit, mine[part], other[part], columns.scale[first:last], columns.size[first:last])
-                add_exact(tallies[tensor, output], mine[part], other[part], floor, atol=atol, rtol=rtol, unit=unit,
-                          rows=rows[part] - part.start, first=first - int(ours.starts[tensor]))
-    return {key: tally.result(unit, False) for key, tally in tallies.items()}
-
-
-def _runs(starts: Sequence[int], room: int) -> Iterator[tuple[int, int, int]]:
-    """(input, first column, last + 1), at most `room` columns of one input at a time."""
-    for tensor, (begin, end) in enumerate(pairwise(starts)):
-        for first in range(begin, end, room):
-            yield tensor, first, min(first + room, end)

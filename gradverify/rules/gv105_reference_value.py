@@ -31,6 +31,7 @@ SHARE = 1e-4        # of the numbers may stay undecided in a check that passes (
 FEWER_BITS = "look for what the function computes in fewer bits than float32"
 CATCHES = "forgets_the_offset"
 ORDER = 300
+RANK = 135      # it stands before GV106: of two functions that differ, the gradients do
 FORWARD = True
 APART = True
 

@@ -9,12 +9,12 @@ written: finite differences of 16-bit numbers are too coarse to see any of them.
 How it is measured. Two legs. First, the function in float64, at inputs that 16 bits can hold, is checked by finite differences like any other
 (what it asks for in fewer bits, as by `.float()`, is float64 too). Second, the function in its own dtype, forward and the gradients of three
 random cotangents, against that. What it may be off by is the native error, row by row: what the same computation (the reference's, where one is
-named) loses when its operations run in 16 bits, at the point and beside it, and when its inputs move by half an ulp. Wrong are an element that is
-off by more than 8 native errors of its row (or 3 times the most that the computation itself lost in it) and 3 ulp, a row by 2 and 0.2 ulp, the
-tensor by 1.5 and 0.15 ulp, a gain ⟨kernel, exact⟩ / ⟨exact, exact⟩ by 8 of its standard deviations and one roundoff, and what is infinite or NaN
-where the right number fits. Rows and tensors are never held to less than the computation itself lost in any of its runs. Numbers that the dtype
-cannot hold are left out. Finite differences are never taken of 16-bit numbers. What three identical calls of the kernel differ by (atomic adds)
-counts as native error, up to as much again as there is.
+named, with sums as it has them) loses when its operations run in 16 bits, at the point and beside it, and when its inputs move by half an ulp.
+Wrong are an element that is off by more than 8 native errors of its row (or 3 times the most that the computation itself lost in it) and 3 ulp, a
+row by 2 and 0.2 ulp, the tensor by 1.5 and 0.15 ulp, a gain ⟨kernel, exact⟩ / ⟨exact, exact⟩ by 8 of its standard deviations and one roundoff,
+and what is infinite or NaN where the right number fits. Rows and tensors are never held to less than the computation itself lost in any of its
+runs. Numbers that the dtype cannot hold are left out. Finite differences are never taken of 16-bit numbers. What three identical calls of the
+kernel differ by (atomic adds) counts as native error, up to as much again as there is.
 
 With `dtype: float32` finite differences judge the gradient, of the same function in float64 where its values are the same there. Where they are
 others, by more than the tolerance and than float32 costs, and no `reference` says which are right, that is a warning.
@@ -47,8 +47,10 @@ from gradverify.numerics.sixteen_bit import ELEMENT, TensorResult
 from gradverify.oracles.legs import Kernel
 from gradverify.oracles.single import off_itself
 from gradverify.oracles.widened import OTHERS
+from gradverify.rules.at_forward import at_forward_of
 from gradverify.rules.repeats import Repeats, in_words
 from gradverify.rules.shown import element_name
+from gradverify.subject.returned_line import returned_line
 from gradverify.subject.wide import is_narrow
 
 CATCHES = "forgets_in_bfloat16"
@@ -134,7 +136,19 @@ def _trusted(evidence: Evidence, kernel: Kernel, found: Iterator[Finding]) -> It
     """As they are, but where the numbers may be the interpreter's fault: Triton's keeps bfloat16 as integers, and computes with these."""
     doubtful = evidence.interpreter is not None and kernel.dtype == torch.bfloat16
     for each in found:
-        yield replace(each, code="GV007", severity="error", message=f"{each.message}; {INTEGERS}", hint=CAST) if doubtful else each
+        placed = _at_kernel(each, evidence)
+        yield replace(placed, code="GV007", severity="error", message=f"{each.message}; {INTEGERS}", hint=CAST) if doubtful else placed
+
+
+def _at_kernel(finding: Finding, evidence: Evidence) -> Finding:
+    """At the line of the kernel's backward or forward, also where its reference is what runs in float64."""
+    subject = evidence.subject.narrow or evidence.subject
+    target = subject.target
+    if finding.input is None and target.kind == "autograd.Function":
+        return at_forward_of(finding, target.subject)
+    made = returned_line(subject, finding.input) if finding.input else None
+    line, source = (made.number, made.text) if made else (target.line, target.source)
+    return replace(finding, file=target.file, line=line, source=source) if target.file else finding
 
 
 def _finding(kernel: Kernel, each: TensorResult, what: str, tensor: Tensor, name: str, input_name: str | None = None,

@@ -45,6 +45,8 @@ def _explains(better: Finding, finding: Finding, contiguous: bool) -> bool:
     """Do both stand for one pair, and is `better` of a more specific rank? A finding without input or output stands for all of them."""
     if _rank(better) >= _rank(finding) or _rank(finding) == math.inf or better.severity == "warning":
         return False
+    if book()[better.code].apart or book()[finding.code].apart:
+        return False
     if contiguous and book()[better.code].layout and book()[finding.code].numeric:
         return False
     spread = book()[better.code].spreads and book()[finding.code].numeric

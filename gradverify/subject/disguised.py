@@ -47,12 +47,12 @@ class Disguised(Exchanged):
     """Every operation on float64 runs in 16 bits, and what comes of it is float64 again: numbers of the narrow type, by torch's own kernels for it.
 
     A function computes in its own way, upcasts to float32 included, and cannot see in which dtype: it takes no branch that only 16 bits take.
-    An operation that torch does not have in 16 bits is rounded once. The gradient of what all rows share is rounded after each of them.
+    An operation that torch does not have in 16 bits is rounded once. `row_by_row`: the gradient of what all rows share is rounded after each of them.
     """
 
-    def __init__(self, dtype: torch.dtype) -> None:
+    def __init__(self, dtype: torch.dtype, row_by_row: bool = True) -> None:
         super().__init__()
-        self._dtype = dtype
+        self._dtype, self._row_by_row = dtype, row_by_row
 
     def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
         if not _concerns((args, named), (torch.float64,)) or _is_view(func):
@@ -61,7 +61,7 @@ class Disguised(Exchanged):
         if inside is not None:
             return inside[0]
         own, own_named = tree_map(self._narrow, args), tree_map(self._narrow, named)
-        if not named and _of_a_parameter(func, own):
+        if self._row_by_row and not named and _of_a_parameter(func, own):
             return self._wide(_one_by_one(*own))
         try:
             found, back = wrapped(func, *own, **own_named), self._wide

@@ -106,7 +106,8 @@ class Tally:
             self._limits.update(limit for limit in elements.limit[~passed].tolist() if limit is not Limit.NONE)
         self._keep_worst(elements, off)
         self._keep_asked(elements, off)
-        self._entries.add(Entries(elements.output, elements.input, elements.analytic, elements.numeric, elements.bar, outcome))
+        e = elements
+        self._entries.add(Entries(e.output, e.input, e.analytic, e.numeric, e.bar, outcome, e.left, e.right))
 
     def _measure(self, elements: PairElements, off: Array, passed: Mask | slice) -> None:
         """The extremes of elements that are `off` by so much."""
