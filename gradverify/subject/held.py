@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gradverify.torch_private import applied
+
 DEPTH = 3       # functions that call functions
 
 
@@ -25,6 +27,7 @@ def _modules(value: Any, depth: int, package: str | None, seen: set[int]) -> Ite
     if isinstance(value, nn.Module):
         yield from value.modules()
         return
+    value = applied(value) or value
     if not depth or id(value) in seen or not isinstance(value, functools.partial | MethodType | FunctionType | list | tuple | type):
         return
     seen.add(id(value))

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from gradverify.subject.guard import is_plain
 from gradverify.subject.steps import READS, Place
 from gradverify.subject.tape import Tape
+from gradverify.torch_private import gradients
 
 ROUNDINGS = 64.0        # of the sum of the absolute derivatives: what is left of those that cancel
 
@@ -43,7 +44,7 @@ class Probe(Tape):
         if not self._uses:
             return frozenset()
         leaves = [leaf for *_, leaf in self._uses]
-        found = torch.autograd.grad(list(outputs), leaves, list(cotangents), allow_unused=True, retain_graph=True)
+        found = gradients(outputs, leaves, cotangents)
         sums = dict[tuple[int, int], tuple[Tensor, Tensor]]()
         seen = set[int]()
         for (_, tensor, leaf), gradient in zip(self._uses, found, strict=True):

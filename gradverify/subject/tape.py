@@ -24,6 +24,7 @@ from gradverify.subject.snapshot import same
 from gradverify.subject.steps import IN_PLACE, READS, REFUSED, STEPS, Step
 
 UNSEEN = "code that torch does not see (C++, NumPy)"
+APPLIED_BY_TORCH = "a Function that torch applied itself"
 HIDDEN_WRITE = "a write that autograd does not see (.data, NumPy, C++)"
 MOST = 1 << 22      # numbers that are kept: 32 MB in float64
 ROUNDED_DIVISION = "rounding_mode"
@@ -255,7 +256,7 @@ class Tape(TorchFunctionMode):
             self._nodes.add(node)
             if hasattr(node, "_forward_cls") or type(node).__name__ == CPP_NODE:
                 self.cut_by(f"{node.name()}, a Function that is not written in Python" if not hasattr(node, "_forward_cls") else
-                            f"{node._forward_cls.__name__}, a Function that torch applied itself")
+                            f"{node._forward_cls.__name__}, {APPLIED_BY_TORCH}")
             stack.extend(following for following, _ in node.next_functions if following is not None)
 
 

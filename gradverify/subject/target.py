@@ -16,6 +16,7 @@ from gradverify.subject.failure import named as name_of
 from gradverify.subject.find import CODE, find
 from gradverify.subject.modules import cast, copied
 from gradverify.subject.registered import returning
+from gradverify.torch_private import applied
 
 Kind = Literal["autograd.Function", "callable", "module", "operator"]
 DEFINES = ("def ", "async def ", "class ")     # how the line of a definition starts, below its decorators
@@ -46,7 +47,7 @@ def target(name: str, init: Mapping[str, Any] | None, dtype: torch.dtype) -> Tar
 
 def live(name: str, found: Any, init: Mapping[str, Any] | None, dtype: torch.dtype) -> Target:
     """The target that an object is, under the name it is to be shown by. Raises UserCodeError (GV001)."""
-    found = _applied(found)
+    found = applied(found) or found     # `swish = Swish.apply` is how most are offered to others
     if inspect.isclass(found) and issubclass(found, torch.autograd.Function):
         return Target(name, "autograd.Function", found, found.apply, _function_parameters(found), *definition(found))
     if inspect.isclass(found) and issubclass(found, torch.nn.Module):
@@ -63,14 +64,6 @@ def live(name: str, found: Any, init: Mapping[str, Any] | None, dtype: torch.dty
     if isinstance(found, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
         return Target(name, "operator", found, found, operator_parameters(found))
     return Target(name, "callable", found, found, _parameters(found), *definition(found))
-
-
-def _applied(found: Any) -> Any:
-    """The Function behind `swish = Swish.apply`, which is how most are offered to others."""
-    owner = getattr(found, "__self__", None) if inspect.ismethod(found) else None
-    if isinstance(owner, type) and issubclass(owner, torch.autograd.Function) and found == owner.apply:
-        return owner
-    return found
 
 
 def _copied(found: Any) -> Any:
@@ -161,8 +154,7 @@ def _build(cls: type[torch.nn.Module], name: str, init: Mapping[str, Any], dtype
 
 def _function_parameters(cls: type[torch.autograd.Function]) -> tuple[inspect.Parameter, ...] | None:
     """The parameters of `forward`, without `ctx` in the style that has it there; of `apply` where the class has its own."""
-    plain = getattr(torch.autograd.Function.apply, "__func__", None)
-    if getattr(cls.apply, "__func__", None) is not plain:
+    if next(each for each in cls.__mro__ if "apply" in vars(each)) not in torch.autograd.Function.__mro__:
         return _parameters(cls.apply)
     parameters = _parameters(cls.forward)
     takes_ctx = cls.setup_context is torch.autograd.Function.setup_context
