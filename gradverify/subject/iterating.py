@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import Spent
+from gradverify.torch_private import READ, TorchDispatchMode
 
 Found = TypeVar("Found")
 READS = 3       # of single numbers in one call: a scale or a threshold takes one or two, a loop one a step
@@ -33,7 +32,7 @@ class _Counting(TorchDispatchMode):     # type: ignore[no-untyped-call]
         self._most = most
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        self.reads += func is torch.ops.aten._local_scalar_dense.default
+        self.reads += func is READ
         self.operations += 1
         if self.reads > self._most or (self.operations > MOST_OPERATIONS and self._most < math.inf):
             raise Endless(f"it reads a number of its tensors {self.reads:,} times, in {self.operations:,} operations, and has not come to an end")

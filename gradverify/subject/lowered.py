@@ -8,13 +8,12 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradverify.numerics.function.dtypes import DOUBLE
 from gradverify.numerics.rungs import U32
 from gradverify.subject.disguised import Exchanged
 from gradverify.subject.draw import generator
+from gradverify.torch_private import LOG_SOFTMAX, TorchDispatchMode, pytree, schema
 
 Value = TypeVar("Value")
 
@@ -32,8 +31,8 @@ class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         returned = func(*args, **(kwargs or {}))
-        schema = func._schema
-        if schema.is_mutable or any(each.alias_info is not None for each in schema.returns):
+        declared = schema(func)
+        if declared.is_mutable or any(each.alias_info is not None for each in declared.returns):
             return returned
         return pytree.tree_map_only(Tensor, self._shaken, returned)
 
@@ -69,7 +68,7 @@ def _log_softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
     return shifted - shifted.exp().sum(dim, keepdim=True).log()
 
 
-FUSED = {torch.ops.aten._log_softmax.default: _log_softmax}
+FUSED = {LOG_SOFTMAX: _log_softmax}
 """Operations that are no more exact than their steps, which are rounded one by one: those of changed arguments would not show it."""
 
 
@@ -94,8 +93,8 @@ class Perturbed(Exchanged):  # type: ignore[no-untyped-call]
             with self:
                 return FUSED[func](*args, **named)
         returned = func(*args, **named)
-        schema = func._schema
-        if schema.is_mutable or any(each.alias_info is not None for each in schema.returns):
+        declared = schema(func)
+        if declared.is_mutable or any(each.alias_info is not None for each in declared.returns):
             return returned
         given = [x for x in pytree.tree_leaves((args, named)) if _in_double(x)]
         results = [y for y in pytree.tree_leaves(returned) if isinstance(y, Tensor) and y.dtype != LAPACKS]

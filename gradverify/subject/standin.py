@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import Function, FunctionCtx
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
 
 from gradverify.subject.tape import APPLIED_BY_TORCH
-from gradverify.torch_private import every_apply, function_modes, transforms_active
+from gradverify.torch_private import every_apply, function_modes, pytree, transforms_active, without_function_modes
 
 UNDER_FUNC = "a Function under torch.func"
 
@@ -71,7 +70,7 @@ class Graphs(TorchFunctionMode):
         """A plain tensor in the place of one with a graph."""
         if not isinstance(y, Tensor):
             return y
-        with torch._C.DisableTorchFunction():
+        with without_function_modes():
             plain = y.detach()
         self._of[id(plain)] = plain, y
         return plain
