@@ -140,7 +140,7 @@ def _idle(subject: Subject, base: OwnForward, checked: Sequence[int], v: Sequenc
         if isinstance(found, Absent) or differing(base.tape.steps, probe.steps) is not None:
             return frozenset()
         subject.counted_backward()
-        with forwards_only(probe.cut_by), blamed("GV003", "torch's own backward of forward"):
+        with forwards_only(probe.cut_by, found.graphs), blamed("GV003", "torch's own backward of forward"):
             return probe.idle([found.outputs[place] for place in checked], v)
     except UserCodeError:
         return frozenset()

@@ -32,6 +32,7 @@ from gradverify.subject.failure import UserCodeError
 from gradverify.subject.lowered import Perturbed
 from gradverify.subject.subject import Argument
 from gradverify.subject.wide import wide
+from gradverify.torch_private import is_zerotensor
 
 SINGLE, SIXTEEN = 2.0**-24, 2.0**-12    # roundoffs from which a forward computes in float32, in 16 bits
 DUST = 16.0             # roundings of the gradient's natural size ‖v‖‖f‖/‖x‖
@@ -181,10 +182,10 @@ def equal(a: Tensor | None, b: Tensor | None) -> bool:
     counts as zeros."""
     if a is None or b is None:
         there = a if b is None else b
-        return there is None or (there.layout is torch.strided and not there._is_zerotensor() and not bool(there.any()))
+        return there is None or (there.layout is torch.strided and not is_zerotensor(there) and not bool(there.any()))
     if a.dtype is not b.dtype or not a.layout is b.layout is torch.strided or a.shape != b.shape:
         return False
-    return not (a._is_zerotensor() or b._is_zerotensor()) and torch.equal(a, b)
+    return not (is_zerotensor(a) or is_zerotensor(b)) and torch.equal(a, b)
 
 
 def tolerance(unit: float) -> float:

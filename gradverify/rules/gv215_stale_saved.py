@@ -39,6 +39,7 @@ from gradverify.subject.elsewhere import elsewhere
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.graph import function_nodes
 from gradverify.subject.subject import Argument
+from gradverify.torch_private import version_preserved
 
 SEVERITY = "warning"
 CATCHES = "saves_without_a_version"
@@ -130,7 +131,7 @@ def _stale(evidence: Evidence, graph: Graph, target: Target) -> Difference | Non
     """How a gradient differs when a tensor holds other numbers; it and its version are put back."""
     written = target.tensor(evidence, graph)
     before = written.detach().clone()
-    with torch.autograd.grad_mode._unsafe_preserve_version_counter(written):
+    with version_preserved(written):
         try:
             written.detach().copy_(elsewhere(replace(target.argument, value=before)))
             seen = evidence.function.gradients(graph, evidence.worked.cotangents, retain=evidence.repeats is not None)

@@ -30,6 +30,7 @@ from gradverify.rules.agreement import differing, on_another_graph
 from gradverify.rules.shown import NO_FUNCTION, RANDOM, changed
 from gradverify.subject.accumulate import Accumulated, accumulated, straight
 from gradverify.subject.failure import UserCodeError
+from gradverify.torch_private import is_zerotensor
 
 CATCHES = "returns_two_views"
 ORDER = 180
@@ -43,7 +44,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
         return RANDOM
     if not evidence.forward.nodes:
         return NO_FUNCTION
-    if any(isinstance(each, Tensor) and each._is_zerotensor() for raw in evidence.worked.raw for each in raw.returned):
+    if any(isinstance(each, Tensor) and is_zerotensor(each) for raw in evidence.worked.raw for each in raw.returned):
         return "a gradient is torch's zeros without memory, to which autograd itself cannot add"
     return None if any(_straight(evidence)) else "no input goes straight into a custom Function"
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from gradverify.numerics.function.dtypes import UNITS
 from gradverify.subject.lowered import FEW, FUSED
 from gradverify.subject.own_code import DispatchMode, wrapped
+from gradverify.torch_private import pytree, schema
 
 ULP = 2.0               # roundoffs
 WHOLE = 2.0**-4         # of the numbers from which on a dtype holds nothing but integers: integers below come of no rounding
@@ -33,16 +33,16 @@ class Anew(DispatchMode):
         self._source = source
 
     def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
-        schema = func._schema
+        declared = schema(func)
         if torch.Tag.nondeterministic_seeded in func.tags:
             return wrapped(func, *args, **named)
         if func in FUSED and _rounds(args[0]):
             with self:
                 return FUSED[func](*args, **named)
-        if schema.is_mutable:
+        if declared.is_mutable:
             return self._writing(func, args, named)
         returned = wrapped(func, *args, **named)
-        if any(each.alias_info is not None for each in schema.returns):
+        if any(each.alias_info is not None for each in declared.returns):
             return returned
         results = [y for y in pytree.tree_leaves(returned) if isinstance(y, Tensor)]
         if not any(map(_rounds, results)) or _exact(results, pytree.tree_leaves((args, named))):
@@ -77,7 +77,7 @@ def _rounds(x: Any) -> bool:
 
 def _written(func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
     """What an operation writes into."""
-    places = [(place, each.name) for place, each in enumerate(func._schema.arguments) if each.alias_info is not None and each.alias_info.is_write]
+    places = [(place, each.name) for place, each in enumerate(schema(func).arguments) if each.alias_info is not None and each.alias_info.is_write]
     return pytree.tree_leaves([args[place] if place < len(args) else named.get(name) for place, name in places])
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
-GENERATED = "GeneratedBackwardFor_"     # the Function that torch makes of torch.library.register_autograd
-BATCHED = "FuncTorchBatched"            # the dispatch key of register_vmap
+from gradverify.torch_private import generated_for, has_kernel
+
+BATCHED = "FuncTorchBatched"    # the dispatch key of register_vmap
 
 
 def lacking(classes: Sequence[type], *names: str) -> str | None:
@@ -21,30 +20,10 @@ def lacking(classes: Sequence[type], *names: str) -> str | None:
 
 
 def _registers_vmap(cls: type) -> bool:
-    operator = _operator(cls)
-    return operator is not None and bool(torch._C._dispatch_has_kernel_for_dispatch_key(operator, BATCHED))
-
-
-def _operator(cls: type) -> str | None:
-    """The operator whose autograd a Function is that torch generated: `library::name`. Its forward is a closure over it."""
-    if not cls.__name__.startswith(GENERATED):
-        return None
-    found = _held(cls.forward, "orig_forward").get("op")       # type: ignore[attr-defined]
-    return str(found.name()) if isinstance(found, torch._ops.OpOverload) else None      # type: ignore[no-untyped-call]
-
-
-def registered_backward(cls: type) -> Any:
-    """What was handed to `register_autograd`, of a Function that torch generated from it; None of any other."""
-    if not cls.__name__.startswith(GENERATED):
-        return None
-    return getattr(_held(cls.backward, "orig_backward").get("info"), "_backward_fn", None)      # type: ignore[attr-defined]
-
-
-def _held(function: Any, wrapped: str) -> Mapping[str, Any]:
-    """What a function of torch's is a closure over; of an operator that takes lists of tensors, the one that it is `wrapped` around."""
-    held = inspect.getclosurevars(function).nonlocals
-    return inspect.getclosurevars(held[wrapped]).nonlocals if wrapped in held else held
+    generated = generated_for(cls)
+    return generated is not None and has_kernel(generated[0], BATCHED)
 
 
 def _shown(cls: type) -> str:
-    return _operator(cls) or cls.__name__
+    generated = generated_for(cls)
+    return cls.__name__ if generated is None else generated[0]

@@ -13,12 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_leaves, tree_map
 
 from gradverify.numerics.function.dtypes import SIXTEEN
 from gradverify.subject.in_python import in_python
 from gradverify.subject.own_code import DispatchMode, wrapped
+from gradverify.torch_private import inside_backward, pytree, schema, without_modes
 
 LOW = (torch.float32, *SIXTEEN)
 ROWS = 4096     # of which a sum is made one by one
@@ -27,7 +26,7 @@ ROWS = 4096     # of which a sum is made one by one
 @contextmanager
 def undisguised() -> Iterator[None]:
     """Inside, operations run as they are."""
-    with _disable_current_modes():
+    with without_modes():
         yield
 
 
@@ -60,7 +59,7 @@ class Disguised(Exchanged):
         inside = self._inside(func, args, named)
         if inside is not None:
             return inside[0]
-        own, own_named = tree_map(self._narrow, args), tree_map(self._narrow, named)
+        own, own_named = pytree.tree_map(self._narrow, args), pytree.tree_map(self._narrow, named)
         if self._row_by_row and not named and _of_a_parameter(func, own):
             return self._wide(_one_by_one(*own))
         try:
@@ -68,7 +67,7 @@ class Disguised(Exchanged):
         except (RuntimeError, NotImplementedError):
             own, own_named = args, named
             found, back = wrapped(func, *args, **named), self._rounded
-        found = tree_map(back, found)
+        found = pytree.tree_map(back, found)
         if not _writes(func):
             return found
         pairs = list(_written(func, (args, named), (own, own_named)))
@@ -82,7 +81,7 @@ class Disguised(Exchanged):
         Triton): then it is no number of the narrow type, and what was written is put back."""
         if in_python(func, (args, named)) is None:
             return None
-        before = tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, (args, named)) if _writes(func) else (args, named)
+        before = pytree.tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, (args, named)) if _writes(func) else (args, named)
         pairs, found = list(_written(func, (args, named), before)), None
         with suppress(RuntimeError, NotImplementedError):
             found = (self._called(func, args, named),)
@@ -118,7 +117,7 @@ class Lifted(Exchanged):
         if not _concerns((args, named), self._low) or (_is_view(func) and not _casts(func)) or _writes(func):
             return self._called(func, args, named)
         self.count += 1
-        return self._called(func, tree_map(self._lifted, args), tree_map(self._lifted, named))
+        return self._called(func, pytree.tree_map(self._lifted, args), pytree.tree_map(self._lifted, named))
 
     def _lifted(self, value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -138,12 +137,12 @@ def _concerns(values: Any, dtypes: Sequence[torch.dtype]) -> bool:
 
 
 def _tensors(values: Any) -> list[Tensor]:
-    return [x for x in tree_leaves(values) if isinstance(x, Tensor)]
+    return [x for x in pytree.tree_leaves(values) if isinstance(x, Tensor)]
 
 
 def _of_a_parameter(func: Any, args: Sequence[Any]) -> bool:
     """Is it a sum over the first dimensions, within a backward: how the gradient of a weight or bias of all rows is made?"""
-    if func is not torch.ops.aten.sum.dim_IntList or torch._C._current_graph_task_id() == -1:
+    if func is not torch.ops.aten.sum.dim_IntList or not inside_backward():
         return False
     dims = sorted(dim % max(args[0].dim(), 1) for dim in args[1] or ())
     return 0 < len(dims) < args[0].dim() and dims == list(range(len(dims))) and 0 < args[0].shape[:len(dims)].numel() <= ROWS
@@ -160,22 +159,22 @@ def _one_by_one(x: Tensor, dims: Sequence[int], keepdim: bool = False) -> Tensor
 
 def _is_view(func: Any) -> bool:
     """Does it return memory of its arguments, and write nothing?"""
-    returns = [each.alias_info for each in func._schema.returns]
+    returns = [each.alias_info for each in schema(func).returns]
     return any(alias is not None and not alias.is_write for alias in returns)
 
 
 def _casts(func: Any) -> bool:
     """Is it `.to(dtype)`, which is a view where nothing is to be done? Under inference_mode it comes as it is."""
-    return str(func._schema.name) in ("aten::to", "aten::type_as")
+    return str(schema(func).name) in ("aten::to", "aten::type_as")
 
 
 def _writes(func: Any) -> bool:
-    return bool(func._schema.is_mutable)
+    return bool(schema(func).is_mutable)
 
 
 def _written(func: Any, before: tuple[Sequence[Any], dict[str, Any]], after: tuple[Sequence[Any], dict[str, Any]]) -> Iterator[tuple[Tensor, Tensor]]:
     """The tensors that an operation writes into, beside those in their place that it did write into; in the order of its arguments."""
-    for place, argument in enumerate(func._schema.arguments):
+    for place, argument in enumerate(schema(func).arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             into, value = (args[place] if place < len(args) else named.get(argument.name) for args, named in (before, after))
             if isinstance(into, Tensor) and isinstance(value, Tensor):
@@ -186,7 +185,7 @@ def _written(func: Any, before: tuple[Sequence[Any], dict[str, Any]], after: tup
 
 def _originals(func: Any, found: Any, written: list[Tensor]) -> Any:
     """What an operation returns, the tensors that it wrote into in the place of copies of them."""
-    returns = [each.alias_info is not None and each.alias_info.is_write for each in func._schema.returns]
+    returns = [each.alias_info is not None and each.alias_info.is_write for each in schema(func).returns]
     if returns == [True]:
         return written if isinstance(found, (tuple, list)) else written[0]
     if not isinstance(found, tuple):

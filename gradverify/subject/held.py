@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gradverify.torch_private import applied, buffers_of
+
 DEPTH = 3       # functions that call functions
 
 
@@ -25,6 +27,7 @@ def _modules(value: Any, depth: int, package: str | None, seen: set[int]) -> Ite
     if isinstance(value, nn.Module):
         yield from value.modules()
         return
+    value = applied(value) or value
     if not depth or id(value) in seen or not isinstance(value, functools.partial | MethodType | FunctionType | list | tuple | type):
         return
     seen.add(id(value))
@@ -64,7 +67,7 @@ class Held:
     """The buffers of modules."""
 
     def __init__(self, modules: tuple[nn.Module, ...]) -> None:
-        self._places = [(module, name) for module in modules for name, buffer in module._buffers.items() if buffer is not None]
+        self._places = [(module, name) for module in modules for name, buffer in buffers_of(module).items() if buffer is not None]
 
     def __bool__(self) -> bool:
         return bool(self._places)
@@ -75,17 +78,17 @@ class Held:
     def clones(self) -> dict[str, Tensor]:
         """Of the buffers as they are; one that several modules share is one clone."""
         own: dict[int, Tensor] = {}
-        found = [module._buffers[name] for module, name in self._places]
+        found = [buffers_of(module)[name] for module, name in self._places]
         return {key: own.setdefault(id(buffer), buffer.clone()) for key, buffer in zip(self.names(), found, strict=True) if buffer is not None}
 
     @contextmanager
     def lent(self, buffers: Mapping[str, Tensor]) -> Iterator[None]:
         """Inside, the modules have these buffers; afterwards their own again."""
-        kept = [module._buffers[name] for module, name in self._places]
+        kept = [buffers_of(module)[name] for module, name in self._places]
         try:
             for (module, name), key in zip(self._places, self.names(), strict=True):
-                module._buffers[name] = buffers[key]
+                buffers_of(module)[name] = buffers[key]
             yield
         finally:
             for (module, name), buffer in zip(self._places, kept, strict=True):
-                module._buffers[name] = buffer
+                buffers_of(module)[name] = buffer

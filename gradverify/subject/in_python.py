@@ -7,12 +7,12 @@ does for an operator, their Python runs in the mode that is on.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
+
+from gradverify.torch_private import device_key, has_kernel, python_kernel, pytree
 
 OF_TORCH = ("aten", "prim", "prims")
 FOR_ALL = ("CompositeExplicitAutogradNonFunctional", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
@@ -28,9 +28,8 @@ def in_python(func: Any, values: Any) -> Callable[..., Any] | None:
         return None
     name = func.name()
     for each in (key, *FOR_ALL):
-        if torch._C._dispatch_has_kernel_for_dispatch_key(name, each):
-            registered = f"{name.replace('::', '/')}/{each}" in torch.library._impls
-            return partial(func._op_dk, getattr(torch._C.DispatchKey, each)) if registered else None
+        if has_kernel(name, each):
+            return python_kernel(func, each)
     return None
 
 
@@ -40,4 +39,4 @@ def _device_key(tensors: Sequence[Tensor]) -> str | None:
         return None
     kinds = {x.device.type for x in tensors}
     kind = next(iter(kinds - {"cpu"}), "cpu")
-    return str(torch._C._dispatch_key_for_device(kind))
+    return device_key(kind)

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.subject.declared import registered_backward
 from gradverify.subject.graph import nodes_below
 from gradverify.subject.observe import ForwardSeen
 from gradverify.subject.returned_line import line_at
 from gradverify.subject.target import definition, place_of
+from gradverify.torch_private import function_class, generated_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,11 @@ class Inner:
 def inner_backward(seen: ForwardSeen, input: int) -> Inner | None:
     """Of the Function that the gradient of a differentiable `input` comes through. None where no Function or several could be at fault, or where
     none of them leads to the input."""
-    leaf, owners = seen.leaves[input], {getattr(node, "_forward_cls", None) for node in seen.nodes}
+    leaf, owners = seen.leaves[input], {function_class(node) for node in seen.nodes}
     if len(owners) != 1 or None in owners or not any(getattr(node, "variable", None) is leaf for node in nodes_below(seen.nodes)):
         return None
-    cls, registered = seen.classes[0], registered_backward(seen.classes[0])
+    cls, generated = seen.classes[0], generated_for(seen.classes[0])
+    registered = generated[1] if generated else None
     file, line, source = (place_of(registered) if registered else definition(cls)) or (None, None, None)
     if file is None or line is None or file.startswith(str(torch.__path__[0])):
         return None

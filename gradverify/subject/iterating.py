@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor
 
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import Spent
 from gradverify.subject.own_code import DispatchMode, wrapped
+from gradverify.torch_private import READ
 
 Found = TypeVar("Found")
 READS = 3       # of single numbers in one call: a scale or a threshold takes one or two, a loop one a step
@@ -28,7 +28,7 @@ class _Counting(DispatchMode):
         self._most = most
 
     def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
-        self.reads += func is torch.ops.aten._local_scalar_dense.default
+        self.reads += func is READ
         self.operations += 1
         if self.reads > self._most or (self.operations > MOST_OPERATIONS and self._most < math.inf):
             raise Endless(f"it reads a number of its tensors {self.reads:,} times, in {self.operations:,} operations, and has not come to an end")

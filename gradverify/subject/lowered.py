@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from gradverify.numerics.function.dtypes import DOUBLE
 from gradverify.numerics.rungs import U32
 from gradverify.subject.disguised import Exchanged
 from gradverify.subject.draw import generator
 from gradverify.subject.own_code import DispatchMode, wrapped
+from gradverify.torch_private import LOG_SOFTMAX, pytree, schema
 
 Value = TypeVar("Value")
 
@@ -32,8 +32,8 @@ class Rounded(DispatchMode):
 
     def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
         returned = wrapped(func, *args, **named)
-        schema = func._schema
-        if schema.is_mutable or any(each.alias_info is not None for each in schema.returns):
+        declared = schema(func)
+        if declared.is_mutable or any(each.alias_info is not None for each in declared.returns):
             return returned
         return pytree.tree_map_only(Tensor, self._shaken, returned)
 
@@ -69,7 +69,7 @@ def _log_softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
     return shifted - shifted.exp().sum(dim, keepdim=True).log()
 
 
-FUSED = {torch.ops.aten._log_softmax.default: _log_softmax}
+FUSED = {LOG_SOFTMAX: _log_softmax}
 """Operations that are no more exact than their steps, which are rounded one by one: those of changed arguments would not show it."""
 
 
@@ -93,8 +93,8 @@ class Perturbed(Exchanged):
             with self:
                 return FUSED[func](*args, **named)
         returned = wrapped(func, *args, **named)
-        schema = func._schema
-        if schema.is_mutable or any(each.alias_info is not None for each in schema.returns):
+        declared = schema(func)
+        if declared.is_mutable or any(each.alias_info is not None for each in declared.returns):
             return returned
         given = [x for x in pytree.tree_leaves((args, named)) if _in_double(x)]
         results = [y for y in pytree.tree_leaves(returned) if isinstance(y, Tensor) and y.dtype != LAPACKS]

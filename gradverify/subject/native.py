@@ -13,8 +13,8 @@ from torch import Tensor
 from gradverify.subject.alias import Named, shared
 from gradverify.subject.graph import RawReturn, edge_of
 from gradverify.subject.own_code import own_code
+from gradverify.torch_private import CPP_FUNCTION
 
-CPP_FUNCTION = "torch::autograd::CppNode<"  # how a node of a Function in C++ is named
 WRONG_NUMBER = re.compile(r"function (.+) returned an incorrect number of gradients \(expected (\d+), got (\d+)\)")     # torch's sentence
 Given = tuple[Tensor | None, ...]
 

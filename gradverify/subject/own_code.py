@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradverify.model.fault import ToolError, frames_of
 from gradverify.subject.failure import is_users
+from gradverify.torch_private import TorchDispatchMode
 
 Code = TypeVar("Code", bound=Callable[..., Any])
 

@@ -13,20 +13,23 @@ import torch
 from torch import Tensor
 
 from gradverify.subject.differentiable import Gradients
-from gradverify.subject.failure import blamed
-from gradverify.subject.standin import forwards_only
+from gradverify.subject.failure import UserCodeError, blamed
+from gradverify.subject.standin import Graphs, forwards_only
 from gradverify.subject.subject import Subject
 from gradverify.subject.tape import Tape
+from gradverify.torch_private import gradients
 
 
 @dataclass
 class OwnForward:
-    """The flattened outputs, the leaves they were computed from, and the tape of it."""
+    """The flattened outputs, the leaves they were computed from, the tape of it, and
+    the graphs of what Functions returned."""
 
     subject: Subject
     leaves: tuple[Tensor, ...]
     outputs: tuple[Any, ...]
     tape: Tape
+    graphs: Graphs
 
     def gradients(self, places: Sequence[int], cotangents: Sequence[Tensor]) -> Gradients:
         """By torch, for cotangents of the outputs at these places; None for a leaf that they do not depend on. Raises UserCodeError (GV003)."""
@@ -34,12 +37,15 @@ class OwnForward:
         if not asked:
             return (None,) * len(self.leaves)
         self.subject.counted_backward()
-        with _quietly(), forwards_only(self.tape.cut_by), blamed("GV003", "torch's own backward of forward"):
-            return torch.autograd.grad([y for y, _ in asked], self.leaves, [v for _, v in asked], retain_graph=True, allow_unused=True)
+        with _quietly(), forwards_only(self.tape.cut_by, self.graphs), blamed("GV003", "torch's own backward of forward"):
+            found = gradients([y for y, _ in asked], self.leaves, [v for _, v in asked])
+        if self.tape.cut is not None:       # while forward was recomputed
+            raise UserCodeError("GV003", self.tape.cut)
+        return found
 
     def forget(self) -> None:
         """Lets go of all its tensors."""
-        self.outputs, self.tape = (), Tape()
+        self.outputs, self.tape, self.graphs = (), Tape(), Graphs()
 
 
 def own_forward(subject: Subject, leaves: Sequence[Tensor], tape: Tape) -> OwnForward:
@@ -49,6 +55,7 @@ def own_forward(subject: Subject, leaves: Sequence[Tensor], tape: Tape) -> OwnFo
     """
     twin = subject.twin(subject.arguments)
     twin.writes = True
+    graphs = Graphs()
     subject.count(forward=1)
     with torch.enable_grad(), _quietly():
         values, buffers = twin._lent(leaves)
@@ -56,13 +63,13 @@ def own_forward(subject: Subject, leaves: Sequence[Tensor], tape: Tape) -> OwnFo
 
         @contextmanager
         def watched() -> Iterator[None]:
-            with forwards_only(tape.cut_by), tape:
+            with tape, forwards_only(tape.cut_by, graphs):
                 yield
 
         twin.around = watched
-        outputs = twin._outputs(values, buffers)
+        outputs = graphs.put_back(twin._outputs(values, buffers))
         tape.end(outputs)
-    return OwnForward(subject, tuple(leaves), tuple(outputs), tape)
+    return OwnForward(subject, tuple(leaves), tuple(outputs), tape, graphs)
 
 
 class Leavings:

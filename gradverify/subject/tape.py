@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
-from gradverify.subject.graph import CPP_NODE
 from gradverify.subject.guard import is_plain
 from gradverify.subject.own_code import FunctionMode, wrapped
 from gradverify.subject.snapshot import same
 from gradverify.subject.steps import IN_PLACE, READS, REFUSED, STEPS, Step
+from gradverify.torch_private import CPP_NODE, function_class, pytree, storage_key, version
 
 UNSEEN = "code that torch does not see (C++, NumPy)"
+APPLIED_BY_TORCH = "a Function that torch applied itself"
 HIDDEN_WRITE = "a write that autograd does not see (.data, NumPy, C++)"
 MOST = 1 << 22      # numbers that are kept: 32 MB in float64
 ROUNDED_DIVISION = "rounding_mode"
@@ -59,20 +59,20 @@ class _Memory:
 
     def own(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
-        self.inside[storage._cdata] = storage
+        self.inside[storage_key(tensor)] = storage
 
     def met(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
-        if storage._cdata not in self.inside:
-            self.outside[storage._cdata] = storage
+        if storage_key(tensor) not in self.inside:
+            self.outside[storage_key(tensor)] = storage
 
     def made(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
-        if storage._cdata not in self.outside:
-            self.inside[storage._cdata] = storage
+        if storage_key(tensor) not in self.outside:
+            self.inside[storage_key(tensor)] = storage
 
     def is_own(self, tensor: Tensor) -> bool:
-        return tensor.layout is torch.strided and tensor.untyped_storage()._cdata in self.inside
+        return tensor.layout is torch.strided and storage_key(tensor) in self.inside
 
 
 class Tape(FunctionMode):
@@ -181,7 +181,7 @@ class Tape(FunctionMode):
     def _grown(self, y: Tensor, target: Tensor | None) -> None:
         """A tensor that is of the graph now."""
         if y is target:
-            self._written.add(y.untyped_storage()._cdata)
+            self._written.add(storage_key(y))
         self._walk(y)
         self._remember(y)
 
@@ -221,7 +221,7 @@ class Tape(FunctionMode):
         if known is not None:
             self._compare(known)
         elif x.requires_grad and x.grad_fn is not None:
-            if x.grad_fn not in self._nodes and x.untyped_storage()._cdata not in self._written:
+            if x.grad_fn not in self._nodes and storage_key(x) not in self._written:
                 self.cut_by(UNSEEN)
             self._walk(x)
             self._remember(x)
@@ -229,17 +229,17 @@ class Tape(FunctionMode):
     def _compare(self, known: _Known) -> None:
         x = known.tensor
         if x.requires_grad and x.grad_fn is not known.node:
-            if x.untyped_storage()._cdata not in self._written:
+            if storage_key(x) not in self._written:
                 self.cut_by(HIDDEN_WRITE)
             self._walk(x)
             self._remember(x)
-        elif x._version != known.version and not x.requires_grad:      # autograd knows of it, and refuses what it has spoilt
+        elif version(x) != known.version and not x.requires_grad:      # autograd knows of it, and refuses what it has spoilt
             self._remember(x)
         elif not same(known.value, x):
             self.cut_by(HIDDEN_WRITE)
 
     def _remember(self, x: Tensor) -> None:
-        self._known[id(x)] = _Known(x, x.grad_fn, x._version, self._copy(x))
+        self._known[id(x)] = _Known(x, x.grad_fn, version(x), self._copy(x))
 
     def _copy(self, x: Tensor) -> Tensor:
         self._kept += x.numel()
@@ -256,9 +256,9 @@ class Tape(FunctionMode):
             if node in self._nodes:
                 continue
             self._nodes.add(node)
-            if hasattr(node, "_forward_cls") or type(node).__name__ == CPP_NODE:
-                self.cut_by(f"{node.name()}, a Function that is not written in Python" if not hasattr(node, "_forward_cls") else
-                            f"{node._forward_cls.__name__}, a Function that torch applied itself")
+            cls = function_class(node)
+            if cls is not None or type(node).__name__ == CPP_NODE:
+                self.cut_by(f"{node.name()}, a Function that is not written in Python" if cls is None else f"{cls.__name__}, {APPLIED_BY_TORCH}")
             stack.extend(following for following, _ in node.next_functions if following is not None)
 
 
