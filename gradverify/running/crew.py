@@ -23,7 +23,7 @@ from gradverify.running.requirements import cuda_of
 from gradverify.running.server import begin, start_method
 from gradverify.running.signals import Signals
 from gradverify.running.supervisor import Answered, Began, Happening, Lost, Supervisor, Task, Told
-from gradverify.running.unrun import faulty
+from gradverify.running.unrun import decoded, encoded, faulty
 from gradverify.source.python_path import python_path
 
 LOADING = 600.0     # seconds for importing and building what a check names: an extension that is compiled on import takes minutes
@@ -59,7 +59,7 @@ class Here:
     def run(self, cases: Sequence[Case]) -> Iterator[CheckEvent]:
         for case in cases:
             yield CheckStarted(case.id, case.name)
-            yield CheckFinished(self._result(case))
+            yield CheckFinished(decoded(case, encoded(case, self._result(case))))
 
     def _result(self, case: Case) -> CaseResult:
         """Whatever comes of it, the other checks run. Raises Interrupted where Ctrl-C came, even if the checked code swallowed it."""
@@ -129,7 +129,7 @@ class Workers:
             if not again:
                 yield CheckStarted(case.id, case.name)
         elif isinstance(happening, Answered):
-            yield CheckFinished(from_json(CaseResult, json.loads(happening.payload)))
+            yield CheckFinished(decoded(case, json.loads(happening.payload)))
         elif isinstance(happening, Lost):
             took = time.perf_counter() - begun[happening.task.name]
             yield CheckFinished(replace(of_lost(case, happening), seconds=took))

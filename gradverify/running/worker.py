@@ -26,7 +26,7 @@ from gradverify.running.family import adopt_orphans
 from gradverify.running.instruments import measured, not_started, too_little, within
 from gradverify.running.process import Files
 from gradverify.running.server import let_go
-from gradverify.running.unrun import faulty
+from gradverify.running.unrun import encoded, faulty
 
 TELLS_EVERY = 0.25          # seconds between two words on how many calls were made
 DEATH_SIGNAL = 1            # of prctl: how this process ends with its own parent
@@ -75,7 +75,7 @@ def serve(words: Connection, alive: Connection, setup: Setup, files: Files) -> N
         result = _verified(case, saying, calls, files, lambda: shared.switched(before, (shared.THREADS, shared.SIGNALS)), setup.pictures)
         changed = shared.changes(before, shared.look())
         retires = bool(changed) or shared.computes_otherwise(result.changed) or after_a_check(case.settings.device)
-        saying.say("last" if retires else "result", to_json(measured(within(result, setup.memory), changed)))
+        saying.say("last" if retires else "result", encoded(case, measured(within(result, setup.memory), changed)))
         if retires:
             leave(0)
 
