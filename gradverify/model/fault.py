@@ -49,6 +49,12 @@ def verdictless(fault: Fault) -> str:
     return f"{FAILED} in {fault.during} ({fault.what}): nothing is said of the function"
 
 
+def of_fault(check: CaseResult, fault: Fault) -> CaseResult:
+    """The result of a check of which a fault of ours leaves nothing else."""
+    return CaseResult(check.id, check.spec, check.name, check.function, check.device, check.dtype, check.seed, check.settings, "error",
+                      expect=check.expect, ok=None if check.ok is None else False, reason=verdictless(fault), faults=(fault,))
+
+
 def described(error: BaseException) -> str:
     """`ValueError: its text`, in one line of printable characters; whatever the exception does when it is asked."""
     name, text = type_name(error), spelled(error, str)

@@ -173,7 +173,7 @@ def _comparison(name: str, number: int | None, tensor: Tensor, each: TensorResul
     error = abs(each.kernel - each.exact)
     entry = Entry(index if is_output else (), () if is_output else index, each.kernel, each.exact, 0.0, each.tolerance, error,
                   error / abs(each.exact) if each.exact else 0.0, "mismatch" if each.miss else "pass")
-    return Comparison("GV112", name, number, each.elements, mismatched=max(each.wrong, bool(each.miss)), max_abs_error=each.max_error,
+    return Comparison("GV112", name, number, each.elements, mismatched=max(each.wrong, int(bool(each.miss))), max_abs_error=each.max_error,
                       max_rel_error=entry.rel_error, resolution=each.sees, worst=(entry,) if each.elements else ())
 
 

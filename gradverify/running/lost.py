@@ -61,7 +61,7 @@ def _crashed(lost: Lost) -> Finding:
     elif died.how == "processes":
         message = f"this check had started {int(died.number)} processes{while_} that ran at the same time, and was ended: no more than {MOST} may"
         hint = "code that forks and does not end the child forks in the child too"
-    elif died.how == "server":
+    elif died.how in ("server", "parent"):
         by = f" by {_name(int(died.number))}" if died.number else ""
         while_ = "was imported" if lost.while_loading else "ran"
         message = f"the process that all checks are started from was ended{by} while this check {while_}, and again when it ran alone"

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 
 from gradverify.functions.catalogue import BUILTINS
+from gradverify.model.case import Case
 from gradverify.model.interrupt import is_interrupt
 from gradverify.subject.failure import UserCodeError, blamed, type_name
 from gradverify.subject.failure import named as name_of
-from gradverify.subject.find import CODE, find
+from gradverify.subject.find import CODE, find, importable
 from gradverify.subject.modules import cast, copied
 from gradverify.subject.registered import returning
 from gradverify.torch_private import Overload, OverloadPacket, applied, schema
@@ -111,6 +113,20 @@ def named(name: str, key: str) -> Any:
     """The object that a spec's key names: a built-in, or what is found under the name. Raises UserCodeError (GV001)."""
     builtin = BUILTINS.get(name)
     return find(f"{builtin.module}:{builtin.attribute}" if builtin else name, key)
+
+
+def load(case: Case) -> list[str]:
+    """Imports what a case names; what fails to be is imported once more where the case is prepared, which tells. The names of what the modules set
+    and what was put back."""
+    oracles = case.oracles
+    put_back = list[str]()
+    with suppress(BaseException), importable(case.search) as changed:
+        put_back = changed
+        for name in (case.target, case.inputs_from, oracles.reference, oracles.gradient, oracles.surrogate):
+            with suppress(BaseException):
+                if name is not None:
+                    named(name, "function")
+    return put_back
 
 
 def operator_parameters(operator: Any) -> tuple[inspect.Parameter, ...] | None:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from factories import ARGV, failing, passing, raising, report, result, skipped, undecided, warned
 
@@ -13,7 +15,16 @@ def shown(*checks, **changes):
 
 
 def test_undecided_checks_are_in_the_last_line_of_a_green_run():
-    assert shown(passing(), undecided(), warned())[-1] == "1 undecided, 2 passed, 1 warning in 3.40 s"
+    assert shown(passing(), undecided(), warned()) == [
+        "1 undecided, 2 passed, 1 warning in 3.40 s",
+        "1 undecided: not checked. The exit code is 0; where CI is set, or with --undecided fail, it is 3"]
+
+
+@pytest.mark.parametrize("checks, changes", [
+    ([undecided(), failing()], {}), ([undecided()], {"gate": Gate("fail"), "exit_code": 3}), ([undecided()], {"argv": ("check", "--exit-zero")}),
+    ([replace(undecided(), expect=("GV007",))], {}), ([passing()], {})])
+def test_what_ci_would_say_is_said_where_it_says_something_else(checks, changes):
+    assert not any("not checked" in line for line in shown(*checks, **changes))
 
 
 def test_a_red_run_ends_with_the_first_failure_again():

@@ -22,9 +22,6 @@ JACOBIAN = ("GV101", "GV111")
 LOW = "GV112"
 """The rule whose pass says in which precision the function was held against the Jacobian, and what it would have seen there."""
 
-GRAVE = ("replaced", "removed")
-"""What a check did to functions that all checks use is said without `-v`."""
-
 NAME_LIMIT = 48
 
 
@@ -152,9 +149,6 @@ def _notes(check: CaseResult, look: Look, columns: Columns) -> Iterator[Text]:
     if left or part:
         listed = "; in part: ".join(filter(None, (", ".join(left), ", ".join(part)))) if left else f"parts of {', '.join(part)}"
         yield Text(f"left out for the budget: {listed} (raise `budget`)", style="dim")
-    grave = [each for each in check.changed if each.startswith(GRAVE)]
-    if grave:
-        yield Text(f"note: the check {', '.join(grave)}, which all checks share; its process was not used again")
     if status.left_open(check):
         yield Text(f"note: {status.left_open(check)}")
     if not status.is_red(check):

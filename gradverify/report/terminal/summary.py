@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from gradverify.model.event import Shard
-from gradverify.model.report import Report
+from gradverify.model.report import NOT_JUDGED, OK, Report
 from gradverify.report.names import clean
 from gradverify.report.numbers import counted, seconds
 from gradverify.report.reproduce import again
@@ -31,6 +31,10 @@ def summary(report: Report) -> Iterator[RenderableType]:
     if first is not None:
         yield Text("the first failure again:")
         yield Text("  " + again(first, report.argv), style="bold", no_wrap=True)
+    open = sum(check.verdict == "undecided" and check.expect == "pass" and check.ok is True and not check.baselined for check in report.checks)
+    if open and report.exit_code == OK and "--exit-zero" not in report.argv:
+        yield Text(f"{open} undecided: not checked. The exit code is 0; where CI is set, or with --undecided fail, it is {NOT_JUDGED}",
+                   style=status.STYLES["UNDECIDED"], no_wrap=True)
     if report.forgiven is not None:
         yield Text(f"--exit-zero: verdicts do not count; without it the exit code is {report.forgiven}", style="bold yellow")
 
