@@ -15,7 +15,7 @@ from torch import Tensor
 from gradverify.subject.differentiable import Gradients
 from gradverify.subject.failure import blamed
 from gradverify.subject.standin import forwards_only
-from gradverify.subject.subject import Subject
+from gradverify.subject.subject import Called, Subject, Way
 from gradverify.subject.tape import Tape
 
 WATCHED = "watching forward for its own derivative"
@@ -23,25 +23,30 @@ WATCHED = "watching forward for its own derivative"
 
 @dataclass
 class OwnForward:
-    """The flattened outputs, the leaves they were computed from, and the tape of it."""
+    """The forward, the leaves it was computed from, and the tape of it."""
 
     subject: Subject
     leaves: tuple[Tensor, ...]
-    outputs: tuple[Any, ...]
+    called: Called
     tape: Tape
+
+    @property
+    def outputs(self) -> tuple[Any, ...]:
+        """The flattened ones."""
+        return self.called.outputs
 
     def gradients(self, places: Sequence[int], cotangents: Sequence[Tensor]) -> Gradients:
         """By torch, for cotangents of the outputs at these places; None for a leaf that they do not depend on. Raises UserCodeError (GV003)."""
         asked = [(self.outputs[place], v) for place, v in zip(places, cotangents, strict=True) if self.outputs[place].requires_grad]
         if not asked:
             return (None,) * len(self.leaves)
-        self.subject.counted_backward()
-        with _quietly(), forwards_only(self.tape.cut_by), blamed("GV003", "torch's own backward of forward"):
-            return torch.autograd.grad([y for y, _ in asked], self.leaves, [v for _, v in asked], retain_graph=True, allow_unused=True)
+        with _quietly(), forwards_only(self.tape.cut_by):
+            return self.subject.pull(self.called, [y for y, _ in asked], self.leaves, [v for _, v in asked], retain=True, way=Way.REUSED,
+                                     what="torch's own backward of forward")
 
     def forget(self) -> None:
         """Lets go of all its tensors."""
-        self.outputs, self.tape = (), Tape()
+        self.called, self.tape = Called((), {}, ()), Tape()
 
 
 def own_forward(subject: Subject, leaves: Sequence[Tensor], tape: Tape) -> OwnForward:
@@ -53,7 +58,7 @@ def own_forward(subject: Subject, leaves: Sequence[Tensor], tape: Tape) -> OwnFo
     twin.writes = True
     subject.count(forward=1)
     with torch.enable_grad(), _quietly():
-        values, buffers = twin._lent(leaves)
+        values, lent = twin._lent(leaves)
         with blamed("GV002", WATCHED):
             tape.give(values)
 
@@ -63,10 +68,10 @@ def own_forward(subject: Subject, leaves: Sequence[Tensor], tape: Tape) -> OwnFo
                 yield
 
         twin.around = watched
-        outputs = twin._outputs(values, buffers)
+        outputs = twin._outputs(values, lent)
         with blamed("GV002", WATCHED):
             tape.end(outputs)
-    return OwnForward(subject, tuple(leaves), tuple(outputs), tape)
+    return OwnForward(subject, tuple(leaves), Called(tuple(values), lent, tuple(outputs)), tape)
 
 
 class Leavings:
