@@ -185,7 +185,8 @@ class Subject(Counted, Seeded):
         asked = [leaf for leaf in leaves if leaf.requires_grad]
         for leaf in asked:
             leaf.grad = None
-        self.count(backward=batch or 1, batched=batch)
+        if not batch:       # of one that is refused nothing was made
+            self.count(backward=1)
         self.reseed(BACKWARD)
         with blamed(code, what), self.standing(called):
             self.watches[1].start()
@@ -202,6 +203,8 @@ class Subject(Counted, Seeded):
                     raise UserCodeError(code, f"{what} calls `.backward()` itself, and gradients arrive in `.grad` without torch.autograd.grad")
             finished(self.on)
             self.watches[1].stop()
+        if batch:
+            self.count(backward=batch, batched=batch)
         for leaf in asked:
             leaf.grad = None
         each = iter(found)
