@@ -106,7 +106,7 @@ def _mark(ctx: Any, returned: Any) -> None:
     ctx.mark_non_differentiable(*(y for y in (returned if isinstance(returned, tuple) else (returned,)) if isinstance(y, Tensor)))
 
 
-def gradients(outputs: Sequence[Tensor], inputs: Sequence[Tensor], cotangents: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+def gradients(outputs: Sequence[Tensor], inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
     """`torch.autograd.grad(outputs, inputs, cotangents, retain_graph=True, allow_unused=True)`
     under the function modes that are on: the public one is an operation that these may override,
     and runs without them. (`Variable._execution_engine.run_backward`, 1.8)"""
@@ -269,6 +269,11 @@ def hooks_after_accumulation(x: Tensor) -> bool:
 
 
 # ---- modules
+def parameters_of(module: nn.Module) -> dict[str, Any]:
+    """Its own, in the dict in which they can be exchanged. (`Module._parameters`, 0.1)"""
+    return module._parameters
+
+
 def buffers_of(module: nn.Module) -> dict[str, Tensor | None]:
     """Its own, in the dict in which they can be exchanged. (`Module._buffers`, 0.1)"""
     return module._buffers

@@ -257,6 +257,8 @@ def test_buffers_are_exchanged_and_all_tensors_of_a_module_converted():
     module = nn.BatchNorm1d(2)
     private.buffers_of(module)["running_mean"] = torch.full((2,), 3.0)
     assert module.running_mean.tolist() == [3, 3]
+    private.parameters_of(module)["weight"] = torch.full((2,), 2.0)
+    assert module.weight.tolist() == [2, 2]
     private.convert(module, lambda x: x.double() if x.is_floating_point() else x)
     assert {x.dtype for x in module.parameters()} == {torch.float64} and module.running_mean.dtype == torch.float64
 

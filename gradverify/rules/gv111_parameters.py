@@ -4,10 +4,11 @@ What. As GV101, for the parameters of a `torch.nn.Module`.
 
 Why it matters. The gradient of the input is what tests usually look at; the gradient of a weight is what training uses.
 
-How it is measured. The module is called through `torch.func.functional_call` with its parameters as inputs under their own names, and
-with fresh copies of its buffers; every element is compared as in GV101. Where forward updates buffers that it reads (the power iteration of
-spectral norm), it is called until they are at rest, as training has them. Hooks run as they do in training: those of the module, and those that
-`register_hook` put on a parameter, which may change its gradient. Hooks that run after `.grad` is written do not: a note names them.
+How it is measured. The module is called with its parameters replaced by inputs under their own names, and its buffers by fresh copies; they
+stay replaced while backward runs, which may call the module again (checkpoints, reversible blocks). Every element is compared as in GV101.
+Where forward updates buffers that it reads (the power iteration of spectral norm), it is called until they are at rest, as training has
+them. Hooks run as they do in training: those of the module, and those that `register_hook` put on a parameter, which may change its
+gradient. Hooks that run after `.grad` is written do not: a note names them.
 
 How to repair. As for GV101. A gradient averaged over the batch where it must be summed is the classic.
 

@@ -96,7 +96,7 @@ def _held(subject: Subject, called: Called, saved: Saves) -> Iterator[Held]:
     for place, output in enumerate(called.outputs):
         if isinstance(output, Tensor):
             yield Held("output", f"y{place}", output, place)
-    for name, buffer in called.buffers.items():
+    for name, buffer in subject.buffers(called).items():
         yield Held("buffer", name, buffer)
     for node, tensors in saved.items():
         owner = function_class(node)

@@ -20,7 +20,7 @@ from gradverify.subject.guard import is_plain
 from gradverify.subject.own_code import FunctionMode, wrapped
 from gradverify.subject.snapshot import same
 from gradverify.subject.steps import IN_PLACE, READS, REFUSED, STEPS, Step
-from gradverify.torch_private import CPP_NODE, function_class, pytree, storage_key, version
+from gradverify.torch_private import CPP_NODE, function_class, pytree, storage_key, transforms_active, version
 
 UNSEEN = "code that torch does not see (C++, NumPy)"
 APPLIED_BY_TORCH = "a Function that torch applied itself"
@@ -127,7 +127,7 @@ class Tape(FunctionMode):
     def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
         name, leaves = _name(func), pytree.tree_leaves((args, named))
         operands = [x for x in leaves if isinstance(x, Tensor)]
-        if torch._C._are_functorch_transforms_active():
+        if transforms_active():
             self.cut_by(f"{name} under torch.func")
         if self.cut is None and not all(map(_is_followed, operands)):
             self.cut_by(f"{name} of a tensor of a kind of its own")

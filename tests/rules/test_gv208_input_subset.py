@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from live import check, codes, message, randn
@@ -59,6 +61,18 @@ def test_a_forward_that_refuses_a_subset_is_left_alone():
             return RightProduct.forward(ctx, x, y)
 
     assert codes(check(Refuses, X, Y)) == set()
+
+
+@pytest.mark.parametrize(("always", "severity"), [(False, "warning"), (True, "error")])
+def test_a_forward_that_warns_of_having_no_gradient_is_a_warning(always, severity):
+    """Not where it warns of the same with all inputs: that is of something else."""
+    def frozen(x, y):
+        if always or not x.requires_grad:
+            warnings.warn("give x a gradient, or y gets none", stacklevel=2)
+        return RightProduct.apply(x, y if x.requires_grad else y.detach())
+
+    found = check(frozen, X, Y).findings
+    assert [(each.code, each.severity, each.input) for each in found] == [("GV208", severity, "y")]
 
 
 def test_right_functions_are_spared_in_every_subset():
