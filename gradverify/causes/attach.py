@@ -26,6 +26,7 @@ from gradverify.numerics.pairs.values import Entries
 from gradverify.numerics.rungs import U64, Array, Mask
 from gradverify.oracles.given import Given
 from gradverify.subject.arguments import Argument
+from gradverify.subject.differentiable import copied
 from gradverify.subject.failure import UserCodeError
 
 DIFFERENT = 3  # cotangents
@@ -255,7 +256,7 @@ def _of_linearity(finding: Finding, evidence: Evidence) -> Cause | None:
     if place is None:
         return None
     try:
-        replies = [evidence.function.vjp(evidence.cotangents(f"ignored {n}"))[place] for n in range(DIFFERENT)]
+        replies = [copied(evidence.function.vjp(evidence.cotangents(f"ignored {n}")))[place] for n in range(DIFFERENT)]
     except UserCodeError:
         return None
     told = [numbers(reply) for reply in replies if reply is not None]

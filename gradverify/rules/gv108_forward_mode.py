@@ -42,6 +42,7 @@ from gradverify.subject.forward_mode import Pushed
 
 CATCHES = "jvp_forgets_a_tangent"
 ORDER = 370
+METHOD = "jvp"
 PRICE, WORTH = (2, 2), 80
 APART = True
 FACTOR = -3.0           # of u where an input moves alone: another sign and size, which a jvp that is not linear would show

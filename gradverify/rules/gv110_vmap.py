@@ -41,6 +41,7 @@ from gradverify.subject.vmapped import Batch, Dims
 
 CATCHES = "vmap_ignores_in_dims"
 ORDER = 390
+METHOD = "vmap"
 PRICE, WORTH = (6, 6), 70
 APART = True
 HINT = "in_dims holds one entry per argument: the dimension that is batched, or None for an argument that all examples share"

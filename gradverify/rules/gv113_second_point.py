@@ -43,6 +43,7 @@ from gradverify.numerics.pairs.pair import Outcome
 from gradverify.oracles.convergence import without_leftovers
 from gradverify.oracles.directional import Screen, screened
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
+from gradverify.rules.culprit import at_culprit
 from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.shown import comparison, differs, unjudged, wrong_already
 from gradverify.rules.sound import wrong_here
@@ -260,6 +261,7 @@ def _by_element(evidence: Evidence, look: Look, severity: Severity = "error") ->
                 yield comparison("GV113", argument, place, outputs[output], pair)
             against = f"{evidence.difference} {look.where}"
             finding = differs("GV113", argument, place, outputs[output], pair, against, hint, "numeric", evidence.name_of(place))
+            finding = at_culprit(finding, evidence, look.function, index, output, pair.worst[0])
             yield replace(finding, severity=severity)
     if not wrong:
         yield f"{look.where} a direction differed, but no element did"

@@ -39,7 +39,7 @@ from gradverify.subject.snapshot import same
 
 CATCHES = "draws_from_its_own_generator"
 ORDER = 30
-FORWARD = True
+METHOD = "forward"
 RANK = 20
 MORE = 3        # calls, to count the different results of a forward that has some
 LEFT = "that is what an iteration leaves that starts from other numbers, or rounds in another order: within `rtol`"

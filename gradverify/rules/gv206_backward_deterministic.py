@@ -92,7 +92,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 def check(evidence: Evidence) -> Iterator[Finding | str]:
     compared = _compared(evidence, _repeats(evidence, evidence.spending.some(range(2, _planned(evidence) + 1), 0, 1, "repeats")))
-    if compared.odd and evidence.function.reusable:
+    if compared.odd and evidence.repeats is not None:
         compared, first = _compared(evidence, _on_fresh_graphs(evidence)), compared
         if not compared.odd:
             yield f"call {first.odd[0].calls[0]} of one graph differs, but fresh graphs agree: not for this rule"

@@ -33,6 +33,7 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.rules.agreement import NOW_AND_THEN, differing, differing_output
+from gradverify.rules.at_forward import at_forward
 from gradverify.rules.difference import Difference
 from gradverify.rules.shown import RANDOM, apart, changed
 from gradverify.subject.alias import overlaps
@@ -143,7 +144,7 @@ def _gradients(evidence: Evidence, again: Gradients, what: str) -> Iterator[Find
 def _outputs(evidence: Evidence) -> Iterator[Finding]:
     difference = _other_values(evidence, evidence.later)
     if difference is not None:
-        yield _finding(f"forward gives other values after a call with other inputs: {_first_and_then(difference)}")
+        yield at_forward(_finding(f"forward gives other values after a call with other inputs: {_first_and_then(difference)}"), evidence)
 
 
 def _other_values(evidence: Evidence, graph: Graph) -> Difference | None:

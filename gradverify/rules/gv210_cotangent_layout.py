@@ -41,6 +41,7 @@ from gradverify.subject.variants import conjugated, constant, permuted, sliced
 
 CATCHES = "takes_grad_output_for_contiguous"
 ORDER = 240
+METHOD = "backward"
 RANK = 120
 LAYOUT = True
 PRICE, WORTH = (0, 2), 110

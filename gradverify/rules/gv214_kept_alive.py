@@ -34,6 +34,7 @@ from gradverify.subject.lifetime import Alive, still_alive
 SEVERITY = "warning"
 CATCHES = "keeps_its_output_on_ctx"
 ORDER = 220
+METHOD = "saving"
 PRICE, WORTH = (1, 1), 40
 APART = True
 

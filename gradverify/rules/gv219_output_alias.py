@@ -30,7 +30,7 @@ from gradverify.subject.custody import arguments
 SEVERITY = "warning"
 CATCHES = "returns_its_inputs_memory"
 ORDER = 120
-FORWARD = True
+METHOD = "forward"
 APART = True
 
 

@@ -50,7 +50,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     try:
-        seen: Accumulated = accumulated(evidence.subject, evidence.function, evidence.later, evidence.repeats is not None)
+        seen: Accumulated = accumulated(evidence.subject, evidence.function, evidence.later, evidence.reusable)
     except UserCodeError as error:
         yield Finding("GV220", f"`.backward(ones)` twice: {error.message}", frames=error.frames, hint=HINT)
         return

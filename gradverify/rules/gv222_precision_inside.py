@@ -26,7 +26,7 @@ from gradverify.rules.shown import unjudged
 SEVERITY = "warning"
 CATCHES = "computes_in_float32"
 ORDER = 400
-FORWARD = True
+METHOD = "forward"
 DOUBLE = ("float64", "complex128")
 FORMATS = ((2.0**-8, "bfloat16"), (2.0**-11, "float16"), (2.0**-24, "float32"))     # by unit roundoff
 

@@ -27,7 +27,7 @@ from gradverify.model.result import Finding
 SEVERITY = "warning"
 CATCHES = "add_saves_unused"
 ORDER = 130
-FORWARD = True
+METHOD = "saving"
 APART = True
 
 

@@ -16,7 +16,7 @@ def lacking(classes: Sequence[type], *names: str) -> str | None:
     """The first of these Functions that declares none of `names` (jvp; vmap, generate_vmap_rule) of its own. The one behind a registered operator
     declares a vmap rule where the operator has one."""
     plain = torch.autograd.Function
-    return next((_shown(cls) for cls in classes if all(getattr(cls, name) is getattr(plain, name) for name in names)
+    return next((shown_name(cls) for cls in classes if all(getattr(cls, name) is getattr(plain, name) for name in names)
                  and not ("vmap" in names and _registers_vmap(cls))), None)
 
 
@@ -40,11 +40,19 @@ def registered_backward(cls: type) -> Any:
     return getattr(_held(cls.backward, "orig_backward").get("info"), "_backward_fn", None)      # type: ignore[attr-defined]
 
 
+def added_arguments(cls: type) -> int:
+    """How many arguments, the last ones, torch itself adds to those of the operator: one, and another one where there are lists of tensors."""
+    if not cls.__name__.startswith(GENERATED):
+        return 0
+    return 1 + ("orig_backward" in inspect.getclosurevars(cls.backward).nonlocals)      # type: ignore[attr-defined]
+
+
 def _held(function: Any, wrapped: str) -> Mapping[str, Any]:
     """What a function of torch's is a closure over; of an operator that takes lists of tensors, the one that it is `wrapped` around."""
     held = inspect.getclosurevars(function).nonlocals
     return inspect.getclosurevars(held[wrapped]).nonlocals if wrapped in held else held
 
 
-def _shown(cls: type) -> str:
+def shown_name(cls: type) -> str:
+    """The name of the Function, or of the operator that torch generated it for."""
     return _operator(cls) or cls.__name__

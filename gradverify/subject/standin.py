@@ -7,7 +7,7 @@ hook between the two sees them all; it is taken away whatever happens, and answe
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,15 +51,16 @@ def by_forward(cls: Any, arguments: tuple[Any, ...]) -> Any:
 
 
 @contextmanager
-def forwards_only(cut: Callable[[str], None]) -> Iterator[None]:
-    """Inside, what this thread applies is the forward of a Function under the grad mode of its caller, without a node of its own.
+def forwards_only(cut: Callable[[str], None], only: Sequence[type] | None = None) -> Iterator[None]:
+    """Inside, what this thread applies is the forward of a Function (None: of every one; else of these `only`) under the grad mode of its caller,
+    without a node of its own.
 
     `cut` is told where that cannot be done, and the Function is then applied as it is.
     """
     thread = threading.get_ident()
 
     def apply(cls: Any, *arguments: Any, **keywords: Any) -> Any:
-        if threading.get_ident() != thread:
+        if threading.get_ident() != thread or (only is not None and cls not in only):
             return _applied(cls, arguments, keywords)
         if torch._C._are_functorch_transforms_active() or keywords:
             cut(UNDER_FUNC)
