@@ -45,4 +45,5 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             where = place_name(evidence, index, output, bad[0])
             yield Finding("GV104", f"at the kink {where} backward gives {bad[0].analytic:.6g}, which is no slope "
                           f"between {low:.6g} and {high:.6g}, the ones from left and right", input=evidence.inputs[index].name,
-                          output=evidence.forward.checked[output], hint="let exactly one branch of backward hold at the boundary")
+                          output=evidence.forward.checked[output],
+                          hint="at a kink backward may return the slope of either side, or a number between them")

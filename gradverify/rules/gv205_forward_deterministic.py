@@ -139,4 +139,5 @@ def _difference(first: Tensor, second: Tensor, accepted: float, name: str) -> st
 def _hint(drawn: bool) -> str:
     if drawn:
         return "it draws from torch's generator: leave out `reseed: false`, and every forward draws the same numbers"
-    return "keep no state between calls, draw random numbers with torch; `nondeterminism` accepts small differences"
+    return ("state that is kept from call to call, memory that was never written or random numbers of another library make it another; "
+            "`nondeterminism` accepts small differences")

@@ -35,7 +35,7 @@ CATCHES = "returns_two_views"
 ORDER = 180
 RANK = 90
 PRICE, WORTH = (1, 2), 130
-HINT = "return grad_output itself, or a clone: autograd may keep what it gets as .grad"
+HINT = "return grad_output itself or a tensor that nothing else holds: autograd may keep what it gets as .grad, and add to it"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

@@ -16,7 +16,8 @@ from gradverify.subject.namesakes import run_folder
 from gradverify.subject.returned_line import returned_line
 from gradverify.subject.written_line import method_line
 
-METHODS: dict[str, Method] = {"forward": "forward", "backward": "backward", "vjp": "backward", "jvp": "jvp", "vmap": "vmap", "setup_context": "saving"}
+METHODS: dict[str, Method] = {
+    "forward": "forward", "backward": "backward", "vjp": "backward", "jvp": "jvp", "vmap": "vmap", "setup_context": "saving"}
 
 
 def placed(finding: Finding, evidence: Evidence) -> Finding:

@@ -139,8 +139,8 @@ def _recording(cls: type, original: Callable[..., Any], sink: list[RawReturn], k
         as_tuple = returned if isinstance(returned, tuple) else (returned,)     # a list is one gradient for autograd, and refused
         if getattr(ctx, "_forward_cls", cls) is cls:        # a subclass that inherits or calls this backward leaves its own
             shares = shared(as_tuple, cotangents, [*kept(ctx), *attributes(ctx)])
-            theirs = as_tuple[:len(as_tuple) - added]
-            sink.append(RawReturn(cls, theirs, tuple(ctx.needs_input_grad)[:len(ctx.needs_input_grad) - added], tuple(edge_of(*edge) for edge in ctx.next_functions), shares))
+            theirs, needs = as_tuple[:len(as_tuple) - added], tuple(ctx.needs_input_grad)
+            sink.append(RawReturn(cls, theirs, needs[:len(needs) - added], tuple(edge_of(*edge) for edge in ctx.next_functions), shares))
         return returned
 
     return recorded
