@@ -50,7 +50,7 @@ def test_colour_only_adds_to_the_text():
 
 
 def test_colour_is_of_the_word_not_of_the_whole_line():
-    assert check_line(report(passing()).checks[0], Look(100, color=True)).startswith("\x1b[32mPASS       \x1b[0mlinear")
+    assert check_line(report(passing()).checks[0], Look(100, color=True)).startswith("\x1b[32mPASS  \x1b[0mlinear")
 
 
 @pytest.mark.parametrize("variables", [{"FORCE_COLOR": "1"}, {"NO_COLOR": "1"}, {"TERM": "dumb"}, {"COLUMNS": "40"}, {"TTY_COMPATIBLE": "1"}])

@@ -327,44 +327,109 @@ def quantised(ctx, x):
     return torch.round(x * 128) / 128
 
 
-ROWS = {    # (function, inputs, code, words of the hint, words that message and hint must not have, source of the line)
-    "backward returns None": (function("A", backward=returns_none), [randn(3)], "GV102", ["requires_grad"], [], "return None"),
-    "0 · log 0": (function("B", forward=log_of_zero, backward=log_backward), [torch.tensor([0.5, 0.0])], "GV103", ["0 · ∞"], ["work out the limit"],
-                  "return g * "),
-    "an overflow": (function("C", backward=overflows), [randn(3)], "GV103", ["overflow"], ["work out the limit"], "return g * "),
-    "x / x at 0": (function("D", backward=over_norm), [torch.tensor([0.5, 0.0])], "GV103", ["0/0"], ["work out the limit"], "return g * "),
-    "both branches": (function("E", forward=relu, backward=both), [torch.tensor([0.5, 0.0])], "GV104", ["between"], ["exactly one branch"], "return g * "),
-    "a number below": (function("F", forward=relu, backward=beyond), [torch.tensor([0.5, 0.0])], "GV104", ["between"], ["exactly one branch"], "return g"),
-    "a number above": (function("F3", forward=relu, backward=tripled), [torch.tensor([0.5, 0.0])], "GV104", ["between"], ["one branch"], "return g"),
-    "jvp raises": (function("G", forward=with_tangent, jvp=jvp_raises), [randn(3)], "GV108", [], ["tangent that is None"], "def jvp_raises"),
-    "jvp is halved": (function("H", forward=with_tangent, jvp=jvp_halved), [randn(3)], "GV108", ["the sum over all inputs"], [], "def jvp_halved"),
-    "jvp writes": (function("I", forward=with_tangent, jvp=jvp_writes), [randn(3)], "GV108", ["copy"], [], "def jvp_writes"),
-    "vmap scales": (Vmapped, [randn(3)], "GV110", ["out_dims"], ["generated"], "def vmap_scaled"),
-    "vmap raises": (VmapRaises, [randn(3)], "GV110", [], ["in_dims holds", "generated"], "def vmap_raises"),
-    "vmap says another dimension": (VmapMoves, [randn(3)], "GV110", ["out_dims"], ["generated"], "def vmap_moves"),
-    "a mask is missing": (Clamped, [torch.linspace(0.9, 0.99, 8)], "GV113", [], ["branch", "kept", "ctx"], "return 2 * g"),
-    "a mask of the first call": (Kept, [randn(3)], "GV113", [], ["branch"], "return g * "),
-    "a slope written into backward": (function("J", forward=slope, backward=half_slope), [randn(4), 0.5], "GV113", [], ["kept", "branch"], "return torch.where"),
-    "grad_output ignored": (function("K", backward=ignores), [randn(3)], "GV201", ["contain grad_output exactly once"], [], "return 2 * "),
-    "its sign": (function("L", backward=signs), [randn(3)], "GV201", ["contain grad_output exactly once"], ["ignores"], "return 2 * "),
-    "clipped": (function("M", backward=clips), [randn(3)], "GV201", [], ["ignores"], "return 2 * "),
-    "regularised": (function("N", backward=regularises), [randn(3)], "GV201", ["contain grad_output exactly once"], ["ignores"], "return 2 * "),
-    "a buffer that adds up": (function("O", forward=with_buffer, backward=adds_up), [randn(3)], "GV207", ["as it is"], ["ignores", "belongs on ctx"], "def adds_up"),
-    "a copy of it": (function("P", forward=with_buffer, backward=adds_up_and_copies), [randn(3)], "GV207", ["as it is"], ["ignores"], "def adds_up_and"),
-    "a counter on ctx": (function("Q", backward=counts), [randn(3)], "GV207", ["as it is"], ["ignores"], "def counts"),
-    "a tensor on the class": (function("R", forward=on_the_class, backward=from_the_class), [randn(3)], "GV207", ["on the class"], [], "def from_the"),
-    "one buffer for all": (function("S", backward=one_buffer), [randn(3)], "GV207", ["fresh"], ["ignores"], "def one_buffer"),
-    "an operator returns one of two": (scale, [randn(3), randn(3, seed=1)], "GV212", [], ["3 arguments", "GeneratedBackward"], "def one_of_two"),
-    "an operator returns three of two": (scale3, [randn(3), randn(3, seed=1)], "GV212", [], ["GeneratedBackward", "position"], "def three_of_two"),
-    "a list in a list's place": (function("T", forward=sum_of_list, backward=list_in_place), [[randn(3), randn(3, seed=1)], randn(3, seed=2)], "GV217",
-                                 ["does not look into lists"], ["return None"], "def list_in_place"),
-    "a list in place of a tuple": (function("U", forward=product, backward=list_alone), [randn(3), randn(3, seed=1)], "GV212", ["tuple"], [], "def list_alone"),
-    "a gradient of an index": (function("V", forward=gather, backward=index_too), [randn(4, 2), fixed(torch.tensor([0, 2, 1]))], "GV217", ["return None"], [],
-                               "return torch.zeros"),
-    "an output on ctx": (function("W", forward=keeps, backward=kept_output), [randn(3)], "GV214", ["circle"], [], "def keeps"),
-    "saved by setup_context": (function("X", forward=apart, setup_context=saves_unused, backward=reads_attribute), [randn(3)], "GV224", [], [], "def saves_unused"),
-    "float32 inside": (in_float32, [randn(20)], "GV222", ["unless forward is meant to round"], [], "def in_float32"),
-    "bfloat16 inside": (in_bfloat16, [randn(20)], "GV222", ["unless forward is meant to round"], [], "def in_bfloat16"),
+ROWS = {   # (function, inputs, code, words of the hint, words that message and hint must not have, source of the line)
+    "backward returns None": (
+        function("A", backward=returns_none), [randn(3)],
+        "GV102", ["requires_grad"], [], "return None"),
+    "0 · log 0": (
+        function("B", forward=log_of_zero, backward=log_backward), [torch.tensor([0.5, 0.0])],
+        "GV103", ["0 · ∞"], ["work out the limit"], "return g * "),
+    "an overflow": (
+        function("C", backward=overflows), [randn(3)],
+        "GV103", ["overflow"], ["work out the limit"], "return g * "),
+    "x / x at 0": (
+        function("D", backward=over_norm), [torch.tensor([0.5, 0.0])],
+        "GV103", ["0/0"], ["work out the limit"], "return g * "),
+    "both branches": (
+        function("E", forward=relu, backward=both), [torch.tensor([0.5, 0.0])],
+        "GV104", ["between"], ["exactly one branch"], "return g * "),
+    "a number below": (
+        function("F", forward=relu, backward=beyond), [torch.tensor([0.5, 0.0])],
+        "GV104", ["between"], ["exactly one branch"], "return g"),
+    "a number above": (
+        function("F3", forward=relu, backward=tripled), [torch.tensor([0.5, 0.0])],
+        "GV104", ["between"], ["one branch"], "return g"),
+    "jvp raises": (
+        function("G", forward=with_tangent, jvp=jvp_raises), [randn(3)],
+        "GV108", [], ["tangent that is None"], "def jvp_raises"),
+    "jvp is halved": (
+        function("H", forward=with_tangent, jvp=jvp_halved), [randn(3)],
+        "GV108", ["the sum over all inputs"], [], "def jvp_halved"),
+    "jvp writes": (
+        function("I", forward=with_tangent, jvp=jvp_writes), [randn(3)],
+        "GV108", ["copy"], [], "def jvp_writes"),
+    "vmap scales": (
+        Vmapped, [randn(3)],
+        "GV110", ["out_dims"], ["generated"], "def vmap_scaled"),
+    "vmap raises": (
+        VmapRaises, [randn(3)],
+        "GV110", [], ["in_dims holds", "generated"], "def vmap_raises"),
+    "vmap says another dimension": (
+        VmapMoves, [randn(3)],
+        "GV110", ["out_dims"], ["generated"], "def vmap_moves"),
+    "a mask is missing": (
+        Clamped, [torch.linspace(0.9, 0.99, 8)],
+        "GV113", [], ["branch", "kept", "ctx"], "return 2 * g"),
+    "a mask of the first call": (
+        Kept, [randn(3)],
+        "GV113", [], ["branch"], "return g * "),
+    "a slope written into backward": (
+        function("J", forward=slope, backward=half_slope), [randn(4), 0.5],
+        "GV113", [], ["kept", "branch"], "return torch.where"),
+    "grad_output ignored": (
+        function("K", backward=ignores), [randn(3)],
+        "GV201", ["contain grad_output exactly once"], [], "return 2 * "),
+    "its sign": (
+        function("L", backward=signs), [randn(3)],
+        "GV201", ["contain grad_output exactly once"], ["ignores"], "return 2 * "),
+    "clipped": (
+        function("M", backward=clips), [randn(3)],
+        "GV201", [], ["ignores"], "return 2 * "),
+    "regularised": (
+        function("N", backward=regularises), [randn(3)],
+        "GV201", ["contain grad_output exactly once"], ["ignores"], "return 2 * "),
+    "a buffer that adds up": (
+        function("O", forward=with_buffer, backward=adds_up), [randn(3)],
+        "GV207", ["as it is"], ["ignores", "belongs on ctx"], "def adds_up"),
+    "a copy of it": (
+        function("P", forward=with_buffer, backward=adds_up_and_copies), [randn(3)],
+        "GV207", ["as it is"], ["ignores"], "def adds_up_and"),
+    "a counter on ctx": (
+        function("Q", backward=counts), [randn(3)],
+        "GV207", ["as it is"], ["ignores"], "def counts"),
+    "a tensor on the class": (
+        function("R", forward=on_the_class, backward=from_the_class), [randn(3)],
+        "GV207", ["on the class"], [], "def from_the"),
+    "one buffer for all": (
+        function("S", backward=one_buffer), [randn(3)],
+        "GV207", ["fresh"], ["ignores"], "def one_buffer"),
+    "an operator returns one of two": (
+        scale, [randn(3), randn(3, seed=1)],
+        "GV212", [], ["3 arguments", "GeneratedBackward"], "def one_of_two"),
+    "an operator returns three of two": (
+        scale3, [randn(3), randn(3, seed=1)],
+        "GV212", [], ["GeneratedBackward", "position"], "def three_of_two"),
+    "a list in a list's place": (
+        function("T", forward=sum_of_list, backward=list_in_place), [[randn(3), randn(3, seed=1)], randn(3, seed=2)],
+        "GV217", ["does not look into lists"], ["return None"], "def list_in_place"),
+    "a list in place of a tuple": (
+        function("U", forward=product, backward=list_alone), [randn(3), randn(3, seed=1)],
+        "GV212", ["tuple"], [], "def list_alone"),
+    "a gradient of an index": (
+        function("V", forward=gather, backward=index_too), [randn(4, 2), fixed(torch.tensor([0, 2, 1]))],
+        "GV217", ["return None"], [], "return torch.zeros"),
+    "an output on ctx": (
+        function("W", forward=keeps, backward=kept_output), [randn(3)],
+        "GV214", ["circle"], [], "def keeps"),
+    "saved by setup_context": (
+        function("X", forward=apart, setup_context=saves_unused, backward=reads_attribute), [randn(3)],
+        "GV224", [], [], "def saves_unused"),
+    "float32 inside": (
+        in_float32, [randn(20)],
+        "GV222", ["unless forward is meant to round"], [], "def in_float32"),
+    "bfloat16 inside": (
+        in_bfloat16, [randn(20)],
+        "GV222", ["unless forward is meant to round"], [], "def in_bfloat16"),
 }
 
 
