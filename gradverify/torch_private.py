@@ -375,6 +375,14 @@ def generated_for(cls: type) -> tuple[str, Any] | None:
     return (op.name(), getattr(info, "_backward_fn", None)) if isinstance(op, Overload) else None  # type: ignore[no-untyped-call]
 
 
+def added_arguments(cls: type) -> int:
+    """How many arguments, the last ones, torch itself adds to those of the operator that it generated a Function for: one,
+    and another one where there are lists of tensors. (2.4)"""
+    if not cls.__name__.startswith(GENERATED):
+        return 0
+    return 1 + ("orig_backward" in inspect.getclosurevars(cls.backward).nonlocals)  # type: ignore[attr-defined]
+
+
 def _nonlocals(function: Any, wrapped: str) -> Mapping[str, Any]:
     """Of an operator that takes lists of tensors, those of the function that it is `wrapped`
     around."""

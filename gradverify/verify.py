@@ -27,7 +27,7 @@ from gradverify.rules.placed import placed
 from gradverify.rules.precedence import contiguous_throughout, in_sight, specific
 from gradverify.rules.repeats import graded
 from gradverify.rules.standing import without_a_leg
-from gradverify.subject.failure import UserCodeError, is_users, unnamed
+from gradverify.subject.failure import UserCodeError, is_users, of_a_list, unnamed
 from gradverify.subject.namesakes import run_folder
 from gradverify.subject.subject import Subject
 
@@ -145,7 +145,7 @@ def settings_shown(settings: Settings) -> dict[str, object]:
 # ---- findings
 def _completed(finding: Finding, evidence: Evidence) -> Finding:
     """With its rule's name and severity, its output's name, and the line of backward for what is wrong with it."""
-    return placed(_named(with_severity(finding), evidence), evidence)
+    return placed(_named(of_a_list(with_severity(finding), evidence.subject.case), evidence), evidence)
 
 
 def _said(run: RuleRun, findings: tuple[Finding, ...], evidence: Evidence) -> RuleRun:

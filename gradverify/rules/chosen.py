@@ -6,7 +6,7 @@ from gradverify.numerics.choose import Against, Candidate, Choice, Why
 from gradverify.numerics.costs import Cost, Mode
 from gradverify.numerics.probing.columns import COTANGENTS
 from gradverify.numerics.probing.rows import DIRECTIONS
-from gradverify.report.numbers import duration
+from gradverify.report.numbers import duration, limit
 
 STAND_INS = {Mode.COLUMNS: ("column", f"{COTANGENTS} random cotangents", "outputs"),
              Mode.ROWS: ("row", f"{DIRECTIONS} random directions", "inputs")}
@@ -64,7 +64,7 @@ def _some(candidate: Candidate) -> str:
 def _told(against: Against, choice: Choice) -> str:
     if against is Against.SLOWER:
         return f"slower than gradcheck with {_timed(choice.gradcheck)}"
-    return f"more than the budget of {f'{choice.budget.calls:,} calls' if against is Against.CALLS else duration(choice.budget.seconds or 0.0)}"
+    return f"more than the budget of {f'{choice.budget.calls:,} calls' if against is Against.CALLS else limit(choice.budget.seconds or 0.0)}"
 
 
 def _calls(cost: Cost) -> str:

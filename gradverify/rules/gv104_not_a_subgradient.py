@@ -37,7 +37,7 @@ RANK = 130
 LINE = True
 KILLS = "values"
 SHOWN = 3     # of the elements of a sum
-ONE_BRANCH = "let exactly one branch of backward hold at the boundary"
+BETWEEN = "at a kink backward may return the slope of either side, or a number between them"
 SHARED = "give the gradient to one of the inputs that share the kink, or share it out among them"
 
 
@@ -53,7 +53,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         together = bad[0].limit is Limit.KINK_SUM
         message = _sum_of(evidence, index, output, bad) if together else _one(evidence, index, output, bad[0])
         yield Finding("GV104", message, input=evidence.inputs[index].name, output=evidence.forward.checked[output],
-                      hint=SHARED if together else ONE_BRANCH)
+                      hint=SHARED if together else BETWEEN)
 
 
 def _one(evidence: Evidence, index: int, output: int, element: ElementRecord) -> str:

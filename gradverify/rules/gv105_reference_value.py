@@ -32,7 +32,7 @@ FEWER_BITS = "look for what the function computes in fewer bits than float32"
 CATCHES = "forgets_the_offset"
 ORDER = 300
 RANK = 135      # it stands before GV106: of two functions that differ, the gradients do
-FORWARD = True
+METHOD = "forward"
 APART = True
 
 

@@ -28,7 +28,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Finding
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.rules.meant import meant
-from gradverify.rules.shown import against, comparison, differs, pairs, slopes, unfinished, unjudged
+from gradverify.rules.shown import against, comparison, differs, fixed_step, pairs, unfinished, unjudged
 from gradverify.subject.modules import Hooks, after_accumulation, hooks_of
 
 CATCHES = "averages_weight_gradient"
@@ -54,7 +54,7 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
     for argument, output, y, pair in pairs(evidence, parameters=True):
         yield comparison("GV111", argument, output, y, pair)
         if pair.count(Outcome.MISMATCH):
-            hint = meant(evidence, output, pair) or slopes(evidence, argument, output, y, pair.worst[0])
+            hint = meant(evidence, output, pair) or fixed_step(evidence)
             finding = differs("GV111", argument, output, y, pair, against(evidence, pair), hint, "numeric", evidence.name_of(output))
             yield replace(finding, message=finding.message + _hooked(hooks.get(argument.name, ())))
 

@@ -62,8 +62,8 @@ INTEGERS = "Triton's interpreter computes with bfloat16 as with integers, so tha
 CAST = "cast to float32 after `tl.load`, and to bfloat16 before `tl.store`, or check it on a GPU"
 HINTS = {
     "overflow": "something before it leaves the range of {dtype}: subtract the maximum before `exp`, accumulate in float32, scale first",
-    "gain": "look for a constant that was rounded, or a scale that is applied twice or not at all, in {dtype} only",
-    "": "look for a branch on the dtype, sums and products that are not accumulated in float32, and the tail of the last block",
+    "gain": "all of it is off by one factor, in {dtype} only: look for what differs there from float32",
+    "": "it is off by more than the roundings of {dtype} explain, and in float64 it is right: look for what differs in {dtype}",
 }
 
 

@@ -45,6 +45,7 @@ from gradverify.numerics.pairs.pair import Outcome
 from gradverify.oracles.convergence import without_leftovers
 from gradverify.oracles.directional import Screen, screened
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
+from gradverify.rules.culprit import at_culprit
 from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.shown import comparison, differs, unjudged, wrong_already
 from gradverify.rules.sound import wrong_here
@@ -64,8 +65,6 @@ LINE = True
 APART = True
 KILLS = "elsewhere"
 COARSE = 1e-5        # rtol
-HINT = ("look for a branch that the inputs of the check do not take, and for what is kept between calls: what depends on the inputs belongs in ctx")
-HINT_NUMBERS = "look for a number that is written into backward, or kept from another call: what forward is given belongs on ctx"
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ def _elsewhere(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
             look = _look(evidence, evidence.subject.twin(arguments))
         except UserCodeError as error:
             if error.code == "GV003":
-                yield Finding("GV113", f"at another point of the same kind {error.message}", frames=error.frames, hint=HINT)
+                yield Finding("GV113", f"at another point of the same kind {error.message}", frames=error.frames)
                 return
             refusal = f"at another point {error.message}"
             continue
@@ -254,7 +253,7 @@ def _compared(evidence: Evidence, look: Look) -> Jacobian:
 
 
 def _by_element(evidence: Evidence, look: Look, severity: Severity = "error") -> Iterator[Finding | Comparison | str]:
-    outputs, wrong, hint = look.function.values(look.twin.leaves()), False, HINT_NUMBERS if look.numbers else HINT
+    outputs, wrong = look.function.values(look.twin.leaves()), False
     for (index, output), pair in _compared(evidence, look).pairs.items():
         if pair.count(Outcome.MISMATCH) and not wrong_already(evidence, index, output):
             wrong = True
@@ -262,7 +261,8 @@ def _by_element(evidence: Evidence, look: Look, severity: Severity = "error") ->
             if severity == "error":
                 yield comparison("GV113", argument, place, outputs[output], pair)
             against = f"{evidence.difference} {look.where}"
-            finding = differs("GV113", argument, place, outputs[output], pair, against, hint, "numeric", evidence.name_of(place))
+            finding = differs("GV113", argument, place, outputs[output], pair, against, None, "numeric", evidence.name_of(place))
+            finding = at_culprit(finding, evidence, look.function, index, output, pair.worst[0])
             yield replace(finding, severity=severity)
     if not wrong:
         yield f"{look.where} a direction differed, but no element did"

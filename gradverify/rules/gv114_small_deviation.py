@@ -46,7 +46,7 @@ LINE = True
 CAUSES = "deviations"
 OPEN = (Outcome.UNDECIDED, Outcome.STAIRCASE, Outcome.JUMP, Outcome.NON_FINITE, Outcome.MISMATCH)
 ROWS = 8  # of a pair whose rounding is asked for
-HINT = "compute constants instead of typing digits, the same ones in forward and backward"
+HINT = "look for a rounded constant, an approximation, an eps or fewer bits that forward and backward do not share"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

@@ -67,7 +67,10 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 def check(evidence: Evidence) -> Iterator[Finding]:
     halves = _Halves(evidence)
     coarse = evidence.precision > SIXTEEN
-    seen = halves.apart(*(FACTORS_16 if coarse else FACTORS))
+    factors = FACTORS_16 if coarse else FACTORS
+    seen = halves.apart(*factors)
+    if evidence.repeats is not None and not evidence.reusable:      # they came of one graph, which gives other gradients the second time
+        seen = halves.apart(*factors)
     for place, (argument, expected, apart) in enumerate(zip(evidence.inputs, halves.together, seen, strict=True)):
         worst = _differing(evidence, argument, expected, apart, tolerance(evidence.precision))
         if worst is not None and not coarse and _underflows(expected[worst], apart[worst], argument.value.dtype):
@@ -129,7 +132,7 @@ class _Halves:
     def together(self) -> list[Tensor]:
         """Asked for when the halves were, on a graph that nobody watches: if that refused the second, there are no repeats."""
         repeats = self._evidence.repeats
-        return self._known(repeats[0].values) if repeats else self._gradients([cotangent.clone() for cotangent in self.v])
+        return self._known(repeats[0].values) if repeats and self._evidence.reusable else self._gradients([cotangent.clone() for cotangent in self.v])
 
     def apart(self, grow: float, shrink: float) -> list[Tensor]:
         """The gradients of the halves, each divided by its factor, added; of a single element their mean."""

@@ -39,7 +39,7 @@ from gradverify.subject.snapshot import same
 
 CATCHES = "draws_from_its_own_generator"
 ORDER = 30
-FORWARD = True
+METHOD = "forward"
 RANK = 20
 MORE = 3        # calls, to count the different results of a forward that has some
 LEFT = "that is what an iteration leaves that starts from other numbers, or rounds in another order: within `rtol`"
@@ -139,4 +139,5 @@ def _difference(first: Tensor, second: Tensor, accepted: float, name: str) -> st
 def _hint(drawn: bool) -> str:
     if drawn:
         return "it draws from torch's generator: leave out `reseed: false`, and every forward draws the same numbers"
-    return "keep no state between calls, draw random numbers with torch; `nondeterminism` accepts small differences"
+    return ("state that is kept from call to call, memory that was never written or random numbers of another library make it another; "
+            "`nondeterminism` accepts small differences")

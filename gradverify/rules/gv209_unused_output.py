@@ -40,6 +40,7 @@ from gradverify.torch_private import undefined
 
 CATCHES = "needs_both_outputs"
 ORDER = 230
+METHOD = "backward"
 RANK = 120
 PRICE, WORTH = (1, 1), 160
 HINT = "treat every incoming gradient as one that may be zero, or None under set_materialize_grads(False)"
@@ -126,7 +127,7 @@ def _none_used(evidence: Evidence) -> Iterator[Finding]:
 
 def _through_nothing(evidence: Evidence, v: Sequence[Tensor]) -> Gradients:
     """Of the base graph where that serves once more; of a fresh one, in every way there is, where it refuses. Raises UserCodeError."""
-    if evidence.repeats is not None:
+    if evidence.reusable:
         with suppress(UserCodeError):
             return evidence.function.gradients(evidence.base, v, retain=True, through=undefined)
     return evidence.function.once(v, through=undefined)[1]

@@ -31,7 +31,7 @@ from gradverify.torch_private import is_view
 SEVERITY = "warning"
 CATCHES = "returns_its_inputs_memory"
 ORDER = 120
-FORWARD = True
+METHOD = "forward"
 APART = True
 
 

@@ -36,7 +36,7 @@ CATCHES = "returns_two_views"
 ORDER = 180
 RANK = 90
 PRICE, WORTH = (1, 2), 130
-HINT = "return grad_output itself, or a clone: autograd may keep what it gets as .grad"
+HINT = "return grad_output itself or a tensor that nothing else holds: autograd may keep what it gets as .grad, and add to it"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -51,7 +51,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     try:
-        seen: Accumulated = accumulated(evidence.subject, evidence.function, evidence.later, evidence.repeats is not None)
+        seen: Accumulated = accumulated(evidence.subject, evidence.function, evidence.later, evidence.reusable)
     except UserCodeError as error:
         yield Finding("GV220", f"`.backward(ones)` twice: {error.message}", frames=error.frames, hint=HINT)
         return

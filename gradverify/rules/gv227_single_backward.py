@@ -49,4 +49,4 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     refused = evidence.refused
     if refused is not None:
         yield Finding("GV227", f"a second backward of one graph is refused, though it was retained: {refused.message}", frames=refused.frames,
-                      hint="delete nothing from ctx in backward: autograd frees what save_for_backward holds")
+                      hint="a second backward must find on ctx what the first one found; what save_for_backward holds is freed by autograd itself")

@@ -12,7 +12,7 @@ from pathlib import Path
 from gradverify.model.case import Case
 from gradverify.model.paths import shown_path
 from gradverify.model.result import CaseResult, Finding, Frame
-from gradverify.report.numbers import duration
+from gradverify.report.numbers import limit as limit_of
 from gradverify.running.supervisor import MOST, Lost
 from gradverify.running.unrun import without_running
 
@@ -38,7 +38,7 @@ def of_lost(case: Case, lost: Lost) -> CaseResult:
 
 
 def _timed_out(lost: Lost) -> Finding:
-    limit = duration(lost.died.number)
+    limit = limit_of(lost.died.number)
     if lost.while_loading:
         return Finding("GV005", f"importing and building what the check names did not end within {limit}", "timed-out",
                        hint="run the import by itself; `--import-timeout` gives it longer")

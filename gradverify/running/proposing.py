@@ -13,7 +13,7 @@ from typing import NoReturn
 from gradverify.model.codec import from_json, to_json
 from gradverify.model.interrupt import interruptible
 from gradverify.model.proposal import Proposal, Sought
-from gradverify.report.numbers import duration
+from gradverify.report.numbers import limit
 from gradverify.running.crew import LOADING, hiring
 from gradverify.running.process import Died, Files
 from gradverify.running.signals import Signals
@@ -69,7 +69,7 @@ def _again(sought: Sought, attempt: int | None) -> Sought | None:
 def _end(died: Died, loading: bool) -> str:
     where = "while it was imported" if loading else "while inputs were tried"
     if died.how == "limit":
-        return f"it did not end within {duration(died.number)} {where}"
+        return f"it did not end within {limit(died.number)} {where}"
     if died.how == "processes":
         return f"it started {int(died.number)} processes {where}"
     if died.how == "server":

@@ -6,6 +6,7 @@ import importlib
 import os
 import re
 import traceback
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from types import TracebackType
@@ -14,11 +15,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from gradverify.model.case import Case
 from gradverify.model.fault import ToolError, described, legible, spelled
 from gradverify.model.fault import UserCodeError as UserCodeError
 from gradverify.model.fault import type_name as type_name
 from gradverify.model.interrupt import heed, is_interrupt
-from gradverify.model.result import Frame
+from gradverify.model.result import Finding, Frame
 from gradverify.subject.interpreted import INSTALL
 from gradverify.subject.interpreted import TOO_LATE as TOO_LATE
 
@@ -44,9 +46,9 @@ WANTS_WHOLE = re.compile(
     r"\"(repeat_interleave|bincount|bitwise_|lshift|rshift|gcd|lcm)\w*\" not implemented for '(Double|Float|Half|BFloat16)'")
 WANTS_MASK = re.compile(r"only supports boolean masks|to be a boolean tensor|expected BoolTensor")
 A_MASK = "a mask is drawn with `kind: mask`; `values: [1, 0, 1]` have the check's dtype: say `dtype: bool` in that input"
-WHOLE_NUMBERS = "`values` have the check's dtype, whole ones too: for indices say `dtype: int64` in the input, or draw them with `integers`"
-WANTS_TENSOR = re.compile(r"must be Tensor, not list")
-LIST_OF_NUMBERS = "a list is passed as it is: a tensor of that shape is `x: {shape: [40, 30]}`, one of these numbers `x: {values: [40, 30]}`"
+WHOLE_NUMBERS = ("a tensor has the check's dtype, whole numbers in `values` too: for indices say `dtype: int64` in the input, or draw them with "
+                 "`integers`")
+REFUSES_LIST = re.compile(r"^forward raised TypeError: .*(\blist\b|only integer tensors of a single element)|'list' object has no attribute")
 SYNTAX = (SyntaxError, IndentationError, TabError)
 _PACKAGE = Path(__file__).resolve().parent.parent
 _USER_ROOMS = tuple(f"{_PACKAGE / room}{os.sep}" for room in ("functions", "gallery"))     # what a spec may name is checked like anybody's code
@@ -100,7 +102,18 @@ def what_to_write(text: str, frames: tuple[Frame, ...]) -> str | None:
         return WHOLE_NUMBERS if WANTS_WHOLE.search(text) else A_MASK
     if REFUSES_DOUBLE.search(text):
         return SINGLE_ONLY
-    return LIST_OF_NUMBERS if WANTS_TENSOR.search(text) else None
+    return None
+
+
+def of_a_list(finding: Finding, case: Case) -> Finding:
+    """With the hint that the spec gives a list of numbers where forward, which refused a list, may want a tensor."""
+    lists = (each for each in case.inputs if isinstance(each.value, list | tuple) and each.value and all(type(x) in (int, float) for x in each.value))
+    found = next(lists, None)
+    if found is None or not REFUSES_LIST.search(finding.message):
+        return finding
+    name, numbers = found.name or "x", list(found.value)
+    shape = f"a tensor of that shape is `{name}: {{shape: {numbers}}}`, " if all(type(x) is int and x >= 0 for x in numbers) else ""
+    return replace(finding, hint=f"`{name}: {numbers}` is passed as a list: {shape}one of these numbers `{name}: {{values: {numbers}}}`")
 
 
 def describe(error: BaseException) -> str:

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from gradverify.subject.alias import Named, Shared, attributes, shared
+from gradverify.subject.declared import shown_name
 from gradverify.subject.guard import is_plain
 from gradverify.subject.own_code import own_code, wrapped
 from gradverify.subject.snapshot import Change, Snapshot
-from gradverify.torch_private import CPP_NODE, expected_gradients, function_class, pytree
+from gradverify.torch_private import CPP_NODE, added_arguments, expected_gradients, function_class, pytree
 
 Kept = Callable[[Any], Sequence[Named]]
 
@@ -34,7 +35,8 @@ class Edge:
 @dataclass(frozen=True, slots=True)
 class RawReturn:
     """One call of a `backward`: what it returned, `needs` (ctx.needs_input_grad), an edge per *tensor* argument of forward, and which gradients lie
-    in memory that others use. `cls`: the class, or the name of a Function that is written in C++."""
+    in memory that others use. `cls`: the class, or the name of a Function that is written in C++. Of the Function that torch generates for an
+    operator: without the arguments that torch adds."""
 
     cls: type | str
     returned: tuple[Any, ...]
@@ -44,7 +46,7 @@ class RawReturn:
 
     @property
     def name(self) -> str:
-        return self.cls if isinstance(self.cls, str) else self.cls.__name__
+        return self.cls if isinstance(self.cls, str) else shown_name(self.cls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +132,16 @@ def _patch(cls: type, name: str, instead: Callable[..., Any]) -> Callable[[], No
 
 
 def _recording(cls: type, original: Callable[..., Any], sink: list[RawReturn], kept: Kept) -> Callable[..., Any]:
+    added = added_arguments(cls)
+
     @own_code
     def recorded(ctx: Any, *cotangents: Any) -> Any:
         returned = wrapped(original, ctx, *cotangents)
         as_tuple = returned if isinstance(returned, tuple) else (returned,)     # a list is one gradient for autograd, and refused
         if (function_class(ctx) or cls) is cls:        # a subclass that inherits or calls this backward leaves its own
             shares = shared(as_tuple, cotangents, [*kept(ctx), *attributes(ctx)])
-            sink.append(RawReturn(cls, as_tuple, tuple(ctx.needs_input_grad), tuple(edge_of(*edge) for edge in ctx.next_functions), shares))
+            theirs, needs = as_tuple[:len(as_tuple) - added], tuple(ctx.needs_input_grad)
+            sink.append(RawReturn(cls, theirs, needs[:len(needs) - added], tuple(edge_of(*edge) for edge in ctx.next_functions), shares))
         return returned
 
     return recorded

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from gradverify.model.case import Budget
 from gradverify.model.result import Calls
-from gradverify.report.numbers import duration
+from gradverify.report.numbers import limit
 from gradverify.subject.failure import Spent
 from gradverify.subject.subject import Subject
 
@@ -54,7 +54,7 @@ class Spending:
         calls, seconds = self._budget.calls, self._budget.seconds
         if calls is not None and (seconds is None or self._spent() <= self._allowed):
             return f"the budget of {calls:,} calls"
-        return f"the budget of {duration(seconds)}" if seconds is not None else "the budget"
+        return f"the budget of {limit(seconds)}" if seconds is not None else "the budget"
 
     def affords(self, forward: int, backward: int, slack: float = 0.0) -> bool:
         """So many calls more, of a rule that runs in `bound`."""

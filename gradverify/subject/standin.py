@@ -77,14 +77,17 @@ class Graphs(FunctionMode):
 
 
 @contextmanager
-def forwards_only(cut: Callable[[str], None], graphs: Graphs) -> Iterator[None]:
-    """Inside, what this thread applies is the forward of a Function under the grad mode of its caller, without a node of its own.
+def forwards_only(cut: Callable[[str], None], graphs: Graphs, only: Sequence[type] | None = None) -> Iterator[None]:
+    """Inside, what this thread applies is the forward of a Function (None: of every one; else of these `only`) under the grad mode of its caller,
+    without a node of its own.
 
     `cut` is called where that cannot be done, and the Function is then applied as it is. Of what leaves
     this context, `graphs.put_back` has the graphs.
     """
 
     def instead(cls: Any) -> Callable[..., Any] | None:
+        if only is not None and cls not in only:
+            return None
         outside = all(mode is not graphs for mode in function_modes())
         if outside or transforms_active():
             cut(f"{cls.__name__}, {APPLIED_BY_TORCH}" if outside else UNDER_FUNC)

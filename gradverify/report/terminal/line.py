@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.cells import cell_len
 from rich.console import RenderableType
@@ -87,7 +87,7 @@ def judged_comparisons(check: CaseResult) -> tuple[Comparison, ...]:
 def phrase(check: CaseResult, shown: tuple[Comparison, ...], width: int) -> str:
     """What came of it in at most so many columns, or in the fewest."""
     if check.verdict == "pass":
-        return _fitting(width, *_seen(shown))
+        return _fitting(width, *(("nothing to compare", "nothing") if not sum(each.elements for each in shown) else (sensitivity(shown), "")))
     if check.verdict == "undecided":
         return _fitting(width, _open(shown), _open(shown).split(", ")[-1]) or "undecided"
     errors = [finding for finding in check.findings if finding.severity == "error"]
@@ -99,14 +99,10 @@ def _fitting(width: int, *texts: str) -> str:
     return next((text for text in texts if cell_len(text) <= width), texts[-1])
 
 
-def _seen(shown: tuple[Comparison, ...]) -> tuple[str, ...]:
-    """Nothing where the resolution is 0: every gradient is, and no error was too small to see."""
-    if not sum(comparison.elements for comparison in shown):
-        return "nothing to compare", "nothing"
-    smallest = max(comparison.resolution for comparison in shown)
-    if not smallest:
-        return ("",)
-    return f"would catch any absolute error above {bar(smallest)}", f"catches errors above {bar(smallest)}", f"sees {bar(smallest)}"
+def sensitivity(shown: Sequence[Comparison]) -> str:
+    """The one sentence on a pass. Nothing where the resolution is 0: every gradient is, and no error was too small to see."""
+    smallest = max((comparison.resolution for comparison in shown), default=0.0)
+    return f"would catch any absolute error above {bar(smallest)}" if smallest else ""
 
 
 def _open(shown: tuple[Comparison, ...]) -> str:
@@ -141,8 +137,10 @@ def _notes(check: CaseResult, look: Look, columns: Columns) -> Iterator[Text]:
         yield Text(clean(check.reason))
     if check.interpreter:
         yield Text(f"on {device_of(check)}", style="dim")
-    if check.verdict == "pass" and not _beside(check, look, columns):
-        yield from [Text(text) for text in [_beyond(judged_comparisons(check))] if text]
+    if check.verdict == "pass":
+        shown = judged_comparisons(check)
+        below = [sensitivity(shown) if not phrase(check, shown, columns.phrase) else "", "" if _beside(check, look, columns) else _beyond(shown)]
+        yield from [Text("; ".join(filter(None, below)))] if any(below) else []
     if check.verdict == "pass":
         yield from (Text(clean(rule.reason), style="dim") for rule in check.rules if rule.code == LOW and rule.status == "ran" and rule.reason)
     left, part = left_out(check.rules)
