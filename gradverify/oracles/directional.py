@@ -27,7 +27,7 @@ class Screen(Enum):
 
     AGREES = "the two agree within the tolerance"
     DIFFERS = "the two differ by more than the tolerance and the error bar"
-    NON_FINITE = "the forward is not finite"
+    NON_FINITE = "the forward is not finite, or constant where the backward is not finite"
     CONSTANT = "the forward is constant where the two differ"
     OPEN = "the finite difference along the direction has too wide an error bar"
 
@@ -37,8 +37,8 @@ def screened(function: Gives, wishes: Wishes, source: torch.Generator, rtol: flo
     """Backward against finite differences along one random signed direction. Raises UserCodeError where forward or backward does.
 
     The direction keeps the symmetry of symmetric inputs, and the zeros of inputs that have other numbers too. `infinite`: how many numbers of
-    the outputs are not finite by right (masks of −inf); they are left out. `invented`: the point may lie where f is not meant to be called, and
-    outputs that no step moves say nothing there.
+    the outputs are not finite by right (masks of −inf); they are left out. `invented`: the point may lie where f is not meant to be called, so that
+    outputs which no step moves are judged apart.
     """
     along = Along(Filled(function), columns_of(function.inputs, wishes.domains, wishes.symmetric, wishes.specified))
     point = along.point
@@ -63,7 +63,9 @@ def screened(function: Gives, wishes: Wishes, source: torch.Generator, rtol: flo
             return Screen.DIFFERS
         v = np.where(full.unchanged, 0.0, v)
         analytic = _analytic(point, moved, v)
-        return Screen.CONSTANT if not np.isfinite(analytic) or _close(full, v, analytic, point, rtol) else Screen.DIFFERS
+        if not np.isfinite(analytic):
+            return Screen.NON_FINITE
+        return Screen.CONSTANT if _close(full, v, analytic, point, rtol) else Screen.DIFFERS
 
 
 def _analytic(point: Point, moved: Array, v: Array) -> float:

@@ -12,8 +12,8 @@ places (rows first), sizes and signs: zeros stay zeros, symmetric stays symmetri
 where forward takes a real one for it (a power, no size). Where forward refuses that, or is not finite, they stay; beside a `surrogate` too. There,
 one random signed direction d and one cotangent v: ⟨v, J d⟩ by finite differences (of the `surrogate`, where there is one) against ⟨Jᵀv, d⟩ by
 backward. What differs is judged by element, as in GV101. Where numbers that the
-spec gives were moved to a place at which forward is not finite, or rests where backward does not (a clamp at the end of a domain), nothing is judged,
-and another point is tried. What differs for one number only must differ with that number 3 % off too, as a solver may
+spec gives were moved to a place at which forward is not finite, or constant while backward is not finite, nothing is judged, and another point is
+tried; where forward is constant there and backward is not 0, which may lie outside of what the function is meant for, that is a warning. What differs for one number only must differ with that number 3 % off too, as a solver may
 not converge with any step; an eps that backward does not follow is a warning. Not after a wrong gradient at the first point.
 At the point of the check one argument at a time that chooses a way to compute has another value: a flag, an axis (`dim`, `axis`), a reduction, a
 stride. A gradient that is wrong there is a warning, unless outputs are the same or flat there, or a flag is kept on ctx: that may be meant.
@@ -108,11 +108,11 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
 
 
 def _elsewhere(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
-    refusal = "there is no other point: every input is zero"
+    refusal, constant = "there is no other point: every input is zero", None
     for arguments in other_points(evidence.subject):
         varied = _varied(evidence, arguments)
         if varied is not None and varied.seen is Screen.AGREES:
-            return
+            break
         try:
             look = _look(evidence, evidence.subject.twin(arguments))
         except UserCodeError as error:
@@ -122,14 +122,19 @@ def _elsewhere(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
             refusal = f"at another point {error.message}"
             continue
         if not look.told:
+            constant = look if look.seen is Screen.CONSTANT else constant
             refusal = f"at another point {look.seen.value}"
             continue
         if look.seen is Screen.DIFFERS:
             yield from _by_element(evidence, look)
         elif varied is not None:
             yield from _by_numbers(evidence, arguments, varied)
-        return
-    raise NotApplicable(refusal)
+        break
+    else:
+        if constant is None:
+            raise NotApplicable(refusal)
+    if constant is not None:
+        yield from _by_element(evidence, replace(constant, point=f"{constant.point}, where forward is constant"), "warning")
 
 
 def _look(evidence: Evidence, twin: Subject, numbers: Numbers | None = None) -> Look:
