@@ -11,10 +11,10 @@ places (rows first), sizes and signs: zeros stay zeros, symmetric stays symmetri
 1.37 times as large, or as small where one would leave 0 to 1 otherwise, one below 0.001 (an eps) as large as its root; a whole number is one more
 where forward takes a real one for it (a power, no size). Where forward refuses that, or is not finite, they stay; beside a `surrogate` too. There,
 one random signed direction d and one cotangent v: ⟨v, J d⟩ by finite differences (of the `surrogate`, where there is one) against ⟨Jᵀv, d⟩ by
-backward. What differs is judged by element, as in GV101. Where numbers that the
-spec gives were moved to a place at which forward is not finite, or constant while backward is not finite, nothing is judged, and another point is
-tried; where forward is constant there and backward is not 0, which may lie outside of what the function is meant for, that is a warning. What differs for one number only must differ with that number 3 % off too, as a solver may
-not converge with any step; an eps that backward does not follow is a warning. Not after a wrong gradient at the first point.
+backward. What differs is judged by element, as in GV101. Where numbers that the spec gives were moved to a place at which forward is not finite, or
+constant while backward is not finite, nothing is judged, and another point is tried; where forward is constant there and backward is not 0, which
+may lie outside of what the function is meant for, that is a warning. What differs for one number only must differ with that number 3 % off too, as
+a solver may not converge with any step; an eps that backward does not follow is a warning. Not after a wrong gradient at the first point.
 At the point of the check one argument at a time that chooses a way to compute has another value: a flag, an axis (`dim`, `axis`), a reduction, a
 stride. A gradient that is wrong there is a warning, unless outputs are the same or flat there, or a flag is kept on ctx: that may be meant.
 

@@ -125,7 +125,7 @@ VmapMoves = function("VmapMoves", forward=apart, setup_context=saves, vmap=vmap_
 
 
 def on_values(x):
-    return x * x if x.sum().item() > -1e9 else x * x
+    return x * (x if x.sum().item() > -1e9 else 1 * x)
 
 
 Generated = function("Generated", forward=on_values, setup_context=saves, generate_vmap_rule=True)
