@@ -9,8 +9,8 @@ from gradverify.model.paths import shown_path
 from gradverify.model.result import Finding
 from gradverify.rules.at_forward import at_forward
 from gradverify.rules.catalogue import book
+from gradverify.subject.find import run_folder
 from gradverify.subject.inner_backward import inner_backward
-from gradverify.subject.namesakes import run_folder
 from gradverify.subject.returned_line import returned_line
 
 
