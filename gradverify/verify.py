@@ -28,7 +28,7 @@ from gradverify.rules.precedence import contiguous_throughout, in_sight, specifi
 from gradverify.rules.repeats import graded
 from gradverify.rules.standing import without_a_leg
 from gradverify.subject.failure import UserCodeError, is_users, of_a_list, unnamed
-from gradverify.subject.namesakes import run_folder
+from gradverify.subject.find import run_folder
 from gradverify.subject.subject import Subject
 
 EVERY_ELEMENT = "every element of the Jacobian is compared"

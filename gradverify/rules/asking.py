@@ -149,4 +149,4 @@ def _unforeseen(info: RuleInfo, error: BaseException, calls: Calls, seen: list[F
 
 def _module(info: RuleInfo) -> ModuleType:
     name = f"gradverify.rules.{info.module}"
-    return sys.modules.get(name) or importlib.import_module(name)       # while a check runs, imports look for namesakes of a spec's modules
+    return sys.modules.get(name) or importlib.import_module(name)

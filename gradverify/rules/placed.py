@@ -11,8 +11,8 @@ from gradverify.model.rule import Method
 from gradverify.rules.at_forward import at_forward
 from gradverify.rules.catalogue import book
 from gradverify.rules.culprit import at_culprit
+from gradverify.subject.find import run_folder
 from gradverify.subject.inner_backward import inner_backward
-from gradverify.subject.namesakes import run_folder
 from gradverify.subject.returned_line import returned_line
 from gradverify.subject.written_line import method_line
 

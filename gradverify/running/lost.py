@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import linecache
 import re
 import signal
@@ -14,7 +15,7 @@ from gradverify.model.paths import shown_path
 from gradverify.model.result import CaseResult, Finding, Frame
 from gradverify.report.numbers import limit as limit_of
 from gradverify.running.supervisor import MOST, Lost
-from gradverify.running.unrun import without_running
+from gradverify.running.unrun import decoded, without_running
 
 _LINE = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
 _PACKAGE = f"{Path(__file__).resolve().parent.parent}/"
@@ -31,9 +32,12 @@ SIGNAL_HINTS = {"SIGSEGV": "native code read or wrote where it must not: an inde
 
 
 def of_lost(case: Case, lost: Lost) -> CaseResult:
-    """Verdict error: the check said nothing, whatever status its process ended with."""
+    """Verdict error, whatever status its process ended with; but a failure that the check had sent before is one."""
     finding = _timed_out(lost) if lost.died.how == "limit" else _crashed(lost)
     finding = replace(finding, frames=tuple(_frames(lost.died.stack)))
+    found = None if lost.partial is None else decoded(case, json.loads(lost.partial))
+    if found is not None and found.verdict == "fail":      # what was found stands
+        return replace(found, reason=finding.message, captured=lost.died.printed)
     return replace(without_running(case, "error", finding.message), findings=(finding,), captured=lost.died.printed)
 
 

@@ -70,11 +70,13 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The worker ended, or was ended, without a result. `while_loading`: before the task itself began."""
+    """The worker ended, or was ended, without a result. `while_loading`: before the task itself began; `partial`: the last result that it sent
+    before it had all of it."""
 
     task: Task
     died: Died
     while_loading: bool
+    partial: bytes | None = None
 
 
 Happening = Began | Told | Answered | Lost
@@ -95,6 +97,7 @@ class _Job:
     loading: bool = True
     silent: bool = False
     alone: bool = False
+    partial: bytes | None = None
 
 
 @dataclass
@@ -161,7 +164,7 @@ class Supervisor:
                 return
             job.alone = task in self._lost
             (self._lost if job.alone else waiting).remove(task)
-            job.server, job.task, job.ready, job.loading, job.silent = task.server, task, False, True, False
+            job.server, job.task, job.ready, job.loading, job.silent, job.partial = task.server, task, False, True, False, None
             job.deadline = time.monotonic() + task.limits[0]
             yield Began(task)
             job.said = job.worker.begin(task.payload)
@@ -261,6 +264,8 @@ class Supervisor:
         elif kind == "result":
             job.task, job.deadline = None, time.monotonic() + ENDS_WITHIN
             yield Answered(task, payload)
+        elif kind == "partial":
+            job.partial = payload
         elif kind != "here":
             yield Told(task, kind, payload)
 
@@ -273,7 +278,7 @@ class Supervisor:
         if task is not None and with_others and not job.alone:
             self._lost.append(task)
         elif task is not None:
-            yield Lost(task, died, job.loading)
+            yield Lost(task, died, job.loading, job.partial)
         elif not self._staff:
             self._employ()
 

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 from os import getpid, write
@@ -77,8 +77,8 @@ class Words:
 
 @dataclass
 class Worker:
-    """A process that has imported what some tasks name. `threads`: of torch, in a child; `stack`: the file of Python's stack; `put_back`: what those
-    modules had set; `calls`: of the running check."""
+    """A process that has imported what some tasks name. `threads`: of torch, in a child; `search`: where the names of the spec are
+    looked for, once something is `loaded`; `calls`: of the running check."""
 
     pipe: Connection
     alive: Connection
@@ -86,8 +86,8 @@ class Worker:
     memory: int | None
     pictures: bool
     threads: int
-    stack: int
-    put_back: tuple[str, ...] = ()
+    search: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    loaded: bool = False
     calls: _Calls | None = None
     watched: bool = False
 
@@ -121,7 +121,8 @@ def live(
     with imports(bool(machine["cuda"])):
         while True:
             task, payload, descriptor = _next_task(worker.pipe)
-            os.ftruncate(worker.stack, 0)
+            for file in files.stack, files.printed:     # of the task before
+                os.truncate(file, 0)
             stays = load(worker, payload)
             if stays is None:
                 child = os.fork()
@@ -199,11 +200,15 @@ def _load(worker: Worker, payload: bytes) -> str | None:
         return "uses a CUDA device"
     if too_little(worker.memory) is not None:
         return None
+    from gradverify.subject.find import importable
     from gradverify.subject.machine import cannot_fork
     from gradverify.subject.target import load
 
-    with unheard(), staying():
-        worker.put_back = tuple(dict.fromkeys((*worker.put_back, *load(case))))
+    with unheard(), staying(), contextlib.suppress(BaseException):
+        if not worker.loaded:
+            worker.search.enter_context(importable(case.search))
+            worker.loaded = True
+        load(case)
     return cannot_fork()
 
 
@@ -218,10 +223,7 @@ def _check(worker: Worker, payload: bytes, saying: Words, stays: str | None) -> 
 
     calls, alone = _Calls(saying), stays is not None and not cuda_of(case)
     worker.calls = calls
-    changed = (
-        *(f"changed {name} while it was imported" for name in worker.put_back),
-        *([stays] if stays and alone else []),
-    )
+    changed = (stays,) if stays is not None and alone else ()
     try:
         with unheard():
             result = run_case(
@@ -243,8 +245,8 @@ def _check(worker: Worker, payload: bytes, saying: Words, stays: str | None) -> 
 def _entered(words: Connection, alive: Connection, setup: Setup, files: Files) -> Worker:
     """Sets a worker up until it can take a task."""
     pipe, alive = _out_of_the_way(words), _out_of_the_way(alive)
-    stack = _settle(setup, files)
-    return Worker(pipe, alive, files, setup.memory, setup.pictures, 1, stack)
+    _settle(setup, files)
+    return Worker(pipe, alive, files, setup.memory, setup.pictures, 1)
 
 
 class _Calls:
@@ -274,9 +276,8 @@ def _watch(worker: Worker) -> None:
     leave(0)
 
 
-def _settle(setup: Setup, files: Files) -> int:
-    """A session of its own, in which Ctrl-C on the terminal is not heard; streams into files; the folder, environment and path of the command.
-    The descriptor of the file for Python's stack."""
+def _settle(setup: Setup, files: Files) -> None:
+    """A session of its own, in which Ctrl-C on the terminal is not heard; streams into files; the folder, environment and path of the command."""
     with contextlib.suppress(OSError):
         os.setsid()
     _with_parent()
@@ -299,7 +300,6 @@ def _settle(setup: Setup, files: Files) -> int:
     os.environ.update(setup.environment)
     sys.path[:] = setup.path
     os.chdir(setup.folder)
-    return stack
 
 
 def _opened(path: str) -> int:

@@ -20,8 +20,8 @@ from gradverify.model.paths import shown_path
 from gradverify.model.report import Gate, judged
 from gradverify.model.result import CaseResult, Comparison, Entry
 from gradverify.subject.arguments import Argument, value_of
+from gradverify.subject.find import run_folder
 from gradverify.subject.layout import laid
-from gradverify.subject.namesakes import run_folder
 from gradverify.subject.spelled import Names, Unspelled, folders, reached, spelled
 from gradverify.subject.subject import Called, Subject
 from gradverify.subject.target import named

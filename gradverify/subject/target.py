@@ -15,7 +15,7 @@ from gradverify.model.case import Case
 from gradverify.model.interrupt import is_interrupt
 from gradverify.subject.failure import UserCodeError, blamed, type_name
 from gradverify.subject.failure import named as name_of
-from gradverify.subject.find import CODE, find, importable
+from gradverify.subject.find import CODE, find
 from gradverify.subject.modules import cast, copied
 from gradverify.subject.registered import returning
 from gradverify.torch_private import Overload, OverloadPacket, applied, schema
@@ -115,18 +115,13 @@ def named(name: str, key: str) -> Any:
     return find(f"{builtin.module}:{builtin.attribute}" if builtin else name, key)
 
 
-def load(case: Case) -> list[str]:
-    """Imports what a case names; what fails to be is imported once more where the case is prepared, which tells. The names of what the modules set
-    and what was put back."""
+def load(case: Case) -> None:
+    """Imports what a case names, where `importable`; what fails is imported once more where the case is prepared, which tells."""
     oracles = case.oracles
-    put_back = list[str]()
-    with suppress(BaseException), importable(case.search) as changed:
-        put_back = changed
-        for name in (case.target, case.inputs_from, oracles.reference, oracles.gradient, oracles.surrogate):
-            with suppress(BaseException):
-                if name is not None:
-                    named(name, "function")
-    return put_back
+    for name in (case.target, case.inputs_from, oracles.reference, oracles.gradient, oracles.surrogate):
+        with suppress(BaseException):
+            if name is not None:
+                named(name, "function")
 
 
 def operator_parameters(operator: Any) -> tuple[inspect.Parameter, ...] | None:

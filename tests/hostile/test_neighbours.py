@@ -107,7 +107,9 @@ def test_there_are_enough():
 
 @pytest.mark.timeout(900)
 def test_no_side_effect_reaches_a_neighbour(tmp_path):
-    effects = [effect for kind in EFFECTS.values() for effect in kind]
+    """One in five; `GRADVERIFY_EFFECTS=all` runs all of them, which takes a minute."""
+    step = 1 if os.environ.get("GRADVERIFY_EFFECTS") == "all" else 5
+    effects = [effect for kind in EFFECTS.values() for effect in kind[::step]]
     reached, own, _ = checked(tmp_path, effects, 1)
     assert reached == {} and "not_run" not in own.values()
     assert not [line for line in processes() if str(tmp_path) in line]

@@ -41,7 +41,7 @@ def _lines(check: CaseResult, look: Look, origins: Mapping[str, str] | None) -> 
     yield from _open(check)
     yield from _rules(sorted(check.rules, key=lambda rule: rule.code))
     if check.changed:
-        yield f"the check {', '.join(check.changed)}: that was put back, or its process was not used again"
+        yield f"the check {', '.join(check.changed)}: that was put back, or no other check ran in its process"
     if check.verdict not in ("skip", "not_run"):
         held = f", at most {check.device_memory / 2**20:,.1f} MiB on {check.device}" if check.device_memory is not None else ""
         yield f"in all: {_calls(check.calls)}, {seconds(check.seconds)}{held}"
