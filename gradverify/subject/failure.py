@@ -16,6 +16,7 @@ import torch
 
 from gradverify.model.fault import described, legible, spelled
 from gradverify.model.fault import type_name as type_name
+from gradverify.model.interrupt import Spent as Spent
 from gradverify.model.interrupt import heed, is_interrupt
 from gradverify.model.result import Finding, Frame
 from gradverify.subject.interpreted import INSTALL
@@ -65,10 +66,6 @@ class UserCodeError(Exception):
     def finding(self) -> Finding:
         """What a report says of it."""
         return Finding(self.code, self.message, hint=self.hint, frames=self.frames)
-
-
-class Spent(BaseException):
-    """No further call is afforded; the text says why. No Exception: nobody but the rule's caller is to take it for an answer."""
 
 
 class blamed:  # noqa: N801 - read as a word: `with blamed("GV002", "forward")`
