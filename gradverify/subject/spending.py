@@ -86,6 +86,12 @@ class Spending:
             return False
         return seconds is None or self._seconds(made, forward, backward) <= self._allowed + slack * seconds
 
+    def heed(self, seconds: float) -> None:
+        """Raises Spent where so many seconds of our own arithmetic are not afforded to a rule that runs in `bound`."""
+        most = self._budget.seconds
+        if most is not None and self._spent() + seconds > self._allowed + SLACK * most:
+            raise Spent(f"{self.name} was spent")
+
     def some(self, samples: Sequence[Sample], forward: int, backward: int, what: str) -> Sequence[Sample]:
         """The samples, halved until the calls of each are afforded, but one at least; `cut` says how many were left out."""
         count = len(samples)
