@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from math import inf
 from typing import TypeVar
 
 from torch import Tensor
@@ -61,7 +62,8 @@ class Evidence(BaseCall):
         super().__init__(subject, differentiate)
         self.watch = watch
         self.standing = Standing(subject)       # a check in 16 bits stands on another leg than its own
-        self.spending = Spending(subject, subject.case.settings.budget)     # of this evidence: another one of the subject has a budget of its own
+        settings = subject.case.settings
+        self.spending = Spending(subject, settings.budget, settings.timeout if watch else inf)     # another evidence of the subject has its own
         self.reproduced: list[Reproduced] = []      # by the rules that compare identical calls
         self.missing: list[Fault] = []      # faults of ours that cost words or pictures
         self.cast_inside = False        # a part of a function of float64 computes in float32, as far as its own steps left elements open

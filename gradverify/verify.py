@@ -59,9 +59,10 @@ def _judged(subject: Subject, evidence: Evidence, briefly: bool) -> CaseResult:
     faults = tuple(dict.fromkeys([*(each.fault for each in examined if each.fault), *evidence.missing]))
     verdict = _verdict(findings, faults)
     result = described(subject.own.case, subject)
+    interpreter = None if briefly or evidence.spending.ending else evidence.interpreter
     mode, mode_reason, could_miss = _mode(evidence, any(each.comparisons for each in examined))
     return replace(
-        result, verdict=verdict, reason=_reason(verdict, findings, faults), interpreter=None if briefly else evidence.interpreter,
+        result, verdict=verdict, reason=_reason(verdict, findings, faults), interpreter=interpreter,
         calls=evidence.subject.calls, findings=findings, faults=faults, inputs=_inputs(subject.own), outputs=_outputs(evidence),
         rules=tuple(_said(each.run, findings, evidence) for each in examined), mode=mode, mode_reason=mode_reason, could_miss=could_miss,
         comparisons=tuple(_named(told, evidence) for each in examined for told in each.comparisons if _of_it(told, findings, evidence)),

@@ -12,13 +12,13 @@ from types import ModuleType
 
 from gradverify.evidence import Evidence
 from gradverify.model.fault import fault_of
-from gradverify.model.interrupt import is_interrupt
+from gradverify.model.interrupt import Spent, is_interrupt
 from gradverify.model.result import LEFT_OUT, Calls, Comparison, Fault, Finding, RuleRun
 from gradverify.model.rule import RuleInfo
 from gradverify.rules.catalogue import asked, book
 from gradverify.rules.gv008_nothing_checked import ALL_IGNORED
 from gradverify.rules.protocol import NotApplicable
-from gradverify.subject.failure import Spent, UserCodeError, is_users, unnamed
+from gradverify.subject.failure import UserCodeError, is_users, unnamed
 from gradverify.subject.on_cuda import lost
 
 SAME_FAULT = 3      # rules that met one fault of ours: they share what it comes from, and each measures that again
@@ -37,7 +37,8 @@ class Examined:
 def examine(evidence: Evidence, briefly: bool = False) -> tuple[Examined, ...]:
     """What all selected rules leave, in their order. `briefly`: up to the first that finds an error."""
     place = {info.code: n for n, info in enumerate(asked())}
-    examined = tuple(sorted(_examine_all(evidence, briefly), key=lambda each: place[each.run.code]))
+    with evidence.spending.limited(asked_for=evidence.settings.mode != "auto"):
+        examined = tuple(sorted(_examine_all(evidence, briefly), key=lambda each: place[each.run.code]))
     if any(each.run.status != "ignored" for each in examined if not each.run.code.startswith("GV0")):
         return examined
     return *examined, Examined(RuleRun(ALL_IGNORED.code, "ran"), (ALL_IGNORED,))
@@ -121,14 +122,20 @@ def _tried(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Examine
     except UserCodeError as error:
         return Examined(RuleRun(info.code, "not_applicable", error.message, evidence.subject.calls - before), (error.finding,))
     except Spent as spent:
+        unfinished = (_unfinished(info, spent),) if info.numeric and info.price is None and "GV007" not in found else ()
         if not seen:
-            return Examined(RuleRun(info.code, "not_applicable", f"{LEFT_OUT}{spent}", evidence.subject.calls - before))
-        seen.append(f"the rest {LEFT_OUT}{spent}")
+            return Examined(RuleRun(info.code, "not_applicable", f"{LEFT_OUT}{spent}", evidence.subject.calls - before), unfinished)
+        seen += [f"the rest {LEFT_OUT}{spent}", *unfinished]
     except BaseException as error:
         return _unforeseen(info, error, evidence.subject.calls - before, seen)
     seen += [evidence.spending.cut] if evidence.spending.cut else []
     notes = "; ".join(each for each in seen if isinstance(each, str))
     return _of(RuleRun(info.code, "ran", notes or None, evidence.subject.calls - before), seen)
+
+
+def _unfinished(info: RuleInfo, spent: Spent) -> Finding:
+    """Of a comparison of gradients that ended early: nothing is known of the rest."""
+    return Finding("GV007", f"{info.code} {info.name} was not finished: {spent}", hint="check a smaller input, or raise `budget` and `timeout`")
 
 
 def _of(run: RuleRun, seen: list[Finding | Comparison | str], fault: Fault | None = None) -> Examined:

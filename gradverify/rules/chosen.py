@@ -40,6 +40,8 @@ def _why(choice: Choice) -> str:
     if choice.why is Why.ASKED:
         return f"`mode: {choice.mode.value}` was asked for: {_calls(choice.cost)}."
     before = "; ".join(f"{_name(each)} would take {_timed(each.cost)}, {_told(against, choice)}" for each, against in choice.passed_over)
+    if choice.why is Why.RAN_OUT:
+        return f"{before[:1].upper()}{before[1:]}. What is left is {_name(choice)}: {_calls(choice.cost)}."
     if choice.why is Why.NOTHING_FITS:
         return f"Nothing fits: {before}. The cheapest comparison is made all the same."
     if not before:
@@ -64,6 +66,8 @@ def _some(candidate: Candidate) -> str:
 def _told(against: Against, choice: Choice) -> str:
     if against is Against.SLOWER:
         return f"slower than gradcheck with {_timed(choice.gradcheck)}"
+    if against is Against.LONGER:
+        return "and had not ended when the budget had"
     return f"more than the budget of {f'{choice.budget.calls:,} calls' if against is Against.CALLS else limit(choice.budget.seconds or 0.0)}"
 
 

@@ -77,7 +77,8 @@ WORDS: Mapping[Limit, Words] = {
         "as a whole it is off by more than rounding, but no element of it was found wrong", brief="`mode: entries` compares each",
         advice="give `mode: entries`, which judges every element by itself"),
     Limit.BUDGET: Words(
-        "the budget ended before gradverify knew whether rounding explains the deviation", brief="raise `budget`", advice="raise `budget`"),
+        "the budget or the time limit ended before they were compared, or before it was known whether rounding explains a deviation",
+        brief="raise `budget`", advice="raise `budget`"),
     Limit.RESTLESS: Words(
         "the module's buffers follow its parameters from call to call and do not come to rest, and backward takes them for constants",
         advice="check the module in evaluation mode, or where its buffers come to rest (singular values that lie further apart)"),

@@ -19,6 +19,7 @@ from gradverify.model.case import Case
 from gradverify.model.fault import ToolError, described, legible, spelled
 from gradverify.model.fault import UserCodeError as UserCodeError
 from gradverify.model.fault import type_name as type_name
+from gradverify.model.interrupt import Spent as Spent
 from gradverify.model.interrupt import heed, is_interrupt
 from gradverify.model.result import Finding, Frame
 from gradverify.subject.interpreted import INSTALL
@@ -57,8 +58,6 @@ _FOREIGN = (f"{_PACKAGE}{os.sep}", f"{Path(torch.__file__).resolve().parent}{os.
 _NUMPY, _LIBRARY = f"{Path(np.__file__).resolve().parent}{os.sep}", f"{Path(os.__file__).resolve().parent}{os.sep}"
 
 
-class Spent(BaseException):
-    """No further call is afforded; the text says why. No Exception: nobody but the rule's caller is to take it for an answer."""
 
 
 class blamed:  # noqa: N801 - read as a word: `with blamed("GV002", "forward")`

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from gradverify.model.interrupt import Spent
 from gradverify.numerics.entries.chunk import Chunk, ChunkResult
 from gradverify.numerics.entries.colour_groups import ColourGroups, structural_zeros
 from gradverify.numerics.entries.compressed import Compressed, OffPattern
@@ -34,15 +35,21 @@ CHUNK_BYTES = 16 * len(QUICK) + 24  # an element of a lone column: both sides of
 GROUP_BYTES = 600  # an element of a group whose derivative is solved: samples of the quick rungs, their steps, columns, the derivative and its copies
 
 
-def compare_entries(prepared: Prepared, keep: int) -> tuple[list[Pair], Structure]:
-    """A pair per (input, output), every element judged; and the structure that held. `keep`: how many of the worst a pair keeps."""
+def compare_entries(prepared: Prepared, keep: int) -> tuple[list[Pair], Structure, bool]:
+    """A pair per (input, output), every element judged; the structure that held; and whether the budget ended before all were: the others are
+    undecided then. `keep`: how many of the worst a pair keeps."""
     with np.errstate(all="ignore"):
         while True:
-            pairs, broken = _compared(prepared.run(), prepared.structure, keep)
+            pairs, broken, finished = _compared(prepared.run(), prepared.structure, keep)
+            if not finished:
+                return pairs, prepared.structure, False
             broken = broken or (frozenset() if prepared.over_budget() else _not_right(prepared.structure, pairs))
             if not broken:
-                return pairs, prepared.structure
-            prepared = prepared.again(broken)
+                return pairs, prepared.structure, True
+            try:
+                prepared = prepared.again(broken)
+            except Spent:
+                return pairs, prepared.structure, False
 
 
 def _not_right(structure: Structure, pairs: Sequence[Pair]) -> frozenset[int]:
@@ -51,25 +58,31 @@ def _not_right(structure: Structure, pairs: Sequence[Pair]) -> frozenset[int]:
     return frozenset(pair.input for pair in pairs if pair.input in small and pair.verdict is not Verdict.PASS)
 
 
-def _compared(run: Run, structure: Structure, keep: int) -> tuple[list[Pair], frozenset[int]]:
-    """One sweep; a second where columns that were streamed apart turn out, in sum, to have met an alias. And tensors with other groups."""
-    sweep = Sweep(run, structure.plans, keep, np.zeros(len(run.point.f0), bool), TILE_LIMIT)
-    broken = sweep.judge_all()
-    if sweep.found_aliasing.any() and not broken:
-        sweep = Sweep(run, structure.plans, keep, sweep.found_aliasing, TILE_LIMIT)
+def _compared(run: Run, structure: Structure, keep: int) -> tuple[list[Pair], frozenset[int], bool]:
+    """One sweep; a second where columns that were streamed apart turn out, in sum, to have met an alias. And tensors with other groups; and whether
+    it came to its end."""
+    sweep, broken, finished = Sweep(run, structure.plans, keep, np.zeros(len(run.point.f0), bool), TILE_LIMIT), set[int](), False
+    try:
         broken = sweep.judge_all()
-    for plan in structure.plans:
-        structural_zeros(run, plan, sweep.tallies)
-    return _pairs(run, structure, sweep.tallies), frozenset(broken)
+        if sweep.found_aliasing.any() and not broken:
+            sweep = Sweep(run, structure.plans, keep, sweep.found_aliasing, TILE_LIMIT)
+            broken = sweep.judge_all()
+        for plan in structure.plans:
+            structural_zeros(run, plan, sweep.tallies)
+        finished = True
+    except Spent:
+        for tally in sweep.tallies.values():
+            tally.leave_rest()
+    return _pairs(run, structure, sweep.tallies, finished), frozenset(broken), finished
 
 
-def _pairs(run: Run, structure: Structure, tallies: Mapping[tuple[int, int], Tally]) -> list[Pair]:
+def _pairs(run: Run, structure: Structure, tallies: Mapping[tuple[int, int], Tally], finished: bool) -> list[Pair]:
     point, low, pairs = run.point, run.low_precision(), list[Pair]()
     for (tensor, output), tally in tallies.items():
         plan, part = structure.plan(tensor), point.parts[output]
         groups = (plan.grouping.groups.count, plan.rows[output].count) if plan else (len(point.columns.of(tensor)), part.stop - part.start)
         pair = tally.result(float(point.unit[part].max(initial=0.0)), bool(low[part].any()))
-        if plan and pair.verdict is not Verdict.PASS and plan.rows[output].count < part.stop - part.start:
+        if finished and plan and pair.verdict is not Verdict.PASS and plan.rows[output].count < part.stop - part.start:
             pair = _as_returned(run, plan, pair)
         pairs.append(replace(pair, groups=groups[0], row_groups=groups[1]))
     return pairs
@@ -185,6 +198,8 @@ class Sweep:
         `groups`: None where each line moves one column. `whole`: all columns of their tensors are in them, so that an alias is seen before anything
         is judged.
         """
+        if self.run.stops and self.run.over_budget():
+            raise Spent("the budget was spent")
         chunk = Chunk(self.run, bundle, a)
         for result in chunk.judge(self._sums, self.known_aliasing):
             if not whole or result.outs.start > 0:

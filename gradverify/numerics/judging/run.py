@@ -40,7 +40,8 @@ class Run:
     `linear`: the tensors in which f is linear. `tie_sums`: by tensor and number, how often the columns that hold it were moved together, and
     by how much the outputs [M] did not add up then. `certainly_wrong`: outputs with a mismatch that stands whatever f cancels.
     `over_budget`: what is flagged is then looked at no further than it takes to say that something is wrong. `asked`: the element to keep,
-    whatever comes of it. `given_far_noise`: what `far_noise` is, where it is known.
+    whatever comes of it. `given_far_noise`: what `far_noise` is, where it is known. `stops`: elements that the budget does not afford are not
+    compared at all.
     """
 
     point: Point
@@ -55,6 +56,7 @@ class Run:
     over_budget: OverBudget = no_budget
     asked: Asked | None = None
     given_far_noise: FarNoise | None = None
+    stops: bool = False
 
     def outputs(self) -> Outputs:
         return Outputs(self.point.f0, self.survey.sigma, lambda: self.point.unit, rounds_x=not self.point.columns.rounded)

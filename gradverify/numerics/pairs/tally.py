@@ -88,6 +88,11 @@ class Tally:
             self.elements += count
             self.counts[Outcome.UNDECIDED] += count
             self._limits[Limit.BUDGET] += count
+            self.largest = np.inf       # who knows
+
+    def leave_rest(self) -> None:
+        """The same of all elements that were not added yet."""
+        self.leave(self._all - self.elements)
 
     def add(self, elements: PairElements, quick: int = 0) -> None:
         """Elements of this pair, `quick` of them settled by the quick rungs."""
