@@ -9,12 +9,12 @@ written: finite differences of 16-bit numbers are too coarse to see any of them.
 How it is measured. Two legs. First, the function in float64, at inputs that 16 bits can hold, is checked by finite differences like any other
 (what it asks for in fewer bits, as by `.float()`, is float64 too). Second, the function in its own dtype, forward and the gradients of three
 random cotangents, against that. What it may be off by is the native error, row by row: what the same computation (the reference's, where one is
-named, with sums as it has them) loses when its operations run in 16 bits, at the point and beside it, and when its inputs move by half an ulp.
-Wrong are an element that is off by more than 8 native errors of its row (or 3 times the most that the computation itself lost in it) and 3 ulp, a
-row by 2 and 0.2 ulp, the tensor by 1.5 and 0.15 ulp, a gain ⟨kernel, exact⟩ / ⟨exact, exact⟩ by 8 of its standard deviations and one roundoff,
-and what is infinite or NaN where the right number fits. Rows and tensors are never held to less than the computation itself lost in any of its
-runs. Numbers that the dtype cannot hold are left out. Finite differences are never taken of 16-bit numbers. What three identical calls of the
-kernel differ by (atomic adds) counts as native error, up to as much again as there is.
+named, its sums over more than 64 rows as they are) loses when its operations run in 16 bits, at the point and beside it, and when its inputs
+move by half an ulp. Wrong are an element that is off by more than 8 native errors of its row (or 3 times the most that the computation itself
+lost in it) and 3 ulp, a row by 2 and 0.2 ulp, the tensor by 1.5 and 0.15 ulp, a gain ⟨kernel, exact⟩ / ⟨exact, exact⟩ by 8 of its standard
+deviations and one roundoff, and what is infinite or NaN where the right number fits. Rows and tensors are never held to less than the computation
+itself lost in any of its runs. Numbers that the dtype cannot hold are left out. Finite differences are never taken of 16-bit numbers. What three
+identical calls of the kernel differ by (atomic adds) counts as native error, up to as much again as there is.
 
 With `dtype: float32` finite differences judge the gradient, of the same function in float64 where its values are the same there. Where they are
 others, by more than the tolerance and than float32 costs, and no `reference` says which are right, that is a warning.

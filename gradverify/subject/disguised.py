@@ -7,7 +7,7 @@ not go through torch is out of their sight.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -16,10 +16,13 @@ from torch import Tensor
 
 from gradverify.numerics.function.dtypes import SIXTEEN
 from gradverify.subject.in_python import in_python
-from gradverify.subject.own_code import DispatchMode, wrapped
+from gradverify.subject.own_code import DispatchMode, FunctionMode, wrapped
 from gradverify.torch_private import inside_backward, pytree, schema, without_modes
 
 LOW = (torch.float32, *SIXTEEN)
+SHOWN: Mapping[Any, Any] = {
+    torch.float64: torch.float32, torch.complex128: torch.complex64, "torch.DoubleTensor": "torch.FloatTensor",
+    "torch.cuda.DoubleTensor": "torch.cuda.FloatTensor"}
 ROWS = 4096     # of which a sum is made one by one
 
 
@@ -46,12 +49,12 @@ class Disguised(Exchanged):
     """Every operation on float64 runs in 16 bits, and what comes of it is float64 again: numbers of the narrow type, by torch's own kernels for it.
 
     A function computes in its own way, upcasts to float32 included, and cannot see in which dtype: it takes no branch that only 16 bits take.
-    An operation that torch does not have in 16 bits is rounded once. `row_by_row`: the gradient of what all rows share is rounded after each of them.
+    An operation that torch does not have in 16 bits is rounded once. The gradient of what up to so many `rows` share is rounded after each of them.
     """
 
-    def __init__(self, dtype: torch.dtype, row_by_row: bool = True) -> None:
+    def __init__(self, dtype: torch.dtype, rows: int = ROWS) -> None:
         super().__init__()
-        self._dtype, self._row_by_row = dtype, row_by_row
+        self._dtype, self._rows = dtype, rows
 
     def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
         if not _concerns((args, named), (torch.float64,)) or _is_view(func):
@@ -60,7 +63,7 @@ class Disguised(Exchanged):
         if inside is not None:
             return inside[0]
         own, own_named = pytree.tree_map(self._narrow, args), pytree.tree_map(self._narrow, named)
-        if self._row_by_row and not named and _of_a_parameter(func, own):
+        if not named and _of_a_parameter(func, own, self._rows):
             return self._wide(_one_by_one(*own))
         try:
             found, back = wrapped(func, *own, **own_named), self._wide
@@ -107,11 +110,16 @@ class Disguised(Exchanged):
 class Lifted(Exchanged):
     """Where an operation asks for less than float64 (`.float()`, a constant in bfloat16), it gets float64. `count`: how often."""
 
-    def __init__(self, wider: Mapping[torch.dtype, torch.dtype] = MappingProxyType(dict.fromkeys(LOW, torch.float64))) -> None:
-        """`wider`: what stands in for which dtype."""
+    def __init__(self, wider: Mapping[torch.dtype, torch.dtype] = MappingProxyType(dict.fromkeys(LOW, torch.float64)),
+                 shows: bool = False) -> None:
+        """`wider`: what stands in for which dtype. `shows`: to operators in Python it looks like that, as under `Shown`."""
         super().__init__()
-        self._wider, self._low = wider, tuple(wider)
+        self._wider, self._low, self._shows = wider, tuple(wider), shows
         self.count = 0
+
+    def _called(self, func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        with Shown() if self._shows and in_python(func, (args, named)) else nullcontext():
+            return super()._called(func, args, named)
 
     def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
         if not _concerns((args, named), self._low) or (_is_view(func) and not _casts(func)) or _writes(func):
@@ -123,6 +131,14 @@ class Lifted(Exchanged):
         if isinstance(value, Tensor):
             return value.to(dtype=self._wider[value.dtype]) if value.dtype in self._wider else value
         return self._wider.get(value, value) if isinstance(value, torch.dtype) else value
+
+
+class Shown(FunctionMode):
+    """A tensor of float64 says that it is float32, and one of complex128 complex64: code that takes nothing else takes it."""
+
+    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+        found = wrapped(func, *args, **named)
+        return SHOWN.get(found, found) if isinstance(found, (torch.dtype, str)) else found
 
 
 def _concerns(values: Any, dtypes: Sequence[torch.dtype]) -> bool:
@@ -140,12 +156,12 @@ def _tensors(values: Any) -> list[Tensor]:
     return [x for x in pytree.tree_leaves(values) if isinstance(x, Tensor)]
 
 
-def _of_a_parameter(func: Any, args: Sequence[Any]) -> bool:
+def _of_a_parameter(func: Any, args: Sequence[Any], rows: int) -> bool:
     """Is it a sum over the first dimensions, within a backward: how the gradient of a weight or bias of all rows is made?"""
     if func is not torch.ops.aten.sum.dim_IntList or not inside_backward():
         return False
     dims = sorted(dim % max(args[0].dim(), 1) for dim in args[1] or ())
-    return 0 < len(dims) < args[0].dim() and dims == list(range(len(dims))) and 0 < args[0].shape[:len(dims)].numel() <= ROWS
+    return 0 < len(dims) < args[0].dim() and dims == list(range(len(dims))) and 0 < args[0].shape[:len(dims)].numel() <= rows
 
 
 def _one_by_one(x: Tensor, dims: Sequence[int], keepdim: bool = False) -> Tensor:
