@@ -6,9 +6,10 @@ other values.
 Why it matters. Frozen weights, a first layer whose input needs no gradient, an optional bias: real networks never ask for all gradients, and
 tests always do. A branch on `ctx.needs_input_grad` at the wrong index freezes a parameter silently.
 
-How it is measured. Every subset of `requires_grad` for up to four inputs, for more each one alone and all but each: a forward and a backward each, as
-`ctx.needs_input_grad` is fixed in forward. A forward that refuses a subset is left alone. One that returns nothing to differentiate there and warns
-of it, as a re-entrant checkpoint does whose input needs no gradient, is a warning here too.
+How it is measured. Every subset of `requires_grad` for up to four inputs; for more each one alone, all but each, and up to eight inputs all but
+every two (data and state without a gradient, weights with one): a forward and a backward each, as `ctx.needs_input_grad` is fixed in forward.
+A forward that refuses a subset is left alone. One that returns nothing to differentiate there and warns of it, as a re-entrant checkpoint does whose
+input needs no gradient, is a warning here too.
 
 How to repair. Look at `ctx.needs_input_grad[i]` for the gradient of argument i only; save what each of them reads.
 
@@ -40,6 +41,7 @@ ORDER = 190
 RANK = 100
 PRICE, WORTH = (1, 1), 170
 ALL_SUBSETS = 4         # up to so many inputs every subset is tried
+PAIRS = 8               # up to so many every two that need none together
 HINT = "each gradient must be the same whichever others are wanted: ctx.needs_input_grad[i] speaks of argument i alone"
 
 
@@ -61,8 +63,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def subsets(count: int) -> list[tuple[int, ...]]:
-    """Places of the inputs that require a gradient, without none and without all, few first."""
-    sizes = range(1, count) if count <= ALL_SUBSETS else (1, count - 1)
+    """Places of the inputs that require a gradient, without none and without all, few first; pairs that require
+    none last, as they are most."""
+    sizes = range(1, count) if count <= ALL_SUBSETS else (1, count - 1, count - 2) if count <= PAIRS else (1, count - 1)
     return [subset for size in sizes for subset in combinations(range(count), size)]
 
 

@@ -89,8 +89,8 @@ def test_inside_a_callable_as_well():
     assert [(found.code, found.input) for found in check(lambda x, y: faulty.apply(x.sin(), y).sum(0), X, Y).findings] == [("GV208", "y")]
 
 
-@pytest.mark.parametrize(("count", "expected"), [(1, 0), (2, 2), (3, 6), (4, 14), (5, 10), (7, 14)])
-def test_all_subsets_of_four_and_the_ends_of_more(count, expected):
+@pytest.mark.parametrize(("count", "expected"), [(1, 0), (2, 2), (3, 6), (4, 14), (5, 20), (7, 35), (8, 44), (9, 18)])
+def test_all_subsets_of_four_and_the_ends_and_frozen_pairs_of_more(count, expected):
     found = subsets(count)
     assert len(found) == len(set(found)) == expected
     assert all(0 < len(subset) < count for subset in found)
@@ -111,6 +111,37 @@ def test_more_than_four_inputs_are_taken_alone_and_all_but_each():
 
     tensors = [randn(2, seed=n) for n in range(5)]
     assert [(found.code, found.input) for found in check(Sum, *tensors).findings] == [("GV208", "4")]
+
+
+class Frozen(Function):
+    """A product of all, whose backward is right but where exactly these two need no gradient."""
+
+    pair: tuple[int, int] | None = None
+
+    @classmethod
+    def forward(cls, ctx, *tensors):
+        ctx.save_for_backward(*tensors)
+        return torch.stack(tensors).prod(0)
+
+    @classmethod
+    def backward(cls, ctx, g):
+        tensors, needs = ctx.saved_tensors, ctx.needs_input_grad
+        frozen = tuple(place for place, needed in enumerate(needs) if not needed)
+        off = 0.5 if frozen == cls.pair else 1.0
+        return tuple(off * g * torch.stack(tensors[:i] + tensors[i + 1:]).prod(0) if needed else None for i, needed in enumerate(needs))
+
+
+@pytest.mark.parametrize("pair", [(0, 1), (1, 4), (3, 4), None])
+def test_of_five_inputs_every_two_are_frozen_together(pair):
+    faulty = type("Faulty", (Frozen,), {"pair": pair})
+    result = check(faulty, *(randn(2, seed=n) for n in range(5)))
+    assert codes(result) == ({"GV208"} if pair else set())
+
+
+@pytest.mark.parametrize("count", [6, 7, 8])
+def test_up_to_eight_inputs_each_two_are_frozen_together_somewhere(count):
+    frozen = [set(range(count)) - set(subset) for subset in subsets(count)]
+    assert all({i, j} in frozen for i in range(count) for j in range(i))
 
 
 def test_one_input_has_no_subset_and_a_plain_callable_no_branch():
