@@ -72,7 +72,7 @@ def _refuse_no_call(example: str) -> None:
 
 
 def run_init(asked: Asked, out: Output) -> int:
-    """Nothing is imported here: source is read, and what it names is tried in worker processes."""
+    """Write specs for the targets. Sources are read, not imported; calls are tried in worker processes."""
     from gradverify.cli.targets import goals
 
     files: dict[Path, list[Goal]] = {}
@@ -114,7 +114,7 @@ def _kept(files: dict[Path, list[Goal]], out: Output) -> tuple[Mapping[Path, Exi
 
 
 def _tried(wanted: Sequence[Goal], asked: Asked, out: Output) -> Mapping[Goal, Proposal] | int:
-    """What was found for each; the exit code where Ctrl-C or SIGTERM came."""
+    """Try each goal and return what was found, or the exit code after Ctrl-C or SIGTERM."""
     from gradverify.cli.progress import Progress
     from gradverify.running.proposing import proposals
     from gradverify.running.signals import Stopped
@@ -205,7 +205,7 @@ def _refuse_invalid(file: Path, before: Existing | None) -> None:
 
 
 def _schema(file: Path, out: Output) -> None:
-    """For editors, beside the specs; one that is there stays."""
+    """Write the JSON Schema for editors next to the specs, unless there is one."""
     import json
 
     from gradverify.spec.schema import json_schema

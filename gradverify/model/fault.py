@@ -46,7 +46,7 @@ def fault_of(error: BaseException, during: str, costs: bool = True) -> Fault:
 
 def verdictless(fault: Fault) -> str:
     """The reason of a check that has no verdict for it."""
-    return f"{FAILED} in {fault.during} ({fault.what}): nothing is said of the function"
+    return f"{FAILED} in {fault.during} ({fault.what}): there is no verdict on the function"
 
 
 def of_fault(check: CaseResult, fault: Fault) -> CaseResult:

@@ -85,7 +85,7 @@ def witness(subject: Subject, checked: Sequence[int], outputs: Sequence[Tensor],
 
 def _called(subject: Subject, checked: tuple[int, ...], outputs: Sequence[Tensor], wishes: Wishes, leavings: Leavings) -> Witness | Absent:
     if any(x.dtype not in DOUBLE for x in (*subject.inputs, *outputs)):
-        return Absent("it is asked in float64 and complex128 only")
+        return Absent("it works in float64 and complex128 only")
     try:
         base = _run(subject, subject.leaves(), checked, leavings)
         if isinstance(base, Absent):

@@ -35,7 +35,7 @@ class Examined:
 
 
 def examine(evidence: Evidence, briefly: bool = False) -> tuple[Examined, ...]:
-    """What all selected rules leave, in their order. `briefly`: up to the first that finds an error."""
+    """Run all selected rules in order. `briefly`: up to the first that finds an error."""
     place = {info.code: n for n, info in enumerate(asked())}
     with evidence.spending.limited(asked_for=evidence.settings.mode != "auto"):
         examined = tuple(sorted(_examine_all(evidence, briefly), key=lambda each: place[each.run.code]))
@@ -87,7 +87,7 @@ def _waiting(evidence: Evidence) -> Iterator[RuleInfo]:
 
 
 def _once(examined: Examined, found: frozenset[str]) -> Examined:
-    """Without what a rule tells in the name of another one that stands already (GV210 of GV201)."""
+    """Drop findings reported under the code of another rule that has reported already (GV201 by GV210)."""
     if not (found and examined.findings):
         return examined
     kept = tuple(each for each in examined.findings if each.code not in found or each.code == examined.run.code or each.code.startswith("GV0"))
@@ -144,7 +144,7 @@ def _of(run: RuleRun, seen: list[Finding | Comparison | str], fault: Fault | Non
 
 
 def _unforeseen(info: RuleInfo, error: BaseException, calls: Calls, seen: list[Finding | Comparison | str]) -> Examined:
-    """What the user's code raised where it was not called by name; or a fault of ours, which costs what this rule had not yet seen."""
+    """Report an unexpected exception: of the user's code as a finding, of gradverify as a fault that costs the rest of this rule."""
     if is_interrupt(error):
         raise error
     if is_users(error):

@@ -22,7 +22,7 @@ def reason(choice: Choice) -> str:
 
 
 def could_miss(choice: Choice) -> str:
-    """What a pass leaves open."""
+    """Describe the errors that a pass could miss."""
     share = f"with a chance of {{}} one of {100 * choice.relative:.0e}"
     if choice.mode is Mode.ENTRIES:
         return "Nothing above the tolerance of an element."
@@ -76,7 +76,7 @@ def _calls(cost: Cost) -> str:
 
 
 def _timed(cost: Cost) -> str:
-    """With the seconds, which are no two times the same."""
+    """The cost in words, with the seconds, which vary from run to run."""
     return f"{_calls(cost)}, about {duration(cost.seconds)}"
 
 

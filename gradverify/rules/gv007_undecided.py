@@ -46,7 +46,7 @@ _OPEN = (Outcome.UNDECIDED, Outcome.JUMP, Outcome.STAIRCASE, Outcome.NON_FINITE)
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     wrong = sorted(code for code in found if code.startswith(("GV1", "GV2")))
-    return f"{wrong[0]} already stands" if wrong else None
+    return f"{wrong[0]} was found already" if wrong else None
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -66,7 +66,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _may_step(evidence: Evidence, pair: Pair) -> bool:
-    """May the steps of a narrow type inside be what is in the way? Not in a check of 16 bits, which lifts them."""
+    """Return whether rounding to a narrow type inside may hide the derivative. Not in a 16-bit check, which removes it."""
     own = evidence.subject.narrow is None and evidence.surrogate is None and evidence.settings.eps == "auto"
     return own and any(limit in STEPS for limit, _ in pair.limits)
 

@@ -113,7 +113,7 @@ def _by_rows(evidence: Evidence, joint: Trial) -> Array:
 
 
 def _parts(trial: Trial, pulled: list[tuple[Array, Array]]) -> str | None:
-    """The sentence on a trial whose tangents are not those that backward says; None where they are."""
+    """Describe where the tangents of a trial disagree with backward; None where they agree."""
     for v, gradient in pulled:
         if trial.agrees(v, gradient):
             continue

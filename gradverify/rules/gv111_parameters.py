@@ -60,6 +60,6 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
 
 
 def _hooked(hooks: Hooks) -> str:
-    """What else takes part in a parameter's gradient."""
+    """Name the hooks that take part in a parameter's gradient."""
     shown = ", ".join(getattr(hook, "__qualname__", type(hook).__name__) for hook in hooks)
     return f"; the hook on it took part, as in training: {shown}" if hooks else ""

@@ -84,8 +84,8 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
                       severity="error", hint="give the random numbers as an input, or check without them (evaluation mode, `p: 0`)")
         return
     if evidence.interpreter and not evidence.subject.case.oracles.reference:
-        yield Finding("GV007", f"what {kernel.name} costs anyway cannot be told of kernels in Triton, whose operations are none of torch's",
-                      severity="error", hint="name a `reference` in torch operations: then it is told of that")
+        yield Finding("GV007", f"what {kernel.name} costs anyway is not known of kernels in Triton, whose operations are none of torch's",
+                      severity="error", hint="name a `reference` in torch operations, of which it is known")
         return
     seen = list[TensorResult]()
     for n, each in enumerate(kernel.outputs):
@@ -123,7 +123,7 @@ def _in_float32(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _repeated(evidence: Evidence, kernel: Kernel) -> Iterator[Reproduced]:
-    """How identical calls of the kernel repeat themselves."""
+    """Count the different results of identical calls of the kernel."""
     names = [*map(evidence.name_of, evidence.forward.checked), *(f"grad of {argument.name}" for argument in evidence.inputs)]
     for name, results in zip(names, kernel.repeated, strict=True):
         repeats = Repeats(f"{name} in {kernel.name}")
@@ -133,7 +133,7 @@ def _repeated(evidence: Evidence, kernel: Kernel) -> Iterator[Reproduced]:
 
 
 def _trusted(evidence: Evidence, kernel: Kernel, found: Iterator[Finding]) -> Iterator[Finding]:
-    """As they are, but where the numbers may be the interpreter's fault: Triton's keeps bfloat16 as integers, and computes with these."""
+    """Make findings undecided where Triton's interpreter, which computes with bfloat16 as with integers, may be at fault."""
     doubtful = evidence.interpreter is not None and kernel.dtype == torch.bfloat16
     for each in found:
         placed = _at_kernel(each, evidence)
@@ -178,7 +178,7 @@ def _comparison(name: str, number: int | None, tensor: Tensor, each: TensorResul
 
 
 def _told(kernel: Kernel, seen: list[TensorResult]) -> str:
-    """What a pass would have seen."""
+    """Describe the errors that a pass would have found."""
     worst, share = max(each.ratio for each in seen), max(each.share for each in seen)
     beyond = sum(each.beyond for each in seen)
     left = f"; {beyond:,} numbers that {kernel.name} cannot hold were left out" if beyond else ""

@@ -69,7 +69,7 @@ COARSE = 1e-5        # rtol
 
 @dataclass(frozen=True)
 class Look:
-    """What one direction said at another point. `numbers`: those that are others too."""
+    """The result of one random direction at another point. `numbers`: plain numbers that were changed too."""
 
     twin: Subject
     function: Gives
@@ -92,7 +92,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     wrong = wrong_here(found)
     if evidence.subject.restless:
         return "the module's buffers, which forward updates and reads, do not come to rest"
-    return unjudged(found) or (f"{wrong} already stands" if wrong else None)
+    return unjudged(found) or (f"{wrong} was found already" if wrong else None)
 
 
 def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
@@ -150,7 +150,7 @@ def _look(evidence: Evidence, twin: Subject, numbers: Numbers | None = None) -> 
 
 # ---- other plain numbers
 def _varied(evidence: Evidence, arguments: Sequence[Argument]) -> Look | None:
-    """With other plain numbers; None where there are none, or where the function refuses these."""
+    """Look with other plain numbers; None where there are none, or where the function refuses them."""
     if evidence.surrogate is not None:
         return None
     whole = _real(evidence, arguments)
@@ -220,7 +220,7 @@ def _is_wrong(evidence: Evidence, look: Look | None) -> bool:
 
 
 def _is_smooth(evidence: Evidence, arguments: Sequence[Argument], name: str) -> bool:
-    """Are the outputs others each time that this number changes by little?"""
+    """Return whether the outputs change with every small change of this number."""
     variations = (Variation(BOLD * size, True, only=name) for size in SMOOTH)
     outputs = [_outputs(evidence, with_other_numbers(evidence.subject, arguments, variation)) for variation in variations]
     return all(a is not None and b is not None and not alike(a, b) for a, b in pairwise(outputs))

@@ -71,13 +71,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _left(evidence: Evidence, index: int, output: int, pair: Pair) -> Finding:
-    """What is small beside its row, whose cause is named where the function is seen to iterate."""
+    """What is small compared with its row, whose cause is named where the function is seen to iterate."""
     name, place, worst = evidence.inputs[index].name, evidence.forward.checked[output], pair.worst[0]
     analytic, numeric = apart(worst.analytic, worst.numeric)
     off, hint = "off by what an iteration leaves,", "let the iteration stop later, if these elements matter"
     if not evidence.leftover:
         off, hint = "zero, where the output moves by what is", "return the gradient, if it matters"
-    return Finding("GV114", f"d {evidence.name_of(place)} / d {name} is {off} small beside its row: at "
+    return Finding("GV114", f"d {evidence.name_of(place)} / d {name} is {off} small compared with its row: at "
                    f"{place_name(evidence, index, output, worst)} analytic {analytic}, numeric {numeric}", input=name, output=place, hint=hint)
 
 

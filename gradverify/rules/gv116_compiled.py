@@ -72,7 +72,7 @@ def check(evidence: Evidence) -> Iterator[Finding | str]:
 
 
 def _compared(compiler: Compiler, evidence: Evidence, where: str, first: Evidence | None = None) -> Iterator[Finding]:
-    """What compiled is not as in eager mode. At another point: of a function that was compiled at the `first` one."""
+    """Yield what differs between compiled and eager mode. At another point: of a function compiled at the `first` one."""
     v, eager = evidence.cotangents("base"), evidence.worked.gradients
     try:
         with compiler.compiling(evidence.subject):

@@ -113,7 +113,7 @@ class _Runs:
         self.native += [_flat(self._evidence, self._here, nullcontext, (self._dtype, self._source)) for _ in range(native)]
 
     def judged(self) -> list[Judged]:
-        """Of every output, then of every gradient."""
+        """Judge every output, then every gradient."""
         return [self._judged(place) for place in range(len(self.usual[0]))]
 
     def _judged(self, place: int) -> Judged:

@@ -42,7 +42,7 @@ RANK = 100
 PRICE, WORTH = (1, 1), 170
 ALL_SUBSETS = 4         # up to so many inputs every subset is tried
 PAIRS = 8               # up to so many every two that need none together
-HINT = "each gradient must be the same whichever others are wanted: ctx.needs_input_grad[i] speaks of argument i alone"
+HINT = "each gradient must be the same whichever others are wanted: ctx.needs_input_grad[i] is about argument i alone"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

@@ -29,7 +29,7 @@ REFUSED = True
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     if "GV212" in found:
-        return "GV212 already stands"
+        return "GV212 was found already"
     return None if evidence.empty else "the spec gives no zero size"
 
 

@@ -39,7 +39,7 @@ DAMAGED = ("GV202", "GV203", "GV204")
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     damaged = min(found.intersection(DAMAGED), default=None)
     if damaged is not None:
-        return f"{damaged} already stands"
+        return f"{damaged} was found already"
     if not evidence.worked.direct:
         return "torch.autograd.grad is refused, as a re-entrant checkpoint does"
     return torchs_own(evidence)

@@ -12,7 +12,7 @@ from gradverify.model.result import Finding
 from gradverify.rules.catalogue import book
 from gradverify.subject.layout import LAID
 
-STANDS = re.compile(r"(GV\d{3}) (?:already stands|has to be repaired first)")
+STANDS = re.compile(r"(GV\d{3}) (?:was found already|has to be repaired first)")
 
 
 def specific(findings: Iterator[Finding], contiguous: bool = False) -> tuple[Finding, ...]:

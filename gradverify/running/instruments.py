@@ -30,8 +30,8 @@ def undecided(result: CaseResult, replaced: tuple[str, ...], before: tuple[str, 
     if found not in before and result.verdict == "error" and not result.faults and any(finding.frames for finding in result.findings):
         return result
     what = f"{found.split()[1]} was replaced before this check, in the same process" if found in before else f"the check {found}"
-    finding = Finding("GV007", f"{what}, which gradients are measured with: neither right nor wrong can be said", "undecided",
-                      hint="put it back before the call returns; what all code of a process shares is nobody's to replace")
+    finding = Finding("GV007", f"{what}, which gradients are measured with: no verdict can be given", "undecided",
+                      hint="put it back before the call returns; all code of a process shares it")
     return replace(result, verdict="undecided", reason=finding.message, findings=(finding,), faults=())
 
 

@@ -100,7 +100,7 @@ def _builtin_faults(check: Check, parameters: tuple[str, ...], required: int, ba
     names = tuple(check.inputs) if isinstance(check.inputs, dict) else ()
     strangers = [name for name in names if name not in parameters]
     for name in (each for each in strangers if PARAMETER.fullmatch(each) or INSIDE.fullmatch(each)):
-        beside = f" ({name!r} is a key of the check: it stands beside `inputs`)" if name in Check.model_fields else ""
+        beside = f" ({name!r} is a key of the check: it belongs next to `inputs`)" if name in Check.model_fields else ""
         yield Fault((*base, "inputs", name), f"{check.function} has no input {name!r}; {allowed(name, parameters, 'its inputs')}{beside}", key=True)
     for name in filter(PARAMETER.fullmatch, check.kwargs):
         if name not in parameters:

@@ -145,7 +145,7 @@ def test_a_cause_or_a_hint_that_fails_costs_no_verdict(checked, monkeypatch, pla
     code, checks, stdout, stderr = checked("Wrong")
     assert code == 1 and [checks[name]["verdict"] for name in checks] == ["pass", "fail", "pass", "fail"]
     assert [(fault["during"], fault["what"], fault["costs"]) for fault in checks["struck"]["faults"]] == [(during, "Bug: struck", False)]
-    assert f"gradverify itself failed in {during} (Bug: struck); the verdict stands without it" in " ".join(stdout.split())
+    assert f"gradverify itself failed in {during} (Bug: struck); the verdict does not depend on it" in " ".join(stdout.split())
     assert stderr.count("Please report it") == 1
 
 

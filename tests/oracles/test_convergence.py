@@ -34,11 +34,12 @@ def reaching(share: float, *, given: bool = False, factor: float = 0.0, steps: i
 def test_an_input_that_moves_the_output_by_next_to_nothing_is_a_warning(given: bool):
     result = check(reaching(7e-12, given=given), X, START)
     assert (result.verdict, codes(result)) == ("pass", {"GV114"})
-    assert "d y0 / d start is zero, where the output moves by what is small beside its row" in message(result, "GV114")
+    assert "d y0 / d start is zero, where the output moves by what is small compared with its row" in message(result, "GV114")
 
 
 def test_an_iteration_is_named_only_where_one_is_seen():
-    assert "d y0 / d start is off by what an iteration leaves, small beside its row" in message(check(reaching(7e-12, steps=5), X, START), "GV114")
+    found = message(check(reaching(7e-12, steps=5), X, START), "GV114")
+    assert "d y0 / d start is off by what an iteration leaves, small compared with its row" in found
 
 
 @pytest.mark.parametrize("steps", [0, 5], ids=["straight", "iterating"])

@@ -125,7 +125,7 @@ VmapMoves = function("VmapMoves", forward=apart, setup_context=saves, vmap=vmap_
 
 
 def on_values(x):
-    return x * (x if x.sum().item() > -1e9 else 1 * x)
+    return x * x * float(x.sum().item() > -1e9)
 
 
 Generated = function("Generated", forward=on_values, setup_context=saves, generate_vmap_rule=True)
@@ -322,9 +322,6 @@ def in_float32(x):
 def in_bfloat16(x):
     return x.bfloat16().sin().double()
 
-
-def quantised(ctx, x):
-    return torch.round(x * 128) / 128
 
 
 ROWS = {   # (function, inputs, code, words of the hint, words that message and hint must not have, source of the line)

@@ -26,7 +26,7 @@ def summary(report: Report, look: Look) -> Iterator[RenderableType]:
         yield Text(f"gradverify itself failed: {clean(report.crashed)}", style="bold red", no_wrap=True)
     faulty = sum(bool(check.faults) for check in report.checks)
     if faulty:
-        yield Text(f"gradverify itself failed in {counted(faulty, 'check')}: a fault of its own, told on stderr", style="bold red", no_wrap=True)
+        yield Text(f"gradverify itself failed in {counted(faulty, 'check')}: a bug of its own, described on stderr", style="bold red", no_wrap=True)
     yield counts(report, look)
     red = [check for check in report.checks if status.is_red(check)]
     first = red[0] if red and not (len(red) == 1 and report.argv is not None) else None    # of one alone, its panel says so a few lines above
