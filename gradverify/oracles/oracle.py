@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 from torch import Tensor
 
@@ -15,6 +15,7 @@ from gradverify.subject.observe import ForwardSeen
 from gradverify.subject.subject import Subject
 from gradverify.subject.target import Target
 
+Told = TypeVar("Told")
 Key = tuple[int, int | None]
 """Which differentiable input, and which checked output; None: all outputs, weighted by cotangents."""
 
@@ -45,7 +46,7 @@ class Checked(Protocol):
         """The roundoff that the forward computes in."""
     @property
     def leftover(self) -> float:
-        """What may be left of an iteration, as a share of a row."""
+        """The most that may be left of an iteration, as a share of a row."""
     @property
     def jacobian(self) -> Jacobian:
         """Backward against finite differences."""
@@ -55,6 +56,9 @@ class Checked(Protocol):
     @property
     def difference(self) -> str:
         """What those are of, in words."""
+
+    def tighter(self, subject: Subject, measure: Callable[[Differentiable], Told]) -> Told:
+        """What is measured where the function iterates to a tighter tolerance."""
 
     def cotangents(self, purpose: str) -> tuple[Tensor, ...]:
         """Dense random ones, one per checked output, always the same for a purpose."""
