@@ -107,8 +107,17 @@ class AgainstReference:
     def values(self) -> Mapping[int, Pair | str]:
         """Forward values per checked output: a Pair, or the sentence that says how the shapes differ."""
         seen = self._checked
-        found = reference_values(seen.outputs, self.outputs, Filled(seen.function), Filled(self.reference), seen.settings, seen.wishes)
-        return {place: each if isinstance(each, str) else beside_largest(each, lambda: seen.leftover) for place, each in found.items()}
+
+        def compared(function: Differentiable, outputs: Sequence[Tensor]) -> Mapping[int, Pair | str]:
+            return reference_values(outputs, self.outputs, Filled(function), Filled(self.reference), seen.settings, seen.wishes)
+
+        def tighter(place: int) -> Pair:
+            found = seen.tighter(seen.subject, lambda function: compared(function, function.values(function.inputs)))[place]
+            assert isinstance(found, Pair)
+            return found
+
+        return {place: each if isinstance(each, str) else beside_largest(each, lambda: seen.leftover, partial(tighter, place))
+                for place, each in compared(seen.function, seen.outputs).items()}
 
     @cached_property
     def beyond_float32(self) -> list[tuple[TensorResult, TensorResult] | None]:
@@ -123,10 +132,16 @@ class AgainstReference:
     def rows(self) -> Mapping[tuple[int, int], Pair]:
         """The two Jacobians, without mismatches that either of the two rounds inside, and at kinks where both give a subgradient."""
         seen = self._checked
-        found = reference_gradients(Filled(seen.function), Filled(self.reference), seen.settings,
-                                    lambda: Layout(seen.jacobian.structure, seen.jacobian.choice),
-                                    Kinks(seen).beside, seen.spending.short_of)
-        return {key: self._unrounded(beside_largest(pair, lambda: seen.leftover), *key) for key, pair in found.items()}
+
+        def compared(function: Differentiable) -> dict[tuple[int, int], Pair]:
+            return reference_gradients(Filled(function), Filled(self.reference), seen.settings,
+                                       lambda: Layout(seen.jacobian.structure, seen.jacobian.choice), Kinks(seen).beside, seen.spending.short_of)
+
+        def tighter(key: tuple[int, int]) -> Pair:
+            return seen.tighter(seen.subject, compared)[key]
+
+        return {key: self._unrounded(beside_largest(pair, lambda: seen.leftover, partial(tighter, key)), *key)
+                for key, pair in compared(seen.function).items()}
 
     def _unrounded(self, pair: Pair, tensor: int, output: int) -> Pair:
         seen = self._checked

@@ -7,8 +7,8 @@ series or float32 inside backward: harmless today, and a sign that forward and b
 
 How it is measured. From the comparison of GV101. The largest such deviation is printed, unless it is no more than backward's operations
 make of their own roundings (nine backwards a row, each rounding at random). So is what an iteration leaves, where it is too much for the element
-itself: below 1e-9 of the output's row for an input whose gradient is zero throughout (as an initial guess), and below `rtol` of the largest row
-in a function that iterates, seen by the numbers it reads of its tensors to decide when to stop.
+itself: below 1e-9 of the output's row for an input whose gradient is zero throughout (as an initial guess); and in a function that iterates until
+something is below a tolerance, what is off by less than `rtol` of the largest row, and is gone where the same function iterates to a tighter one.
 
 With `witness: always` errors of 1e-12 of the largest element are seen too: backward is held against torch's own derivative of forward at three points
 1e-7 apart, and what is off by the same share at all of them is no rounding.

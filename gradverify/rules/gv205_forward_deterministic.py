@@ -11,7 +11,7 @@ global ones) are set to the check's seed before every forward, so that dropout a
 elsewhere where the first was not seen to draw: one that draws and puts their state back (`torch.random.fork_rng`) is then treated as any other
 that draws, so that a backward that draws again meets other numbers, as it does in training. After an error the Jacobian is not judged; roundings are
 noise to its finite differences, which measure it. Where any bit differs, 3 more calls count the different results, which `-v` and the JSON report
-tell. A function that iterates (it reads numbers of its tensors to decide when to stop) may differ within `rtol`: a warning.
+tell. A function that iterates (it goes on where the tolerance that it stops at is tighter) may differ within `rtol`: a warning.
 
 How to repair. Draw random numbers with torch; keep no state between calls; sum in a fixed order. Where larger differences are meant, say
 `nondeterminism: 1e-9`.

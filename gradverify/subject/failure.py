@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import sys
 import traceback
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from types import TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,9 @@ A_MASK = "a mask is drawn with `kind: mask`; `values: [1, 0, 1]` have the check'
 WHOLE_NUMBERS = ("a tensor has the check's dtype, whole numbers in `values` too: for indices say `dtype: int64` in the input, or draw them with "
                  "`integers`")
 REFUSES_LIST = re.compile(r"^forward raised TypeError: .*(\blist\b|only integer tensors of a single element)|'list' object has no attribute")
+OF_MODES = frozenset({"answer", "_answered", "_guarded", "guarded", "wrapped", "_called", "__torch_dispatch__"})
+"""The functions that lie between an operation that the user's code calls and what a mode of ours makes of it."""
+Line = tuple[CodeType, int]     # an instruction of the user's code
 SYNTAX = (SyntaxError, IndentationError, TabError)
 _PACKAGE = Path(__file__).resolve().parent.parent
 _USER_ROOMS = tuple(f"{_PACKAGE / room}{os.sep}" for room in ("functions", "gallery"))     # what a spec may name is checked like anybody's code
@@ -142,7 +146,7 @@ def is_users(error: BaseException) -> bool:
         return False
     files = [frame.filename for frame in _extracted(error)]
     ours = max((depth for depth, file in enumerate(files) if file.startswith(_FOREIGN[0]) and not _is_users(file)), default=-1)
-    return any(_is_users(file) and not file.startswith("<frozen") and not _is_tool(file) for file in files[ours + 1:])
+    return any(map(_is_line_of_users, files[ours + 1:]))
 
 
 def _extracted(error: BaseException) -> list[traceback.FrameSummary]:
@@ -169,6 +173,20 @@ def _of_syntax(error: Any) -> Frame:
     """The line that Python could not read; user code may have raised the error with anything in it."""
     line, text = error.lineno, error.text
     return Frame(legible(error.filename), line if isinstance(line, int) else 0, "<module>", legible(text.strip()) if isinstance(text, str) else "")
+
+
+def users_line() -> Line | None:
+    """The instruction of the user's code that is being run, asked for inside a mode of ours; None where code of ours or torch's runs without it."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not _is_line_of_users(frame.f_code.co_filename):
+        if frame.f_code.co_filename.startswith(_FOREIGN[0]) and frame.f_code.co_name not in OF_MODES:
+            return None
+        frame = frame.f_back
+    return None if frame is None else (frame.f_code, frame.f_lasti)
+
+
+def _is_line_of_users(filename: str) -> bool:
+    return _is_users(filename) and not filename.startswith("<frozen") and not _is_tool(filename)
 
 
 def _is_tool(filename: str) -> bool:

@@ -48,6 +48,16 @@ class Reads(Square):
         x, = ctx.saved_tensors
         return 2 * x * g * torch.where(x.abs() < 0.01, -1.0, 1.0)
 
+class Stops(Square):
+    @staticmethod
+    def forward(ctx, x, start):
+        while start.abs().max() > 1e-7:
+            start = start / 2
+        return Square.forward(ctx, x) + start
+    @staticmethod
+    def backward(ctx, g):
+        return Square.backward(ctx, g), None
+
 class LogSum(Function):
     @staticmethod
     def forward(ctx, x):
@@ -86,6 +96,7 @@ CHECKS = {
     "Disguised": "{name: struck, function: 'op.py:Square', inputs: {x: {shape: [3]}}, dtype: bfloat16}",
     "Lifted": "{name: struck, function: 'op.py:Square', inputs: {x: {shape: [3]}}, dtype: bfloat16}",
     "gradverify.subject.iterating:_Counting": "{name: struck, function: 'op.py:Square', inputs: {x: {shape: [3]}}}",
+    "Tightened": "{name: struck, function: 'op.py:Stops', inputs: {x: {shape: [3]}, start: {shape: [3]}}}",
     "Tape": "{name: struck, function: 'op.py:LogSum', inputs: {x: {shape: [3]}}, witness: always}",
     "Probe": "{name: struck, function: 'op.py:LogSum', inputs: {x: {shape: [3]}}, witness: always}",
 }
