@@ -325,7 +325,7 @@ def _divide(setup: Setup) -> None:
 
     if setup.threads is not None:
         use_threads(setup.threads)
-    if setup.memory is not None:
+    if setup.memory is not None and too_little(setup.memory) is None:      # else nothing is computed
         import resource
 
         _, most = resource.getrlimit(resource.RLIMIT_DATA)
