@@ -4,7 +4,8 @@
     python benchmarks/disguised_operators.py matmul     # those whose name holds a text
 
 A sample disagrees where the disguised call, or its backward, raises and the plain one does not, where it gives other shapes or
-dtypes, or values that are apart by more than rounding. Operators that draw numbers are compared after the same seed.
+dtypes, or values that are apart by more than rounding. Operators that draw numbers are compared after the same seed. What is meant
+to be another number is left out: the gradient of what all rows share, which the disguise rounds after each row.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import random
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
@@ -21,10 +23,13 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from gradverify.subject import disguised
 from gradverify.subject.disguised import Disguised
 
 DTYPES = (torch.bfloat16, torch.float16)
-SAMPLES = 8     # of an operator
+LEFT_OUT = ("sparse.mm.reduce", "empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
+"""The first crashes the process, the others return what nobody has written."""
+SAMPLES = 6     # of an operator
 ROUNDINGS = 8.0     # of a value and of the root mean square of its tensor
 
 
@@ -33,7 +38,7 @@ def operators(text: str = "") -> list[Any]:
     from torch.testing._internal.common_methods_invocations import op_db
 
     torch.backends.__allow_nonbracketed_mutation_flag = True
-    return [operator for operator in op_db if text in operator.full_name]
+    return [operator for operator in op_db if text in operator.full_name and operator.full_name not in LEFT_OUT]
 
 
 def disagreements(operator: Any, dtype: torch.dtype) -> Iterator[str]:
@@ -46,12 +51,12 @@ def disagreements(operator: Any, dtype: torch.dtype) -> Iterator[str]:
             continue
         try:
             seeded()
-            with Disguised(dtype):
-                disguised = called(call, pytree.tree_map(lambda x: widened(x, dtype), given))
+            with rows_summed_by_torch(), Disguised(dtype):
+                narrow = called(call, pytree.tree_map(lambda x: widened(x, dtype), given))
         except Exception as error:
             yield f"sample {number} raises {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             continue
-        apart = differing(plain, disguised, dtype)
+        apart = differing(plain, narrow, dtype)
         if apart:
             yield f"sample {number}: {apart}"
 
@@ -64,6 +69,8 @@ def samples(operator: Any, dtype: torch.dtype) -> Iterator[tuple[Callable[..., A
     differentiated = dtype in operator.supported_backward_dtypes("cpu") and operator.supports_autograd
     for sample in islice(operator.sample_inputs("cpu", dtype, requires_grad=differentiated), SAMPLES):
         leaves, spec = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
+        if torch.float64 in [x for x in leaves if isinstance(x, torch.dtype)]:      # what it asks for is narrow too, under the disguise
+            continue
 
         def call(leaves: list[Any], spec: Any = spec, process: Callable[[Any], Any] = sample.output_process_fn_grad) -> Any:
             value, args, kwargs = pytree.tree_unflatten(leaves, spec)
@@ -82,6 +89,17 @@ def called(call: Callable[..., Any], given: list[Any]) -> list[Any]:
     return [*outputs, *pulled]
 
 
+@contextmanager
+def rows_summed_by_torch() -> Iterator[None]:
+    """Inside, no sum is made row by row."""
+    before = disguised._of_a_parameter
+    disguised._of_a_parameter = lambda func, args: False
+    try:
+        yield
+    finally:
+        disguised._of_a_parameter = before
+
+
 def widened(x: Any, dtype: torch.dtype) -> Any:
     """The same in float64."""
     if isinstance(x, Tensor):
@@ -89,18 +107,18 @@ def widened(x: Any, dtype: torch.dtype) -> Any:
     return torch.float64 if x is dtype else x
 
 
-def differing(plain: list[Any], disguised: list[Any], dtype: torch.dtype) -> str | None:
+def differing(plain: list[Any], narrow: list[Any], dtype: torch.dtype) -> str | None:
     """How the disguised results are others; None where they are the same but for rounding."""
-    if len(plain) != len(disguised):
-        return f"{len(disguised)} results, not {len(plain)}"
-    for a, b in zip(plain, disguised, strict=True):
+    if len(plain) != len(narrow):
+        return f"{len(narrow)} results, not {len(plain)}"
+    for a, b in zip(plain, narrow, strict=True):
         if not isinstance(a, Tensor) or not isinstance(b, Tensor):
             if isinstance(a, Tensor) or isinstance(b, Tensor):
                 return f"{b!r}, not {a!r}"
             continue
         if a.shape != b.shape:
             return f"shape {list(b.shape)}, not {list(a.shape)}"
-        if b.dtype != (torch.float64 if a.dtype == dtype else a.dtype):
+        if b.dtype not in {dtype: (torch.float64,), torch.complex32: (torch.complex32, torch.complex128)}.get(a.dtype, (a.dtype,)):
             return f"{b.dtype}, not {a.dtype}"
         if a.layout is torch.strided and not a.is_quantized:
             one, other = a.detach().to(torch.complex128), b.detach().to(torch.complex128)

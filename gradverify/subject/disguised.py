@@ -174,7 +174,9 @@ def _one_by_one(x: Tensor, dims: Sequence[int], keepdim: bool = False) -> Tensor
 
 
 def _is_view(func: Any) -> bool:
-    """Does it return memory of its arguments, and write nothing?"""
+    """Does it return memory of its arguments, and write no number? `x.squeeze_()` writes a shape."""
+    if torch.Tag.inplace_view in func.tags:
+        return True
     returns = [each.alias_info for each in schema(func).returns]
     return any(alias is not None and not alias.is_write for alias in returns)
 

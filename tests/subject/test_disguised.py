@@ -24,6 +24,15 @@ FUNCTIONS = [in_place, lambda x: torch.nn.functional.gelu(x) @ x.mT, lambda x: x
              lambda x: torch.cat(x.chunk(3, -1)).sort(-1).values, lambda x: torch.stack(torch._foreach_mul([x, x], 3.0)).logsumexp(0)]
 
 
+def reshaped_in_place(x):
+    y = x * 3
+    y.unsqueeze_(0).transpose_(0, 1).squeeze_(1).t_()
+    return y.mul_(1.1)
+
+
+FUNCTIONS += [lambda x: x[0] @ x.mT, lambda x: x @ x[0], lambda x: x.view(2, 3, 33) @ x[1], lambda x: torch.matmul(x[0], x[1]), reshaped_in_place]
+
+
 def pulled(function, x):
     leaf = x.detach().requires_grad_()
     y = function(leaf)
