@@ -30,8 +30,9 @@ def line(check: CaseResult, look: Look, columns: Columns) -> Iterator[Renderable
     head, name = (status.word(check).ljust(columns.word - 1) + " ", status.style(check)), one_line(check.name)
     late = max(0, cell_len(head[0]) - columns.word)     # a word that is wider than its column
     body = _reason(check, look, columns) if check.verdict in ("skip", "not_run") else _body(check, look, columns)
-    if cell_len(name) + late <= columns.name or not look.boxes:
-        yield Text.assemble(head, name, _without(body, cell_len(name) + late), no_wrap=True)
+    whole = Text.assemble(head, name, _without(body, cell_len(name) + late), no_wrap=True)
+    if not look.boxes or (cell_len(name) <= columns.name and whole.cell_len <= look.columns):
+        yield whole
     else:
         yield Text.assemble(head, name, no_wrap=True)
         yield Text.assemble(" " * columns.word, body, no_wrap=True)
