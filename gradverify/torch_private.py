@@ -328,12 +328,16 @@ def device_key(kind: str) -> str:
     return str(torch._C._dispatch_key_for_device(kind))
 
 
-def python_kernel(operator: Any, key: str) -> Callable[..., Any] | None:
+def kernel(operator: Any, key: str) -> Callable[..., Any]:
     """The implementation of an overload at a dispatch key, past everything else that torch does for
-    it, where it is Python's. (`torch.library._impls`, 1.11; `OpOverload._op_dk`, 2.0)"""
-    if f"{operator.name().replace('::', '/')}/{key}" not in torch.library._impls:
-        return None
+    it. (`OpOverload._op_dk`, 2.0)"""
     return partial(operator._op_dk, getattr(torch._C.DispatchKey, key))
+
+
+def python_kernel(operator: Any, key: str) -> Callable[..., Any] | None:
+    """The same where it is Python's. (`torch.library._impls`, 1.11)"""
+    registered = f"{operator.name().replace('::', '/')}/{key}" in torch.library._impls
+    return kernel(operator, key) if registered else None
 
 
 @contextmanager

@@ -59,7 +59,7 @@ def _judged(subject: Subject, evidence: Evidence, briefly: bool) -> CaseResult:
     faults = tuple(dict.fromkeys([*(each.fault for each in examined if each.fault), *evidence.missing]))
     verdict = _verdict(findings, faults)
     result = described(subject.own.case, subject)
-    interpreter = None if briefly or evidence.spending.ending else evidence.interpreter
+    interpreter = None if briefly or evidence.spending.ending or evidence.damaging else evidence.interpreter
     mode, mode_reason, could_miss = _mode(evidence, any(each.comparisons for each in examined))
     return replace(
         result, verdict=verdict, reason=_reason(verdict, findings, faults), interpreter=interpreter,
@@ -166,8 +166,9 @@ def _verdict(findings: tuple[Finding, ...], faults: tuple[Fault, ...] = ()) -> V
     """By the rules of command-line.md. A rule that a fault of ours has cost leaves an error where the others find nothing wrong."""
     errors = [book()[finding.code] for finding in findings if finding.severity == "error"]
     verdicts = {info.verdict for info in errors} | {"error" for fault in faults if fault.costs}
-    if any(info.stops for info in errors):
-        return "error"
+    stopping = next((info for info in errors if info.stops), None)
+    if stopping is not None:
+        return stopping.verdict
     return "fail" if "fail" in verdicts else "error" if "error" in verdicts else "undecided" if "undecided" in verdicts else "pass"
 
 
@@ -187,6 +188,8 @@ def _inputs(subject: Subject) -> tuple[InputInfo, ...]:
 
 
 def _outputs(evidence: Evidence) -> tuple[OutputInfo, ...]:
+    if evidence.damaging and "forward" not in vars(evidence):
+        return ()
     try:
         outputs, own = evidence.forward.outputs, evidence.kernel.returned if evidence.kernel else {}
     except BaseException as error:      # told already, by the first rule that asked

@@ -111,7 +111,10 @@ def _converges(evidence: Evidence, first: Tensor, second: Tensor) -> bool:
 
 
 def _repeats(evidence: Evidence) -> Iterator[Sequence[Tensor]]:
-    """Two further outputs; the second with generators that start elsewhere, unless that alone makes the difference."""
+    """Those of the first call of all, where they are others; two further ones, the second with generators that start
+    elsewhere, unless that alone makes the difference."""
+    if evidence.poisoned.earliest is not None:
+        yield evidence.poisoned.earliest
     yield evidence.function.here()
     if evidence.forward.random:
         yield evidence.function.values(evidence.subject.leaves())

@@ -7,7 +7,7 @@ calls it once and wrong in training. Up to 4 ulp are right. Up to 2¹⁰ roundin
 another order do, and two runs of one training then differ; so is what an iteration leaves, below `rtol`. More is an error, and with
 `deterministic: true` any difference.
 
-How it is measured. 20 identical calls: the base call, which is the first of the check's process, and 19 more; 4 calls where a second backward of one
+How it is measured. 20 identical calls: the first of the check's process (GV231), the base call, and 18 more; 4 calls where a second backward of one
 graph is refused and each needs its own forward. Where up to four inputs and several outputs make the other rules call more often, it is as many as
 keep all rules GV2xx within 60 backward calls. A fault that shows more rarely than that is not seen; `-v` prints how many calls were compared, and
 how many different results they gave, as the JSON report does (`reproducibility`). What differs is called again on fresh graphs: a backward that is
@@ -92,9 +92,11 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def check(evidence: Evidence) -> Iterator[Finding | str]:
-    compared = _compared(evidence, _repeats(evidence, evidence.spending.some(range(2, _planned(evidence) + 1), 0, 1, "repeats")))
+    before = evidence.poisoned.repeats
+    planned = evidence.spending.some(range(2 + len(before), _planned(evidence) + 1), 0, 1, "repeats")
+    compared = _compared(evidence, _repeats(evidence, planned), before)
     if compared.odd and evidence.repeats is not None:
-        compared, first = _compared(evidence, _on_fresh_graphs(evidence)), compared
+        compared, first = _compared(evidence, _on_fresh_graphs(evidence), before), compared
         if not compared.odd:
             yield f"call {first.odd[0].calls[0]} of one graph differs, but fresh graphs agree: not for this rule"
     for odd in compared.odd:
@@ -154,16 +156,17 @@ def _with_other_seeds(evidence: Evidence) -> Iterator[Gradients]:
         yield evidence.subject.seeded_elsewhere(lambda: evidence.function.vjp(evidence.cotangents("base")), number)
 
 
-def _compared(evidence: Evidence, repeats: Iterator[Gradients]) -> Compared:
-    """The base call and its repeats, all against the second."""
-    given = copied(next(repeats))
+def _compared(evidence: Evidence, repeats: Iterator[Gradients], before: Sequence[Gradients] = ()) -> Compared:
+    """The base call and its repeats, all against the second. `before`: the first call of all, and what else was called before the base call."""
+    calls = chain([*before[:1], evidence.worked.gradients, *before[1:]], repeats)
+    first, given = next(calls), copied(next(calls))
     second = [flat(argument, gradient) for argument, gradient in zip(evidence.inputs, given, strict=True)]
     counts = [Repeats(f"grad of {argument.name}") for argument in evidence.inputs]
     for count, each in zip(counts, second, strict=True):
         count.add(each)
     found: dict[int, list[Odd]] = {}
     number = 2
-    for number, returned in chain([(1, evidence.worked.gradients)], enumerate(repeats, 3)):
+    for number, returned in chain([(1, first)], enumerate(calls, 3)):
         for place, gradient in enumerate(returned):
             if equal(given[place], gradient):
                 counts[place].again()

@@ -18,6 +18,7 @@ from gradverify.subject.native import called_again
 from gradverify.subject.observe import BackwardSeen, ForwardSeen, Saved, kept, known, observe_backward, observe_forward
 from gradverify.subject.snapshot import alike, same
 from gradverify.subject.subject import Argument, Subject
+from gradverify.subject.unwritten import Memory, measured
 
 STEP = 1e-3     # of each element's size: a detached output that moves depends on the inputs
 REPEATS = 2     # further backwards of the base graph
@@ -46,6 +47,22 @@ class BaseCall:
     def empty(self) -> bool:
         """Did the spec ask for a zero size?"""
         return any(argument.is_tensor and argument.value.numel() == 0 for argument in self.subject.arguments)
+
+    @cached_property
+    def memory(self) -> Memory:
+        """What calls with poisoned memory show, the first of which is the first call of all where this is asked first.
+        Raises UserCodeError where forward raises."""
+        return measured(self)
+
+    @property
+    def poisoned(self) -> Memory:
+        """The same as far as it was asked for."""
+        return vars(self).get("memory") or Memory()
+
+    @property
+    def damaging(self) -> bool:
+        """Was it seen to write into memory that is not its own? Then it is not to be called any more."""
+        return self.poisoned.beside is not None
 
     @cached_property
     def forward(self) -> ForwardSeen:
@@ -91,6 +108,8 @@ class BaseCall:
     @cached_property
     def _elsewhere(self) -> tuple[tuple[Tensor, ...], tuple[object, ...]]:
         """With what the generators would draw next."""
+        if self.poisoned.elsewhere is not None:
+            return self.poisoned.elsewhere
         return self.subject.seeded_elsewhere(lambda: (tuple(y.detach() for y in self.function.values(self.subject.leaves())), self.subject.states()))
 
     @cached_property

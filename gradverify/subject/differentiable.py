@@ -183,14 +183,15 @@ class Differentiable:
         return [] if self.refuses_none is None else self._beside(graph.called.outputs)
 
     def gradients(self, graph: Graph, cotangents: Sequence[Tensor], *, retain: bool = False, create: bool = False,
-                  through: Callable[[Tensor], Tensor] | None = None) -> Gradients:
+                  through: Callable[[Tensor], Tensor] | None = None, fresh: bool = False) -> Gradients:
         """The gradient per leaf, None for one that needs none, in the way that the base backward was found to allow; each output passed `through`
-        a last operation.
+        a last operation. `fresh`: backward may write into the cotangents.
 
         Outputs without a graph are left out. Raises UserCodeError (GV003).
         """
         pairs = zip(self.of(graph), cotangents, strict=True)
-        wanted = [(through(output) if through else output, cotangent.clone()) for output, cotangent in pairs if output.requires_grad]
+        wanted = [(through(output) if through else output, cotangent if fresh else cotangent.clone())
+                  for output, cotangent in pairs if output.requires_grad]
         wanted += [(output, torch.zeros_like(output)) for output in self.with_zeros(graph)]
         asked = [leaf for leaf in graph.leaves if leaf.requires_grad]
         if not wanted or not asked:

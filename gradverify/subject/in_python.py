@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.torch_private import device_key, has_kernel, python_kernel, pytree
+from gradverify.torch_private import device_key, has_kernel, kernel, python_kernel, pytree
 
 OF_TORCH = ("aten", "prim", "prims")
 FOR_ALL = ("CompositeExplicitAutogradNonFunctional", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
@@ -21,16 +21,22 @@ FOR_ALL = ("CompositeExplicitAutogradNonFunctional", "CompositeExplicitAutograd"
 
 def in_python(func: Any, values: Any) -> Callable[..., Any] | None:
     """The implementation of an operator for these arguments, to be called with them, where it is Python's; None for all others."""
+    key = _implemented_at(func, values)
+    return None if key is None else python_kernel(func, key)
+
+
+def kernel_of(func: Any, values: Any) -> Callable[..., Any] | None:
+    """The implementation of an operator for these arguments, be it Python's or C++'s; None for torch's own operators."""
+    key = _implemented_at(func, values)
+    return None if key is None else kernel(func, key)
+
+
+def _implemented_at(func: Any, values: Any) -> str | None:
+    """The dispatch key of that implementation."""
     if getattr(func, "namespace", OF_TORCH[0]) in OF_TORCH:
         return None
     key = _device_key([x for x in pytree.tree_leaves(values) if isinstance(x, Tensor)])
-    if key is None:
-        return None
-    name = func.name()
-    for each in (key, *FOR_ALL):
-        if has_kernel(name, each):
-            return python_kernel(func, each)
-    return None
+    return None if key is None else next((each for each in (key, *FOR_ALL) if has_kernel(func.name(), each)), None)
 
 
 def _device_key(tensors: Sequence[Tensor]) -> str | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
@@ -75,6 +75,7 @@ class Subject(Counted, Seeded):
         self.output_names: tuple[str, ...] = ()
         self.around: Callable[[], AbstractContextManager[Any]] | None = None
         self.lent: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None
+        self._fence: Callable[[Tensor, str], Tensor] | None = None
         self._masked = all(argument.form is None or argument.form.masked for argument in self.arguments)
         self._odd_output: str | None = None
         self.narrow: Subject | None = None     # the same in 16 bits, where this one stands in for it in float64
@@ -231,10 +232,23 @@ class Subject(Counted, Seeded):
 
     def _arguments(self, inputs: Sequence[Tensor]) -> Sequence[Any]:
         moved = iter(inputs)
-        values = [next(moved) if argument.differentiable else _own(argument.value) for argument in self.arguments]
+        values = [next(moved) if argument.differentiable else self._own_value(argument) for argument in self.arguments]
         if self.writes:
             values = [_clone(value, argument) for value, argument in zip(values, self.arguments, strict=True)]
         return [laid(value, argument.layout) if argument.is_tensor else value for value, argument in zip(values, self.arguments, strict=True)]
+
+    def _own_value(self, argument: Argument) -> Any:
+        fence, value = self._fence, _own(argument.value)
+        return fence(value, argument.name) if fence is not None and isinstance(value, Tensor) else value
+
+    @contextmanager
+    def fenced(self, fence: Callable[[Tensor, str], Tensor]) -> Iterator[None]:
+        """Inside, the function gets what `fence` makes of its tensors that are not differentiated."""
+        self._fence = fence
+        try:
+            yield
+        finally:
+            self._fence = None
 
     def _buffers(self) -> dict[str, Tensor]:
         """Fresh clones of a module's buffers, or of those of the modules that a callable holds."""

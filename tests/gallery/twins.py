@@ -52,6 +52,8 @@ INPUTS: Mapping[str, Callable[[], tuple[Any, ...]]] = {
     "draws_from_its_own_generator": lambda: (draw(4, 5),),
     "seeds_torch_for_its_mask": lambda: (draw(4, 5),),
     "drops_factor": lambda: (draw(2, 3),),
+    "leaves_half_unwritten": lambda: (draw(2, 3),),
+    "writes_one_too_many": lambda: (draw(2, 3),),
     "drops_its_mask_in_backward": lambda: (values(-2.0, -0.5, 0.5, 2.0),),
     "flips_sign": lambda: (draw(2, 3), draw(2, 3, seed=1)),
     "forgets_a_factor_when_compiled": lambda: (draw(2, 3),),

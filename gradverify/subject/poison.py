@@ -1,0 +1,228 @@
+"""Memory that nobody wrote shows: what torch hands out unwritten is filled, and what lies behind a tensor is known.
+
+A dispatch mode, and not torch's own `fill_uninitialized_memory`: that one asks for deterministic algorithms, which
+compute other numbers, and knows one filling. Under this mode torch's own operators give the same bits as without it,
+but for `prod`. It sees what Python and C++ ask torch for; not what `malloc` returns to a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gradverify.subject.in_python import kernel_of
+from gradverify.subject.own_code import DispatchMode, wrapped
+from gradverify.torch_private import Overload, pytree, schema, without_modes
+
+UNWRITTEN = frozenset(f"aten::{name}" for name in (
+    "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"))
+RESIZE = frozenset(("aten::resize_", "aten::resize_as_"))
+GUARD = 512     # bytes before or behind a tensor: more than a tile's tail is off, and no alignment changes
+MOST = 1 << 26  # bytes of all guarded tensors of a call; what comes later is filled only
+LOUD = 255      # of a byte: NaN in every floating dtype, -1 in signed integers
+PART = 4        # bytes of a number, at most, that are looked at together: a half of a float64, of a complex64
+LARGE_BYTE = 0x47       # of a byte behind a tensor: a number in every floating dtype
+PAYLOADS = 0x81, 126    # the lowest byte of the NaN behind a tensor, and how many others: a kernel that reads behind one
+                        # tensor and writes behind another carries it along
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A write that missed its tensor: which one, the first element changed beyond its end (or before its start, negative)."""
+
+    tensor: str
+    element: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """The bytes of a guarded tensor: `start` before its own, `size` of its own, those of `guard` behind."""
+
+    name: str
+    memory: Tensor
+    start: int
+    size: int
+    element: int
+    guard: Tensor
+
+
+class Poisoned(DispatchMode):
+    """Inside, unwritten memory holds NaN, -1 and True (`loud`), or large numbers of both signs, 0 and False.
+
+    The results of operations lie before guard elements. `handed_out`: did it hand out unwritten memory?
+    """
+
+    def __init__(self, loud: bool) -> None:
+        super().__init__()
+        self._loud, self.handed_out = loud, False
+        self._blank, self._lost = list[_Room](), False      # handed out unwritten; some of it is not known any more
+        self._rooms = dict[int, _Room]()
+        self._held = 0
+
+    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+        if not isinstance(func, Overload):      # a higher-order operator
+            return wrapped(func, *args, **named)
+        declared = schema(func)
+        given = [x for x in pytree.tree_leaves((args, named)) if isinstance(x, Tensor)]
+        before = _bytes_of(given[0]) if declared.name in RESIZE and _has_memory(given[0]) else 0
+        returned = self._called(func, args, named)
+        if declared.name in RESIZE:
+            self._lost |= self._fill(given[0], before)
+        if declared.is_mutable:
+            self._outgrown(given)
+            return returned
+        if any(each.alias_info is not None for each in declared.returns):
+            return returned
+        filled = declared.name in UNWRITTEN and self._fill(returned, 0)
+        taken = {x.untyped_storage().data_ptr() for x in given if _has_memory(x)}
+        name = str(func).removesuffix(".default").partition(".")[2] or str(func)
+        moved = pytree.tree_map(lambda y: self._behind(y, f"the result of {name}", taken), returned)
+        if filled:
+            self._lost |= moved is returned
+            self._blank += [self._rooms[moved.untyped_storage().data_ptr()]] if moved is not returned else []
+        return moved
+
+    def _called(self, func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """What an operation gives; of one that is not torch's own, with its own operations in this mode."""
+        own = kernel_of(func, (args, named))
+        if own is None:
+            return wrapped(func, *args, **named)
+        with self:
+            return wrapped(own, *args, **named)
+
+    def guarded(self, x: Tensor, name: str, before: bool) -> Tensor:
+        """A copy of a tensor, laid out as it is, between guard elements, or with some behind it only."""
+        if not _has_memory(x):
+            return x
+        size, start = _bytes_of(x), GUARD * before
+        own, guard = _memory(x), self._guard(x)
+        memory = own.new_empty(start + size + GUARD)
+        memory[:start], memory[start:start + size], memory[start + size:] = guard[:start], own, guard
+        room = _Room(name, memory, start, size, x.element_size(), guard)
+        self._rooms[memory.untyped_storage().data_ptr()] = room
+        self._held += len(memory)
+        offset = start // x.element_size() + int(x.storage_offset())
+        return x.new_empty(0).set_(memory.untyped_storage(), offset, x.shape, x.stride())
+
+    def unwritten(self) -> bool:
+        """Does memory that it handed out unwritten still hold what it was filled with, as far as is known?"""
+        return self._lost or any(map(self._is_blank, self._blank))
+
+    def _is_blank(self, room: _Room) -> bool:
+        if room.memory.untyped_storage().nbytes() < len(room.memory):
+            return True
+        own = room.memory[room.start:room.start + room.size].view(-1, min(room.element, PART))
+        return bool(((own == LOUD) | ((own == 1) & (room.element == 1))).all(1).any())
+
+    @contextmanager
+    def numpys(self) -> Iterator[None]:
+        """Inside, what `numpy.empty` and `numpy.empty_like` give is filled too."""
+        originals = {name: getattr(np, name) for name in ("empty", "empty_like")}
+
+        def filled(made: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda *args, **named: self._filled(made(*args, **named))
+
+        for name, made in originals.items():
+            setattr(np, name, filled(made))
+        try:
+            yield
+        finally:
+            for name, made in originals.items():
+                setattr(np, name, made)
+
+    def _filled(self, array: Any) -> Any:
+        if type(array) is np.ndarray and array.dtype.kind in "fciub" and array.size:
+            numbers, kind = array.ravel(order="K"), array.dtype.kind
+            memory = numbers.view(np.uint8)
+            memory[:] = (1 if kind == "b" else LOUD) if self._loud else 0
+            if kind in "fc" and not self._loud:
+                parts = numbers.view(numbers.real.dtype)
+                parts[:] = np.finfo(parts.dtype).max / 4
+                parts[1::2] *= -1
+            self.handed_out = True
+            with without_modes():
+                held = torch.from_numpy(memory)
+                self._blank.append(_Room("", held, 0, len(memory), array.dtype.itemsize, held[:0]))
+        return array
+
+    def beside(self) -> Beside | None:
+        """The first guard element that was changed."""
+        for room in self._rooms.values():
+            if room.memory.untyped_storage().nbytes() < len(room.memory):       # given back, or resized
+                continue
+            behind = (room.memory[room.start + room.size:] != room.guard).nonzero()
+            before = (room.memory[:room.start] != room.guard[:room.start]).nonzero()
+            if len(behind):
+                return Beside(room.name, int(behind[0]) // room.element + 1)
+            if len(before):
+                return Beside(room.name, (int(before[-1]) - room.start) // room.element)
+        return None
+
+    def _guard(self, x: Tensor) -> Tensor:
+        """Bytes that stay what they are: NaN of another payload for each tensor, or a large number; -1 or 0 in integers."""
+        numbers = x.is_floating_point() or x.is_complex()
+        guard = _memory(x).new_full((GUARD,), LOUD if self._loud else LARGE_BYTE * numbers)
+        size = x.element_size() // (2 if x.is_complex() else 1)
+        if self._loud and numbers and size > 1:
+            guard[::size] = PAYLOADS[0] + len(self._rooms) % PAYLOADS[1]
+        return guard
+
+    def _behind(self, y: Any, name: str, taken: set[int]) -> Any:
+        """A fresh result, moved before guard elements where its memory is all its own."""
+        if type(y) is not Tensor or not _has_memory(y) or y.untyped_storage().data_ptr() in taken:
+            return y
+        whole = y.storage_offset() == 0 and _bytes_of(y) == y.numel() * y.element_size()
+        return self.guarded(y, f"{name} {list(y.shape)}", False) if whole and self._held + _bytes_of(y) <= MOST else y
+
+    def _outgrown(self, written: Sequence[Tensor]) -> None:
+        """A tensor that was resized may use what was a guard."""
+        for x in written:
+            room = self._rooms.get(x.untyped_storage().data_ptr()) if _has_memory(x) else None
+            if room is not None and _end(x) > room.start + room.size:
+                del self._rooms[x.untyped_storage().data_ptr()]
+
+    def _fill(self, x: Any, start: int) -> bool:
+        """Was there anything to fill?"""
+        if type(x) is not Tensor or not _has_memory(x) or start >= _bytes_of(x):
+            return False
+        self.handed_out = True
+        memory = _memory(x)[start:]
+        if not self._loud and x.dtype in LARGE and start % x.element_size() == 0:
+            numbers = memory.view(x.dtype.to_real())
+            numbers.fill_(LARGE[x.dtype])
+            numbers[1::2].neg_()
+        else:
+            memory.fill_((1 if x.dtype == torch.bool else LOUD) if self._loud else 0)
+        return True
+
+
+LARGE = {dtype: torch.finfo(dtype).max / 4 for dtype in (
+    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128)}
+
+
+def _has_memory(x: Tensor) -> bool:
+    """Is it a dense tensor of numbers that lies in memory?"""
+    if type(x) not in (Tensor, torch.nn.Parameter) or x.layout is not torch.strided or x.is_meta or x.is_quantized:
+        return False
+    return not (x.is_conj() or x.is_neg() or x._is_zerotensor()) and _bytes_of(x) > 0
+
+
+def _bytes_of(x: Tensor) -> int:
+    return x.untyped_storage().nbytes()
+
+
+def _memory(x: Tensor) -> Tensor:
+    """All bytes of the storage."""
+    return torch.empty(0, dtype=torch.uint8, device=x.device).set_(x.untyped_storage())
+
+
+def _end(x: Tensor) -> int:
+    """The byte behind the last element, in its storage."""
+    reach = sum((n - 1) * stride for n, stride in zip(x.shape, x.stride(), strict=True)) if x.numel() else -1
+    return (int(x.storage_offset()) + reach + 1) * x.element_size()
