@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gradverify.subject.in_python import kernel_of
 from gradverify.subject.own_code import DispatchMode, wrapped
-from gradverify.torch_private import Overload, pytree, schema, without_modes
+from gradverify.torch_private import Overload, is_zerotensor, pytree, schema, without_modes
 
 UNWRITTEN = frozenset(f"aten::{name}" for name in (
     "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"))
@@ -210,7 +210,7 @@ def _has_memory(x: Tensor) -> bool:
     """Is it a dense tensor of numbers that lies in memory?"""
     if type(x) not in (Tensor, torch.nn.Parameter) or x.layout is not torch.strided or x.is_meta or x.is_quantized:
         return False
-    return not (x.is_conj() or x.is_neg() or x._is_zerotensor()) and _bytes_of(x) > 0
+    return not (x.is_conj() or x.is_neg() or is_zerotensor(x)) and _bytes_of(x) > 0
 
 
 def _bytes_of(x: Tensor) -> int:
