@@ -1,12 +1,12 @@
 """GV232 written-beside: a call writes beside its tensor
 
-What. Bytes before or behind an input, `grad_output` or a result are others after the call.
+What. Bytes behind an input or a result, or before or behind `grad_output`, are others after the call.
 
 Why it matters. The memory belongs to somebody else: another tensor holds wrong numbers from then on, or the process
 ends later, somewhere else. What is computed after such a call says nothing, so nothing else is looked at.
 
-How it is measured. In the first call of the check 512 bytes before and behind each input and cotangent, and behind the
-result of each operation of torch (`torch.empty_like`, `zeros`, `clone`, what backward reads of what forward saved),
+How it is measured. In the first call of the check 512 bytes behind each input, before and behind each cotangent, and
+behind the result of each operation of torch (`torch.empty_like`, `zeros`, `clone`, what backward reads of what forward saved),
 hold a pattern that is compared afterwards. Memory that a kernel gets elsewhere is not seen.
 
 How to repair. Look at the first and the last index: `i < n` in the loop, a mask on the store of the last tile.

@@ -1,7 +1,7 @@
 """Does a result depend on memory that nobody wrote, or a call write beside its tensors? Calls with poisoned memory tell.
 
-The first call of a check is one with guard elements around its inputs and cotangents, and NaN in all memory that torch
-hands out unwritten. Where it got such memory, or differs from the base call, another one follows with large numbers
+The first call of a check is one with guard elements behind its inputs and around its cotangents, and NaN in all memory
+that is handed out unwritten. Where it got such memory, or differs from the base call, another one follows with large numbers
 there. Only where these two differ, each is made twice more: what then depends on the filling alone was left unwritten.
 """
 
@@ -104,11 +104,14 @@ class _Calls:
         self._pulls = False     # the base call is known, and there is something to pull back
 
     def memory(self) -> Memory:
-        first, raised = self._forward(True, before=True), None
+        first, raised = self._forward(True), None
         if first.beside is not None:
             return Memory(beside=first.beside)
+        writes = self._subject.writes
         try:
             seen, outputs = self._base.forward, self._base.outputs
+            if self._subject.writes != writes:      # into its inputs: from now on it gets clones
+                first = self._forward(True)
             pulls = seen.checked and (seen.nodes or first.mode.unwritten())      # a backward of torch's own writes all it returns
             self._pulls = bool(pulls) and all(bool(y.isfinite().all()) for y in outputs)
         except UserCodeError as error:
@@ -179,14 +182,15 @@ class _Calls:
             self._backward(probe)
         return probe
 
-    def _forward(self, loud: bool, before: bool = False) -> Probe:
-        """A forward. `before`: guard elements stand before the inputs too."""
+    def _forward(self, loud: bool) -> Probe:
+        """A forward. No guard elements stand before the inputs: what gives their memory back, and rebuilds it, takes
+        them to begin where it begins."""
         subject, wanted, probe = self._subject, self._base.settings.outputs, Probe(Poisoned(loud))
         named = zip(subject.differentiable, subject.leaves(), strict=True)
-        leaves = [probe.mode.guarded(leaf.detach(), argument.name, before).requires_grad_() for argument, leaf in named]
+        leaves = [probe.mode.guarded(leaf.detach(), argument.name, False).requires_grad_() for argument, leaf in named]
 
         def call() -> Graph:
-            with subject.fenced(lambda x, name: probe.mode.guarded(x, name, before)), probe.mode.numpys(), probe.mode:
+            with subject.fenced(lambda x, name: probe.mode.guarded(x, name, False)), probe.mode.numpys(), probe.mode:
                 return Graph(tuple(leaves), subject.probed(leaves))
 
         with left_as_found(ambient()):

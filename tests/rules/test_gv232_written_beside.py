@@ -46,7 +46,7 @@ def kernel(into: str, at: int) -> type[Function]:
 @pytest.mark.parametrize(("into", "at", "told"), [
     ("x", 4, "forward writes beside its tensor: 1 element behind the last of"), ("y", 4, "behind the last of the result of mul"),
     ("grad_output", 4, "backward writes beside its tensor: 1 element behind the last of grad_output"),
-    ("grad_output", -1, "1 element before the first of grad_output"), ("x", -2, "2 elements before the first of"),
+    ("grad_output", -1, "1 element before the first of grad_output"), ("grad_output", -2, "2 elements before the first of"),
     ("grad", 4, "the result of zeros_like"), ("saved", 4, "the result of exp")])
 def test_a_write_beside_a_tensor_is_found_alone(into, at, told):
     result = check(kernel(into, at), randn(4))
