@@ -7,10 +7,11 @@ not go through torch is out of their sight.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -18,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves, tree_map
 
 from gradverify.numerics.function.dtypes import SIXTEEN
-from gradverify.subject.in_python import in_python
+from gradverify.subject.in_python import body_of, in_python
 
 LOW = (torch.float32, *SIXTEEN)
 SHOWN: Mapping[Any, Any] = {
@@ -118,14 +119,17 @@ class Lifted(Exchanged):
 
     def __init__(self, wider: Mapping[torch.dtype, torch.dtype] = MappingProxyType(dict.fromkeys(LOW, torch.float64)),
                  shows: bool = False) -> None:
-        """`wider`: what stands in for which dtype. `shows`: to operators in Python it looks like that, as under `Shown`."""
+        """`wider`: what stands in for which dtype. `shows`: custom operators run as under `Shown`."""
         super().__init__()  # type: ignore[no-untyped-call]
         self._wider, self._low, self._shows = wider, tuple(wider), shows
         self.count = 0
 
     def _called(self, func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        with Shown() if self._shows and in_python(func, (args, named)) else nullcontext():
+        body = body_of(func) if self._shows else None
+        if body is None:
             return super()._called(func, args, named)
+        with self, Shown():
+            return body(*args, **named)
 
     def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         named = dict(kwargs or {})
@@ -145,7 +149,21 @@ class Shown(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         found = func(*args, **(kwargs or {}))
+        if isinstance(found, np.ndarray) and found.dtype == np.float64:
+            return found.view(ShownArray)
         return SHOWN.get(found, found) if isinstance(found, (torch.dtype, str)) else found
+
+
+class ShownArray(np.ndarray):
+    """An array of float64, and what is computed of it, that says it is float32."""
+
+    @property
+    def dtype(self) -> Any:
+        return np.dtype(np.float32)
+
+    def astype(self, dtype: Any, *args: Any, **named: Any) -> Any:
+        """A cast to float32 leaves it as it is."""
+        return self.copy() if np.dtype(dtype) == np.float32 else super().astype(dtype, *args, **named)
 
 
 def _concerns(values: Any, dtypes: Sequence[torch.dtype]) -> bool:

@@ -6,6 +6,7 @@ does for an operator, their Python runs in the mode that is on.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -32,6 +33,12 @@ def in_python(func: Any, values: Any) -> Callable[..., Any] | None:
             registered = f"{name.replace('::', '/')}/{each}" in torch.library._impls
             return partial(func._op_dk, getattr(torch._C.DispatchKey, each)) if registered else None
     return None
+
+
+def body_of(func: Any) -> Callable[..., Any] | None:
+    """The Python function that is a `torch.library.custom_op`; None for all other operators."""
+    made = getattr(sys.modules.get("torch._library.custom_ops"), "OPDEFS", {})
+    return getattr(made.get(getattr(getattr(func, "_schema", None), "name", "")), "_init_fn", None)
 
 
 def _device_key(tensors: Sequence[Tensor]) -> str | None:
