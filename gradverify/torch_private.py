@@ -8,6 +8,7 @@ has a test for each, so that under another torch the failing test names what cha
 from __future__ import annotations
 
 import inspect
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -309,6 +310,13 @@ def python_behind(found: Any) -> Any:
     """The Python function behind what `torch.library.custom_op` returns; anything else itself.
     (`CustomOpDef._init_fn`, 2.4)"""
     return getattr(found, "_init_fn", found)
+
+
+def body_of(operator: Any) -> Callable[..., Any] | None:
+    """The Python function behind an overload that `torch.library.custom_op` made; None for any other.
+    (`torch._library.custom_ops.OPDEFS`, 2.4)"""
+    made = getattr(sys.modules.get("torch._library.custom_ops"), "OPDEFS", {})
+    return getattr(made.get(getattr(getattr(operator, "_schema", None), "name", "")), "_init_fn", None)
 
 
 def operator_names() -> list[str]:

@@ -290,6 +290,7 @@ def test_the_parts_of_a_custom_operator(custom):
     overload = private.overload_behind(custom)
     assert isinstance(overload, private.Overload) and private.python_behind(custom) is sine
     assert [private.overload_behind(sine), private.python_behind(sine)] == [sine, sine]
+    assert private.body_of(custom._opoverload) is sine and private.body_of(torch.ops.aten.sin.default) is None
     assert private.fake_function("gradverify_private::sine") is torch.empty_like
     assert "gradverify_private::sine" in {name.partition(".")[0] for name in private.operator_names()}
     cls = private.function_class(custom(leaf(2)).grad_fn)
@@ -305,6 +306,7 @@ def test_the_implementation_of_an_operator_in_python_is_found(library):
     assert private.has_kernel(overload.name(), "CPU") and not private.has_kernel(overload.name(), "CUDA")
     kernel = private.python_kernel(overload, "CPU")
     assert kernel is not None and kernel(torch.ones(2)).tolist() == [2, 2]
+    assert private.kernel(torch.ops.aten.neg.default, "CPU")(torch.ones(2)).tolist() == [-1, -1]
     assert private.python_kernel(torch.ops.aten.sin.default, "CPU") is None
     assert overload(leaf(2)).requires_grad      # its backward warns
     with private.without_autograd_fallback():

@@ -72,7 +72,7 @@ class Anew(DispatchMode):
 
 def _rounds(x: Any) -> bool:
     """Is it a tensor whose numbers are rounded?"""
-    return type(x) is Tensor and x.dtype in UNITS and x.layout is torch.strided and x.numel() > 0
+    return type(x) is Tensor and x.dtype in UNITS and x.layout is torch.strided and x.numel() > 0 and not x.is_meta
 
 
 def _written(func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:

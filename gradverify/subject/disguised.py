@@ -7,17 +7,18 @@ not go through torch is out of their sight.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from gradverify.numerics.function.dtypes import SIXTEEN
 from gradverify.subject.in_python import in_python
 from gradverify.subject.own_code import DispatchMode, FunctionMode, wrapped
-from gradverify.torch_private import inside_backward, pytree, schema, without_modes
+from gradverify.torch_private import body_of, inside_backward, pytree, schema, without_modes
 
 LOW = (torch.float32, *SIXTEEN)
 SHOWN: Mapping[Any, Any] = {
@@ -112,14 +113,17 @@ class Lifted(Exchanged):
 
     def __init__(self, wider: Mapping[torch.dtype, torch.dtype] = MappingProxyType(dict.fromkeys(LOW, torch.float64)),
                  shows: bool = False) -> None:
-        """`wider`: what stands in for which dtype. `shows`: to operators in Python it looks like that, as under `Shown`."""
+        """`wider`: what stands in for which dtype. `shows`: custom operators run as under `Shown`."""
         super().__init__()
         self._wider, self._low, self._shows = wider, tuple(wider), shows
         self.count = 0
 
     def _called(self, func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        with Shown() if self._shows and in_python(func, (args, named)) else nullcontext():
+        body = body_of(func) if self._shows else None
+        if body is None:
             return super()._called(func, args, named)
+        with self, Shown():
+            return wrapped(body, *args, **named)
 
     def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
         if not _concerns((args, named), self._low) or (_is_view(func) and not _casts(func)) or _writes(func):
@@ -138,7 +142,21 @@ class Shown(FunctionMode):
 
     def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
         found = wrapped(func, *args, **named)
+        if isinstance(found, np.ndarray) and found.dtype == np.float64:
+            return found.view(ShownArray)
         return SHOWN.get(found, found) if isinstance(found, (torch.dtype, str)) else found
+
+
+class ShownArray(np.ndarray):
+    """An array of float64, and what is computed of it, that says it is float32."""
+
+    @property
+    def dtype(self) -> Any:
+        return np.dtype(np.float32)
+
+    def astype(self, dtype: Any, *args: Any, **named: Any) -> Any:
+        """A cast to float32 leaves it as it is."""
+        return self.copy() if np.dtype(dtype) == np.float32 else super().astype(dtype, *args, **named)
 
 
 def _concerns(values: Any, dtypes: Sequence[torch.dtype]) -> bool:

@@ -50,8 +50,7 @@ class InDouble:
     def __call__(self) -> Iterator[None]:
         with by_default():
             if not self.lifts:
-                with Shown() if self.shows else nullcontext():
-                    yield
+                yield
                 return
             with Lifted(self._wider, self.shows) as lifted, Shown() if self.shows else nullcontext():
                 try:
