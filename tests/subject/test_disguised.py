@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from live import randn
+from torch.autograd import Function
 
+import gradverify
 from gradverify.subject.disguised import Disguised, Lifted
 from gradverify.subject.own_code import DispatchMode
 
@@ -86,3 +88,28 @@ def test_no_mode_imports_the_compiler():
     """It takes seconds, once a process."""
     assert not Lifted._should_skip_dynamo() and not Disguised._should_skip_dynamo()
     assert Lifted.__torch_dispatch__.__code__.co_filename == DispatchMode._answered.__code__.co_filename      # not torch's wrapper of it
+
+
+class VectorTimesMatrix(Function):
+    """`v @ m`, its gradient of m times a factor."""
+
+    factor = 1.0
+
+    @classmethod
+    def forward(cls, ctx, v, m):
+        ctx.save_for_backward(v, m)
+        return v @ m
+
+    @classmethod
+    def backward(cls, ctx, g):
+        v, m = ctx.saved_tensors
+        return m @ g, cls.factor * torch.outer(v, g)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("factor", "found"), [(1.0, set()), (1.25, {"GV101"})])
+def test_a_vector_times_a_matrix_is_judged_in_16_bits(dtype, factor, found):
+    function = type("Product", (VectorTimesMatrix,), {"factor": factor})
+    result = gradverify.check(function, [randn(5).to(dtype), randn(5, 3, seed=1).to(dtype)])
+    assert {finding.code for finding in result.findings if finding.severity == "error"} == found
+    assert result.verdict == ("fail" if found else "pass")
