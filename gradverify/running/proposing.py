@@ -18,7 +18,8 @@ from gradverify.running.crew import LOADING, hiring
 from gradverify.running.process import Died, Files
 from gradverify.running.signals import Signals
 from gradverify.running.supervisor import Answered, Began, Lost, Supervisor, Task, Told
-from gradverify.running.worker import Setup, Words, Worker, live
+from gradverify.running.words import Words
+from gradverify.running.worker import Setup, Worker, live
 
 TRYING = 90.0       # seconds for all attempts of one function: the search itself stops after 20
 CRASHES = 12        # attempts that may end a worker before nothing more is tried; a new one starts in 0.1 s

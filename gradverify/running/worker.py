@@ -8,7 +8,6 @@ import faulthandler
 import json
 import os
 import signal
-import struct
 import sys
 import threading
 import time
@@ -22,7 +21,6 @@ from typing import Any, NoReturn
 
 from gradverify.model.case import Case
 from gradverify.model.codec import from_json, to_json
-from gradverify.model.event import Plan
 from gradverify.model.interrupt import unheard
 from gradverify.running.descriptors import high, keep_to_ourselves, moved
 from gradverify.running.family import adopt_orphans
@@ -32,11 +30,11 @@ from gradverify.running.requirements import cuda_of
 from gradverify.running.server import let_go
 from gradverify.running.staying import staying
 from gradverify.running.unrun import encoded, faulty
+from gradverify.running.words import Calls, Words, leave
 
 TELLS_EVERY = 0.25  # seconds between two words on how many calls were made
 LEAVES_WITHIN = 0.1  # seconds for the processes that a check started to end after it
 DEATH_SIGNAL = 1  # of prctl: how this process ends with its own parent
-leave: Callable[[int], NoReturn] = os._exit
 
 
 @dataclass(frozen=True)
@@ -52,29 +50,6 @@ class Setup:
     pictures: bool = False
 
 
-class Words:
-    """What is said of a task, by one thread at a time and by this process only. In the form that `Connection.recv_bytes` reads, without the class:
-    checked code may have replaced it."""
-
-    def __init__(self, descriptor: int, task: str = "") -> None:
-        self._descriptor, self._task, self._lock, self._process = (
-            descriptor,
-            task,
-            threading.Lock(),
-            getpid(),
-        )
-
-    def say(self, kind: str, payload: object = None) -> None:
-        """A child that a check forked, and that returns here, leaves."""
-        if getpid() != self._process:
-            leave(0)
-        data = f"{kind} {self._task}\n{json.dumps(payload)}".encode()
-        data = struct.pack("!i", len(data)) + data
-        with self._lock:
-            while data:
-                data = data[write(self._descriptor, data) :]
-
-
 @dataclass
 class Worker:
     """A process that has imported what some tasks name. `threads`: of torch, in a child; `search`: where the names of the spec are
@@ -88,7 +63,7 @@ class Worker:
     threads: int
     search: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     loaded: bool = False
-    calls: _Calls | None = None
+    calls: Calls | None = None
     watched: bool = False
 
 
@@ -221,7 +196,7 @@ def _check(worker: Worker, payload: bytes, saying: Words, stays: str | None) -> 
     from gradverify.running.inline import run_case
     from gradverify.subject.on_cuda import after_a_check
 
-    calls, alone = _Calls(saying), stays is not None and not cuda_of(case)
+    calls, alone = Calls(saying), stays is not None and not cuda_of(case)
     worker.calls = calls
     changed = (stays,) if stays is not None and alone else ()
     try:
@@ -247,24 +222,6 @@ def _entered(words: Connection, alive: Connection, setup: Setup, files: Files) -
     pipe, alive = _out_of_the_way(words), _out_of_the_way(alive)
     _settle(setup, files)
     return Worker(pipe, alive, files, setup.memory, setup.pictures, 1)
-
-
-class _Calls:
-    """How many calls the running comparison has made, told while it runs."""
-
-    def __init__(self, saying: Words) -> None:
-        self._saying, self._told = saying, -1
-        self._made: Callable[[], int] | None = None
-
-    def planned(self, plan: Plan, made: Callable[[], int]) -> None:
-        self._saying.say("plan", to_json(plan))
-        self._made, self._told = made, -1
-
-    def tell(self) -> None:
-        count = self._made() if self._made else -1
-        if count > self._told:
-            self._told = count
-            self._saying.say("calls", count)
 
 
 def _watch(worker: Worker) -> None:
