@@ -324,6 +324,60 @@ def in_bfloat16(x):
 
 
 
+# ---- GV203, GV206, GV208, GV215, GV227
+def writes(x):
+    x.detach().add_(1)
+    return x * x
+
+
+def both_by_the_first(ctx, g):
+    x, w = ctx.saved_tensors
+    return (g * w, g * x) if ctx.needs_input_grad[0] else (None, None)
+
+
+def saved_if_needed(ctx, x, w):
+    ctx.save_for_backward(*([x, w] if x.requires_grad else [x]))
+    return x * w
+
+
+def unpacks_both(ctx, g):
+    x, w = ctx.saved_tensors
+    return g * w, g * x
+
+
+def every_fifth(ctx, g):
+    KEPT["calls"] = KEPT.get("calls", torch.zeros(())) + 1
+    return 2 * ctx.saved_tensors[0] * g * (0.5 if KEPT["calls"] % 5 == 0 else 1.0)
+
+
+def on_ctx(ctx, x):
+    ctx.x = x
+    return x * x
+
+
+def from_ctx(ctx, g):
+    return 2 * ctx.x * g
+
+
+def set_on_ctx(ctx, inputs, output):
+    ctx.x, = inputs
+
+
+def deletes(ctx, g):
+    gradient = 2 * ctx.x * g
+    del ctx.x
+    return gradient
+
+
+def pushed(ctx, x):
+    ctx.stack = [x.clone()]
+    return x * x
+
+
+def pops(ctx, g):
+    return 2 * ctx.stack.pop() * g
+
+
 ROWS = {   # (function, inputs, code, words of the hint, words that message and hint must not have, source of the line)
     "backward returns None": (
         function("A", backward=returns_none), [randn(3)],
@@ -427,6 +481,30 @@ ROWS = {   # (function, inputs, code, words of the hint, words that message and 
     "bfloat16 inside": (
         in_bfloat16, [randn(20)],
         "GV222", ["unless forward is meant to round"], [], "def in_bfloat16"),
+    "a callable writes into its input": (
+        writes, [randn(3)],
+        "GV203", ["copy"], ["mark_dirty"], "def writes"),
+    "one flag for both gradients": (
+        function("Y", forward=product, backward=both_by_the_first), [randn(3), randn(3, seed=1)],
+        "GV208", ["whichever others"], [], "def both_by"),
+    "saved for one of them only": (
+        function("Z", forward=saved_if_needed, backward=unpacks_both), [randn(3), randn(3, seed=1)],
+        "GV208", ["whichever others"], [], "def unpacks_both"),
+    "every fifth call is halved": (
+        function("AA", backward=every_fifth), [randn(3)],
+        "GV206", ["kept from call to call"], ["leave no memory"], "def every_fifth"),
+    "the input on ctx, by forward": (
+        function("AB", forward=on_ctx, backward=from_ctx), [randn(3)],
+        "GV215", ["version"], [], "def on_ctx"),
+    "the input on ctx, by setup_context": (
+        function("AC", forward=apart, setup_context=set_on_ctx, backward=from_ctx), [randn(3)],
+        "GV215", ["version"], [], "def set_on_ctx"),
+    "an attribute is deleted": (
+        function("AD", forward=on_ctx, backward=deletes), [randn(3)],
+        "GV227", ["find on ctx"], ["delete nothing"], "def deletes"),
+    "a list is popped": (
+        function("AE", forward=pushed, backward=pops), [randn(3)],
+        "GV227", ["find on ctx"], ["delete nothing"], "def pops"),
 }
 
 
