@@ -26,7 +26,7 @@ from gradverify.oracles.rounding import Route, beside_rounding, row_of
 from gradverify.oracles.single import off_both
 from gradverify.oracles.values import reference_values
 from gradverify.subject.differentiable import Differentiable
-from gradverify.subject.failure import UserCodeError, blamed
+from gradverify.subject.failure import UserCodeError
 from gradverify.subject.lowered import rounded_at_random
 from gradverify.subject.subject import Subject
 from gradverify.subject.target import Target
@@ -41,7 +41,7 @@ class Reference:
         self._other = Implementation(subject, "reference", str(subject.case.oracles.reference), checked)
         self.name, self.target = self._other.name, self._other.target
         self._leaves = subject.leaves()
-        self._outputs = self.values(self._leaves)
+        self._outputs, self._lent = self._other.graph(self._leaves)
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -57,21 +57,12 @@ class Reference:
 
     def vjp(self, cotangents: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
         """Autograd through the reference. Raises UserCodeError (GV003) that names it."""
-        return self._gradients(self._leaves, self._outputs, cotangents)
+        return self._other.gradients(self._leaves, self._outputs, self._lent, cotangents)
 
     def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
         """The same at other inputs."""
         leaves = [x.detach().clone().requires_grad_() for x in inputs]
-        return self._gradients(leaves, self.values(leaves), cotangents)
-
-    def _gradients(self, leaves: Sequence[Tensor], outputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
-        wanted = [(output, cotangent) for output, cotangent in zip(outputs, cotangents, strict=True)
-                  if cotangent is not None and output.requires_grad]
-        if not wanted:
-            return (None,) * len(leaves)
-        with blamed("GV003", f"the backward of {self.name}"):
-            return torch.autograd.grad([output for output, _ in wanted], leaves, [cotangent for _, cotangent in wanted],
-                                       retain_graph=True, allow_unused=True)
+        return self._other.gradients(leaves, *self._other.graph(leaves), cotangents)
 
 
 def oracle(checked: Checked) -> AgainstReference | None:

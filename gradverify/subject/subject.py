@@ -223,8 +223,9 @@ class Subject(Counted, Seeded):
         return values, self.parameters(values) | self._buffers()
 
     def standing(self, called: Called) -> AbstractContextManager[None]:
-        """Inside, what stood in the place of a module's parameters and buffers during that forward stands there again."""
-        return self._held.lent(called.lent)
+        """Inside, what stood in the place of a module's parameters during that forward stands there again, and copies of its buffers: a forward that
+        backward runs once more may move them."""
+        return self._held.lent(called.lent | {name: buffer.clone() for name, buffer in self.buffers(called).items()})
 
     def buffers(self, called: Called) -> dict[str, Tensor]:
         """Those that stood in a module when the forward was over."""
