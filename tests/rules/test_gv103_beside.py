@@ -1,4 +1,4 @@
-"""NaN or infinity where the finite difference is finite and resolved is GV103, whatever else is at the point; a derivative that is infinite is right."""
+"""NaN or infinity where the finite difference is finite and resolved is GV103, whatever else is there; an infinite derivative is left alone."""
 
 from __future__ import annotations
 
