@@ -53,7 +53,8 @@ class _Room:
 
 
 class Poisoned(DispatchMode):
-    """Inside, unwritten memory holds NaN, -1 and True (`loud`), or large numbers of both signs, 0 and False.
+    """Inside, unwritten memory holds NaN, -1 and True (`loud`), or large numbers of both signs, 1 (0 where
+    there is no sign) and False.
 
     The results of operations lie before guard elements. `handed_out`: did it hand out unwritten memory?
     """
@@ -141,6 +142,8 @@ class Poisoned(DispatchMode):
             numbers, kind = array.ravel(order="K"), array.dtype.kind
             memory = numbers.view(np.uint8)
             memory[:] = (1 if kind == "b" else LOUD) if self._loud else 0
+            if kind == "i" and not self._loud:
+                numbers[:] = 1
             if kind in "fc" and not self._loud:
                 parts = numbers.view(numbers.real.dtype)
                 parts[:] = np.finfo(parts.dtype).max / 4
@@ -199,9 +202,12 @@ class Poisoned(DispatchMode):
             numbers[1::2].neg_()
         else:
             memory.fill_((1 if x.dtype == torch.bool else LOUD) if self._loud else 0)
+            if not self._loud and x.dtype in SIGNED:
+                memory[::x.element_size()] = 1
         return True
 
 
+SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
 LARGE = {dtype: torch.finfo(dtype).max / 4 for dtype in (
     torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128)}
 

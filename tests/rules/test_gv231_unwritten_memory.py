@@ -63,6 +63,10 @@ def by_an_index(g: Tensor) -> Tensor:
     return g.reshape(-1)[index].view(g.shape)
 
 
+def by_an_unknown_count(g: Tensor) -> Tensor:
+    return g * (torch.empty(1, dtype=torch.int64).clamp(0, 1) + 1)
+
+
 def by_numpy(g: Tensor) -> Tensor:
     out = np.empty(tuple(g.shape))
     out[0] = g.numpy()[0]
@@ -85,7 +89,7 @@ EMPTIES = {
     "empty_strided": lambda g: torch.empty_strided(g.shape, g.stride(), dtype=g.dtype), "Tensor.new": lambda g: g.new(g.shape),
     "empty_permuted": lambda g: torch.empty_permuted(tuple(g.shape), tuple(range(g.dim())), dtype=g.dtype)}
 LEFT = {**{name: half(empty) for name, empty in EMPTIES.items()}, "a tile's tail": all_but_the_tail, "summed into": summed_into_empty,
-        "mask": by_a_mask, "index": by_an_index, "resize_": grown,
+        "mask": by_a_mask, "index": by_an_index, "count": by_an_unknown_count, "resize_": grown,
         "numpy.empty": by_numpy, "a real part": real_part_only}
 
 
