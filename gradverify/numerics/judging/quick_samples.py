@@ -108,6 +108,8 @@ class QuickSamples:
 
     def settles(self, line: Index, out: Index) -> Mask:
         """Elements [k] with a slope on one side at least that does not grow: f does not end there, nor climb without bound on both sides."""
+        if len(self.up) < 2:        # f is linear in these columns
+            return np.zeros(len(line), bool)
         place = self.place[line, out if self.bundle.grouped else 0]
         sides = (self.up[:, line, out], self.step_up[:, place]), (self.down[:, line, out], self.step_down[:, place])
         slopes = [(f - self.f0[out]) / h for f, h in sides]
