@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from math import inf
 from typing import TypeVar
 
 from torch import Tensor
@@ -41,9 +42,9 @@ from gradverify.subject.base_call import BaseCall
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.elsewhere import elsewhere
-from gradverify.subject.failure import Spent, UserCodeError
+from gradverify.subject.failure import Line, Spent, UserCodeError
 from gradverify.subject.interpreted import launches
-from gradverify.subject.iterating import iterates
+from gradverify.subject.iterating import Tightened, stopping_tests
 from gradverify.subject.spending import Spending
 from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.wide import InDouble, casts_to_single, is_narrow, lifted
@@ -61,7 +62,8 @@ class Evidence(BaseCall):
         super().__init__(subject, differentiate)
         self.watch = watch
         self.standing = Standing(subject)       # a check in 16 bits stands on another leg than its own
-        self.spending = Spending(subject, subject.case.settings.budget)     # of this evidence: another one of the subject has a budget of its own
+        settings = subject.case.settings
+        self.spending = Spending(subject, settings.budget, settings.timeout if watch else inf)     # another evidence of the subject has its own
         self.reproduced: list[Reproduced] = []      # by the rules that compare identical calls
         self.missing: list[Fault] = []      # faults of ours that cost words or pictures
         self.cast_inside = False        # a part of a function of float64 computes in float32, as far as its own steps left elements open
@@ -140,7 +142,7 @@ class Evidence(BaseCall):
         def measure() -> Jacobian:
             return jacobian(self.measured, self.settings, self.wishes, self.watch, self.subject.clock, self.spending.short_of, asked)
         found = measure() if self.draws else self.subject.seldom_seeded(measure)
-        found = without_leftovers(found, self.subject.inputs, self.wishes, lambda: self.leftover)
+        found = without_leftovers(found, self.subject.inputs, self.wishes, lambda: self.leftover, lambda: self.iterated_on(self.subject, self.wishes))
         found = left_open(found, Limit.RESTLESS) if self.subject.restless else found
         found = self.less_own_steps(found, self.subject, self.measured, self.outputs, self.wishes)
         return beside_lost(found, self.measured, self.wishes, self.settings.rtol, self.spending.short_of)
@@ -166,11 +168,26 @@ class Evidence(BaseCall):
         return found if self.surrogate else steps_left_open(found, checked, outputs, wishes, unrounded, is_narrow(subject))
 
     @cached_property
+    def stopping_tests(self) -> Mapping[Line, float]:
+        """Where the function asks whether its iterations have converged, with what makes it iterate on; empty where it does not iterate."""
+        rtol = self.settings.tolerances(low_precision=self.low_precision)[1]
+        return stopping_tests(self.function, self.cotangents("base"), [elsewhere(argument) for argument in self.inputs], rtol)
+
+    @property
     def leftover(self) -> float:
-        """What may be left of an iteration, as a share of a row or of the largest number: `rtol` where the function iterates, else 0."""
-        if not iterates(self.function, self.cotangents("base"), [elsewhere(argument) for argument in self.inputs]):
-            return 0.0
-        return self.settings.tolerances(low_precision=self.low_precision)[1]
+        """The most that may be left of an iteration, as a share of a row or of the largest number: `rtol` where the function iterates, else 0."""
+        return self.settings.tolerances(low_precision=self.low_precision)[1] if self.stopping_tests else 0.0
+
+    def tighter(self, subject: Subject, measure: Callable[[Differentiable], Told]) -> Told:
+        """What is measured of the subject, or of the same function elsewhere, where it iterates to a tighter tolerance."""
+        with Tightened(self.stopping_tests):
+            return measure(self._differentiate(subject.twin(subject.arguments), self.forward.checked))
+
+    def iterated_on(self, subject: Subject, wishes: Wishes) -> Jacobian:
+        """Backward against finite differences where the function iterates to a tighter tolerance."""
+        with Tightened(self.stopping_tests):
+            twin = subject.twin(subject.arguments)
+            return twin.seldom_seeded(lambda: jacobian(self.measured_at(twin), self.settings, wishes))
 
     @cached_property
     def wishes(self) -> Wishes:
@@ -248,7 +265,7 @@ class Evidence(BaseCall):
     def kernel(self) -> Kernel | None:
         """The function in its own dtype, where that has 16 bits; what is measured otherwise is the function (or its reference) in float64."""
         narrow = self.subject.narrow
-        return None if narrow is None else Kernel(self.subject, narrow, self.forward.checked)
+        return None if narrow is None else Kernel(self.subject, narrow, self.forward.checked, self.standing.of_reference)
 
     @property
     def difference(self) -> str:

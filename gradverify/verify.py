@@ -27,8 +27,8 @@ from gradverify.rules.placed import placed
 from gradverify.rules.precedence import contiguous_throughout, in_sight, specific
 from gradverify.rules.repeats import graded
 from gradverify.rules.standing import without_a_leg
-from gradverify.subject.failure import UserCodeError, is_users, unnamed
-from gradverify.subject.namesakes import run_folder
+from gradverify.subject.failure import UserCodeError, is_users, of_a_list, unnamed
+from gradverify.subject.find import run_folder
 from gradverify.subject.subject import Subject
 
 EVERY_ELEMENT = "every element of the Jacobian is compared"
@@ -59,13 +59,19 @@ def _judged(subject: Subject, evidence: Evidence, briefly: bool) -> CaseResult:
     faults = tuple(dict.fromkeys([*(each.fault for each in examined if each.fault), *evidence.missing]))
     verdict = _verdict(findings, faults)
     result = described(subject.own.case, subject)
+    interpreter = None if briefly or evidence.spending.ending or evidence.damaging else evidence.interpreter
     mode, mode_reason, could_miss = _mode(evidence, any(each.comparisons for each in examined))
     return replace(
-        result, verdict=verdict, reason=_reason(verdict, findings, faults),
-        interpreter=None if briefly or evidence.damaging else evidence.interpreter,
+        result, verdict=verdict, reason=_reason(verdict, findings, faults), interpreter=interpreter,
         calls=evidence.subject.calls, findings=findings, faults=faults, inputs=_inputs(subject.own), outputs=_outputs(evidence),
         rules=tuple(_said(each.run, findings, evidence) for each in examined), mode=mode, mode_reason=mode_reason, could_miss=could_miss,
-        comparisons=tuple(_named(told, evidence) for each in examined for told in each.comparisons), reproducibility=tuple(evidence.reproduced))
+        comparisons=tuple(_named(told, evidence) for each in examined for told in each.comparisons if _of_it(told, findings, evidence)),
+        reproducibility=tuple(evidence.reproduced))
+
+
+def _of_it(told: Comparison, findings: tuple[Finding, ...], evidence: Evidence) -> bool:
+    """Is a comparison one of what is checked, not of a reference that stands in for it in float64 and of which there is nothing to say?"""
+    return not evidence.standing.of_reference or told.rule == "GV112" or any(finding.code == told.rule for finding in findings)
 
 
 def evidence_of(subject: Subject, planned: Planned | None = None) -> Evidence:
@@ -140,7 +146,7 @@ def settings_shown(settings: Settings) -> dict[str, object]:
 # ---- findings
 def _completed(finding: Finding, evidence: Evidence) -> Finding:
     """With its rule's name and severity, its output's name, and the line of backward for what is wrong with it."""
-    return placed(_named(with_severity(finding), evidence), evidence)
+    return placed(_named(of_a_list(with_severity(finding), evidence.subject.case), evidence), evidence)
 
 
 def _said(run: RuleRun, findings: tuple[Finding, ...], evidence: Evidence) -> RuleRun:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.case import Case, InputRecipe, Oracles, Search, Settings, SpecPlace, TensorRecipe
+from gradverify.model.codec import from_json, to_json
 from gradverify.model.result import CaseResult
 from gradverify.subject.prepare import assemble
 from gradverify.subject.subject import Argument, Subject
@@ -61,7 +62,8 @@ def evidence(function: Any, *values: Any, **changes: Any) -> Evidence:
 
 
 def check(function: Any, *values: Any, **changes: Any) -> CaseResult:
-    return verify(subject(function, *values, **changes))
+    """Every value has the type of its field: another process reads the result."""
+    return from_json(CaseResult, to_json(verify(subject(function, *values, **changes))))
 
 
 def codes(result: CaseResult) -> set[str]:

@@ -227,7 +227,7 @@ def test_what_is_said_below_the_line():
 # ---- what is spent
 def spending(budget, forward=0, backward=0, batched=0, seconds=(0.0, 0.0)):
     class Counted:
-        calls, fastest, before_call = Calls(), seconds, None
+        calls, fastest, before_call, clock = Calls(), seconds, None, Clock(cpu=lambda: 0.0)
 
     counted = Counted()
     spent = Spending(counted, budget)

@@ -129,8 +129,8 @@ def test_settings_that_are_none_are_refused_all_at_once():
     ({"select": ["GV1", "GV999"]}, ["select[1]: no rule 'GV999'"]),
     ({"expect": ["GV101"]}, ["expect: unknown key 'expect' here: it is a key of specs, which no call takes: write it in a spec, in the check"]),
     ({"reference": "my:fn"}, ["reference: unknown key 'reference' here: it is a key of specs, which no call takes"]),
-    ({"path": ".."}, ["write it in a spec, beside `checks`"]),
-    ({"calls": 3}, ["calls: unknown key 'calls' here: it stands in `budget`: `budget={'calls': …}`"]),
+    ({"path": ".."}, ["write it in a spec, next to `checks`"]),
+    ({"calls": 3}, ["calls: unknown key 'calls' here: it belongs in `budget`: `budget={'calls': …}`"]),
     ({"strict": "yes"}, ["strict: expected true or false, got 'yes'; write True or False"]),
 ])
 def test_what_is_no_setting_is_told_in_words_of_python(said, told):

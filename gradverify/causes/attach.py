@@ -26,9 +26,10 @@ from gradverify.numerics.pairs.values import Entries
 from gradverify.numerics.rungs import U64, Array, Mask
 from gradverify.oracles.given import Given
 from gradverify.subject.arguments import Argument
+from gradverify.subject.differentiable import copied
 from gradverify.subject.failure import UserCodeError
 
-DIFFERENT = 3  # cotangents
+SIDES = (1.0, -1.0, 1.0)     # of the cotangents: a backward that keeps no more than their signs differs for the second
 ROWS, DENSE = 512, 2**20  # backwards at most, and elements, where groups do not tell the elements
 SLACK, SLACK_LOW = 1e-8, 1e-3  # of a sum's magnitudes: roundings of float64, of float32
 INSIDE = 4.0  # roundings of a pair's largest element that its small ones may be off: they needed 0.4 where tanh is differentiated in two ways
@@ -196,7 +197,8 @@ def _by_rows(evidence: Evidence, pair: Pair, e: Entries, m: int) -> Entries:
     out, in_ = np.nonzero(rows)
     nothing, wrong = np.zeros(len(out)), np.full(len(out), Outcome.MISMATCH)
     return Entries(np.append(e.output, out), np.append(e.input, in_), np.append(analytic, rows[out, in_]), np.append(e.numeric, nothing),
-                   np.append(e.bar, nothing), np.append(outcome, wrong).astype(np.int8), complete=True)
+                   np.append(e.bar, nothing), np.append(outcome, wrong).astype(np.int8),
+                   np.append(e.left, nothing + np.nan), np.append(e.right, nothing + np.nan), complete=True)
 
 
 def _gradient(evidence: Evidence, pair: Pair, cotangent: Tensor) -> Array:
@@ -255,9 +257,10 @@ def _of_linearity(finding: Finding, evidence: Evidence) -> Cause | None:
     if place is None:
         return None
     try:
-        replies = [evidence.function.vjp(evidence.cotangents(f"ignored {n}"))[place] for n in range(DIFFERENT)]
+        cotangents = [[side * v for v in evidence.cotangents(f"ignored {n // 2}")] for n, side in enumerate(SIDES)]
+        replies = [copied(evidence.function.vjp(v))[place] for v in cotangents]
     except UserCodeError:
         return None
     told = [numbers(reply) for reply in replies if reply is not None]
     unit = UNITS.get(evidence.inputs[place].value.dtype, U64)
-    return explain_linearity(finding.input or "", told, unit) if len(told) == DIFFERENT else None
+    return explain_linearity(finding.input or "", told, unit) if len(told) == len(SIDES) else None

@@ -179,6 +179,6 @@ EXPLANATIONS = (Explanation(20, conjugate), Explanation(80, transposed), Explana
 REMEDIES = {
     "missing conjugate": "multiply grad_output by the conjugate of the derivative: `.conj()`",
     "transposed": "look for a transpose that is missing or one too many: of a matrix that is multiplied by, `.mT`, or of the result",
-    "shifted": "look for roll, flip, permute, sort or an index in forward: backward must undo it",
-    "permuted": "look for roll, flip, permute, sort or an index in forward: backward must undo it",
+    "shifted": "each number is that of another element: backward must send it back to where forward took it from",
+    "permuted": "each number is that of another element: backward must send it back to where forward took it from",
 }

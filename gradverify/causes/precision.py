@@ -66,5 +66,5 @@ def _most(pattern: Pattern) -> float:
 
 EXPLANATIONS = (Explanation(150, explain),)
 REMEDIES = {
-    "computed in": "compute in the dtype of the inputs: look for .half(), .bfloat16(), .float() or a literal of that type in backward",
+    "computed in": "compute in the dtype of the inputs",
 }

@@ -228,9 +228,9 @@ def _convincing(cells: int, members: float) -> bool:
 
 EXPLANATIONS = (Explanation(60, natural), Explanation(120, explain), Explanation(160, anything))
 REMEDIES = {
-    "zero block": "look at the bounds of loops and the mask of the last tile: these elements are never written",
+    "zero block": "backward gives nothing for these elements: look at the bounds of its loops and slices, and at its masks",
     "unread block": "backward takes no grad_output from there: look at the bounds of its loops and slices, and for an index where a sum belongs",
-    "wrong block": "look at what treats these positions unlike the others: bounds, offsets, the mask of the last tile",
+    "wrong block": "look at what treats these positions unlike the others",
     "wrong at the border": "look at how backward pads: what forward repeats or reads twice at the border, backward must add up",
-    "wrong only": "look at the `where`, the mask or the `if` that backward takes for them",
+    "wrong only": "backward is right for the others: look at what it does where this holds",
 }

@@ -153,6 +153,6 @@ EXPLANATIONS = (Explanation(10, explain, of_stream=True),)
 REMEDIES = {
     "sign flipped": "look for a minus sign that is missing, or that is one too many",
     "scaled": "look for a factor that backward leaves out or applies twice",
-    "zero gradient": "forward moves with this input: look for a detach, a no_grad, zeros that are never filled or the wrong variable returned",
-    "constant slightly off": "compute constants instead of typing digits, the same ones in forward and backward",
+    "zero gradient": "forward moves with this input: look for what makes its gradient zero (a detach, a mask, zeros that are never filled)",
+    "constant slightly off": "forward and backward must use the same constant: compute it instead of typing digits",
 }

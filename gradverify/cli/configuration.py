@@ -27,7 +27,7 @@ IN_RULES = ("select", "ignore")
 
 
 def show(paths: Sequence[str], format: str | None, out: Output) -> int:
-    """Of the project; with paths, of each check that they name."""
+    """Show the configuration of the project, or of each check that the paths name."""
     shown = shown_as(out, format, "auto", None)
     project = project_here()
     if project.problems:
@@ -66,14 +66,14 @@ def _paths(project: Project) -> Said:
 
 
 def _option(name: str, project: Project, unsaid: Word) -> Said:
-    """What counts over a default counts over nobody's word."""
+    """Return the value in force and where it comes from: the project, else the default."""
     if name not in project.options:
         return Said(name, unsaid.value, unsaid.origin)
     return Said(name, project.options[name], project.origin(name), () if unsaid.origin == DEFAULT else (unsaid,))
 
 
 def _unsaid(environ: Mapping[str, str]) -> dict[str, Word]:
-    """What counts where the project has no word, by the option's name."""
+    """The defaults of options that the project does not set, by name."""
     from gradverify.running.crew import LOADING
     from gradverify.spec.project import OPTIONS
 

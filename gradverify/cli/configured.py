@@ -37,7 +37,7 @@ def project_here() -> Project:
 
 
 def configured(asked: Asked, project: Project) -> Asked:
-    """`asked` with the project's word where the command line has none."""
+    """Fill options that the command line leaves open from the project."""
     given = {field_of(name): value for name, value in project.options.items()}
     return replace(asked, **{name: _as_typed(name, value, project) for name, value in given.items() if _is_open(asked, name)})
 
@@ -48,7 +48,7 @@ def field_of(name: str) -> str:
 
 
 def _is_open(asked: Asked, name: str) -> bool:
-    """Whether the command line left it to the project; an empty list of a repeatable option is nothing said."""
+    """Return whether the command line leaves an option open; so does an empty list of a repeatable one."""
     return getattr(asked, name) in (None, (), []) and not (asked.no_isolate and name in OF_WORKERS)
 
 

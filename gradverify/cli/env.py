@@ -54,7 +54,7 @@ def _torch_says() -> list[str]:
     try:
         told = subprocess.run([sys.executable, "-c", ASK_TORCH], capture_output=True, text=True, timeout=TORCH_MAY_TAKE, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return [f"torch could not be asked: {error}"]
+        return [f"torch does not answer: {error}"]
     if told.returncode:
         return [f"torch cannot be imported: {(told.stderr.strip().splitlines() or ['no message'])[-1]}"]
     return told.stdout.splitlines()

@@ -24,7 +24,7 @@ FORM = "must be INPUT:OUTPUT, such as w[3,1]:y[0]"
 
 
 def run_evidence(given: Mapping[str, Any], out: Output) -> int:
-    """Everything that can be refused without torch is refused before it is imported."""
+    """Show the evidence of one element. Bad arguments are refused before torch is imported."""
     from gradverify.rules.catalogue import codes
 
     own = {field.name for field in fields(Asked)}

@@ -65,7 +65,7 @@ def spec_problems(gathered: Gathered) -> str | None:
 
 
 def sound(gathered: Gathered) -> Gathered:
-    """The same, or ProblemsError with every problem there is."""
+    """Return the cases, or raise ProblemsError with every problem."""
     if gathered.problems:
         raise ProblemsError(gathered.problems)
     return gathered

@@ -29,7 +29,7 @@ def hook(
 
 
 def run_hook(files: tuple[str, ...], options: dict[str, Any], out: Output) -> int:
-    """5, nothing was checked, is 0 here: a commit that no check is about is none to stop."""
+    """Run the hook. Exit code 5 (nothing was checked) becomes 0: such a commit is not stopped."""
     from gradverify.cli.asked import Asked
     from gradverify.model.report import NOTHING_CHECKED, OK
 
@@ -46,7 +46,7 @@ def run_hook(files: tuple[str, ...], options: dict[str, Any], out: Output) -> in
 
 
 def _refused_now(asked: Asked, out: Output) -> None:
-    """A wrong option of a hook is told by the first commit, and not by the first that a check is about."""
+    """Report wrong options at the first commit, also if no check is affected."""
     from gradverify.cli.asked import CHECK_FORMATS, settle
     from gradverify.cli.configured import configured, project_here
     from gradverify.rules.catalogue import codes

@@ -12,10 +12,11 @@ import typer
 
 from gradverify.cli import options as o
 from gradverify.cli import values
+from gradverify.cli.bug import bug_report
 from gradverify.cli.environment import torch_is_here
 from gradverify.cli.output import Output, keep, promise
 from gradverify.cli.terminal import is_watched, terminal
-from gradverify.model.exit_codes import INTERRUPTED, NOT_JUDGED, NOTHING_CHECKED, OK, SIGNALLED, USAGE
+from gradverify.model.exit_codes import INTERNAL, INTERRUPTED, NOT_JUDGED, NOTHING_CHECKED, OK, SIGNALLED, USAGE
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.model.proposal import Proposal, Sought
 from gradverify.spec.walk import SUFFIXES
@@ -71,7 +72,7 @@ def _refuse_no_call(example: str) -> None:
 
 
 def run_init(asked: Asked, out: Output) -> int:
-    """Nothing is imported here: source is read, and what it names is tried in worker processes."""
+    """Write specs for the targets. Sources are read, not imported; calls are tried in worker processes."""
     from gradverify.cli.targets import goals
 
     files: dict[Path, list[Goal]] = {}
@@ -113,7 +114,7 @@ def _kept(files: dict[Path, list[Goal]], out: Output) -> tuple[Mapping[Path, Exi
 
 
 def _tried(wanted: Sequence[Goal], asked: Asked, out: Output) -> Mapping[Goal, Proposal] | int:
-    """What was found for each; the exit code where Ctrl-C or SIGTERM came."""
+    """Try each goal and return what was found, or the exit code after Ctrl-C or SIGTERM."""
     from gradverify.cli.progress import Progress
     from gradverify.running.proposing import proposals
     from gradverify.running.signals import Stopped
@@ -158,7 +159,10 @@ def _written(files: Mapping[Path, Sequence[Goal]], there: Mapping[Path, Existing
         _schema(asked.folder / SCHEMA, out)
         places = " ".join(file.as_posix() for file in files) if len(files) == 1 else asked.output.as_posix()
         out.write(f"next: gradverify check {places}\n" if runs else f"next: fill in what is missing in {places}, then gradverify check {places}\n")
-    return OK if runs else NOT_JUDGED
+    faults = {proposal.fault.trace: proposal.target for proposal in found.values() if proposal.fault is not None}
+    for trace, target in faults.items():
+        out.say(bug_report(f"  in trying calls of {target}\n{trace}", out.arguments))
+    return INTERNAL if faults else OK if runs else NOT_JUDGED
 
 
 def _in_words(proposal: Proposal) -> str:
@@ -201,7 +205,7 @@ def _refuse_invalid(file: Path, before: Existing | None) -> None:
 
 
 def _schema(file: Path, out: Output) -> None:
-    """For editors, beside the specs; one that is there stays."""
+    """Write the JSON Schema for editors next to the specs, unless there is one."""
     import json
 
     from gradverify.spec.schema import json_schema

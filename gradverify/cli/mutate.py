@@ -33,7 +33,7 @@ def mutate(
 
 
 def run_mutate(asked: Asked, fail_under: float, out: Output) -> int:
-    """Everything that can be refused is refused before anything runs."""
+    """Damage gradients and report what the checks miss. Bad arguments are refused before anything runs."""
     from gradverify.rules.catalogue import codes
     from gradverify.running.select import select
 

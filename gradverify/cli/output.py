@@ -56,7 +56,7 @@ class Output:
                 stream.reconfigure(errors="replace")
 
     def write(self, text: str) -> None:
-        """To stdout, at once. Raises ReaderGone where nobody reads it any more."""
+        """Write to stdout and flush. Raises ReaderGone where the other end is closed."""
         try:
             self.stdout.write(text)
             self.stdout.flush()
@@ -81,7 +81,7 @@ class Output:
             self.stdout = own
 
     def say(self, text: str) -> None:
-        """A line to stderr, in which nothing commands a terminal; lost silently where stderr is closed."""
+        """Write a line to stderr, without control characters; does nothing where stderr is closed."""
         with contextlib.suppress(OSError, ValueError):
             self.stderr.write(clean(text) + "\n")
             self.stderr.flush()

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from gradverify.cli import values
 from gradverify.cli.output import NotWritten, forget, keep, promise
-from gradverify.model.fault import described
+from gradverify.model.fault import described, fault_of, of_fault
 from gradverify.model.problem import Problem, ProblemsError
-from gradverify.model.report import Report
-from gradverify.report.formats import KINDS, NAMES, meant_by, renderer
+from gradverify.model.report import Report, exit_code, summarise
+from gradverify.model.result import CaseResult
+from gradverify.report.formats import KINDS, NAMES, Render, meant_by, renderer
 from gradverify.rules.catalogue import rules
 
 
@@ -66,9 +67,34 @@ def written(files: Iterable[ReportFile], report: Report) -> list[str]:
     failures = []
     for file in files:
         try:
-            keep(file.path, renderer(file.kind, rules)(report))
+            text, fault = _drawn(file.kind, report)
+            keep(file.path, text)
+            if fault is not None:
+                failures.append(f"{file.path} lacks {fault}")
         except NotWritten as error:
             failures.append(str(error))
         except Exception as error:
             failures.append(f"{file.path} could not be written: gradverify itself failed to draw it ({described(error)})")
     return failures
+
+
+def _drawn(kind: str, report: Report) -> tuple[str, str | None]:
+    """The report's text. Where drawing it fails, every check that cannot be drawn alone is an error in it; they are named in words."""
+    render = renderer(kind, rules)
+    try:
+        return render(report), None
+    except Exception:
+        checks = tuple(_drawable(check, render, report, kind) for check in report.checks)
+        lost = [check.id for check, before in zip(checks, report.checks, strict=True) if check is not before]
+        if not lost:
+            raise
+        whole = replace(report, checks=checks, summary=summarise(checks), exit_code=exit_code(checks), forgiven=None)
+        return render(whole), f"{', '.join(lost)}: gradverify itself failed to draw it"
+
+
+def _drawable(check: CaseResult, render: Render, report: Report, kind: str) -> CaseResult:
+    try:
+        render(replace(report, checks=(check,)))
+    except Exception as error:
+        return of_fault(check, fault_of(error, f"the {kind} report"))
+    return check

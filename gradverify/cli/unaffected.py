@@ -23,7 +23,7 @@ def passed(out: Output) -> bool:
 
 
 def asked(files: tuple[str, ...]) -> tuple[Changes, Sieved]:
-    """What changed, and the specs that it may affect."""
+    """Return the changed files, and the specs that they may affect."""
     changes = of_hook(files, Path.cwd(), os.environ)
     return changes, sieved(changes, Path.cwd())
 

@@ -149,7 +149,7 @@ def code_list(codes: Sequence[str]) -> Callable[[str, str], tuple[str, ...]]:
 
 
 def nearest(text: str, allowed: Iterable[str]) -> str:
-    """What is meant, where something is near: a word of other programs for it (`gpu`) too."""
+    """Return the nearest allowed word, or the one meant by a word of other programs (`gpu`)."""
     close = nearest_name(text, tuple(allowed))
     return f"; did you mean {close}?" if close else ""
 

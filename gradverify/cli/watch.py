@@ -23,7 +23,7 @@ def watched(events: Iterable[Event], gate: Gate, progress: Progress, show: Calla
 
 
 def collected(events: Iterable[Event]) -> list[Event]:
-    """All of them; or, where Ctrl-C falls between two checks, those until then and the end of the run."""
+    """Collect all events; after Ctrl-C, those until then and the end of the run."""
     seen: list[Event] = []
     try:
         for event in events:

@@ -19,7 +19,7 @@ from gradverify.numerics.pairs.values import Entries
 from gradverify.numerics.rungs import Array, Index
 from gradverify.rules.catalogue import book
 from gradverify.subject.failure import Spent
-from gradverify.subject.namesakes import run_folder
+from gradverify.subject.find import run_folder
 from gradverify.subject.subject import Subject
 
 CELLS = 64          # of a map, down and across: one is still some pixels wide on a phone

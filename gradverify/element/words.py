@@ -25,7 +25,7 @@ def conclusion(m: Measured, excuse: Excuse = "") -> str:
         slopes = f"f has a kink here, with slope {m.sides.left.value:.6g} on the left and {m.sides.right.value:.6g} on the right"
         return f"{slopes}: {m.analytic:.6g} {'lies between them' if m.outcome == 'kink' else 'does not lie between them'}"
     if m.outcome == "pass" and excuse == "leftover" and m.error > m.tolerance.value:
-        return f"right: {m.error:.2g} away from the finite difference, as an iteration may leave it, small beside its row"
+        return f"right: {m.error:.2g} away from the finite difference, as an iteration may leave it, small compared with its row"
     if m.outcome == "pass" and excuse == "witness" and m.error + m.bar > m.tolerance.value:
         return f"right: the finite difference is known to {m.bar:.2g} only, and torch's derivative of forward agrees with backward to rounding"
     if isinstance(excuse, int):

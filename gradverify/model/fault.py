@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 
 from gradverify.model.interrupt import is_interrupt
-from gradverify.model.result import CaseResult, Fault
+from gradverify.model.result import CaseResult, Fault, Finding, Frame
 
 FRAMES = 8          # the last ones of a traceback
 LONGEST = 1000     # characters of an exception's text in a report
@@ -17,14 +18,41 @@ _TRACEBACK = BaseException.__dict__["__traceback__"]
 _NAME = type.__dict__["__name__"]
 
 
+class UserCodeError(Exception):
+    """Raised where user code cannot be judged. `code` is the rule's, `message` one sentence, `frames` the user's own."""
+
+    def __init__(self, code: str, message: str, frames: tuple[Frame, ...] = (), hint: str | None = None) -> None:
+        super().__init__(message)
+        self.code, self.message, self.frames, self.hint = code, message, frames, hint
+
+    @property
+    def finding(self) -> Finding:
+        """What a report says of it."""
+        return Finding(self.code, self.message, hint=self.hint, frames=self.frames)
+
+
+class ToolError(BaseException):
+    """A fault of gradverify's own inside a call of the user's code; its cause is what was raised, its text where.
+
+    Not an Exception: neither the user's code nor ours may take it for an answer of the call.
+    """
+
+
 def fault_of(error: BaseException, during: str, costs: bool = True) -> Fault:
     """`during`: what was being done. `costs`: without it the check has no verdict, or a rule did not run."""
-    return Fault(during, described(error), _place(error), traced(error), costs)
+    cause = error.__cause__ if type(error) is ToolError and error.__cause__ is not None else error
+    return Fault(during, described(cause), _place(cause), traced(cause), costs)
 
 
 def verdictless(fault: Fault) -> str:
     """The reason of a check that has no verdict for it."""
-    return f"{FAILED} in {fault.during} ({fault.what}): nothing is said of the function"
+    return f"{FAILED} in {fault.during} ({fault.what}): there is no verdict on the function"
+
+
+def of_fault(check: CaseResult, fault: Fault) -> CaseResult:
+    """The result of a check of which a fault of ours leaves nothing else."""
+    return CaseResult(check.id, check.spec, check.name, check.function, check.device, check.dtype, check.seed, check.settings, "error",
+                      expect=check.expect, ok=None if check.ok is None else False, reason=verdictless(fault), faults=(fault,))
 
 
 def described(error: BaseException) -> str:
@@ -80,10 +108,18 @@ def distinct(checks: Iterable[CaseResult]) -> tuple[tuple[Fault, Sequence[str]],
 
 def _place(error: BaseException) -> str:
     """The innermost line of gradverify in a traceback: `causes/swapped.py:30`."""
-    frame, place = _TRACEBACK.__get__(error), "?"
-    while frame is not None:
-        file = Path(frame.tb_frame.f_code.co_filename)
+    trace, place = _TRACEBACK.__get__(error), "?"
+    while trace is not None:
+        file = Path(trace.tb_frame.f_code.co_filename)
         if file.is_relative_to(_PACKAGE):
-            place = f"{file.relative_to(_PACKAGE).as_posix()}:{frame.tb_lineno}"
-        frame = frame.tb_next
+            place = f"{file.relative_to(_PACKAGE).as_posix()}:{trace.tb_lineno}"
+        trace = trace.tb_next
     return place
+
+
+def frames_of(error: BaseException) -> Iterator[FrameType]:
+    """The frames of a traceback, outermost first."""
+    trace = _TRACEBACK.__get__(error)
+    while trace is not None:
+        yield trace.tb_frame
+        trace = trace.tb_next

@@ -1,4 +1,4 @@
-"""Ctrl-C told apart from a KeyboardInterrupt that checked code raises itself: only the signal ends a run."""
+"""What ends a run or a check: Ctrl-C, told apart from a KeyboardInterrupt that checked code raises itself; and a budget that is spent."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from types import FrameType
 
 class Interrupted(KeyboardInterrupt):
     """The signal came."""
+
+
+class Spent(BaseException):
+    """No further call is afforded; the text says why. No Exception: only what knows what was found so far is to take it for an answer."""
 
 
 class OnSigint:

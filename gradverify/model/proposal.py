@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gradverify.model.case import InputRecipe, Json, Search
+from gradverify.model.result import Fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,8 @@ class Proposal:
 
     `inputs`, `keywords`, `init` as in a case, also those of the furthest attempt where nothing ran; `remarks`: what stands behind an argument;
     `varied`: arguments and the values of theirs that forward accepts, of which every combination runs; `left_out`: optional arguments that it
-    runs without, too; `dtype`, `device`: of the check, where it is not the default; `note`: a sentence above the check.
+    runs without, too; `dtype`, `device`: of the check, where it is not the default; `note`: a sentence above the check;
+    `fault`: one of gradverify's own, for which nothing was found.
     """
 
     target: str
@@ -39,4 +41,5 @@ class Proposal:
     device: str = "cpu"
     note: str | None = None
     missing: str | None = None
+    fault: Fault | None = None
     attempts: int = 0

@@ -253,7 +253,7 @@ class CaseResult:
     """What the user's code printed while the check ran, cut to its last lines."""
     faults: tuple[Fault, ...] = ()
     changed: tuple[str, ...] = ()
-    """What the check left changed of what all checks of a process share; it was put back, or the process was not used again."""
+    """What importing its modules did to the process of the check: it was put back, or no other check ran in that process."""
     baselined: bool = False
     """Is it ok only because a baseline names every error that was not expected?"""
     repeats: tuple[Repeat, ...] = ()

@@ -8,6 +8,7 @@ from typing import Literal
 from gradverify.model.result import Calls, Severity
 
 Causes = Literal["finite differences", "deviations", "reference", "given numbers", "linearity"]
+Method = Literal["forward", "backward", "saving", "jvp", "vmap"]
 Kills = Literal["values", "elsewhere", "memory"]
 
 
@@ -19,13 +20,14 @@ class RuleInfo:
     severity: "warning" for a hazard in a function whose gradients are right.
     catches: the gallery's file with its fault.
     order: rules are asked by it, lowest first; none for a code that is found where user code is called. last: what is said when all is known.
-    rank: of findings on one (input, output) the lowest stands and names the others; none: it stands beside others.
+    rank: of findings on one (input, output) the lowest stands and names the others; none: it stands beside others, as does one that is `apart`.
     price, worth: forward and backward calls that a rule takes at least which varies the call (one input, one output, nothing wrong); where the
     budget is short such rules wait, those of the largest worth are asked first, and what it does not afford is left out.
     verdict: of a check with this error. stops: nothing more can be said of the check after it. refused: it explains why the engine refuses what
     backward returned. spreads: what is written into enters the gradients of other inputs too. apart: it says nothing against the gradient at this
     point. layout: it is about tensors that are not contiguous, and explains no number of a call in which all are.
-    line: it is about a gradient that a line of backward returns, which is shown. forward: it is about what forward does, which is shown.
+    line: it is about a gradient that a line of backward returns, which is shown. method: whose line is shown ("saving": the method that saves for
+    backward); none: of forward where a finding is about an output alone, else of backward.
     causes: the comparison in which the cause of a finding is looked for. takes_over: the cause of a mismatch that is this rule's fault.
     kills: what `mutate` lets it judge: the values of a gradient, those at other inputs, or what is remembered from call to call.
     """
@@ -49,7 +51,7 @@ class RuleInfo:
     apart: bool = False
     layout: bool = False
     line: bool = False
-    forward: bool = False
+    method: Method | None = None
     causes: Causes | None = None
     takes_over: str | None = None
     kills: Kills | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from gradverify.numerics.costs import Cost, Costs, Mode
@@ -21,6 +21,7 @@ class Against(Enum):
     CALLS = "more calls than the budget"
     SECONDS = "more seconds than the budget"
     SLOWER = "slower than gradcheck"
+    LONGER = "took longer than predicted"
 
 
 class Why(Enum):
@@ -30,6 +31,7 @@ class Why(Enum):
     FITS = "the strongest that fits"
     NOTHING_FITS = "the cheapest, where nothing fits"
     DECIDES = "what may decide the lines that a faster one left open"
+    RAN_OUT = "the cheapest, as the budget ended before every element was compared"
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,13 @@ def choose(mode: Mode | None, budget: Limits, costs: Costs, relative: float = SC
         passed_over.append((candidate, against))
     return Choice(candidate.mode, candidate.cost, candidate.by, candidate.probes, why=why, relative=relative,
                   passed_over=tuple(passed_over), budget=budget, gradcheck=costs.gradcheck)
+
+
+def cheapest(choice: Choice, costs: Costs) -> Choice:
+    """What is made where the budget ended before the chosen comparison did."""
+    cost, probes = (costs.one_probe, 1) if costs.one_probe else (costs.of[Mode.BLOCKS], blocks.PROBES)
+    passed_over = (*choice.passed_over, (Candidate(choice.mode, choice.cost, choice.by), Against.LONGER))
+    return replace(choice, mode=Mode.BLOCKS, by={}, cost=cost, probes=probes, why=Why.RAN_OUT, passed_over=passed_over)
 
 
 def _candidates(costs: Costs) -> Iterator[Candidate]:

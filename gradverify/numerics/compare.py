@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
-from gradverify.numerics.choose import Choice, Limits, Why, choose
-from gradverify.numerics.costs import Mode, predicted, speed, to_power_of_two
+from gradverify.model.interrupt import Spent
+from gradverify.numerics.choose import Choice, Limits, Why, cheapest, choose
+from gradverify.numerics.costs import Costs, Mode, predicted, speed, to_power_of_two
 from gradverify.numerics.counts import counts
 from gradverify.numerics.entries.asked import with_asked
 from gradverify.numerics.entries.sweep import compare_entries
@@ -18,7 +19,7 @@ from gradverify.numerics.function.clock import Clock
 from gradverify.numerics.function.point import Function
 from gradverify.numerics.judging.run import OverBudget, no_budget
 from gradverify.numerics.pairs.pair import Asked, Outcome, Pair
-from gradverify.numerics.prepare import prepare
+from gradverify.numerics.prepare import Prepared, prepare
 from gradverify.numerics.probing.thresholds import SCREEN_LOW, screen_of
 from gradverify.numerics.screens import compare_sums
 from gradverify.numerics.structure import Structure
@@ -56,16 +57,29 @@ def compare(
     choice = choose(mode, limits or Limits(), costs, SCREEN_LOW if point.columns.rounded else screen_of(point))
     if watch:
         watch(choice)
-    if choice.mode is Mode.ENTRIES:
-        pairs, structure = compare_entries(prepared, keep)
-    else:
-        pairs, structure, unfollowed = compare_sums(prepared, choice, keep)
-        choice = replace(choice, left=unfollowed)
-        if _open(pairs) and choice.spared_entries:
-            choice = replace(choose(Mode.ENTRIES, choice.budget, costs, choice.relative), why=Why.DECIDES)
-            pairs, structure = compare_entries(prepared, keep)
+    pairs, structure, choice = _by(choice, mode, prepared, costs, keep)
     pairs = beside_insensitive(prepared, with_asked(prepared, pairs))
     return Compared(tuple(pairs), choice, structure, point.forward, prepared.survey.forward, point.backward)
+
+
+def _by(choice: Choice, mode: Mode | None, prepared: Prepared, costs: Costs, keep: int) -> tuple[list[Pair], Structure, Choice]:
+    """The pairs, the structure that held, and the comparison that was made in the end."""
+    entries, afforded = choice.mode is Mode.ENTRIES, choice.budget.excess(choice.cost) is None
+    if not entries:
+        pairs, structure, unfollowed = compare_sums(prepared, choice, keep)
+        choice = replace(choice, left=unfollowed)
+        if not (_open(pairs) and choice.spared_entries):
+            return pairs, structure, choice
+        choice = replace(choose(Mode.ENTRIES, choice.budget, costs, choice.relative), why=Why.DECIDES)
+    pairs, structure, finished = compare_entries(replace(prepared, stops=mode is None and afforded), keep)
+    if finished or mode is not None or any(pair.count(Outcome.MISMATCH) for pair in pairs):
+        return pairs, structure, choice
+    try:
+        left = cheapest(choice, costs)
+        screened, structure, unfollowed = compare_sums(prepared, left, keep)
+    except Spent:
+        return pairs, structure, choice
+    return screened, structure, replace(left, left=unfollowed)
 
 
 def _open(pairs: Sequence[Pair]) -> bool:

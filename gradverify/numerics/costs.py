@@ -147,7 +147,9 @@ def predicted(counts: Counts, timed: Speed) -> Costs:
     climbing, pulling = CLIMBED * RUNG_CALLS * counts.column_groups * timed.forward, PULLED * counts.row_groups * counts.inputs
     held = RESIDENT + ELEMENT_BYTES * (counts.inputs + counts.outputs)
     tensors, shared = counts.input_tensors, consistency.VERIFIED_ALONG * counts.output_tensors
-    entries = _cost(timed, groups + _direction_calls(check, nonlinear, VERIFYING), counts.row_groups + check, grouped * counts.outputs,
+    room = max(1, TILES // 2 // (FLOAT64 * max(counts.outputs, 1)))
+    passes = 1 if grouped <= room else 1 + -(-grouped // room)      # each tile of the Jacobian is pulled back anew
+    entries = _cost(timed, groups + _direction_calls(check, nonlinear, VERIFYING), passes * counts.row_groups + check, grouped * counts.outputs,
                     held + min(TILES, TILE_BYTES * grouped * counts.outputs), climbing + pulling)
     columns = _cost(timed, groups + _direction_calls(1, tensors), projected.COTANGENTS * counts.output_tensors + shared,
                     grouped * counts.outputs, held)

@@ -29,12 +29,17 @@ def add_exact(tally: Tally, analytic: Array, value: Array, floor: Array | float,
     same_infinity = (analytic == value) & np.isinf(value)
     tally.add_zeros(np.zeros(0), np.zeros(0), same_infinity)
     out, local = np.nonzero(~same_infinity)
-    a, v = analytic[out, local], value[out, local]
-    low = np.broadcast_to(floor, analytic.shape)[out, local]
-    largest = np.maximum(np.nan_to_num(np.abs(a), nan=0.0, posinf=0.0), np.abs(v))
-    tolerance, bar = atol + np.maximum(rtol * largest, low), ROUNDING * unit * np.abs(v)
-    verdict = guarded(np.abs(a - v), bar, tolerance)
-    outcome = np.select([~np.isfinite(v), verdict == Verdict.PASS, (verdict == Verdict.MISMATCH) | ~np.isfinite(a)],
+    a, v, low = analytic[out, local], value[out, local], np.broadcast_to(floor, analytic.shape)[out, local]
+    tally.add(exact_elements(rows[out], first + local, a, v, low, atol=atol, rtol=rtol, unit=unit, broken=broken))
+
+
+def exact_elements(output: Index, input_: Index, analytic: Array, value: Array, floor: Array, *, atol: float, rtol: float, unit: float,
+                   broken: Outcome = Outcome.NON_FINITE) -> PairElements:
+    """Analytic values [E] of these outputs and inputs against an oracle's; `broken` as in `add_exact`."""
+    largest = np.maximum(np.nan_to_num(np.abs(analytic), nan=0.0, posinf=0.0), np.abs(value))
+    tolerance, bar = atol + np.maximum(rtol * largest, floor), ROUNDING * unit * np.abs(value)
+    verdict = guarded(np.abs(analytic - value), bar, tolerance)
+    outcome = np.select([~np.isfinite(value), verdict == Verdict.PASS, (verdict == Verdict.MISMATCH) | ~np.isfinite(analytic)],
                         [broken, Outcome.PASS, Outcome.MISMATCH], Outcome.UNDECIDED).astype(np.int8)
-    numbers = ElementValues(rows[out], first + local, a, v, bar)
-    tally.add(PairElements.without_kinks(numbers, tolerance, low, outcome, {Outcome.UNDECIDED: Limit.NOISE}))
+    numbers = ElementValues(output, input_, analytic, value, bar)
+    return PairElements.without_kinks(numbers, tolerance, floor, outcome, {Outcome.UNDECIDED: Limit.NOISE})

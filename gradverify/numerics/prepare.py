@@ -34,11 +34,12 @@ class Prepared:
     generator: np.random.Generator
     over_budget: OverBudget = no_budget
     asked: Asked | None = None
+    stops: bool = False
 
     def run(self) -> Run:
         """A fresh start: nothing learnt yet of how far the outputs go."""
         return Run(self.point, self.survey, self.atol, self.rtol, Reach(self.point), self.generator, frozenset(self.linear),
-                   over_budget=self.over_budget, asked=self.asked)
+                   over_budget=self.over_budget, asked=self.asked, stops=self.stops)
 
     def again(self, broken: frozenset[int]) -> Prepared:
         """With other groups for these tensors."""

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gradverify.numerics.rungs import U32, U64, U_BF16, U_FP16, Array
+from gradverify.numerics.rungs import U32, U64, U_BF16, U_FP16, Array, Index
 
 HEAD = 64  # values that mostly tell already that they are float64
-ENOUGH = 3  # distinct values; one or two round numbers prove nothing
+ENOUGH, KEPT = 3, 32  # distinct values; one or two round numbers prove nothing
+COARSER = 14    # halvings: numbers of few bits look like multiples of one step, by chance, once in 16,000
 SINGLE_BITS, FP16_BITS, BF16_BITS = 20, 11, (6, 8)  # significant bits that numbers of a format really use
 
 
@@ -21,6 +22,7 @@ class Bits:
     single: bool = True
     integers: bool = True
     used: int = 0
+    lowest: int = 2**15
 
     def seen(self, values: Array) -> Bits:
         """With more values; non-finite ones and zeros tell nothing."""
@@ -35,9 +37,11 @@ class Bits:
             rounded = values.astype(np.float32)
         if not np.array_equal(values, rounded):
             return replace(self, single=False)
-        distinct = self.distinct if len(self.distinct) >= ENOUGH else self.distinct | set(np.unique(values)[:ENOUGH].tolist())
+        distinct = self.distinct if len(self.distinct) >= KEPT else self.distinct | set(np.unique(values[np.argsort(np.abs(values))][:KEPT]).tolist())
         integers = self.integers and np.array_equal(rounded, np.rint(rounded))
-        return Bits(distinct, True, integers, max(self.used, _bits_used(rounded)))
+        used = _bits_used(rounded)
+        lowest = int((np.frexp(rounded)[1] - used).min())
+        return Bits(distinct, True, integers, max(self.used, int(used.max())), min(self.lowest, lowest))
 
     @property
     def unit(self) -> float:
@@ -46,17 +50,24 @@ class Bits:
             return U64
         if self.used >= SINGLE_BITS:
             return U32
-        return U_BF16 if BF16_BITS[0] <= self.used <= BF16_BITS[1] and not self.integers else U64
+        return U_BF16 if BF16_BITS[0] <= self.used <= BF16_BITS[1] and not self.on_a_grid else U64
+
+    @property
+    def on_a_grid(self) -> bool:
+        """Are these integers, or multiples of a power of two (`lowest`) as a quantiser gives them? Numbers of so few significant bits would have
+        finer ones among the small: by chance half of those in one binade less have not, a quarter in two binades less."""
+        top = self.lowest + self.used       # what has an exponent below it, as frexp counts, would be finer
+        return self.integers or sum(max(top - int(exponent), 0) for exponent in np.frexp(list(self.distinct))[1]) >= COARSER
 
     @property
     def narrowest(self) -> float:
         """As `unit`, float16 included; too weak a hint to widen a forward's bars, good enough to name a backward's fault."""
-        half = self.single and len(self.distinct) >= ENOUGH and not self.integers and BF16_BITS[1] < self.used <= FP16_BITS
+        half = self.single and len(self.distinct) >= ENOUGH and not self.on_a_grid and BF16_BITS[1] < self.used <= FP16_BITS
         return U_FP16 if half else self.unit
 
 
-def _bits_used(values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> int:
-    """The most significant bits that any of the float32 values needs."""
+def _bits_used(values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> Index:
+    """The significant bits that each of the float32 values needs."""
     mantissa = values.view(np.uint32) & np.uint32(0x7FFFFF)
     lowest = mantissa & (~mantissa + np.uint32(1))
-    return 24 - int(np.min(np.where(lowest > 0, np.log2(np.maximum(lowest, 1)), 23)))
+    return 24 - np.where(lowest > 0, np.log2(np.maximum(lowest, 1)), 23).astype(np.int64)

@@ -12,6 +12,7 @@ from itertools import chain
 
 import numpy as np
 
+from gradverify.model.fault import UserCodeError
 from gradverify.numerics.estimate.lines import Rung, sample_rung
 from gradverify.numerics.estimate.noise import POINTS, Ray, RayNoise, gradient_noise, noise_along, pooled, repeat_noise
 from gradverify.numerics.function.point import Point
@@ -266,7 +267,7 @@ def analytic_noise(point: Point, output: int, row: Array, generator: np.random.G
     columns, ray = dense_ray(point, generator)
     try:
         return gradient_noise(replace(ray, evaluate=lambda at: point.row(output, point.coordinates(columns, at))), np.abs(row))
-    except Exception:  # the backward refuses other points than its own: then its noise is not known
+    except UserCodeError:  # the backward refuses other points than its own: then its noise is not known
         return np.zeros(len(row)), 0.0
 
 

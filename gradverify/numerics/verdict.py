@@ -27,7 +27,7 @@ class Limit(Enum):
     TRUNCATION = "truncation"
     INCONSISTENT = "inconsistent"       # no two steps agree
     KINK = "kink"
-    KINK_SUM = "kink_sum"               # outside the subgradients along the sum of several inputs at a kink
+    KINK_SUM = "kink_sum"               # no slope of f along the sum of several inputs at a kink
     TIE = "tie"                         # equal inputs: f moves with all of them only
     JUMP = "jump"
     STAIRCASE = "staircase"

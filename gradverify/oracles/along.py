@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gradverify.numerics.estimate.climb import Outputs, derivative, from_quick_rungs
 from gradverify.numerics.estimate.ladder import Derivative, as_derivative
-from gradverify.numerics.estimate.lines import Rung, sample_rung
+from gradverify.numerics.estimate.lines import Line, Rung, sample_rung, selected
 from gradverify.numerics.estimate.noise import Ray, noise_along, pooled, repeat_noise
 from gradverify.numerics.estimate.smooth import SmoothEstimate, secant
 from gradverify.numerics.function.coordinates import Columns
@@ -21,7 +21,7 @@ from gradverify.numerics.function.dtypes import SINGLE
 from gradverify.numerics.function.flat import flat_all, numbers, rms
 from gradverify.numerics.function.point import Function, Point
 from gradverify.numerics.function.point_lines import DirectionLine
-from gradverify.numerics.rungs import QUICK, Array, Mask, step
+from gradverify.numerics.rungs import QUICK, Array, Index, Mask, step
 from gradverify.numerics.seed_vectors import signed_tensor
 
 KEPT = 1 << 22          # numbers of one direction's values
@@ -99,9 +99,10 @@ class Along:
         """As `quick`, as if f were as good as its rounding: a better guess, in six calls."""
         return self._quick(direction, self.point.unit * np.abs(self.point.f0))
 
-    def quick(self, direction: Array) -> Derivative:
-        """df/dt [M] of f(x + t·direction) from the quick rungs alone. `direction` [C]: one number a column; 0: it does not move."""
-        return self._quick(direction, np.maximum(self._repeated, self._rounding()))
+    def quick(self, direction: Array, only: Index | None = None) -> Derivative:
+        """df/dt [M] of f(x + t·direction) from the quick rungs alone. `direction` [C]: one number a column; 0: it does not move. `only`: of these
+        outputs."""
+        return self._quick(direction, np.maximum(self._repeated, self._rounding()), only)
 
     def refined(self, direction: Array, atol: Array, sigma: Array | None = None) -> Derivative:
         """The same, climbed until every bar is within `atol` [M] (inf: not asked for) or nothing more helps: coarser where noise limits.
@@ -111,14 +112,22 @@ class Along:
         known = self._repeated if sigma is None else sigma
         return derivative(self._line(direction), self._outputs(np.maximum(known, self._rounding())), rtol=0.0, atol=atol)
 
-    def thorough(self, direction: Array) -> Derivative:
+    def thorough(self, direction: Array, only: Index | None = None) -> Derivative:
         """The same from every rung, with the noise measured along the direction."""
         with np.errstate(all="ignore"):
-            return derivative(self._line(direction), self._outputs(self.noise(direction)), every_rung=True)
+            return derivative(*self._seen(direction, self.noise(direction), only), every_rung=True)
 
-    def _quick(self, direction: Array, sigma: Array) -> Derivative:
+    def _quick(self, direction: Array, sigma: Array, only: Index | None = None) -> Derivative:
         with np.errstate(all="ignore"):
-            return from_quick_rungs(self._line(direction), self._outputs(sigma), {})
+            return from_quick_rungs(*self._seen(direction, sigma, only), {})
+
+    def _seen(self, direction: Array, sigma: Array, only: Index | None) -> tuple[Line, Outputs]:
+        """The line, and what is known of the outputs that are looked at."""
+        line, outputs = self._line(direction), self._outputs(sigma)
+        if only is None:
+            return line, outputs
+        unit = self.point.unit[only]
+        return selected(line, only), Outputs(outputs.f0[only], sigma[only], lambda: unit, outputs.rounds_x)
 
     def _line(self, direction: Array) -> Remembered:
         if self._last is None or not np.array_equal(direction, self._last[0]):

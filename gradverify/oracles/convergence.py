@@ -1,8 +1,9 @@
 """What an iteration that stopped leaves in a gradient: small beside its row, however large beside its own element.
 
 A solver's tolerance holds for a whole vector, so its leftover is a share of the output's reach and not of the element. Two kinds are told from wrong
-gradients: an input whose gradient is zero throughout and which moves the output by less than FORGOTTEN of the row (an initial guess), and, of a
-function that was seen to iterate, elements that are off by less than `rtol` of the largest row of their output.
+gradients: an input whose gradient is zero throughout and which moves the output by less than FORGOTTEN of the row (an initial guess), and what is
+gone where the same function iterates to a tighter tolerance (`subject.iterating`), which a mistake is not. More than `rtol` of the largest row of
+its output is too much to be left.
 """
 
 from __future__ import annotations
@@ -14,23 +15,31 @@ import numpy as np
 from torch import Tensor
 
 from gradverify.numerics.function.coordinates import columns_of
-from gradverify.numerics.pairs.pair import Outcome, Pair
+from gradverify.numerics.pairs.pair import OPEN, Outcome, Pair
 from gradverify.numerics.pairs.revised import Mismatches, mismatches, with_undecided
 from gradverify.numerics.rungs import RESOLVED, Array
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.finite_difference import Jacobian, Wishes
 
+SHRINKS = 2.0**-5       # what is left of an iteration to a tolerance of 2⁻¹⁰ is at most this part of what was left before; a mistake stays
 FORGOTTEN = 1e-9        # of the row: what is left of an initial guess (measured: 4e-13 to 8e-10 of Newton's, at tolerances of 1e-6 and less)
 
 
-def without_leftovers(found: Jacobian, inputs: Sequence[Tensor], wishes: Wishes, leftover: Callable[[], float]) -> Jacobian:
-    """The pairs whose mismatches convergence leaves as passed, and as they were under `left`. `leftover`: the share of a row, asked for seldom."""
+def without_leftovers(found: Jacobian, inputs: Sequence[Tensor], wishes: Wishes, leftover: Callable[[], float],
+                      tighter: Callable[[], Jacobian]) -> Jacobian:
+    """The pairs whose mismatches convergence leaves as passed, and as they were under `left`. `leftover`: the most that may be left, as a share of
+    the largest row, 0 where the function does not iterate; `tighter`: the comparison where it iterates on. Both are asked for seldom."""
     wrong = {key: pair for key, pair in found.pairs.items() if pair.count(Outcome.MISMATCH)}
     if not wrong or found.choice is None:
         return found
     sizes = _Sizes(found.pairs, inputs, wishes)
-    left = {key: pair for key, pair in wrong.items() if (_silent(pair) and sizes.hold(pair, FORGOTTEN, 0.0)) or sizes.hold(pair, 0.0, leftover())}
-    return replace(found, pairs={key: _passed(pair) if key in left else pair for key, pair in found.pairs.items()}, left=left)
+    left = {key: pair for key, pair in wrong.items() if _silent(pair) and sizes.hold(pair, FORGOTTEN, 0.0)}
+    small = {key: pair for key, pair in wrong.items() if key not in left and sizes.hold(pair, 0.0, leftover())}
+    further = tighter().pairs if small else {}
+    gone = {key: pair for key, pair in small.items() if key in further and _shrinks(pair, further[key])}
+    seen = {key: further[key] if key in gone and further[key].count(*OPEN) else _passed(pair) if key in left or key in gone else pair
+            for key, pair in found.pairs.items()}
+    return replace(found, pairs=seen, left=left | {key: pair for key, pair in gone.items() if not further[key].count(*OPEN)})
 
 
 def left_open(found: Jacobian, why: Limit) -> Jacobian:
@@ -76,13 +85,26 @@ class _Sizes:
         return bool((_off(wrong) <= wrong.tolerance + (of_row * row + of_largest * rows.max()) / self._size[pair.input][wrong.input]).all())
 
 
-def beside_largest(pair: Pair, leftover: Callable[[], float]) -> Pair:
-    """A comparison with an oracle's numbers as passed, where no mismatch is off by more than `leftover` of the largest of these numbers."""
+def beside_largest(pair: Pair, leftover: Callable[[], float], tighter: Callable[[], Pair]) -> Pair:
+    """A comparison with an oracle's numbers as passed, where no mismatch is off by more than `leftover` of the largest of these numbers, and none is
+    there in the `tighter` one, of the function that iterates on."""
     wrong, seen = mismatches(pair), pair.entries
     if not pair.count(Outcome.MISMATCH) or wrong is None or seen is None:
         return pair
     size = float(np.abs(seen.numeric[np.isfinite(seen.numeric)]).max(initial=0.0))
-    return _passed(pair) if bool((_off(wrong) <= wrong.tolerance + leftover() * size).all()) else pair
+    share = leftover()
+    small = share > 0 and bool((_off(wrong) <= wrong.tolerance + share * size).all())
+    return _passed(pair) if small and _shrinks(pair, tighter()) else pair
+
+
+def _shrinks(pair: Pair, further: Pair) -> bool:
+    """Is every element that is off in the comparison of the function that iterates on off by a small part of what it is off in the other?"""
+    before, after = mismatches(pair), mismatches(further)
+    if before is None or after is None:
+        return False
+    off = dict(zip(zip(before.output.tolist(), before.input.tolist(), strict=True), np.abs(before.analytic - before.numeric).tolist(), strict=True))
+    places = zip(after.output.tolist(), after.input.tolist(), strict=True)
+    return all(now <= SHRINKS * off.get(place, 0.0) for place, now in zip(places, _off(after).tolist(), strict=True))
 
 
 def _passed(pair: Pair) -> Pair:

@@ -27,15 +27,18 @@ class Screen(Enum):
 
     AGREES = "the two agree within the tolerance"
     DIFFERS = "the two differ by more than the tolerance and the error bar"
-    NON_FINITE = "the forward is not finite"
+    NON_FINITE = "the forward is not finite, or constant where the backward is not finite"
+    CONSTANT = "the forward is constant where the two differ"
     OPEN = "the finite difference along the direction has too wide an error bar"
 
 
-def screened(function: Gives, wishes: Wishes, source: torch.Generator, rtol: float, infinite: int = 0) -> Screen:
+def screened(function: Gives, wishes: Wishes, source: torch.Generator, rtol: float, infinite: int = 0,
+             invented: bool = False) -> Screen:
     """Backward against finite differences along one random signed direction. Raises UserCodeError where forward or backward does.
 
     The direction keeps the symmetry of symmetric inputs, and the zeros of inputs that have other numbers too. `infinite`: how many numbers of
-    the outputs are not finite by right (masks of −inf); they are left out.
+    the outputs are not finite by right (masks of −inf); they are left out. `invented`: the point may lie where f is not meant to be called, so that
+    outputs which no step moves are judged apart.
     """
     along = Along(Filled(function), columns_of(function.inputs, wishes.domains, wishes.symmetric, wishes.specified))
     point = along.point
@@ -45,15 +48,24 @@ def screened(function: Gives, wishes: Wishes, source: torch.Generator, rtol: flo
     if not moved.any() or not len(point.f0):
         return Screen.OPEN
     v = np.where(np.isfinite(point.f0), signed_tensor((len(point.f0),), source).numpy(), 0.0)
-    guess, analytic = along.guess(moved), _analytic(point, moved, v)
+    guess = along.guess(moved)
     with np.errstate(all="ignore"):
+        analytic = _analytic(point, moved, v)
         if _close(guess, v, analytic, point, rtol, guessed=True) or _close(along.at_rounding(moved), v, analytic, point, rtol):
             return Screen.AGREES
         full = along.thorough(moved)
         v = np.where(_told(full, rtol, _typical(full)), v, 0.0)
         if not v.any():
             return Screen.OPEN
-        return Screen.AGREES if _close(full, v, _analytic(point, moved, v), point, rtol) else Screen.DIFFERS
+        if _close(full, v, _analytic(point, moved, v), point, rtol):
+            return Screen.AGREES
+        if not invented or not full.unchanged.any():
+            return Screen.DIFFERS
+        v = np.where(full.unchanged, 0.0, v)
+        analytic = _analytic(point, moved, v)
+        if not np.isfinite(analytic):
+            return Screen.NON_FINITE
+        return Screen.CONSTANT if _close(full, v, analytic, point, rtol) else Screen.DIFFERS
 
 
 def _analytic(point: Point, moved: Array, v: Array) -> float:

@@ -21,6 +21,7 @@ from gradverify.numerics.function.point import COARSER, Narrow
 from gradverify.numerics.judging.run import OverBudget, no_budget
 from gradverify.numerics.pairs.pair import Asked, Pair
 from gradverify.numerics.rungs import U64
+from gradverify.numerics.structure import Structure
 from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.lowered import Perturbed
@@ -32,13 +33,15 @@ UNDERFLOW = 2.0**-126  # the smallest normal number of float32: what is below, s
 class Jacobian:
     """Backward against finite differences: a Pair per (differentiable input, checked output); `absent` those whose gradient is always None;
     `choice`: how they were compared and why; None for a fixed step. `left`: pairs that pass because no more is off than an iteration leaves, as they
-    were measured. `unwitnessed`: what cut the path of torch's own derivative of the forward, where it was asked for and is absent."""
+    were measured. `unwitnessed`: what cut the path of torch's own derivative of the forward, where it was asked for and is absent. `structure`: that
+    of the Jacobian, as it held; nothing for a fixed step."""
 
     pairs: Mapping[tuple[int, int], Pair]
     absent: frozenset[tuple[int, int]]
     choice: Choice | None
     left: Mapping[tuple[int, int], Pair] = field(default_factory=dict)
     unwitnessed: str = ""
+    structure: Structure = field(default_factory=Structure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +58,16 @@ def jacobian(function: Gives, settings: Settings, wishes: Wishes, watch: Watch |
              over_budget: OverBudget = no_budget, asked: Asked | None = None) -> Jacobian:
     """Every (input, output) pair against finite differences; `watch` is told the choice before the comparison begins. `asked`: see `Pair`."""
     filled = Filled(function)
-    found, choice = _compared(filled, settings, wishes, watch, clock, over_budget, asked)
+    found, choice, structure = _compared(filled, settings, wishes, watch, clock, over_budget, asked)
     pairs = {(pair.input, pair.output): pair for pair in found}
-    return Jacobian(pairs, frozenset(pairs) - frozenset(filled.given), choice)
+    return Jacobian(pairs, frozenset(pairs) - frozenset(filled.given), choice, structure=structure)
 
 
 def _compared(function: Filled, settings: Settings, wishes: Wishes, watch: Watch | None, clock: Clock | None,
-              over_budget: OverBudget, asked: Asked | None) -> tuple[Sequence[Pair], Choice | None]:
+              over_budget: OverBudget, asked: Asked | None) -> tuple[Sequence[Pair], Choice | None, Structure]:
     if settings.eps != "auto":
         atol, rtol = settings.tolerances()
-        return check_fixed(function, settings.eps, atol=atol, rtol=rtol, keep=WORST, asked=asked), None
+        return check_fixed(function, settings.eps, atol=atol, rtol=rtol, keep=WORST, asked=asked), None, Structure()
     generator = np.random.default_rng(settings.seed)
     mode = None if settings.mode == "auto" else Mode(settings.mode)
     limits = Limits(settings.budget.calls, settings.budget.seconds, lenient=settings.budget == Budget())
@@ -72,7 +75,7 @@ def _compared(function: Filled, settings: Settings, wishes: Wishes, watch: Watch
     compared = compare(function, mode=mode, limits=limits, atol=atol, rtol=settings.rtol, domains=wishes.domains,
                        symmetric=wishes.symmetric, specified=wishes.specified, generator=generator, keep=WORST, watch=watch, clock=clock,
                        over_budget=over_budget, asked=asked)
-    return compared.pairs, compared.choice
+    return compared.pairs, compared.choice, compared.structure
 
 
 class Gives(Protocol):

@@ -18,7 +18,7 @@ from gradverify.oracles.convergence import beside_largest
 from gradverify.oracles.finite_difference import WORST
 from gradverify.oracles.oracle import Checked, Key
 from gradverify.oracles.rounding import beside_rounding, whole_of
-from gradverify.subject.differentiable import Gradients
+from gradverify.subject.differentiable import Differentiable, Gradients
 from gradverify.subject.target import Target
 
 
@@ -68,10 +68,18 @@ class Given:
         return result
 
     def _exactly(self, place: int, x: Tensor, gradient: Tensor, wanted: Tensor) -> Pair:
+        def tighter(function: Differentiable) -> Pair:
+            found = function.vjp([cotangent.clone() for cotangent in self.cotangents])[place]
+            return self._compared(place, x, torch.zeros_like(x) if found is None else found, wanted)
+
+        return beside_largest(self._compared(place, x, gradient, wanted), lambda: self.checked.leftover,
+                              lambda: self.checked.tighter(self.checked.subject, tighter))
+
+    def _compared(self, place: int, x: Tensor, gradient: Tensor, wanted: Tensor) -> Pair:
         columns, unit = columns_of([x], [None], [False]), self.checked.unit
         mine, theirs = numbers(gradient)[None], numbers(wanted)[None]
         tally, (atol, rtol) = Tally(place, 0, (1, mine.size), WORST), self.checked.settings.tolerances()
         with np.errstate(all="ignore"):
             add_exact(tally, mine, theirs, rounding_floor(unit, mine, theirs, columns.scale, columns.size), atol=atol, rtol=rtol, unit=unit,
                       rows=np.zeros(1, np.intp), first=0, broken=Outcome.MISMATCH)
-        return beside_largest(tally.result(unit, False), lambda: self.checked.leftover)
+        return tally.result(unit, False)

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from gradverify.oracles.given import Given
 from gradverify.oracles.implementation import arranged
@@ -21,6 +20,7 @@ from gradverify.subject.guard import odd_kind
 from gradverify.subject.outputs import step
 from gradverify.subject.subject import Subject
 from gradverify.subject.target import Target, callable_target, live
+from gradverify.torch_private import pytree
 
 _LIBRARIES = {"numpy", "torch"}
 

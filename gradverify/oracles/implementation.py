@@ -14,9 +14,10 @@ from gradverify.subject.draw import DTYPES
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.forms import compared
 from gradverify.subject.guard import odd_kind
+from gradverify.subject.held import Held
 from gradverify.subject.machine import seeded
 from gradverify.subject.outputs import leaves, names
-from gradverify.subject.subject import Subject
+from gradverify.subject.subject import Gradients, Subject
 from gradverify.subject.target import Target, oracle_target
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -35,24 +36,38 @@ class Implementation:
         settings = subject.case.settings
         with seeded(settings.seed):
             self.target = oracle_target(text, key, subject.case.init, DTYPES[settings.dtype], torch.device(settings.device))
+        self._held = Held(self.target.subject, parameters=True) if self.target.kind == "module" else Held()
 
     def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Its outputs at the places of the checked ones (by name, where it names them alike). Raises UserCodeError (GV002) that names it."""
+        return self.graph(inputs)[0]
+
+    def gradients(self, leaves: Sequence[Tensor], outputs: Sequence[Tensor], lent: dict[str, Tensor],
+                  cotangents: Sequence[Tensor | None]) -> Gradients:
+        """By autograd, on a graph that stays; None where there are none. Raises UserCodeError (GV003) that names it."""
+        wanted = [(y, v) for y, v in zip(outputs, cotangents, strict=True) if v is not None and y.requires_grad]
+        if not wanted:
+            return (None,) * len(leaves)
+        with blamed("GV003", f"the backward of {self.name}"), self._held.lent(lent):
+            return torch.autograd.grad([y for y, _ in wanted], leaves, [v for _, v in wanted], retain_graph=True, allow_unused=True)
+
+    def graph(self, inputs: Sequence[Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """`values`, and what stood in the place of a module's parameters and buffers, for `gradients`."""
         moved = iter(inputs)
         copies = [next(moved).clone() if a.differentiable else a.value.clone() if a.is_tensor else a.value for a in self._subject.arguments]
         (given, named), parameters = self._subject.arranged(copies), self._subject.parameters(copies)
         self._subject.reseed()
         with blamed("GV002", self.name), torch.enable_grad():
-            returned = self._called(given, {**named, **self._subject.kwargs}, parameters)
-        return self._of_checked([compared(y) for y in leaves(returned)], names(returned))
+            returned, lent = self._called(given, {**named, **self._subject.kwargs}, parameters)
+        return self._of_checked([compared(y) for y in leaves(returned)], names(returned)), lent
 
-    def _called(self, given: list[Any], named: dict[str, Any], parameters: dict[str, Any]) -> Any:
+    def _called(self, given: list[Any], named: dict[str, Any], parameters: dict[str, Any]) -> tuple[Any, dict[str, Tensor]]:
         if self.target.kind == "module":
             return self._of_module(given, named, parameters)
         arguments, keywords = arranged(self.target, self.name, given, parameters)
-        return self.target.call(*arguments, **keywords, **named)
+        return self.target.call(*arguments, **keywords, **named), {}
 
-    def _of_module(self, given: list[Any], named: dict[str, Any], parameters: dict[str, Any]) -> Any:
+    def _of_module(self, given: list[Any], named: dict[str, Any], parameters: dict[str, Any]) -> tuple[Any, dict[str, Tensor]]:
         module = self.target.subject
         own = {name for name, _ in module.named_parameters()}
         if self._subject.target.kind == "module":
@@ -63,8 +78,9 @@ class Implementation:
             parameters = {name: value for name, value in {**inputs, **named}.items() if name in own}
             given = [value for name, value in inputs.items() if name not in own]
             named = {name: value for name, value in named.items() if name not in own}
-        buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
-        return torch.func.functional_call(module, {**parameters, **buffers}, tuple(given), named)
+        lent = {**parameters, **{name: buffer.clone() for name, buffer in module.named_buffers()}}
+        with self._held.lent(lent):
+            return self.target.call(*given, **named), lent
 
     def _of_checked(self, outputs: list[Any], named: Sequence[str]) -> list[Tensor]:
         ours = self._subject.output_names

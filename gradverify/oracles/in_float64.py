@@ -29,10 +29,19 @@ def in_float64(subject: Subject, function: Gives, outputs: Sequence[Tensor], giv
     try:
         return InFloat64(function, given_by(widened(subject, mode)), outputs, partial(beside, subject), mode)
     except (UserCodeError, RefusedError):
-        by_reference = _of_reference(subject, function, outputs, reference)
-        if by_reference is None:
+        found = _of_reference(subject, function, outputs, reference) or _shown_float32(subject, function, outputs, given_by)
+        if found is None:
             raise
-        return by_reference
+        return found
+
+
+def _shown_float32(subject: Subject, function: Gives, outputs: Sequence[Tensor], given_by: Callable[[Subject], Gives]) -> InFloat64 | None:
+    """The values of the function where float64 says that it is float32, if it asserts that and is the same function then."""
+    mode = InDouble(lifts=True, shows=True)
+    try:
+        return InFloat64(function, given_by(widened(subject, mode)), outputs, partial(beside, subject), mode)
+    except (UserCodeError, RefusedError):
+        return None
 
 
 def _of_reference(subject: Subject, function: Gives, outputs: Sequence[Tensor], reference: Callable[[Subject], Gives]) -> InFloat64 | None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from gradverify.numerics.function.dtypes import SIXTEEN
 from gradverify.numerics.sixteen_bit import Legs, TensorResult, judge, nudged
 from gradverify.subject.differentiable import Differentiable, Gradients
-from gradverify.subject.disguised import Disguised, Lifted, undisguised
+from gradverify.subject.disguised import ROWS, Disguised, Lifted, undisguised
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.fewer_bits import tf32
@@ -26,6 +26,7 @@ from gradverify.subject.target import oracle_target
 
 COTANGENTS, RUNS = 3, 6     # random ones; of the computation in 16 bits at other points, beside one for each cotangent at the point itself
 Once = Callable[[Differentiable, list[Tensor]], tuple[list[Tensor], Gradients]]
+ROWS_OF_REFERENCE = 64  # rows whose sum may round after each, as in torch's layer_norm; 512 lose 3 % so
 REPEATED = 3        # identical calls of the kernel: do they give the same?
 
 
@@ -49,17 +50,26 @@ def standing(subject: Subject) -> Standing:
     """The first leg of a subject that has a narrow one: the function in float64, else its reference. Calls forward and backward once."""
     if subject.narrow is None:
         return Standing(subject)
+    lifted, refusal = _lifts(subject)
+    if not refusal:
+        return Standing(subject, lifted)
+    if subject.case.oracles.reference is None or any(argument.parameter for argument in subject.arguments):
+        return Standing(subject, refusal=refusal)
+    reference = as_reference(subject)
+    return Standing(reference, _lifts(reference)[0], of_reference=True)
+
+
+def _lifts(subject: Subject) -> tuple[bool, str]:
+    """Does it ask for fewer bits than float64, which it can be given instead? And why it does not run in float64 at all, if so."""
     refusal = ""
     for lifted in (Lifted(), None):
         try:
             with lifted or nullcontext():
                 _tried(subject)
-            return Standing(subject, lifted is not None and lifted.count > 0)
+            return lifted is not None and lifted.count > 0, ""
         except UserCodeError as error:
             refusal = error.message
-    if subject.case.oracles.reference is None or any(argument.parameter for argument in subject.arguments):
-        return Standing(subject, refusal=refusal)
-    return Standing(as_reference(subject), of_reference=True)
+    return False, refusal
 
 
 def _tried(subject: Subject) -> None:
@@ -94,15 +104,17 @@ class Kernel:
     """The second leg: forward and every gradient of a function in 16 bits, judged by the native error; in float32, where those are none.
     Raises UserCodeError where the kernel raises.
 
-    `wide`: the same function, or its reference, in float64. Where the spec names a reference, it is that which says what 16 bits cost.
+    `wide`: the same function, or its reference (`of_reference`), in float64. Where the spec names a reference, it is that which says what 16 bits
+    cost, with its own sums over more than a few rows.
     """
 
-    def __init__(self, wide: Subject, narrow: Subject, checked: Sequence[int]) -> None:
+    def __init__(self, wide: Subject, narrow: Subject, checked: Sequence[int], of_reference: bool = False) -> None:
         self._wide, self._narrow, self._checked = wide, narrow, tuple(checked)
         self.dtype = next((x.dtype for x in narrow.inputs if x.dtype in SIXTEEN), torch.float32)
         self._source = generator(wide.case.settings.seed, wide.case.check, "native error")
         has_parameters = any(argument.parameter for argument in wide.arguments)
-        self._costs = as_reference(wide) if wide.case.oracles.reference is not None and not has_parameters else wide
+        self._of_reference = of_reference or (wide.case.oracles.reference is not None and not has_parameters)
+        self._costs = as_reference(wide) if self._of_reference and not of_reference else wide
 
     @property
     def name(self) -> str:
@@ -209,7 +221,7 @@ class Kernel:
         single = self.dtype == torch.float32    # all of it is disguised
         twin = self._costs.twin(arguments if single else [_as_given(a, own) for a, own in zip(arguments, self._narrow.arguments, strict=True)])
         twin.around = None
-        with undisguised(), Disguised(self.dtype):
+        with undisguised(), Disguised(self.dtype, ROWS_OF_REFERENCE if self._of_reference else ROWS):
             return _pulled(twin, self._checked, cotangents)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 from torch import Tensor
 
@@ -12,9 +12,11 @@ from gradverify.numerics.pairs.pair import Pair
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.observe import ForwardSeen
+from gradverify.subject.spending import Spending
 from gradverify.subject.subject import Subject
 from gradverify.subject.target import Target
 
+Told = TypeVar("Told")
 Key = tuple[int, int | None]
 """Which differentiable input, and which checked output; None: all outputs, weighted by cotangents."""
 
@@ -45,7 +47,10 @@ class Checked(Protocol):
         """The roundoff that the forward computes in."""
     @property
     def leftover(self) -> float:
-        """What may be left of an iteration, as a share of a row."""
+        """The most that may be left of an iteration, as a share of a row."""
+    @property
+    def spending(self) -> Spending:
+        """What is left of the check's budget."""
     @property
     def jacobian(self) -> Jacobian:
         """Backward against finite differences."""
@@ -55,6 +60,9 @@ class Checked(Protocol):
     @property
     def difference(self) -> str:
         """What those are of, in words."""
+
+    def tighter(self, subject: Subject, measure: Callable[[Differentiable], Told]) -> Told:
+        """What is measured where the function iterates to a tighter tolerance."""
 
     def cotangents(self, purpose: str) -> tuple[Tensor, ...]:
         """Dense random ones, one per checked output, always the same for a purpose."""

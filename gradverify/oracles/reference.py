@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
-from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.model.case import Settings
-from gradverify.numerics.entries.sweep import TILE_LIMIT
 from gradverify.numerics.estimate.noise import POINTS
-from gradverify.numerics.exact import add_exact, rounding_floor
-from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.flat import numbers
-from gradverify.numerics.function.point import Function, Point
 from gradverify.numerics.pairs.pair import Outcome, Pair
-from gradverify.numerics.pairs.tally import Tally
-from gradverify.numerics.rungs import U64, Array
+from gradverify.numerics.rungs import Array
 from gradverify.numerics.sixteen_bit import TensorResult
 from gradverify.oracles.convergence import beside_largest
-from gradverify.oracles.finite_difference import WORST, Filled
+from gradverify.oracles.finite_difference import Filled
 from gradverify.oracles.implementation import Implementation
+from gradverify.oracles.kinks import Kinks
 from gradverify.oracles.legs import as_reference
 from gradverify.oracles.lost import beside_lost_by_both
 from gradverify.oracles.oracle import Checked, Key
+from gradverify.oracles.reference_gradients import Layout, reference_gradients
 from gradverify.oracles.rounding import Route, beside_rounding, row_of
 from gradverify.oracles.single import off_both
 from gradverify.oracles.values import reference_values
 from gradverify.subject.differentiable import Differentiable
-from gradverify.subject.failure import UserCodeError, blamed
+from gradverify.subject.failure import UserCodeError
 from gradverify.subject.lowered import rounded_at_random
 from gradverify.subject.subject import Subject
 from gradverify.subject.target import Target
 from gradverify.subject.wide import InDouble, widened
-
-ARRAYS = 12  # of a tile's size that a comparison holds at once
 
 
 class Reference:
@@ -48,7 +41,7 @@ class Reference:
         self._other = Implementation(subject, "reference", str(subject.case.oracles.reference), checked)
         self.name, self.target = self._other.name, self._other.target
         self._leaves = subject.leaves()
-        self._outputs = self.values(self._leaves)
+        self._outputs, self._lent = self._other.graph(self._leaves)
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -64,21 +57,12 @@ class Reference:
 
     def vjp(self, cotangents: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
         """Autograd through the reference. Raises UserCodeError (GV003) that names it."""
-        return self._gradients(self._leaves, self._outputs, cotangents)
+        return self._other.gradients(self._leaves, self._outputs, self._lent, cotangents)
 
     def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
         """The same at other inputs."""
         leaves = [x.detach().clone().requires_grad_() for x in inputs]
-        return self._gradients(leaves, self.values(leaves), cotangents)
-
-    def _gradients(self, leaves: Sequence[Tensor], outputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
-        wanted = [(output, cotangent) for output, cotangent in zip(outputs, cotangents, strict=True)
-                  if cotangent is not None and output.requires_grad]
-        if not wanted:
-            return (None,) * len(leaves)
-        with blamed("GV003", f"the backward of {self.name}"):
-            return torch.autograd.grad([output for output, _ in wanted], leaves, [cotangent for _, cotangent in wanted],
-                                       retain_graph=True, allow_unused=True)
+        return self._other.gradients(leaves, *self._other.graph(leaves), cotangents)
 
 
 def oracle(checked: Checked) -> AgainstReference | None:
@@ -114,8 +98,17 @@ class AgainstReference:
     def values(self) -> Mapping[int, Pair | str]:
         """Forward values per checked output: a Pair, or the sentence that says how the shapes differ."""
         seen = self._checked
-        found = reference_values(seen.outputs, self.outputs, Filled(seen.function), Filled(self.reference), seen.settings, seen.wishes)
-        return {place: each if isinstance(each, str) else beside_largest(each, lambda: seen.leftover) for place, each in found.items()}
+
+        def compared(function: Differentiable, outputs: Sequence[Tensor]) -> Mapping[int, Pair | str]:
+            return reference_values(outputs, self.outputs, Filled(function), Filled(self.reference), seen.settings, seen.wishes)
+
+        def tighter(place: int) -> Pair:
+            found = seen.tighter(seen.subject, lambda function: compared(function, function.values(function.inputs)))[place]
+            assert isinstance(found, Pair)
+            return found
+
+        return {place: each if isinstance(each, str) else beside_largest(each, lambda: seen.leftover, partial(tighter, place))
+                for place, each in compared(seen.function, seen.outputs).items()}
 
     @cached_property
     def beyond_float32(self) -> list[tuple[TensorResult, TensorResult] | None]:
@@ -128,10 +121,18 @@ class AgainstReference:
 
     @cached_property
     def rows(self) -> Mapping[tuple[int, int], Pair]:
-        """Every row of the two Jacobians, without mismatches that either of the two rounds inside."""
+        """The two Jacobians, without mismatches that either of the two rounds inside, and at kinks where both give a subgradient."""
         seen = self._checked
-        found = reference_gradients(Filled(seen.function), Filled(self.reference), seen.settings)
-        return {key: self._unrounded(beside_largest(pair, lambda: seen.leftover), *key) for key, pair in found.items()}
+
+        def compared(function: Differentiable) -> dict[tuple[int, int], Pair]:
+            return reference_gradients(Filled(function), Filled(self.reference), seen.settings,
+                                       lambda: Layout(seen.jacobian.structure, seen.jacobian.choice), Kinks(seen).beside, seen.spending.short_of)
+
+        def tighter(key: tuple[int, int]) -> Pair:
+            return seen.tighter(seen.subject, compared)[key]
+
+        return {key: self._unrounded(beside_largest(pair, lambda: seen.leftover, partial(tighter, key)), *key)
+                for key, pair in compared(seen.function).items()}
 
     def _unrounded(self, pair: Pair, tensor: int, output: int) -> Pair:
         seen = self._checked
@@ -160,30 +161,3 @@ class AgainstReference:
         except UserCodeError:
             return np.zeros(numbers(seen.subject.inputs[tensor]).shape)
         return np.asarray(np.nan_to_num(np.std(rows, 0, ddof=1)))
-
-
-def reference_gradients(function: Function, reference: Function, settings: Settings) -> dict[tuple[int, int], Pair]:
-    """Every row of the Jacobian by one-hot cotangents through both, in tiles of inputs: {(input, output): Pair}."""
-    n = len(function.inputs)
-    columns = columns_of(function.inputs, [None] * n, [False] * n)
-    ours, theirs = Point(function, columns), Point(reference, columns)
-    atol, rtol = settings.tolerances()
-    unit, rows = float(ours.unit.max(initial=U64)), np.arange(len(ours.f0))
-    room = max(1, TILE_LIMIT // (8 * ARRAYS * max(len(rows), 1)))
-    tallies = {(t, o): Tally(t, o, (part.stop - part.start, int(size)), WORST)
-               for t, size in enumerate(np.diff(ours.starts)) for o, part in enumerate(ours.parts)}
-    with np.errstate(all="ignore"):
-        for tensor, first, last in _runs(ours.starts.tolist(), room):
-            mine, other = (np.array([point.row(j)[first:last] for j in rows.tolist()]).reshape(len(rows), last - first) for point in (ours, theirs))
-            for output, part in enumerate(ours.parts):
-                floor = rounding_floor(unit, mine[part], other[part], columns.scale[first:last], columns.size[first:last])
-                add_exact(tallies[tensor, output], mine[part], other[part], floor, atol=atol, rtol=rtol, unit=unit,
-                          rows=rows[part] - part.start, first=first - int(ours.starts[tensor]))
-    return {key: tally.result(unit, False) for key, tally in tallies.items()}
-
-
-def _runs(starts: Sequence[int], room: int) -> Iterator[tuple[int, int, int]]:
-    """(input, first column, last + 1), at most `room` columns of one input at a time."""
-    for tensor, (begin, end) in enumerate(pairwise(starts)):
-        for first in range(begin, end, room):
-            yield tensor, first, min(first + room, end)

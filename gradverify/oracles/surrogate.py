@@ -52,10 +52,11 @@ class Surrogate:
         """Does torch differentiate the surrogate to what backward gives? Where its finite differences are others, it detaches on the way."""
         leaves = [x.detach().clone().requires_grad_() for x in self.inputs]
         try:
-            pulled = [(y, v.to(y.dtype)) for y, v in zip(self.values(leaves), cotangents, strict=True) if y.requires_grad]
-            if not pulled or function_nodes([y for y, _ in pulled]):
+            outputs, lent = self._soft.graph(leaves)
+            pulled = [y for y in outputs if y.requires_grad]
+            if not pulled or function_nodes(pulled):
                 return False
-            theirs = torch.autograd.grad([y for y, _ in pulled], leaves, [v for _, v in pulled], allow_unused=True)
+            theirs = self._soft.gradients(leaves, outputs, lent, [v.to(y.dtype) for y, v in zip(outputs, cotangents, strict=True)])
             mine = self.vjp(cotangents)
         except (UserCodeError, RuntimeError):
             return False

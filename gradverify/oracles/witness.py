@@ -85,7 +85,7 @@ def witness(subject: Subject, checked: Sequence[int], outputs: Sequence[Tensor],
 
 def _called(subject: Subject, checked: tuple[int, ...], outputs: Sequence[Tensor], wishes: Wishes, leavings: Leavings) -> Witness | Absent:
     if any(x.dtype not in DOUBLE for x in (*subject.inputs, *outputs)):
-        return Absent("it is asked in float64 and complex128 only")
+        return Absent("it works in float64 and complex128 only")
     try:
         base = _run(subject, subject.leaves(), checked, leavings)
         if isinstance(base, Absent):
@@ -140,7 +140,7 @@ def _idle(subject: Subject, base: OwnForward, checked: Sequence[int], v: Sequenc
         if isinstance(found, Absent) or differing(base.tape.steps, probe.steps) is not None:
             return frozenset()
         subject.counted_backward()
-        with forwards_only(probe.cut_by), blamed("GV003", "torch's own backward of forward"):
+        with forwards_only(probe.cut_by, found.graphs), blamed("GV003", "torch's own backward of forward"):
             return probe.idle([found.outputs[place] for place in checked], v)
     except UserCodeError:
         return frozenset()

@@ -50,6 +50,11 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds >= 10 else f"{max(seconds, 0.001):.2g} s"
 
 
+def limit(seconds: float) -> str:
+    """Of what was given, exactly: 0.5 s, 150 s."""
+    return f"{seconds:.12g} s"
+
+
 def memory(size: float) -> str:
     """Of what is only predicted: 1.5 GiB, below a tenth of it 12 MiB."""
     return f"{size / 2**30:.1f} GiB" if size >= 0.1 * 2**30 else f"{max(1, round(size / 2**20))} MiB"

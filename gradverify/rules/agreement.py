@@ -32,6 +32,7 @@ from gradverify.subject.failure import UserCodeError
 from gradverify.subject.lowered import Perturbed
 from gradverify.subject.subject import Argument
 from gradverify.subject.wide import wide
+from gradverify.torch_private import is_zerotensor
 
 SINGLE, SIXTEEN = 2.0**-24, 2.0**-12    # roundoffs from which a forward computes in float32, in 16 bits
 DUST = 16.0             # roundings of the gradient's natural size ‖v‖‖f‖/‖x‖
@@ -58,7 +59,7 @@ def random_backward(evidence: Evidence) -> str | None:
 
 
 def _other_elsewhere(evidence: Evidence) -> bool:
-    """Does the base call give other gradients where the generators start elsewhere?"""
+    """Return whether the base call gives other gradients with other random seeds."""
     again = evidence.subject.seeded_elsewhere(lambda: copied(evidence.function.vjp(evidence.cotangents("base"))))
     pairs = zip(evidence.inputs, evidence.worked.gradients, again, strict=True)
     return any(differing(evidence, argument, a, b) is not None for argument, a, b in pairs)
@@ -96,7 +97,7 @@ def clearly_differing(evidence: Evidence, argument: Argument, expected: Tensor |
 
 
 def gradients_apart(evidence: Evidence, expected: Gradients, seen: Gradients, v: Sequence[Tensor]) -> Iterator[Difference]:
-    """`clearly_differing` of every input whose gradients do."""
+    """Yield the clear difference of every input whose gradients differ."""
     found = (clearly_differing(evidence, argument, a, b, v) for argument, a, b in zip(evidence.inputs, expected, seen, strict=True))
     return (difference for difference in found if difference is not None)
 
@@ -177,14 +178,14 @@ def _output_apart(evidence: Evidence, place: int, expected: Tensor, seen: Tensor
 
 # ---- elements
 def equal(a: Tensor | None, b: Tensor | None) -> bool:
-    """The same numbers, no NaN among them: as nearly always, and seen in a hundredth of the time that it takes to tell how far apart they are. None
+    """Return whether both hold the same numbers, without NaN: the usual case, checked a hundred times faster than a distance. None
     counts as zeros."""
     if a is None or b is None:
         there = a if b is None else b
-        return there is None or (there.layout is torch.strided and not there._is_zerotensor() and not bool(there.any()))
+        return there is None or (there.layout is torch.strided and not is_zerotensor(there) and not bool(there.any()))
     if a.dtype is not b.dtype or not a.layout is b.layout is torch.strided or a.shape != b.shape:
         return False
-    return not (a._is_zerotensor() or b._is_zerotensor()) and torch.equal(a, b)
+    return not (is_zerotensor(a) or is_zerotensor(b)) and torch.equal(a, b)
 
 
 def tolerance(unit: float) -> float:
@@ -193,7 +194,7 @@ def tolerance(unit: float) -> float:
 
 
 def loosened(evidence: Evidence) -> float:
-    """T, or what an iteration leaves if that is more. Calls the function: for numbers that were found to differ."""
+    """The relative tolerance, or what an iteration leaves if that is more. Calls the function; use it for numbers that differ."""
     return max(tolerance(evidence.precision), evidence.leftover)
 
 
@@ -265,7 +266,7 @@ def perturbed(evidence: Evidence, v: Sequence[Tensor], place: int) -> Tensor:
 
 
 def _perturbed_once(evidence: Evidence, v: Sequence[Tensor], place: int, number: int) -> list[Tensor]:
-    """That gradient in one way to round; none where a function of float32 refuses float64."""
+    """The gradient with one random choice of roundings; empty where a function of float32 refuses float64."""
     single = evidence.in_float64
     if isinstance(single, str):
         with Perturbed(generator(number, evidence.subject.case.check, "perturbed"), U64):

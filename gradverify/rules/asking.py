@@ -12,13 +12,13 @@ from types import ModuleType
 
 from gradverify.evidence import Evidence
 from gradverify.model.fault import fault_of
-from gradverify.model.interrupt import is_interrupt
+from gradverify.model.interrupt import Spent, is_interrupt
 from gradverify.model.result import LEFT_OUT, Calls, Comparison, Fault, Finding, RuleRun
 from gradverify.model.rule import RuleInfo
 from gradverify.rules.catalogue import asked, book
 from gradverify.rules.gv008_nothing_checked import ALL_IGNORED
 from gradverify.rules.protocol import NotApplicable
-from gradverify.subject.failure import Spent, UserCodeError, is_users, unnamed
+from gradverify.subject.failure import UserCodeError, is_users, unnamed
 from gradverify.subject.on_cuda import lost
 
 SAME_FAULT = 3      # rules that met one fault of ours: they share what it comes from, and each measures that again
@@ -35,9 +35,10 @@ class Examined:
 
 
 def examine(evidence: Evidence, briefly: bool = False) -> tuple[Examined, ...]:
-    """What all selected rules leave, in their order. `briefly`: up to the first that finds an error."""
+    """Run all selected rules in order. `briefly`: up to the first that finds an error."""
     place = {info.code: n for n, info in enumerate(asked())}
-    examined = tuple(sorted(_examine_all(evidence, briefly), key=lambda each: place[each.run.code]))
+    with evidence.spending.limited(asked_for=evidence.settings.mode != "auto"):
+        examined = tuple(sorted(_examine_all(evidence, briefly), key=lambda each: place[each.run.code]))
     if any(each.run.status != "ignored" for each in examined if not each.run.code.startswith("GV0")):
         return examined
     return *examined, Examined(RuleRun(ALL_IGNORED.code, "ran"), (ALL_IGNORED,))
@@ -86,7 +87,7 @@ def _waiting(evidence: Evidence) -> Iterator[RuleInfo]:
 
 
 def _once(examined: Examined, found: frozenset[str]) -> Examined:
-    """Without what a rule tells in the name of another one that stands already (GV210 of GV201)."""
+    """Drop findings reported under the code of another rule that has reported already (GV201 by GV210)."""
     if not (found and examined.findings):
         return examined
     kept = tuple(each for each in examined.findings if each.code not in found or each.code == examined.run.code or each.code.startswith("GV0"))
@@ -121,14 +122,20 @@ def _tried(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Examine
     except UserCodeError as error:
         return Examined(RuleRun(info.code, "not_applicable", error.message, evidence.subject.calls - before), (error.finding,))
     except Spent as spent:
+        unfinished = (_unfinished(info, spent),) if info.numeric and info.price is None and "GV007" not in found else ()
         if not seen:
-            return Examined(RuleRun(info.code, "not_applicable", f"{LEFT_OUT}{spent}", evidence.subject.calls - before))
-        seen.append(f"the rest {LEFT_OUT}{spent}")
+            return Examined(RuleRun(info.code, "not_applicable", f"{LEFT_OUT}{spent}", evidence.subject.calls - before), unfinished)
+        seen += [f"the rest {LEFT_OUT}{spent}", *unfinished]
     except BaseException as error:
         return _unforeseen(info, error, evidence.subject.calls - before, seen)
     seen += [evidence.spending.cut] if evidence.spending.cut else []
     notes = "; ".join(each for each in seen if isinstance(each, str))
     return _of(RuleRun(info.code, "ran", notes or None, evidence.subject.calls - before), seen)
+
+
+def _unfinished(info: RuleInfo, spent: Spent) -> Finding:
+    """Of a comparison of gradients that ended early: nothing is known of the rest."""
+    return Finding("GV007", f"{info.code} {info.name} was not finished: {spent}", hint="check a smaller input, or raise `budget` and `timeout`")
 
 
 def _of(run: RuleRun, seen: list[Finding | Comparison | str], fault: Fault | None = None) -> Examined:
@@ -137,7 +144,7 @@ def _of(run: RuleRun, seen: list[Finding | Comparison | str], fault: Fault | Non
 
 
 def _unforeseen(info: RuleInfo, error: BaseException, calls: Calls, seen: list[Finding | Comparison | str]) -> Examined:
-    """What the user's code raised where it was not called by name; or a fault of ours, which costs what this rule had not yet seen."""
+    """Report an unexpected exception: of the user's code as a finding, of gradverify as a fault that costs the rest of this rule."""
     if is_interrupt(error):
         raise error
     if is_users(error):
@@ -149,4 +156,4 @@ def _unforeseen(info: RuleInfo, error: BaseException, calls: Calls, seen: list[F
 
 def _module(info: RuleInfo) -> ModuleType:
     name = f"gradverify.rules.{info.module}"
-    return sys.modules.get(name) or importlib.import_module(name)       # while a check runs, imports look for namesakes of a spec's modules
+    return sys.modules.get(name) or importlib.import_module(name)

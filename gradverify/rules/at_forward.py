@@ -10,10 +10,10 @@ from gradverify.subject.written_line import forward_line
 
 
 def at_forward(finding: Finding, evidence: Evidence, written: str | None = None) -> Finding:
-    """At the definition of a Function's forward, or its one line that writes into the input called `written`; else as it is."""
+    """At the definition of a Function's forward, or its one line that writes into the input called `written`; at that of any other callable."""
     target, positions = evidence.subject.target, evidence.subject.positions
     if target.kind != "autograd.Function":
-        return finding
+        return replace(finding, file=target.file, line=target.line, source=target.source)
     number = next((n for n, members in enumerate(positions) if written is not None and members[0].whole == written), None)
     return at_forward_of(finding, target.subject, number)
 

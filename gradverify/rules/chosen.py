@@ -6,7 +6,7 @@ from gradverify.numerics.choose import Against, Candidate, Choice, Why
 from gradverify.numerics.costs import Cost, Mode
 from gradverify.numerics.probing.columns import COTANGENTS
 from gradverify.numerics.probing.rows import DIRECTIONS
-from gradverify.report.numbers import duration
+from gradverify.report.numbers import duration, limit
 
 STAND_INS = {Mode.COLUMNS: ("column", f"{COTANGENTS} random cotangents", "outputs"),
              Mode.ROWS: ("row", f"{DIRECTIONS} random directions", "inputs")}
@@ -22,7 +22,7 @@ def reason(choice: Choice) -> str:
 
 
 def could_miss(choice: Choice) -> str:
-    """What a pass leaves open."""
+    """Describe the errors that a pass could miss."""
     share = f"with a chance of {{}} one of {100 * choice.relative:.0e}"
     if choice.mode is Mode.ENTRIES:
         return "Nothing above the tolerance of an element."
@@ -40,6 +40,8 @@ def _why(choice: Choice) -> str:
     if choice.why is Why.ASKED:
         return f"`mode: {choice.mode.value}` was asked for: {_calls(choice.cost)}."
     before = "; ".join(f"{_name(each)} would take {_timed(each.cost)}, {_told(against, choice)}" for each, against in choice.passed_over)
+    if choice.why is Why.RAN_OUT:
+        return f"{before[:1].upper()}{before[1:]}. What is left is {_name(choice)}: {_calls(choice.cost)}."
     if choice.why is Why.NOTHING_FITS:
         return f"Nothing fits: {before}. The cheapest comparison is made all the same."
     if not before:
@@ -64,7 +66,9 @@ def _some(candidate: Candidate) -> str:
 def _told(against: Against, choice: Choice) -> str:
     if against is Against.SLOWER:
         return f"slower than gradcheck with {_timed(choice.gradcheck)}"
-    return f"more than the budget of {f'{choice.budget.calls:,} calls' if against is Against.CALLS else duration(choice.budget.seconds or 0.0)}"
+    if against is Against.LONGER:
+        return "and had not ended when the budget had"
+    return f"more than the budget of {f'{choice.budget.calls:,} calls' if against is Against.CALLS else limit(choice.budget.seconds or 0.0)}"
 
 
 def _calls(cost: Cost) -> str:
@@ -72,7 +76,7 @@ def _calls(cost: Cost) -> str:
 
 
 def _timed(cost: Cost) -> str:
-    """With the seconds, which are no two times the same."""
+    """The cost in words, with the seconds, which vary from run to run."""
     return f"{_calls(cost)}, about {duration(cost.seconds)}"
 
 

@@ -48,7 +48,7 @@ class _InFloat64(Backward):
 
 
 def has_lost_digits(function: Backward) -> bool:
-    """Is it the backward in float64 of one of which float32 has lost digits?"""
+    """Return whether this is the float64 backward of one that loses digits in float32."""
     return isinstance(function, _InFloat64) and function.loses_digits
 
 
@@ -95,7 +95,7 @@ def backwards(evidence: Evidence) -> Backward:
 
 
 def _agree(mine: Array, theirs: Array, rounding: Array | float = 0.0) -> bool:
-    """Are gradients in float32 those in float64?"""
+    """Return whether the float32 gradients agree with the float64 ones."""
     allowed = np.maximum(SAME * np.abs(theirs).max(initial=0.0), rounding)
     with np.errstate(invalid="ignore"):
         return bool(((np.abs(mine - theirs) <= allowed) | (mine == theirs)).all())

@@ -4,8 +4,9 @@ What. The first plain backward raises. A wrong number or shape of gradients is G
 
 Why it matters. Nothing was checked: an error (exit code 3), never a pass.
 
-How it is measured. `torch.autograd.grad` with a dense random cotangent. Where that is refused, the same on a fresh forward, then leaf
-`.backward()` (re-entrant checkpoints, reversible nets): only if all three raise is it this finding. Your frames only are shown.
+How it is measured. `torch.autograd.grad` with a dense random cotangent. Where that is refused, or backward puts gradients into `.grad` itself, the
+same on a fresh forward, then leaf `.backward()` (re-entrant checkpoints, reversible nets), which all rules use from then on: only if all three raise
+is it this finding. Your frames only are shown.
 
 How to repair. Read the frames. A frequent cause: `ctx.saved_tensors` holds other tensors than the code unpacks, or an attribute of ctx
 is set in one branch of forward only.

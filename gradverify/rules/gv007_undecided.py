@@ -20,6 +20,7 @@ Example.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from gradverify.evidence import Evidence
@@ -40,13 +41,14 @@ SEEMS = 0.5         # of the larger of both: what rounding leaves open is seldom
 STEPS = frozenset({Limit.NOISE, Limit.TRUNCATION, Limit.INCONSISTENT, Limit.JUMP, Limit.STAIRCASE, Limit.CANCELS, Limit.INFINITE, Limit.ROUNDED})
 """What the steps of a narrow type look like."""
 
+ALONE = "it runs in float32 alone, whose rounding is in the way: name a `reference` in torch operations, or give `atol: {0}` if that will do"
 INSIDE = "check it with `dtype: {0}`, where the finite differences have float64 for what it casts; or compute in float64 inside"
 _OPEN = (Outcome.UNDECIDED, Outcome.JUMP, Outcome.STAIRCASE, Outcome.NON_FINITE)
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     wrong = sorted(code for code in found if code.startswith(("GV1", "GV2")))
-    return f"{wrong[0]} already stands" if wrong else None
+    return f"{wrong[0]} was found already" if wrong else None
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -62,13 +64,22 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     why = f"forward computes in {narrow} inside, and moves in its steps" if narrow else _why(evidence, index, output, worst)
     yield Finding("GV007", f"{undecided:,} of {total:,} {worst.lines or 'elements'} could not be decided: {why}",
                   input=evidence.inputs[index].name, output=evidence.forward.checked[output],
-                  hint=INSIDE.format(narrow) if narrow else _hint(worst, evidence.inputs[index]))
+                  hint=INSIDE.format(narrow) if narrow else _of_float32(evidence, worst) or _hint(worst, evidence.inputs[index]))
 
 
 def _may_step(evidence: Evidence, pair: Pair) -> bool:
-    """May the steps of a narrow type inside be what is in the way? Not in a check of 16 bits, which lifts them."""
+    """Return whether rounding to a narrow type inside may hide the derivative. Not in a 16-bit check, which removes it."""
     own = evidence.subject.narrow is None and evidence.surrogate is None and evidence.settings.eps == "auto"
     return own and any(limit in STEPS for limit, _ in pair.limits)
+
+
+def _of_float32(evidence: Evidence, pair: Pair) -> str | None:
+    """The remedy for a float32 function that refuses float64: a reference, or a tolerance of the size that its values resolve."""
+    if not isinstance(evidence.in_float64, str) or not evidence.in_float64 or not any(limit in STEPS for limit, _ in pair.limits):
+        return None
+    needed = [each.error + each.bar for seen in evidence.jacobian.pairs.values() for each in seen.worst if each.outcome in _OPEN]
+    largest = max((each for each in needed if math.isfinite(each)), default=0.0)
+    return ALONE.format(f"1e{math.ceil(math.log10(largest)):03d}") if largest > 0 else WORDS[Limit.STAIRCASE].advice
 
 
 def _seems_wrong(pair: Pair) -> bool:

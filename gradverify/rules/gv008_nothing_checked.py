@@ -54,7 +54,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _meant(subject: Subject) -> str | None:
-    """What to write where lists of numbers stand in the place of tensors."""
+    """Suggest tensors in place of plain lists of numbers."""
     plain = {**{a.name: a.value for a in subject.arguments if not a.is_tensor}, **subject.kwargs}
     tensors = [f"`{name}: {{{'shape' if _is_shape(value) else 'values'}: {value}}}`" for name, value in plain.items() if _is_numbers(value)]
     return f"did you mean {' and '.join(tensors)}?" if tensors else None

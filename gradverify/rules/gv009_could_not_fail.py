@@ -42,7 +42,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     if evidence.empty:
         return "the spec asks for an empty tensor"
     wrong = sorted(code for code in found if code.startswith(("GV1", "GV2")))
-    return f"{wrong[0]} already stands" if wrong else None
+    return f"{wrong[0]} was found already" if wrong else None
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

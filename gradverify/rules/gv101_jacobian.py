@@ -27,7 +27,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Finding
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.rules.meant import meant
-from gradverify.rules.shown import against, comparison, differs, pairs, slopes, unfinished, unjudged
+from gradverify.rules.shown import against, comparison, differs, fixed_step, pairs, unfinished, unjudged
 
 CATCHES = "drops_factor"
 ORDER = 310
@@ -50,5 +50,5 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
     for argument, output, y, pair in pairs(evidence, parameters=False):
         yield comparison("GV101", argument, output, y, pair)
         if pair.count(Outcome.MISMATCH):
-            hint = meant(evidence, output, pair) or slopes(evidence, argument, output, y, pair.worst[0])
+            hint = meant(evidence, output, pair) or fixed_step(evidence)
             yield differs("GV101", argument, output, y, pair, against(evidence, pair), hint, "numeric", evidence.name_of(output))

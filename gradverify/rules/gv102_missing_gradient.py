@@ -50,7 +50,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _missing(evidence: Evidence, index: int, outputs: list[int]) -> Finding:
-    """One finding for an input, whatever the number of outputs that depend on it; it names the output only where there is one."""
+    """Build one finding per input, however many outputs depend on it; it names the output if there is only one."""
     argument, worst = evidence.inputs[index], evidence.jacobian.pairs[index, outputs[0]].worst[0]
     names = [evidence.name_of(evidence.forward.checked[output]) for output in outputs]
     shown = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -47,4 +47,5 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             where = element_name(evidence.name_of(place), y, bad[0].output_index)
             yield Finding("GV103", f"backward gives {bad[0].analytic} for {x} at {where}, where the "
                           f"finite difference is {bad[0].numeric:.6g}", input=argument.name, output=place,
-                          hint="work out the limit there: an intermediate result of backward is 0/0 or overflows")
+                          hint="look for the first number inside backward that is not finite: 0/0, 0 · ∞, ∞ − ∞, an overflow, "
+                               "memory that was never written")

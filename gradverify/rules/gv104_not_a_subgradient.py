@@ -1,14 +1,18 @@
 """GV104 not-a-subgradient: at a kink, backward gives no slope between the left and the right one
 
 What. The function has a kink at an element of the inputs (relu at 0, a clamp at its bound), and the analytic gradient there lies outside
-the slopes from left and right.
+the slopes from left and right. Or the gradients of several inputs at kinks are such slopes one by one, and their sum is no slope that f has
+along all of these inputs together: at a tie of two, `max` moves by 1 when both do, and not by 2.
 
 Why it matters. Any value between the two is right, and torch itself uses several. A value outside comes from both branches, or from
 none, and exact zeros are common: behind a relu, in padding, at initialisation.
 
-How it is measured. The ladder finds that f(x + h) − 2 f(x) + f(x − h) shrinks like h, not h², and measures both slopes with their bars.
+How it is measured. The ladder finds that f(x + h) − 2 f(x) + f(x − h) shrinks like h, not h², and measures both slopes with their bars. A sum
+that is no slope at the point itself is compared with the slopes at points nearby, on either side of each kink: every subgradient is an average
+of gradients there.
 
-How to repair. Let exactly one branch hold at the boundary: one strict and one weak comparison, or `torch.where`.
+How to repair. Let exactly one branch hold at the boundary: one strict and one weak comparison, or `torch.where`. At a tie give the gradient to
+one of the equal inputs, or share it out among them.
 
 Example.
     @staticmethod
@@ -19,11 +23,12 @@ Example.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.pairs.pair import Outcome
+from gradverify.numerics.pairs.pair import ElementRecord, Outcome
+from gradverify.numerics.verdict import Limit
 from gradverify.rules.shown import place_name, unjudged
 
 CATCHES = "counts_both_branches"
@@ -31,6 +36,9 @@ ORDER = 350
 RANK = 130
 LINE = True
 KILLS = "values"
+SHOWN = 3     # of the elements of a sum
+BETWEEN = "at a kink backward may return the slope of either side, or a number between them"
+SHARED = "give the gradient to one of the inputs that share the kink, or share it out among them"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -40,9 +48,32 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 def check(evidence: Evidence) -> Iterator[Finding]:
     for (index, output), pair in evidence.jacobian.pairs.items():
         bad = [element for element in pair.worst if element.outcome is Outcome.MISMATCH and element.at_kink]
-        if bad:
-            low, high = sorted((bad[0].left + 0.0, bad[0].right + 0.0))        # no −0
-            where = place_name(evidence, index, output, bad[0])
-            yield Finding("GV104", f"at the kink {where} backward gives {bad[0].analytic:.6g}, which is no slope "
-                          f"between {low:.6g} and {high:.6g}, the ones from left and right", input=evidence.inputs[index].name,
-                          output=evidence.forward.checked[output], hint="let exactly one branch of backward hold at the boundary")
+        if not bad:
+            continue
+        together = bad[0].limit is Limit.KINK_SUM
+        message = _sum_of(evidence, index, output, bad) if together else _one(evidence, index, output, bad[0])
+        yield Finding("GV104", message, input=evidence.inputs[index].name, output=evidence.forward.checked[output],
+                      hint=SHARED if together else BETWEEN)
+
+
+def _one(evidence: Evidence, index: int, output: int, element: ElementRecord) -> str:
+    low, high = _slopes(element)
+    return (f"at the kink {place_name(evidence, index, output, element)} backward gives {element.analytic:.6g}, which is no slope "
+            f"between {low} and {high}, the ones from left and right")
+
+
+def _sum_of(evidence: Evidence, index: int, output: int, bad: Sequence[ElementRecord]) -> str:
+    """Of the kinks of one output: each gradient is a slope, their sum is none."""
+    own = [each for each in bad if each.output_index == bad[0].output_index and each.limit is Limit.KINK_SUM]
+    names = [place_name(evidence, index, output, each) for each in own[:SHOWN]]
+    more = " and others" if len(own) > SHOWN else ""
+    low, high = _slopes(own[0])
+    slopes = f"is {low}" if low == high else f"lies between {low} and {high}"
+    values = ", ".join(f"{each.analytic:.6g}" for each in own[:SHOWN])
+    return (f"at the kinks {', '.join(names)}{more} backward gives {values}: each is a slope of f along its own input, but "
+            f"their sum is no slope along all of them together, which {slopes}")
+
+
+def _slopes(element: ElementRecord) -> tuple[str, str]:
+    low, high = sorted((element.left + 0.0, element.right + 0.0))        # no −0
+    return f"{low:.6g}", f"{high:.6g}"

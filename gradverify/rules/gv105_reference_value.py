@@ -31,7 +31,8 @@ SHARE = 1e-4        # of the numbers may stay undecided in a check that passes (
 FEWER_BITS = "look for what the function computes in fewer bits than float32"
 CATCHES = "forgets_the_offset"
 ORDER = 300
-FORWARD = True
+RANK = 135      # it stands before GV106: of two functions that differ, the gradients do
+METHOD = "forward"
 APART = True
 
 

@@ -42,12 +42,13 @@ from gradverify.subject.forward_mode import Pushed
 
 CATCHES = "jvp_forgets_a_tangent"
 ORDER = 370
+METHOD = "jvp"
 PRICE, WORTH = (2, 2), 80
 APART = True
 FACTOR = -3.0           # of u where an input moves alone: another sign and size, which a jvp that is not linear would show
 SMALL = 1e-6            # of an output's value: tangents below that are not weighed up, they are mostly rounding
 NESTED = "Nested forward mode AD is not supported"    # torch's own limit: the function uses forward mode itself (jvp, jacfwd, hessian)
-HINT = "jvp is the sum over all inputs of (derivative with respect to it) · (its tangent); a tangent that is None is a zero"
+HINT = "jvp returns, for each output, the sum over all inputs of (derivative with respect to it) · (its tangent); a tangent that is None is a zero"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -60,7 +61,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if reason is not None:
         yield Finding("GV108", f"the spec says `forward_ad: true`, but {reason}", hint="add a `jvp` staticmethod, or leave out `forward_ad: true`")
     elif isinstance(pushed, UserCodeError):
-        yield Finding("GV108", f"jvp is declared, but {pushed.message}", frames=pushed.frames, hint=HINT)
+        yield Finding("GV108", f"jvp is declared, but {pushed.message}", frames=pushed.frames)
     elif pushed.damaged:
         name = evidence.inputs[pushed.damaged[0]].name
         yield Finding("GV108", f"jvp writes into the tangent of {name}", input=name, hint="work on a copy: the caller's tensor is damaged")
@@ -93,7 +94,7 @@ def _compared(evidence: Evidence, pushed: Pushed) -> Iterator[Finding]:
         try:
             sentence = _parts(Trial(evidence, own, place), pulled) if own.any() else None
         except UserCodeError as error:
-            yield Finding("GV108", f"with a tangent for {argument.name} alone, {error.message}", input=argument.name, frames=error.frames, hint=HINT)
+            yield Finding("GV108", f"with a tangent for {argument.name} alone, {error.message}", input=argument.name, frames=error.frames)
             return
         if sentence:
             found = True
@@ -112,7 +113,7 @@ def _by_rows(evidence: Evidence, joint: Trial) -> Array:
 
 
 def _parts(trial: Trial, pulled: list[tuple[Array, Array]]) -> str | None:
-    """The sentence on a trial whose tangents are not those that backward says; None where they are."""
+    """Describe where the tangents of a trial disagree with backward; None where they agree."""
     for v, gradient in pulled:
         if trial.agrees(v, gradient):
             continue

@@ -41,11 +41,15 @@ from gradverify.subject.vmapped import Batch, Dims
 
 CATCHES = "vmap_ignores_in_dims"
 ORDER = 390
+METHOD = "vmap"
 PRICE, WORTH = (6, 6), 70
 APART = True
-HINT = "in_dims holds one entry per argument: the dimension that is batched, or None for an argument that all examples share"
+HINT = ("the vmap rule returns (outputs, out_dims), as a loop over the examples would: in_dims holds one entry per argument, the "
+        "dimension that is batched, or None for an argument that all examples share")
+GENERATED = "the generated rule runs forward and backward on all examples at once, under vmap, where each must do what it does for one example"
 
-LOUD = "write forward and backward without .item(), boolean indices and branches on values, or leave out generate_vmap_rule"
+LOUD = ("the generated rule runs forward and backward under vmap, which refuses this: do without it, write the rule by hand, or leave out "
+        "generate_vmap_rule")
 SHARED = ("torch's generated rule counts the gradient of an output that no batched argument reaches once for each example: return that output from a "
           "Function of its own, or write the rule by hand")
 
@@ -104,11 +108,12 @@ def _tried(evidence: Evidence, batches: Batches, dims: Dims) -> Finding | None:
     seen = batches.first if dims == batches.variants[0] else batches.vmapped(dims)
     if isinstance(seen, UserCodeError):
         severity: Severity = "error" if evidence.settings.vmap is True else "warning"
-        return Finding("GV110", f"{shown} {seen.message}", severity=severity, frames=seen.frames, hint=HINT if _by_hand(evidence) else LOUD)
+        return Finding("GV110", f"{shown} {seen.message}", severity=severity, frames=seen.frames, hint=None if _by_hand(evidence) else LOUD)
     pairs = _pairs(evidence, dims, seen, batches.looped(dims))
     for pair in pairs:
         if pair.mine.shape != pair.theirs.shape:
-            return Finding("GV110", f"{shown} {pair.name} has shape {list(pair.mine.shape)}, but {list(pair.theirs.shape)} from a loop", hint=HINT)
+            return Finding("GV110", f"{shown} {pair.name} has shape {list(pair.mine.shape)}, but {list(pair.theirs.shape)} from a loop",
+                           hint=_hint(evidence, []))
     wrong = {place: worst for place, pair in enumerate(pairs) if (worst := _worst(pair, tolerance(evidence.precision), 0.0)) is not None}
     if not wrong:
         return None
@@ -124,7 +129,9 @@ def _tried(evidence: Evidence, batches: Batches, dims: Dims) -> Finding | None:
 def _hint(evidence: Evidence, pairs: Sequence[Pair]) -> str:
     """What to change where numbers differ: a rule that torch generated is at fault where an output is the same for all examples."""
     outputs = [pair.theirs for pair in pairs[:len(evidence.forward.checked)]]
-    return SHARED if not _by_hand(evidence) and any(torch.equal(y, y[:1].expand_as(y)) for y in outputs) else HINT
+    if _by_hand(evidence):
+        return HINT
+    return SHARED if any(torch.equal(y, y[:1].expand_as(y)) for y in outputs) else GENERATED
 
 
 def _by_hand(evidence: Evidence) -> bool:

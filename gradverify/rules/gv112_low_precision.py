@@ -9,12 +9,12 @@ written: finite differences of 16-bit numbers are too coarse to see any of them.
 How it is measured. Two legs. First, the function in float64, at inputs that 16 bits can hold, is checked by finite differences like any other
 (what it asks for in fewer bits, as by `.float()`, is float64 too). Second, the function in its own dtype, forward and the gradients of three
 random cotangents, against that. What it may be off by is the native error, row by row: what the same computation (the reference's, where one is
-named) loses when its operations run in 16 bits, at the point and beside it, and when its inputs move by half an ulp. Wrong are an element that is
-off by more than 8 native errors of its row (or 3 times the most that the computation itself lost in it) and 3 ulp, a row by 2 and 0.2 ulp, the
-tensor by 1.5 and 0.15 ulp, a gain ⟨kernel, exact⟩ / ⟨exact, exact⟩ by 8 of its standard deviations and one roundoff, and what is infinite or NaN
-where the right number fits. Rows and tensors are never held to less than the computation itself lost in any of its runs. Numbers that the dtype
-cannot hold are left out. Finite differences are never taken of 16-bit numbers. What three identical calls of the kernel differ by (atomic adds)
-counts as native error, up to as much again as there is.
+named, its sums over more than 64 rows as they are) loses when its operations run in 16 bits, at the point and beside it, and when its inputs
+move by half an ulp. Wrong are an element that is off by more than 8 native errors of its row (or 3 times the most that the computation itself
+lost in it) and 3 ulp, a row by 2 and 0.2 ulp, the tensor by 1.5 and 0.15 ulp, a gain ⟨kernel, exact⟩ / ⟨exact, exact⟩ by 8 of its standard
+deviations and one roundoff, and what is infinite or NaN where the right number fits. Rows and tensors are never held to less than the computation
+itself lost in any of its runs. Numbers that the dtype cannot hold are left out. Finite differences are never taken of 16-bit numbers. What three
+identical calls of the kernel differ by (atomic adds) counts as native error, up to as much again as there is.
 
 With `dtype: float32` finite differences judge the gradient, of the same function in float64 where its values are the same there. Where they are
 others, by more than the tolerance and than float32 costs, and no `reference` says which are right, that is a warning.
@@ -47,8 +47,10 @@ from gradverify.numerics.sixteen_bit import ELEMENT, TensorResult
 from gradverify.oracles.legs import Kernel
 from gradverify.oracles.single import off_itself
 from gradverify.oracles.widened import OTHERS
+from gradverify.rules.at_forward import at_forward_of
 from gradverify.rules.repeats import Repeats, in_words
 from gradverify.rules.shown import element_name
+from gradverify.subject.returned_line import returned_line
 from gradverify.subject.wide import is_narrow
 
 CATCHES = "forgets_in_bfloat16"
@@ -60,8 +62,8 @@ INTEGERS = "Triton's interpreter computes with bfloat16 as with integers, so tha
 CAST = "cast to float32 after `tl.load`, and to bfloat16 before `tl.store`, or check it on a GPU"
 HINTS = {
     "overflow": "something before it leaves the range of {dtype}: subtract the maximum before `exp`, accumulate in float32, scale first",
-    "gain": "look for a constant that was rounded, or a scale that is applied twice or not at all, in {dtype} only",
-    "": "look for a branch on the dtype, sums and products that are not accumulated in float32, and the tail of the last block",
+    "gain": "all of it is off by one factor, in {dtype} only: look for what differs there from float32",
+    "": "it is off by more than the roundings of {dtype} explain, and in float64 it is right: look for what differs in {dtype}",
 }
 
 
@@ -82,8 +84,8 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
                       severity="error", hint="give the random numbers as an input, or check without them (evaluation mode, `p: 0`)")
         return
     if evidence.interpreter and not evidence.subject.case.oracles.reference:
-        yield Finding("GV007", f"what {kernel.name} costs anyway cannot be told of kernels in Triton, whose operations are none of torch's",
-                      severity="error", hint="name a `reference` in torch operations: then it is told of that")
+        yield Finding("GV007", f"what {kernel.name} costs anyway is not known of kernels in Triton, whose operations are none of torch's",
+                      severity="error", hint="name a `reference` in torch operations, of which it is known")
         return
     seen = list[TensorResult]()
     for n, each in enumerate(kernel.outputs):
@@ -121,7 +123,7 @@ def _in_float32(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _repeated(evidence: Evidence, kernel: Kernel) -> Iterator[Reproduced]:
-    """How identical calls of the kernel repeat themselves."""
+    """Count the different results of identical calls of the kernel."""
     names = [*map(evidence.name_of, evidence.forward.checked), *(f"grad of {argument.name}" for argument in evidence.inputs)]
     for name, results in zip(names, kernel.repeated, strict=True):
         repeats = Repeats(f"{name} in {kernel.name}")
@@ -131,10 +133,22 @@ def _repeated(evidence: Evidence, kernel: Kernel) -> Iterator[Reproduced]:
 
 
 def _trusted(evidence: Evidence, kernel: Kernel, found: Iterator[Finding]) -> Iterator[Finding]:
-    """As they are, but where the numbers may be the interpreter's fault: Triton's keeps bfloat16 as integers, and computes with these."""
+    """Make findings undecided where Triton's interpreter, which computes with bfloat16 as with integers, may be at fault."""
     doubtful = evidence.interpreter is not None and kernel.dtype == torch.bfloat16
     for each in found:
-        yield replace(each, code="GV007", severity="error", message=f"{each.message}; {INTEGERS}", hint=CAST) if doubtful else each
+        placed = _at_kernel(each, evidence)
+        yield replace(placed, code="GV007", severity="error", message=f"{each.message}; {INTEGERS}", hint=CAST) if doubtful else placed
+
+
+def _at_kernel(finding: Finding, evidence: Evidence) -> Finding:
+    """At the line of the kernel's backward or forward, also where its reference is what runs in float64."""
+    subject = evidence.subject.narrow or evidence.subject
+    target = subject.target
+    if finding.input is None and target.kind == "autograd.Function":
+        return at_forward_of(finding, target.subject)
+    made = returned_line(subject, finding.input) if finding.input else None
+    line, source = (made.number, made.text) if made else (target.line, target.source)
+    return replace(finding, file=target.file, line=line, source=source) if target.file else finding
 
 
 def _finding(kernel: Kernel, each: TensorResult, what: str, tensor: Tensor, name: str, input_name: str | None = None,
@@ -159,12 +173,12 @@ def _comparison(name: str, number: int | None, tensor: Tensor, each: TensorResul
     error = abs(each.kernel - each.exact)
     entry = Entry(index if is_output else (), () if is_output else index, each.kernel, each.exact, 0.0, each.tolerance, error,
                   error / abs(each.exact) if each.exact else 0.0, "mismatch" if each.miss else "pass")
-    return Comparison("GV112", name, number, each.elements, mismatched=max(each.wrong, bool(each.miss)), max_abs_error=each.max_error,
+    return Comparison("GV112", name, number, each.elements, mismatched=max(each.wrong, int(bool(each.miss))), max_abs_error=each.max_error,
                       max_rel_error=entry.rel_error, resolution=each.sees, worst=(entry,) if each.elements else ())
 
 
 def _told(kernel: Kernel, seen: list[TensorResult]) -> str:
-    """What a pass would have seen."""
+    """Describe the errors that a pass would have found."""
     worst, share = max(each.ratio for each in seen), max(each.share for each in seen)
     beyond = sum(each.beyond for each in seen)
     left = f"; {beyond:,} numbers that {kernel.name} cannot hold were left out" if beyond else ""

@@ -11,8 +11,10 @@ places (rows first), sizes and signs: zeros stay zeros, symmetric stays symmetri
 1.37 times as large, or as small where one would leave 0 to 1 otherwise, one below 0.001 (an eps) as large as its root; a whole number is one more
 where forward takes a real one for it (a power, no size). Where forward refuses that, or is not finite, they stay; beside a `surrogate` too. There,
 one random signed direction d and one cotangent v: ⟨v, J d⟩ by finite differences (of the `surrogate`, where there is one) against ⟨Jᵀv, d⟩ by
-backward. What differs is judged by element, as in GV101. What differs for one number only must differ with that number 3 % off too, as a solver may
-not converge with any step; an eps that backward does not follow is a warning. Not after a wrong gradient at the first point.
+backward. What differs is judged by element, as in GV101. Where numbers that the spec gives were moved to a place at which forward is not finite, or
+constant while backward is not finite, nothing is judged, and another point is tried; where forward is constant there and backward is not 0, which
+may lie outside of what the function is meant for, that is a warning. What differs for one number only must differ with that number 3 % off too, as
+a solver may not converge with any step; an eps that backward does not follow is a warning. Not after a wrong gradient at the first point.
 At the point of the check one argument at a time that chooses a way to compute has another value: a flag, an axis (`dim`, `axis`), a reduction, a
 stride. A gradient that is wrong there is a warning, unless outputs are the same or flat there, or a flag is kept on ctx: that may be meant.
 
@@ -43,6 +45,7 @@ from gradverify.numerics.pairs.pair import Outcome
 from gradverify.oracles.convergence import without_leftovers
 from gradverify.oracles.directional import Screen, screened
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
+from gradverify.rules.culprit import at_culprit
 from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.shown import comparison, differs, unjudged, wrong_already
 from gradverify.rules.sound import wrong_here
@@ -62,13 +65,11 @@ LINE = True
 APART = True
 KILLS = "elsewhere"
 COARSE = 1e-5        # rtol
-HINT = ("look for a branch that the inputs of the check do not take, and for what is kept between calls: what depends on the inputs belongs in ctx")
-HINT_NUMBERS = "look for a number that is written into backward, or kept from another call: what forward is given belongs on ctx"
 
 
 @dataclass(frozen=True)
 class Look:
-    """What one direction said at another point. `numbers`: those that are others too."""
+    """The result of one random direction at another point. `numbers`: plain numbers that were changed too."""
 
     twin: Subject
     function: Gives
@@ -91,7 +92,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     wrong = wrong_here(found)
     if evidence.subject.restless:
         return "the module's buffers, which forward updates and reads, do not come to rest"
-    return unjudged(found) or (f"{wrong} already stands" if wrong else None)
+    return unjudged(found) or (f"{wrong} was found already" if wrong else None)
 
 
 def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
@@ -107,28 +108,33 @@ def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
 
 
 def _elsewhere(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
-    refusal = "there is no other point: every input is zero"
+    refusal, constant = "there is no other point: every input is zero", None
     for arguments in other_points(evidence.subject):
         varied = _varied(evidence, arguments)
         if varied is not None and varied.seen is Screen.AGREES:
-            return
+            break
         try:
             look = _look(evidence, evidence.subject.twin(arguments))
         except UserCodeError as error:
             if error.code == "GV003":
-                yield Finding("GV113", f"at another point of the same kind {error.message}", frames=error.frames, hint=HINT)
+                yield Finding("GV113", f"at another point of the same kind {error.message}", frames=error.frames)
                 return
             refusal = f"at another point {error.message}"
             continue
         if not look.told:
+            constant = look if look.seen is Screen.CONSTANT else constant
             refusal = f"at another point {look.seen.value}"
             continue
         if look.seen is Screen.DIFFERS:
             yield from _by_element(evidence, look)
         elif varied is not None:
             yield from _by_numbers(evidence, arguments, varied)
-        return
-    raise NotApplicable(refusal)
+        break
+    else:
+        if constant is None:
+            raise NotApplicable(refusal)
+    if constant is not None:
+        yield from _by_element(evidence, replace(constant, point=f"{constant.point}, where forward is constant"), "warning")
 
 
 def _look(evidence: Evidence, twin: Subject, numbers: Numbers | None = None) -> Look:
@@ -138,12 +144,13 @@ def _look(evidence: Evidence, twin: Subject, numbers: Numbers | None = None) -> 
     source = generator(evidence.settings.seed, evidence.subject.case.check, "second point's direction")
     function = evidence.measured_at(twin)
     rtol = evidence.settings.tolerances(low_precision=evidence.low_precision)[1]
-    return Look(twin, function, wishes, screened(function, wishes, source, rtol, evidence.infinite), numbers)
+    invented = any(each.invented for each in given)
+    return Look(twin, function, wishes, screened(function, wishes, source, rtol, evidence.infinite, invented), numbers)
 
 
 # ---- other plain numbers
 def _varied(evidence: Evidence, arguments: Sequence[Argument]) -> Look | None:
-    """With other plain numbers; None where there are none, or where the function refuses these."""
+    """Look with other plain numbers; None where there are none, or where the function refuses them."""
     if evidence.surrogate is not None:
         return None
     whole = _real(evidence, arguments)
@@ -213,7 +220,7 @@ def _is_wrong(evidence: Evidence, look: Look | None) -> bool:
 
 
 def _is_smooth(evidence: Evidence, arguments: Sequence[Argument], name: str) -> bool:
-    """Are the outputs others each time that this number changes by little?"""
+    """Return whether the outputs change with every small change of this number."""
     variations = (Variation(BOLD * size, True, only=name) for size in SMOOTH)
     outputs = [_outputs(evidence, with_other_numbers(evidence.subject, arguments, variation)) for variation in variations]
     return all(a is not None and b is not None and not alike(a, b) for a, b in pairwise(outputs))
@@ -246,12 +253,13 @@ def _is_a_mistake(evidence: Evidence, look: Look, flag: bool) -> bool:
 # ---- by element
 def _compared(evidence: Evidence, look: Look) -> Jacobian:
     compared = jacobian(look.function, evidence.settings, look.wishes, clock=evidence.subject.clock)
-    found = without_leftovers(compared, look.function.inputs, look.wishes, lambda: evidence.leftover)
+    found = without_leftovers(compared, look.function.inputs, look.wishes, lambda: evidence.leftover,
+                              lambda: evidence.iterated_on(look.twin, look.wishes))
     return evidence.less_own_steps(found, look.twin, look.function, look.function.values(look.twin.leaves()), look.wishes)
 
 
 def _by_element(evidence: Evidence, look: Look, severity: Severity = "error") -> Iterator[Finding | Comparison | str]:
-    outputs, wrong, hint = look.function.values(look.twin.leaves()), False, HINT_NUMBERS if look.numbers else HINT
+    outputs, wrong = look.function.values(look.twin.leaves()), False
     for (index, output), pair in _compared(evidence, look).pairs.items():
         if pair.count(Outcome.MISMATCH) and not wrong_already(evidence, index, output):
             wrong = True
@@ -259,7 +267,8 @@ def _by_element(evidence: Evidence, look: Look, severity: Severity = "error") ->
             if severity == "error":
                 yield comparison("GV113", argument, place, outputs[output], pair)
             against = f"{evidence.difference} {look.where}"
-            finding = differs("GV113", argument, place, outputs[output], pair, against, hint, "numeric", evidence.name_of(place))
+            finding = differs("GV113", argument, place, outputs[output], pair, against, None, "numeric", evidence.name_of(place))
+            finding = at_culprit(finding, evidence, look.function, index, output, pair.worst[0])
             yield replace(finding, severity=severity)
     if not wrong:
         yield f"{look.where} a direction differed, but no element did"

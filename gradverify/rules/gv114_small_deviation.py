@@ -7,8 +7,8 @@ series or float32 inside backward: harmless today, and a sign that forward and b
 
 How it is measured. From the comparison of GV101. The largest such deviation is printed, unless it is no more than backward's operations
 make of their own roundings (nine backwards a row, each rounding at random). So is what an iteration leaves, where it is too much for the element
-itself: below 1e-9 of the output's row for an input whose gradient is zero throughout (as an initial guess), and below `rtol` of the largest row
-in a function that iterates, seen by the numbers it reads of its tensors to decide when to stop.
+itself: below 1e-9 of the output's row for an input whose gradient is zero throughout (as an initial guess); and in a function that iterates until
+something is below a tolerance, what is off by less than `rtol` of the largest row, and is gone where the same function iterates to a tighter one.
 
 With `witness: always` errors of 1e-12 of the largest element are seen too: backward is held against torch's own derivative of forward at three points
 1e-7 apart, and what is off by the same share at all of them is no rounding.
@@ -46,7 +46,7 @@ LINE = True
 CAUSES = "deviations"
 OPEN = (Outcome.UNDECIDED, Outcome.STAIRCASE, Outcome.JUMP, Outcome.NON_FINITE, Outcome.MISMATCH)
 ROWS = 8  # of a pair whose rounding is asked for
-HINT = "compute constants instead of typing digits, the same ones in forward and backward"
+HINT = "look for a rounded constant, an approximation, an eps or fewer bits that forward and backward do not share"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -71,13 +71,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _left(evidence: Evidence, index: int, output: int, pair: Pair) -> Finding:
-    """What is small beside its row, whose cause is named where the function is seen to iterate."""
+    """What is small compared with its row, whose cause is named where the function is seen to iterate."""
     name, place, worst = evidence.inputs[index].name, evidence.forward.checked[output], pair.worst[0]
     analytic, numeric = apart(worst.analytic, worst.numeric)
     off, hint = "off by what an iteration leaves,", "let the iteration stop later, if these elements matter"
     if not evidence.leftover:
         off, hint = "zero, where the output moves by what is", "return the gradient, if it matters"
-    return Finding("GV114", f"d {evidence.name_of(place)} / d {name} is {off} small beside its row: at "
+    return Finding("GV114", f"d {evidence.name_of(place)} / d {name} is {off} small compared with its row: at "
                    f"{place_name(evidence, index, output, worst)} analytic {analytic}, numeric {numeric}", input=name, output=place, hint=hint)
 
 

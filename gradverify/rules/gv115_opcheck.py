@@ -156,6 +156,6 @@ def _plain(text: str) -> str:
 
 
 def _told(error: BaseException) -> str:
-    """Torch's own first sentence."""
+    """Return the first sentence of torch's message."""
     first = " ".join(str(error).partition("\n\n")[0].split()) or type(error).__name__
     return legible(first if len(first) <= TOLD else f"{first[:TOLD]}…")

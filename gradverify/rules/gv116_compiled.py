@@ -41,7 +41,7 @@ CATCHES = "forgets_a_factor_when_compiled"
 ORDER = 446
 PRICE, WORTH = (4, 4), 60
 APART = True
-HINT = "look for what depends on being compiled, on values, or on what Python keeps between calls"
+HINT = "what Python decides or keeps is fixed where torch.compile traces it: the same function must come of it"
 BACKEND = re.compile(r"BackendCompilerFailed: backend='\w+' raised: ")     # what torch says before what was raised
 TOLD = 400      # characters of what was raised
 
@@ -72,7 +72,7 @@ def check(evidence: Evidence) -> Iterator[Finding | str]:
 
 
 def _compared(compiler: Compiler, evidence: Evidence, where: str, first: Evidence | None = None) -> Iterator[Finding]:
-    """What compiled is not as in eager mode. At another point: of a function that was compiled at the `first` one."""
+    """Yield what differs between compiled and eager mode. At another point: of a function compiled at the `first` one."""
     v, eager = evidence.cotangents("base"), evidence.worked.gradients
     try:
         with compiler.compiling(evidence.subject):

@@ -48,7 +48,7 @@ NATIVE = 4      # runs with every number rounded, for the native error
 BESIDE = 2      # points beside the inputs, where a row has to be off too: what rounds to the other side of a step here does not there
 FAR = 8.0       # native errors
 LOST = 0.25     # of its size: of a row that rounding takes so far nothing can be said (layer_norm of what is nearly constant)
-HINT = "torch.amp.custom_fwd and custom_bwd keep forward and backward in one precision; look for what only 16-bit numbers meet"
+HINT = "torch.amp.custom_fwd and custom_bwd keep forward and backward in one precision"
 Context = Callable[[], AbstractContextManager[Any]]
 
 
@@ -113,7 +113,7 @@ class _Runs:
         self.native += [_flat(self._evidence, self._here, nullcontext, (self._dtype, self._source)) for _ in range(native)]
 
     def judged(self) -> list[Judged]:
-        """Of every output, then of every gradient."""
+        """Judge every output, then every gradient."""
         return [self._judged(place) for place in range(len(self.usual[0]))]
 
     def _judged(self, place: int) -> Judged:

@@ -45,7 +45,8 @@ CATCHES = "squares_on_the_default_stream"
 ORDER = 452
 PRICE, WORTH = (5, 5), 56
 APART = True
-WORDS: Mapping[Busy | None, str] = {"own": "on another stream, which is busy,", "default": "on another stream, beside a busy default one,", None: ""}
+WORDS: Mapping[Busy | None, str] = {
+    "own": "on another stream, which is busy,", "default": "on another stream, while the default one is busy,", None: ""}
 HERE = "on the default stream"
 HINT = ("launch kernels on the current stream, at::cuda::getCurrentCUDAStream(); a stream of its own waits for the current one before, and the "
         "current one for it afterwards")

@@ -7,6 +7,7 @@ masks or rounds it is right for `loss = y.sum()` only, which is how it was teste
 
 How it is measured. With v a dense random cotangent and m a random 0/1 mask per element: a = backward(−3·2¹⁸·v·m), b = backward(−2⁻⁴⁰·v·(1 − m));
 then a/(−3·2¹⁸) − b·2⁴⁰ must be backward(v), relative to the size of the gradient. Every element changes its sign, which a guided ReLU looks at.
+In one row of each output v·m is replaced by ±2ᵏ, each sign as often, and v·(1 − m) by the rest of v: a row of grad_output that adds up to zero.
 Neither half is empty; of a single element (a loss) both are all of it, and the mean must be backward(v). Calls of GV210 show whether ones and −2
 throughout have gradients that are as far apart: a shortcut for `y.sum().backward()`.
 What differs is tried again with −5/8 for the small factor, beside −3 and beside −3·2¹⁸. Where these agree within `rtol` and backward of zeros is
@@ -28,6 +29,7 @@ Example.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Literal
@@ -67,7 +69,10 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 def check(evidence: Evidence) -> Iterator[Finding]:
     halves = _Halves(evidence)
     coarse = evidence.precision > SIXTEEN
-    seen = halves.apart(*(FACTORS_16 if coarse else FACTORS))
+    factors = FACTORS_16 if coarse else FACTORS
+    seen = halves.apart(*factors)
+    if evidence.repeats is not None and not evidence.reusable:      # they came of one graph, which gives other gradients the second time
+        seen = halves.apart(*factors)
     for place, (argument, expected, apart) in enumerate(zip(evidence.inputs, halves.together, seen, strict=True)):
         worst = _differing(evidence, argument, expected, apart, tolerance(evidence.precision))
         if worst is not None and not coarse and _underflows(expected[worst], apart[worst], argument.value.dtype):
@@ -122,19 +127,19 @@ class _Halves:
             first.view(-1)[0] = 1 - first.view(-1)[0]
         masks = [mask.to(device=y.device, dtype=y.dtype) for mask, y in zip(drawn, evidence.outputs, strict=True)]
         self._whole = count == 1
-        self._all = [torch.ones_like(mask) for mask in masks]
-        self._large, self._small = (self._all, self._all) if self._whole else (masks, [1 - mask for mask in masks])
+        self._large = self.v if self._whole else [_with_a_row_of_sum_zero(v, v * mask) for v, mask in zip(self.v, masks, strict=True)]
+        self._small = self.v if self._whole else [v - half for v, half in zip(self.v, self._large, strict=True)]
 
     @cached_property
     def together(self) -> list[Tensor]:
         """Asked for when the halves were, on a graph that nobody watches: if that refused the second, there are no repeats."""
         repeats = self._evidence.repeats
-        return self._known(repeats[0].values) if repeats else self._gradients([cotangent.clone() for cotangent in self.v])
+        return self._known(repeats[0].values) if repeats and self._evidence.reusable else self._gradients([cotangent.clone() for cotangent in self.v])
 
     def apart(self, grow: float, shrink: float) -> list[Tensor]:
         """The gradients of the halves, each divided by its factor, added; of a single element their mean."""
-        large = self._gradients([grow * cotangent * mask for cotangent, mask in zip(self.v, self._large, strict=True)])
-        small = self._gradients([shrink * cotangent * mask for cotangent, mask in zip(self.v, self._small, strict=True)])
+        large = self._gradients([grow * half for half in self._large])
+        small = self._gradients([shrink * half for half in self._small])
         return [(a / grow + b / shrink) / (1 + self._whole) for a, b in zip(large, small, strict=True)]
 
     def rounded(self, place: int) -> float:
@@ -170,8 +175,8 @@ class _Halves:
                 return False
         except UserCodeError:
             return False
-        together, large, small = (full.full([wide(factor * cotangent) * mask for cotangent, mask in zip(self.v, masks, strict=True)])
-                                  for factor, masks in ((1.0, self._all), (FACTORS[0], self._large), (FACTORS[1], self._small)))
+        together, large, small = (full.full([wide(factor * cotangent) for cotangent in part])
+                                  for factor, part in ((1.0, self.v), (FACTORS[0], self._large), (FACTORS[1], self._small)))
         if together is None or large is None or small is None:
             return False
         found = zip(self._evidence.inputs, together, large, small, strict=True)
@@ -194,6 +199,32 @@ class _Halves:
 
     def _known(self, gradients: Gradients) -> list[Tensor]:
         return [flat(argument, gradient) for argument, gradient in zip(self._evidence.inputs, gradients, strict=True)]
+
+
+def _with_a_row_of_sum_zero(v: Tensor, half: Tensor) -> Tensor:
+    """The half of a cotangent v, in one row (along the last dimension) replaced by ±2ᵏ, as many of one sign as of
+    the other, which add up to exactly zero: of the signs of v where it has both, and no larger."""
+    if v.is_complex():
+        parts = (_with_a_row_of_sum_zero(part(v), part(half)) for part in (torch.real, torch.imag))
+        return torch.complex(*parts)
+    if not v.dim() or v.shape[-1] < 2 or not v.numel():
+        return half
+    rows = v.reshape(-1, v.shape[-1])
+    pairs = torch.minimum((rows > 0).sum(-1), (rows < 0).sum(-1))
+    place = int((pairs > 0).to(torch.uint8).argmax())
+    row, most = rows[place], int(pairs[place])
+    if not bool(row.all()):
+        return half
+    if most:
+        signs = sum((each & (each.cumsum(0) <= most)).to(v.dtype) for each in (row > 0, row < 0)) * row.sign()
+    else:       # all of one sign, in every row
+        signs = torch.ones_like(row)
+        signs[1::2] = -1
+        signs[len(row) // 2 * 2:] = 0
+    size = 2.0 ** math.floor(math.log2(float(row.abs().min())))
+    found = half.clone().reshape(rows.shape)
+    found[place] = size * signs
+    return found.reshape(v.shape)
 
 
 def _differing(evidence: Evidence, argument: Argument, expected: Tensor, apart: Tensor, relative: float) -> int | None:

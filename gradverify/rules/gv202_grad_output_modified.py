@@ -27,6 +27,7 @@ from gradverify.rules.shown import element_name
 
 CATCHES = "relu_modifies_grad_output"
 ORDER = 90
+METHOD = "backward"
 RANK = 60
 SPREADS = True
 

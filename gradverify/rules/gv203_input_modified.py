@@ -69,6 +69,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         yield from (_of_inner(each) for each in {(each.cls, each.place): each for each in evidence.inner_writes}.values())
 
 
+def _hint(evidence: Evidence, who: str) -> str:
+    """Only a Function has a ctx to mark what it writes into."""
+    return HINTS[who] if who == "backward" or evidence.subject.target.kind == "autograd.Function" else "write into a copy"
+
+
 def _given_back(evidence: Evidence) -> Iterator[Finding]:
     """Inputs without memory after forward; those that have none after backward either are lost."""
     if not evidence.forward.freed:
@@ -88,7 +93,7 @@ def _given_back(evidence: Evidence) -> Iterator[Finding]:
 def _of_argument(evidence: Evidence, who: str, each: Written) -> Finding:
     differentiable = any(argument.name == each.held.name for argument in evidence.inputs)
     found = Finding("GV203", f"{who} writes into {each.held.name}{changed(each.held.name, each.held.tensor, each.change)}", input=each.held.name,
-                    severity=_severity(differentiable), hint=HINTS[who])
+                    severity=_severity(differentiable), hint=_hint(evidence, who))
     return at_forward(found, evidence, each.held.name) if who == "forward" else found
 
 
@@ -120,7 +125,7 @@ def _of_odd(evidence: Evidence) -> Iterator[Finding]:
         for name, (made, before) in kept.items():
             if not (name in seen or any(each is made for each in returned) or same(own_numbers(made).detach(), before)):
                 seen.add(name)
-                found = Finding("GV203", f"{who} writes into {name}", input=name, hint=HINTS[who])
+                found = Finding("GV203", f"{who} writes into {name}", input=name, hint=_hint(evidence, who))
                 yield at_forward(found, evidence, name) if who == "forward" else found
 
 

@@ -28,6 +28,7 @@ from gradverify.rules.shown import NO_FUNCTION, changed
 
 CATCHES = "squares_its_output_in_place"
 ORDER = 110
+METHOD = "backward"
 RANK = 60
 SPREADS = True
 

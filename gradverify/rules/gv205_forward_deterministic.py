@@ -11,7 +11,7 @@ global ones) are set to the check's seed before every forward, so that dropout a
 elsewhere where the first was not seen to draw: one that draws and puts their state back (`torch.random.fork_rng`) is then treated as any other
 that draws, so that a backward that draws again meets other numbers, as it does in training. After an error the Jacobian is not judged; roundings are
 noise to its finite differences, which measure it. Where any bit differs, 3 more calls count the different results, which `-v` and the JSON report
-tell. A function that iterates (it reads numbers of its tensors to decide when to stop) may differ within `rtol`: a warning.
+tell. A function that iterates (it goes on where the tolerance that it stops at is tighter) may differ within `rtol`: a warning.
 
 How to repair. Draw random numbers with torch; keep no state between calls; sum in a fixed order. Where larger differences are meant, say
 `nondeterminism: 1e-9`.
@@ -39,7 +39,7 @@ from gradverify.subject.snapshot import same
 
 CATCHES = "draws_from_its_own_generator"
 ORDER = 30
-FORWARD = True
+METHOD = "forward"
 RANK = 20
 MORE = 3        # calls, to count the different results of a forward that has some
 LEFT = "that is what an iteration leaves that starts from other numbers, or rounds in another order: within `rtol`"
@@ -142,4 +142,5 @@ def _difference(first: Tensor, second: Tensor, accepted: float, name: str) -> st
 def _hint(drawn: bool) -> str:
     if drawn:
         return "it draws from torch's generator: leave out `reseed: false`, and every forward draws the same numbers"
-    return "keep no state between calls, draw random numbers with torch; `nondeterminism` accepts small differences"
+    return ("state that is kept from call to call, memory that was never written or random numbers of another library make it another; "
+            "`nondeterminism` accepts small differences")

@@ -59,6 +59,7 @@ ASKED = 2               # calls of one graph that show whether it may be asked a
 BUDGET, OTHERS = 60, 26     # backward calls of all rules GV2xx up to ALL_SUBSETS inputs; of the others with one input and one output
 ULPS = 4
 DRAWN = "draw in forward and save what was drawn: backward must be the derivative of that one forward"
+ANOTHER = "state that is kept from call to call, memory that was never written, random numbers or a race make it another"
 LEFT = "that is what an iteration leaves that starts from other numbers, or rounds in another order: within `rtol`"
 
 
@@ -94,7 +95,7 @@ def check(evidence: Evidence) -> Iterator[Finding | str]:
     before = evidence.poisoned.repeats
     planned = evidence.spending.some(range(2 + len(before), _planned(evidence) + 1), 0, 1, "repeats")
     compared = _compared(evidence, _repeats(evidence, planned), before)
-    if compared.odd and evidence.function.reusable:
+    if compared.odd and evidence.repeats is not None:
         compared, first = _compared(evidence, _on_fresh_graphs(evidence), before), compared
         if not compared.odd:
             yield f"call {first.odd[0].calls[0]} of one graph differs, but fresh graphs agree: not for this rule"
@@ -208,7 +209,7 @@ def _finding(evidence: Evidence, odd: Odd, calls: int) -> Finding:
     message = (f"backward is not deterministic: of {calls} calls with the same grad_output {which} differ{'' if len(odd.calls) > 1 else 's'} from "
                f"the second; at {where} {' and '.join(told_apart(odd.here, odd.there))}")
     if odd.roundings > ATOMIC and not odd.off <= evidence.leftover * odd.size:
-        return Finding("GV206", message, input=argument.name, hint="keep no state between calls, and leave no memory of torch.empty unwritten")
+        return Finding("GV206", message, input=argument.name, hint=ANOTHER)
     if odd.roundings > ATOMIC:
         return Finding("GV206", message, severity="warning", input=argument.name, hint=LEFT)
     return Finding("GV206", message, severity="warning", input=argument.name, hint=ORDER_OF_SUMS)

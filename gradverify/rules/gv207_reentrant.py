@@ -33,6 +33,7 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.rules.agreement import NOW_AND_THEN, differing, differing_output
+from gradverify.rules.at_forward import at_forward
 from gradverify.rules.difference import Difference
 from gradverify.rules.shown import RANDOM, apart, changed
 from gradverify.subject.alias import overlaps
@@ -46,7 +47,9 @@ ORDER = 170
 RANK = 80
 PRICE, WORTH = (2, 3), 180
 KILLS = "memory"
-HINT = "keep what belongs to one call on ctx, and return fresh tensors"
+HINT = "what belongs to one call must not be kept where other calls reach it: on the class, in a module, in a shared buffer"
+AGAIN = "backward must leave what it reads as it is (ctx, the class, buffers), so that the next call of it finds the same"
+FRESH = "return fresh tensors: what was handed out is the caller's"
 REMEMBERED = ("compute it from the tensor in every call, or let what is remembered depend on its `_version`, which every write in place raises: "
               "a tensor's address, `id` and shape stay as they are")
 
@@ -64,7 +67,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _seen(evidence: Evidence) -> Iterator[Finding]:
     """What each step of the sequence shows."""
     for again in evidence.repeats or ():
-        yield from _gradients(evidence, again.values, "backward of one graph gives another gradient when it is called again")
+        yield from _gradients(evidence, again.values, "backward of one graph gives another gradient when it is called again", AGAIN)
     first = evidence.usable()
     earlier = _Earlier(evidence, first)
     leaves = _call_elsewhere(evidence, earlier)
@@ -104,7 +107,7 @@ class _Earlier:
     def changed(self) -> Iterator[Finding]:
         for name, now, then in self._watched:
             if not same(then, now):
-                yield _finding(f"{name}, returned by an earlier call, is overwritten by a later one{changed('', now, change(then, now))}")
+                yield _finding(f"{name}, returned by an earlier call, is overwritten by a later one{changed('', now, change(then, now))}", FRESH)
 
 
 def _call_elsewhere(evidence: Evidence, earlier: _Earlier) -> list[Tensor] | None:
@@ -134,16 +137,16 @@ def _backward(evidence: Evidence, graph: Graph) -> Gradients:
     return evidence.function.gradients(graph, evidence.worked.cotangents, retain=evidence.repeats is not None)
 
 
-def _gradients(evidence: Evidence, again: Gradients, what: str) -> Iterator[Finding]:
+def _gradients(evidence: Evidence, again: Gradients, what: str, hint: str = HINT) -> Iterator[Finding]:
     difference = _other_gradient(evidence, again)
     if difference is not None:
-        yield _finding(f"{what}: {_first_and_then(difference)}")
+        yield _finding(f"{what}: {_first_and_then(difference)}", hint)
 
 
 def _outputs(evidence: Evidence) -> Iterator[Finding]:
     difference = _other_values(evidence, evidence.later)
     if difference is not None:
-        yield _finding(f"forward gives other values after a call with other inputs: {_first_and_then(difference)}")
+        yield at_forward(_finding(f"forward gives other values after a call with other inputs: {_first_and_then(difference)}"), evidence)
 
 
 def _other_values(evidence: Evidence, graph: Graph) -> Difference | None:
@@ -164,8 +167,8 @@ def _first_and_then(difference: Difference) -> str:
     return f"{expected} at {difference.where} was first, {seen} then"
 
 
-def _finding(message: str) -> Finding:
-    return Finding("GV207", message, hint=HINT)
+def _finding(message: str, hint: str = HINT) -> Finding:
+    return Finding("GV207", message, hint=hint)
 
 
 # ---- an update in place

@@ -6,8 +6,10 @@ other values.
 Why it matters. Frozen weights, a first layer whose input needs no gradient, an optional bias: real networks never ask for all gradients, and
 tests always do. A branch on `ctx.needs_input_grad` at the wrong index freezes a parameter silently.
 
-How it is measured. Every subset of `requires_grad` for up to four inputs, for more each one alone and all but each: a forward and a backward each, as
-`ctx.needs_input_grad` is fixed in forward. A forward that refuses a subset is left alone.
+How it is measured. Every subset of `requires_grad` for up to four inputs; for more each one alone, all but each, and up to eight inputs all but
+every two (data and state without a gradient, weights with one): a forward and a backward each, as `ctx.needs_input_grad` is fixed in forward.
+A forward that refuses a subset is left alone. One that returns nothing to differentiate there and warns of it, as a re-entrant checkpoint does whose
+input needs no gradient, is a warning here too.
 
 How to repair. Look at `ctx.needs_input_grad[i]` for the gradient of argument i only; save what each of them reads.
 
@@ -22,7 +24,9 @@ Example.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import combinations
 
 from gradverify.evidence import Evidence
@@ -37,7 +41,8 @@ ORDER = 190
 RANK = 100
 PRICE, WORTH = (1, 1), 170
 ALL_SUBSETS = 4         # up to so many inputs every subset is tried
-HINT = "look at ctx.needs_input_grad[i] for the gradient of argument i only"
+PAIRS = 8               # up to so many every two that need none together
+HINT = "each gradient must be the same whichever others are wanted: ctx.needs_input_grad[i] is about argument i alone"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -58,8 +63,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def subsets(count: int) -> list[tuple[int, ...]]:
-    """Places of the inputs that require a gradient, without none and without all, few first."""
-    sizes = range(1, count) if count <= ALL_SUBSETS else (1, count - 1)
+    """Places of the inputs that require a gradient, without none and without all, few first; pairs that require
+    none last, as they are most."""
+    sizes = range(1, count) if count <= ALL_SUBSETS else (1, count - 1, count - 2) if count <= PAIRS else (1, count - 1)
     return [subset for size in sizes for subset in combinations(range(count), size)]
 
 
@@ -68,10 +74,19 @@ def _alone(evidence: Evidence, subset: tuple[int, ...]) -> Iterator[Finding]:
     when = f"when only {' and '.join(evidence.inputs[place].name for place in subset)} require{'s' if len(subset) == 1 else ''} a gradient"
     v = evidence.worked.cotangents
     try:
-        graph = evidence.function.graph(leaves)
+        with _recorded() as said:
+            graph = evidence.function.graph(leaves)
     except UserCodeError:
         return
     ys = evidence.function.of(graph)
+    if said and not any(y.requires_grad for y in ys):
+        with _recorded() as usual:
+            evidence.function.graph(evidence.subject.leaves())
+        own = [text for text in said if text not in usual]
+        if own:
+            yield Finding("GV208", f"no output has a gradient {when}, and forward warns of it: {own[0]}", severity="warning",
+                          input=evidence.inputs[subset[0]].name, hint="let an input of that part need a gradient too")
+            return
     if all(y.shape == expected.shape for y, expected in zip(ys, evidence.outputs, strict=True)):
         for apart in outputs_apart(evidence, ys):
             yield at_forward(Finding("GV208", f"forward depends on which inputs need a gradient: {apart.text}, {when}", output=apart.output,
@@ -90,3 +105,13 @@ def _alone(evidence: Evidence, subset: tuple[int, ...]) -> Iterator[Finding]:
             seen = "there is none" if gradient is None else f"it is {given}"
             yield Finding("GV208", f"the gradient of {argument.name} depends on which inputs need one: at {difference.where} it is "
                           f"{wanted} when all do, and {seen} {when}", input=argument.name, hint=HINT)
+
+
+@contextmanager
+def _recorded() -> Iterator[list[str]]:
+    """The texts of the Python warnings that are given inside."""
+    texts = list[str]()
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        yield texts
+    texts += [str(each.message).partition("\n")[0] for each in given]

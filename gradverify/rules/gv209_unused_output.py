@@ -27,7 +27,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -37,9 +36,11 @@ from gradverify.model.result import Finding
 from gradverify.rules.agreement import gradients_apart, torchs_own, unsteady
 from gradverify.subject.differentiable import Gradients, copied
 from gradverify.subject.failure import UserCodeError
+from gradverify.torch_private import undefined
 
 CATCHES = "needs_both_outputs"
 ORDER = 230
+METHOD = "backward"
 RANK = 120
 PRICE, WORTH = (1, 1), 160
 HINT = "treat every incoming gradient as one that may be zero, or None under set_materialize_grads(False)"
@@ -126,15 +127,11 @@ def _none_used(evidence: Evidence) -> Iterator[Finding]:
 
 def _through_nothing(evidence: Evidence, v: Sequence[Tensor]) -> Gradients:
     """Of the base graph where that serves once more; of a fresh one, in every way there is, where it refuses. Raises UserCodeError."""
-    if evidence.repeats is not None:
+    if evidence.reusable:
         with suppress(UserCodeError):
-            return evidence.function.gradients(evidence.base, v, retain=True, through=_undefined)
-    return evidence.function.once(v, through=_undefined)[1]
+            return evidence.function.gradients(evidence.base, v, retain=True, through=undefined)
+    return evidence.function.once(v, through=undefined)[1]
 
-
-def _undefined(y: Tensor) -> Tensor:
-    """y, behind which the gradient is lost: what reaches its node is undefined."""
-    return cast(Tensor, torch._C._functions.UndefinedGrad()(y))     # torch's stub says a list; of one tensor it is a tensor
 
 
 def _summed(apart: Sequence[Gradients]) -> Gradients:

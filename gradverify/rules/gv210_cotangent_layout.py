@@ -41,15 +41,16 @@ from gradverify.subject.variants import conjugated, constant, permuted, sliced
 
 CATCHES = "takes_grad_output_for_contiguous"
 ORDER = 240
+METHOD = "backward"
 RANK = 120
 LAYOUT = True
 PRICE, WORTH = (0, 2), 110
 TIMES = -2.0            # times the cotangent of a sum, 1, which shortcuts of backward ask for: exact, of the other sign
 LARGE = 2.0**21         # times the base cotangents, exactly: above a million, at which gradients are clipped
 SLICED = "sliced (every second column of wider rows)"
-CLIPS = "clip and threshold gradients outside, in the training loop: inside backward it makes the gradient another one than the loss's"
+CLIPS = "a bound, a threshold or a number that overflows inside backward makes it another gradient than the loss's"
 HINT = "call grad_output.contiguous() before its memory is read, and reshape where view would raise"
-SHORTCUT = "look for an `if` of backward that asks grad_output whether it is all ones, or of one sign"
+SHORTCUT = "backward must treat a grad_output of one number throughout as any other"
 
 
 @dataclass(frozen=True)

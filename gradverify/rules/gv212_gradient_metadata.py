@@ -50,7 +50,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if refused is not None:
         yield _counted(*refused)
     for raw in _first_of_each(evidence.backward.raw):
-        if raw.returned and isinstance(raw.returned[0], list):
+        if _is_one_list(evidence, raw):
             yield _listed(raw.name, len(raw.returned[0]))
             continue
         yield from _number(raw)
@@ -69,6 +69,12 @@ def _number(raw: RawReturn) -> Iterator[Finding]:
     expected, got = len(raw.needs), len(raw.returned)
     if got < expected or any(gradient is not None for gradient in raw.returned[expected:]):
         yield _counted(raw.name, expected, got)
+
+
+def _is_one_list(evidence: Evidence, raw: RawReturn) -> bool:
+    """Did backward return a list in place of a tuple? One in the place of an argument that is a list is GV217's."""
+    own = evidence.subject.positions if raw.cls is evidence.subject.target.subject else ()
+    return len(raw.returned) == 1 and isinstance(raw.returned[0], list) and not (own and own[0][0].of)
 
 
 def _listed(name: str, got: int) -> Finding:

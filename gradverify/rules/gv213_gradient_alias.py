@@ -42,6 +42,8 @@ PRICE, WORTH = (0, 3), 210
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     if "GV201" in found:
         return "backward is not linear"     # what ignores grad_output returns what it saved
+    if evidence.settings.looks_for("GV207") and evidence.repeats is not None and not evidence.reusable:
+        return "backward of one graph gives another gradient each time"     # what adds up in a buffer returns that
     return None if evidence.forward.nodes else NO_FUNCTION
 
 

@@ -34,6 +34,7 @@ from gradverify.subject.lifetime import Alive, still_alive
 SEVERITY = "warning"
 CATCHES = "keeps_its_output_on_ctx"
 ORDER = 220
+METHOD = "saving"
 PRICE, WORTH = (1, 1), 40
 APART = True
 
@@ -55,10 +56,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         what = " and ".join([*alive.outputs, *(f"the node of {name}" for name in dict.fromkeys(alive.nodes))])
         stay = "stays" if len(alive.outputs + alive.nodes) == 1 else "stay"
         yield Finding("GV214", f"{what} {stay} in memory after backward when everything was dropped, until the garbage collector runs",
-                      hint="save outputs with ctx.save_for_backward: an output that is an attribute of ctx keeps itself alive")
+                      hint="something refers to it in a circle, as an output does that is an attribute of ctx; "
+                           "ctx.save_for_backward holds outputs without one")
     for name in alive.inputs:
         yield Finding("GV214", f"{name} stays in memory as long as the output, although backward is over", input=name,
-                      hint="save it with ctx.save_for_backward, which frees it after backward")
+                      hint="ctx.save_for_backward frees what it holds after backward, an attribute of ctx or a closure does not")
 
 
 def _alive(evidence: Evidence) -> Alive:

@@ -39,10 +39,12 @@ from gradverify.subject.elsewhere import elsewhere
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.graph import function_nodes
 from gradverify.subject.subject import Argument
+from gradverify.torch_private import version_preserved
 
 SEVERITY = "warning"
 CATCHES = "saves_without_a_version"
 ORDER = 210
+METHOD = "saving"
 PRICE, WORTH = (1, 2), 150
 APART = True
 
@@ -66,7 +68,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for written in _written(evidence, graph):
         if written.output is not None and not _is_asked(evidence, graph, written):
             continue
-        graph = _graph(evidence) if used and evidence.repeats is None else graph
+        graph = _graph(evidence) if used and not evidence.reusable else graph
         difference, used = _stale(evidence, graph, written), True
         if difference is not None:
             yield _finding(written, difference)
@@ -108,7 +110,7 @@ def _is_asked(evidence: Evidence, graph: Graph, written: Target) -> bool:
     if evidence.settings.looks_for("GV214") and any(tensor is y for tensor in kept):
         return False
     saved = [tensor for tensors in saved_tensors(nodes).values() for tensor in tensors]
-    return evidence.repeats is not None or any(overlaps(tensor, y) for tensor in (*kept, *saved))
+    return evidence.reusable or any(overlaps(tensor, y) for tensor in (*kept, *saved))
 
 
 def _finding(written: Target, difference: Difference) -> Finding:
@@ -130,10 +132,10 @@ def _stale(evidence: Evidence, graph: Graph, target: Target) -> Difference | Non
     """How a gradient differs when a tensor holds other numbers; it and its version are put back."""
     written = target.tensor(evidence, graph)
     before = written.detach().clone()
-    with torch.autograd.grad_mode._unsafe_preserve_version_counter(written):
+    with version_preserved(written):
         try:
             written.detach().copy_(elsewhere(replace(target.argument, value=before)))
-            seen = evidence.function.gradients(graph, evidence.worked.cotangents, retain=evidence.repeats is not None)
+            seen = evidence.function.gradients(graph, evidence.worked.cotangents, retain=evidence.reusable)
         except (UserCodeError, RuntimeError):       # backward noticed, or the elements share memory and take no copy
             return None
         finally:

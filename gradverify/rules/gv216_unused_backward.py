@@ -37,4 +37,4 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         nodes = [output.grad_fn.name() for output in evidence.returned if output.grad_fn is not None]
         instead = f"they were computed by {nodes[0]}" if nodes else "an input is returned as it is"
         yield Finding("GV216", f"{cls.__name__} is not in the graph of its outputs: {instead}, and backward never runs",
-                      hint="look at apply: which branch do these inputs take?")
+                      hint="for these inputs apply does not make the Function's node")

@@ -48,7 +48,15 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             name = argument.whole
             severity: Severity = "warning" if argument.is_tensor and not argument.of else "error"      # the engine refuses anything else
             yield Finding("GV217", f"backward returns a gradient for {name}, which is a {_kind(argument)} and has none", severity=severity,
-                          input=name, hint=f"return None in the place of {name}")
+                          input=name, hint=_in_its_place(argument, evidence))
+
+
+def _in_its_place(argument: Argument, evidence: Evidence) -> str:
+    """Autograd does not look into a list: its tensors get no gradients through it, whatever is returned in its place."""
+    members = [each for each in evidence.subject.arguments if each.of == argument.of]
+    if argument.of and any(each.differentiable for each in members):
+        return f"autograd does not look into lists: give each tensor of {argument.whole} as an argument of its own, `apply(*{argument.whole}, …)`"
+    return f"return None in the place of {argument.whole}"
 
 
 def _kind(argument: Argument) -> str:

@@ -26,11 +26,12 @@ from gradverify.model.result import Finding
 from gradverify.rules.shown import NO_FUNCTION
 from gradverify.subject.alias import overlaps
 from gradverify.subject.custody import arguments
+from gradverify.torch_private import is_view
 
 SEVERITY = "warning"
 CATCHES = "returns_its_inputs_memory"
 ORDER = 120
-FORWARD = True
+METHOD = "forward"
 APART = True
 
 
@@ -43,7 +44,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 def check(evidence: Evidence) -> Iterator[Finding]:
     given = arguments(evidence.subject, evidence.forward.called)
     for place, y in zip(evidence.forward.checked, evidence.returned, strict=True):
-        name = None if y._is_view() else _owner(y, given)
+        name = None if is_view(y) else _owner(y, given)
         if name is not None:
             yield Finding("GV219", f"{evidence.name_of(place)} shares memory with {name}, and autograd does not know it as a view: "
                           "writing into one changes the other", input=name, output=place,

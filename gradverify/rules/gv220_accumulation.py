@@ -30,12 +30,13 @@ from gradverify.rules.agreement import differing, on_another_graph
 from gradverify.rules.shown import NO_FUNCTION, RANDOM, changed
 from gradverify.subject.accumulate import Accumulated, accumulated, straight
 from gradverify.subject.failure import UserCodeError
+from gradverify.torch_private import is_zerotensor
 
 CATCHES = "returns_two_views"
 ORDER = 180
 RANK = 90
 PRICE, WORTH = (1, 2), 130
-HINT = "return grad_output itself, or a clone: autograd may keep what it gets as .grad"
+HINT = "return grad_output itself or a tensor that nothing else holds: autograd may keep what it gets as .grad, and add to it"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -43,14 +44,14 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
         return RANDOM
     if not evidence.forward.nodes:
         return NO_FUNCTION
-    if any(isinstance(each, Tensor) and each._is_zerotensor() for raw in evidence.worked.raw for each in raw.returned):
+    if any(isinstance(each, Tensor) and is_zerotensor(each) for raw in evidence.worked.raw for each in raw.returned):
         return "a gradient is torch's zeros without memory, to which autograd itself cannot add"
     return None if any(_straight(evidence)) else "no input goes straight into a custom Function"
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     try:
-        seen: Accumulated = accumulated(evidence.subject, evidence.function, evidence.later, evidence.repeats is not None)
+        seen: Accumulated = accumulated(evidence.subject, evidence.function, evidence.later, evidence.reusable)
     except UserCodeError as error:
         yield Finding("GV220", f"`.backward(ones)` twice: {error.message}", frames=error.frames, hint=HINT)
         return

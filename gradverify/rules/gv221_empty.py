@@ -29,7 +29,7 @@ REFUSED = True
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     if "GV212" in found:
-        return "GV212 already stands"
+        return "GV212 was found already"
     return None if evidence.empty else "the spec gives no zero size"
 
 
@@ -38,7 +38,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if error is not None:
         shapes = ", ".join(f"{a.name} {list(a.value.shape)}" for a in evidence.subject.arguments if a.is_tensor)
         yield Finding("GV221", f"on an empty tensor ({shapes}) {error.message}", frames=error.frames,
-                      hint="backward must return gradients of the inputs' shapes, zeros where the sum is over nothing")
+                      hint="gradients have the inputs' shapes there too, and are zero where the sum is over nothing")
         return
     if any(y.numel() for y in evidence.outputs):
         return
@@ -46,4 +46,4 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if gradient is not None and bool((flat_real(gradient) != 0).any()):
             yield Finding("GV221", f"the output is empty, so the gradient of {argument.name} must be zero, but it holds "
                           f"{float(flat_real(gradient).abs().max()):.6g}", input=argument.name,
-                          hint="initialise what backward returns with zeros, not with torch.empty")
+                          hint="a sum over nothing is zero; memory of torch.empty that nobody writes is not")

@@ -1,11 +1,13 @@
 """GV222 precision-inside: the forward computes in fewer bits than it claims
 
-What. The inputs and outputs are float64 (complex128), but all values of the output are float32 (or 16-bit) numbers: they were computed as such.
+What. The inputs and outputs are float64 (complex128), but all values of the output are float32 (or 16-bit) numbers: they were computed as such, or
+rounded to them.
 
 Why it matters. Results claim 16 digits and have 7. Gradients are right to float32 only, which the check then accepts (rtol 1e-3), and a float64
 test of whatever is built on this function fails without its own fault. A warning.
 
-How it is measured. From the bits of the outputs at all points that the comparison visits.
+How it is measured. From the bits of the outputs at all points that the comparison visits. Multiples of one power of two, large and small alike, are
+what a quantiser gives, and no narrow dtype.
 
 How to repair. Do not cast inside (`.float()`, a kernel with `float` accumulators); make the dtype a parameter of the kernel.
 
@@ -26,7 +28,7 @@ from gradverify.rules.shown import unjudged
 SEVERITY = "warning"
 CATCHES = "computes_in_float32"
 ORDER = 400
-FORWARD = True
+METHOD = "forward"
 DOUBLE = ("float64", "complex128")
 FORMATS = ((2.0**-8, "bfloat16"), (2.0**-11, "float16"), (2.0**-24, "float32"))     # by unit roundoff
 
@@ -44,5 +46,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             place = evidence.forward.checked[output]
             name = next((name for least, name in FORMATS if unit >= least), "lower precision")
             y = evidence.name_of(place)
-            yield Finding("GV222", f"the forward computes in {name} inside: every value of {y} is a {name} number", output=place,
-                          hint="compute in the inputs' own dtype")
+            own = str(evidence.outputs[output].dtype).removeprefix("torch.")
+            yield Finding("GV222", f"every value of {y}, which is {own}, is a {name} number: forward computes in {name}, or rounds to it",
+                          output=place, hint="compute in the inputs' own dtype, unless forward is meant to round")

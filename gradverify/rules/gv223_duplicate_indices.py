@@ -61,7 +61,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     if not any(map(_is_index, evidence.subject.arguments)):
         return "no input holds two or more integers"
     wrong = wrong_here(found)
-    return unjudged(found) or (f"{wrong} already stands" if wrong else None)
+    return unjudged(found) or (f"{wrong} was found already" if wrong else None)
 
 
 def check(evidence: Evidence) -> Iterator[Finding | str]:

@@ -27,7 +27,7 @@ from gradverify.model.result import Finding
 SEVERITY = "warning"
 CATCHES = "add_saves_unused"
 ORDER = 130
-FORWARD = True
+METHOD = "saving"
 APART = True
 
 
@@ -46,4 +46,4 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     packed = evidence.forward.packed
     if packed and not evidence.worked.unpacked:
         yield Finding("GV224", f"forward saves {packed} tensor{'s' if packed > 1 else ''} for backward, which never reads ctx.saved_tensors",
-                      hint="leave out save_for_backward: what it holds is kept in memory until backward")
+                      hint="what save_for_backward holds stays in memory until backward; what backward does not need can be left out")

@@ -89,7 +89,7 @@ def _compared(evidence: Evidence, what: str, forward: Context, backward: Context
 
 def _once(evidence: Evidence, v: Sequence[Tensor], forward: Context, backward: Context, outside: bool) -> tuple[Sequence[Tensor], Gradients]:
     """Outputs and gradients. `outside`: forward outside autocast, where the base call was, whose graph serves if it may be asked again."""
-    if outside and evidence.repeats is not None:
+    if outside and evidence.reusable:
         with backward():
             return evidence.outputs, evidence.function.gradients(evidence.base, v, retain=True)
     twin = evidence.subject.twin(evidence.subject.arguments)

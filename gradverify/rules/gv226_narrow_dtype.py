@@ -162,7 +162,7 @@ def _compared(evidence: Evidence, arguments: Sequence[Argument], gradients: Grad
             expected, given = (float(flat(argument, each[place])[worst]) for each in (wanted, gradients))
             where = element_name(argument.name, argument.value, worst)
             yield Finding("GV226", f"with float32 inputs the gradient at {where} is {given:.6g}, and not {expected:.6g} as in float64",
-                          input=argument.name, hint="look for what backward does with float32 only")
+                          input=argument.name, hint="check backward with `dtype: float32`")
             return
 
 

@@ -39,7 +39,7 @@ DAMAGED = ("GV202", "GV203", "GV204")
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     damaged = min(found.intersection(DAMAGED), default=None)
     if damaged is not None:
-        return f"{damaged} already stands"
+        return f"{damaged} was found already"
     if not evidence.worked.direct:
         return "torch.autograd.grad is refused, as a re-entrant checkpoint does"
     return torchs_own(evidence)
@@ -49,4 +49,4 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     refused = evidence.refused
     if refused is not None:
         yield Finding("GV227", f"a second backward of one graph is refused, though it was retained: {refused.message}", frames=refused.frames,
-                      hint="delete nothing from ctx in backward: autograd frees what save_for_backward holds")
+                      hint="a second backward must find on ctx what the first one found; what save_for_backward holds is freed by autograd itself")

@@ -35,7 +35,7 @@ from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.sound import wrong_here
 from gradverify.subject.batched import batched_gradients
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.graph import CPP_NODE
+from gradverify.torch_private import CPP_NODE
 
 SEVERITY = "warning"
 CATCHES = "asks_grad_output_for_a_number"

@@ -66,7 +66,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         place = next(i for i, each in enumerate(evidence.subject.arguments) if each is argument)
         if not any(_moves(evidence, point, place, points) for point in points) and not _moves(evidence, _widened(points), place, []):
             yield Finding("GV229", f"{argument.name} moves no output at any point looked at, and backward returns zeros for it",
-                          input=argument.name, hint="use it in forward; if it is not meant to be differentiated, return None for it")
+                          input=argument.name, hint="if it is not meant to be differentiated, return None for it")
 
 
 def _is_zero(gradient: Tensor | None) -> bool:

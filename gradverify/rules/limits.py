@@ -41,7 +41,8 @@ WORDS: Mapping[Limit, Words] = {
         "no two steps agree on a derivative", advice="is the forward an iteration or a table? give `rtol`, or check it against a `reference`"),
     Limit.KINK: Words("f has a kink at x, and its slopes from left and right are not sharp enough", advice=OFF_THE_KINK),
     Limit.KINK_SUM: Words(
-        "the gradient lies outside the subgradients along the sum of the kinked elements", brief="`avoid` the kink", advice=OFF_THE_KINK),
+        "the gradients at several kinks add up to no slope of f at x, and the slopes nearby are not sharp enough",
+        brief="`avoid` the kink", advice=OFF_THE_KINK),
     Limit.TIE: Words(
         "several equal inputs are tied", brief="f does not move with one of them, but does with all, and has no derivative there; "
         "give the input `distinct`", advice="keep equal numbers apart: give that input `distinct`"),
@@ -76,7 +77,8 @@ WORDS: Mapping[Limit, Words] = {
         "as a whole it is off by more than rounding, but no element of it was found wrong", brief="`mode: entries` compares each",
         advice="give `mode: entries`, which judges every element by itself"),
     Limit.BUDGET: Words(
-        "the budget ended before gradverify knew whether rounding explains the deviation", brief="raise `budget`", advice="raise `budget`"),
+        "the budget or the time limit ended before they were compared, or before it was known whether rounding explains a deviation",
+        brief="raise `budget`", advice="raise `budget`"),
     Limit.RESTLESS: Words(
         "the module's buffers follow its parameters from call to call and do not come to rest, and backward takes them for constants",
         advice="check the module in evaluation mode, or where its buffers come to rest (singular values that lie further apart)"),

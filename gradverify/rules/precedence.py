@@ -12,7 +12,7 @@ from gradverify.model.result import Finding
 from gradverify.rules.catalogue import book
 from gradverify.subject.layout import LAID
 
-STANDS = re.compile(r"(GV\d{3}) (?:already stands|has to be repaired first)")
+STANDS = re.compile(r"(GV\d{3}) (?:was found already|has to be repaired first)")
 
 
 def specific(findings: Iterator[Finding], contiguous: bool = False) -> tuple[Finding, ...]:
@@ -44,6 +44,8 @@ def _rank(finding: Finding) -> float:
 def _explains(better: Finding, finding: Finding, contiguous: bool) -> bool:
     """Do both stand for one pair, and is `better` of a more specific rank? A finding without input or output stands for all of them."""
     if _rank(better) >= _rank(finding) or _rank(finding) == math.inf or better.severity == "warning":
+        return False
+    if book()[better.code].apart or book()[finding.code].apart:
         return False
     if contiguous and book()[better.code].layout and book()[finding.code].numeric:
         return False

@@ -113,7 +113,7 @@ def unfinished(evidence: Evidence, own: Sequence[Pair]) -> Iterator[str]:
         yield f"forward has no derivative of its own to ask: {evidence.jacobian.unwitnessed}"
     elements = sum(count for pair in own for limit, count in pair.limits if limit is Limit.BUDGET)
     if elements:
-        yield f"{elements:,} of the elements that seem to differ {LEFT_OUT}{evidence.spending.name} was spent"
+        yield f"{elements:,} elements {LEFT_OUT}{evidence.spending.name} was spent"
     if evidence.choice is not None and evidence.choice.left:
         yield f"{evidence.choice.left:,} flagged {evidence.choice.mode.lines} {LEFT_OUT}{evidence.spending.name} was spent"
 
@@ -142,15 +142,10 @@ def against(evidence: Evidence, pair: Pair) -> str:
     return f"{evidence.difference} and from forward's own derivative" if pair.witnessed else evidence.difference
 
 
-def slopes(evidence: Evidence, argument: Argument, output: int, y: Tensor, worst: ElementRecord) -> str:
-    """The hint of a wrong number for which nothing better is known: the two slopes, in the words of who wrote the function."""
-    where = f"{element_name(evidence.name_of(output), y, worst.output_index)} / {element_name(argument.name, argument.value, worst.input_index)}"
-    analytic, numeric = apart(worst.analytic, worst.numeric)
+def fixed_step(evidence: Evidence) -> str | None:
+    """The hint of a wrong number that a fixed step may explain."""
     eps = evidence.settings.eps
-    if eps != "auto":
-        return (f"at {where} the slope of forward over the fixed step {eps:g} is {numeric}, backward returned {analytic}; without `eps` the step is "
-                "chosen for each element, and has an error bar")
-    return f"backward is wrong here: at {where} the slope of forward is {numeric}, backward returned {analytic}"
+    return None if eps == "auto" else f"the step is fixed at {eps:g}; without `eps` it is chosen for each element, and has an error bar"
 
 
 def changed(name: str, tensor: Tensor, change: Change | None) -> str:

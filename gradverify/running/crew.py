@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
+from gradverify.functions.catalogue import BUILTINS
 from gradverify.model.case import Case
 from gradverify.model.codec import from_json, to_json
 from gradverify.model.event import CheckFinished, CheckStarted, Plan, Planned
@@ -23,7 +24,7 @@ from gradverify.running.requirements import cuda_of
 from gradverify.running.server import begin, start_method
 from gradverify.running.signals import Signals
 from gradverify.running.supervisor import Answered, Began, Happening, Lost, Supervisor, Task, Told
-from gradverify.running.unrun import faulty
+from gradverify.running.unrun import decoded, encoded, faulty
 from gradverify.source.python_path import python_path
 
 LOADING = 600.0     # seconds for importing and building what a check names: an extension that is compiled on import takes minutes
@@ -59,7 +60,7 @@ class Here:
     def run(self, cases: Sequence[Case]) -> Iterator[CheckEvent]:
         for case in cases:
             yield CheckStarted(case.id, case.name)
-            yield CheckFinished(self._result(case))
+            yield CheckFinished(decoded(case, encoded(case, self._result(case))))
 
     def _result(self, case: Case) -> CaseResult:
         """Whatever comes of it, the other checks run. Raises Interrupted where Ctrl-C came, even if the checked code swallowed it."""
@@ -120,7 +121,7 @@ class Workers:
 
     def _task(self, name: str, case: Case) -> Task:
         limit = case.settings.timeout if self.timeout is None else self.timeout
-        return Task(name, json.dumps(to_json(case, exact=True)).encode(), (self.loading, limit), cuda_of(case))
+        return Task(name, json.dumps(to_json(case, exact=True)).encode(), (self.loading, limit), cuda_of(case), _server(case))
 
     def _told(self, happening: Happening, case: Case, made: dict[str, int], begun: dict[str, float]) -> Iterator[CheckEvent]:
         if isinstance(happening, Began):
@@ -129,7 +130,7 @@ class Workers:
             if not again:
                 yield CheckStarted(case.id, case.name)
         elif isinstance(happening, Answered):
-            yield CheckFinished(from_json(CaseResult, json.loads(happening.payload)))
+            yield CheckFinished(decoded(case, json.loads(happening.payload)))
         elif isinstance(happening, Lost):
             took = time.perf_counter() - begun[happening.task.name]
             yield CheckFinished(replace(of_lost(case, happening), seconds=took))
@@ -142,6 +143,15 @@ class Workers:
         elif told.kind == "plan" and self.planned is not None:
             made[case.id] = 0
             self.planned(replace(from_json(Plan, json.loads(told.payload)), check=case.name), lambda: made[case.id])
+
+
+def _server(case: Case) -> str:
+    """Which checks may share the process that imports what they name: those of one spec file that name modules of one package."""
+    oracles = case.oracles
+    names = (case.target, case.inputs_from, oracles.reference, oracles.gradient, oracles.surrogate, *case.search.imports)
+    places = {"gradverify" if name in BUILTINS else name.rpartition(":")[0] if ".py:" in name else name.partition(":")[0].partition(".")[0]
+              for name in names if name}
+    return json.dumps([case.spec.path, sorted(places), bool(cuda_of(case))])
 
 
 def hiring(jobs: int, memory: int | None, folder: Path, main: Main, pictures: bool = False) -> Callable[[], Worker]:

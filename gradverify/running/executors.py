@@ -31,7 +31,7 @@ def run_check(request: str) -> str:
     started = next(event for event in seen if isinstance(event, RunStarted))
     finished = next(event for event in seen if isinstance(event, RunFinished))
     if finished.crashed or finished.interrupted:
-        raise HostLost(finished.crashed or "the process that supervises the check was told to end")
+        raise HostLost(finished.crashed or "the process that supervises the check was asked to end by a signal")
     result = next(event.result for event in seen if isinstance(event, CheckFinished))
     return json.dumps({"result": to_json(result), "environment": to_json(started.environment)})
 

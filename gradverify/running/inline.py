@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,23 +48,28 @@ def devices() -> Devices:
     return Devices(found, threads(), in_fewer_bits() if found else ())
 
 
-def run_case(case: Case, planned: Planned | None = None, *, prepared: Callable[[], None] = lambda: None, left: Callable[[], tuple[str, ...]] = tuple,
-             into: Path | None = None, pictures: bool = False) -> CaseResult:
+def run_case(case: Case, planned: Planned | None = None, *, prepared: Callable[[], None] = lambda: None, changed: tuple[str, ...] = (),
+             into: Path | None = None, pictures: bool = False, own_process: bool = False) -> CaseResult:
     """Prepares and verifies one case. Only Ctrl-C raises. `planned` hears what a comparison is going to cost. `pictures`: also those of a failure.
 
-    `prepared` is called once everything is imported and made; `left` says what the check changed, before it is put back. `into`: the file for what
-    is printed, which another process reads if this one ends.
+    `prepared` is called once everything is imported and made; `changed`: what the modules of the check did to the process that imported them.
+    `into`: the file for what is printed, which another process reads if this one ends. `own_process`: this one ends with the check, and began as
+    `machine.imports` has it; in any other one, torch's and NumPy's settings and random generators are put back, and nothing else.
     """
     from gradverify.subject.failure import UserCodeError
     from gradverify.subject.find import importable
+    from gradverify.subject.instruments import replaced
     from gradverify.subject.machine import as_torch_starts, compute_on_one_thread, undisturbed
     from gradverify.subject.on_cuda import most_memory, start_of_memory
     from gradverify.subject.prepare import prepare
-    from gradverify.subject.shared import replaced
     from gradverify.verify import broken, failed, verify
 
     started, put_back, before = time.perf_counter(), list[str](), replaced()
-    with captured(into) as printed, undisturbed(), as_torch_starts(), staying():
+    with captured(into) as printed, ExitStack() as stack:
+        if not own_process:
+            stack.enter_context(undisturbed())
+            stack.enter_context(as_torch_starts())
+        stack.enter_context(staying())
         try:
             with importable(case.search, printed.only_if_raised) as put_back:
                 start_of_memory(case.settings.device)
@@ -77,8 +82,8 @@ def run_case(case: Case, planned: Planned | None = None, *, prepared: Callable[[
             result = failed(case, error)
         except BaseException as error:
             result = broken(case, error)
-        changed = (*(f"changed {name} while it was imported" for name in put_back), *left())
-    result = undecided(result, replaced(), before)
+    changed = tuple(dict.fromkeys((*changed, *(f"changed {name} while it was imported" for name in put_back))))
+    result = undecided(result, replaced(), () if own_process else before)
     return replace(result, seconds=time.perf_counter() - started, captured=printed.text, changed=changed)
 
 
@@ -169,8 +174,7 @@ def captured(into: Path | None = None) -> Iterator[_Printed]:
 
     `into`: the file that holds it meanwhile, in place of one without a name.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
+    _flush_native()
     with _file(into) as file:
         printed = _Printed(file)
         sink = _Sink(file)
@@ -184,8 +188,9 @@ def captured(into: Path | None = None) -> Iterator[_Printed]:
         finally:
             _flush_native()
             for fd, copy in saved:
-                os.dup2(copy, fd)
-                os.close(copy)
+                with suppress(OSError):     # closed by what ran
+                    os.dup2(copy, fd)
+                    os.close(copy)
             sink.file = None
             printed.text = _tail(file)
 
@@ -207,13 +212,11 @@ def tail(path: Path) -> str | None:
 
 def _flush_native() -> None:
     """What C code printed may still be in libc's buffer, and Python's own streams buffer too: later they would reach the real stdout."""
-    for stream in (sys.__stdout__, sys.__stderr__):
-        if stream is not None and not stream.closed:
-            stream.flush()
-    try:
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        with suppress(Exception):       # closed, detached, or replaced by something that is no stream
+            stream.flush()  # type: ignore[union-attr]
+    with suppress(OSError, TypeError, AttributeError):      # a platform whose C library cannot be named so
         ctypes.CDLL(None).fflush(None)
-    except (OSError, TypeError, AttributeError):    # a platform whose C library cannot be named so
-        return
 
 
 def _tail(file: io.FileIO) -> str | None:

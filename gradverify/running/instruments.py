@@ -12,9 +12,6 @@ from gradverify.model.result import CaseResult, Finding
 from gradverify.report.numbers import memory as in_bytes
 from gradverify.running.unrun import without_running
 
-INSTRUMENTS = re.compile(r"(?:replaced|removed) (torch\.(?:autograd\.(?:grad|backward|Function\.apply)|Tensor\.(?:__\w+__|backward)))$")
-"""What every measurement goes through: the calls into autograd, and the operators of tensors. Of `changes`, as `subject.shared` words them."""
-
 NO_MEMORY = re.compile(r"MemoryError|[Cc]an(?:'t|not) allocate memory")     # of Python, NumPy and torch, as they say it
 NO_DEVICE_MEMORY = "CUDA out of memory"
 HELD = re.compile(r"^VmData:\s+(\d+) kB$", re.MULTILINE)
@@ -23,24 +20,18 @@ STEP = 10 * 2**20       # of what is advised
 SMALLER = "check a smaller input, or see what else holds memory there (`nvidia-smi`)"
 
 
-def measured(result: CaseResult, changed: tuple[str, ...]) -> CaseResult:
-    """The result with what its check left changed; undecided where that is what passed or failed it."""
-    told = replace(result, changed=tuple(dict.fromkeys([*result.changed, *changed])))
-    return undecided(told, changed)
-
-
 def undecided(result: CaseResult, replaced: tuple[str, ...], before: tuple[str, ...] = ()) -> CaseResult:
-    """The result of a check whose process had something `replaced` at its end, as `subject.shared` words it: where gradients are measured with that,
-    nothing of what passed or failed it can be said, and what went wrong within our own code is no fault of ours. What the function's own code raised
-    stands. `before`: what was replaced already when the check began."""
-    found = next((match for match in map(INSTRUMENTS.match, replaced) if match), None)
-    if found is None or result.verdict in ("skip", "not_run", "undecided"):
+    """The result of a check at whose end something of `subject.instruments` was `replaced`: nothing of what passed or failed it can be said, and what
+    went wrong within our own code is no fault of ours. What the function's own code raised stands. `before`: what was replaced already when the
+    check began."""
+    if not replaced or result.verdict in ("skip", "not_run", "undecided"):
         return result
-    if found[0] not in before and result.verdict == "error" and not result.faults and any(finding.frames for finding in result.findings):
+    found = replaced[0]
+    if found not in before and result.verdict == "error" and not result.faults and any(finding.frames for finding in result.findings):
         return result
-    what = f"{found[1]} was replaced before this check, in the same process" if found[0] in before else f"the check {found[0]}"
-    finding = Finding("GV007", f"{what}, which gradients are measured with: neither right nor wrong can be said", "undecided",
-                      hint="put it back before the call returns; what all code of a process shares is nobody's to replace")
+    what = f"{found.split()[1]} was replaced before this check, in the same process" if found in before else f"the check {found}"
+    finding = Finding("GV007", f"{what}, which gradients are measured with: no verdict can be given", "undecided",
+                      hint="put it back before the call returns; all code of a process shares it")
     return replace(result, verdict="undecided", reason=finding.message, findings=(finding,), faults=())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import linecache
 import re
 import signal
@@ -12,9 +13,9 @@ from pathlib import Path
 from gradverify.model.case import Case
 from gradverify.model.paths import shown_path
 from gradverify.model.result import CaseResult, Finding, Frame
-from gradverify.report.numbers import duration
+from gradverify.report.numbers import limit as limit_of
 from gradverify.running.supervisor import MOST, Lost
-from gradverify.running.unrun import without_running
+from gradverify.running.unrun import decoded, without_running
 
 _LINE = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
 _PACKAGE = f"{Path(__file__).resolve().parent.parent}/"
@@ -31,14 +32,17 @@ SIGNAL_HINTS = {"SIGSEGV": "native code read or wrote where it must not: an inde
 
 
 def of_lost(case: Case, lost: Lost) -> CaseResult:
-    """Verdict error: the check said nothing, whatever status its process ended with."""
+    """Verdict error, whatever status its process ended with; but a failure that the check had sent before is one."""
     finding = _timed_out(lost) if lost.died.how == "limit" else _crashed(lost)
     finding = replace(finding, frames=tuple(_frames(lost.died.stack)))
+    found = None if lost.partial is None else decoded(case, json.loads(lost.partial))
+    if found is not None and found.verdict == "fail":      # what was found stands
+        return replace(found, reason=finding.message, captured=lost.died.printed)
     return replace(without_running(case, "error", finding.message), findings=(finding,), captured=lost.died.printed)
 
 
 def _timed_out(lost: Lost) -> Finding:
-    limit = duration(lost.died.number)
+    limit = limit_of(lost.died.number)
     if lost.while_loading:
         return Finding("GV005", f"importing and building what the check names did not end within {limit}", "timed-out",
                        hint="run the import by itself; `--import-timeout` gives it longer")
@@ -61,7 +65,7 @@ def _crashed(lost: Lost) -> Finding:
     elif died.how == "processes":
         message = f"this check had started {int(died.number)} processes{while_} that ran at the same time, and was ended: no more than {MOST} may"
         hint = "code that forks and does not end the child forks in the child too"
-    elif died.how == "server":
+    elif died.how in ("server", "parent"):
         by = f" by {_name(int(died.number))}" if died.number else ""
         while_ = "was imported" if lost.while_loading else "ran"
         message = f"the process that all checks are started from was ended{by} while this check {while_}, and again when it ran alone"

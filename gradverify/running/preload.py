@@ -18,10 +18,14 @@ end_with_caller()   # a supervisor that is killed cannot end its workers
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")     # those of torch's own modules, which PYTHONWARNINGS=error would make errors of
     import gradverify.rules
+    import gradverify.running.inline
+    import gradverify.subject.instruments
     import gradverify.verify
+    from gradverify.rules import catalogue
 
     for _module in pkgutil.iter_modules(gradverify.rules.__path__):
         importlib.import_module(f"gradverify.rules.{_module.name}")
+    catalogue.asked()       # their pages are parsed: 0.2 s
     for _name in IN_THE_FIRST:
         with contextlib.suppress(ImportError):
             importlib.import_module(_name)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext
+from multiprocessing.reduction import send_handle
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,16 +21,17 @@ from gradverify.running.server import ended_by, number, status_of
 SILENT_FOR = 2.0        # seconds between a worker's closed pipe and its end, before it is ended
 STACK_WITHIN = 0.5      # seconds for the Python stack of a hanging worker to be written
 ENDS_WITHIN = 5.0       # seconds for a killed process to be gone
+UNHEARD = 113           # status of a process whose words nobody hears
 LARGEST = 1 << 30       # bytes of one message
 
-How = Literal["status", "signal", "limit", "silence", "processes", "server"]
+How = Literal["status", "signal", "limit", "silence", "processes", "parent", "server"]
 
 
 @dataclass(frozen=True, slots=True)
 class Died:
     """How a process ended. `number`: its exit status, the signal that ended it, the seconds that it was given, the processes that it had started, or
-    the signal that ended the process that workers are forked from ("server"; 0: not known), and it with that; `stack`: of Python, where it is known,
-    as faulthandler writes it; `printed`: the end of what its task wrote to stdout and stderr."""
+    the signal that ended the process that it was forked from ("parent"), or that workers are ("server"), and it with that (0: not known); `stack`: of
+    Python, where it is known, as faulthandler writes it; `printed`: the end of what its task wrote to stdout and stderr."""
 
     how: How
     number: float
@@ -48,11 +51,39 @@ Main = Callable[[Connection, Connection, Any, Files], None]
 """What runs inside: it is handed the pipe for words, one that closes when the supervisor is gone, its set-up, and its files."""
 
 
+class Said:
+    """What is said of one task, through a pipe of its own: what an earlier one left running cannot write to it. `pipe` can be waited for."""
+
+    def __init__(self, pipe: Connection, task: str) -> None:
+        self.pipe, self._task = pipe, task
+        self.pid: int | None = None     # of the process that does it, once that is known
+
+    def hear(self) -> tuple[str, bytes] | None:
+        """A word and what belongs to it; None where the pipe is closed or carries something else."""
+        word = _heard(self.pipe)
+        if word is None:
+            return None
+        kind, _, task = word[0].partition(" ")
+        if task != self._task:
+            return None
+        if kind == "here":
+            self.pid = int(word[1])
+        return kind, word[1]
+
+
+def _heard(pipe: Connection) -> tuple[str, bytes] | None:
+    try:
+        kind, _, payload = pipe.recv_bytes(LARGEST).partition(b"\n")
+        return kind.decode("ascii"), payload
+    except (EOFError, OSError, UnicodeDecodeError):
+        return None
+
+
 class Worker:
     """A process that takes one task at a time. `words` and `sentinel` can be waited for."""
 
     def __init__(self, context: ForkServerContext, main: Main, setup: Any, folder: Path, read: Callable[[Path], str | None]) -> None:
-        self._read, self._folder = read, Path(tempfile.mkdtemp(dir=folder))
+        self._context, self._read, self._folder = context, read, Path(tempfile.mkdtemp(dir=folder))
         self.files = Files(str(self._folder / "stack"), str(self._folder / "printed"))
         self.words, inner = context.Pipe()
         alive, self._alive = context.Pipe(duplex=False)
@@ -81,42 +112,51 @@ class Worker:
         """Has it ended?"""
         return self.sentinel in wait([self.sentinel], 0)
 
-    def send(self, payload: bytes) -> None:
-        """A task; one that cannot be handed over is told by the worker's end."""
+    def begin(self, payload: bytes) -> Said:
+        """Hands a task over; one that cannot be is told by the worker's end."""
+        task = secrets.token_hex(8)
+        heard, said = self._context.Pipe(duplex=False)
         with contextlib.suppress(OSError):
-            self.words.send_bytes(payload)
+            self.words.send_bytes(task.encode() + b"\n" + payload)
+            send_handle(self.words, said.fileno(), self.pid)
+        said.close()
+        return Said(heard, task)
 
     def hear(self) -> tuple[str, bytes] | None:
-        """A word and what belongs to it; None where the pipe is closed or carries something else."""
-        try:
-            kind, _, payload = self.words.recv_bytes(LARGEST).partition(b"\n")
-            return kind.decode("ascii"), payload
-        except (EOFError, OSError, UnicodeDecodeError):
-            return None
+        """What the worker itself says; None where the pipe is closed or carries something else."""
+        word = _heard(self.words)
+        return None if word is None else (word[0].strip(), word[1])
 
-    def ended(self) -> Died:
+    def ended(self, said: Said | None) -> Died:
         """Of a process that has ended by itself."""
-        return self._end_within(ENDS_WITHIN) or self.stopped(ENDS_WITHIN)
+        return self._end_within(ENDS_WITHIN, said) or self.stopped(ENDS_WITHIN)
 
-    def silent(self) -> Died:
+    def child_ended(self, code: int) -> Died:
+        """Of the process of a task that has ended by itself."""
+        return self._died("silence", 0) if code == UNHEARD else self._died("signal" if code < 0 else "status", abs(code))
+
+    def silent(self, said: Said | None) -> Died:
         """Of a process whose pipe is closed: it has ended, or goes on without being heard."""
-        return self._end_within(SILENT_FOR) or self._died("silence", 0)
+        return self._end_within(SILENT_FOR, said) or self._died("silence", 0)
 
-    def _end_within(self, seconds: float) -> Died | None:
+    def _end_within(self, seconds: float, said: Said | None) -> Died | None:
+        """Where a child did the task, it ended with this process."""
         try:
             code = self._status(seconds)
         except EOFError:
             return self._died("server", ended_by(self.server))
+        if code is not None and said is not None and said.pid not in (None, self.pid):
+            return self._died("parent", max(0, -code))
         return None if code is None else self._died("signal" if code < 0 else "status", abs(code))
 
     def _status(self, seconds: float) -> int | None:
         """Raises EOFError where the process that it was forked from ended first."""
         return status_of(self.sentinel) if wait([self.sentinel], seconds) else None
 
-    def stopped(self, limit: float) -> Died:
+    def stopped(self, limit: float, said: Said | None = None) -> Died:
         """Of a process that did not end within its limit: asked for its stack, then killed."""
         with contextlib.suppress(OSError, AttributeError):
-            os.kill(self.pid, signal.SIGUSR1)
+            os.kill(said.pid if said is not None and said.pid is not None else self.pid, signal.SIGUSR1)
             self._process.join(STACK_WITHIN)
         return self._died("limit", limit)
 

@@ -13,12 +13,13 @@ from typing import NoReturn
 from gradverify.model.codec import from_json, to_json
 from gradverify.model.interrupt import interruptible
 from gradverify.model.proposal import Proposal, Sought
-from gradverify.report.numbers import duration
+from gradverify.report.numbers import limit
 from gradverify.running.crew import LOADING, hiring
 from gradverify.running.process import Died, Files
 from gradverify.running.signals import Signals
 from gradverify.running.supervisor import Answered, Began, Lost, Supervisor, Task, Told
-from gradverify.running.worker import Setup, entered, leave
+from gradverify.running.words import Words
+from gradverify.running.worker import Setup, Worker, live
 
 TRYING = 90.0       # seconds for all attempts of one function: the search itself stops after 20
 CRASHES = 12        # attempts that may end a worker before nothing more is tried; a new one starts in 0.1 s
@@ -69,7 +70,7 @@ def _again(sought: Sought, attempt: int | None) -> Sought | None:
 def _end(died: Died, loading: bool) -> str:
     where = "while it was imported" if loading else "while inputs were tried"
     if died.how == "limit":
-        return f"it did not end within {duration(died.number)} {where}"
+        return f"it did not end within {limit(died.number)} {where}"
     if died.how == "processes":
         return f"it started {int(died.number)} processes {where}"
     if died.how == "server":
@@ -79,15 +80,15 @@ def _end(died: Died, loading: bool) -> str:
 
 
 def serve(words: Connection, alive: Connection, setup: Setup, files: Files) -> NoReturn:
-    """The life of a worker: function after function, until the supervisor is gone."""
-    pipe, saying, _ = entered(words, alive, setup, files)
+    """The life of a worker: function after function, each in a child, until the supervisor is gone."""
+    live(words, alive, setup, files, lambda worker, payload: None, _propose)
+
+
+def _propose(worker: Worker, payload: bytes, saying: Words, stays: str | None) -> bool:
     from gradverify.trial.propose import propose
 
-    while True:
-        try:
-            sought = from_json(Sought, json.loads(pipe.recv_bytes()))
-        except (EOFError, OSError):
-            leave(0)
-        with interruptible():
-            found = propose(sought, lambda: saying.say("begins"), lambda number: saying.say("trying", number))
-        saying.say("result", to_json(found))
+    sought = from_json(Sought, json.loads(payload))
+    with interruptible():
+        found = propose(sought, lambda: saying.say("begins"), lambda number: saying.say("trying", number))
+    saying.say("result", to_json(found))
+    return True

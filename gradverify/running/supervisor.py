@@ -1,12 +1,13 @@
 """Tasks in worker processes: one that ends its process, or takes too long, costs itself only. Knows nothing of gradients.
 
-A worker has one task at a time and says when it begins to load it, when it begins, and what came of it. What it does not say did not happen:
-a process that ends without an answer, with whatever status, was ended by its task. Where the process that workers are forked from ends, all of
-them end, whoever did it: their tasks are done again one at a time, so that the one that does it again is known.
+A worker has one task at a time and does it in a child of its own, which says when it begins and what came of it. What it does not say did not
+happen: a process that ends without an answer, with whatever status, was ended by its task. Where the process that it was forked from ends with it,
+its task is done again with no other beside it, so that the one that does it again is known.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections import deque
@@ -15,13 +16,15 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 
 from gradverify.running.family import end_orphans, sizes
-from gradverify.running.process import Died, Worker
+from gradverify.running.process import SILENT_FOR, Died, Said, Worker
 from gradverify.running.signals import Signals
 
 START_LIMIT = 300.0     # seconds until a worker has imported torch: 20 on a slow machine, more on a network file system
 FUTILE = 3              # workers in a row that end before they are ready: no further one would be
 PAUSE = 0.2             # seconds before another attempt to start one: a server that has just been killed may still be seen
 LOOKS_EVERY = 1.0       # seconds between two counts of the processes that tasks have started: 3 ms of CPU where 100 processes run
+ENDS_WITHIN = 5.0       # seconds between the answer of a task and the end of its process
+KEPT = 8                # workers that wait for another task of their server, beside those that do one
 MOST = 256 + 8 * (os.cpu_count() or 1)     # processes that a task may have at a time: a compiler for each processor is a chain of four or five
 
 
@@ -31,12 +34,14 @@ class CannotStart(Exception):  # noqa: N818 - a sentence for a bug report
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """`limits`: seconds to load and to run. Two tasks that share one of `slots` never run at the same time."""
+    """`limits`: seconds to load and to run. Two tasks that share one of `slots` never run at the same time. `server`: which tasks it may share a
+    worker with, in which each of them finds what the others had loaded."""
 
     name: str
     payload: bytes
     limits: tuple[float, float]
     slots: frozenset[str] = frozenset()
+    server: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +70,13 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The worker ended, or was ended, without a result. `while_loading`: before the task itself began."""
+    """The worker ended, or was ended, without a result. `while_loading`: before the task itself began; `partial`: the last result that it sent
+    before it had all of it."""
 
     task: Task
     died: Died
     while_loading: bool
+    partial: bytes | None = None
 
 
 Happening = Began | Told | Answered | Lost
@@ -77,14 +84,20 @@ Happening = Began | Told | Answered | Lost
 
 @dataclass(eq=False)
 class _Job:
-    """A worker with what it does now. `ready`: it said that it can take a task; `alone`: no other task runs beside this one."""
+    """A worker with what it does now. `server`: of the tasks that it has done, None where there was none; `started`: it said that it can take a
+    task; `ready`: it can now; `loading`: the task has not begun; `said`: what the task says, `silent`: no more; `alone`: no other runs beside it."""
 
     worker: Worker
     deadline: float
+    server: str | None = None
     task: Task | None = None
+    said: Said | None = None
+    started: bool = False
     ready: bool = False
     loading: bool = True
+    silent: bool = False
     alone: bool = False
+    partial: bytes | None = None
 
 
 @dataclass
@@ -94,7 +107,7 @@ class Supervisor:
     hire: Callable[[], Worker]
     signals: Signals
     jobs: int = 1
-    _staff: list[_Job] = field(default_factory=list, init=False)
+    _staff: list[_Job] = field(default_factory=list, init=False)       # those that wait longest first
     _futile: int = field(default=0, init=False)
     _lost: deque[Task] = field(default_factory=deque, init=False)      # together, to be done again one at a time
     _server: int | None = field(default=None, init=False)              # the last one that was found to have ended
@@ -114,7 +127,6 @@ class Supervisor:
         """What happens, as it happens, until every task has its answer or its end. Raises CannotStart."""
         waiting = deque(tasks)
         while waiting or self._lost or any(job.task for job in self._staff):
-            self._staff_up(len(waiting) + sum(job.task is not None for job in self._staff))
             yield from self._feed(waiting)
             yield from self._listen()
             yield from self._look()
@@ -138,52 +150,70 @@ class Supervisor:
                 time.sleep(PAUSE)
         raise CannotStart(why)
 
-    def _staff_up(self, wanted: int) -> None:
-        """As many workers as there are tasks for; one, while a task that was lost with others is done alone."""
-        if self._lost or any(job.alone for job in self._staff if job.task):
-            wanted = 1
-        while len(self._staff) < min(self.jobs, wanted):
-            self._employ()
-
     def _feed(self, waiting: deque[Task]) -> Iterator[Happening]:
-        for job in [job for job in self._staff if job.ready and job.task is None and job.worker.gone]:
-            self._dismiss(job)      # what an earlier check left behind ended it: no later one is to blame
-        for job in self._staff:
-            task = self._next(waiting) if job.ready and job.task is None else None
+        """Hands tasks to workers that have loaded what they name, else to new ones."""
+        for ended in [job for job in self._staff if job.ready and job.worker.gone]:
+            self._dismiss(ended)      # what an earlier check left behind ended it: no later one is to blame
+        while True:
+            task = self._next(waiting)
             if task is None:
-                continue
+                return
+            job = self._idle(task.server) or self._idle(None)
+            if job is None:
+                self._employ_for(len(waiting) + len(self._lost))
+                return
             job.alone = task in self._lost
             (self._lost if job.alone else waiting).remove(task)
-            job.task, job.loading, job.deadline = task, True, time.monotonic() + task.limits[0]
+            job.server, job.task, job.ready, job.loading, job.silent, job.partial = task.server, task, False, True, False, None
+            job.deadline = time.monotonic() + task.limits[0]
             yield Began(task)
-            job.worker.send(task.payload)
+            job.said = job.worker.begin(task.payload)
+            self._staff.remove(job)
+            self._staff.append(job)
+
+    def _idle(self, server: str | None) -> _Job | None:
+        return next((job for job in self._staff if job.ready and job.server == server), None)
+
+    def _employ_for(self, wanted: int) -> None:
+        """As many workers as there are tasks for, at most `jobs` at work; some that wait stay, as the next tasks may be theirs."""
+        coming = sum(not job.ready for job in self._staff)
+        while coming < min(self.jobs, wanted + sum(job.task is not None for job in self._staff)):
+            self._employ()
+            coming += 1
+        for job in [job for job in self._staff if job.ready][:-KEPT]:
+            self._dismiss(job)
 
     def _next(self, waiting: deque[Task]) -> Task | None:
-        """One that was lost when no other runs, and none beside it."""
+        """One that was lost when no other runs, and none beside it; none where all `jobs` run."""
         running = [job for job in self._staff if job.task]
         if self._lost or any(job.alone for job in running):
             return self._lost[0] if self._lost and not running else None
+        if len(running) >= self.jobs:
+            return None
         taken = frozenset[str]().union(*(job.task.slots for job in running if job.task))
         return next((task for task in waiting if not task.slots & taken), None)
 
     def _listen(self) -> Iterator[Happening]:
-        """Waits for the next word of a worker, its end, or a deadline."""
-        watched = [job for job in self._staff if job.task or not job.ready]
+        """Waits for the next word of a worker or a task, an end, or a deadline."""
+        watched = [job for job in self._staff if not job.ready]
         if not watched:
             return
         first = min([job.deadline for job in watched] + [self._looks for job in watched if job.task])
         pipes = [each for job in watched for each in (job.worker.words, job.worker.sentinel)]
-        heard = set(wait([self.signals.bell, *pipes], max(0.0, first - time.monotonic())))
+        tasks = [job.said.pipe for job in watched if job.said is not None and not job.silent]
+        heard = set(wait([self.signals.bell, *pipes, *tasks], max(0.0, first - time.monotonic())))
         self.signals.check()
         for job in watched:
             if job not in self._staff:
                 continue        # dismissed with another
-            if job.worker.words in heard:
+            if job.said is not None and not job.silent and job.said.pipe in heard:
+                yield from self._hear_task(job, job.said)
+            elif job.worker.words in heard:
                 yield from self._hear(job)
             elif job.worker.sentinel in heard:
-                yield from self._bury(job, job.worker.ended())
+                yield from self._bury(job, job.worker.ended(job.said))
             elif time.monotonic() >= job.deadline:
-                yield from self._bury(job, job.worker.stopped(self._limit(job)))
+                yield from self._bury(job, self._late(job))
 
     def _look(self) -> Iterator[Happening]:
         """Ends tasks that have started more processes than the machine can bear."""
@@ -194,42 +224,61 @@ class Supervisor:
             yield from self._bury(job, job.worker.crowded(found[job.worker.pid]))
         self._looks = time.monotonic() + LOOKS_EVERY
 
-    def _limit(self, job: _Job) -> float:
-        return START_LIMIT if job.task is None else job.task.limits[0 if job.loading else 1]
+    def _late(self, job: _Job) -> Died:
+        if job.silent:
+            return job.worker.silent(job.said)
+        return job.worker.stopped(START_LIMIT if job.task is None else job.task.limits[0 if job.loading else 1], job.said)
 
     def _hear(self, job: _Job) -> Iterator[Happening]:
+        """What a worker itself says: that it is ready, or that the process of its task has ended."""
         word = job.worker.hear()
         if word is None:
-            yield from self._bury(job, job.worker.silent())
+            yield from self._bury(job, job.worker.silent(job.said))
             return
         kind, payload = word
         if kind == "ready":
             self._hello, self._futile = payload, 0
-            job.ready, job.deadline = True, float("inf")
-        elif job.task is not None:
-            yield from self._of_task(job, job.task, kind, payload)
+            job.started, job.ready, job.deadline = True, True, float("inf")
+        elif kind == "ended" and job.said is not None:
+            code, leaves_some = json.loads(payload)
+            while job.task is not None and not job.silent and job.said.pipe.poll():     # what it said before it ended
+                yield from self._hear_task(job, job.said)
+            if job.task is not None:
+                yield from self._bury(job, job.worker.child_ended(code))
+            elif leaves_some:
+                self._dismiss(job)
+            else:
+                job.said.pipe.close()
+                job.said, job.ready, job.deadline = None, True, float("inf")
 
-    def _of_task(self, job: _Job, task: Task, kind: str, payload: bytes) -> Iterator[Happening]:
+    def _hear_task(self, job: _Job, said: Said) -> Iterator[Happening]:
+        word, task = said.hear(), job.task
+        if word is None or task is None:
+            job.silent = True
+            if task is not None:
+                job.deadline = min(job.deadline, time.monotonic() + SILENT_FOR)
+            return
+        kind, payload = word
         if kind == "begins":
             job.loading, job.deadline = False, time.monotonic() + task.limits[1]
-        elif kind in ("result", "last"):        # the last: the worker takes no other task
-            job.task, job.deadline = None, float("inf")
-            if kind == "last":
-                self._dismiss(job)
+        elif kind == "result":
+            job.task, job.deadline = None, time.monotonic() + ENDS_WITHIN
             yield Answered(task, payload)
-        else:
+        elif kind == "partial":
+            job.partial = payload
+        elif kind != "here":
             yield Told(task, kind, payload)
 
     def _bury(self, job: _Job, died: Died) -> Iterator[Happening]:
-        task, with_others = job.task, died.how == "server"
+        task, with_others = job.task, died.how in ("server", "parent")
         self._dismiss(job)
-        self._futile += not job.ready and not (with_others and job.worker.server == self._server)   # one for all that a server took with it
-        if with_others:
+        self._futile += not job.started and not (with_others and job.worker.server == self._server)   # one for all that a server took with it
+        if died.how == "server":
             self._forget(job.worker.server)
         if task is not None and with_others and not job.alone:
             self._lost.append(task)
         elif task is not None:
-            yield Lost(task, died, job.loading)
+            yield Lost(task, died, job.loading, job.partial)
         elif not self._staff:
             self._employ()
 
@@ -242,5 +291,7 @@ class Supervisor:
     def _dismiss(self, job: _Job) -> None:
         job.worker.end()
         self._staff.remove(job)
+        if job.said is not None:
+            job.said.pipe.close()
         if job.worker.server is not None:
             end_orphans(job.worker.server, [other.worker.pid for other in self._staff])

@@ -1,4 +1,4 @@
-"""The inside of a worker process: takes cases, one after the other, and sends back what came of them."""
+"""The inside of a worker process: imports what checks name, computes nothing, and forks a child for each check."""
 
 from __future__ import annotations
 
@@ -10,27 +10,31 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle
+from os import getpid, write
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from gradverify.model.case import Case
 from gradverify.model.codec import from_json, to_json
-from gradverify.model.event import Plan
 from gradverify.model.interrupt import unheard
-from gradverify.model.result import CaseResult
 from gradverify.running.descriptors import high, keep_to_ourselves, moved
 from gradverify.running.family import adopt_orphans
-from gradverify.running.instruments import measured, not_started, too_little, within
-from gradverify.running.process import Files
+from gradverify.running.instruments import not_started, too_little, within
+from gradverify.running.process import UNHEARD, Files
+from gradverify.running.requirements import cuda_of
 from gradverify.running.server import let_go
-from gradverify.running.unrun import faulty
+from gradverify.running.staying import staying
+from gradverify.running.unrun import encoded, faulty
+from gradverify.running.words import Calls, Words, leave
 
-TELLS_EVERY = 0.25          # seconds between two words on how many calls were made
-DEATH_SIGNAL = 1            # of prctl: how this process ends with its own parent
-leave: Callable[[int], NoReturn] = os._exit
+TELLS_EVERY = 0.25  # seconds between two words on how many calls were made
+LEAVES_WITHIN = 0.1  # seconds for the processes that a check started to end after it
+DEATH_SIGNAL = 1  # of prctl: how this process ends with its own parent
 
 
 @dataclass(frozen=True)
@@ -46,112 +50,187 @@ class Setup:
     pictures: bool = False
 
 
-class Words:
-    """What is said to the supervisor, by one thread at a time and by this process only."""
+@dataclass
+class Worker:
+    """A process that has imported what some tasks name. `threads`: of torch, in a child; `search`: where the names of the spec are
+    looked for, once something is `loaded`; `calls`: of the running check."""
 
-    def __init__(self, pipe: Connection) -> None:
-        self._pipe, self._lock, self._process = pipe, threading.Lock(), os.getpid()
-
-    def say(self, kind: str, payload: object = None) -> None:
-        """A child that a check forked, and that returns here, leaves."""
-        if os.getpid() != self._process:
-            leave(0)
-        with self._lock:
-            self._pipe.send_bytes(kind.encode() + b"\n" + json.dumps(payload).encode())
-
-
-def serve(words: Connection, alive: Connection, setup: Setup, files: Files) -> None:
-    """The life of a worker: set up, then case after case until one leaves something changed, or the supervisor is gone."""
-    pipe, saying, calls = entered(words, alive, setup, files)
-    little = too_little(setup.memory)
-    if little is not None:      # nor is there any to import and to look at
-        _refuse_all(pipe, saying, little)
-    from gradverify.subject import shared
-    from gradverify.subject.on_cuda import after_a_check
-
-    before = shared.look()
-    while True:
-        case = _next_case(pipe)
-        result = _verified(case, saying, calls, files, lambda: shared.switched(before, (shared.THREADS, shared.SIGNALS)), setup.pictures)
-        changed = shared.changes(before, shared.look())
-        retires = bool(changed) or shared.computes_otherwise(result.changed) or after_a_check(case.settings.device)
-        saying.say("last" if retires else "result", to_json(measured(within(result, setup.memory), changed)))
-        if retires:
-            leave(0)
+    pipe: Connection
+    alive: Connection
+    files: Files
+    memory: int | None
+    pictures: bool
+    threads: int
+    search: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    loaded: bool = False
+    calls: Calls | None = None
+    watched: bool = False
 
 
-def _next_case(pipe: Connection) -> Case:
-    """Ends the process where the supervisor is gone."""
+Load = Callable[[Worker, bytes], str | None]
+"""Imports what a task names. Why this process cannot fork then, and does the task itself; None where it can."""
+Run = Callable[[Worker, bytes, Words, str | None], bool]
+"""Does a task. Does it leave a process in which another one can run? The text is that of `Load`."""
+
+
+def serve(words: Connection, alive: Connection, setup: Setup, files: Files) -> NoReturn:
+    """The life of a worker that checks gradients."""
+    live(words, alive, setup, files, _load, _check)
+
+
+def live(
+    words: Connection, alive: Connection, setup: Setup, files: Files, load: Load, run: Run
+) -> NoReturn:
+    """Task after task, each in a child, until the supervisor is gone. What a task does to its process nobody else meets: there is nothing to put
+    back. A child is forked before anything is computed: threads of OpenMP or autograd would be missing in it, and waited for."""
+    worker = _entered(words, alive, setup, files)
+    own = Words(worker.pipe.fileno())
+    from gradverify.running.inline import devices
+    from gradverify.subject.machine import imports, threads, use_threads
+
+    _divide(setup)
+    worker.threads = threads()
+    machine = _in_child(lambda: to_json(devices()))
+    own.say("ready", machine)
+    use_threads(1)
+    with imports(bool(machine["cuda"])):
+        while True:
+            task, payload, descriptor = _next_task(worker.pipe)
+            for file in files.stack, files.printed:     # of the task before
+                os.truncate(file, 0)
+            stays = load(worker, payload)
+            if stays is None:
+                child = os.fork()
+                if child == 0:
+                    _do_alone(worker, payload, Words(descriptor, task), run)
+                os.close(descriptor)
+                own.say(
+                    "ended", [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), _has_children()]
+                )
+            else:
+                again = _do(worker, payload, Words(descriptor, task), run, stays)
+                os.close(descriptor)
+                use_threads(1)
+                own.say("ended", [0, not again])
+
+
+def _do_alone(worker: Worker, payload: bytes, saying: Words, run: Run) -> NoReturn:
     try:
-        return from_json(Case, json.loads(pipe.recv_bytes()))
+        worker.pipe.close()
+        _with_parent()
+        _do(worker, payload, saying, run, None)
+    except BaseException:  # the pipe is closed: nobody hears of it
+        leave(UNHEARD)
+    leave(0)
+
+
+def _do(worker: Worker, payload: bytes, saying: Words, run: Run, stays: str | None) -> bool:
+    from gradverify.subject.machine import use_threads
+
+    saying.say("here", getpid())
+    use_threads(worker.threads)
+    if not worker.watched:
+        threading.Thread(target=_watch, args=(worker,), daemon=True).start()
+        worker.watched = True
+    return run(worker, payload, saying, stays)
+
+
+def _in_child(ask: Callable[[], object]) -> Any:
+    """The answer of a child: looking for CUDA devices may leave a process that cannot be forked."""
+    read, written = os.pipe()
+    child = os.fork()
+    if child == 0:
+        write(written, json.dumps(ask()).encode())
+        leave(0)
+    os.close(written)
+    with os.fdopen(read, "rb") as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    return json.loads(text)
+
+
+def _has_children() -> bool:
+    """Do processes that a task started go on? On Linux also those that lost their parents."""
+    until = time.monotonic() + LEAVES_WITHIN
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0] or time.monotonic() < until:
+            time.sleep(0.002)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _next_task(pipe: Connection) -> tuple[str, bytes, int]:
+    """Its identity, what it is, and what its words go through. Ends the process where the supervisor is gone."""
+    try:
+        task, _, payload = pipe.recv_bytes().partition(b"\n")
+        return task.decode(), payload, moved(recv_handle(pipe))
     except (EOFError, OSError):
         leave(0)
 
 
-def _refuse_all(pipe: Connection, saying: Words, message: str) -> NoReturn:
-    """Says of every case that there is no memory for a worker."""
-    while True:
-        saying.say("result", to_json(not_started(_next_case(pipe), message)))
+def _load(worker: Worker, payload: bytes) -> str | None:
+    case = from_json(Case, json.loads(payload))
+    if cuda_of(case):
+        return "uses a CUDA device"
+    if too_little(worker.memory) is not None:
+        return None
+    from gradverify.subject.find import importable
+    from gradverify.subject.machine import cannot_fork
+    from gradverify.subject.target import load
+
+    with unheard(), staying(), contextlib.suppress(BaseException):
+        if not worker.loaded:
+            worker.search.enter_context(importable(case.search))
+            worker.loaded = True
+        load(case)
+    return cannot_fork()
 
 
-def entered(words: Connection, alive: Connection, setup: Setup, files: Files) -> tuple[Connection, Words, _Calls]:
-    """Sets a worker up until it can take a task, and says so: the pipe that tasks come by, and what it speaks through."""
-    pipe, alive = _out_of_the_way(words), _out_of_the_way(alive)
-    _settle(setup, files)
-    saying = Words(pipe)
-    calls = _Calls(saying)
-    threading.Thread(target=_end_with_supervisor, args=(alive, calls), daemon=True).start()
-    from gradverify.running.inline import devices
-
-    _divide(setup)
-    saying.say("ready", to_json(devices()))
-    return pipe, saying, calls
-
-
-def _verified(case: Case, saying: Words, calls: _Calls, files: Files, left: Callable[[], tuple[str, ...]],
-              pictures: bool) -> CaseResult:
+def _check(worker: Worker, payload: bytes, saying: Words, stays: str | None) -> bool:
+    case = from_json(Case, json.loads(payload))
+    little = too_little(worker.memory)
+    if little is not None:  # nor is there any to import and to look at
+        saying.say("result", to_json(not_started(case, little)))
+        return True
     from gradverify.running.inline import run_case
+    from gradverify.subject.on_cuda import after_a_check
 
+    calls, alone = Calls(saying), stays is not None and not cuda_of(case)
+    worker.calls = calls
+    changed = (stays,) if stays is not None and alone else ()
     try:
         with unheard():
-            return run_case(case, calls.planned, prepared=lambda: saying.say("begins"), left=left, into=Path(files.printed), pictures=pictures)
-    except BaseException as error:      # none of them ends the run
-        return faulty(case, error)
-    finally:
-        calls.forget()
+            result = run_case(
+                case,
+                calls.planned,
+                prepared=lambda: saying.say("begins"),
+                changed=changed,
+                into=Path(worker.files.printed),
+                pictures=worker.pictures,
+                own_process=stays is None or alone,
+            )
+    except BaseException as error:  # none of them ends the run
+        result = faulty(case, error)
+    worker.calls = None
+    saying.say("result", encoded(case, within(result, worker.memory)))
+    return not (alone or after_a_check(case.settings.device))
 
 
-class _Calls:
-    """How many calls the running comparison has made, told while it runs."""
-
-    def __init__(self, saying: Words) -> None:
-        self._saying, self._told = saying, -1
-        self._made: Callable[[], int] | None = None
-
-    def planned(self, plan: Plan, made: Callable[[], int]) -> None:
-        self._saying.say("plan", to_json(plan))
-        self._made, self._told = made, -1
-
-    def forget(self) -> None:
-        self._made = None
-
-    def tell(self) -> None:
-        made = self._made
-        count = made() if made else -1
-        if count > self._told:
-            self._told = count
-            self._saying.say("calls", count)
+def _entered(words: Connection, alive: Connection, setup: Setup, files: Files) -> Worker:
+    """Sets a worker up until it can take a task."""
+    pipe, alive = _out_of_the_way(words), _out_of_the_way(alive)
+    _settle(setup, files)
+    return Worker(pipe, alive, files, setup.memory, setup.pictures, 1)
 
 
-def _end_with_supervisor(alive: Connection, calls: _Calls) -> None:
-    """This process ends with the supervisor, however that ends, and whatever runs here."""
-    while True:
-        try:
-            if alive.poll(TELLS_EVERY):
-                leave(0)
-            calls.tell()
-        except (EOFError, OSError):
-            leave(0)
+def _watch(worker: Worker) -> None:
+    """Tells of calls, and ends this process with the supervisor, however that ends, and whatever runs here."""
+    with contextlib.suppress(EOFError, OSError):
+        while not worker.alive.poll(TELLS_EVERY):
+            if worker.calls is not None:
+                worker.calls.tell()
+    leave(0)
 
 
 def _settle(setup: Setup, files: Files) -> None:
@@ -203,9 +282,11 @@ def _divide(setup: Setup) -> None:
 
     if setup.threads is not None:
         use_threads(setup.threads)
-    if setup.memory is not None:
+    if setup.memory is not None and too_little(setup.memory) is None:      # else nothing is computed
         import resource
 
         _, most = resource.getrlimit(resource.RLIMIT_DATA)
-        limit = setup.memory if most == resource.RLIM_INFINITY else min(setup.memory, most)     # a limit that is there already may be lower
+        limit = (
+            setup.memory if most == resource.RLIM_INFINITY else min(setup.memory, most)
+        )  # a limit that is there already may be lower
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

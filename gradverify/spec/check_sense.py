@@ -16,6 +16,7 @@ from gradverify.spec.structure_sense import known_shape
 from gradverify.spec.tensor_sense import draw_of, dtype_of, tensor_faults
 
 PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+INSIDE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)+")     # a parameter of a module inside a module: `layers.0.weight`
 OWN_TARGETS = ("gradient", "surrogate", "inputs_from")
 LOGIC = ("and", "or", "not")  # the words of `-m TAGEXPR`
 
@@ -70,7 +71,7 @@ def _input_faults(check: Check, base: Path, dtype: str, folder: FilePath) -> Ite
         yield Fault((*base, "inputs_from"), "`inputs` and `inputs_from` both give the inputs: keep one", key=True)
     for name, value in members(check):
         path = (*base, "inputs", name)
-        if isinstance(name, str) and not PARAMETER.fullmatch(name):
+        if isinstance(name, str) and not PARAMETER.fullmatch(name) and not INSIDE.fullmatch(name):
             yield Fault(path, _name_complaint(name, value), key=True)
         if isinstance(name, str) and name in check.kwargs:
             yield Fault((*base, "kwargs", name), f"{name!r} is an input already", key=True)
@@ -98,8 +99,8 @@ def members(check: Check) -> Iterator[tuple[str | int, Json]]:
 def _builtin_faults(check: Check, parameters: tuple[str, ...], required: int, base: Path) -> Iterator[Fault]:
     names = tuple(check.inputs) if isinstance(check.inputs, dict) else ()
     strangers = [name for name in names if name not in parameters]
-    for name in filter(PARAMETER.fullmatch, strangers):
-        beside = f" ({name!r} is a key of the check: it stands beside `inputs`)" if name in Check.model_fields else ""
+    for name in (each for each in strangers if PARAMETER.fullmatch(each) or INSIDE.fullmatch(each)):
+        beside = f" ({name!r} is a key of the check: it belongs next to `inputs`)" if name in Check.model_fields else ""
         yield Fault((*base, "inputs", name), f"{check.function} has no input {name!r}; {allowed(name, parameters, 'its inputs')}{beside}", key=True)
     for name in filter(PARAMETER.fullmatch, check.kwargs):
         if name not in parameters:

@@ -82,7 +82,7 @@ def parse(file: str, text: str) -> Document | tuple[Problem, ...]:
 def _escaped(file: str, lines: tuple[str, ...]) -> Problem:
     place = next(((number, found.start()) for number, line in enumerate(lines) for found in ESCAPES.finditer(line)
                   if int(found.group()[2:], 16) > sys.maxunicode), (0, 0))
-    return _at(file, lines, *place, "an escape that stands for no character: they end with \\U0010FFFF")
+    return _at(file, lines, *place, "an escape of no character: they end with \\U0010FFFF")
 
 
 def _at(file: str, lines: tuple[str, ...], line: int, column: int, message: str, path: str | None = None) -> Problem:

@@ -176,7 +176,7 @@ def _repeated(values: list[Json], place: Path) -> Iterator[Fault]:
     for index, value in enumerate(values):
         text: Any = json.dumps(value)
         if text in seen:
-            yield Fault((*place, index), f"{shown(value)} stands twice: both cases would have one name")
+            yield Fault((*place, index), f"{shown(value)} is there twice: both cases would have one name")
         seen.add(text)
 
 

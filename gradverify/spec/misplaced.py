@@ -18,7 +18,7 @@ def home_of(key: str, model: type[BaseModel], value: Json) -> str | None:
     if issubclass(model, RunSettings):
         return _beside_a_setting(key, model)
     if model in (Tensor, Budget, Rules) and key in Check.model_fields:
-        return "it belongs to the check, beside `inputs`" if model is Tensor else "it belongs to the check"
+        return "it belongs to the check, next to `inputs`" if model is Tensor else "it belongs to the check"
     if model is Tensor and isinstance(value, dict):
         return f"a list of inputs has no names; as a mapping: `inputs: {{{key}: …}}`"
     if model is Spec and key in Check.model_fields:
@@ -30,21 +30,21 @@ def home_of(key: str, model: type[BaseModel], value: Json) -> str | None:
 def _no_argument(key: str) -> str | None:
     """Where a key stands that is no argument of a call."""
     if key in Budget.model_fields:
-        return f"it stands in `budget`: `budget={{'{key}': …}}`"
+        return f"it belongs in `budget`: `budget={{'{key}': …}}`"
     home = _beside_a_setting(key, RunSettings)
     return f"it is a key of specs, which no call takes: write it in a spec, {_place(key)}" if home else None
 
 
 def _place(key: str) -> str:
-    return "beside `checks`" if key in _names(Spec) else "in the check" if key in Check.model_fields else "in an input of the check"
+    return "next to `checks`" if key in _names(Spec) else "in the check" if key in Check.model_fields else "in an input of the check"
 
 
 def _beside_a_setting(key: str, model: type[RunSettings]) -> str | None:
     for name, part in (("rules", Rules), ("budget", Budget)):
         if key in part.model_fields:
-            return f"it stands in `{name}`: `{name}: {{{key}: …}}`"
+            return f"it belongs in `{name}`: `{name}: {{{key}: …}}`"
     if key in _names(Spec):
-        return "it stands at the top of the file, beside `checks`"
+        return "it belongs at the top of the file, next to `checks`"
     if key in Check.model_fields and model is not Check:
         return "it belongs to a check, not to `defaults`"
     if key in Tensor.model_fields:

@@ -151,9 +151,9 @@ def _right_table(folded: str, name: str, in_defaults: bool) -> str | None:
     if folded in OF_RULES:
         return f"{name!r} stands in `rules`: {'' if in_defaults else header + ' '}rules = {{{folded} = [\"GV…\"]}}"
     if folded in RunSettings.model_fields and not in_defaults:
-        return f"{name!r} is a setting of checks: it stands in {header}"
+        return f"{name!r} is a setting of checks: it belongs in {header}"
     if in_defaults and folded.replace("_", "-") in OPTIONS:
-        return f"{name!r} is an option of the run: it stands in [{own}]"
+        return f"{name!r} is an option of the run: it belongs in [{own}]"
     if folded in Settings.model_fields and folded not in RunSettings.model_fields:
         return f"{name!r} belongs to a spec (its `defaults`, or a check), not to a project"
     return None

@@ -51,8 +51,9 @@ FUNCTION_FORMS = """
 A subclass of `torch.autograd.Function` (called through `.apply`), any callable, a `torch.nn.Module` class (built with `init`; its
 parameters become inputs) or an instance. `reference`, `gradient`, `surrogate` and `inputs_from` are written the same way; `reference`
 may be a built-in too. While the spec runs, modules are looked for in every `path`, in the spec's folder, in the folder of the nearest
-`pyproject.toml` above it, and in the current folder, in this order. For what lies in these folders their modules win over others of the same
-name, Python's own too: a `random.py` beside the spec is the one that `random:f` means. Only `torch`, `numpy` and `gradverify` are never replaced.
+`pyproject.toml` above it, and in the current folder, in this order. Modules there win over
+installed ones, but not over Python's own, nor over what is imported already (torch and what it needs): a spec that names such a module
+gets GV001, and can name the file instead (`random.py:f`).
 
 A module is cast to the check's dtype: what is complex in it stays complex, of that precision; in a complex check real parameters become
 complex too, unless some are complex already. Hooks on modules and those that `register_hook` put on parameters run as in training.

@@ -23,7 +23,8 @@ class Check(Settings):
         description="A built-in (`linear`), `module:attribute`, `module.attribute`, `file.py:attribute` relative to the spec, or `torch.ops.lib.op`.",
         examples=["linear", "my_ops.act:Swish", "../ops/act.py:Swish"])
     inputs: Annotated[dict[str, InputValue] | list[InputValue], Either("a mapping of names to values, or a list of values")] = Field(
-        UNSAID, description="The arguments, in the order of the function's parameters. A mapping is a tensor, any other value is passed as it is.",
+        UNSAID, description="The arguments, in the order of the function's parameters. A mapping is a tensor, any other value is passed as it is. "
+        "A module's parameters may be given here too, by their names (`layers.0.weight`).",
         examples=[{"x": {"shape": [2, 3]}, "n": 4}])
     inputs_from: Text = Field(
         UNSAID, description="A function of `seed, dtype, device` that returns the inputs as a tuple or a dict.", examples=["tests/make.py:inputs"])

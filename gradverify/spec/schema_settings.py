@@ -22,7 +22,7 @@ class Budget(Strict):
     """What one check may spend: its comparison under `mode: auto`, and the rules that vary the call."""
 
     calls: Annotated[int, Field(gt=0)] = Field(
-        UNSAID, description="Calls at most, beside a few dozen that prepare the comparison, whose cheapest form is always made.", examples=[2000])
+        UNSAID, description="Calls at most, after a few dozen that prepare the comparison, whose cheapest form is always made.", examples=[2000])
     seconds: Positive = Field(10.0, description="Seconds, every call counted as long as the fastest one took.", examples=[10])
 
 
@@ -117,4 +117,4 @@ class Settings(RunSettings):
     requires: list[Requirement] = Field([], description="What must be there, else the check is skipped.", examples=[["cuda", "module:triton"]])
     sources: list[Text] = Field(
         [], description="Files outside Python that the check depends on, as globs relative to the spec: a change to one of them affects "
-        "the check. `**` is any number of folders, a folder stands for all in it.", examples=[["../csrc/*.cu"]])
+        "the check. `**` is any number of folders, a folder means all in it.", examples=[["../csrc/*.cu"]])

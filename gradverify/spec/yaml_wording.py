@@ -98,7 +98,7 @@ def _colon(error: yaml.MarkedYAMLError, lines: Sequence[str], line: int, column:
             return number, match.end(), f"a space is missing after the colon: `{key}: {rest[:20]}{'…' if len(rest) > 20 else ''}`"
     if "could not find" in str(error.problem) and error.context_mark:
         return error.context_mark.line, error.context_mark.column, "a key without a colon: write `key: value`"
-    return line, column, "a `:` where no key can stand: check the indentation, or put text that contains `: ` in quotes"
+    return line, column, "a `:` where no key can be: check the indentation, or put text that contains `: ` in quotes"
 
 
 def _no_blank(lines: Sequence[str], line: int) -> Complaint:

@@ -46,6 +46,6 @@ def _backward(subject: Subject, function: Differentiable, graph: Graph, retain: 
     outputs = [y for y in function.of(graph) if y.requires_grad]
     others = function.with_zeros(graph)
     subject.counted_backward()
-    with blamed("GV003", "backward"):
+    with blamed("GV003", "backward"), subject.standing(graph.called):
         torch.autograd.backward([*outputs, *others], [*map(torch.ones_like, outputs), *map(torch.zeros_like, others)], retain_graph=retain)
         finished(subject.on)

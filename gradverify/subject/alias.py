@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from gradverify.subject.guard import is_plain
+from gradverify.torch_private import function_class, is_zerotensor
 
 Named = tuple[str, Tensor]
 
@@ -47,7 +48,7 @@ def shared(returned: Sequence[Any], cotangents: Sequence[Any], kept: Sequence[Na
 def attributes(ctx: Any) -> Iterator[Named]:
     """The tensors on ctx that are no saved ones, and those on its Function's class: alone, or in a list, tuple or dict."""
     yield from _tensors("ctx", getattr(ctx, "__dict__", {}))
-    for cls in getattr(getattr(ctx, "_forward_cls", None), "__mro__", ()):
+    for cls in getattr(function_class(ctx), "__mro__", ()):
         if issubclass(cls, torch.autograd.Function) and cls is not torch.autograd.Function:
             yield from _tensors(cls.__name__, vars(cls))
 
@@ -74,7 +75,7 @@ def _tensors(owner: str, values: Mapping[str, Any]) -> Iterator[Named]:
 def _has_memory(tensor: Tensor) -> bool:
     if not is_plain(tensor) or tensor.numel() == 0:
         return False
-    return not tensor._is_zerotensor() and tensor.untyped_storage().nbytes() > 0       # a freed storage has no bytes
+    return not is_zerotensor(tensor) and tensor.untyped_storage().nbytes() > 0       # a freed storage has no bytes
 
 
 def _bytes(tensor: Tensor) -> tuple[int, int]:

@@ -14,11 +14,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.overrides import _get_current_function_mode_stack, _pop_mode
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
-from torch.utils._python_dispatch import _pop_mode as _pop_dispatch_mode
 
 from gradverify.subject.fewer_bits import float32_products, reductions, set_float32_products, set_reductions
+from gradverify.torch_private import (
+    backward_is_threaded,
+    dispatch_modes,
+    function_modes,
+    pop_dispatch_mode,
+    pop_function_mode,
+    pop_saved_tensors_hooks,
+    saved_tensors_hooks,
+    set_backward_threaded,
+    set_cudnn,
+)
 
 AUTOCAST = ("cpu", "cuda")
 DENORMAL = 1e-310       # of float64: 0 where denormal numbers are flushed
@@ -49,10 +57,10 @@ def left_as_found(states: Sequence[Ambient]) -> Iterator[list[str]]:
 def ambient() -> tuple[Ambient, ...]:
     """All of it; first what stands in the way of the rest."""
     return (
-        Ambient("function modes", lambda: len(_get_current_function_mode_stack()),  # type: ignore[no-untyped-call]
-                _popped(_get_current_function_mode_stack, _pop_mode)),
-        Ambient("dispatch modes", lambda: len(_get_current_dispatch_mode_stack()), _popped(_get_current_dispatch_mode_stack, _pop_dispatch_mode)),
-        Ambient("saved tensors hooks", _top_hooks, _without_hooks),
+        Ambient("function modes", lambda: len(function_modes()),
+                _popped(function_modes, pop_function_mode)),
+        Ambient("dispatch modes", lambda: len(dispatch_modes()), _popped(dispatch_modes, pop_dispatch_mode)),
+        Ambient("saved tensors hooks", saved_tensors_hooks, _without_hooks),
         Ambient("default dtype", torch.get_default_dtype, torch.set_default_dtype),
         Ambient("default device", torch.get_default_device, _set_default_device),
         Ambient("gradient mode", torch.is_grad_enabled, torch.set_grad_enabled),
@@ -63,7 +71,7 @@ def ambient() -> tuple[Ambient, ...]:
                                                      torch.is_deterministic_algorithms_warn_only_enabled()),
                 lambda old: torch.use_deterministic_algorithms(old[0], warn_only=old[1])),
         Ambient("float32 products", float32_products, set_float32_products),
-        Ambient("backward's threads", torch._C._is_multithreading_enabled, torch._C._set_multithreading_enabled),
+        Ambient("backward's threads", backward_is_threaded, set_backward_threaded),
         Ambient("denormal numbers", _flushes, torch.set_flush_denormal),
         *(Ambient(f"autocast on {device}", *_autocast(device)) for device in AUTOCAST),
         Ambient("reductions on CUDA", reductions, set_reductions),
@@ -101,7 +109,7 @@ def _set_default_device(old: torch.device) -> None:
 def _set_cudnn(old: Sequence[bool]) -> None:
     """Below the attributes of torch.backends.cudnn, which are closed once torch's own test utilities are imported."""
     for name, value in zip(CUDNN, old, strict=True):
-        getattr(torch._C, f"_set_cudnn_{name}")(value)
+        set_cudnn(name, value)
 
 
 def _autocast(device: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
@@ -120,13 +128,9 @@ def _popped(stack: Callable[[], Sequence[Any]], pop: Callable[[], Any]) -> Calla
     return write
 
 
-def _top_hooks() -> Any:
-    return torch._C._autograd._top_saved_tensors_default_hooks(True)
-
-
 def _without_hooks(old: Any) -> None:
-    while _top_hooks() not in (None, old):
-        torch._C._autograd._pop_saved_tensors_default_hooks()
+    while saved_tensors_hooks() not in (None, old):
+        pop_saved_tensors_hooks()
 
 
 def _flushes() -> bool:

@@ -11,17 +11,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from gradverify.numerics.function.dtypes import UNITS
-from gradverify.subject.disguised import Exchanged
 from gradverify.subject.lowered import FEW, FUSED
+from gradverify.subject.own_code import DispatchMode, wrapped
+from gradverify.torch_private import pytree, schema
 
 ULP = 2.0               # roundoffs
 WHOLE = 2.0**-4         # of the numbers from which on a dtype holds nothing but integers: integers below come of no rounding
 
 
-class Anew(Exchanged):  # type: ignore[no-untyped-call]
+class Anew(DispatchMode):
     """Inside, operations take arguments, and give results, that are up to an ulp of their own dtype off at random.
 
     Exact in any way to round, and left alone: what is only picked or copied (`amax`, `where`, `clone`, `.double()`), small integers (a mask, a count,
@@ -29,34 +29,33 @@ class Anew(Exchanged):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self, source: torch.Generator) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._source = source
 
-    def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        named = dict(kwargs or {})
-        schema = func._schema
+    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+        declared = schema(func)
         if torch.Tag.nondeterministic_seeded in func.tags:
-            return func(*args, **named)
+            return wrapped(func, *args, **named)
         if func in FUSED and _rounds(args[0]):
             with self:
                 return FUSED[func](*args, **named)
-        if schema.is_mutable:
+        if declared.is_mutable:
             return self._writing(func, args, named)
-        returned = func(*args, **named)
-        if any(each.alias_info is not None for each in schema.returns):
+        returned = wrapped(func, *args, **named)
+        if any(each.alias_info is not None for each in declared.returns):
             return returned
         results = [y for y in pytree.tree_leaves(returned) if isinstance(y, Tensor)]
         if not any(map(_rounds, results)) or _exact(results, pytree.tree_leaves((args, named))):
             return returned
         if all(map(_rounds, results)):
-            returned = func(*pytree.tree_map(self._off, tuple(args)), **pytree.tree_map(self._off, named))
+            returned = wrapped(func, *pytree.tree_map(self._off, tuple(args)), **pytree.tree_map(self._off, named))
         return pytree.tree_map(self._off, returned)
 
     def _writing(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
         """An operation in place: what it wrote is off."""
         into = [x for x in _written(func, args, named) if _rounds(x)]
         given = [x.clone() if isinstance(x, Tensor) else x for x in pytree.tree_leaves((args, named))]
-        returned = func(*args, **named)
+        returned = wrapped(func, *args, **named)
         for x in into:
             if not _exact([x], given):
                 x.copy_(self._off(x))
@@ -73,12 +72,12 @@ class Anew(Exchanged):  # type: ignore[no-untyped-call]
 
 def _rounds(x: Any) -> bool:
     """Is it a tensor whose numbers are rounded?"""
-    return type(x) is Tensor and x.dtype in UNITS and x.layout is torch.strided and x.numel() > 0
+    return type(x) is Tensor and x.dtype in UNITS and x.layout is torch.strided and x.numel() > 0 and not x.is_meta
 
 
 def _written(func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
     """What an operation writes into."""
-    places = [(place, each.name) for place, each in enumerate(func._schema.arguments) if each.alias_info is not None and each.alias_info.is_write]
+    places = [(place, each.name) for place, each in enumerate(schema(func).arguments) if each.alias_info is not None and each.alias_info.is_write]
     return pytree.tree_leaves([args[place] if place < len(args) else named.get(name) for place, name in places])
 
 

@@ -54,7 +54,7 @@ def beside(subject: Subject, number: int) -> list[Tensor]:
 def _moved(subject: Subject, drawn: Sequence[Argument], move: Callable[[Argument], Tensor]) -> Other:
     """What was drawn anew as it is, `move` for what was not."""
     pairs = zip(subject.arguments, drawn, strict=True)
-    return [replace(old, value=move(old)) if old.differentiable and same(old.value, new.value) else new for old, new in pairs]
+    return [replace(old, value=move(old), invented=True) if old.differentiable and same(old.value, new.value) else new for old, new in pairs]
 
 
 def _differs(old: Sequence[Argument], new: Sequence[Argument]) -> bool:

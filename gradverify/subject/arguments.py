@@ -42,6 +42,7 @@ class Argument:
     of: Whole | None = None
     keyword: bool = False
     form: Form | None = None
+    invented: bool = False
 
     @property
     def is_tensor(self) -> bool:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from gradverify.subject.snapshot import alike, same
+from gradverify.torch_private import buffers_of
 
 MOST = 512      # calls: measured, a power iteration takes 70 with singular values 10 % apart, 350 with 2 %, 460 with 1.5 %
 EARLY = 32      # calls by which what will come to rest has come nearer: a counter never does
@@ -33,7 +34,7 @@ def at_rest(module: torch.nn.Module, forward: Callable[[], Sequence[Tensor]], st
     `forward` calls the module with its own buffers, which are afterwards what they were. Raises Restless.
     """
     places = [(part, name, buffer, buffer.detach().clone()) for part in module.modules()
-              for name, buffer in part._buffers.items() if buffer is not None]
+              for name, buffer in buffers_of(part).items() if buffer is not None]
     try:
         for name, buffer in module.named_buffers():
             _write(buffer, start[name])
@@ -45,7 +46,7 @@ def at_rest(module: torch.nn.Module, forward: Callable[[], Sequence[Tensor]], st
     finally:
         for part, name, buffer, value in places:
             _write(buffer, value)
-            part._buffers[name] = buffer
+            buffers_of(part)[name] = buffer
 
 
 def _rests(module: torch.nn.Module, forward: Callable[[], Sequence[Tensor]], start: Mapping[str, Tensor]) -> bool:

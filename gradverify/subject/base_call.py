@@ -22,6 +22,7 @@ from gradverify.subject.unwritten import Memory, measured
 
 STEP = 1e-3     # of each element's size: a detached output that moves depends on the inputs
 REPEATS = 2     # further backwards of the base graph
+STEADY = 5e-2   # of the largest gradient: more is not the rounding of any dtype
 
 
 class BaseCall:
@@ -177,13 +178,22 @@ class BaseCall:
 
     @cached_property
     def repeats(self) -> tuple[Returned, ...] | None:
-        """Further backwards of the base graph for the base cotangents; None where a graph serves one backward only."""
+        """Further backwards of the base graph for the base cotangents; None where a second one is refused. Where they give other gradients,
+        every later backward gets a graph of its own: what accumulates in one graph (a buffer on ctx) is GV207's finding, and no other rule's."""
         if not (self.worked.direct and self.function.reusable):
             return None
         try:
-            return tuple(Returned.now(self.function.gradients(self.base, self.worked.cotangents, retain=True)) for _ in range(REPEATS))
+            found = tuple(Returned.now(self.function.gradients(self.base, self.worked.cotangents, retain=True)) for _ in range(REPEATS))
         except UserCodeError:
             return None
+        if not all(_steady(self.worked.gradients, again.values) for again in found):
+            self.function.use_once()
+        return found
+
+    @property
+    def reusable(self) -> bool:
+        """Does the graph of the base call serve further backwards, with the same gradients?"""
+        return self.repeats is not None and self.function.reusable
 
     @cached_property
     def refused(self) -> UserCodeError | None:
@@ -204,7 +214,7 @@ class BaseCall:
 
     def usable(self) -> Graph:
         """A graph for one more backward: the base graph, or that of a fresh forward. Raises UserCodeError (GV002)."""
-        return self.base if self.repeats is not None else self.function.graph(self.subject.leaves())
+        return self.base if self.reusable else self.function.graph(self.subject.leaves())
 
     @cached_property
     def for_ones(self) -> tuple[tuple[RawReturn, ...], Gradients]:
@@ -228,6 +238,16 @@ class BaseCall:
         with watched(inner, found):
             self.subject.probe(self.subject.leaves())
         return tuple(found)
+
+
+def _steady(first: Gradients, again: Gradients) -> bool:
+    """Are these the same gradients, up to rounding?"""
+    for a, b in zip(first, again, strict=True):
+        if a is None or b is None or not a.layout is b.layout is torch.strided or not a.numel() or not bool(a.isfinite().all()):
+            continue
+        if float((a - b).abs().nan_to_num(nan=0.0).max()) > STEADY * float(a.abs().max()):
+            return False
+    return True
 
 
 def _alike_places(a: Sequence[object], b: Sequence[object]) -> tuple[int, ...]:

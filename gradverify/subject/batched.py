@@ -12,9 +12,6 @@ import torch
 from torch import Tensor
 
 from gradverify.subject.differentiable import Differentiable, Gradients, Graph
-from gradverify.subject.failure import blamed
-from gradverify.subject.on_cuda import finished
-from gradverify.subject.seeded import BACKWARD
 from gradverify.subject.subject import Subject
 
 
@@ -26,14 +23,9 @@ def batched_gradients(subject: Subject, function: Differentiable, graph: Graph, 
     last use of the graph. Raises UserCodeError (GV003).
     """
     cotangents = [torch.stack([factor * cotangent for factor in factors]) for cotangent in v]
-    subject.count(backward=len(factors), batched=len(factors))
-    subject.reseed(BACKWARD)
-    with warnings.catch_warnings(), _forgotten(classes), blamed("GV003", "backward"):
+    with warnings.catch_warnings(), _forgotten(classes):
         warnings.simplefilter("ignore")     # of operators that are batched by a loop
-        found = torch.autograd.grad(function.of(graph), graph.leaves, cotangents, retain_graph=True, allow_unused=True,
-                                    is_grads_batched=True)
-        finished(subject.on)
-        return found
+        return subject.pull(graph.called, function.of(graph), graph.leaves, cotangents, retain=True, batch=len(factors))
 
 
 @contextmanager

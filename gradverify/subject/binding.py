@@ -22,6 +22,9 @@ def bind(given: Sequence[Argument], found: Target, own: Collection[str], keyword
     `own`: the names of a module's parameters; `keywords`: of all that the spec passes by keyword. Raises UserCodeError (GV002) where they do
     not fit.
     """
+    inner = next((argument for argument in given if "." in argument.name), None)
+    if inner is not None:
+        raise UserCodeError(CALLED, f"inputs.{inner.name}: {found.name} has no parameter {inner.name!r}", hint=_nearest(inner.name, list(own)))
     if found.parameters is None:
         return [replace(argument, name=argument.name or str(place)) for place, argument in enumerate(given)]
     _refuse_keywords(keywords, found, own)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from gradverify.subject.plain import Numbers
 from gradverify.subject.subject import Subject
+from gradverify.torch_private import function_class
 
 AXES = ("dim", "axis")
 STRIDES = ("stride", "dilation", "diagonal", "shift", "shifts", "step", "padding")      # one more is as good
@@ -46,9 +47,11 @@ def other_choices(subject: Subject) -> Iterator[Choice]:
 
 def traces(nodes: Sequence[Any]) -> list[tuple[type, dict[str, Any]]] | None:
     """What each Function keeps on its ctx but tensors, by which backward can tell one call from another; None where that cannot be seen."""
-    if not all(hasattr(node, "_forward_cls") for node in nodes):
+    owners = [cls for node in nodes if (cls := function_class(node)) is not None]
+    if len(owners) < len(nodes):
         return None
-    kept = [(node._forward_cls, {name: value for name, value in vars(node).items() if not isinstance(value, Tensor)}) for node in nodes]
+    kept = [(cls, {name: value for name, value in vars(node).items() if not isinstance(value, Tensor)})
+            for cls, node in zip(owners, nodes, strict=True)]
     return kept if all(map(_is_plain, (value for _, values in kept for value in values.values()))) else None
 
 

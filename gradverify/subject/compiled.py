@@ -13,6 +13,7 @@ from gradverify.subject.ambient import ambient, left_as_found
 from gradverify.subject.failure import describe
 from gradverify.subject.opchecked import quiet
 from gradverify.subject.subject import Subject
+from gradverify.torch_private import aot_eager, check_compiler, modules_untagged, reset_compiler
 
 
 @dataclass
@@ -36,20 +37,16 @@ class Compiler:
         return made
 
     def _aot_eager(self, graph: Any, inputs: Any) -> Any:
-        from torch._dynamo.backends.debugging import aot_eager
-
         self.graphs += 1
         return aot_eager(graph, inputs)
 
     @contextmanager
     def compiling(self, subject: Subject) -> Iterator[None]:
         """Quiet, from empty caches, which are empty again afterwards; a module's forward is compiled while this lasts."""
-        import torch._dynamo
-
         module = subject.target.subject if subject.target.kind == "module" else None
         own = vars(module).get("forward") if module is not None else None
-        with quiet(), left_as_found(ambient()), _modules_untagged():
-            torch._dynamo.reset()
+        with quiet(), left_as_found(ambient()), modules_untagged():
+            reset_compiler()
             try:
                 if module is not None:
                     module.forward = self._compiled(module.forward)
@@ -59,28 +56,13 @@ class Compiler:
                     del module.forward
                     if own is not None:
                         module.forward = own
-                torch._dynamo.reset()
-
-
-@contextmanager
-def _modules_untagged() -> Iterator[None]:
-    """The first compilation of a process replaces two methods of all modules, to tell their generations apart; they are put back."""
-    cls: Any = torch.nn.Module
-    before = cls.__init__, cls.__setstate__
-    try:
-        yield
-    finally:
-        if (cls.__init__, cls.__setstate__) != before:
-            cls.__init__, cls.__setstate__ = before
-            cls.___needs_generation_tag_patch = True        # so that a later compilation does it again
+                reset_compiler()
 
 
 def no_compiler() -> str | None:
     """Why there is no torch.compile here; None where there is."""
     try:
-        from torch._dynamo.eval_frame import check_if_dynamo_supported
-
-        check_if_dynamo_supported()
+        check_compiler()
     except (ImportError, RuntimeError) as error:
         return f"torch.compile does not run here ({describe(error)})"
     return None

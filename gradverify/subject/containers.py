@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from gradverify.subject.outputs import step
+from gradverify.torch_private import pytree
 
 Built = Callable[[Sequence[Any]], Any]
 DEPTH = 6       # of objects inside objects that are looked through for tensors nobody can take out

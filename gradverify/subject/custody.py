@@ -14,6 +14,7 @@ from gradverify.subject.alias import Named, overlaps
 from gradverify.subject.guard import is_plain
 from gradverify.subject.snapshot import Change, Snapshot, change, freed, same
 from gradverify.subject.subject import Called, Subject
+from gradverify.torch_private import function_class
 
 Saves = Mapping[Any, tuple[Tensor, ...]]
 Kind = Literal["argument", "output", "buffer", "saved"]
@@ -95,11 +96,12 @@ def _held(subject: Subject, called: Called, saved: Saves) -> Iterator[Held]:
     for place, output in enumerate(called.outputs):
         if isinstance(output, Tensor):
             yield Held("output", f"y{place}", output, place)
-    for name, buffer in called.buffers.items():
+    for name, buffer in subject.buffers(called).items():
         yield Held("buffer", name, buffer)
     for node, tensors in saved.items():
+        owner = function_class(node)
         for place, tensor in enumerate(tensors):
-            yield Held("saved", f"saved tensor {place} of {node._forward_cls.__name__}", tensor)
+            yield Held("saved", f"saved tensor {place} of {owner.__name__ if owner else node.name()}", tensor)
 
 
 def arguments(subject: Subject, called: Called) -> list[Named]:

@@ -10,13 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.subject.failure import UserCodeError, blamed
+from gradverify.subject.failure import UserCodeError
 from gradverify.subject.graph import function_nodes, gradient_numbers
-from gradverify.subject.on_cuda import finished
-from gradverify.subject.seeded import BACKWARD
-from gradverify.subject.subject import Called, Subject
+from gradverify.subject.subject import Called, Subject, Way
+from gradverify.subject.subject import Gradients as Gradients
 
-Gradients = tuple[Tensor | None, ...]
 AT_ONCE = 64            # cotangents in one batched backward
 HELD = 1 << 22          # numbers that the gradients of such a batch have, in all nodes together
 
@@ -49,19 +47,19 @@ def copied(gradients: Gradients) -> Gradients:
 class Differentiable:
     """`checked` are the places of the compared outputs among the flattened ones.
 
-    VJPs reuse one graph. Where a second backward of a graph is refused, each gets a fresh forward; where `torch.autograd.grad` is refused
-    (re-entrant checkpoints, reversible nets), leaf `.backward()` is used. Where an undefined cotangent is refused, of an output that is compared or
+    VJPs go the subject's `way`: they reuse one graph. Where a second backward of a graph is refused, each gets a fresh forward; where
+    `torch.autograd.grad` is refused, or does not see all gradients (re-entrant checkpoints, reversible nets), `.backward()` into the leaves
+    is used. Where an undefined cotangent is refused, of an output that is compared or
     of one that is not, and zeros in its place are not (`refuses_none`: what was raised), it gets zeros from then on.
     """
 
     def __init__(self, subject: Subject, checked: Sequence[int]) -> None:
         self._subject, self._checked = subject, tuple(checked)
-        self._graph: tuple[list[Tensor], list[Tensor]] | None = None
+        self._graph: Graph | None = None
         self._here: list[Tensor] = []       # what that forward returned: a backward may write into it
         self._others = False    # outputs that are not compared have gradients too, which are undefined then
         self._at_once: int | None = None    # cotangents of a batch, 0 where they come one by one; None where the graph was not looked at
         self.refused: UserCodeError | None = None       # what the way that was left raised
-        self._way: Callable[[Sequence[Tensor | None]], Gradients] = self._reused
         self.refuses_none: UserCodeError | None = None
         self.earlier: Sequence[Tensor] | None = None    # what the checked outputs were in another forward at the inputs, before
 
@@ -98,17 +96,21 @@ class Differentiable:
 
     def _any_way(self, cotangents: Sequence[Tensor | None]) -> Gradients:
         try:
-            return self._way(cotangents)
+            return self._in(self._subject.way, cotangents)
         except UserCodeError as first:
-            for way in (self._fresh, self._leaf):
+            for way in (Way.FRESH, Way.LEAVES):
                 try:
-                    result = way(cotangents)
+                    result = self._in(way, cotangents)
                 except UserCodeError:
                     continue
                 self.refused = first
-                self._way, self._graph = way, None
+                self._subject.way, self._graph = way, None
                 return result
             raise first from None
+
+    def _in(self, way: Way, cotangents: Sequence[Tensor | None], through: Callable[[Tensor], Tensor] | None = None) -> Gradients:
+        graph = self.kept_graph() if way is Way.REUSED else self._fresh_graph()
+        return self._pulled(graph, cotangents, retain=way is Way.REUSED, way=way, through=through)
 
     def vjps(self, output: int, cotangents: Tensor, wanted: Sequence[int] | None = None) -> Gradients | None:
         """Gradients [n, …] of the `wanted` inputs (None: of all) for cotangents [n, …] of one output in batched backwards, which count as n; None
@@ -118,31 +120,28 @@ class Differentiable:
         """
         if self._at_once == 0 or not self.reusable:
             return None
-        leaves, outputs = self.kept_graph()
+        graph = self.kept_graph()
+        leaves, outputs = graph.leaves, self._differentiated(graph)
         if self._at_once is None:
             self._at_once = 0 if function_nodes(outputs) else min(AT_ONCE, HELD // max(gradient_numbers(outputs), 1))
         if self._at_once < 2:
             return None
         asked = leaves if wanted is None else [leaves[place] for place in wanted]
         try:
-            found = [self._batched(outputs[output], asked, some) for some in torch.split(cotangents, self._at_once)]
-        except Exception:       # there is no batching rule for it
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")     # of operators that are batched by a loop
+                found = [self._subject.pull(graph.called, [outputs[output]], asked, [some], retain=True, batch=len(some))
+                         for some in torch.split(cotangents, self._at_once)]
+        except UserCodeError:       # there is no batching rule for it
             self._at_once = 0
             return None
-        self._subject.count(backward=len(cotangents), batched=len(cotangents))
         return tuple(None if each[0] is None else torch.cat(each) for each in zip(*found, strict=True))
-
-    def _batched(self, output: Tensor, leaves: Sequence[Tensor], cotangents: Tensor) -> Gradients:
-        self._subject.reseed(BACKWARD)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")     # of operators that are batched by a loop
-            return torch.autograd.grad([output], leaves, [cotangents], retain_graph=True, allow_unused=True, is_grads_batched=True)
 
     def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> Gradients:
         """The gradient at other inputs, on a graph of its own. Raises UserCodeError."""
         def pull() -> Gradients:
             leaves = [x.detach().clone().requires_grad_() for x in inputs]
-            return self._grad(leaves, self._differentiated(self._subject.forward(leaves)), cotangents, retain=False)
+            return self._pulled(Graph(tuple(leaves), self._subject.called(leaves)), cotangents)
 
         return self._with_zeros(pull, cotangents)
 
@@ -152,23 +151,19 @@ class Differentiable:
 
         Raises UserCodeError: GV002 where forward raises, GV003 where backward does.
         """
-        leaves, outputs = self._fresh_graph()
+        graph = self._fresh_graph()
+        outputs = self._differentiated(graph)
         values = [output.detach().clone() for output in outputs[:len(cotangents)]]      # backward may write into what forward returned
         fitting = [cotangent.to(device=output.device, dtype=output.dtype) for output, cotangent in zip(outputs, cotangents, strict=False)]
         try:
-            return values, self._grad(leaves, [through(y) for y in outputs] if through else outputs, fitting, retain=False)
+            return values, self._pulled(graph, fitting, through=through)
         except UserCodeError as refused:
             try:
-                return values, self._leaf(fitting, through)
+                return values, self._in(Way.LEAVES, fitting, through)
             except UserCodeError:
                 if not self._others or self.refuses_none is not None or through:
                     raise refused from None
-                return values, self._with_zeros(lambda: self._fresh(fitting), cotangents)
-
-    def build(self) -> tuple[list[Tensor], list[Any]]:
-        """A graph: fresh leaves and all flattened outputs."""
-        leaves = self._subject.leaves()
-        return leaves, self._subject.probe(leaves)
+                return values, self._with_zeros(lambda: self._in(Way.FRESH, fitting), cotangents)
 
     # ---- graphs of a rule's own
     def graph(self, leaves: Sequence[Tensor], inputs: Sequence[Tensor] | None = None) -> Graph:
@@ -201,48 +196,38 @@ class Differentiable:
         asked = [leaf for leaf in graph.leaves if leaf.requires_grad]
         if not wanted or not asked:
             return (None,) * len(graph.leaves)
-        outputs, given = [output for output, _ in wanted], [cotangent for _, cotangent in wanted]
-        self._subject.counted_backward()
-        with blamed("GV003", "backward"):
-            if self.leaf_only:
-                accumulated = _accumulated(graph.leaves, outputs, given, retain, create)
-                finished(self._subject.on)
-                return accumulated
-            self._subject.watches[1].start()
-            found = iter(torch.autograd.grad(outputs, asked, given, retain_graph=retain or create, create_graph=create, allow_unused=True))
-            finished(self._subject.on)
-            self._subject.watches[1].stop()
-        return tuple(next(found) if leaf.requires_grad else None for leaf in graph.leaves)
+        return self._subject.pull(graph.called, [output for output, _ in wanted], graph.leaves, [cotangent for _, cotangent in wanted],
+                                  retain=retain, create=create)
 
     def use_once(self) -> None:
         """From now on a graph serves one backward only, as its first one damages it."""
-        if self._way == self._reused:
-            self._way, self._graph = self._fresh, None
+        if self.reusable:
+            self._subject.way, self._graph = Way.FRESH, None
 
     @property
     def leaf_only(self) -> bool:
         """Is `torch.autograd.grad` refused, and leaf `.backward()` not?"""
-        return self._way == self._leaf
+        return self._subject.way is Way.LEAVES
 
     @property
     def reusable(self) -> bool:
         """Is a graph good for more than one backward, as far as is known?"""
-        return self._way == self._reused
+        return self._subject.way is Way.REUSED
 
-    def _fresh_graph(self) -> tuple[list[Tensor], list[Tensor]]:
-        leaves, outputs = self.build()
-        return leaves, self._differentiated(outputs)
+    def _fresh_graph(self) -> Graph:
+        leaves = self._subject.leaves()
+        return Graph(tuple(leaves), self._subject.probed(leaves))
 
-    def kept_graph(self) -> tuple[list[Tensor], list[Tensor]]:
+    def kept_graph(self) -> Graph:
         """The graph that several backwards share."""
         if self._graph is None:
             self._graph = self._fresh_graph()
-            self._here = [y.detach().clone() for y in self._graph[1][:len(self._checked)]]
+            self._here = [y.detach().clone() for y in self._picked(self._graph.called.outputs)]
         return self._graph
 
-    def _differentiated(self, outputs: Sequence[Any]) -> list[Tensor]:
+    def _differentiated(self, graph: Graph) -> list[Tensor]:
         """The checked outputs; and behind them the others that have gradients, where these must not be undefined."""
-        picked, others = self._picked(outputs), self._beside(outputs)
+        picked, others = self._picked(graph.called.outputs), self._beside(graph.called.outputs)
         self._others = bool(others)
         return picked + (others if self.refuses_none is not None else [])
 
@@ -257,22 +242,12 @@ class Differentiable:
             raise UserCodeError("GV002", f"forward returns {len(outputs)} outputs here, not y{max(self._checked, default=0)} as at the first point")
         return picked
 
-    def _reused(self, cotangents: Sequence[Tensor | None]) -> Gradients:
-        return self._grad(*self.kept_graph(), cotangents, retain=True)
-
-    def _fresh(self, cotangents: Sequence[Tensor | None]) -> Gradients:
-        return self._grad(*self._fresh_graph(), cotangents, retain=False)
-
-    def _grad(self, leaves: Sequence[Tensor], outputs: Sequence[Tensor], cotangents: Sequence[Tensor | None], retain: bool) -> Gradients:
-        wanted = self._defined(outputs, cotangents)
-        self._subject.counted_backward()
-        with blamed("GV003", "backward"):
-            self._subject.watches[1].start()
-            found = torch.autograd.grad([output for output, _ in wanted], leaves, [cotangent for _, cotangent in wanted],
-                                        retain_graph=retain, allow_unused=True)
-            finished(self._subject.on)
-            self._subject.watches[1].stop()
-            return found
+    def _pulled(self, graph: Graph, cotangents: Sequence[Tensor | None], *, retain: bool = False, way: Way | None = None,
+                through: Callable[[Tensor], Tensor] | None = None) -> Gradients:
+        outputs = self._differentiated(graph)
+        wanted = self._defined([through(y) for y in outputs] if through else outputs, cotangents)
+        return self._subject.pull(graph.called, [output for output, _ in wanted], graph.leaves, [cotangent for _, cotangent in wanted],
+                                  retain=retain, way=way)
 
     def _defined(self, outputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> list[tuple[Tensor, Tensor]]:
         """Outputs with their cotangents: without undefined ones, or with zeros for these. Outputs behind the cotangents have none."""
@@ -280,21 +255,3 @@ class Differentiable:
         if self.refuses_none is not None:
             return [(y, torch.zeros_like(y) if v is None else v) for y, v in zip(outputs, given, strict=True)]
         return [(y, v) for y, v in zip(outputs, given, strict=True) if v is not None]
-
-    def _leaf(self, cotangents: Sequence[Tensor | None], through: Callable[[Tensor], Tensor] | None = None) -> Gradients:
-        leaves, outputs = self._fresh_graph()
-        outputs = [through(y) for y in outputs] if through else outputs
-        wanted = self._defined(outputs, cotangents)
-        self._subject.counted_backward()
-        with blamed("GV003", "backward"):
-            torch.autograd.backward([output for output, _ in wanted], [cotangent for _, cotangent in wanted])
-            finished(self._subject.on)
-        return tuple(leaf.grad for leaf in leaves)
-
-
-def _accumulated(leaves: Sequence[Tensor], outputs: Sequence[Tensor], cotangents: Sequence[Tensor], retain: bool, create: bool) -> Gradients:
-    """Leaf `.backward()`, for what refuses `torch.autograd.grad`."""
-    for leaf in leaves:
-        leaf.grad = None
-    torch.autograd.backward(outputs, cotangents, retain_graph=retain or create, create_graph=create)
-    return tuple(leaf.grad for leaf in leaves)

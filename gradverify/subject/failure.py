@@ -5,17 +5,22 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import sys
 import traceback
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from types import TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 import numpy as np
 import torch
 
-from gradverify.model.fault import described, legible, spelled
+from gradverify.model.case import Case
+from gradverify.model.fault import ToolError, described, legible, spelled
+from gradverify.model.fault import UserCodeError as UserCodeError
 from gradverify.model.fault import type_name as type_name
+from gradverify.model.interrupt import Spent as Spent
 from gradverify.model.interrupt import heed, is_interrupt
 from gradverify.model.result import Finding, Frame
 from gradverify.subject.interpreted import INSTALL
@@ -43,9 +48,12 @@ WANTS_WHOLE = re.compile(
     r"\"(repeat_interleave|bincount|bitwise_|lshift|rshift|gcd|lcm)\w*\" not implemented for '(Double|Float|Half|BFloat16)'")
 WANTS_MASK = re.compile(r"only supports boolean masks|to be a boolean tensor|expected BoolTensor")
 A_MASK = "a mask is drawn with `kind: mask`; `values: [1, 0, 1]` have the check's dtype: say `dtype: bool` in that input"
-WHOLE_NUMBERS = "`values` have the check's dtype, whole ones too: for indices say `dtype: int64` in the input, or draw them with `integers`"
-WANTS_TENSOR = re.compile(r"must be Tensor, not list")
-LIST_OF_NUMBERS = "a list is passed as it is: a tensor of that shape is `x: {shape: [40, 30]}`, one of these numbers `x: {values: [40, 30]}`"
+WHOLE_NUMBERS = ("a tensor has the check's dtype, whole numbers in `values` too: for indices say `dtype: int64` in the input, or draw them with "
+                 "`integers`")
+REFUSES_LIST = re.compile(r"^forward raised TypeError: .*(\blist\b|only integer tensors of a single element)|'list' object has no attribute")
+OF_MODES = frozenset({"answer", "_answered", "_guarded", "guarded", "wrapped", "_called", "__torch_dispatch__"})
+"""The functions that lie between an operation that the user's code calls and what a mode of ours makes of it."""
+Line = tuple[CodeType, int]     # an instruction of the user's code
 SYNTAX = (SyntaxError, IndentationError, TabError)
 _PACKAGE = Path(__file__).resolve().parent.parent
 _USER_ROOMS = tuple(f"{_PACKAGE / room}{os.sep}" for room in ("functions", "gallery"))     # what a spec may name is checked like anybody's code
@@ -54,21 +62,6 @@ _FOREIGN = (f"{_PACKAGE}{os.sep}", f"{Path(torch.__file__).resolve().parent}{os.
 _NUMPY, _LIBRARY = f"{Path(np.__file__).resolve().parent}{os.sep}", f"{Path(os.__file__).resolve().parent}{os.sep}"
 
 
-class UserCodeError(Exception):
-    """Raised where user code cannot be judged. `code` is the rule's, `message` one sentence, `frames` the user's own."""
-
-    def __init__(self, code: str, message: str, frames: tuple[Frame, ...] = (), hint: str | None = None) -> None:
-        super().__init__(message)
-        self.code, self.message, self.frames, self.hint = code, message, frames, hint
-
-    @property
-    def finding(self) -> Finding:
-        """What a report says of it."""
-        return Finding(self.code, self.message, hint=self.hint, frames=self.frames)
-
-
-class Spent(BaseException):
-    """No further call is afforded; the text says why. No Exception: nobody but the rule's caller is to take it for an answer."""
 
 
 class blamed:  # noqa: N801 - read as a word: `with blamed("GV002", "forward")`
@@ -89,7 +82,7 @@ class blamed:  # noqa: N801 - read as a word: `with blamed("GV002", "forward")`
 
 def blame(error: BaseException, code: str, what: str) -> None:
     """What `blamed` raises for an exception; nothing for one that is to go on as it is."""
-    if issubclass(type(error), UserCodeError | Spent) or is_interrupt(error):       # `isinstance` would ask the exception's own __class__
+    if issubclass(type(error), UserCodeError | ToolError | Spent) or is_interrupt(error):       # `isinstance` would ask the exception's own __class__
         return
     heed()
     text = describe(error)      # `sys.exit()` in the user's code must not end the run: every BaseException is meant
@@ -112,7 +105,18 @@ def what_to_write(text: str, frames: tuple[Frame, ...]) -> str | None:
         return WHOLE_NUMBERS if WANTS_WHOLE.search(text) else A_MASK
     if REFUSES_DOUBLE.search(text):
         return SINGLE_ONLY
-    return LIST_OF_NUMBERS if WANTS_TENSOR.search(text) else None
+    return None
+
+
+def of_a_list(finding: Finding, case: Case) -> Finding:
+    """With the hint that the spec gives a list of numbers where forward, which refused a list, may want a tensor."""
+    lists = (each for each in case.inputs if isinstance(each.value, list | tuple) and each.value and all(type(x) in (int, float) for x in each.value))
+    found = next(lists, None)
+    if found is None or not REFUSES_LIST.search(finding.message):
+        return finding
+    name, numbers = found.name or "x", list(found.value)
+    shape = f"a tensor of that shape is `{name}: {{shape: {numbers}}}`, " if all(type(x) is int and x >= 0 for x in numbers) else ""
+    return replace(finding, hint=f"`{name}: {numbers}` is passed as a list: {shape}one of these numbers `{name}: {{values: {numbers}}}`")
 
 
 def describe(error: BaseException) -> str:
@@ -138,9 +142,11 @@ def shown(value: object) -> str:
 
 def is_users(error: BaseException) -> bool:
     """Was it raised by the user's code, or by torch called from there? By the innermost frame that is gradverify's or the user's."""
+    if type(error) is ToolError:
+        return False
     files = [frame.filename for frame in _extracted(error)]
     ours = max((depth for depth, file in enumerate(files) if file.startswith(_FOREIGN[0]) and not _is_users(file)), default=-1)
-    return any(_is_users(file) and not file.startswith("<frozen") and not _is_tool(file) for file in files[ours + 1:])
+    return any(map(_is_line_of_users, files[ours + 1:]))
 
 
 def _extracted(error: BaseException) -> list[traceback.FrameSummary]:
@@ -167,6 +173,20 @@ def _of_syntax(error: Any) -> Frame:
     """The line that Python could not read; user code may have raised the error with anything in it."""
     line, text = error.lineno, error.text
     return Frame(legible(error.filename), line if isinstance(line, int) else 0, "<module>", legible(text.strip()) if isinstance(text, str) else "")
+
+
+def users_line() -> Line | None:
+    """The instruction of the user's code that is being run, asked for inside a mode of ours; None where code of ours or torch's runs without it."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not _is_line_of_users(frame.f_code.co_filename):
+        if frame.f_code.co_filename.startswith(_FOREIGN[0]) and frame.f_code.co_name not in OF_MODES:
+            return None
+        frame = frame.f_back
+    return None if frame is None else (frame.f_code, frame.f_lasti)
+
+
+def _is_line_of_users(filename: str) -> bool:
+    return _is_users(filename) and not filename.startswith("<frozen") and not _is_tool(filename)
 
 
 def _is_tool(filename: str) -> bool:

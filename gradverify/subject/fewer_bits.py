@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from gradverify.torch_private import cudnn_tf32, fp32_precision, has_fp32_precision, set_cudnn_tf32, set_fp32_precision
+
 REDUCED = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction", "allow_fp16_accumulation")
 """Switches of products of 16 bits (`torch.backends.cuda.matmul`)."""
 SPLIT = "_split_k"  # behind the name of one that has a second switch
@@ -37,18 +39,17 @@ class Float32:
 
 def float32_products() -> Float32:
     """As they are now."""
-    read = getattr(torch._C, "_get_fp32_precision_getter", None)
     return Float32(
         _older(torch.get_float32_matmul_precision, (("cuda", "matmul"), ("mkldnn", "matmul"))),
-        _older(torch._C._get_cudnn_allow_tf32, (("cuda", "conv"), ("cuda", "rnn"))),
-        tuple(read(*place) for place in PLACES) if read else (),
+        _older(cudnn_tf32, (("cuda", "conv"), ("cuda", "rnn"))),
+        tuple(fp32_precision(*place) for place in PLACES) if has_fp32_precision() else (),
     )
 
 
 def set_float32_products(wanted: Float32) -> None:
     """As `float32_products` gave them."""
     torch.set_float32_matmul_precision(wanted.matmul)
-    torch._C._set_cudnn_allow_tf32(wanted.cudnn)
+    set_cudnn_tf32(wanted.cudnn)
     for place, precision in zip(PLACES, wanted.places, strict=False):
         _say(place, precision)
 
@@ -56,8 +57,8 @@ def set_float32_products(wanted: Float32) -> None:
 def _say(place: tuple[str, str], precision: str) -> None:
     """Nothing of its own where the one around it says the same."""
     for each in ("none", precision):
-        if torch._C._get_fp32_precision_getter(*place) != precision:
-            torch._C._set_fp32_precision_setter(*place, each)
+        if fp32_precision(*place) != precision:
+            set_fp32_precision(*place, each)
 
 
 def _older(read: Callable[[], Any], places: Sequence[tuple[str, str]]) -> Any:
@@ -65,11 +66,11 @@ def _older(read: Callable[[], Any], places: Sequence[tuple[str, str]]) -> Any:
     try:
         return read()
     except RuntimeError:
-        before = [torch._C._get_fp32_precision_getter(*place) for place in places]
+        before = [fp32_precision(*place) for place in places]
     try:
         for precision in ("ieee", "tf32"):
             for place in places:
-                torch._C._set_fp32_precision_setter(*place, precision)
+                set_fp32_precision(*place, precision)
             with suppress(RuntimeError):
                 return read()
     finally:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib.machinery import all_suffixes
 from pathlib import Path
@@ -19,51 +22,83 @@ from gradverify.model.interrupt import is_interrupt
 from gradverify.subject.failure import CODE as CODE
 from gradverify.subject.failure import UserCodeError, blamed, describe, named, user_frames, what_to_write
 from gradverify.subject.machine import imported
-from gradverify.subject.namesakes import Aside, Importer, importer, keeper
 from gradverify.subject.registered import REGISTERED, find_operator
 
-_FOUND_IN = "__gradverify_found_in__"       # set on modules that a spec's folders brought in: the folder each was found in
-_MARKED = "marked"      # the names of these among what is kept: to look through thousands of modules takes a twentieth of a small check
+Aside = Callable[[], AbstractContextManager[None]]
+"""What is printed inside counts only where something is raised: a module that prints is imported once, for whichever
+check comes first."""
+
+
+@dataclass
+class _Place:
+    """Where names are looked for: `folders`, in this order. `put_back`: the names of what imports set and what was put
+    back; `run_folder`: the current one as the checks began, whichever a check changes to."""
+
+    folders: tuple[str, ...]
+    aside: Aside
+    run_folder: str
+    put_back: list[str] = field(default_factory=list)
+
+
+_PLACE: ContextVar[_Place | None] = ContextVar("place", default=None)
+_FOUND_IN = "__gradverify_found_in__"       # set on modules that a spec's folders brought in: the folder of each
+_OWN: Any = vars(ModuleType)["__dict__"]       # past whatever a module does when it is asked
+_PROTECTED = ("gradverify", "torch", "numpy")       # what a check itself stands on
+_STDLIB = str(Path(os.__file__).parent)
+_LIBRARY = (_STDLIB, str(Path(_STDLIB, "lib-dynload")), str(Path(f"{_STDLIB.replace('.', '')}.zip")))
+
+
+def run_folder() -> str | None:
+    """What the paths of a report are relative to; None where no checks of a spec run: the current folder."""
+    place = _PLACE.get()
+    return None if place is None else place.run_folder
 
 
 @contextmanager
 def importable(search: Search, aside: Aside = nullcontext) -> Iterator[list[str]]:
-    """The spec's folder, the current folder and the `path:` entries are importable inside; `import:` modules are imported, `aside` as all are that
-    `find` imports. Yields the names of what imports set and what was put back (`machine.imported`), all of them at the end.
+    """The spec's folder, the current folder and the `path:` entries are importable inside; `import:` modules are imported,
+    `aside` as all are that `find` imports. Yields the names of what imports set and what was put back
+    (`machine.imported`), all of them at the end.
 
-    For code that lies in these folders their modules win over namesakes, imported or Python's own, which all other code still gets.
+    Modules in these folders win over installed ones, but not over Python's own, which torch imports as well.
     """
-    before = list(sys.path)
+    place, outer, before = _PLACE.get(), _PLACE.get(), list(sys.path)
+    if place is None:
+        folders = tuple(dict.fromkeys([*search.path, str(Path(search.folder).resolve()), str(Path.cwd())]))
+        place = _Place(folders, aside, str(Path.cwd()))
+        _forget_others(folders)
+    token = _PLACE.set(place)
     try:
-        folders = list(dict.fromkeys([*search.path, str(Path(search.folder).resolve()), str(Path.cwd())]))
-        active = Importer(folders, aside)
-        with _first(folders), active.installed():
+        with _first(place.folders) if outer is None else nullcontext():
             for name in search.imports:
                 with aside(), importing():
                     _import(name, f"import: {name}")
-            yield active.put_back
+            yield place.put_back
     finally:
-        sys.path[:] = before
+        _PLACE.reset(token)
+        if outer is None:
+            sys.path[:] = before
 
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Inside, modules of the user's are imported, or what a check needs is built of them: what they set is not in the way of later calls."""
-    active, changed = importer(), list[str]()
+    """Inside, modules of the user's are imported, or what a check needs is built of them: what they set is not in the way
+    of later calls."""
+    place, changed = _PLACE.get(), list[str]()
     try:
         with imported() as changed:
             yield
     finally:
-        if active is not None:
-            active.put_back += [name for name in changed if name not in active.put_back]
+        if place is not None:
+            place.put_back += [name for name in changed if name not in place.put_back]
 
 
 @contextmanager
 def _first(folders: Sequence[str]) -> Iterator[None]:
-    """These folders come first on sys.path inside; a namesake of another spec's folder is not taken for a module of these."""
-    sys.path[:0] = folders
+    """These folders come first on sys.path inside, but after Python's own library."""
+    library = [entry for entry in sys.path if entry in _LIBRARY]
+    sys.path[:] = [*library, *folders, *(entry for entry in sys.path if entry not in _LIBRARY)]
     importlib.invalidate_caches()
-    _forget_namesakes()
     loaded = set(sys.modules)
     try:
         yield
@@ -76,43 +111,40 @@ def _first(folders: Sequence[str]) -> Iterator[None]:
 
 
 def _mark(name: str, folders: Sequence[str]) -> None:
-    """Notes on a new module in which of the folders it was found, so that the next spec can tell whether it would find the same one."""
-    module, parts = sys.modules.get(name), name.split(".")
-    file = Path(getattr(module, "__file__", None) or "/")
-    depth = len(parts) if file.stem == "__init__" else len(parts) - 1
-    own = file.parent.name if file.stem == "__init__" else file.name.partition(".")[0]
-    if own == parts[-1] and depth < len(file.parents) and str(file.parents[depth]) in folders:
-        vars(module)[_FOUND_IN] = str(file.parents[depth])
-        keeper().setdefault(_MARKED, set()).add(name)
+    """Notes on a new module in which of the folders it was found."""
+    module = sys.modules.get(name)
+    file = getattr(module, "__file__", None)
+    for folder in folders:
+        if isinstance(file, str) and file.startswith(folder + os.sep):
+            beginning = file[len(folder) + 1:].partition(os.sep)[0].partition(".")[0]
+            if beginning == name.partition(".")[0]:
+                vars(module)[_FOUND_IN] = folder
+                return
 
 
-def _forget_namesakes() -> None:
-    """Drops the modules of earlier specs that would now be found somewhere else, or nowhere; all others stay as they are."""
-    homes = dict[str, str | None]()     # a package of a hundred modules is looked for once
-    for name in sorted(keeper().get(_MARKED, ())):
-        found_in = getattr(sys.modules.get(name), "__dict__", {}).get(_FOUND_IN)
-        if found_in is None:
-            continue
-        top = name.partition(".")[0]
-        if top not in homes:
-            homes[top] = _home(top)
-        if homes[top] != found_in:
+def _forget_others(folders: Sequence[str]) -> None:
+    """Drops the modules of earlier specs of this process that would now be found somewhere else, or nowhere."""
+    for name, module in list(sys.modules.items()):
+        found_in = _OWN.__get__(module).get(_FOUND_IN) if issubclass(type(module), ModuleType) else None
+        if found_in is not None and found_in != _home(name.partition(".")[0], folders):
             del sys.modules[name]
 
 
-def _home(top: str) -> str | None:
-    """The folder of sys.path in which a top-level name is found: a module or package, else the first plain folder of that name."""
-    folders = [Path(entry or ".") for entry in sys.path]
-    files = [f"{top}{suffix}" for suffix in all_suffixes()] + [f"{top}/__init__{suffix}" for suffix in all_suffixes()]
-    regular = next((folder for folder in folders if any((folder / file).is_file() for file in files)), None)
-    home = regular or next((folder for folder in folders if (folder / top).is_dir()), None)
-    return None if home is None else str(home)
+def _home(top: str, folders: Sequence[str]) -> str | None:
+    """The first of the folders that holds a module, or a package, of a name; else the first with a plain folder of it."""
+    return next((folder for folder in folders if _file(top, folder)), None) or next(
+        (folder for folder in folders if Path(folder, top).is_dir()), None)
+
+
+def _file(top: str, folder: str) -> Path | None:
+    names = [f"{top}{place}{suffix}" for place in ("", "/__init__") for suffix in all_suffixes()]
+    return next((path for name in names if (path := Path(folder, name)).is_file()), None)
 
 
 def find(name: str, key: str) -> Any:
     """The object a spec names under `key` ("function", "reference", …). Raises UserCodeError (GV001) where it is not to be had."""
-    active = importer()
-    with nullcontext() if active is None else active.aside(), importing():
+    place = _PLACE.get()
+    with nullcontext() if place is None else place.aside(), importing():
         return _found(name, key)
 
 
@@ -139,8 +171,7 @@ def _dotted(name: str, key: str) -> Any:
 
 def _exists(module: str) -> bool:
     try:
-        with _own_first(module):
-            return importlib.util.find_spec(module) is not None
+        return importlib.util.find_spec(module) is not None
     except BaseException as error:      # a parent that will not import, whatever it raises: `_import` tells why
         if is_interrupt(error):
             raise
@@ -149,8 +180,7 @@ def _exists(module: str) -> bool:
 
 def _import(module: str, what: str) -> ModuleType:
     try:
-        active = importer()
-        return importlib.import_module(module) if active is None else active.imported(module)
+        found = importlib.import_module(module)
     except BaseException as error:
         absent = error.name if type(error) is ModuleNotFoundError else None
         if isinstance(absent, str) and (module == absent or module.startswith(f"{absent}.")):
@@ -159,11 +189,19 @@ def _import(module: str, what: str) -> ModuleType:
             raise
         text, frames = describe(error), user_frames(error)
         raise UserCodeError(CODE, f"{what}: importing {module!r} raised {text}", frames, what_to_write(text, frames)) from error
+    _refuse_namesake(module.partition(".")[0], what)
+    return found
 
 
-def _own_first(module: str) -> AbstractContextManager[None]:
-    active = importer()
-    return nullcontext() if active is None else active.own(module)
+def _refuse_namesake(top: str, what: str) -> None:
+    """A module of that name that is imported already may have a function of the same name too."""
+    place, module = _PLACE.get(), sys.modules.get(top)
+    own = next(filter(None, (_file(top, folder) for folder in place.folders)), None) if place is not None else None
+    theirs = getattr(module, "__file__", None)
+    if own is None or top in _PROTECTED or (theirs and os.path.realpath(theirs) == os.path.realpath(own)):
+        return
+    raise UserCodeError(CODE, f"{what}: {own} has the name of a module that is imported already, "
+                              f"{theirs or 'one of Python itself'}", hint="rename it, or name a file: `file.py:name`")
 
 
 def _searched() -> str:
@@ -175,9 +213,6 @@ def _searched() -> str:
 def _import_file(path: Path, key: str) -> ModuleType:
     """A Python file as a module of its own, once per process; its folder is importable while it loads."""
     name = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
-    active = importer()
-    if active is not None:
-        active.also(str(path.resolve().parent))
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)

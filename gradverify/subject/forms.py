@@ -19,6 +19,7 @@ from gradverify.model.case import Sparse
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.find import CODE
 from gradverify.subject.guard import of_type
+from gradverify.torch_private import has_holes, sparse_values
 
 SPARSE: Mapping[str, torch.layout] = MappingProxyType({
     "coo": torch.sparse_coo, "csr": torch.sparse_csr, "csc": torch.sparse_csc, "bsr": torch.sparse_bsr, "bsc": torch.sparse_bsc})
@@ -137,13 +138,13 @@ def nested(lengths: tuple[int, ...], rows: Tensor) -> Form:
 
 def is_jagged(tensor: Tensor) -> bool:
     """Without holes between its components, in whose place numbers would be that are none of its own."""
-    return tensor.is_nested and tensor.layout is torch.jagged and getattr(tensor, "_lengths", None) is None and getattr(tensor, "_ragged_idx", 1) == 1
+    return tensor.is_nested and tensor.layout is torch.jagged and not has_holes(tensor)
 
 
 # ---- either
 def own_numbers(tensor: Tensor) -> Tensor:
     """The numbers that a sparse or jagged tensor holds, in its own memory."""
-    return tensor._values() if tensor.layout is torch.sparse_coo else tensor.values()
+    return sparse_values(tensor) if tensor.layout is torch.sparse_coo else tensor.values()
 
 
 def is_dense(value: Any) -> bool:

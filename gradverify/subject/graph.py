@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from gradverify.subject.alias import Named, Shared, attributes, shared
+from gradverify.subject.declared import shown_name
 from gradverify.subject.guard import is_plain
+from gradverify.subject.own_code import own_code, wrapped
 from gradverify.subject.snapshot import Change, Snapshot
+from gradverify.torch_private import CPP_NODE, added_arguments, expected_gradients, function_class, pytree
 
-CPP_NODE = "CppFunction"        # the Python type of every node whose C++ class is not one of torch's own
 Kept = Callable[[Any], Sequence[Named]]
 
 
@@ -34,7 +35,8 @@ class Edge:
 @dataclass(frozen=True, slots=True)
 class RawReturn:
     """One call of a `backward`: what it returned, `needs` (ctx.needs_input_grad), an edge per *tensor* argument of forward, and which gradients lie
-    in memory that others use. `cls`: the class, or the name of a Function that is written in C++."""
+    in memory that others use. `cls`: the class, or the name of a Function that is written in C++. Of the Function that torch generates for an
+    operator: without the arguments that torch adds."""
 
     cls: type | str
     returned: tuple[Any, ...]
@@ -44,7 +46,7 @@ class RawReturn:
 
     @property
     def name(self) -> str:
-        return self.cls if isinstance(self.cls, str) else self.cls.__name__
+        return self.cls if isinstance(self.cls, str) else shown_name(self.cls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +61,12 @@ class Wrote:
 
 def function_classes(outputs: Sequence[Tensor]) -> tuple[type, ...]:
     """The torch.autograd.Function classes whose nodes are in the graph of the outputs."""
-    return tuple(dict.fromkeys(node._forward_cls for node in function_nodes(outputs) if hasattr(node, "_forward_cls")))
+    return tuple(dict.fromkeys(cls for node in function_nodes(outputs) if (cls := function_class(node)) is not None))
 
 
 def function_nodes(outputs: Sequence[Tensor]) -> tuple[Any, ...]:
     """The nodes of custom Functions in the graph of the outputs, written in Python (they are their own ctx) or in C++."""
-    return tuple(node for node in every_node(outputs) if hasattr(node, "_forward_cls") or type(node).__name__ == CPP_NODE)
+    return tuple(node for node in every_node(outputs) if function_class(node) is not None or type(node).__name__ == CPP_NODE)
 
 
 def every_node(outputs: Sequence[Tensor]) -> tuple[Any, ...]:
@@ -86,7 +88,7 @@ def nodes_below(roots: Sequence[Any]) -> tuple[Any, ...]:
 
 def gradient_numbers(outputs: Sequence[Tensor]) -> int:
     """How many numbers all the gradients that pass through the graph have together."""
-    return sum(math.prod(tensor.shape) for node in every_node(outputs) for tensor in node._input_metadata)
+    return sum(math.prod(tensor.shape) for node in every_node(outputs) for tensor in expected_gradients(node))
 
 
 def _nothing(ctx: Any) -> Sequence[Named]:
@@ -130,12 +132,16 @@ def _patch(cls: type, name: str, instead: Callable[..., Any]) -> Callable[[], No
 
 
 def _recording(cls: type, original: Callable[..., Any], sink: list[RawReturn], kept: Kept) -> Callable[..., Any]:
+    added = added_arguments(cls)
+
+    @own_code
     def recorded(ctx: Any, *cotangents: Any) -> Any:
-        returned = original(ctx, *cotangents)
+        returned = wrapped(original, ctx, *cotangents)
         as_tuple = returned if isinstance(returned, tuple) else (returned,)     # a list is one gradient for autograd, and refused
-        if getattr(ctx, "_forward_cls", cls) is cls:        # a subclass that inherits or calls this backward leaves its own
+        if (function_class(ctx) or cls) is cls:        # a subclass that inherits or calls this backward leaves its own
             shares = shared(as_tuple, cotangents, [*kept(ctx), *attributes(ctx)])
-            sink.append(RawReturn(cls, as_tuple, tuple(ctx.needs_input_grad), tuple(edge_of(*edge) for edge in ctx.next_functions), shares))
+            theirs, needs = as_tuple[:len(as_tuple) - added], tuple(ctx.needs_input_grad)
+            sink.append(RawReturn(cls, theirs, needs[:len(needs) - added], tuple(edge_of(*edge) for edge in ctx.next_functions), shares))
         return returned
 
     return recorded
@@ -144,10 +150,11 @@ def _recording(cls: type, original: Callable[..., Any], sink: list[RawReturn], k
 def _watching(cls: type, original: Callable[..., Any], sink: list[Wrote]) -> Callable[..., Any]:
     takes_ctx = cls.setup_context is torch.autograd.Function.setup_context      # type: ignore[attr-defined]
 
+    @own_code
     def recorded(*arguments: Any) -> Any:
         places = [(place, tensor) for place, tensor in enumerate(arguments[takes_ctx:]) if isinstance(tensor, Tensor) and is_plain(tensor)]
         before = Snapshot([tensor for _, tensor in places])
-        returned = original(*arguments)
+        returned = wrapped(original, *arguments)
         given_back = [id(output) for output in pytree.tree_leaves(returned)]
         for i in before.changed():
             place, tensor = places[i]
@@ -162,6 +169,6 @@ def edge_of(node: Any, number: int) -> Edge | None:
     """What a node expects at one of its inputs."""
     if node is None:
         return None
-    metadata = node._input_metadata[number]
+    metadata = expected_gradients(node)[number]
     leaf = getattr(node, "variable", None)
     return Edge(tuple(metadata.shape), metadata.dtype, metadata.device, None if leaf is None else id(leaf))

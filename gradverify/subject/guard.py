@@ -7,17 +7,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.masked import MaskedTensor
 from torch.nn.parameter import is_lazy
 
 from gradverify.numerics.function.dtypes import DTYPES
 from gradverify.subject.failure import UserCodeError, type_name
+from gradverify.torch_private import MKLDNN, FakeTensor
 
 LAYOUTS = {
     torch.sparse_coo: "a sparse COO tensor", torch.sparse_csr: "a sparse CSR tensor", torch.sparse_csc: "a sparse CSC tensor",
     torch.sparse_bsr: "a sparse BSR tensor", torch.sparse_bsc: "a sparse BSC tensor",
-    torch._mkldnn: "an MKLDNN tensor"}  # type: ignore[attr-defined]
+    MKLDNN: "an MKLDNN tensor"}
 PLAIN = (*DTYPES.values(), torch.uint16, torch.uint32, torch.uint64)
 DENSE = "make it dense: `.to_dense()`"
 _OWN = Tensor.__torch_dispatch__

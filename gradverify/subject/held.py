@@ -1,15 +1,18 @@
-"""The buffers of modules that a callable reaches: lent to each of its calls as clones, as those of a checked module are, so that all start alike."""
+"""Tensors of modules that each call gets others in the place of: the parameters and buffers of a checked module, the buffers of those that a callable
+reaches. They stand in the module while forward runs, and again while a backward of its graph runs, which may call the module once more."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FunctionType, MethodType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from gradverify.torch_private import applied, buffers_of, parameters_of
 
 DEPTH = 3       # functions that call functions
 
@@ -25,6 +28,7 @@ def _modules(value: Any, depth: int, package: str | None, seen: set[int]) -> Ite
     if isinstance(value, nn.Module):
         yield from value.modules()
         return
+    value = applied(value) or value
     if not depth or id(value) in seen or not isinstance(value, functools.partial | MethodType | FunctionType | list | tuple | type):
         return
     seen.add(id(value))
@@ -61,31 +65,42 @@ def _held(function: FunctionType) -> Iterator[Any]:
 
 
 class Held:
-    """The buffers of modules."""
+    """The places of tensors in modules. A tensor that lies in several of them has one key."""
 
-    def __init__(self, modules: tuple[nn.Module, ...]) -> None:
-        self._places = [(module, name) for module in modules for name, buffer in module._buffers.items() if buffer is not None]
+    def __init__(self, *modules: nn.Module, parameters: bool = False) -> None:
+        """Of these modules themselves and, of a checked module with its `parameters`, of all that are in it: the keys are its dotted names then."""
+        named = [*modules[0].named_modules()] if parameters else [(str(number), module) for number, module in enumerate(modules)]
+        keys = dict[int, str]()
+        self._places = list[tuple[dict[str, Any], str, str]]()
+        for prefix, module in named:
+            for table in (parameters_of(module), buffers_of(module)) if parameters else (buffers_of(module),):
+                for name, tensor in table.items():
+                    if tensor is not None:
+                        key = keys.setdefault(id(tensor), f"{prefix}.{name}" if prefix else name)
+                        self._places.append((table, name, key))
 
     def __bool__(self) -> bool:
         return bool(self._places)
 
-    def names(self) -> list[str]:
-        return [f"{number}.{name}" for number, (_, name) in enumerate(self._places)]
-
     def clones(self) -> dict[str, Tensor]:
-        """Of the buffers as they are; one that several modules share is one clone."""
-        own: dict[int, Tensor] = {}
-        found = [module._buffers[name] for module, name in self._places]
-        return {key: own.setdefault(id(buffer), buffer.clone()) for key, buffer in zip(self.names(), found, strict=True) if buffer is not None}
+        """Of what is there."""
+        found = dict[str, Tensor]()
+        for table, name, key in self._places:
+            if key not in found:
+                found[key] = table[name].clone()
+        return found
 
     @contextmanager
-    def lent(self, buffers: Mapping[str, Tensor]) -> Iterator[None]:
-        """Inside, the modules have these buffers; afterwards their own again."""
-        kept = [module._buffers[name] for module, name in self._places]
+    def lent(self, values: dict[str, Tensor]) -> Iterator[None]:
+        """Inside, the modules have these values; afterwards their own again, and `values` holds what stood there in the end."""
+        places = [place for place in self._places if place[2] in values]
+        kept = [table.get(name) for table, name, _ in places]
+        for table, name, key in places:
+            table[name] = values[key]
         try:
-            for (module, name), key in zip(self._places, self.names(), strict=True):
-                module._buffers[name] = buffers[key]
             yield
         finally:
-            for (module, name), buffer in zip(self._places, kept, strict=True):
-                module._buffers[name] = buffer
+            for (table, name, key), own in zip(places, kept, strict=True):
+                if table.get(name) is not None:
+                    values[key] = table[name]
+                table[name] = own

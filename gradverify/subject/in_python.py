@@ -7,12 +7,12 @@ does for an operator, their Python runs in the mode that is on.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
+
+from gradverify.torch_private import device_key, has_kernel, kernel, python_kernel, pytree
 
 OF_TORCH = ("aten", "prim", "prims")
 FOR_ALL = ("CompositeExplicitAutogradNonFunctional", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
@@ -21,19 +21,22 @@ FOR_ALL = ("CompositeExplicitAutogradNonFunctional", "CompositeExplicitAutograd"
 
 def in_python(func: Any, values: Any) -> Callable[..., Any] | None:
     """The implementation of an operator for these arguments, to be called with them, where it is Python's; None for all others."""
-    found = kernel_of(func, values)
-    return found if found is not None and f"{func.name().replace('::', '/')}/{found.args[0].name}" in torch.library._impls else None
+    key = _implemented_at(func, values)
+    return None if key is None else python_kernel(func, key)
 
 
-def kernel_of(func: Any, values: Any) -> partial[Any] | None:
+def kernel_of(func: Any, values: Any) -> Callable[..., Any] | None:
     """The implementation of an operator for these arguments, be it Python's or C++'s; None for torch's own operators."""
+    key = _implemented_at(func, values)
+    return None if key is None else kernel(func, key)
+
+
+def _implemented_at(func: Any, values: Any) -> str | None:
+    """The dispatch key of that implementation."""
     if getattr(func, "namespace", OF_TORCH[0]) in OF_TORCH:
         return None
     key = _device_key([x for x in pytree.tree_leaves(values) if isinstance(x, Tensor)])
-    keys = () if key is None else (key, *FOR_ALL)
-    found = (each for each in keys if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), each))
-    each = next(found, None)
-    return None if each is None else partial(func._op_dk, getattr(torch._C.DispatchKey, each))
+    return None if key is None else next((each for each in (key, *FOR_ALL) if has_kernel(func.name(), each)), None)
 
 
 def _device_key(tensors: Sequence[Tensor]) -> str | None:
@@ -42,4 +45,4 @@ def _device_key(tensors: Sequence[Tensor]) -> str | None:
         return None
     kinds = {x.device.type for x in tensors}
     kind = next(iter(kinds - {"cpu"}), "cpu")
-    return str(torch._C._dispatch_key_for_device(kind))
+    return device_key(kind)

@@ -14,6 +14,7 @@ from gradverify.subject.graph import nodes_below
 from gradverify.subject.observe import ForwardSeen
 from gradverify.subject.returned_line import line_at
 from gradverify.subject.target import definition, place_of
+from gradverify.torch_private import added_arguments, function_class
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +26,28 @@ class Inner:
     source: str
 
 
-def inner_backward(seen: ForwardSeen, input: int) -> Inner | None:
-    """Of the Function that the gradient of a differentiable `input` comes through. None where no Function or several could be at fault, or where
-    none of them leads to the input."""
-    leaf, owners = seen.leaves[input], {getattr(node, "_forward_cls", None) for node in seen.nodes}
-    if len(owners) != 1 or None in owners or not any(getattr(node, "variable", None) is leaf for node in nodes_below(seen.nodes)):
+def inner_backward(seen: ForwardSeen, input: int | None) -> Inner | None:
+    """Of the Function that the gradient of a differentiable `input` comes through (None: of any input). None where no Function or several could
+    be at fault, or where none of them leads to the input."""
+    owners = {function_class(node) for node in seen.nodes}
+    leaf = None if input is None else seen.leaves[input]
+    if len(owners) != 1 or None in owners:
         return None
-    cls, registered = seen.classes[0], registered_backward(seen.classes[0])
+    if leaf is not None and not any(getattr(node, "variable", None) is leaf for node in nodes_below(seen.nodes)):
+        return None
+    cls = seen.classes[0]
+    at = backward_of(cls)
+    if at is None or leaf is None:
+        return at
+    made = _made(seen.nodes, leaf, registered_backward(cls) or cls.backward, at.line, added_arguments(cls))       # type: ignore[attr-defined]
+    return Inner(at.file, *made) if made else at
+
+
+def backward_of(cls: type) -> Inner | None:
+    """The definition of the backward of a Function, or of what was registered as that of an operator; None where that is torch's own code."""
+    registered = registered_backward(cls)
     file, line, source = (place_of(registered) if registered else definition(cls)) or (None, None, None)
-    if file is None or line is None or file.startswith(str(torch.__path__[0])):
-        return None
-    made = _made(seen.nodes, leaf, registered or cls.backward, line, 1 if registered else 0)       # type: ignore[attr-defined]
-    return Inner(file, *made) if made else Inner(file, line, source or "")
+    return None if file is None or line is None or file.startswith(str(torch.__path__[0])) else Inner(file, line, source or "")
 
 
 def _made(nodes: tuple[Any, ...], leaf: Tensor, backward: Any, first: int, added: int) -> tuple[int, str] | None:

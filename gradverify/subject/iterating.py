@@ -1,53 +1,93 @@
-"""Does a function iterate until something is small? Then it reads numbers of its tensors, again and again, to decide when to stop; and may never."""
+"""Does a function iterate until something is below a tolerance? Then it goes on where the tolerance is tighter, and leaves less.
+
+Both are measured. Wherever a line of the user's code compares tensors (`residual <= tolerance`) or reads a floating number (`float(residual)`), the
+comparison can be made as if the tolerance were 2⁻¹⁰ (or 2⁻³⁰) of what it is. A line that is then run more often, by a function whose outputs stay
+what they are within the check's tolerance, is the test by which an iteration stops. Reading numbers, or a loop over rows with a test in it, is none.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradverify.subject.differentiable import Differentiable
-from gradverify.subject.failure import Spent
+from gradverify.subject.failure import Line, Spent, UserCodeError, users_line
+from gradverify.subject.own_code import DispatchMode, wrapped
+from gradverify.torch_private import READ
 
 Found = TypeVar("Found")
-READS = 3       # of single numbers in one call: a scale or a threshold takes one or two, a loop one a step
 MOST_READS, MOST_OPERATIONS = 10_000, 200_000    # of a forward and a backward: a solver takes some hundreds, and both are done in seconds
+TIGHTER = (2.0**-10, 2.0**10, 2.0**-30, 2.0**30)     # as factors of either side; Newton's method may end far below its tolerance
+LINES = 8       # of the user's code that are tried, those first that are run most often
+COMPARES = frozenset(getattr(getattr(torch.ops.aten, name), kind) for name in ("le", "lt", "ge", "gt") for kind in ("Scalar", "Tensor"))
 
 
-class _Counting(TorchDispatchMode):     # type: ignore[no-untyped-call]
+class _Counting(DispatchMode):
     """Counts how often a number is taken out of a tensor (`.item()`, `float(x)`, `if x > 0`). Raises Endless after `most` of that."""
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Torch then leaves the method below as it is, and does not import its compiler (two seconds in every process) to keep it from that."""
-        return False
-
     def __init__(self, most: float = math.inf) -> None:
-        super().__init__()     # type: ignore[no-untyped-call]
+        super().__init__()
         self.reads = self.operations = 0
         self._most = most
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        self.reads += func is torch.ops.aten._local_scalar_dense.default
+    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+        self.reads += func is READ
         self.operations += 1
         if self.reads > self._most or (self.operations > MOST_OPERATIONS and self._most < math.inf):
             raise Endless(f"it reads a number of its tensors {self.reads:,} times, in {self.operations:,} operations, and has not come to an end")
-        return func(*args, **(kwargs or {}))
+        return wrapped(func, *args, **named)
+
+
+class Tightened(_Counting):
+    """Makes comparisons at some lines as if what is compared with were that many times as large. `asked`: how often each line compared."""
+
+    def __init__(self, factors: Mapping[Line, float], most: float = math.inf) -> None:
+        super().__init__(most)
+        self.asked = Counter[Line]()
+        self._factors = factors
+
+    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+        reads = func is READ and args[0].is_floating_point()
+        line = users_line() if reads or func in COMPARES else None
+        if line is None:
+            return super().answer(func, args, named)
+        self.asked[line] += 1
+        factor = self._factors.get(line, 1.0)
+        if factor == 1.0 or reads:
+            found = super().answer(func, args, named)
+            return found / factor if reads else found
+        return super().answer(func, (args[0], args[1] * factor), named)
 
 
 class Endless(Spent):
     """A call was ended that may never have ended by itself; the text says after what."""
 
 
-def iterates(function: Differentiable, cotangents: Sequence[Tensor], elsewhere: Sequence[Tensor]) -> bool:
-    """One forward and one backward, watched; and at other inputs, as an iteration that starts from the last solution has nothing to do at the same
-    ones. What raises, or computes outside of torch, is not seen to iterate."""
-    return _reads(lambda: function.once(cotangents)) >= READS or _reads(lambda: function.vjp_at(elsewhere, cotangents)) >= READS
+def stopping_tests(function: Differentiable, cotangents: Sequence[Tensor], elsewhere: Sequence[Tensor], share: float) -> Mapping[Line, float]:
+    """The lines by which the function's iterations stop, with the factor that makes each tolerance tighter; empty where it does not iterate, or
+    computes outside of torch. `share`: how far, beside the largest, its outputs may go then.
+
+    Calls it twice, at other inputs too, as an iteration that starts from the last solution has nothing to do at the same ones; and up to four
+    times for each line that compares again and again.
+    """
+    found = dict[Line, float]()
+    for call in (lambda: function.once(cotangents)[0], lambda: _elsewhere(function, elsewhere, cotangents)):
+        base = _watched(call, {})
+        if base is None:
+            continue
+        (usual, asked) = base
+        for line, count in asked.most_common(LINES):
+            for factor in TIGHTER if count > 1 and line not in found else ():
+                tight = _watched(call, {line: factor})
+                if tight is not None and tight[1][line] > count and all(_near(a, b, share) for a, b in zip(usual, tight[0], strict=True)):
+                    found[line] = factor
+                    break
+    return found
 
 
 def watched(call: Callable[[], Found]) -> Found:
@@ -60,8 +100,24 @@ def watched(call: Callable[[], Found]) -> Found:
         return call()
 
 
-def _reads(call: Callable[[], object]) -> int:
-    counting = _Counting()
-    with suppress(Exception), counting:
-        call()
-    return counting.reads
+def _watched(call: Callable[[], Sequence[Tensor]], factors: Mapping[Line, float]) -> tuple[Sequence[Tensor], Counter[Line]] | None:
+    """What a call gives, and which lines compared how often; None where it raises, or does not come to its end."""
+    mode = Tightened(factors, MOST_READS)
+    try:
+        with mode:
+            return call(), mode.asked
+    except (UserCodeError, Endless):
+        return None
+
+
+def _elsewhere(function: Differentiable, inputs: Sequence[Tensor], cotangents: Sequence[Tensor]) -> Sequence[Tensor]:
+    function.vjp_at(inputs, cotangents)
+    return ()
+
+
+def _near(a: Tensor, b: Tensor, share: float) -> bool:
+    if a.shape != b.shape:
+        return False
+    off, size = (a - b).abs().nan_to_num(nan=0.0), b.abs().nan_to_num(nan=0.0, posinf=0.0)
+    return not a.numel() or bool(off.max() <= share * size.max())
+

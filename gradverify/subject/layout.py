@@ -11,6 +11,7 @@ from gradverify.model.case import Layout, TensorRecipe
 from gradverify.model.layouts import dimension_complaint, is_cut
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.find import CODE
+from gradverify.torch_private import is_transformed
 
 GAP = 1  # in floating gaps, so that code which reads them computes something else; integer gaps hold 0, an index that always exists
 LAID = (None, "contiguous", "expanded")     # what `laid` leaves as it lies
@@ -46,7 +47,7 @@ def laid(tensor: Tensor, layout: str | None) -> Tensor:
     `expanded` is not made here (a Jacobian is measured on separate elements, see `expanded`). Inside a transform of torch.func the layout
     is the transform's own matter.
     """
-    if layout in LAID or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+    if layout in LAID or is_transformed(tensor):
         return tensor
     place = _place(tensor, layout)
     if tensor.stride() == place.stride() and tensor.storage_offset() == place.storage_offset():

@@ -16,6 +16,7 @@ from gradverify.subject.differentiable import Differentiable, Gradients, Graph, 
 from gradverify.subject.graph import function_nodes
 from gradverify.subject.guard import is_plain
 from gradverify.subject.subject import Subject
+from gradverify.torch_private import function_class
 
 _weak: Any = reductions.StorageWeakRef      # tells whether a storage lives, whatever becomes of the Python tensors that show it
 
@@ -83,7 +84,7 @@ def _outputs(subject: Subject, graph: Graph) -> dict[str, Any]:
 def _nodes(outputs: Sequence[Any]) -> list[tuple[str, weakref.ref[Any]]]:
     """The Python nodes of the graph."""
     found = function_nodes([output for output in outputs if isinstance(output, Tensor)])
-    return [(node._forward_cls.__name__, weakref.ref(node)) for node in found if hasattr(node, "_forward_cls")]
+    return [(cls.__name__, weakref.ref(node)) for node in found if (cls := function_class(node)) is not None]
 
 
 def _address(tensor: Tensor) -> int:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradverify.numerics.function.dtypes import DOUBLE
 from gradverify.numerics.rungs import U32
 from gradverify.subject.disguised import Exchanged
 from gradverify.subject.draw import generator
+from gradverify.subject.own_code import DispatchMode, wrapped
+from gradverify.torch_private import LOG_SOFTMAX, pytree, schema
 
 Value = TypeVar("Value")
 
@@ -23,17 +23,17 @@ FEW = 4     # results that are asked first whether an operation only picks: as m
 ROUNDOFF = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, TF32: 2.0**-11}
 
 
-class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Rounded(DispatchMode):
     """Inside, what each operation newly returns in float32 (or in 16 bits already) is moved by a random part of the roundoff, and rounded."""
 
     def __init__(self, dtype: torch.dtype, source: torch.Generator) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._dtype, self._source = dtype, source
 
-    def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        returned = func(*args, **(kwargs or {}))
-        schema = func._schema
-        if schema.is_mutable or any(each.alias_info is not None for each in schema.returns):
+    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+        returned = wrapped(func, *args, **named)
+        declared = schema(func)
+        if declared.is_mutable or any(each.alias_info is not None for each in declared.returns):
             return returned
         return pytree.tree_map_only(Tensor, self._shaken, returned)
 
@@ -69,7 +69,7 @@ def _log_softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
     return shifted - shifted.exp().sum(dim, keepdim=True).log()
 
 
-FUSED = {torch.ops.aten._log_softmax.default: _log_softmax}
+FUSED = {LOG_SOFTMAX: _log_softmax}
 """Operations that are no more exact than their steps, which are rounded one by one: those of changed arguments would not show it."""
 
 
@@ -77,7 +77,7 @@ LAPACKS = torch.int32
 """What a factorisation says beside its numbers: pivots, and whether it went well; indices are int64."""
 
 
-class Perturbed(Exchanged):  # type: ignore[no-untyped-call]
+class Perturbed(Exchanged):
     """Inside, operations in float64 take arguments a random part of a roundoff off, float32's by default (Parker, Monte Carlo Arithmetic, 1997).
 
     That is what a backward stable operation of that precision may do, fused ones too. What one only picks or copies (`amax`, `where`, `clone`) is
@@ -85,21 +85,20 @@ class Perturbed(Exchanged):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self, source: torch.Generator, unit: float = U32) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._source, self._unit = source, unit
 
-    def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        named = dict(kwargs or {})
+    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
         if func in FUSED and all(map(_in_double, pytree.tree_leaves(args[:1]))):
             with self:
                 return FUSED[func](*args, **named)
-        returned = func(*args, **named)
-        schema = func._schema
-        if schema.is_mutable or any(each.alias_info is not None for each in schema.returns):
+        returned = wrapped(func, *args, **named)
+        declared = schema(func)
+        if declared.is_mutable or any(each.alias_info is not None for each in declared.returns):
             return returned
         given = [x for x in pytree.tree_leaves((args, named)) if _in_double(x)]
         results = [y for y in pytree.tree_leaves(returned) if isinstance(y, Tensor) and y.dtype != LAPACKS]
-        if not given or not all(_in_double(y) for y in results) or _picked(results, given):
+        if not given or not results or not all(_in_double(y) for y in results) or _picked(results, given):
             return returned
         return self._called(func, pytree.tree_map(self._off, tuple(args)), pytree.tree_map(self._off, named))
 

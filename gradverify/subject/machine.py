@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -84,6 +86,27 @@ def as_torch_starts() -> Iterator[None]:
         torch.set_default_dtype(torch.float32)
         np.seterr(divide="warn", over="warn", under="ignore", invalid="warn")
         yield
+
+
+@contextmanager
+def imports(has_gpu: bool) -> Iterator[None]:
+    """For a process that imports users' modules and then forks: they find torch and NumPy as these start, and kernels are the interpreter's where
+    there is no GPU."""
+    with nullcontext() if has_gpu else interpreting(), as_torch_starts():
+        _tell_no_error_of_warnings()
+        yield
+
+
+def cannot_fork() -> str | None:
+    """What importing a user's modules did that a child of this process would not have; None where it may fork."""
+    try:
+        count = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - names only
+    except OSError:
+        count = threading.active_count()
+    if count > 1:
+        return f"started {count - 1} thread{'s' * (count > 2)} while it was imported"
+    used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return "used a CUDA device while it was imported" if used else None
 
 
 @contextmanager

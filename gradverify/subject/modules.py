@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from gradverify.numerics.function.dtypes import REAL
+from gradverify.torch_private import TENSOR_HOOKS, convert, hooks_after_accumulation, hooks_on_gradient
 
 Hooks = tuple[Callable[..., Any], ...]
-HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")      # where torch keeps those of a tensor
 
 COMPLEX = {torch.float64: torch.complex128, torch.float32: torch.complex64, torch.complex128: torch.complex128, torch.complex64: torch.complex64,
            torch.float16: torch.complex32, torch.bfloat16: torch.complex64}
@@ -36,7 +36,7 @@ def cast(module: torch.nn.Module, dtype: torch.dtype, device: torch.device) -> t
             return tensor.to(device=device, dtype=COMPLEX[dtype])
         return tensor.to(device=device, dtype=real) if tensor.is_floating_point() else tensor.to(device=device)
 
-    module._apply(moved)  # type: ignore[no-untyped-call]
+    convert(module, moved)
     return module
 
 
@@ -46,7 +46,7 @@ def copied(module: torch.nn.Module) -> torch.nn.Module:
     memo: dict[int, Any] = {}
     other = copy.deepcopy(module, memo)
     for old, new in zip(module.parameters(), other.parameters(), strict=True):
-        for kind in HOOKS:
+        for kind in TENSOR_HOOKS:
             hooks = getattr(old, kind, None)
             if hooks and new.requires_grad:
                 setattr(new, kind, OrderedDict((key, _belonging(hook, memo)) for key, hook in hooks.items()))
@@ -60,7 +60,7 @@ def _belonging(hook: Any, memo: dict[int, Any]) -> Any:
 
 def hooks_of(module: torch.nn.Module) -> dict[str, Hooks]:
     """The hooks that run on the gradient of each parameter which has any (`Tensor.register_hook`)."""
-    return {name: tuple(value._backward_hooks.values()) for name, value in module.named_parameters() if value._backward_hooks}
+    return {name: hooks for name, value in module.named_parameters() if (hooks := hooks_on_gradient(value))}
 
 
 def hooked(values: Mapping[str, Any], hooks: Mapping[str, Hooks]) -> dict[str, Any]:
@@ -78,4 +78,4 @@ def _watched(value: Tensor, hooks: Hooks) -> Tensor:
 
 def after_accumulation(module: torch.nn.Module) -> tuple[str, ...]:
     """The parameters with hooks that run once `.grad` is written (`register_post_accumulate_grad_hook`)."""
-    return tuple(name for name, value in module.named_parameters() if getattr(value, "_post_accumulate_grad_hooks", None))
+    return tuple(name for name, value in module.named_parameters() if hooks_after_accumulation(value))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -12,8 +12,9 @@ from torch import Tensor
 
 from gradverify.subject.alias import Named, shared
 from gradverify.subject.graph import RawReturn, edge_of
+from gradverify.subject.own_code import own_code
+from gradverify.torch_private import CPP_FUNCTION
 
-CPP_FUNCTION = "torch::autograd::CppNode<"  # how a node of a Function in C++ is named
 WRONG_NUMBER = re.compile(r"function (.+) returned an incorrect number of gradients \(expected (\d+), got (\d+)\)")     # torch's sentence
 Given = tuple[Tensor | None, ...]
 
@@ -34,8 +35,12 @@ def called_again(nodes: Sequence[Any], sink: list[RawReturn], kept: Callable[[],
             handle.remove()
     for node, cotangents in taken.items():
         count()
-        with suppress(Exception), torch.no_grad():      # what it raises, the engine was told before
-            returned = node(*cotangents)
+        try:
+            with torch.no_grad():
+                returned = node(*cotangents)
+        except Exception:       # the engine was told before
+            continue
+        with torch.no_grad():
             sink.append(_raw(node, returned if isinstance(returned, tuple) else (returned,), cotangents, kept()))
 
 
@@ -56,6 +61,7 @@ def wrong_number(message: str) -> tuple[str, int, int] | None:
 
 
 def _taking(taken: dict[Any, Given], node: Any) -> Callable[[Given], None]:
+    @own_code
     def take(cotangents: Given) -> None:
         taken.setdefault(node, tuple(None if each is None else each.detach().clone() for each in cotangents))
 

@@ -13,15 +13,14 @@ from gradverify.subject.alias import Named
 from gradverify.subject.ambient import in_our_way, left_as_found
 from gradverify.subject.custody import Custody, Saves, Written, arguments, given_back, held, saved_tensors, written
 from gradverify.subject.differentiable import Differentiable, Gradients, copied
-from gradverify.subject.failure import UserCodeError, blamed
+from gradverify.subject.failure import UserCodeError
 from gradverify.subject.graph import Kept, RawReturn, function_classes, function_nodes, tapped
 from gradverify.subject.guard import admit_outputs, comparable, of_type
 from gradverify.subject.left import GRADIENTS_OFF, Left, noticed
 from gradverify.subject.native import called_again
-from gradverify.subject.on_cuda import finished
 from gradverify.subject.seeded import BACKWARD
 from gradverify.subject.snapshot import Change, Snapshot
-from gradverify.subject.subject import Argument, Called, Subject
+from gradverify.subject.subject import Argument, Called, Subject, Way
 
 Drawn = tuple[tuple[object, ...], tuple[object, ...]]
 HOOKS_REFUSED = "saved tensor hooks"     # torch.func's, where these are active as a transform begins
@@ -199,14 +198,8 @@ def _put_back(subject: Subject, function: Differentiable, custody: Custody) -> t
 def _first_gradients(subject: Subject, seen: ForwardSeen, function: Differentiable, cotangents: tuple[Tensor, ...]) -> tuple[Gradients, bool]:
     """From the base graph; where that is refused, by the other ways that `Differentiable` knows."""
     outputs = [seen.outputs[place] for place in seen.checked]
-    subject.counted_backward()
     try:
-        with blamed("GV003", "backward"):
-            subject.watches[1].start()
-            found = torch.autograd.grad(outputs, seen.leaves, cotangents, retain_graph=True, allow_unused=True)
-            finished(subject.on)
-            subject.watches[1].stop()
-            return found, True
+        return subject.pull(seen.called, outputs, seen.leaves, cotangents, retain=True, way=Way.REUSED), True
     except UserCodeError as refused:
         try:
             return function.vjp([cotangent.clone() for cotangent in cotangents]), False

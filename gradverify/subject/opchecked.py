@@ -16,10 +16,8 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch._subclasses import CrossRefFakeMode
-from torch._subclasses.schema_check_mode import SchemaCheckMode
-from torch.utils import _pytree as pytree
 
+from gradverify.model.fault import ToolError
 from gradverify.model.interrupt import is_interrupt
 from gradverify.model.result import Frame
 from gradverify.subject.ambient import ambient, left_as_found
@@ -27,6 +25,18 @@ from gradverify.subject.failure import Spent
 from gradverify.subject.machine import seeded
 from gradverify.subject.registered import returning
 from gradverify.subject.subject import Subject
+from gradverify.torch_private import (
+    CrossRefFakeMode,
+    Overload,
+    OverloadPacket,
+    SchemaCheckMode,
+    fake_function,
+    has_kernel,
+    import_compiler,
+    overload_behind,
+    pytree,
+    without_autograd_fallback,
+)
 
 Test = Literal["test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
 TORCHS_OWN = ("aten", "prims", "prim")      # libraries that opcheck itself takes for built in
@@ -57,7 +67,7 @@ class Operator:
             with quiet(), left_as_found(ambient()), seeded(self.subject.case.settings.seed):
                 calls[test]()
         except BaseException as error:
-            if is_interrupt(error) or issubclass(type(error), Spent | ImportError):
+            if is_interrupt(error) or issubclass(type(error), Spent | ToolError | ImportError):
                 raise
             return error
         return None
@@ -72,14 +82,10 @@ class Operator:
         given, named = self.subject.given(self.subject.leaves())
         inputs = [each for each in pytree.tree_leaves((given, named)) if isinstance(each, Tensor)]
         keys = {"Autograd", COMPOSITE, *(AUTOGRAD.get(x.device.type, "Autograd") for x in inputs)}
-        if any(torch._C._dispatch_has_kernel_for_dispatch_key(self.name, key) for key in keys):
+        if any(has_kernel(self.name, key) for key in keys):
             return
-        before = torch._C._get_autograd_fallback_mode()
-        torch._C._set_autograd_fallback_mode("nothing")
-        try:
+        with without_autograd_fallback():
             returned = self.overload(*given, **named)
-        finally:
-            torch._C._set_autograd_fallback_mode(before)
         outputs = (each for each in pytree.tree_leaves(returned) if isinstance(each, Tensor))
         if any(y.requires_grad and not any(y is x for x in inputs) for y in outputs):
             raise AssertionError("an output requires grad, but the operator has no kernel at an autograd key")
@@ -91,8 +97,7 @@ class Operator:
 
     def _aot(self) -> None:
         given, named = pytree.tree_map_only(Tensor, _leaf, self.subject.given(self.subject.leaves()))
-        import torch._dynamo  # the compiler: an ImportError is not the operator's
-
+        import_compiler()       # an ImportError is not the operator's
         found = torch.library.opcheck(self.overload, given, named, test_utils="test_aot_dispatch_dynamic", raise_exception=False)
         raised: object = found["test_aot_dispatch_dynamic"]
         if isinstance(raised, BaseException):
@@ -101,28 +106,19 @@ class Operator:
     @property
     def fake_kernel(self) -> Frame | None:
         """Where the function that was registered as the fake kernel is defined, if that can be read."""
-        from torch._library.custom_ops import _maybe_get_opdef
-        from torch._library.simple_registry import singleton
-
-        definition = _maybe_get_opdef(self.name)
-        function = definition._abstract_fn if definition is not None else None
-        if function is None:
-            kernel = singleton.find(self.name).fake_impl.kernel
-            function = getattr(kernel, "func", None)
-        code = getattr(function, "__code__", None)
+        code = getattr(fake_function(self.name), "__code__", None)
         return Frame(code.co_filename, code.co_firstlineno, code.co_name, "") if code is not None else None
 
 
 def operator_of(subject: Subject) -> Operator | str:
     """The registered operator that a check is of; in words, why there is none that opcheck could look at."""
-    found = subject.target.subject
-    found = getattr(found, "_opoverload", found)        # what torch.library.custom_op returns
-    if isinstance(found, torch._ops.OpOverloadPacket):
+    found = overload_behind(subject.target.subject)
+    if isinstance(found, OverloadPacket):
         overloads = returning(found)
         if len(overloads) != 1:
             return f"{subject.target.name} has several overloads: name one"
         found = getattr(found, overloads[0])
-    if not isinstance(found, torch._ops.OpOverload):
+    if not isinstance(found, Overload):
         return "it is no registered operator"
     if found.namespace in TORCHS_OWN:
         return "it is an operator of torch's own"

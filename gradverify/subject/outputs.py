@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor
-from torch.utils import _pytree as pytree
+
+from gradverify.torch_private import pytree
 
 ROOT = "y"
 

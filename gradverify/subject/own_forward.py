@@ -13,35 +13,42 @@ import torch
 from torch import Tensor
 
 from gradverify.subject.differentiable import Gradients
-from gradverify.subject.failure import blamed
-from gradverify.subject.standin import forwards_only
-from gradverify.subject.subject import Subject
+from gradverify.subject.failure import UserCodeError
+from gradverify.subject.standin import Graphs, forwards_only
+from gradverify.subject.subject import Called, Subject, Way
 from gradverify.subject.tape import Tape
-
-WATCHED = "watching forward for its own derivative"
 
 
 @dataclass
 class OwnForward:
-    """The flattened outputs, the leaves they were computed from, and the tape of it."""
+    """The forward, the leaves it was computed from, the tape of it, and the graphs of what Functions returned."""
 
     subject: Subject
     leaves: tuple[Tensor, ...]
-    outputs: tuple[Any, ...]
+    called: Called
     tape: Tape
+    graphs: Graphs
+
+    @property
+    def outputs(self) -> tuple[Any, ...]:
+        """The flattened ones."""
+        return self.called.outputs
 
     def gradients(self, places: Sequence[int], cotangents: Sequence[Tensor]) -> Gradients:
         """By torch, for cotangents of the outputs at these places; None for a leaf that they do not depend on. Raises UserCodeError (GV003)."""
         asked = [(self.outputs[place], v) for place, v in zip(places, cotangents, strict=True) if self.outputs[place].requires_grad]
         if not asked:
             return (None,) * len(self.leaves)
-        self.subject.counted_backward()
-        with _quietly(), forwards_only(self.tape.cut_by), blamed("GV003", "torch's own backward of forward"):
-            return torch.autograd.grad([y for y, _ in asked], self.leaves, [v for _, v in asked], retain_graph=True, allow_unused=True)
+        with _quietly(), forwards_only(self.tape.cut_by, self.graphs):
+            found = self.subject.pull(self.called, [y for y, _ in asked], self.leaves, [v for _, v in asked], retain=True, way=Way.REUSED,
+                                      under_modes=True, what="torch's own backward of forward")
+        if self.tape.cut is not None:       # while forward was recomputed
+            raise UserCodeError("GV003", self.tape.cut)
+        return found
 
     def forget(self) -> None:
         """Lets go of all its tensors."""
-        self.outputs, self.tape = (), Tape()
+        self.called, self.tape, self.graphs = Called((), {}, ()), Tape(), Graphs()
 
 
 def own_forward(subject: Subject, leaves: Sequence[Tensor], tape: Tape) -> OwnForward:
@@ -51,22 +58,21 @@ def own_forward(subject: Subject, leaves: Sequence[Tensor], tape: Tape) -> OwnFo
     """
     twin = subject.twin(subject.arguments)
     twin.writes = True
+    graphs = Graphs()
     subject.count(forward=1)
     with torch.enable_grad(), _quietly():
-        values, buffers = twin._lent(leaves)
-        with blamed("GV002", WATCHED):
-            tape.give(values)
+        values, lent = twin._lent(leaves)
+        tape.give(values)
 
         @contextmanager
         def watched() -> Iterator[None]:
-            with forwards_only(tape.cut_by), tape:
+            with tape, forwards_only(tape.cut_by, graphs):
                 yield
 
         twin.around = watched
-        outputs = twin._outputs(values, buffers)
-        with blamed("GV002", WATCHED):
-            tape.end(outputs)
-    return OwnForward(subject, tuple(leaves), tuple(outputs), tape)
+        outputs = graphs.put_back(twin._outputs(values, lent))
+        tape.end(outputs)
+    return OwnForward(subject, tuple(leaves), Called(tuple(values), lent, tuple(outputs)), tape, graphs)
 
 
 class Leavings:

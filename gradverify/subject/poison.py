@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import _disable_current_modes
 
-from gradverify.subject.disguised import Exchanged
 from gradverify.subject.in_python import kernel_of
+from gradverify.subject.own_code import DispatchMode, wrapped
+from gradverify.torch_private import Overload, is_zerotensor, pytree, schema, without_modes
 
 UNWRITTEN = frozenset(f"aten::{name}" for name in (
     "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"))
@@ -53,7 +52,7 @@ class _Room:
     guard: Tensor
 
 
-class Poisoned(Exchanged):  # type: ignore[no-untyped-call]
+class Poisoned(DispatchMode):
     """Inside, unwritten memory holds NaN, -1 and True (`loud`), or large numbers of both signs, 1 (0 where
     there is no sign) and False.
 
@@ -61,29 +60,27 @@ class Poisoned(Exchanged):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self, loud: bool) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._loud, self.handed_out = loud, False
         self._blank, self._lost = list[_Room](), False      # handed out unwritten; some of it is not known any more
         self._rooms = dict[int, _Room]()
         self._held = 0
 
-    def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (),
-                           kwargs: Mapping[str, Any] | None = None) -> Any:
-        named = dict(kwargs or {})
-        schema = getattr(func, "_schema", None)
-        if schema is None:      # a higher-order operator
-            return func(*args, **named)
+    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+        if not isinstance(func, Overload):      # a higher-order operator
+            return wrapped(func, *args, **named)
+        declared = schema(func)
         given = [x for x in pytree.tree_leaves((args, named)) if isinstance(x, Tensor)]
-        before = _bytes_of(given[0]) if schema.name in RESIZE and _has_memory(given[0]) else 0
+        before = _bytes_of(given[0]) if declared.name in RESIZE and _has_memory(given[0]) else 0
         returned = self._called(func, args, named)
-        if schema.name in RESIZE:
+        if declared.name in RESIZE:
             self._lost |= self._fill(given[0], before)
-        if schema.is_mutable:
+        if declared.is_mutable:
             self._outgrown(given)
             return returned
-        if any(each.alias_info is not None for each in schema.returns):
+        if any(each.alias_info is not None for each in declared.returns):
             return returned
-        filled = schema.name in UNWRITTEN and self._fill(returned, 0)
+        filled = declared.name in UNWRITTEN and self._fill(returned, 0)
         taken = {x.untyped_storage().data_ptr() for x in given if _has_memory(x)}
         name = str(func).removesuffix(".default").partition(".")[2] or str(func)
         moved = pytree.tree_map(lambda y: self._behind(y, f"the result of {name}", taken), returned)
@@ -96,9 +93,9 @@ class Poisoned(Exchanged):  # type: ignore[no-untyped-call]
         """What an operation gives; of one that is not torch's own, with its own operations in this mode."""
         own = kernel_of(func, (args, named))
         if own is None:
-            return func(*args, **named)
+            return wrapped(func, *args, **named)
         with self:
-            return own(*args, **named)
+            return wrapped(own, *args, **named)
 
     def guarded(self, x: Tensor, name: str, before: bool) -> Tensor:
         """A copy of a tensor, laid out as it is, between guard elements, or with some behind it only."""
@@ -152,7 +149,7 @@ class Poisoned(Exchanged):  # type: ignore[no-untyped-call]
                 parts[:] = np.finfo(parts.dtype).max / 4
                 parts[1::2] *= -1
             self.handed_out = True
-            with _disable_current_modes():
+            with without_modes():
                 held = torch.from_numpy(memory)
                 self._blank.append(_Room("", held, 0, len(memory), array.dtype.itemsize, held[:0]))
         return array
@@ -219,7 +216,7 @@ def _has_memory(x: Tensor) -> bool:
     """Is it a dense tensor of numbers that lies in memory?"""
     if type(x) not in (Tensor, torch.nn.Parameter) or x.layout is not torch.strided or x.is_meta or x.is_quantized:
         return False
-    return not (x.is_conj() or x.is_neg() or x._is_zerotensor()) and _bytes_of(x) > 0
+    return not (x.is_conj() or x.is_neg() or is_zerotensor(x)) and _bytes_of(x) > 0
 
 
 def _bytes_of(x: Tensor) -> int:

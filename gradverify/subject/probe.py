@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from gradverify.subject.guard import is_plain
 from gradverify.subject.steps import READS, Place
 from gradverify.subject.tape import Tape
+from gradverify.torch_private import gradients, pytree, version
 
 ROUNDINGS = 64.0        # of the sum of the absolute derivatives: what is left of those that cancel
 
@@ -34,7 +34,7 @@ class Probe(Tape):
         for place, x in enumerate(self.entering):
             if isinstance(x, Tensor) and is_plain(x) and not x.requires_grad and x is not target and (x.is_floating_point() or x.is_complex()):
                 leaf = own.setdefault(id(x), x.detach().requires_grad_())
-                self._uses.append(((len(self.steps), place), (id(x), x._version), leaf))
+                self._uses.append(((len(self.steps), place), (id(x), version(x)), leaf))
         args, kwargs = pytree.tree_map(lambda x: own.get(id(x), x) if isinstance(x, Tensor) else x, (tuple(args), dict(kwargs)))
         return super()._called(func, name, args, kwargs, target)
 
@@ -43,7 +43,7 @@ class Probe(Tape):
         if not self._uses:
             return frozenset()
         leaves = [leaf for *_, leaf in self._uses]
-        found = torch.autograd.grad(list(outputs), leaves, list(cotangents), allow_unused=True, retain_graph=True)
+        found = gradients(outputs, leaves, cotangents)
         sums = dict[tuple[int, int], tuple[Tensor, Tensor]]()
         seen = set[int]()
         for (_, tensor, leaf), gradient in zip(self._uses, found, strict=True):

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from gradverify.subject.failure import CODE, UserCodeError
+from gradverify.torch_private import operator_names, schema
 
 REGISTERED = "torch.ops."
 
@@ -36,7 +37,7 @@ def returning(operator: Any) -> list[str]:
 
 
 def _writes(overload: Any) -> bool:
-    return any(argument.is_out for argument in overload._schema.arguments)
+    return any(argument.is_out for argument in schema(overload).arguments)
 
 
 def _attribute(owner: Any, name: str) -> Any:
@@ -48,7 +49,7 @@ def _attribute(owner: Any, name: str) -> Any:
 
 
 def _hint(library: str, operator: str) -> str:
-    registered = {name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names()}
+    registered = {name.partition(".")[0] for name in operator_names()}
     names = [name.partition("::")[2] for name in registered if name.startswith(f"{library}::")]
     if not names:
         libraries = get_close_matches(library, {name.partition("::")[0] for name in registered}, n=3)

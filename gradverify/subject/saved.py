@@ -20,8 +20,8 @@ from gradverify.model.paths import shown_path
 from gradverify.model.report import Gate, judged
 from gradverify.model.result import CaseResult, Comparison, Entry
 from gradverify.subject.arguments import Argument, value_of
+from gradverify.subject.find import run_folder
 from gradverify.subject.layout import laid
-from gradverify.subject.namesakes import run_folder
 from gradverify.subject.spelled import Names, Unspelled, folders, reached, spelled
 from gradverify.subject.subject import Called, Subject
 from gradverify.subject.target import named
@@ -87,7 +87,7 @@ def _tensors(subject: Subject, called: Called) -> dict[str, Tensor]:
             usable = KEY.fullmatch(argument.name) and argument.name not in (*RESERVED, *found) and not argument.name.startswith("cotangent")
             found[argument.name if usable else f"input{number}"] = argument.value
     if subject.target.kind == "module":
-        found |= {f"buffer.{name}": buffer for name, buffer in called.buffers.items()}
+        found |= {f"buffer.{name}": buffer for name, buffer in subject.buffers(called).items()}
     return found
 
 
@@ -168,7 +168,7 @@ class _Script:
         given, named_ = self._arguments(names)
         if subject.target.kind == "module":
             mapping = {argument.name: names.tensors[id(argument.value)] for argument in subject.arguments if argument.parameter}
-            mapping |= {name: f"saved[{f'buffer.{name}'!r}].clone()" for name in self.called.buffers}
+            mapping |= {name: f"saved[{f'buffer.{name}'!r}].clone()" for name in self.subject.buffers(self.called)}
             lent = ", ".join(f"{name!r}: {value}" for name, value in mapping.items())
             names.lines += self._built(expression, names)
             return f"torch.func.functional_call(built, {{{lent}}}, ({''.join(f'{each}, ' for each in given)}), {{{_pairs(named_)}}})"

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.subject.differentiable import Differentiable, Gradients
+from gradverify.subject.differentiable import Differentiable, Gradients, Graph
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.on_cuda import finished
 from gradverify.subject.snapshot import alike
@@ -31,7 +31,7 @@ class Second:
 class _Graph:
     """Gradients with a graph of their own, back to the leaves and to the cotangents that they were given."""
 
-    leaves: tuple[Tensor, ...]
+    forward: Graph
     given: tuple[Tensor, ...]
     gradients: Gradients
 
@@ -80,12 +80,13 @@ class Backward:
         the first, and `torch.autograd.grad(allow_unused=True)` prunes the node that raises. Raises UserCodeError (GV109).
         """
         if inputs is not None:
-            return self._through(self._created(*self._fresh([x.detach().clone().requires_grad_() for x in inputs])), weights)
+            return self._through(self._created(self._fresh([x.detach().clone().requires_grad_() for x in inputs])), weights)
         if self._graph is not None:
             with suppress(UserCodeError):
                 return self._through(self._graph, weights)
             self._graph, self._again = None, False
-        graph = self._created(*(self._function.kept_graph() if self._again and self._shares else self._fresh(self._subject.leaves())))
+        shares = self._again and self._shares
+        graph = self._created(self._function.kept_graph() if shares else self._fresh(self._subject.leaves()))
         found = self._through(graph, weights)
         self._graph = graph if self._again else None
         return found
@@ -107,23 +108,18 @@ class Backward:
         """Lets the graph go that is kept."""
         self._graph = None
 
-    def _fresh(self, leaves: Sequence[Tensor]) -> tuple[Sequence[Tensor], list[Tensor]]:
-        """Leaves and checked outputs of a forward of its own."""
-        outputs = self._subject.probe(leaves)
-        return leaves, [outputs[place] for place in self._checked]
+    def _fresh(self, leaves: Sequence[Tensor]) -> Graph:
+        return Graph(tuple(leaves), self._subject.probed(leaves))
 
-    def _created(self, leaves: Sequence[Tensor], outputs: Sequence[Tensor]) -> _Graph:
+    def _created(self, forward: Graph) -> _Graph:
         """Backward under `create_graph`."""
         given = [cotangent.detach().clone().requires_grad_() for cotangent in self._cotangents]
-        self._subject.counted_backward()
-        with blamed(CODE, "backward under create_graph"):
-            gradients = torch.autograd.grad(outputs[:len(given)], leaves, [cotangent.clone() for cotangent in given], create_graph=True,
-                                            allow_unused=True)
-            finished(self._subject.on)
-        return _Graph(tuple(leaves), tuple(given), gradients)
+        gradients = self._subject.pull(forward.called, self._function.of(forward), forward.leaves, [cotangent.clone() for cotangent in given],
+                                       create=True, code=CODE, what="backward under create_graph")
+        return _Graph(forward, tuple(given), gradients)
 
     def _through(self, graph: _Graph, weights: Sequence[Tensor]) -> Second:
-        own = [*graph.leaves, *graph.given]
+        own = [*graph.forward.leaves, *graph.given]
         for tensor in own:
             tensor.grad = None
         moving = [(g, w) for g, w in zip(graph.gradients, weights, strict=True) if g is not None and g.requires_grad]
@@ -131,10 +127,10 @@ class Backward:
             raise UserCodeError(CODE, "a gradient is sparse")
         if moving:
             self._subject.counted_backward()
-            with blamed(CODE, "the double backward"), _kept([g for g, _ in moving], own):
+            with blamed(CODE, "the double backward"), _kept([g for g, _ in moving], own), self._subject.standing(graph.forward.called):
                 torch.autograd.backward([g for g, _ in moving], [w for _, w in moving], retain_graph=self._again)
                 finished(self._subject.on)
-        found = Second(tuple(leaf.grad for leaf in graph.leaves), tuple(cotangent.grad for cotangent in graph.given))
+        found = Second(tuple(leaf.grad for leaf in graph.forward.leaves), tuple(cotangent.grad for cotangent in graph.given))
         for tensor in own:
             tensor.grad = None      # the leaves may be the function's own
         return found

@@ -1,16 +1,18 @@
-"""What a check has spent of its budget: calls, and for its seconds every call as long as the fastest took, whatever the machine did meanwhile."""
+"""What a check has spent of its budget: calls, and for its seconds every call as long as the fastest took, whatever the machine did meanwhile; or
+the CPU seconds of the process, where these are more: gradverify's own arithmetic counts, too."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
 from gradverify.model.case import Budget
+from gradverify.model.interrupt import Spent
 from gradverify.model.result import Calls
-from gradverify.report.numbers import duration
-from gradverify.subject.failure import Spent
+from gradverify.numerics.choose import LENIENT
+from gradverify.report.numbers import limit
 from gradverify.subject.subject import Subject
 
 Sample = TypeVar("Sample")
@@ -18,13 +20,21 @@ Sample = TypeVar("Sample")
 PLENTY = (300, 120)     # forward and backward calls: a small comparison and all rules that vary the call; what affords these is in no hurry
 SHARE = 0.2     # of the seconds is left to rules that vary the call, whatever the comparison took
 SLACK = 0.1     # of the seconds, for a rule that takes more calls than it was thought to
+MOST = 1.5      # times the seconds in CPU time: no call is made any more; twice that where nobody asked for these seconds (`choose.LENIENT`)
+SOON, EARLY = 0.5, 0.8  # of `timeout`: nothing is begun any more that a verdict does not need; no call is made any more, so that what was found is
+# reported before the process is ended
 
 
 class Spending:
-    """Of one check, whose calls are all counted by `subject`, from now on. Rules that vary the call run inside `bound`."""
+    """Of one check, whose calls are all counted by `subject`, from now on. Its rules run inside `limited`, those that vary the call inside `bound`.
 
-    def __init__(self, subject: Subject, budget: Budget) -> None:
+    `timeout`: seconds after which the process is ended, if it is.
+    """
+
+    def __init__(self, subject: Subject, budget: Budget, timeout: float = math.inf) -> None:
         self._subject, self._budget, self._before = subject, budget, subject.calls
+        self._cpu, self._wall, self._timeout = subject.clock.cpu(), subject.clock.wall(), timeout
+        self._guard: Callable[[], None] | None = None
         self._varied = 0.0                  # seconds of the rules that vary the call
         self._allowed: float = math.inf     # seconds of the check up to which such a rule may go
         self.cut: str | None = None         # what that rule left out, in words
@@ -44,9 +54,19 @@ class Spending:
     def short_of(self, ahead: int = 0) -> bool:
         """Would nothing be left after so many forward calls more?"""
         calls, seconds, made = self._budget.calls, self._budget.seconds, self._made
+        if self._late(SOON):
+            return True
         if calls is not None and made.forward + made.backward + ahead >= calls:
             return True
         return seconds is not None and self._seconds(made, ahead) >= seconds
+
+    @property
+    def ending(self) -> bool:
+        """Is the process about to be ended?"""
+        return self._late(EARLY)
+
+    def _late(self, share: float) -> bool:
+        return self._timeout < math.inf and self._subject.clock.wall() - self._wall >= share * self._timeout
 
     @property
     def name(self) -> str:
@@ -54,7 +74,7 @@ class Spending:
         calls, seconds = self._budget.calls, self._budget.seconds
         if calls is not None and (seconds is None or self._spent() <= self._allowed):
             return f"the budget of {calls:,} calls"
-        return f"the budget of {duration(seconds)}" if seconds is not None else "the budget"
+        return f"the budget of {limit(seconds)}" if seconds is not None else "the budget"
 
     def affords(self, forward: int, backward: int, slack: float = 0.0) -> bool:
         """So many calls more, of a rule that runs in `bound`."""
@@ -66,6 +86,12 @@ class Spending:
             return False
         return seconds is None or self._seconds(made, forward, backward) <= self._allowed + slack * seconds
 
+    def heed(self, seconds: float) -> None:
+        """Raises Spent where so many seconds of our own arithmetic are not afforded to a rule that runs in `bound`."""
+        most = self._budget.seconds
+        if most is not None and self._spent() + seconds > self._allowed + SLACK * most:
+            raise Spent(f"{self.name} was spent")
+
     def some(self, samples: Sequence[Sample], forward: int, backward: int, what: str) -> Sequence[Sample]:
         """The samples, halved until the calls of each are afforded, but one at least; `cut` says how many were left out."""
         count = len(samples)
@@ -76,13 +102,35 @@ class Spending:
         return samples[:count]
 
     @contextmanager
+    def limited(self, asked_for: bool) -> Iterator[None]:
+        """All rules: before a call `Spent` is raised where the check has taken MOST of its seconds, or its process is about to be ended. `asked_for`:
+        the comparison, which may then take longer than seconds that nobody named."""
+        seconds, default = self._budget.seconds, self._budget == Budget()
+        most = math.inf if seconds is None or (asked_for and default) else seconds * MOST * (LENIENT if default else 1.0)
+
+        def guard() -> None:
+            if self.ending:
+                raise Spent(f"the time limit of {limit(self._timeout)} was near")
+            if self._own >= most:
+                raise Spent(f"{self.name} was spent")
+
+        self._guard = guard if min(most, self._timeout) < math.inf else None
+        self._subject.before_call = self._guard
+        try:
+            yield
+        finally:
+            self._subject.before_call = self._guard = None
+
+    @contextmanager
     def bound(self, forward: int, backward: int) -> Iterator[None]:
         """A rule that varies the call, in so many calls: before one that is not afforded `Spent` is raised, before its first where these are not."""
         before, seconds = self._spent(), self._budget.seconds
         self._allowed = math.inf if seconds is None else max(seconds, before - self._varied + SHARE * seconds)
-        none = not self.affords(forward, backward)
+        none, whole = not self.affords(forward, backward), self._guard
 
         def guard() -> None:
+            if whole is not None:
+                whole()
             if none or not self.affords(1, 0, SLACK):
                 raise Spent(f"{self.name} was spent")
 
@@ -90,11 +138,16 @@ class Spending:
         try:
             yield
         finally:
-            self._subject.before_call, self.cut = None, None
+            self._subject.before_call, self.cut = whole, None
             self._varied += self._spent() - before
 
     def _spent(self) -> float:
         return self._seconds(self._made)
+
+    @property
+    def _own(self) -> float:
+        """CPU seconds of the process."""
+        return self._subject.clock.cpu() - self._cpu
 
     @property
     def _made(self) -> Calls:
@@ -105,4 +158,4 @@ class Spending:
         of_forward, of_backward = self._subject.fastest
         number = made.forward + made.backward
         spent = (made.forward * of_forward + made.backward * of_backward) * (1 - made.batched / number if number else 1.0)
-        return spent + forward * of_forward + backward * of_backward
+        return max(spent, self._own if number else 0.0) + forward * of_forward + backward * of_backward

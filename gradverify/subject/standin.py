@@ -1,22 +1,20 @@
-"""Functions replaced by their forwards: a stand-in `ctx`, and every `apply` inside a call answered by `forward` itself, under autograd.
-
-Every way to apply a Function (`F.apply`, a bound method kept under another name, a subclass's own) ends in the `apply` that `Function` inherits. A
-hook between the two sees them all; it is taken away whatever happens, and answers nobody but the thread that put it there.
-"""
+"""Functions replaced by their forwards: a stand-in `ctx`, and every `apply` inside a call answered by `forward` itself, under autograd."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import Function, FunctionCtx, _SingleLevelFunction
+from torch.autograd.function import Function, FunctionCtx
+
+from gradverify.subject.own_code import FunctionMode, own_code, wrapped
+from gradverify.subject.tape import APPLIED_BY_TORCH
+from gradverify.torch_private import every_apply, function_modes, pytree, transforms_active, without_function_modes
 
 UNDER_FUNC = "a Function under torch.func"
-_HOOKED = "apply"
 
 
 class StandIn(FunctionCtx):
@@ -44,39 +42,65 @@ def by_forward(cls: Any, arguments: tuple[Any, ...]) -> Any:
     """What `cls.forward` returns for the arguments of `apply`; `setup_context` is called where the class has its own."""
     ctx = StandIn(tuple(isinstance(x, Tensor) and x.requires_grad for x in arguments))
     if cls.setup_context is Function.setup_context:
-        return cls.forward(ctx, *arguments)
-    returned = cls.forward(*arguments)
-    cls.setup_context(ctx, arguments, returned)
+        return wrapped(cls.forward, ctx, *arguments)
+    returned = wrapped(cls.forward, *arguments)
+    wrapped(cls.setup_context, ctx, arguments, returned)
     return returned
 
 
+class Graphs(FunctionMode):
+    """Puts the tensors that forwards of Functions computed, with their graphs, in the place of the
+    plain ones that torch returns from `apply`, wherever an operation takes one. Both share memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._of: dict[int, tuple[Tensor, Tensor]] = {}     # by the id of the plain one, which is kept alive
+
+    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+        if not self._of:
+            return wrapped(func, *args, **named)
+        args, named = self.put_back((tuple(args), named))
+        return self.put_back(wrapped(func, *args, **named))
+
+    def put_back(self, values: Any) -> Any:
+        """The same, each plain tensor replaced by the one with its graph."""
+        return pytree.tree_map(lambda x: self._of[id(x)][1] if id(x) in self._of else x, values) if self._of else values
+
+    def plain(self, y: Any) -> Any:
+        """A plain tensor in the place of one with a graph."""
+        if not isinstance(y, Tensor):
+            return y
+        with without_function_modes():
+            plain = y.detach()
+        self._of[id(plain)] = plain, y
+        return plain
+
+
 @contextmanager
-def forwards_only(cut: Callable[[str], None]) -> Iterator[None]:
-    """Inside, what this thread applies is the forward of a Function under the grad mode of its caller, without a node of its own.
+def forwards_only(cut: Callable[[str], None], graphs: Graphs, only: Sequence[type] | None = None) -> Iterator[None]:
+    """Inside, what this thread applies is the forward of a Function (None: of every one; else of these `only`) under the grad mode of its caller,
+    without a node of its own.
 
-    `cut` is told where that cannot be done, and the Function is then applied as it is.
+    `cut` is called where that cannot be done, and the Function is then applied as it is. Of what leaves
+    this context, `graphs.put_back` has the graphs.
     """
-    thread = threading.get_ident()
 
-    def apply(cls: Any, *arguments: Any, **keywords: Any) -> Any:
-        if threading.get_ident() != thread:
-            return _applied(cls, arguments, keywords)
-        if torch._C._are_functorch_transforms_active() or keywords:
-            cut(UNDER_FUNC)
-            return _applied(cls, arguments, keywords)
-        return by_forward(cls, arguments)
+    def instead(cls: Any) -> Callable[..., Any] | None:
+        if only is not None and cls not in only:
+            return None
+        outside = all(mode is not graphs for mode in function_modes())
+        if outside or transforms_active():
+            cut(f"{cls.__name__}, {APPLIED_BY_TORCH}" if outside else UNDER_FUNC)
+            return None
+        with_gradients = torch.is_grad_enabled()
 
-    before = vars(_SingleLevelFunction).get(_HOOKED)
-    setattr(_SingleLevelFunction, _HOOKED, classmethod(apply))
-    try:
+        @own_code
+        def forward(*arguments: Any) -> Any:
+            with torch.set_grad_enabled(with_gradients):
+                returned = by_forward(cls, graphs.put_back(arguments))
+            return tuple(map(graphs.plain, returned)) if isinstance(returned, tuple) else graphs.plain(returned)
+
+        return forward
+
+    with graphs, every_apply(instead):
         yield
-    finally:
-        if before is None:
-            delattr(_SingleLevelFunction, _HOOKED)
-        else:
-            setattr(_SingleLevelFunction, _HOOKED, before)
-
-
-def _applied(cls: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    """By torch itself."""
-    return torch._C._FunctionBase.__dict__["apply"].__get__(None, cls)(*arguments, **keywords)

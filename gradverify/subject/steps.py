@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from gradverify.subject.snapshot import same
+from gradverify.torch_private import TENSOR_HOOKS
 
 READS = frozenset({"numpy", "__array__", "item", "tolist", "data_ptr", "untyped_storage", "storage", "__float__", "__int__", "__index__",
                    "__complex__", "__bool__", "__dlpack__"})
@@ -17,7 +18,7 @@ STEPS = frozenset({"round", "round_", "floor", "floor_", "ceil", "ceil_", "trunc
                    "heaviside", "floor_divide", "__floordiv__", "div", "div_", "divide", "divide_"})
 """Operations that are, or may be, constant by steps: what they give is a constant of the graph, though torch gives it one (of zeros)."""
 REFUSED = frozenset({"fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine", "gumbel_softmax", "frac", "frac_", "fmod", "remainder",
-                     "__mod__", "register_hook", "register_post_accumulate_grad_hook", "__set__", "grad_fn", "set_", "_backward_hooks"})
+                     "__mod__", "register_hook", "register_post_accumulate_grad_hook", "__set__", "grad_fn", "set_", TENSOR_HOOKS[0]})
 """Whose derivative is torch's choice, or which change the graph or a gradient by hand."""
 OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul")
 IN_PLACE = frozenset(f"__i{name}__" for name in OPERATORS)

@@ -17,6 +17,7 @@ from gradverify.subject.differentiable import Differentiable, Gradients, copied
 from gradverify.subject.failure import blamed
 from gradverify.subject.on_cuda import finished
 from gradverify.subject.subject import Subject
+from gradverify.torch_private import cuda_sleep
 
 Busy = Literal["own", "default"]
 COUNTED = 1 << 20           # cycles of the wait by which the device's clock is read: half a millisecond
@@ -77,13 +78,13 @@ class Beside:
     def _sleep(stream: torch.cuda.Stream | None, cycles: int) -> None:
         if stream is not None:
             with torch.cuda.stream(stream):
-                torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
+                cuda_sleep(cycles)
 
     def _cycles(self, seconds: float) -> int:
         """What the device counts while a call of so many seconds is launched, with room to spare."""
         for _ in range(2):      # the first one loads it
             start = perf_counter()
-            torch.cuda._sleep(COUNTED)  # type: ignore[no-untyped-call]
+            cuda_sleep(COUNTED)
             finished(self._on)
             rate = COUNTED / (perf_counter() - start)
         return int(min(max(LONGER * seconds * rate, SHORTEST), LONGEST))

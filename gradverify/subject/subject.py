@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any
 
 import torch
@@ -16,7 +18,7 @@ from gradverify.subject.arguments import Argument as Argument
 from gradverify.subject.arguments import as_it_is, together, value_of
 from gradverify.subject.at_rest import Restless, State, at_rest
 from gradverify.subject.counted import Counted
-from gradverify.subject.failure import UserCodeError, blame
+from gradverify.subject.failure import UserCodeError, blame, blamed
 from gradverify.subject.forms import compared, is_dense, named
 from gradverify.subject.held import Held, reached
 from gradverify.subject.layout import laid
@@ -29,30 +31,45 @@ from gradverify.subject.seeded import BACKWARD, Seeded
 from gradverify.subject.snapshot import same
 from gradverify.subject.target import Target
 from gradverify.subject.variants import copied, relaid
+from gradverify.torch_private import gradients
 
+REFERENCE_CYCLE = r"Using backward\(\) with create_graph=True"      # which ends as soon as `.grad` is taken
 LEAF_WRITTEN = "a leaf Variable that requires grad"     # torch's refusal of an in-place write into an input
+
+
+Gradients = tuple[Tensor | None, ...]
+
+
+class Way(Enum):
+    """How a function lets itself be differentiated."""
+
+    REUSED = auto()     # one graph serves any number of `torch.autograd.grad`
+    FRESH = auto()      # a second backward of a graph is refused: each gets a forward of its own
+    LEAVES = auto()     # `torch.autograd.grad` is refused, or gradients arrive in `.grad` only: `.backward()` on leaves of a forward of its own
 
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """One forward: the arguments as the function got them, the buffers lent to a module, the flattened outputs (pytree leaves)."""
+    """One forward: the arguments as the function got them, the flattened outputs (pytree leaves), and `lent`: what stood in the place of a module's
+    parameters and buffers when it was over, by name. It stands there again while a backward of the graph runs."""
 
     arguments: tuple[Any, ...]
-    buffers: Mapping[str, Tensor]
+    lent: dict[str, Tensor]
     outputs: tuple[Any, ...]
 
 
 class Subject(Counted, Seeded):
     """`positions`: the arguments as the function takes them, one each, but the elements of a list or the like together; `kwargs`: the plain
     ones by name; `output_names`: of the flattened outputs, known after the first forward; `writes` is set once the function was seen to write
-    into an input: from then on every call gets fresh, non-leaf clones; `around` makes the context that every forward runs in, where there is
-    one, `lent` what a module's buffers become."""
+    into an input: from then on every call gets fresh, non-leaf clones; `way`: how its backward was found to be callable, which every backward
+    follows; `around` makes the context that every forward runs in, where there is one, `lent` what a module's buffers become."""
 
     def __init__(self, case: Case, target: Target, arguments: Sequence[Argument], kwargs: Mapping[str, Any]) -> None:
         self.case, self.target = case, target
         self.arguments, self.kwargs = tuple(arguments), dict(kwargs)
         self.positions = together(self.arguments)
         self.writes = False
+        self.way = Way.REUSED
         self.meddles = False    # a forward was seen to set global state that our own computing needs
         self.disables = False   # the last one that was `called` with gradients on left them off
         self.output_names: tuple[str, ...] = ()
@@ -67,8 +84,10 @@ class Subject(Counted, Seeded):
         self.restless = False   # a module's buffers follow its parameters too slowly to come to rest, and so do its outputs
         self._hooks = hooks_of(target.subject) if target.kind == "module" else {}
         plain = [argument.value for argument in arguments if not argument.is_tensor]
-        self._held = Held(() if target.kind == "module" else reached(target.subject, *plain, *kwargs.values()))
-        self._bare = target.kind != "module" and not self.kwargs and not self._held and all(map(as_it_is, self.positions))
+        is_module = target.kind == "module"
+        self._held = Held(target.subject, parameters=True) if is_module else Held(*reached(target.subject, *plain, *kwargs.values()))
+        self._parameters = frozenset(argument.name for argument in self.arguments if argument.parameter)
+        self._bare = not is_module and not self.kwargs and not self._held and all(map(as_it_is, self.positions))
         Counted.__init__(self)
         self.on = devices_of(argument.value for argument in self.arguments if argument.is_tensor)      # of CUDA; each call is waited for
         Seeded.__init__(self, bool(self.on))
@@ -105,6 +124,7 @@ class Subject(Counted, Seeded):
     def twin(self, arguments: Sequence[Argument], kwargs: Mapping[str, Any] | None = None, target: Target | None = None) -> Subject:
         """The same function at other arguments; with other keyword arguments, or built anew, where they are given. Its calls are counted here too."""
         other = Subject(self.case, target or self.target, arguments, self.kwargs if kwargs is None else kwargs)
+        other.way = self.way
         other.writes, other._original, other.watches, other.meddles = self.writes, self, self.watches, self.meddles
         other.restless = self.restless
         other.around, other.lent = self.around, self.lent
@@ -129,10 +149,10 @@ class Subject(Counted, Seeded):
         """One forward under a grad mode, with everything that was handed to it. Raises UserCodeError (GV002)."""
         self.count(forward=1)
         with mode():
-            values, buffers = self._lent(inputs)
-            outputs = self._outputs(values, buffers)
+            values, lent = self._lent(inputs)
+            outputs = self._outputs(values, lent)
             self.disables = mode is torch.enable_grad and not torch.is_grad_enabled()
-        return Called(tuple(values), buffers, tuple(outputs))
+        return Called(tuple(values), lent, tuple(outputs))
 
     def probe(self, inputs: Sequence[Tensor]) -> list[Any]:
         """`forward`, and notices a function that refuses leaves."""
@@ -157,11 +177,59 @@ class Subject(Counted, Seeded):
         self.count(backward=1)
         self.reseed(BACKWARD)
 
-    def _lent(self, inputs: Sequence[Tensor]) -> tuple[Sequence[Any], Mapping[str, Tensor]]:
-        """All arguments, as the function is to get them, and fresh clones of a module's buffers."""
+    def pull(self, called: Called, outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor | None], *,
+             retain: bool = False, create: bool = False, batch: int = 0, way: Way | None = None, under_modes: bool = False,
+             code: str = "GV003", what: str = "backward") -> Gradients:
+        """One backward of the graph of that forward: the gradient per leaf, None for one that needs or gets none.
+
+        `batch`: how many cotangents come as one. `way`: instead of the subject's own. `under_modes`: the function modes that are on
+        see what backward calls. Raises UserCodeError of that `code`.
+        """
+        asked = [leaf for leaf in leaves if leaf.requires_grad]
+        for leaf in asked:
+            leaf.grad = None
+        if not batch:       # of one that is refused nothing was made
+            self.count(backward=1)
+        self.reseed(BACKWARD)
+        with blamed(code, what), self.standing(called):
+            self.watches[1].start()
+            found: Sequence[Tensor | None]
+            if (way or self.way) is Way.LEAVES:
+                with warnings.catch_warnings():
+                    warnings.filterwarnings("ignore", REFERENCE_CYCLE)
+                    torch.autograd.backward(outputs, cotangents, retain_graph=retain or create, create_graph=create)
+                found = [leaf.grad for leaf in asked]
+            elif under_modes:
+                found = gradients(outputs, asked, cotangents)
+            else:
+                found = torch.autograd.grad(outputs, asked, cotangents, retain_graph=retain or create, create_graph=create, allow_unused=True,
+                                            is_grads_batched=batch > 0)
+                if any(leaf.grad is not None for leaf in asked):
+                    raise UserCodeError(code, f"{what} calls `.backward()` itself, and gradients arrive in `.grad` without torch.autograd.grad")
+            finished(self.on)
+            self.watches[1].stop()
+        if batch:
+            self.count(backward=batch, batched=batch)
+        for leaf in asked:
+            leaf.grad = None
+        each = iter(found)
+        return tuple(next(each) if leaf.requires_grad else None for leaf in leaves)
+
+    def _lent(self, inputs: Sequence[Tensor]) -> tuple[Sequence[Any], dict[str, Tensor]]:
+        """All arguments, as the function is to get them, and what is to stand in the place of a module's parameters and buffers (fresh clones)."""
         if self._bare:
             return self._arguments(inputs) if self.writes else inputs, {}
-        return self._arguments(inputs), self._buffers()
+        values = self._arguments(inputs)
+        return values, self.parameters(values) | self._buffers()
+
+    def standing(self, called: Called) -> AbstractContextManager[None]:
+        """Inside, what stood in the place of a module's parameters during that forward stands there again, and copies of its buffers: a forward that
+        backward runs once more may move them."""
+        return self._held.lent(called.lent | {name: buffer.clone() for name, buffer in self.buffers(called).items()})
+
+    def buffers(self, called: Called) -> dict[str, Tensor]:
+        """Those that stood in a module when the forward was over."""
+        return {name: tensor for name, tensor in called.lent.items() if name not in self._parameters}
 
     def _arguments(self, inputs: Sequence[Tensor]) -> Sequence[Any]:
         moved = iter(inputs)
@@ -201,8 +269,7 @@ class Subject(Counted, Seeded):
             self.count(forward=1)
             self.reseed()
             values = self._arguments(self.leaves())
-            given, named = self.arranged(values)
-            returned = torch.func.functional_call(module, self.parameters(values), tuple(given), {**_own(self.kwargs), **named})
+            returned = self._call(values, self.parameters(values))
             return [y.detach() for y in flattened(returned) if isinstance(y, Tensor) and (y.is_floating_point() or y.is_complex())]
 
         if not start or not any(part.training for part in module.modules()):
@@ -214,25 +281,25 @@ class Subject(Counted, Seeded):
             self.restless = True
             return None
 
-    def _outputs(self, values: Sequence[Any], buffers: Mapping[str, Tensor]) -> list[Any]:
+    def _outputs(self, values: Sequence[Any], lent: dict[str, Tensor]) -> list[Any]:
         """The flattened outputs. Raises UserCodeError (GV002)."""
         if self.meddles:
             self.meddles = False
             try:
                 with left_as_found(in_our_way()):
-                    return self._outputs(values, buffers)
+                    return self._outputs(values, lent)
             finally:
                 self.meddles = True
         self.reseed()
         try:        # no `with blamed`: that takes a tenth of a small call
             if self.around is None:
                 self.watches[0].start()
-                returned = self._call(values, buffers)
+                returned = self._call(values, lent)
                 finished(self.on)
                 self.watches[0].stop()
             else:
                 with self.around():
-                    returned = self._call(values, buffers)
+                    returned = self._call(values, lent)
                     finished(self.on)
             self.output_names = self.output_names or names(returned)
             flat = flattened(returned)
@@ -252,18 +319,14 @@ class Subject(Counted, Seeded):
         self._odd_output = next((f"an output is {named(y)}" for y, x in zip(outputs, found, strict=True) if x is not y), None)
         return found
 
-    def _call(self, values: Sequence[Any], buffers: Mapping[str, Tensor]) -> Any:
+    def _call(self, values: Sequence[Any], lent: dict[str, Tensor]) -> Any:
         if self._bare:
             return self.target.call(*values)
         given, named = self.arranged(values)
-        named = {**_own(self.kwargs), **named}
-        if self.target.kind != "module":
-            if not self._held:
-                return self.target.call(*given, **named)
-            with self._held.lent(buffers):
-                return self.target.call(*given, **named)
-        parameters = hooked(self.parameters(values), self._hooks)
-        return torch.func.functional_call(self.target.subject, {**parameters, **buffers}, tuple(given), named)
+        if self._hooks:
+            lent.update(hooked(lent, self._hooks))
+        with self._held.lent(lent):
+            return self.target.call(*given, **{**_own(self.kwargs), **named})
 
     def arranged(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         """Values of all arguments [one each] as the function takes them, lists as lists: by position, and by name (plain ones are in `kwargs`);

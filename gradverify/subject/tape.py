@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
 
-from gradverify.subject.graph import CPP_NODE
 from gradverify.subject.guard import is_plain
+from gradverify.subject.own_code import FunctionMode, wrapped
 from gradverify.subject.snapshot import same
 from gradverify.subject.steps import IN_PLACE, READS, REFUSED, STEPS, Step
+from gradverify.torch_private import CPP_NODE, function_class, pytree, storage_key, transforms_active, version
 
 UNSEEN = "code that torch does not see (C++, NumPy)"
+APPLIED_BY_TORCH = "a Function that torch applied itself"
 HIDDEN_WRITE = "a write that autograd does not see (.data, NumPy, C++)"
 MOST = 1 << 22      # numbers that are kept: 32 MB in float64
 ROUNDED_DIVISION = "rounding_mode"
@@ -59,23 +59,23 @@ class _Memory:
 
     def own(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
-        self.inside[storage._cdata] = storage
+        self.inside[storage_key(tensor)] = storage
 
     def met(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
-        if storage._cdata not in self.inside:
-            self.outside[storage._cdata] = storage
+        if storage_key(tensor) not in self.inside:
+            self.outside[storage_key(tensor)] = storage
 
     def made(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
-        if storage._cdata not in self.outside:
-            self.inside[storage._cdata] = storage
+        if storage_key(tensor) not in self.outside:
+            self.inside[storage_key(tensor)] = storage
 
     def is_own(self, tensor: Tensor) -> bool:
-        return tensor.layout is torch.strided and tensor.untyped_storage()._cdata in self.inside
+        return tensor.layout is torch.strided and storage_key(tensor) in self.inside
 
 
-class Tape(TorchFunctionMode):
+class Tape(FunctionMode):
     """The steps of one call, and the first thing that cut its graph."""
 
     def __init__(self) -> None:
@@ -107,8 +107,10 @@ class Tape(TorchFunctionMode):
 
     def end(self, outputs: Sequence[Any]) -> None:
         """After the call: what it returned, and whether all tensors hold what they held."""
+        if self.cut is not None:
+            return
         for y in outputs:
-            if isinstance(y, Tensor) and is_plain(y):
+            if isinstance(y, Tensor) and _is_followed(y):
                 self._look_at(y)
         for known in list(self._known.values()):
             self._compare(known)
@@ -122,29 +124,30 @@ class Tape(TorchFunctionMode):
         return self._origin[id(y)][1] if id(y) in self._origin else self._read or UNSEEN
 
     # ---- one operation
-    def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        kwargs, name = kwargs or {}, _name(func)
-        leaves = pytree.tree_leaves((args, dict(kwargs)))
+    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+        name, leaves = _name(func), pytree.tree_leaves((args, named))
         operands = [x for x in leaves if isinstance(x, Tensor)]
-        if self.cut is None and not all(is_plain(x) for x in operands):
+        if transforms_active():
+            self.cut_by(f"{name} under torch.func")
+        if self.cut is None and not all(map(_is_followed, operands)):
             self.cut_by(f"{name} of a tensor of a kind of its own")
-        target = _target(name, args, kwargs)
+        target = _target(name, args, named)
         if target is not None and not target.requires_grad and not self._memory.is_own(target):
             self._met(name, operands)
             with torch.no_grad():       # as the forward of a Function writes into what it keeps elsewhere
-                return func(*args, **kwargs)
+                return wrapped(func, *args, **named)
         self._met(name, operands)
         if target is not None and target.requires_grad and not torch.is_grad_enabled():
             self.cut_by(f"{name} in place under no_grad")
         entered = self._constants(leaves) if self.cut is None else ((), ())
-        returned = self._called(func, name, args, kwargs, target)
+        returned = self._called(func, name, args, named, target)
         if self.cut is None:
-            self._left(_Done(name, operands, entered, target, name in STEPS and ("div" not in name or bool(kwargs.get(ROUNDED_DIVISION)))), returned)
+            self._left(_Done(name, operands, entered, target, name in STEPS and ("div" not in name or bool(named.get(ROUNDED_DIVISION)))), returned)
         return returned
 
     def _called(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], target: Tensor | None) -> Any:
         """The operation itself; `target`: what it writes into."""
-        return func(*_readable(name, args), **kwargs)
+        return wrapped(func, *_readable(name, args), **kwargs)
 
     def _met(self, name: str, operands: Sequence[Tensor]) -> None:
         """Before an operation: its tensors."""
@@ -160,7 +163,7 @@ class Tape(TorchFunctionMode):
         depends = [x for x in done.operands if x.requires_grad or id(x) in self._origin]
         if done.name in READS and depends:
             self._read = self._source(depends) or f"{done.name.strip('_')}()"
-        if not all(is_plain(y) for y in results):
+        if not all(map(_is_followed, results)):
             self.cut_by(f"{done.name}, which gives a tensor of a kind of its own")
             return
         for y in results:
@@ -178,7 +181,7 @@ class Tape(TorchFunctionMode):
     def _grown(self, y: Tensor, target: Tensor | None) -> None:
         """A tensor that is of the graph now."""
         if y is target:
-            self._written.add(y.untyped_storage()._cdata)
+            self._written.add(storage_key(y))
         self._walk(y)
         self._remember(y)
 
@@ -218,7 +221,7 @@ class Tape(TorchFunctionMode):
         if known is not None:
             self._compare(known)
         elif x.requires_grad and x.grad_fn is not None:
-            if x.grad_fn not in self._nodes and x.untyped_storage()._cdata not in self._written:
+            if x.grad_fn not in self._nodes and storage_key(x) not in self._written:
                 self.cut_by(UNSEEN)
             self._walk(x)
             self._remember(x)
@@ -226,17 +229,17 @@ class Tape(TorchFunctionMode):
     def _compare(self, known: _Known) -> None:
         x = known.tensor
         if x.requires_grad and x.grad_fn is not known.node:
-            if x.untyped_storage()._cdata not in self._written:
+            if storage_key(x) not in self._written:
                 self.cut_by(HIDDEN_WRITE)
             self._walk(x)
             self._remember(x)
-        elif x._version != known.version and not x.requires_grad:      # autograd knows of it, and refuses what it has spoilt
+        elif version(x) != known.version and not x.requires_grad:      # autograd knows of it, and refuses what it has spoilt
             self._remember(x)
         elif not same(known.value, x):
             self.cut_by(HIDDEN_WRITE)
 
     def _remember(self, x: Tensor) -> None:
-        self._known[id(x)] = _Known(x, x.grad_fn, x._version, self._copy(x))
+        self._known[id(x)] = _Known(x, x.grad_fn, version(x), self._copy(x))
 
     def _copy(self, x: Tensor) -> Tensor:
         self._kept += x.numel()
@@ -253,10 +256,15 @@ class Tape(TorchFunctionMode):
             if node in self._nodes:
                 continue
             self._nodes.add(node)
-            if hasattr(node, "_forward_cls") or type(node).__name__ == CPP_NODE:
-                self.cut_by(f"{node.name()}, a Function that is not written in Python" if not hasattr(node, "_forward_cls") else
-                            f"{node._forward_cls.__name__}, a Function that torch applied itself")
+            cls = function_class(node)
+            if cls is not None or type(node).__name__ == CPP_NODE:
+                self.cut_by(f"{node.name()}, a Function that is not written in Python" if cls is None else f"{cls.__name__}, {APPLIED_BY_TORCH}")
             stack.extend(following for following, _ in node.next_functions if following is not None)
+
+
+def _is_followed(x: Tensor) -> bool:
+    """Can its numbers be read, and is it known how often it was written to? (In inference mode torch does not count that.)"""
+    return is_plain(x) and not x.is_inference()
 
 
 def _name(func: Any) -> str:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 
 from gradverify.functions.catalogue import BUILTINS
+from gradverify.model.case import Case
 from gradverify.model.interrupt import is_interrupt
 from gradverify.subject.failure import UserCodeError, blamed, type_name
 from gradverify.subject.failure import named as name_of
 from gradverify.subject.find import CODE, find
 from gradverify.subject.modules import cast, copied
 from gradverify.subject.registered import returning
+from gradverify.torch_private import Overload, OverloadPacket, applied, schema
 
 Kind = Literal["autograd.Function", "callable", "module", "operator"]
 DEFINES = ("def ", "async def ", "class ")     # how the line of a definition starts, below its decorators
@@ -46,7 +49,7 @@ def target(name: str, init: Mapping[str, Any] | None, dtype: torch.dtype) -> Tar
 
 def live(name: str, found: Any, init: Mapping[str, Any] | None, dtype: torch.dtype) -> Target:
     """The target that an object is, under the name it is to be shown by. Raises UserCodeError (GV001)."""
-    found = _applied(found)
+    found = applied(found) or found     # `swish = Swish.apply` is how most are offered to others
     if inspect.isclass(found) and issubclass(found, torch.autograd.Function):
         return Target(name, "autograd.Function", found, found.apply, _function_parameters(found), *definition(found))
     if inspect.isclass(found) and issubclass(found, torch.nn.Module):
@@ -60,17 +63,9 @@ def live(name: str, found: Any, init: Mapping[str, Any] | None, dtype: torch.dty
     if inspect.isclass(found) or not callable(found):
         raise UserCodeError(CODE, f"function: {name} is {_kind_of(found)}, not an autograd Function, a callable or a module",
                             hint=_class_hint(found))
-    if isinstance(found, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
+    if isinstance(found, (OverloadPacket, Overload)):
         return Target(name, "operator", found, found, operator_parameters(found))
     return Target(name, "callable", found, found, _parameters(found), *definition(found))
-
-
-def _applied(found: Any) -> Any:
-    """The Function behind `swish = Swish.apply`, which is how most are offered to others."""
-    owner = getattr(found, "__self__", None) if inspect.ismethod(found) else None
-    if isinstance(owner, type) and issubclass(owner, torch.autograd.Function) and found == owner.apply:
-        return owner
-    return found
 
 
 def _copied(found: Any) -> Any:
@@ -107,7 +102,7 @@ def oracle_target(name: str, key: str, init: Mapping[str, Any] | None, dtype: to
         module = cast(_copied(found), dtype, device)
         return Target(name, "module", module, module, _parameters(module.forward), *definition(type(module)))
     call = callable_target(name, key)
-    if isinstance(found, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
+    if isinstance(found, (OverloadPacket, Overload)):
         return Target(name, "operator", found, call, operator_parameters(found))
     is_function = inspect.isclass(found) and issubclass(found, torch.autograd.Function)
     parameters = _function_parameters(found) if is_function else _parameters(call)
@@ -120,15 +115,24 @@ def named(name: str, key: str) -> Any:
     return find(f"{builtin.module}:{builtin.attribute}" if builtin else name, key)
 
 
+def load(case: Case) -> None:
+    """Imports what a case names, where `importable`; what fails is imported once more where the case is prepared, which tells."""
+    oracles = case.oracles
+    for name in (case.target, case.inputs_from, oracles.reference, oracles.gradient, oracles.surrogate):
+        with suppress(BaseException):
+            if name is not None:
+                named(name, "function")
+
+
 def operator_parameters(operator: Any) -> tuple[inspect.Parameter, ...] | None:
     """The parameters that the schema of a registered operator names; None where several overloads return a result, which differ."""
-    if isinstance(operator, torch._ops.OpOverloadPacket):
+    if isinstance(operator, OverloadPacket):
         overloads = returning(operator)
         if len(overloads) != 1:
             return None
         operator = getattr(operator, overloads[0])
     kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
-    return tuple(inspect.Parameter(argument.name, kinds[argument.kwarg_only], default=_default(argument)) for argument in operator._schema.arguments)
+    return tuple(inspect.Parameter(argument.name, kinds[argument.kwarg_only], default=_default(argument)) for argument in schema(operator).arguments)
 
 
 def _default(argument: Any) -> Any:
@@ -161,8 +165,7 @@ def _build(cls: type[torch.nn.Module], name: str, init: Mapping[str, Any], dtype
 
 def _function_parameters(cls: type[torch.autograd.Function]) -> tuple[inspect.Parameter, ...] | None:
     """The parameters of `forward`, without `ctx` in the style that has it there; of `apply` where the class has its own."""
-    plain = getattr(torch.autograd.Function.apply, "__func__", None)
-    if getattr(cls.apply, "__func__", None) is not plain:
+    if next(each for each in cls.__mro__ if "apply" in vars(each)) not in torch.autograd.Function.__mro__:
         return _parameters(cls.apply)
     parameters = _parameters(cls.forward)
     takes_ctx = cls.setup_context is torch.autograd.Function.setup_context

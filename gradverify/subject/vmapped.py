@@ -72,14 +72,11 @@ class Batcher:
     def _single(self, point: Sequence[Tensor], cotangents: Sequence[Tensor]) -> Batch:
         tensors = [x.detach().clone().requires_grad_(wanted) for x, wanted in zip(point, self.differentiable, strict=True)]
         leaves = [x for x, wanted in zip(tensors, self.differentiable, strict=True) if wanted]
-        outputs = self._moving.forward(tensors)
-        checked = [outputs[place] for place in self._checked]
+        called = self._moving.called(tensors)
+        checked = [called.outputs[place] for place in self._checked]
         if [y.shape for y in checked] != [v.shape for v in cotangents]:
             raise UserCodeError(CODE, "the shapes of its outputs depend on values")
-        self._moving.counted_backward()
-        with blamed("GV003", "backward"):
-            gradients = torch.autograd.grad(checked, leaves, [cotangent.clone() for cotangent in cotangents], allow_unused=True)
-            finished(self._moving.on)
+        gradients = self._moving.pull(called, checked, leaves, [cotangent.clone() for cotangent in cotangents])
         filled = tuple(torch.zeros_like(x) if g is None else g for g, x in zip(gradients, leaves, strict=True))
         return Batch(tuple(y.detach() for y in checked), filled)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gradverify.numerics.function.dtypes import SIXTEEN, WIDE
-from gradverify.subject.disguised import Lifted
+from gradverify.subject.disguised import Lifted, Shown
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Argument, Subject
 
@@ -42,9 +42,9 @@ class InDouble:
     a constant of that dtype). What asks for 16 bits does so on purpose, and gets them, unless `wider` has them too. `count`: how often something
     was lifted."""
 
-    def __init__(self, *, lifts: bool, wider: Mapping[torch.dtype, torch.dtype] = WIDE) -> None:
-        """`wider`: what is lifted, and to what."""
-        self.lifts, self.count, self._wider = lifts, 0, wider
+    def __init__(self, *, lifts: bool, wider: Mapping[torch.dtype, torch.dtype] = WIDE, shows: bool = False) -> None:
+        """`wider`: what is lifted, and to what. `shows`: float64 says that it is float32, to code that asserts that."""
+        self.lifts, self.shows, self.count, self._wider = lifts, shows, 0, wider
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
@@ -52,7 +52,7 @@ class InDouble:
             if not self.lifts:
                 yield
                 return
-            with Lifted(self._wider) as lifted:
+            with Lifted(self._wider, self.shows) as lifted, Shown() if self.shows else nullcontext():
                 try:
                     yield
                 finally:

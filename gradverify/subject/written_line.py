@@ -28,6 +28,14 @@ def forward_line(cls: type, argument: int | None = None) -> tuple[str, int, str]
     return place if written is None else (place[0], written.number, written.text)
 
 
+def method_line(cls: type, method: str) -> tuple[str, int, str] | None:
+    """(file, line, source) of the definition of a Function's `jvp` or `vmap`, or of the method that saves for backward ("saving"): `setup_context`,
+    else `forward`. None where the class has none of its own."""
+    name = ("forward" if _takes_ctx(cls) else "setup_context") if method == "saving" else method
+    found = getattr(cls, name, None)
+    return None if found is None or found is getattr(torch.autograd.Function, name, None) else place_of(found)
+
+
 def _takes_ctx(cls: Any) -> bool:
     return bool(cls.setup_context is torch.autograd.Function.setup_context)
 

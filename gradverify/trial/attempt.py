@@ -13,15 +13,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from gradverify.model.case import Case, Json, Search, Settings, SpecPlace
+from gradverify.model.fault import ToolError
 from gradverify.model.interrupt import is_interrupt
 from gradverify.model.result import Frame
 from gradverify.spec.names import own_name
 from gradverify.subject.draw import DTYPES, generator, signed
 from gradverify.subject.failure import ON_CUDA, SINGLE_ONLY, TOO_LATE, UserCodeError, describe
 from gradverify.subject.machine import seeded
+from gradverify.subject.own_code import FunctionMode, wrapped
 from gradverify.subject.prepare import assemble, drawn_inputs
 from gradverify.subject.subject import Subject
 from gradverify.subject.target import Target, live
@@ -74,15 +75,15 @@ class _TooLong(BaseException):
     """A call took longer than LONGEST. No Exception: the user's code is not to catch it."""
 
 
-class _Counting(TorchFunctionMode):
+class _Counting(FunctionMode):
     """Counts the calls of torch that return."""
 
     def __init__(self) -> None:
         super().__init__()
         self.made = 0
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = function(*args, **(kwargs or {}))
+    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+        result = wrapped(func, *args, **named)
         self.made += 1
         return result
 
@@ -142,7 +143,7 @@ class Attempts:
             level = Level.NOT_BUILT if error.code == "GV001" else Level.RAISED
             return Outcome(level, counting.made, error.message, error.hint, error.frames[-1] if error.frames else None)
         except BaseException as error:
-            if is_interrupt(error):
+            if is_interrupt(error) or isinstance(error, ToolError):
                 raise
             return Outcome(Level.LEFT_OUT, 0, f"it took longer than {LONGEST:g} s" if isinstance(error, _TooLong) else describe(error))
 

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from gradverify.model.case import InputRecipe, Json
+from gradverify.model.fault import FAILED, fault_of
 from gradverify.model.interrupt import is_interrupt
 from gradverify.model.proposal import Proposal, Sought
 from gradverify.source.places import shown
-from gradverify.subject.failure import UserCodeError, describe
+from gradverify.subject.failure import UserCodeError, describe, is_users
 from gradverify.subject.find import importable
 from gradverify.subject.machine import cuda_devices, undisturbed
 from gradverify.subject.target import Target, live, named
@@ -45,6 +46,9 @@ def propose(sought: Sought, loaded: Callable[[], None] = lambda: None, begun: Be
         except BaseException as error:
             if is_interrupt(error):
                 raise
+            if not is_users(error):
+                fault = fault_of(error, "trying calls")
+                return Proposal(sought.target, missing=f"{FAILED} in {fault.during} ({fault.what})", fault=fault)
             return Proposal(sought.target, missing=f"trying it raised {describe(error)}")
 
 

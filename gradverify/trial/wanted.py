@@ -14,6 +14,7 @@ import torch
 from gradverify.source.arguments import arguments_of
 from gradverify.subject.registered import returning
 from gradverify.subject.target import Target
+from gradverify.torch_private import OverloadPacket, python_behind, schema
 from gradverify.trial.clues import Clues, clues_of
 
 UNSAID = inspect.Parameter.empty
@@ -83,7 +84,7 @@ def _body(found: Target) -> Any:
     if found.kind == "module":
         module: Any = found.subject if inspect.isclass(found.subject) else type(found.subject)
         return module.forward
-    return getattr(found.subject, "_init_fn", found.subject)      # of torch.library.custom_op
+    return python_behind(found.subject)
 
 
 def _text(annotation: Any) -> str:
@@ -97,9 +98,9 @@ def _text(annotation: Any) -> str:
 
 def _of_schema(operator: Any) -> tuple[Sequence[inspect.Parameter], dict[str, str]]:
     """Of a registered operator: the first of its overloads that returns its result."""
-    overload = getattr(operator, returning(operator)[0]) if isinstance(operator, torch._ops.OpOverloadPacket) else operator
+    overload = getattr(operator, returning(operator)[0]) if isinstance(operator, OverloadPacket) else operator
     kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
-    arguments = overload._schema.arguments
+    arguments = schema(overload).arguments
     parameters = [inspect.Parameter(each.name, kinds[each.kwarg_only], default=each.default_value if each.has_default_value() else UNSAID)
                   for each in arguments]
     return parameters, {each.name: str(each.type).replace("number", "float") for each in arguments}

@@ -81,6 +81,6 @@ def test_a_right_gradient_needs_none_and_what_nothing_explains_has_none():
 
 def test_a_rule_that_gives_way_names_the_finding_that_is_shown():
     said = {run.code: run.reason for run in found(Unscaled, 4, 5).rules if run.status == "not_applicable"}
-    assert said["GV009"] == said["GV113"] == "GV106 already stands" and said["GV108"] == "GV106 has to be repaired first"
+    assert said["GV009"] == said["GV113"] == "GV106 was found already" and said["GV108"] == "GV106 has to be repaired first"
     alone = {run.code: run.reason for run in check(Unscaled, *inputs(4, 5)).rules if run.status == "not_applicable"}
-    assert alone["GV009"] == "GV101 already stands" and alone["GV108"] == "GV101 has to be repaired first"
+    assert alone["GV009"] == "GV101 was found already" and alone["GV108"] == "GV101 has to be repaired first"

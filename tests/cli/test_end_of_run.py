@@ -78,7 +78,7 @@ def test_a_verdict_that_flips_is_named_on_its_line_in_its_panel_and_with_its_see
         Repeat(2, "pass", True, 1.0, Calls()), Repeat(3, "fail", False, 1.0, Calls()))))
     out = gradverify("check", "s.yaml", "--repeat", "2", "--seed", "2")[1]
     assert out.count("1 of 2 repeats failed (seed 3); 1 passed (seed 2)") == 2
-    assert out.splitlines()[-1].endswith(" --seed 3") and "--seed 2" not in out
+    assert any(line.endswith(" --seed 3") for line in out.splitlines()) and "--seed 2" not in out
     assert asked["selection"].repeat == 2 and isinstance(asked["crew"], Repeating) and asked["crew"].times == 2
     gradverify("check", "s.yaml", "--repeat", "1")
     assert not isinstance(asked["crew"], Repeating)

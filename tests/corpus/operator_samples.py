@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 from gradverify.numerics.function.dtypes import SINGLE
 from gradverify.numerics.function.flat import flat_real, one_hot
 from gradverify.numerics.tolerance import RTOL, RTOL_LOW
+from gradverify.subject.failure import blamed
 
 DTYPES = (torch.float64, torch.complex128)
 MOST_INPUTS, MOST_ENTRIES = 60, 3000  # real coordinates of the inputs; of the inputs times those of the outputs
@@ -82,7 +83,8 @@ class Sample:
             leaves[place] = x
         sample, args, kwargs = pytree.tree_unflatten(leaves, self.spec)
         seeded()
-        return [output for output in pytree.tree_leaves(self.operator(sample, *args, **kwargs)) if is_number(output)]
+        with blamed("GV002", "forward"):
+            return [output for output in pytree.tree_leaves(self.operator(sample, *args, **kwargs)) if is_number(output)]
 
     def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         with torch.no_grad():
@@ -92,7 +94,8 @@ class Sample:
     def vjp(self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None) -> list[Tensor]:
         leaves, outputs = self._graph if inputs is None else self._graph_at(inputs)
         asked = [(outputs[n], c) for n, c in zip(self._differentiable, cotangents, strict=True) if c is not None]
-        grads = torch.autograd.grad([o for o, _ in asked], leaves, [c for _, c in asked], allow_unused=True, retain_graph=True)
+        with blamed("GV003", "backward"):
+            grads = torch.autograd.grad([o for o, _ in asked], leaves, [c for _, c in asked], allow_unused=True, retain_graph=True)
         return [torch.zeros_like(x) if g is None else g.clone() for g, x in zip(grads, leaves, strict=True)]
 
     @cached_property

@@ -6,14 +6,18 @@ missing gradient; a leftover that is a share of its row is held against a small 
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from live import check, codes
+from torch import Tensor
+from torch.autograd import Function
 
 from corpus.iterative import ITERATIVE, Iterative
 
 DEFAULT, SHARE = 1e-6, 100      # rtol: a solver's residual is an error of the gradient times its condition
-LOOSE = 1e-6
+LOOSE, TIGHT = 1e-6, 1e-10
 CASES = [pytest.param(sample, tolerance, id=f"{sample.name} to {tolerance:g}") for sample in ITERATIVE for tolerance in sample.tolerances[::2]]
 WRONG = [pytest.param(sample, fault, id=f"{sample.name}: {fault}") for sample in ITERATIVE for fault in sample.faults]
 
@@ -45,3 +49,30 @@ def test_a_wrong_backward_among_iterations_is_found(sample: Iterative, fault: st
     result = check(sample.make(LOOSE, fault), *sample.arguments(), rtol=SHARE * LOOSE)
     assert result.verdict == "fail"
     assert errors(result) & {"GV101", "GV102", "GV113"}, codes(result)
+
+
+def with_one_wrong(sample: Iterative, share: float) -> type[Function]:
+    """The Function with the smallest element of the first row of its Jacobian off by less than `share` of the largest of that row, and by more than
+    `share` of itself."""
+    cls, leaves = sample.make(TIGHT), [value.requires_grad_() for value in sample.arguments()]
+    found = torch.autograd.grad(cls.apply(*leaves).reshape(-1)[0], leaves, allow_unused=True)
+    place, row = max(enumerate(found), key=lambda pair: 0 if pair[1] is None else pair[1].numel())
+    smallest, largest = row.abs().min(), row.abs().max()
+    error, index = share * (0.3 * smallest + 0.7 * largest), int(row.abs().argmin())
+
+    class Damaged(cls):  # type: ignore[misc,valid-type]
+        @staticmethod
+        def backward(ctx: Any, g: Tensor) -> Any:
+            found = cls.backward(ctx, g)
+            found = list(found) if isinstance(found, tuple) else [found]
+            found[place] = found[place].clone()
+            found[place].reshape(-1)[index] += error * g.reshape(-1)[0]
+            return tuple(found)
+    return Damaged
+
+
+@pytest.mark.parametrize("sample", ITERATIVE, ids=lambda sample: sample.name)
+def test_an_error_as_small_as_what_an_iteration_may_leave_does_not_pass(sample: Iterative):
+    rtol = SHARE * LOOSE
+    result = check(with_one_wrong(sample, rtol), *sample.arguments(), rtol=rtol, select=("GV101",), ignore=("GV0",))
+    assert result.verdict != "pass"

@@ -155,7 +155,7 @@ def test_an_element_too_little_wrong_for_its_line_is_wrong_by_itself_and_the_che
 def test_what_an_iteration_leaves_is_told_as_that():
     element = explain(KINDS["an iteration's start"].make(), Asked("w[1]", "y0[1]"))
     assert element.measured.outcome == "pass" and element.measured.error > element.measured.tolerance.value
-    assert element.conclusion == "right: 7e-12 away from the finite difference, as an iteration may leave it, small beside its row"
+    assert element.conclusion == "right: 7e-12 away from the finite difference, as an iteration may leave it, small compared with its row"
 
 
 def test_what_torchs_own_derivative_decides_is_told_as_that():

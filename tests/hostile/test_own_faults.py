@@ -3,6 +3,7 @@ is 4 where a rule or a check has no result for it, and each fault is told once. 
 
 import importlib
 import json
+from dataclasses import replace
 from io import StringIO
 
 import jsonschema
@@ -13,6 +14,7 @@ from gradverify.cli.boundary import run
 from gradverify.cli.output import Output
 from gradverify.report.json_schema import report_schema
 from gradverify.rules.catalogue import rules
+from gradverify.running import crew
 
 OP = """import torch
 from torch.autograd import Function
@@ -51,9 +53,9 @@ def checked(tmp_path, monkeypatch):
     monkeypatch.delenv("CI", raising=False)
     (tmp_path / "op.py").write_text(OP)
 
-    def call(name="Square"):
+    def call(name="Square", isolated=False):
         (tmp_path / "s.yaml").write_text(SPEC.replace("NAME", name))
-        out = Output(["check", "s.yaml", "--report", "json:r.json", "--no-isolate"], StringIO(), StringIO())
+        out = Output(["check", "s.yaml", "--report", "json:r.json", *(() if isolated else ("--no-isolate",))], StringIO(), StringIO())
         code = run(out)
         report = json.loads((tmp_path / "r.json").read_text())
         jsonschema.validate(report, report_schema())
@@ -143,7 +145,7 @@ def test_a_cause_or_a_hint_that_fails_costs_no_verdict(checked, monkeypatch, pla
     code, checks, stdout, stderr = checked("Wrong")
     assert code == 1 and [checks[name]["verdict"] for name in checks] == ["pass", "fail", "pass", "fail"]
     assert [(fault["during"], fault["what"], fault["costs"]) for fault in checks["struck"]["faults"]] == [(during, "Bug: struck", False)]
-    assert f"gradverify itself failed in {during} (Bug: struck); the verdict stands without it" in " ".join(stdout.split())
+    assert f"gradverify itself failed in {during} (Bug: struck); the verdict does not depend on it" in " ".join(stdout.split())
     assert stderr.count("Please report it") == 1
 
 
@@ -171,3 +173,40 @@ def test_a_fault_that_several_rules_share_is_not_measured_by_all_of_them(checked
     assert code == 4 and stderr.count("Please report it") == 1 and all(check["verdict"] == "error" for check in checks.values())
     reasons = [rule["reason"] for rule in checks["struck"]["rules"]]
     assert sum("itself failed" in (reason or "") for reason in reasons) == 3 and "the check stopped at a fault of gradverify's own" in reasons
+
+
+@pytest.mark.parametrize("field, value", [("elements", True), ("elements", 2.5), ("mismatched", None), ("max_abs_error", "much"),
+                                          ("worst", 3), ("elements", {1, 2}), ("max_rel_error", object())])
+@pytest.mark.parametrize("isolated", [True, False])
+def test_a_result_of_the_wrong_type_costs_its_check(checked, monkeypatch, field, value, isolated):
+    """A bool in an integer's place once lost all results of the run."""
+    if isolated:
+        original = crew.decoded
+        monkeypatch.setattr(crew, "decoded", lambda case, data: original(case, _spoilt(data, field, value) if case.name == "struck" else data))
+    else:
+        original = crew.run_case
+        monkeypatch.setattr(crew, "run_case", lambda case, *given, **options: _spoilt_result(original(case, *given, **options), field, value))
+    code, checks, stdout, stderr = checked("Wrong", isolated=isolated)
+    others_are_whole(checks)
+    assert code == 4 and checks["struck"]["verdict"] == "error" and len(checks["struck"]["faults"]) == 1
+    assert stderr.count("Please report it") == 1 and "s.yaml::struck" in stderr and "gradverify itself failed in 1 check" in stdout
+
+
+def _spoilt(data, field, value):
+    return {**data, "comparisons": [{**each, field: value} for each in data["comparisons"]]}
+
+
+def _spoilt_result(result, field, value):
+    if result.name != "struck":
+        return result
+    return replace(result, comparisons=tuple(replace(each, **{field: value}) for each in result.comparisons))
+
+
+@pytest.mark.parametrize("kind, place", [("junit", "gradverify.report.junit:panel_text"), ("markdown", "gradverify.report.markdown:panel_text")])
+def test_a_report_that_cannot_be_drawn_of_one_check_holds_the_others(checked, monkeypatch, tmp_path, kind, place):
+    struck(monkeypatch, place, when=lambda arguments: arguments[0].name == "struck" and not arguments[0].faults)
+    out = Output(["check", "s.yaml", "--report", f"{kind}:r.out", "--no-isolate"], StringIO(), StringIO())
+    checked("Wrong")
+    assert run(out) == 4 and "r.out lacks s.yaml::struck: gradverify itself failed to draw it" in out.stderr.getvalue()
+    written = (tmp_path / "r.out").read_text()
+    assert "gradverify itself failed in the" in written and "last" in written and "GV101" in written

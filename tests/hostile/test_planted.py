@@ -24,10 +24,8 @@ ERRORS = {      # function → code, and what the reason says
 STACKS = {"segmentation_fault": "ctypes.string_at(0)", "loops": ("while True:", "pass"), "sleeps_in_c": "LIBC.sleep(1000)",
           "deadlocks": "lock.acquire()",
           "HangsInBackward": "time.sleep(1000)", "hang.py:f": "time.sleep(1000)"}
-CHANGES = {     # function → what it is said to have changed
-    "closes_descriptors": None, "leaves_a_child": "left 1 child process", "returns_twice": "left 1 child process", "leaves_a_thread": "left 1 thread",
-    "replaces_grad": "replaced torch.autograd.grad", "replaces_mul": "replaced torch.Tensor.__mul__",
-    "changes_the_default_dtype": "changed default dtype", "leaves_anomaly_detection_on": "changed anomaly mode"}
+CHANGES = ("closes_descriptors", "leaves_a_child", "returns_twice", "leaves_a_thread", "replaces_grad", "replaces_mul", "changes_the_default_dtype",
+           "leaves_anomaly_detection_on")
 HARMLESS = ("returns_a_lambda_too", "prints_much", "prints_natively")
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="what processes leave behind is read from /proc")
 
@@ -78,8 +76,6 @@ def test_each_is_blamed_for_what_it_did_and_no_other(checked, jobs):
     assert {name: told for name, told in blamed.items() if told[0] != [ERRORS[name][0]] or ERRORS[name][1] not in told[1]} == {}
     frames = {name: [frame["text"] for frame in checks[name]["findings"][0]["frames"]] for name in STACKS}
     assert {name: lines for name, lines in frames.items() if not any(line.endswith(STACKS[name]) for line in lines)} == {}
-    changed = {name: checks[name]["changed"] for name in CHANGES}
-    assert {name: told for name, told in changed.items() if CHANGES[name] is not None and CHANGES[name] not in told} == {}
     assert [name for name in HARMLESS if checks[name]["verdict"] != "pass" or checks[name]["changed"]] == []
     unmeasured = {name for name in CHANGES if checks[name]["verdict"] != "pass"}
     assert unmeasured == {"replaces_grad", "replaces_mul"}

@@ -12,6 +12,7 @@ from gradverify.numerics.compare import Compared, compare
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.entries import sweep
 from gradverify.numerics.verdict import Verdict
+from gradverify.subject.failure import blamed
 
 Damage = Callable[[list[Tensor]], list[Tensor]]
 DOUBLE = torch.float64
@@ -26,7 +27,8 @@ class Differentiable:
         self._graph: tuple[list[Tensor], list[Tensor]] | None = None
 
     def _outputs(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        out = self.forward(*inputs)
+        with blamed("GV002", "forward"):
+            out = self.forward(*inputs)
         return [out] if isinstance(out, Tensor) else [o for o in out if o.is_floating_point() or o.is_complex()]  # type: ignore[union-attr,attr-defined]
 
     def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
@@ -46,7 +48,8 @@ class Differentiable:
         used = [(o, c) for o, c in zip(outputs, cotangents, strict=True) if c is not None and o.requires_grad]
         if not used:
             return [torch.zeros_like(x) for x in leaves]
-        grads = torch.autograd.grad([o for o, _ in used], leaves, [c for _, c in used], allow_unused=True, retain_graph=True)
+        with blamed("GV003", "backward"):
+            grads = torch.autograd.grad([o for o, _ in used], leaves, [c for _, c in used], allow_unused=True, retain_graph=True)
         filled = [torch.zeros_like(x) if g is None else g for g, x in zip(grads, leaves, strict=True)]
         return self.damage(filled) if self.damage else filled
 

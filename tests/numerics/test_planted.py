@@ -118,7 +118,8 @@ def test_one_gradient_element_of_a_million_off_by_one_per_cent_is_named():
     pair, = compared.pairs
     assert (pair.elements, pair.count(Outcome.MISMATCH)) == (10**12, 1)
     assert named(compared) == planted.places
-    assert compared.forward + compared.backward < 200      # a third of them for whether larger numbers cancel in f
+    assert compared.forward < 170      # a third of them for whether larger numbers cancel in f
+    assert compared.backward < 60      # 40 of them for whether any other output reaches the input
 
 
 @pytest.mark.parametrize("mode", Mode)

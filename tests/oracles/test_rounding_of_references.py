@@ -15,7 +15,7 @@ from torch.autograd import Function
 
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.oracles.finite_difference import Filled
-from gradverify.oracles.reference import reference_gradients
+from gradverify.oracles.reference_gradients import reference_gradients
 from gradverify.oracles.rounding import beside_rounding
 
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from factories import ARGV, failing, passing, raising, report, result, skipped, undecided, warned
 
@@ -9,17 +11,37 @@ from gradverify.report.terminal.summary import summary
 
 
 def shown(*checks, **changes):
-    return paint(summary(report(*checks, **changes)), Look(80)).splitlines()
+    return paint(summary(report(*checks, **changes), Look(80)), Look(80)).splitlines()
 
 
 def test_undecided_checks_are_in_the_last_line_of_a_green_run():
-    assert shown(passing(), undecided(), warned())[-1] == "1 undecided, 2 passed, 1 warning in 3.40 s"
+    assert shown(passing(), undecided(), warned()) == [
+        "1 undecided, 2 passed, 1 warning in 3.40 s",
+        "1 undecided: not checked. The exit code is 0; where CI is set, or with --undecided fail, it is 3"]
+
+
+@pytest.mark.parametrize("checks, changes", [
+    ([undecided(), failing()], {}), ([undecided()], {"gate": Gate("fail"), "exit_code": 3}), ([undecided()], {"argv": ("check", "--exit-zero")}),
+    ([replace(undecided(), expect=("GV007",))], {}), ([passing()], {})])
+def test_what_ci_would_say_is_said_where_it_says_something_else(checks, changes):
+    assert not any("not checked" in line for line in shown(*checks, **changes))
 
 
 def test_a_red_run_ends_with_the_first_failure_again():
     lines = shown(passing(), raising("op[a=1]"), failing())
     assert lines == ["1 failed, 1 could not be judged, 1 passed in 3.40 s", "the first failure again:",
                      "  gradverify check 'specs/ops.yaml::op[a=1]' --eps 1e-6 --strict"]
+
+
+def test_the_command_of_a_lone_failure_stands_below_its_panel_and_is_not_repeated():
+    assert shown(passing(), failing()) == ["1 failed, 1 passed in 3.40 s"]
+
+
+def test_warnings_are_counted_as_they_are_shown():
+    expected = replace(warned(), expect=tuple(finding.code for finding in warned().findings))
+    assert shown(warned(), expected)[0] == "2 passed, 1 warning in 3.40 s"
+    quiet = Look(80, verbosity=-1)
+    assert paint(summary(report(warned(), passing()), quiet), quiet) == "2 passed, 1 warning (1 not shown) in 3.40 s\n"
 
 
 def test_expected_failures_are_told_apart():
@@ -33,7 +55,7 @@ def test_all_skipped_is_said_to_be_nothing(checks, line):
 
 def test_an_empty_run_is_said_to_be_nothing():
     empty = report(passing(), checks=())
-    assert paint(summary(empty), Look(80)) == "nothing was checked in 3.40 s\n"
+    assert paint(summary(empty, Look(80)), Look(80)) == "nothing was checked in 3.40 s\n"
 
 
 def test_what_was_deselected_is_counted():
@@ -51,7 +73,7 @@ def test_a_fault_of_our_own_is_owned():
 
 def test_the_command_is_one_line_however_narrow():
     long = failing("n" * 200)
-    assert shown(long)[-1].strip() == f"gradverify check specs/ops.yaml::{'n' * 200} --eps 1e-6 --strict"
+    assert shown(long, failing())[-1].strip() == f"gradverify check specs/ops.yaml::{'n' * 200} --eps 1e-6 --strict"
     assert "--eps" in ARGV
 
 

@@ -85,7 +85,7 @@ def test_what_is_right_at_both_points_passes_in_eight_forwards_and_one_backward(
 def test_a_gradient_that_is_wrong_at_the_first_point_is_not_said_twice():
     result = check(square(lambda x, g: g * x), X)
     assert codes(result) == {"GV101"}
-    assert run(result).reason == "GV101 already stands"
+    assert run(result).reason == "GV101 was found already"
     assert codes(check(square(lambda x, g: g * x), X, ignore=("GV101",))) == set()
 
 

@@ -135,7 +135,7 @@ def test_which_stream_was_busy_is_told_and_what_is_wrong() -> None:
     x = randn(2, 3)
     early = message(on_the_stand_in(WRONG["the kernel of forward runs on the default stream"], x), "GV120")
     late = message(on_the_stand_in(WRONG["on the default stream, after a number that the host needs"], x), "GV120")
-    assert early.startswith("on another stream, which is busy, y0[") and late.startswith("on another stream, beside a busy default one, y0[")
+    assert early.startswith("on another stream, which is busy, y0[") and late.startswith("on another stream, while the default one is busy, y0[")
     gradient = message(on_the_stand_in(WRONG["and that of backward alone"], x), "GV120")
     assert "the gradient at " in gradient and float(gradient.partition("] is ")[2].partition(",")[0]) != 0
 

@@ -11,6 +11,8 @@ from live import check, codes, message, randn
 from numerics.excuses.attention import attention
 from torch.autograd import Function
 
+from gradverify.rules.gv201_backward_linear import _with_a_row_of_sum_zero
+from gradverify.subject.draw import generator, signed
 from rules.functions import Right, X, Y, product, square, unary
 
 NON_LINEAR = {
@@ -349,3 +351,46 @@ class ExponentialOfAny(Function):
     def backward(ctx, g):
         a, = ctx.saved_tensors
         return torch.matrix_exp(torch.cat([torch.cat([a.mH, g], 1), torch.cat([torch.zeros_like(a), a.mH], 1)]))[:3, 3:]
+
+
+class WrongAtSumZero(Function):
+    """Softmax along the last dimension; of a row of grad_output that adds up to `exactly` zero, or nearly so, the gradient is off."""
+
+    exactly, factor = True, 0.0
+
+    @classmethod
+    def forward(cls, ctx, x):
+        y = x.softmax(-1)
+        ctx.save_for_backward(y)
+        return y
+
+    @classmethod
+    def backward(cls, ctx, g):
+        y, = ctx.saved_tensors
+        total = g.sum(-1, keepdim=True)
+        zero = (total == 0 if cls.exactly else total.abs() < 1e-6) & g.any(-1, keepdim=True)
+        right = y * (g - (g * y).sum(-1, keepdim=True))
+        return torch.where(zero, cls.factor * right, right)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("shape", [(5,), (3, 4), (2, 3, 5), (1, 64)])
+@pytest.mark.parametrize(("exactly", "factor"), [(True, 0.0), (True, 1.1), (False, 0.0), (True, 1.0)])
+def test_a_backward_that_is_wrong_only_for_a_row_that_adds_up_to_zero_is_found(exactly, factor, shape, seed):
+    function = type("Softmax", (WrongAtSumZero,), {"exactly": exactly, "factor": factor})
+    assert codes(check(function, randn(*shape), seed=seed, select=("GV201",))) == (set() if factor == 1 else {"GV201"})
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.complex128])
+def test_one_row_adds_up_to_exactly_zero_in_every_dtype_and_the_halves_to_the_whole(dtype):
+    v = signed(torch.zeros(4, 7, dtype=dtype), generator(0, "rows", "v"))
+    half = _with_a_row_of_sum_zero(v, v.clone())
+    rows, whole = (-12.0 * half).sum(-1), half + (v - half)
+    assert int((rows == 0).sum()) == 1 and torch.equal(whole, v)
+    same = (half.sum(-1) == 0).nonzero().item()
+    assert bool(half[same].any()) and torch.equal(half[:same], v[:same]) and torch.equal(half[same + 1:], v[same + 1:])
+    parts = [torch.view_as_real(x) if x.is_complex() else x for x in (half, v - half, v)]
+    assert all(bool((part * parts[2] >= 0).all()) for part in parts)    # no sign is another one
+    for alone in (torch.ones(3, 1), torch.ones(()), torch.ones(0, 3)):
+        assert torch.equal(_with_a_row_of_sum_zero(alone, 2 * alone), 2 * alone)
+    assert _with_a_row_of_sum_zero(torch.full((3,), 0.7), torch.zeros(3)).tolist() == [0.5, -0.5, 0]     # all of one sign

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from live import check, codes, message, randn
@@ -61,6 +63,18 @@ def test_a_forward_that_refuses_a_subset_is_left_alone():
     assert codes(check(Refuses, X, Y)) == set()
 
 
+@pytest.mark.parametrize(("always", "severity"), [(False, "warning"), (True, "error")])
+def test_a_forward_that_warns_of_having_no_gradient_is_a_warning(always, severity):
+    """Not where it warns of the same with all inputs: that is of something else."""
+    def frozen(x, y):
+        if always or not x.requires_grad:
+            warnings.warn("give x a gradient, or y gets none", stacklevel=2)
+        return RightProduct.apply(x, y if x.requires_grad else y.detach())
+
+    found = check(frozen, X, Y).findings
+    assert [(each.code, each.severity, each.input) for each in found] == [("GV208", severity, "y")]
+
+
 def test_right_functions_are_spared_in_every_subset():
     assert codes(check(RightProduct, X, Y)) == set()
     assert codes(check(*flat(TRICKY["only what is needed"]))) == set()
@@ -75,8 +89,8 @@ def test_inside_a_callable_as_well():
     assert [(found.code, found.input) for found in check(lambda x, y: faulty.apply(x.sin(), y).sum(0), X, Y).findings] == [("GV208", "y")]
 
 
-@pytest.mark.parametrize(("count", "expected"), [(1, 0), (2, 2), (3, 6), (4, 14), (5, 10), (7, 14)])
-def test_all_subsets_of_four_and_the_ends_of_more(count, expected):
+@pytest.mark.parametrize(("count", "expected"), [(1, 0), (2, 2), (3, 6), (4, 14), (5, 20), (7, 35), (8, 44), (9, 18)])
+def test_all_subsets_of_four_and_the_ends_and_frozen_pairs_of_more(count, expected):
     found = subsets(count)
     assert len(found) == len(set(found)) == expected
     assert all(0 < len(subset) < count for subset in found)
@@ -97,6 +111,37 @@ def test_more_than_four_inputs_are_taken_alone_and_all_but_each():
 
     tensors = [randn(2, seed=n) for n in range(5)]
     assert [(found.code, found.input) for found in check(Sum, *tensors).findings] == [("GV208", "4")]
+
+
+class Frozen(Function):
+    """A product of all, whose backward is right but where exactly these two need no gradient."""
+
+    pair: tuple[int, int] | None = None
+
+    @classmethod
+    def forward(cls, ctx, *tensors):
+        ctx.save_for_backward(*tensors)
+        return torch.stack(tensors).prod(0)
+
+    @classmethod
+    def backward(cls, ctx, g):
+        tensors, needs = ctx.saved_tensors, ctx.needs_input_grad
+        frozen = tuple(place for place, needed in enumerate(needs) if not needed)
+        off = 0.5 if frozen == cls.pair else 1.0
+        return tuple(off * g * torch.stack(tensors[:i] + tensors[i + 1:]).prod(0) if needed else None for i, needed in enumerate(needs))
+
+
+@pytest.mark.parametrize("pair", [(0, 1), (1, 4), (3, 4), None])
+def test_of_five_inputs_every_two_are_frozen_together(pair):
+    faulty = type("Faulty", (Frozen,), {"pair": pair})
+    result = check(faulty, *(randn(2, seed=n) for n in range(5)))
+    assert codes(result) == ({"GV208"} if pair else set())
+
+
+@pytest.mark.parametrize("count", [6, 7, 8])
+def test_up_to_eight_inputs_each_two_are_frozen_together_somewhere(count):
+    frozen = [set(range(count)) - set(subset) for subset in subsets(count)]
+    assert all({i, j} in frozen for i in range(count) for j in range(i))
 
 
 def test_one_input_has_no_subset_and_a_plain_callable_no_branch():

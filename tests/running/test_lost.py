@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from live import case
 
 import gradverify
+from gradverify.model.result import Finding
 from gradverify.running.lost import of_lost
 from gradverify.running.process import Died
 from gradverify.running.supervisor import Lost, Task
+from gradverify.running.unrun import encoded, without_running
 
 ROOT = Path(gradverify.__file__).parent
 OURS = f'  File "{ROOT}/numerics/estimate/samples.py", line 83 in largest'
@@ -26,3 +30,13 @@ def test_a_check_that_spent_its_time_comparing_is_told_to_compare_less(lines, co
     finding, = of_lost(case(), Lost(Task("a", b"", (1.0, 1.0)), Died("limit", 300.0, stack), False)).findings
     assert ("`mode: rows`" in (finding.hint or "")) == comparing
     assert "gives it longer" in (finding.hint or "")
+
+
+@pytest.mark.parametrize("verdict", ["fail", "pass", "undecided"])
+def test_a_failure_that_was_sent_before_the_end_stands(verdict):
+    """Anything else was not known yet."""
+    found = replace(without_running(case(), verdict, ""), findings=(Finding("GV101", "wrong"),))
+    partial = json.dumps(encoded(case(), found)).encode()
+    result = of_lost(case(), Lost(Task("a", b"", (1.0, 1.0)), Died("limit", 300.0), False, partial))
+    assert (result.verdict, result.findings[0].code) == (("fail", "GV101") if verdict == "fail" else ("error", "GV005"))
+    assert result.reason == "the check did not end within 5 min"

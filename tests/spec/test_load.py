@@ -152,7 +152,7 @@ FAULTS = [  # the spec, with « where each problem is expected; the words of its
     (check("matrix: {dtype: [float64, «float63]}"), "unknown value 'float63' did you mean 'float64'?"),
     (check("inputs: {x: {shape: [2, «$n]}, y: 1}", "matrix: {n: [1, two]}"), "expected an integer, got 'two' ($n is 'two')"),
     (check("inputs: {x: {shape: «$s}, y: 1}", "matrix: {s: [[2], [2, x]]}"), "expected an integer, got 'x' ($s is"),
-    (check("matrix: {seed: [1, «1]}"), "1 stands twice"),
+    (check("matrix: {seed: [1, «1]}"), "1 is there twice"),
     (check("matrix: {seed: [1, 2], exclude: [{«sede: 1}]}"), "unknown variable 'sede'; did you mean 'seed'?"),
     (check("matrix: {seed: [1, 2], exclude: [{seed: «3}]}"), "3 is no value of seed; values: 1, 2"),
     (check("matrix: {seed: [1], exclude: «[{seed: 1}]}"), "drops every combination"),

@@ -91,7 +91,8 @@ def test_the_gradient_is_had_again_and_again_although_the_plain_way_is_refused(f
 @pytest.mark.parametrize(("function", "slope"), TRUTH, ids=lambda value: getattr(value, "__name__", ""))
 def test_the_gradients_of_such_functions_are_found_right(function, slope):
     result = check(function, X, select=("GV1", "GV201"))
-    assert (result.verdict, codes(result)) == ("pass", set())
+    assert result.verdict == "pass"
+    assert codes(result) == ({"GV109"} if function is reentrant else set())     # `.backward(create_graph=True)` through it makes no graph
     assert sum(each.elements for each in result.comparisons) == 9
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from live import randn
+from torch.autograd import Function
 
+import gradverify
 from gradverify.subject.disguised import Disguised, Lifted
+from gradverify.subject.own_code import DispatchMode
 
 X = randn(6, 33)
 
@@ -21,6 +24,15 @@ def in_place(x):
 
 FUNCTIONS = [in_place, lambda x: torch.nn.functional.gelu(x) @ x.mT, lambda x: x.cumsum(-1).sum(), lambda x: torch.nn.functional.layer_norm(x, (33,)),
              lambda x: torch.cat(x.chunk(3, -1)).sort(-1).values, lambda x: torch.stack(torch._foreach_mul([x, x], 3.0)).logsumexp(0)]
+
+
+def reshaped_in_place(x):
+    y = x * 3
+    y.unsqueeze_(0).transpose_(0, 1).squeeze_(1).t_()
+    return y.mul_(1.1)
+
+
+FUNCTIONS += [lambda x: x[0] @ x.mT, lambda x: x @ x[0], lambda x: x.view(2, 3, 33) @ x[1], lambda x: torch.matmul(x[0], x[1]), reshaped_in_place]
 
 
 def pulled(function, x):
@@ -75,4 +87,29 @@ def test_lifted_stays_so_in_every_grad_mode_and_what_it_is_not_told_of_stays():
 def test_no_mode_imports_the_compiler():
     """It takes seconds, once a process."""
     assert not Lifted._should_skip_dynamo() and not Disguised._should_skip_dynamo()
-    assert Lifted.__torch_dispatch__.__code__.co_filename == Disguised._wide.__code__.co_filename      # not torch's wrapper of it
+    assert Lifted.__torch_dispatch__.__code__.co_filename == DispatchMode._answered.__code__.co_filename      # not torch's wrapper of it
+
+
+class VectorTimesMatrix(Function):
+    """`v @ m`, its gradient of m times a factor."""
+
+    factor = 1.0
+
+    @classmethod
+    def forward(cls, ctx, v, m):
+        ctx.save_for_backward(v, m)
+        return v @ m
+
+    @classmethod
+    def backward(cls, ctx, g):
+        v, m = ctx.saved_tensors
+        return m @ g, cls.factor * torch.outer(v, g)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("factor", "found"), [(1.0, set()), (1.25, {"GV101"})])
+def test_a_vector_times_a_matrix_is_judged_in_16_bits(dtype, factor, found):
+    function = type("Product", (VectorTimesMatrix,), {"factor": factor})
+    result = gradverify.check(function, [randn(5).to(dtype), randn(5, 3, seed=1).to(dtype)])
+    assert {finding.code for finding in result.findings if finding.severity == "error"} == found
+    assert result.verdict == ("fail" if found else "pass")

@@ -18,13 +18,12 @@ from gradverify.numerics.structure import Plan
 
 @dataclass(frozen=True)
 class OffPattern:
-    """Gradients where no output of the group that was pulled back depends on the input; `coordinates` [k] within the tensor, values [k]."""
+    """A row group whose gradient has numbers where none of its outputs depends on the input; `size`: the largest, in units of the inputs' sizes."""
 
     tensor: int
     output: int
     group: int
-    coordinates: Index
-    values: Array
+    size: float
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class Compressed:
         self.run, self.plans, self.weights = run, plans, weights
 
     def fill(self, spans: Mapping[int, range]) -> tuple[dict[int, Array], list[OffPattern]]:
-        """One pass: per tensor the analytic values [groups, M] of these column groups, and what lies off the pattern."""
+        """One pass: per tensor the analytic values [groups, M] of these column groups, and the row groups that have numbers off the pattern."""
         m = len(self.run.point.f0)
         values = {tensor: np.zeros((len(span), m)) for tensor, span in spans.items()}
         strays = list[OffPattern]()
@@ -79,13 +78,13 @@ class Compressed:
         return values, strays
 
     def _entries_and_strays(self, pulled: Pulled) -> tuple[Index | slice, Index, Array, list[OffPattern]]:
-        """As `_entries`, of all columns; and what lies off the pattern."""
+        """As `_entries`, of all columns; and the groups that have numbers off the pattern."""
         runs = pulled.rows.runs(pulled.groups)
         if runs:
             return slice(None), *self._of_runs(pulled, *runs), []
         place, row, entry = self._entries(pulled, slice(None))
         self.run.reach.add_entries(row, pulled.plan.first + place, entry)
-        return place, row, entry, list(_strays(pulled))
+        return place, row, entry, self._strays(pulled)
 
     def _of_runs(self, pulled: Pulled, rows: Index, width: int) -> tuple[Index, Array]:
         """The row and the analytic value [groups, N] of gradients that are a run for each of these rows."""
@@ -132,18 +131,13 @@ class Compressed:
                 for plan in sharing:
                     yield Pulled(plan, shared.output, groups, columns[:, plan.first : plan.first + plan.size], weights)
 
-
-def _strays(pulled: Pulled) -> Iterator[OffPattern]:
-    """What lies off the pattern, by group."""
-    if pulled.in_pattern.all():
-        return
-    lost = ~pulled.in_pattern & (pulled.gradient != 0)
-    for n in np.flatnonzero(lost.any(1)).tolist():
-        where = np.flatnonzero(lost[n])
-        yield OffPattern(pulled.plan.tensor, pulled.output, pulled.groups[n], where, pulled.gradient[n][where])
-
-
-def below_rounding(run: Run, stray: OffPattern, members: Mask, floors: Array, first: int) -> Mask:
-    """Which of the values [k] are rounding for whichever member of the group they come from: `members` [M]."""
-    least = floors[members].min(initial=np.inf)
-    return np.asarray(np.abs(stray.values) <= WEIGHTS[0] * (run.atol + least / run.point.columns.size[first + stray.coordinates]))
+    def _strays(self, pulled: Pulled) -> list[OffPattern]:
+        lost = ~pulled.in_pattern & (pulled.gradient != 0)
+        if not lost.any():
+            return []
+        plan, found = pulled.plan, list[OffPattern]()
+        size = self.run.point.columns.size[plan.first : plan.first + plan.size]
+        for n in np.flatnonzero(lost.any(1)).tolist():
+            off = (np.abs(pulled.gradient[n]) / WEIGHTS[0] - self.run.atol) * size
+            found.append(OffPattern(plan.tensor, pulled.output, pulled.groups[n], float(np.nan_to_num(off[lost[n]], nan=np.inf).max())))
+        return found

@@ -1,4 +1,4 @@
-"""Where a number off the sparsity pattern comes from: the output whose backward gives it, or the column that moves an output, found by halving."""
+"""The column that moves an output off the sparsity pattern, found by halving."""
 
 from __future__ import annotations
 
@@ -13,16 +13,7 @@ from gradverify.numerics.judging.bundle import GroupLine
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.probing.off_pattern import NEARER
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, step
-from gradverify.numerics.seed_vectors import gradient_of_rows
 from gradverify.numerics.survey import STRAY
-
-
-def leaking_output(run: Run, output: int, rows: Index, weights: Array, column: int) -> int | None:
-    """The output among `rows` whose backward alone reaches the column, by halving: log2(rows) backwards. None where none does any more."""
-    if not len(rows):
-        return None
-    row = halved(rows, lambda half: bool(gradient_of_rows(run.point, output, half, weights[half])[column] != 0))
-    return row if run.point.row(row)[column] != 0 else None
 
 
 def moving_column(run: Run, line: GroupLine, out: int) -> int | None:

@@ -82,7 +82,8 @@ class QuickLook:
     def judged_at_last(self, cells: Cells, d: Derivative) -> Judged:
         """With the columns along which f was seen to end, and with what limits the undecided ones."""
         lost = np.flatnonzero(d.outcome == NON_FINITE)  # a backward may well be non-finite all along such a column
-        self.border[cells.column[lost[np.isfinite(self.samples.f0.take(cells.out[lost]))]]] = True
+        lost = lost[np.isfinite(self.samples.f0.take(cells.out[lost]))]
+        self.border[cells.column[lost[~self.samples.settles(cells.line[lost], cells.out[lost])]]] = True
         return self.judged(cells, d).with_limits()
 
     def judge(self, cells: Cells) -> Judge:

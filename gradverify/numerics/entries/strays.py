@@ -1,4 +1,4 @@
-"""Strays of one tensor's groups, judged where they come from: outputs that moved, and gradients that were pulled back, off the sparsity pattern."""
+"""Outputs that moved off the sparsity pattern of one tensor's groups, judged with the column that they moved with."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradverify.numerics.entries.compressed import OffPattern, below_rounding
 from gradverify.numerics.entries.confirm import Confirmations, measured_alone
-from gradverify.numerics.entries.leaks import leaking_output, moving_column
+from gradverify.numerics.entries.leaks import moving_column
 from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.judging.bundle import Bundle, GroupLine
 from gradverify.numerics.judging.run import Run
-from gradverify.numerics.judging.worst_first import ENOUGH_CONFIRMED
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.probing.off_pattern import change_along, present_at_x
-from gradverify.numerics.rungs import QUICK, Array, Index, Mask
+from gradverify.numerics.rungs import QUICK, Index, Mask
 from gradverify.numerics.structure import Plan
 from gradverify.numerics.survey import STRAY
 from gradverify.numerics.verdict import Verdict
@@ -26,12 +24,11 @@ STRAYS = 12  # numbers of a pair off the pattern that are followed at most
 
 @dataclass(frozen=True)
 class GroupStrays:
-    """Follows the strays of one tensor's groups. `weights` [M]: the cotangents of compressed VJPs."""
+    """Follows what moved off the pattern of one tensor's groups."""
 
     run: Run
     plan: Plan
     tallies: Mapping[tuple[int, int], Tally]
-    weights: Array
     counts: Confirmations
 
     def moved(self, bundle: Bundle, strays: Mask, first: int) -> bool:
@@ -58,25 +55,6 @@ class GroupStrays:
             i = np.flatnonzero(line == n)
             lasts[i] = present_at_x(change_along(bundle.lines[n], point.f0), out[i], QUICK[0], still, noise)
         return line[lasts], out[lasts]
-
-    def pulled_back(self, stray: OffPattern) -> bool:
-        """Follows gradients off the pattern; False where f does depend on these inputs, or where too many are open."""
-        pair = (stray.tensor, stray.output)
-        part, members = self.run.point.parts[stray.output], np.zeros(len(self.run.point.f0), bool)
-        members[part.start + self.plan.rows[stray.output].members(stray.group)] = True
-        open_ = np.flatnonzero(~below_rounding(self.run, stray, members, self.run.floors(), self.plan.first))
-        size = self.run.point.columns.size[self.plan.first + stray.coordinates]
-        largest_first = np.argsort(-np.nan_to_num(np.abs(stray.values) * size, nan=np.inf)[open_], kind="stable")
-        for n in open_[largest_first][:STRAYS].tolist():
-            column = self.plan.first + int(stray.coordinates[n])
-            row = leaking_output(self.run, stray.output, np.flatnonzero(members), self.weights, column)
-            if row is None:
-                continue
-            if not self.add(stray.output, column, row):
-                return False
-            if self.counts.confirmed[pair] >= ENOUGH_CONFIRMED or self.counts.budget_ended:
-                return True
-        return len(open_) <= STRAYS or self.counts.confirmed[pair] > 0
 
     def add(self, output: int, column: int, out: int) -> bool:
         """Adds an element that no group has, as it is when measured alone, and once, in however many ways it is met.

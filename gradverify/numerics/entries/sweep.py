@@ -12,16 +12,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from gradverify.model.interrupt import Spent
 from gradverify.numerics.entries.chunk import Chunk, ChunkResult
 from gradverify.numerics.entries.colour_groups import ColourGroups, structural_zeros
-from gradverify.numerics.entries.compressed import Compressed
+from gradverify.numerics.entries.compressed import Compressed, OffPattern
 from gradverify.numerics.entries.confirm import Confirmations, confirmed_anew
 from gradverify.numerics.entries.consistency import AliasSums, JacobianSums
 from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.judging.bundle import Bundle, lone_columns
 from gradverify.numerics.judging.judged import Judged
 from gradverify.numerics.judging.run import Run
-from gradverify.numerics.pairs.pair import Pair
+from gradverify.numerics.pairs.pair import ElementRecord, Pair
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.prepare import Prepared
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, in_range
@@ -34,15 +35,21 @@ CHUNK_BYTES = 16 * len(QUICK) + 24  # an element of a lone column: both sides of
 GROUP_BYTES = 600  # an element of a group whose derivative is solved: samples of the quick rungs, their steps, columns, the derivative and its copies
 
 
-def compare_entries(prepared: Prepared, keep: int) -> tuple[list[Pair], Structure]:
-    """A pair per (input, output), every element judged; and the structure that held. `keep`: how many of the worst a pair keeps."""
+def compare_entries(prepared: Prepared, keep: int) -> tuple[list[Pair], Structure, bool]:
+    """A pair per (input, output), every element judged; the structure that held; and whether the budget ended before all were: the others are
+    undecided then. `keep`: how many of the worst a pair keeps."""
     with np.errstate(all="ignore"):
         while True:
-            pairs, broken = _compared(prepared.run(), prepared.structure, keep)
+            pairs, broken, finished = _compared(prepared.run(), prepared.structure, keep)
+            if not finished:
+                return pairs, prepared.structure, False
             broken = broken or (frozenset() if prepared.over_budget() else _not_right(prepared.structure, pairs))
             if not broken:
-                return pairs, prepared.structure
-            prepared = prepared.again(broken)
+                return pairs, prepared.structure, True
+            try:
+                prepared = prepared.again(broken)
+            except Spent:
+                return pairs, prepared.structure, False
 
 
 def _not_right(structure: Structure, pairs: Sequence[Pair]) -> frozenset[int]:
@@ -51,26 +58,46 @@ def _not_right(structure: Structure, pairs: Sequence[Pair]) -> frozenset[int]:
     return frozenset(pair.input for pair in pairs if pair.input in small and pair.verdict is not Verdict.PASS)
 
 
-def _compared(run: Run, structure: Structure, keep: int) -> tuple[list[Pair], frozenset[int]]:
-    """One sweep; a second where columns that were streamed apart turn out, in sum, to have met an alias. And tensors with other groups."""
-    sweep = Sweep(run, structure.plans, keep, np.zeros(len(run.point.f0), bool), TILE_LIMIT)
-    broken = sweep.judge_all()
-    if sweep.found_aliasing.any() and not broken:
-        sweep = Sweep(run, structure.plans, keep, sweep.found_aliasing, TILE_LIMIT)
+def _compared(run: Run, structure: Structure, keep: int) -> tuple[list[Pair], frozenset[int], bool]:
+    """One sweep; a second where columns that were streamed apart turn out, in sum, to have met an alias. And tensors with other groups; and whether
+    it came to its end."""
+    sweep, broken, finished = Sweep(run, structure.plans, keep, np.zeros(len(run.point.f0), bool), TILE_LIMIT), set[int](), False
+    try:
         broken = sweep.judge_all()
-    for plan in structure.plans:
-        structural_zeros(run, plan, sweep.tallies)
-    return _pairs(run, structure, sweep.tallies), frozenset(broken)
+        if sweep.found_aliasing.any() and not broken:
+            sweep = Sweep(run, structure.plans, keep, sweep.found_aliasing, TILE_LIMIT)
+            broken = sweep.judge_all()
+        for plan in structure.plans:
+            structural_zeros(run, plan, sweep.tallies)
+        finished = True
+    except Spent:
+        for tally in sweep.tallies.values():
+            tally.leave_rest()
+    return _pairs(run, structure, sweep.tallies, finished), frozenset(broken), finished
 
 
-def _pairs(run: Run, structure: Structure, tallies: Mapping[tuple[int, int], Tally]) -> list[Pair]:
+def _pairs(run: Run, structure: Structure, tallies: Mapping[tuple[int, int], Tally], finished: bool) -> list[Pair]:
     point, low, pairs = run.point, run.low_precision(), list[Pair]()
     for (tensor, output), tally in tallies.items():
         plan, part = structure.plan(tensor), point.parts[output]
         groups = (plan.grouping.groups.count, plan.rows[output].count) if plan else (len(point.columns.of(tensor)), part.stop - part.start)
         pair = tally.result(float(point.unit[part].max(initial=0.0)), bool(low[part].any()))
+        if finished and plan and pair.verdict is not Verdict.PASS and plan.rows[output].count < part.stop - part.start:
+            pair = _as_returned(run, plan, pair)
         pairs.append(replace(pair, groups=groups[0], row_groups=groups[1]))
     return pairs
+
+
+def _as_returned(run: Run, plan: Plan, pair: Pair) -> Pair:
+    """With the numbers that one-hot cotangents give for the elements that are shown: those of groups are the same but for rounding."""
+    part, of_tensor = run.point.parts[pair.output], slice(plan.first, plan.first + plan.size)
+    rows = {j: run.point.row(part.start + j)[of_tensor] for j in {record.output_index for record in pair.worst}}
+
+    def returned(record: ElementRecord) -> ElementRecord:
+        return record._replace(analytic=float(rows[record.output_index][record.input_index]))
+
+    asked = pair.asked and (returned(pair.asked) if pair.asked.output_index in rows else pair.asked)
+    return replace(pair, worst=tuple(map(returned, pair.worst)), asked=asked)
 
 
 class Sweep:
@@ -131,15 +158,27 @@ class Sweep:
                 if not self._judge_tile(tensors[tensor], span.start, a):
                     broken.add(tensor)
                     break
-        for stray in strays:
-            if stray.tensor not in broken and not confirmations.budget_ended and not tensors[stray.tensor].follow_leak(stray):
-                broken.add(stray.tensor)
+        for tensor, groups in tensors.items():
+            if tensor not in broken and not self._judge_off_pattern(groups, [stray for stray in strays if stray.tensor == tensor]):
+                broken.add(tensor)
         return broken or self._not_adding_up(tensors, pull_back_all(run.point, cotangent), confirmations)
 
     def _not_adding_up(self, tensors: Mapping[int, ColourGroups], gradient: Array, confirmations: Confirmations) -> set[int]:
         """The tensors of which a sum is off, though no element that was measured alone is wrong."""
         off = {tensor for tensor, groups in tensors.items() if groups.sums.check(gradient).any}
         return off - {tensor for tensor, output in self.tallies if confirmations.confirmed[tensor, output] or confirmations.budget_ended}
+
+    def _judge_off_pattern(self, groups: ColourGroups, strays: Sequence[OffPattern]) -> bool:
+        """What the backward has off the pattern; False where the forward has it, too."""
+        for judged in groups.off_pattern(strays):
+            if judged is None:
+                return False
+            judged = confirmed_anew(self.run, judged, excused(self.run, judged))
+            for output, part in enumerate(self.run.point.parts):
+                elements = judged.take(np.flatnonzero(in_range(judged.out, part)))
+                if len(elements.out):
+                    self.tallies[groups.plan.tensor, output].add(elements.pair_elements(part.start, elements.column - groups.plan.first))
+        return True
 
     def _judge_tile(self, groups: ColourGroups, first: int, a: Array) -> bool:
         """Groups from the `first` on, with their analytic values; are they what they were taken for?"""
@@ -159,15 +198,17 @@ class Sweep:
         `groups`: None where each line moves one column. `whole`: all columns of their tensors are in them, so that an alias is seen before anything
         is judged.
         """
+        if self.run.stops and self.run.over_budget():
+            raise Spent("the budget was spent")
         chunk = Chunk(self.run, bundle, a)
         for result in chunk.judge(self._sums, self.known_aliasing):
             if not whole or result.outs.start > 0:
                 self.found_aliasing |= result.off_secant & ~self.known_aliasing
-            judged = groups.confirmed(result) if groups else result.judged
-            if judged is None:
+            confirmed = groups.confirmed(result) if groups else result
+            if confirmed is None:
                 return False
-            judged = confirmed_anew(self.run, judged, excused(self.run, judged))
-            self._add(chunk, result, judged)
+            judged = confirmed_anew(self.run, confirmed.judged, excused(self.run, confirmed.judged))
+            self._add(chunk, confirmed, judged)
             if groups and not groups.consistent(bundle, result, judged):
                 return False
         return True

@@ -48,6 +48,10 @@ class Derivative(Record):
     unchanged: Mask
     at_border: Mask
 
+    def without_second(self) -> Derivative:
+        """With the main reading alone."""
+        return replace(self, second=np.full(len(self.value), np.nan), second_bar=np.full(len(self.value), np.inf))
+
     @property
     def smooth(self) -> Mask:
         return np.asarray(self.outcome == SMOOTH)
@@ -93,6 +97,13 @@ def as_derivative(easy: SmoothEstimate) -> Derivative:
     nan, inf, no, smooth = (repeated(each, m) for each in (np.nan, np.inf, np.False_, SMOOTH))
     unclear = np.zeros(m, bool)
     return Derivative(easy.value.ravel(), easy.bar.ravel(), smooth, easy.noise.ravel(), nan, nan, inf, inf, nan, inf, no, no, unclear, no, no)
+
+
+def at_rest(bar: Array) -> Derivative:
+    """Derivatives [m] that are 0 ± bar."""
+    m = len(bar)
+    zero, nan, inf, no, smooth = (repeated(each, m) for each in (0.0, np.nan, np.inf, np.False_, SMOOTH))
+    return Derivative(zero, bar, smooth, bar, nan, nan, inf, inf, nan, inf, no, no, no, no, no)
 
 
 def _solve(s: Samples, full: bool) -> Derivative:

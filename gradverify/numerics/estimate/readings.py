@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradverify.numerics.estimate.romberg import Best, pick
-from gradverify.numerics.estimate.samples import PLATEAU, Samples
+from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.rungs import NEAR, RATIO, VISIBLE, Array, Index, Mask, Z, nanmedian
 
 STEPS_BELOW = 4  # finest rungs that do not move a staircase
@@ -23,6 +23,7 @@ QUIET = 30  # differences this far below the measured noise: the noise was overe
 HUMP = 1e-3  # of |f|: larger structure is the function, not an artefact
 ONE_SIDE = 2.0  # times the noise of a central quotient: that of (f(x + h) - f(x)) / h, of the same h
 ABSENT = 1e-2  # of the noise: values that are smaller than this do not have it
+TIE = 1e-7  # of the scale: a kink or jump that is nearer to x is a tie
 TAIL = 5  # finest rungs asked for their own noise
 
 
@@ -77,7 +78,7 @@ def _stairs(s: Samples) -> tuple[Stairs, Mask]:
     lost = np.cumprod(s.unusable[::-1], 0).sum(0)  # in float32 the finest rungs do not move x
     k = np.clip(n - 1 - still, 0, n - 1)
     rise = np.fmax(np.abs(s.up[k, elements] - s.f0), np.abs(s.down[k, elements] - s.f0)) / s.largest
-    steps = (still - lost >= STEPS_BELOW) & (still < n) & (rise > VISIBLE * s.unit * np.abs(s.f0) / s.largest)
+    steps = (still - lost >= STEPS_BELOW) & (still < n) & (rise > VISIBLE * np.maximum(s.unit * np.abs(s.f0), s.sigma) / s.largest)
     steps &= _both_sides(s, k) & (s.h[k, elements] < NEAR * s.scale)
     narrow = (still < n - 2) & (s.h[k, elements] < STAIR_STEP * s.scale)
     return Stairs(steps & narrow, rise), steps & ~narrow
@@ -147,7 +148,7 @@ def _hump(s: Samples, quotient: Array, noise: Array) -> Array:
     grow, d = _growing(s, quotient, noise)
     height = np.max(np.where(grow, d[1:] * s.h[2:], 0.0), 0)
     found = (grow.sum(0) >= 3) & (height < HUMP)
-    beside = np.min(np.where(grow, s.h[2:], np.inf), 0) > PLATEAU * s.scale     # nearer is a tie
+    beside = np.min(np.where(grow, s.h[2:], np.inf), 0) > TIE * s.scale
     if (found & beside).any():
         for f, sign, width in ((s.up, 1.0, s.step_up), (s.down, -1.0, s.step_down)):
             found &= ~beside | _growing(s, sign * (f - s.f0) / s.largest / width, ONE_SIDE * noise)[0].any(0)

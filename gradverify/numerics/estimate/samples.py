@@ -12,7 +12,7 @@ from gradverify.numerics.rungs import NEAR, U64, Array, Mask, Z, nanmedian
 
 DWARFS = 1e50  # times: such a rung says nothing of the slope at x, and scaled by it the others would vanish
 SECOND = Z * np.sqrt(6)  # standard deviations of f: the least second difference that is not noise
-PLATEAU = 1e-7  # of the scale: how far a plateau reaches at least; what is nearer to a jump or kink is a tie
+PLATEAU = 1e-2  # of the scale: how far a plateau reaches on one side at least
 PLATEAU_STEPS = 4  # at which f rests
 LOW_UNIT = 8 * U64  # above: the forward computes in less than float64
 
@@ -81,14 +81,16 @@ class Samples(Record):
 
     @cached_property
     def on_plateau(self) -> Mask:
-        """Elements [m] that rest at four of the finer steps and more, and on one side of x at all near ones: a clamp beside its limit.
+        """Elements [m] that rest at four of the finest steps and more, and on one side of x as far as PLATEAU: a clamp
+        near its limit, the smaller of two nearly equal numbers under a maximum.
 
-        Steps of a staircase are on both sides. In fewer bits than float64 what rounds to one number looks so, too (1 + tanh x at -8).
+        The slope from that side is 0, so that 0 is right whether f bends at x or not. Steps of a staircase are on
+        both sides. In fewer bits than float64 what rounds to one number looks so, too (1 + tanh x at -8).
         """
-        near = ~(self.far | self.unusable)
+        near = ~self.unusable & (self.h <= PLATEAU * self.scale)
         one_side = ((self.up == self.f0) | ~near).all(0) | ((self.down == self.f0) | ~near).all(0)
         rests = (self.still & near & (self.h <= self.rests_within)).sum(0) >= PLATEAU_STEPS
-        return np.asarray(one_side & rests & (self.rests_within > PLATEAU * self.scale) & (self.unit <= LOW_UNIT))
+        return np.asarray(one_side & rests & (self.unit <= LOW_UNIT))
 
     @cached_property
     def peak(self) -> Array:

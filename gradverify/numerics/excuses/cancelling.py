@@ -13,14 +13,14 @@ from dataclasses import replace
 import numpy as np
 
 from gradverify.numerics.estimate.ladder import Derivative
-from gradverify.numerics.estimate.noise import FLAT
+from gradverify.numerics.estimate.noise import FLAT, POINTS
 from gradverify.numerics.judging.far_noise import FAR_BELOW, largest_rounding
 from gradverify.numerics.judging.judged import Judged
 from gradverify.numerics.judging.lone_ladders import LoneLadders
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.judging.worst_first import standing
 from gradverify.numerics.rungs import BASE, NEAR, Array, Index, Mask, Z
-from gradverify.numerics.verdict import MISMATCH, Limit
+from gradverify.numerics.verdict import MISMATCH, UNDECIDED, Limit
 
 STEPLESS = 0.01  # of a derivative: a bar in which no steps hide, as they would differ from rung to rung by more
 BEYOND = 10.0  # times what an output was seen to be: how far it may go on points far apart
@@ -50,6 +50,17 @@ def excuse_shaken(run: Run, judged: Judged) -> Judged:
         if not certain[of_pair].any():
             judged = judged.replaced(of_pair, excuse_cancelled(run.shaken, judged.take(of_pair)))
     return judged
+
+
+def name_cancelling(run: Run, judged: Judged) -> Judged:
+    """Elements that noise keeps undecided where the rounding of larger numbers inside f is that noise, by that name: 9 forward calls."""
+    d = judged.derivative
+    noisy = (judged.limit == Limit.NOISE) | ((judged.limit == Limit.TRUNCATION) & (np.abs(d.value) <= d.bar))
+    i = np.flatnonzero((judged.verdict == UNDECIDED) & noisy)
+    if not i.size or run.over_budget(POINTS):
+        return judged
+    own = run.point.unit * np.abs(run.point.f0)
+    return judged.undecided(i[(run.rounding > FLAT * own)[judged.out[i]]], Limit.CANCELS)
 
 
 def hidden_by_rounding(run: Run, judged: Judged) -> Mask:

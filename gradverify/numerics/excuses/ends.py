@@ -1,6 +1,7 @@
-"""Columns along which f ends at x, or climbs without bound: asin at 1, sqrt at 0.
+"""Columns along which f ends at x, or climbs without bound on both sides: asin at 1, sqrt at 0, the root of |x|.
 
-A right backward is infinite there, and NaN all along such a column (0 · inf), so that nothing of it can be called wrong.
+A right backward is infinite there, and NaN all along such a column (0 · inf), so that nothing of it can be called wrong. Where f has a slope on one
+side (`clamp(x, -1, 1).acos()` at 1), the derivatives of the other outputs are what they are.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def columns_at_ends(run: Run, bundle: Bundle) -> Index:
     found[: len(border)] = border
     for n, column_of in enumerate(bundle.column_of):
         steep = quick.growing(n)
-        steep = steep[(column_of[steep] != NO_ENTRY) & ~found[column_of[steep]]]
+        steep = steep[(column_of[steep] != NO_ENTRY) & ~found[column_of[steep]] & ~quick.settles(np.full_like(steep, n), steep)]
         if steep.size:
             ladders = Ladders([bundle.lines[n]], run.outputs(), Elements(np.zeros_like(steep), steep))
             found[column_of[steep[ladders.every_rung().outcome == NON_FINITE]]] = True

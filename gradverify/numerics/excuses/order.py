@@ -9,9 +9,9 @@ from collections.abc import Callable
 from functools import partial
 
 from gradverify.numerics.excuses.backward_noise import excuse_backward_noise
-from gradverify.numerics.excuses.cancelling import excuse_cancelled, excuse_cancelled_alone, excuse_shaken, excuse_uncertain
+from gradverify.numerics.excuses.cancelling import excuse_cancelled, excuse_cancelled_alone, excuse_shaken, excuse_uncertain, name_cancelling
 from gradverify.numerics.excuses.ends import excuse_ends
-from gradverify.numerics.excuses.kink_sums import doubt_kinks
+from gradverify.numerics.excuses.kink_sums import judge_kink_sums
 from gradverify.numerics.excuses.rounded import excuse_rounded
 from gradverify.numerics.excuses.slight import pass_slight, pass_unmovable
 from gradverify.numerics.excuses.symmetric import excuse_symmetric
@@ -31,8 +31,8 @@ EXCUSES: tuple[Excuse, ...] = (
 
 def excused(run: Run, judged: Judged) -> Judged:
     """The elements as a check tells of them, whatever they were measured with: slight and unmovable ones passed, kinks summed, mismatches excused."""
-    judged = doubt_kinks(run, pass_unmovable(run, pass_slight(run, judged)))
-    return _excused_by(run, judged, EXCUSES)
+    judged = judge_kink_sums(run, pass_unmovable(run, pass_slight(run, judged)))
+    return name_cancelling(run, _excused_by(run, judged, EXCUSES))
 
 
 def excused_alone(run: Run, judged: Judged, alone: LoneLadders) -> Judged:

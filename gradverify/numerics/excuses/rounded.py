@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gradverify.model.fault import UserCodeError
 from gradverify.numerics.estimate.noise import POINTS
 from gradverify.numerics.excuses.cancelling import beyond_cancelling, hidden_by_rounding
 from gradverify.numerics.function.point import Narrow
@@ -175,6 +176,6 @@ class _Row:
                 x = point.coordinates(columns, at)
                 full = point.row_in_float64(self.row, x)
                 off.append(point.row(self.row, x)[column] - (full[column] if full is not None else self.elements.derivative.value))
-        except Exception:  # the backward refuses other points than its own: then its noise is not known
+        except UserCodeError:  # the backward refuses other points than its own: then its noise is not known
             return _Noise(np.zeros(len(column)), off[0], 1)
         return _Noise(np.nan_to_num(np.std(off, 0, ddof=1)), np.nan_to_num(np.mean(off, 0)), len(off))

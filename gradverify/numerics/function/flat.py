@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gradverify.numerics.rungs import Array
+from gradverify.torch_private import is_zerotensor
 
 Part = Literal["re", "im"]
 
@@ -19,7 +20,7 @@ def flat_real(tensor: Tensor) -> Tensor:
     tensor = tensor.detach().resolve_conj().resolve_neg()
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()
-    if tensor._is_zerotensor():     # autograd's zeros without memory, the gradient of torch.sgn say: NumPy refuses them
+    if is_zerotensor(tensor):       # NumPy refuses it
         tensor = torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device)
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)

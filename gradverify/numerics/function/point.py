@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 from torch import Tensor
 
+from gradverify.model.fault import UserCodeError
 from gradverify.numerics.function.buffers import Buffers, Selection
 from gradverify.numerics.function.clock import Clock, Stopwatch
 from gradverify.numerics.function.coordinates import Columns
@@ -156,10 +157,10 @@ class Point:
         self._watch.start()
         try:
             outputs = self.function.values(self._inputs.tensors)
-            self._watch.stop()
-            parts = [numbers(o) for o in outputs]
-        except Exception:
+        except UserCodeError:
             return np.full(len(self.f0), np.nan)
+        self._watch.stop()
+        parts = [numbers(o) for o in outputs]
         if [len(p) for p in parts] != self._lengths:
             return np.full(len(self.f0), np.nan)
         if self._unsure:

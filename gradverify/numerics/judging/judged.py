@@ -80,11 +80,13 @@ class Judged(Record):
         """These elements, all of one pair; `top` is the first row of its output, `coordinate` [E] their place within the input."""
         d = self.derivative
         left = right = repeated(np.nan, len(self.analytic))
+        outcome, bar = self.outcome, d.bar
         if d.rough:
             kink = d.outcome == KINK
             left, right = np.where(kink, d.left, np.nan), np.where(kink, d.right, np.nan)
+            bar = np.where(outcome == Outcome.KINK, np.maximum(d.left_bar, d.right_bar), bar)   # that of the slopes
         tolerance, floor = self.tolerances.tolerance(self.analytic, d.value), self.tolerances.floor
-        return PairElements(self.out - top, coordinate, self.analytic, d.value, d.bar, tolerance, floor, self.outcome, self.limit, left, right)
+        return PairElements(self.out - top, coordinate, self.analytic, d.value, bar, tolerance, floor, outcome, self.limit, left, right)
 
     @property
     def outcome(self) -> Codes:

@@ -22,6 +22,8 @@ from gradverify.numerics.survey import STRAY
 
 PLAIN_PIECE = 1 << 13  # elements of a piece where all is plain: arrays of 64 KiB take a fifth less time an element than those of 128 KiB
 
+SETTLED = 2.0**-10  # of a slope: what that on one side may still change from rung to rung; one that climbs without bound does by a tenth at least
+
 
 @dataclass(frozen=True)
 class QuickSamples:
@@ -103,6 +105,15 @@ class QuickSamples:
         sides = (self.up[:, n], self.step_up[:, self.place[n]]), (self.down[:, n], self.step_down[:, self.place[n]])
         slopes = [np.abs((f - self.f0) / h) for f, h in sides]
         return np.flatnonzero(np.any([(s[1:] > GROWTH * s[:-1]).all(0) for s in slopes], 0) & np.isfinite(self.f0))
+
+    def settles(self, line: Index, out: Index) -> Mask:
+        """Elements [k] with a slope on one side at least that does not grow: f does not end there, nor climb without bound on both sides."""
+        if len(self.up) < 2:        # f is linear in these columns
+            return np.zeros(len(line), bool)
+        place = self.place[line, out if self.bundle.grouped else 0]
+        sides = (self.up[:, line, out], self.step_up[:, place]), (self.down[:, line, out], self.step_down[:, place])
+        slopes = [(f - self.f0[out]) / h for f, h in sides]
+        return np.asarray(np.any([np.abs(s[-1] - s[-2]) <= SETTLED * np.abs(s[-1]) for s in slopes], 0))
 
     def strays(self, outs: slice, sigma: Array) -> Mask:
         """Elements [n, outs] off the pattern that move all the same, beyond the noise of f: the structure is wrong."""

@@ -40,7 +40,8 @@ class Run:
     `linear`: the tensors in which f is linear. `tie_sums`: by tensor and number, how often the columns that hold it were moved together, and
     by how much the outputs [M] did not add up then. `certainly_wrong`: outputs with a mismatch that stands whatever f cancels.
     `over_budget`: what is flagged is then looked at no further than it takes to say that something is wrong. `asked`: the element to keep,
-    whatever comes of it. `given_far_noise`: what `far_noise` is, where it is known.
+    whatever comes of it. `given_far_noise`: what `far_noise` is, where it is known. `stops`: elements that the budget does not afford are not
+    compared at all.
     """
 
     point: Point
@@ -55,6 +56,7 @@ class Run:
     over_budget: OverBudget = no_budget
     asked: Asked | None = None
     given_far_noise: FarNoise | None = None
+    stops: bool = False
 
     def outputs(self) -> Outputs:
         return Outputs(self.point.f0, self.survey.sigma, lambda: self.point.unit, rounds_x=not self.point.columns.rounded)
@@ -142,9 +144,20 @@ class Run:
         return far_noise(self.point, self.survey, self.generator) if self.given_far_noise is None else self.given_far_noise
 
     @cached_property
-    def shaken(self) -> Run:
-        """This comparison, each output at least as noisy far away as rounding every operation at random makes it; 9 forward calls.
+    def rounding(self) -> Array:
+        """What rounding every operation of f at random makes of each output [M], 0 where that is not offered; 9 forward calls.
 
         More than `largest_rounding` is no rounding: a branch that is taken otherwise."""
         noise = self.point.rounding(POINTS)
-        return replace(self, given_far_noise=self.far_noise.at_least(np.where(noise <= largest_rounding(self.point, self.survey), noise, 0.0)))
+        return np.where(noise <= largest_rounding(self.point, self.survey), noise, 0.0)
+
+    @cached_property
+    def shaken(self) -> Run:
+        """This comparison, each output at least as noisy far away as its `rounding`."""
+        return replace(self, given_far_noise=self.far_noise.at_least(self.rounding))
+
+    @cached_property
+    def far_rounding(self) -> Array:
+        """The `far_noise` of outputs that may be rounding [M], 0 elsewhere: what rounding inside one operation of torch does, or in other code."""
+        noise = self.far_noise.noise
+        return np.where(noise <= largest_rounding(self.point, self.survey), noise, 0.0)

@@ -73,7 +73,7 @@ class ElementRecord(NamedTuple):
 
     @property
     def at_kink(self) -> bool:
-        """The function has a kink there: `left` and `right` are its slopes."""
+        """The function has a kink there: `left` and `right` are its slopes, of a KINK_SUM those along all of its kinks together."""
         return self.left == self.left
 
 

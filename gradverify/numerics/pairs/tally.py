@@ -82,6 +82,18 @@ class Tally:
         self.elements, self.quick = self.elements + count, self.quick + count
         self.counts[Outcome.PASS] += count
 
+    def leave(self, count: int) -> None:
+        """Elements of which the budget leaves the analytic number unknown."""
+        if count:
+            self.elements += count
+            self.counts[Outcome.UNDECIDED] += count
+            self._limits[Limit.BUDGET] += count
+            self.largest = np.inf       # who knows
+
+    def leave_rest(self) -> None:
+        """The same of all elements that were not added yet."""
+        self.leave(self._all - self.elements)
+
     def add(self, elements: PairElements, quick: int = 0) -> None:
         """Elements of this pair, `quick` of them settled by the quick rungs."""
         outcome = elements.outcome
@@ -99,7 +111,8 @@ class Tally:
             self._limits.update(limit for limit in elements.limit[~passed].tolist() if limit is not Limit.NONE)
         self._keep_worst(elements, off)
         self._keep_asked(elements, off)
-        self._entries.add(Entries(elements.output, elements.input, elements.analytic, elements.numeric, elements.bar, outcome))
+        e = elements
+        self._entries.add(Entries(e.output, e.input, e.analytic, e.numeric, e.bar, outcome, e.left, e.right))
 
     def _measure(self, elements: PairElements, off: Array, passed: Mask | slice) -> None:
         """The extremes of elements that are `off` by so much."""

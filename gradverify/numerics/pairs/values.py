@@ -25,13 +25,15 @@ class ElementValues(Record):
 
 @dataclass(frozen=True)
 class Entries(ElementValues):
-    """Elements [E] with their `Outcome` codes.
+    """Elements [E] with their `Outcome` codes, and at a kink the slopes from the left and the right (NaN elsewhere).
 
     `complete`: all are here that are not zero on both sides. `ratio`: the factors c for which analytic = c · numeric holds within the bars
     of *every* mismatched element, kept or not (low > high: there is none).
     """
 
     outcome: Codes
+    left: Array
+    right: Array
     complete: bool = False
     ratio: tuple[float, float] = (-np.inf, np.inf)
 

@@ -95,6 +95,7 @@ class _TensorBlocks:
             reach, alive = np.maximum(reach, change / samples.steps[0].sum()), alive | (change > RESOLVED * self.surveyed.noise)
             for o in outputs:
                 first[o].append(self._read(o, k, samples))
+            del samples, change
         squares = self.surveyed.floors(reach, alive) ** 2
         return [self._pair(o, first[o], squares[part], dead[o]).screened(self.surveyed) for o, part in enumerate(self.point.parts)]
 

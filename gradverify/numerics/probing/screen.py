@@ -166,8 +166,9 @@ class DirectionScreen:
         for k in range(len(self.directions.moves)):
             samples = self.directions.samples(k, self.schedule.start)
             if not self.moved.all():
-                self.moved |= self.surveyed.moved(np.concatenate(samples[:2]))
+                self.moved |= self.surveyed.moved(samples.up) | self.surveyed.moved(samples.down)
             yield samples
+            del samples     # not held while the next ones are taken
 
     def judged(self, k: int, analytic: Array, first: ProbeDerivative, norm: Array, floor: Array,
                read: Callable[[DirectionRungs, Index], ProbeDerivative], output: int | None = None) -> LineVerdicts:

@@ -13,9 +13,8 @@ CALLS, SECONDS = 5 + len(" calls"), len("1234.5 s") - 1
 SHORT_WORD = len("XPASS") + 1
 """All verdicts but the rare UNDECIDED and NOT RUN, which move their own name to the right."""
 
-SENTENCE, CLAUSE = len("would catch any absolute error above 3.1e-10"), len("catches errors above 3.1e-10")
-TITLE, FIGURE = len("nothing to compare"), len("sees 3.1e-10")
-"""Widths of the phrase: the whole sentence, or what it comes to; a code with its name; no more than a number."""
+SENTENCE, TITLE, CODES = len("would catch any absolute error above 3.1e-10"), len("nothing to compare"), len("GV101, GV111")
+"""Widths of the phrase: the sentence on a pass, which else stands below; a code with its name; two codes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +39,10 @@ class Columns:
 
 
 FORMS = (
-    Columns(WORD_WIDTH + GAP, SENTENCE), Columns(WORD_WIDTH + GAP, CLAUSE), Columns(WORD_WIDTH + GAP, TITLE), Columns(WORD_WIDTH + GAP, FIGURE),
-    Columns(SHORT_WORD, FIGURE), Columns(SHORT_WORD, FIGURE, calls=False), Columns(SHORT_WORD, FIGURE, calls=False, seconds=False))
+    Columns(WORD_WIDTH + GAP, SENTENCE), Columns(SHORT_WORD, SENTENCE),
+    Columns(WORD_WIDTH + GAP, SENTENCE, calls=False), Columns(SHORT_WORD, SENTENCE, calls=False),
+    Columns(WORD_WIDTH + GAP, TITLE), Columns(WORD_WIDTH + GAP, CODES), Columns(SHORT_WORD, CODES),
+    Columns(SHORT_WORD, CODES, calls=False), Columns(SHORT_WORD, CODES, calls=False, seconds=False))
 
 
 def fitted(name_width: int, look: Look) -> Columns:

@@ -11,9 +11,9 @@ from gradverify.model.case import Json
 from gradverify.model.result import Calls, CaseResult, Comparison, RuleRun
 from gradverify.report.look import Look
 from gradverify.report.names import clean, one_line, output
-from gradverify.report.numbers import bar, counted, error, ratio, seconds
+from gradverify.report.numbers import counted, error, ratio, seconds
 from gradverify.report.terminal.canvas import indented
-from gradverify.report.terminal.line import by_a_fit
+from gradverify.report.terminal.line import by_a_fit, sensitivity
 
 KINK = "at a kink the slopes on both sides differ: backward passes with either of them, or with one between"
 OPEN = "undecided elements could not be judged: the error bar is wider than the tolerance, or the function steps or is not finite there"
@@ -41,7 +41,7 @@ def _lines(check: CaseResult, look: Look, origins: Mapping[str, str] | None) -> 
     yield from _open(check)
     yield from _rules(sorted(check.rules, key=lambda rule: rule.code))
     if check.changed:
-        yield f"the check {', '.join(check.changed)}: that was put back, or its process was not used again"
+        yield f"the check {', '.join(check.changed)}: that was put back, or no other check ran in its process"
     if check.verdict not in ("skip", "not_run"):
         held = f", at most {check.device_memory / 2**20:,.1f} MiB on {check.device}" if check.device_memory is not None else ""
         yield f"in all: {_calls(check.calls)}, {seconds(check.seconds)}{held}"
@@ -68,7 +68,7 @@ def _comparison(comparison: Comparison, look: Look) -> str:
     parts = [counted(comparison.elements, (comparison.lines or "elements")[:-1]), *(f"{count:,} {what}" for what, count in counts.items() if count)]
     if comparison.worst or not comparison.lines:        # of lines that all pass no element was looked at
         parts.append(f"largest error {error(comparison.max_abs_error)} absolute, {error(comparison.max_rel_error)} relative")
-    parts += [f"catches errors above {bar(comparison.resolution)}"] if comparison.resolution and not comparison.mismatched else []
+    parts += filter(None, [sensitivity([comparison]) if not comparison.mismatched else ""])
     nearest = comparison.worst[0] if comparison.worst else None
     if nearest and nearest.outcome == "pass":
         parts.append(f"the nearest at {ratio(nearest.abs_error, nearest.tolerance)} of its tolerance")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.cells import cell_len
 from rich.console import RenderableType
@@ -22,9 +22,6 @@ JACOBIAN = ("GV101", "GV111")
 LOW = "GV112"
 """The rule whose pass says in which precision the function was held against the Jacobian, and what it would have seen there."""
 
-GRAVE = ("replaced", "removed")
-"""What a check did to functions that all checks use is said without `-v`."""
-
 NAME_LIMIT = 48
 
 
@@ -33,8 +30,9 @@ def line(check: CaseResult, look: Look, columns: Columns) -> Iterator[Renderable
     head, name = (status.word(check).ljust(columns.word - 1) + " ", status.style(check)), one_line(check.name)
     late = max(0, cell_len(head[0]) - columns.word)     # a word that is wider than its column
     body = _reason(check, look, columns) if check.verdict in ("skip", "not_run") else _body(check, look, columns)
-    if cell_len(name) + late <= columns.name or not look.boxes:
-        yield Text.assemble(head, name, _without(body, cell_len(name) + late), no_wrap=True)
+    whole = Text.assemble(head, name, _without(body, cell_len(name) + late), no_wrap=True)
+    if not look.boxes or (cell_len(name) <= columns.name and whole.cell_len <= look.columns):
+        yield whole
     else:
         yield Text.assemble(head, name, no_wrap=True)
         yield Text.assemble(" " * columns.word, body, no_wrap=True)
@@ -90,7 +88,7 @@ def judged_comparisons(check: CaseResult) -> tuple[Comparison, ...]:
 def phrase(check: CaseResult, shown: tuple[Comparison, ...], width: int) -> str:
     """What came of it in at most so many columns, or in the fewest."""
     if check.verdict == "pass":
-        return _fitting(width, *_seen(shown))
+        return _fitting(width, *(("nothing to compare", "nothing") if not sum(each.elements for each in shown) else (sensitivity(shown), "")))
     if check.verdict == "undecided":
         return _fitting(width, _open(shown), _open(shown).split(", ")[-1]) or "undecided"
     errors = [finding for finding in check.findings if finding.severity == "error"]
@@ -102,14 +100,10 @@ def _fitting(width: int, *texts: str) -> str:
     return next((text for text in texts if cell_len(text) <= width), texts[-1])
 
 
-def _seen(shown: tuple[Comparison, ...]) -> tuple[str, ...]:
-    """Nothing where the resolution is 0: every gradient is, and no error was too small to see."""
-    if not sum(comparison.elements for comparison in shown):
-        return "nothing to compare", "nothing"
-    smallest = max(comparison.resolution for comparison in shown)
-    if not smallest:
-        return ("",)
-    return f"would catch any absolute error above {bar(smallest)}", f"catches errors above {bar(smallest)}", f"sees {bar(smallest)}"
+def sensitivity(shown: Sequence[Comparison]) -> str:
+    """The one sentence on a pass. Nothing where the resolution is 0: every gradient is, and no error was too small to see."""
+    smallest = max((comparison.resolution for comparison in shown), default=0.0)
+    return f"would catch any absolute error above {bar(smallest)}" if smallest else ""
 
 
 def _open(shown: tuple[Comparison, ...]) -> str:
@@ -144,17 +138,16 @@ def _notes(check: CaseResult, look: Look, columns: Columns) -> Iterator[Text]:
         yield Text(clean(check.reason))
     if check.interpreter:
         yield Text(f"on {device_of(check)}", style="dim")
-    if check.verdict == "pass" and not _beside(check, look, columns):
-        yield from [Text(text) for text in [_beyond(judged_comparisons(check))] if text]
+    if check.verdict == "pass":
+        shown = judged_comparisons(check)
+        below = [sensitivity(shown) if not phrase(check, shown, columns.phrase) else "", "" if _beside(check, look, columns) else _beyond(shown)]
+        yield from [Text("; ".join(filter(None, below)))] if any(below) else []
     if check.verdict == "pass":
         yield from (Text(clean(rule.reason), style="dim") for rule in check.rules if rule.code == LOW and rule.status == "ran" and rule.reason)
     left, part = left_out(check.rules)
     if left or part:
         listed = "; in part: ".join(filter(None, (", ".join(left), ", ".join(part)))) if left else f"parts of {', '.join(part)}"
         yield Text(f"left out for the budget: {listed} (raise `budget`)", style="dim")
-    grave = [each for each in check.changed if each.startswith(GRAVE)]
-    if grave:
-        yield Text(f"note: the check {', '.join(grave)}, which all checks share; its process was not used again")
     if status.left_open(check):
         yield Text(f"note: {status.left_open(check)}")
     if not status.is_red(check):

@@ -84,7 +84,7 @@ def missing(check: CaseResult) -> Iterator[str]:
     """What a fault of ours has cost beside the verdict, which has its reason."""
     for fault in check.faults:
         if not fault.costs or check.verdict != "error":
-            stands = "the verdict rests on the other rules" if fault.costs else "the verdict stands without it"
+            stands = "the verdict rests on the other rules" if fault.costs else "the verdict does not depend on it"
             yield clean(f"{FAILED} in {fault.during} ({fault.what}); {stands}")
 
 

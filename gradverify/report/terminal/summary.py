@@ -8,7 +8,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from gradverify.model.event import Shard
-from gradverify.model.report import Report
+from gradverify.model.report import NOT_JUDGED, OK, Report
+from gradverify.report.look import Look
 from gradverify.report.names import clean
 from gradverify.report.numbers import counted, seconds
 from gradverify.report.reproduce import again
@@ -19,18 +20,23 @@ SAID = {"FAIL": "failed", "XPASS": "passed unexpectedly", "ERROR": "could not be
 """What is said of each kind of outcome, worst first."""
 
 
-def summary(report: Report) -> Iterator[RenderableType]:
+def summary(report: Report, look: Look) -> Iterator[RenderableType]:
     """The counts as the last line, or the first failure's command where there is one."""
     if report.crashed:
         yield Text(f"gradverify itself failed: {clean(report.crashed)}", style="bold red", no_wrap=True)
     faulty = sum(bool(check.faults) for check in report.checks)
     if faulty:
-        yield Text(f"gradverify itself failed in {counted(faulty, 'check')}: a fault of its own, told on stderr", style="bold red", no_wrap=True)
-    yield counts(report)
-    first = next((check for check in report.checks if status.is_red(check)), None)
+        yield Text(f"gradverify itself failed in {counted(faulty, 'check')}: a bug of its own, described on stderr", style="bold red", no_wrap=True)
+    yield counts(report, look)
+    red = [check for check in report.checks if status.is_red(check)]
+    first = red[0] if red and not (len(red) == 1 and report.argv is not None) else None    # of one alone, its panel says so a few lines above
     if first is not None:
         yield Text("the first failure again:")
         yield Text("  " + again(first, report.argv), style="bold", no_wrap=True)
+    open = sum(check.verdict == "undecided" and check.expect == "pass" and check.ok is True and not check.baselined for check in report.checks)
+    if open and report.exit_code == OK and "--exit-zero" not in report.argv:
+        yield Text(f"{open} undecided: not checked. The exit code is 0; where CI is set, or with --undecided fail, it is {NOT_JUDGED}",
+                   style=status.STYLES["UNDECIDED"], no_wrap=True)
     if report.forgiven is not None:
         yield Text(f"--exit-zero: verdicts do not count; without it the exit code is {report.forgiven}", style="bold yellow")
 
@@ -40,12 +46,19 @@ def _part(shard: Shard) -> Text:
     return Text(f"{part} of {whole}", style="dim") if shard.places else Text(f"none of {whole} falls to {part}")
 
 
-def counts(report: Report) -> Text:
+def _warnings(report: Report, quiet: bool) -> Iterator[Text]:
+    """How many were not expected, and how many of these are not shown, as `-q` leaves out the lines of what passed."""
+    found = [(check, sum(each.severity == "warning" and each.code not in check.expect for each in check.findings)) for check in report.checks]
+    count, hidden = sum(each for _, each in found), sum(each for check, each in found if quiet and not status.is_red(check))
+    if count:
+        yield Text(counted(count, "warning") + (f" ({hidden} not shown)" if hidden else ""), style="yellow")
+
+
+def counts(report: Report, look: Look | None = None) -> Text:
     """One line, however narrow: whoever reads the last line reads all of it."""
     words = [status.outcome(check) for check in report.checks]
     parts = [Text(f"{words.count(word)} {said}", style=status.STYLES[word]) for word, said in SAID.items() if word in words]
-    if report.summary.warnings:
-        parts.append(Text(counted(report.summary.warnings, "warning"), style="yellow"))
+    parts += _warnings(report, look is not None and look.verbosity < 0)
     if report.selection.deselected:
         parts.append(Text(f"{report.selection.deselected} deselected", style="dim"))
     if report.selection.repeat > 1:

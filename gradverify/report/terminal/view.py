@@ -59,7 +59,7 @@ def _closing(report: Report, look: Look) -> Iterator[RenderableType]:
     for check in shown:
         yield from shielded(f"the panel of {one_line(check.id)}", partial(panel, check, report.argv, look), look)
     yield from slowest(report, look.slowest)
-    yield from summary(report)
+    yield from summary(report, look)
 
 
 def _has_panel(check: CaseResult, look: Look) -> bool:

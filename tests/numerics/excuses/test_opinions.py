@@ -10,7 +10,7 @@ from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.estimate.climb import derivative
 from gradverify.numerics.excuses.backward_noise import excuse_backward_noise
-from gradverify.numerics.excuses.kink_sums import doubt_kinks
+from gradverify.numerics.excuses.kink_sums import judge_kink_sums
 from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.excuses.symmetric import excuse_symmetric
 from gradverify.numerics.function.point_lines import element_line
@@ -53,37 +53,37 @@ def largest(x):
 
 
 @pytest.mark.parametrize(("gradient", "verdict"), [
-    ((0.5, 0.5), PASS), ((1.0, 0.0), PASS), ((0.25, 0.75), PASS), ((0.0, 0.0), UNDECIDED), ((1.0, 1.0), UNDECIDED)])
+    ((0.5, 0.5), PASS), ((1.0, 0.0), PASS), ((0.25, 0.75), PASS), ((0.0, 0.0), MISMATCH), ((1.0, 1.0), MISMATCH), ((0.5, 0.6), MISMATCH)])
 def test_a_gradient_of_a_tie_must_hold_along_the_sum_too(gradient, verdict):
     """Each of two tied elements may have any slope from 0 to 1; both together move the maximum by exactly 1."""
     run, judged = measured(Differentiable(largest, leaf(2.0, 2.0)), [gradient])
     assert table(judged, 1) == [[PASS, PASS]]
-    after = doubt_kinks(run, judged)
+    after = judge_kink_sums(run, judged)
     assert table(after, 1) == [[verdict, verdict]]
     assert set(after.limit.tolist()) == {Limit.NONE if verdict == PASS else Limit.KINK_SUM}
 
 
-def test_only_the_output_whose_sum_is_off_is_left_open():
+def test_only_the_output_whose_sum_is_off_is_wrong():
     run, judged = measured(Differentiable(lambda x: torch.cat([largest(x), -largest(x)]), leaf(2.0, 2.0)), [[1.0, 1.0], [-0.5, -0.5]])
-    assert table(doubt_kinks(run, judged), 2) == [[UNDECIDED] * 2, [PASS] * 2]
+    assert table(judge_kink_sums(run, judged), 2) == [[MISMATCH] * 2, [PASS] * 2]
 
 
 def test_outputs_with_the_same_kinks_share_their_calls():
     run, judged = measured(Differentiable(lambda x: torch.cat([largest(x), 2 * largest(x), 3 * largest(x)]), leaf(2.0, 2.0)),
                            [[0.5, 0.5], [1.0, 1.0], [1.5, 1.5]])
     before = run.point.forward
-    doubt_kinks(run, judged)
+    judge_kink_sums(run, judged)
     three = run.point.forward - before
     run, judged = measured(Differentiable(largest, leaf(2.0, 2.0)), [[0.5, 0.5]])
     before = run.point.forward
-    doubt_kinks(run, judged)
+    judge_kink_sums(run, judged)
     assert three == run.point.forward - before > 0
 
 
 def test_one_kink_alone_has_no_sum():
     run, judged = measured(Differentiable(torch.relu, leaf(0.0, 1.0)), [[0.3, 0.0], [0.0, 1.0]])
     before = run.point.forward
-    assert table(doubt_kinks(run, judged), 2) == [[PASS, PASS], [PASS, PASS]]
+    assert table(judge_kink_sums(run, judged), 2) == [[PASS, PASS], [PASS, PASS]]
     assert run.point.forward == before
 
 

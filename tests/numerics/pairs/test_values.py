@@ -13,7 +13,8 @@ RIGHT, OPEN, WRONG = 0, 2, 6
 
 def elements(analytic, numeric, outcome):
     n = len(analytic)
-    return Entries(np.arange(n), np.zeros(n, int), np.array(analytic), np.array(numeric), np.full(n, 1e-12), np.array(outcome, np.int8))
+    return Entries(np.arange(n), np.zeros(n, int), np.array(analytic), np.array(numeric), np.full(n, 1e-12), np.array(outcome, np.int8),
+                   np.full(n, np.nan), np.full(n, np.nan))
 
 
 def test_right_zeros_are_left_out_and_open_ones_are_not():

@@ -1,0 +1,57 @@
+"""What a check says to the supervisor while it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import threading
+from collections.abc import Callable
+from os import getpid, write
+from typing import NoReturn
+
+from gradverify.model.codec import to_json
+from gradverify.model.event import Plan
+
+leave: Callable[[int], NoReturn] = os._exit     # also while a check runs, in which it raises
+
+
+class Words:
+    """What is said of a task, by one thread at a time and by this process only. In the form that `Connection.recv_bytes` reads, without the class:
+    checked code may have replaced it."""
+
+    def __init__(self, descriptor: int, task: str = "") -> None:
+        self._descriptor, self._task, self._lock, self._process = (
+            descriptor,
+            task,
+            threading.Lock(),
+            getpid(),
+        )
+
+    def say(self, kind: str, payload: object = None) -> None:
+        """A child that a check forked, and that returns here, leaves."""
+        if getpid() != self._process:
+            leave(0)
+        data = f"{kind} {self._task}\n{json.dumps(payload)}".encode()
+        data = struct.pack("!i", len(data)) + data
+        with self._lock:
+            while data:
+                data = data[write(self._descriptor, data) :]
+
+
+class Calls:
+    """How many calls the running comparison has made, told while it runs."""
+
+    def __init__(self, saying: Words) -> None:
+        self._saying, self._told = saying, -1
+        self._made: Callable[[], int] | None = None
+
+    def planned(self, plan: Plan, made: Callable[[], int]) -> None:
+        self._saying.say("plan", to_json(plan))
+        self._made, self._told = made, -1
+
+    def tell(self) -> None:
+        count = self._made() if self._made else -1
+        if count > self._told:
+            self._told = count
+            self._saying.say("calls", count)

@@ -1,0 +1,54 @@
+"""What every measurement goes through, the calls into autograd and the operators of tensors: which of them a check replaced."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+CALLS = (
+    (torch.autograd, "torch.autograd", ("grad", "backward")),
+    (torch.autograd.Function, "torch.autograd.Function", ("apply",)),
+)
+TORCH = str(Path(torch.__file__).parent)
+
+
+def replaced() -> tuple[str, ...]:
+    """Those that are not what they were when gradverify was imported: `replaced torch.Tensor.__mul__`."""
+    now = dict(_instruments())
+    return tuple(
+        f"{'replaced' if name in now else 'removed'} {name}"
+        for name, before in AT_FIRST.items()
+        if not _is_same(now.get(name), before)
+    )
+
+
+def _instruments() -> Iterator[tuple[str, Any]]:
+    for owner, words, names in (*CALLS, (torch.Tensor, "torch.Tensor", OPERATORS)):
+        for name in names:
+            found = inspect.getattr_static(owner, name, None)
+            if found is not None:
+                yield f"{words}.{name}", found
+
+
+def _is_same(now: object, before: object) -> bool:
+    """Also as torch itself wraps it, when its compiler is imported."""
+    code = getattr(now, "__code__", None)
+    return now is before or (
+        getattr(now, "__wrapped__", None) is before
+        and code is not None
+        and code.co_filename.startswith(TORCH)
+    )
+
+
+OPERATORS = tuple(
+    name
+    for name in dir(torch.Tensor)
+    if name == "backward" or (name[:2] == "__" and callable(getattr(torch.Tensor, name)))
+)
+AT_FIRST: Mapping[str, Any] = MappingProxyType(dict(_instruments()))
+"""Before any code of the user's was imported, in a process that is ours."""

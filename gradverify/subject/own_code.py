@@ -1,0 +1,94 @@
+"""Code of gradverify that runs inside a call of the user's code: modes of torch, hooks, wrapped methods.
+
+What the wrapped operation raises is left as it is. Whatever else is raised there is a fault of gradverify (`ToolError`), which no handler of the
+user's, and none of ours, takes for an answer.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+from torch.overrides import TorchFunctionMode
+
+from gradverify.model.fault import ToolError, frames_of
+from gradverify.subject.failure import is_users
+from gradverify.torch_private import TorchDispatchMode
+
+Code = TypeVar("Code", bound=Callable[..., Any])
+
+
+def wrapped(call: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
+    """Call what is wrapped: an operation of torch, a method or a hook of the user's. What it raises is its own."""
+    return call(*args, **named)
+
+
+def own_code(function: Code) -> Code:
+    """Turn what `function` raises into a ToolError, unless the user's code raised it, or a call that was made through `wrapped`."""
+    @functools.wraps(function)
+    def guarded(*args: Any, **named: Any) -> Any:
+        try:
+            return function(*args, **named)
+        except RecursionError:      # of the user's code, which came to its end here
+            raise
+        except Exception as error:
+            guard, *codes = (frame.f_code for frame in frames_of(error))
+            if is_users(error) or next((code for code in codes if code in (guard, wrapped.__code__)), None) is wrapped.__code__:
+                raise
+            raise ToolError(function.__qualname__) from error
+
+    return guarded  # type: ignore[return-value]
+
+
+class OwnMode:
+    """What all modes of the package share: `answer` says what comes of one operation, which it calls through `wrapped`. A fault of `answer` that
+    the user's code swallowed is raised again where the mode ends."""
+
+    _fault: ToolError | None = None
+
+    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+        raise NotImplementedError
+
+    def _answered(self, func: Any, args: Sequence[Any], named: Mapping[str, Any] | None) -> Any:
+        try:
+            return self._guarded(func, args, dict(named or {}))
+        except ToolError as fault:
+            self._fault = fault
+            raise
+
+    @own_code
+    def _guarded(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+        return self.answer(func, args, named)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        super().__exit__(kind, error, trace)  # type: ignore[misc]
+        fault, self._fault = self._fault, None
+        if fault is not None and fault is not error:
+            raise fault
+
+
+class DispatchMode(OwnMode, TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees every operation below autograd."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch then leaves the method below as it is, and does not import its compiler (two seconds in every process) to keep it from that."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        return self._answered(func, args, kwargs)
+
+
+class FunctionMode(OwnMode, TorchFunctionMode):
+    """Sees every function of torch that is called."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        return self._answered(func, args, kwargs)
