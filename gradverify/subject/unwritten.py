@@ -79,7 +79,9 @@ class Memory:
     """What poisoned calls show: a write that missed, in forward or in `backward`; what depends on unwritten memory, of
     which some was `allocated`. Where nothing is wrong with them they count as calls like others: `repeats` are their
     gradients for the base cotangents, `elsewhere` the outputs of a call whose generators started elsewhere, and what
-    they would draw after it; `earliest` the outputs of the first call of all, where they differ from those after it."""
+    they would draw after it; `earliest` the outputs of the first call of all, where they differ from those after it.
+    `behind`: such calls give other gradients again and again, and not by what they are filled with: it may be that
+    their cotangents begin behind other numbers in memory."""
 
     beside: Beside | None = None
     backward: bool = False
@@ -88,6 +90,7 @@ class Memory:
     repeats: tuple[Gradients, ...] = ()
     elsewhere: Elsewhere | None = None
     earliest: tuple[Tensor, ...] | None = None
+    behind: bool = False
 
 
 def measured(base: BaseCall) -> Memory:
@@ -166,6 +169,8 @@ class _Calls:
             return found
         calls = [probe.gradients for probe in (first, quiet) if probe is not None and probe.gradients is not None]
         gradients = base.backward.gradients
+        if not all(close(each, gradients, self._unit) for each in calls) and self._same_way(first):
+            return replace(found, behind=True)
         return replace(found, repeats=tuple(each for each in calls if alike(each, gradients) or not close(each, gradients, self._unit)))
 
     @property
@@ -176,11 +181,16 @@ class _Calls:
     def _agree(self, some: Probe, others: Probe) -> bool:
         return some.error is None and others.error is None and close(some.results, others.results, self._unit)
 
-    def _again(self, loud: bool) -> Probe:
+    def _again(self, loud: bool, before: bool = False) -> Probe:
         probe = self._forward(loud)
         if self._pulls:
-            self._backward(probe)
+            self._backward(probe, before)
         return probe
+
+    def _same_way(self, first: Probe) -> bool:
+        """Does a call like the first one give what that gave? Then its way makes it another one, and not its number."""
+        again = self._again(True, before=True)
+        return again.error is None and close(again.results, first.results, self._unit)
 
     def _forward(self, loud: bool) -> Probe:
         """A forward. No guard elements stand before the inputs: what gives their memory back, and rebuilds it, takes
