@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gradverify.model.dtypes import TABLE
+from gradverify.numerics.function.dtypes import DTYPES, UNITS
 from gradverify.subject.in_python import kernel_of
 from gradverify.subject.own_code import DispatchMode, wrapped
 from gradverify.torch_private import Overload, is_zerotensor, pytree, schema, without_modes
@@ -207,9 +209,8 @@ class Poisoned(DispatchMode):
         return True
 
 
-SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
-LARGE = {dtype: torch.finfo(dtype).max / 4 for dtype in (
-    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128)}
+SIGNED = tuple(DTYPES[name] for name, held in TABLE.items() if held.integers and held.integers[0] < 0)
+LARGE = {dtype: torch.finfo(dtype).max / 4 for dtype in UNITS}
 
 
 def _has_memory(x: Tensor) -> bool:
