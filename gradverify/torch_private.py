@@ -54,7 +54,7 @@ def applied(value: object) -> type[Function] | None:
 def apply(cls: type[Function], arguments: Sequence[Any]) -> Any:
     """`cls.apply(*arguments)` by torch itself, where the class has an `apply` of its own too, and with
     all arguments of `forward`. (`_FunctionBase.apply`, 1.8)"""
-    return super(Function, cls).apply(*arguments)
+    return super(Function, cls).apply(*arguments)  # type: ignore[misc]
 
 
 @contextmanager
