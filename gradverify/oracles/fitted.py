@@ -25,7 +25,7 @@ from gradverify.numerics.tolerance import Tolerances, guarded
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED, Limit
 from gradverify.oracles.finite_difference import Filled, Gives, Jacobian, Wishes
 
-NOISY = frozenset({Limit.NOISE, Limit.TRUNCATION, Limit.CANCELS, Limit.INCONSISTENT, Limit.ALONE})
+NOISY = frozenset({Limit.NOISE, Limit.TRUNCATION, Limit.INCONSISTENT, Limit.ALONE})
 """What more points may decide; at kinks, jumps, steps and ends there is no slope for a polynomial to tell."""
 
 BEYOND = 4.0    # tolerances and bars: what is off by less is not called wrong by a fit

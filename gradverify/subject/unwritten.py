@@ -186,15 +186,15 @@ class _Calls:
     def _agree(self, some: Probe, others: Probe) -> bool:
         return some.error is None and others.error is None and close(some.results, others.results, self._unit)
 
-    def _again(self, loud: bool, before: bool = False) -> Probe:
+    def _again(self, loud: bool) -> Probe:
         probe = self._forward(loud)
         if self._pulls:
-            self._backward(probe, before)
+            self._backward(probe)
         return probe
 
     def _same_way(self, first: Probe) -> bool:
         """Does a call like the first one give what that gave? Then its way makes it another one, and not its number."""
-        again = self._again(True, before=True)
+        again = self._again(True)
         return again.error is None and close(again.results, first.results, self._unit)
 
     def _forward(self, loud: bool) -> Probe:

@@ -12,17 +12,15 @@ import numpy as np
 
 from gradverify.numerics.entries.quick_look import QuickLook, pieces
 from gradverify.numerics.estimate.climb import EVERY_RUNG, Climb, Elements, Ladders, settled
-from gradverify.numerics.estimate.kinks import KINK, SMOOTH
 from gradverify.numerics.estimate.ladder import Derivative
-from gradverify.numerics.estimate.noise import FLAT, POINTS
-from gradverify.numerics.excuses.cancelling import MEASURED, beyond_cancelling
+from gradverify.numerics.excuses.cancelling import beyond_cancelling
 from gradverify.numerics.judging.bundle import widened
 from gradverify.numerics.judging.cells import Cells
 from gradverify.numerics.judging.judged import Judged
 from gradverify.numerics.judging.worst_first import columns_at_once, worst_first
 from gradverify.numerics.records import joined
-from gradverify.numerics.rungs import QUICK, RUNGS, Index, Mask
-from gradverify.numerics.verdict import MISMATCH, PASS, Limit
+from gradverify.numerics.rungs import QUICK, Index, Mask
+from gradverify.numerics.verdict import MISMATCH, Limit
 
 NONE_LEFT = np.zeros(0, np.intp)
 
@@ -84,9 +82,8 @@ class _Refinement:
         for _ in range(2):
             floors, found = self.run.floors(), list[tuple[Index, Derivative]]()
             for i in self._pieces(np.flatnonzero(hard)):
-                climb = self._climb(i, d, suspect)
-                climbed = climb.run()
-                found.append((i, self._under_rounding(climb.ladders, self.cells.take(i), climbed.derivative, climbed.exhausted)))
+                climbed = self._climb(i, d, suspect).run()
+                found.append((i, climbed.derivative))
                 unconfirmed[i], exhausted[i] = climbed.unconfirmed, climbed.exhausted
             if found:
                 d = d.replaced(np.concatenate([i for i, _ in found]), joined(new for _, new in found))
@@ -94,29 +91,6 @@ class _Refinement:
                 break  # nothing was learnt
             hard = ~settled(d, self.look.judged(self.cells, d).verdict) & ~unconfirmed & ~exhausted
         return d, unconfirmed
-
-    def _under_rounding(self, ladders: Ladders, cells: Cells, d: Derivative, exhausted: Mask) -> Derivative:
-        """Elements, those of them that saw every rung and look rough read once more under the rounding of larger numbers inside f.
-
-        One ulp of such a number is a jump, a step or an endless slope to a noise that knows f's own ulp only, and f
-        rests between two ulps, which is no derivative of it. None becomes a mismatch by that: steps and jumps may be
-        meant. No calls but those that measure the rounding: 9, and where every operation's own explains nothing, 45 and
-        more.
-        """
-        own = self.run.point.unit * np.abs(self.run.point.f0)
-        for calls, far in ((POINTS, False), (MEASURED, True)):
-            rough = exhausted & ((d.outcome != SMOOTH) & (d.outcome != KINK) | np.isfinite(d.second)) & ~d.at_border
-            rough &= self.look.judged(cells, d).verdict != PASS
-            if not rough.any() or self.run.over_budget(calls):
-                break
-            noise = self.run.far_rounding if far else self.run.rounding
-            i = np.flatnonzero(rough & (noise > FLAT * own)[cells.out])
-            if i.size:
-                again = ladders.under(noise).solve(i, range(RUNGS), True).without_second()
-                codes = self.look.judged(cells.take(i), again).verdict
-                known = np.flatnonzero(again.smooth & np.isfinite(again.bar) & (codes != MISMATCH))
-                d = d.replaced(i[known], again.take(known))
-        return d
 
     def _pieces(self, i: Index) -> Iterator[Index]:
         """Elements i in pieces that climb together: those on the scale of x, then those that only move beyond it."""
@@ -170,9 +144,7 @@ class _Refinement:
                 return d, i[unmeasured]
             unmeasured[places], measured = False, i[places]
             for e in self._pieces(measured):
-                cells = self.cells.take(e)
-                ladders = self._ladders(cells)
-                d = d.replaced(e, self._under_rounding(ladders, cells, ladders.every_rung(), np.ones(len(e), bool)))
+                d = d.replaced(e, self._ladders(self.cells.take(e)).every_rung())
             judged = self.look.judged(self.cells.take(measured), d.take(measured))
             if (judged.verdict == MISMATCH).any():
                 self.run.certainly_wrong.update(judged.out[beyond_cancelling(self.run, judged)].tolist())

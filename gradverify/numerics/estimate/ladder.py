@@ -48,10 +48,6 @@ class Derivative(Record):
     unchanged: Mask
     at_border: Mask
 
-    def without_second(self) -> Derivative:
-        """With the main reading alone."""
-        return replace(self, second=np.full(len(self.value), np.nan), second_bar=np.full(len(self.value), np.inf))
-
     @property
     def smooth(self) -> Mask:
         return np.asarray(self.outcome == SMOOTH)

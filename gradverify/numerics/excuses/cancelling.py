@@ -53,9 +53,9 @@ def excuse_shaken(run: Run, judged: Judged) -> Judged:
 
 
 def name_cancelling(run: Run, judged: Judged) -> Judged:
-    """Elements that noise keeps undecided where the rounding of larger numbers inside f is that noise, by that name: 9 forward calls."""
+    """Undecided elements of which the noise of f, or its steps, are the rounding of larger numbers inside it, by that name: 9 forward calls."""
     d = judged.derivative
-    noisy = (judged.limit == Limit.NOISE) | ((judged.limit == Limit.TRUNCATION) & (np.abs(d.value) <= d.bar))
+    noisy = (judged.limit == Limit.NOISE) | (judged.limit == Limit.STAIRCASE) | ((judged.limit == Limit.TRUNCATION) & (np.abs(d.value) <= d.bar))
     i = np.flatnonzero((judged.verdict == UNDECIDED) & noisy)
     if not i.size or run.over_budget(POINTS):
         return judged

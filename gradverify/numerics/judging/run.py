@@ -155,9 +155,3 @@ class Run:
     def shaken(self) -> Run:
         """This comparison, each output at least as noisy far away as its `rounding`."""
         return replace(self, given_far_noise=self.far_noise.at_least(self.rounding))
-
-    @cached_property
-    def far_rounding(self) -> Array:
-        """The `far_noise` of outputs that may be rounding [M], 0 elsewhere: what rounding inside one operation of torch does, or in other code."""
-        noise = self.far_noise.noise
-        return np.where(noise <= largest_rounding(self.point, self.survey), noise, 0.0)
