@@ -8,7 +8,7 @@ from functools import partial
 from torch import Tensor
 
 from gradverify.oracles.finite_difference import Gives
-from gradverify.oracles.widened import InFloat64, RefusedError
+from gradverify.oracles.widened import OTHERS, InFloat64, RefusedError
 from gradverify.subject.another import beside
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Subject
@@ -28,18 +28,20 @@ def in_float64(subject: Subject, function: Gives, outputs: Sequence[Tensor], giv
     mode = InDouble(lifts=False)
     try:
         return InFloat64(function, given_by(widened(subject, mode)), outputs, partial(beside, subject), mode)
-    except (UserCodeError, RefusedError):
-        found = _of_reference(subject, function, outputs, reference) or _shown_float32(subject, function, outputs, given_by)
+    except (UserCodeError, RefusedError) as refused:
+        found = (_of_reference(subject, function, outputs, reference)
+                 or _shown_float32(subject, function, outputs, given_by, others=str(refused) == OTHERS))
         if found is None:
             raise
         return found
 
 
-def _shown_float32(subject: Subject, function: Gives, outputs: Sequence[Tensor], given_by: Callable[[Subject], Gives]) -> InFloat64 | None:
-    """The values of the function where float64 says that it is float32, if it asserts that and is the same function then."""
+def _shown_float32(subject: Subject, function: Gives, outputs: Sequence[Tensor], given_by: Callable[[Subject], Gives],
+                   others: bool) -> InFloat64 | None:
+    """The values of the function where float64 says that it is float32, if it asserts that, or branches on it, and is the same function then."""
     mode = InDouble(lifts=True, shows=True)
     try:
-        return InFloat64(function, given_by(widened(subject, mode)), outputs, partial(beside, subject), mode)
+        return InFloat64(function, given_by(widened(subject, mode)), outputs, partial(beside, subject), mode, others=others)
     except (UserCodeError, RefusedError):
         return None
 

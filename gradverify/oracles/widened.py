@@ -45,10 +45,11 @@ class InFloat64:
     unit = U32
 
     def __init__(self, narrow: Gives, full: Gives, outputs: Sequence[Tensor], nearby: Nearby, mode: InDouble,
-                 of_reference: bool = False) -> None:
-        """`outputs`: of the narrow function at the point; `mode`: what the full one runs in; `of_reference`: that is another implementation. Raises
-        UserCodeError (GV002) where the full one raises, RefusedError where it differs."""
-        self.of_reference = of_reference
+                 of_reference: bool = False, others: bool = False) -> None:
+        """`outputs`: of the narrow function at the point; `mode`: what the full one runs in; `of_reference`: that is another implementation;
+        `others`: where float64 does not say that it is float32, its values are others. Raises UserCodeError (GV002) where the full one raises,
+        RefusedError where it differs."""
+        self.of_reference, self.others = of_reference, others
         self._narrow, self._full, self._nearby, self._mode = narrow, full, nearby, mode
         self._dtypes, self._outputs = [y.dtype for y in outputs], outputs
         self._gives_many = getattr(narrow, "vjps", None)

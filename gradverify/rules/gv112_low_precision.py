@@ -108,7 +108,7 @@ def _another_in_float32(evidence: Evidence) -> bool:
     if not is_narrow(evidence.subject) or evidence.draws or evidence.surrogate is not None or evidence.subject.case.oracles.reference is not None:
         return False
     found = evidence.in_float64
-    return found == OTHERS if isinstance(found, str) else found.far
+    return found == OTHERS if isinstance(found, str) else found.others or found.far
 
 
 def _in_float32(evidence: Evidence) -> Iterator[Finding]:

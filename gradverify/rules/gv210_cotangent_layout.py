@@ -6,7 +6,8 @@ Why it matters. Autograd hands over whatever the next operation made: behind `y.
 number with strides 0. A kernel that reads `grad_output.data_ptr()` as contiguous then reads other numbers, and `grad_output.view(-1)` raises.
 
 How it is measured. The base cotangent sliced (every second column of wider rows) and permuted (channels last), and a constant with
-strides 0, for complex outputs also one with the conjugate bit: each against the same numbers contiguous, relative to the size of the gradient.
+strides 0, for complex outputs also one with the conjugate bit, and one that begins behind other numbers where the first call of the check, which has
+such ones, gives another gradient: each against the same numbers contiguous, relative to the size of the gradient.
 In float64 the sliced one is 2²¹ times as large, which shows a backward that clips an element; where its numbers make it, that is GV201.
 The constant is −2, and what GV213 saw for ones must be the like share of it: where it is the number that matters, and not the layout, that is GV201.
 Not where backward draws random numbers. What differs is held against other roundings: 14 more calls, most with every operation an ulp off at
@@ -37,7 +38,7 @@ from gradverify.rules.difference import Difference
 from gradverify.rules.protocol import NotApplicable
 from gradverify.subject.differentiable import Gradients, copied
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.variants import conjugated, constant, permuted, sliced
+from gradverify.subject.variants import conjugated, constant, offset, permuted, sliced
 
 CATCHES = "takes_grad_output_for_contiguous"
 ORDER = 240
@@ -71,7 +72,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    for variation in evidence.spending.some(list(_variations(evidence.cotangents("base"))), 0, 2, "layouts"):
+    for variation in evidence.spending.some(list(_variations(evidence.cotangents("base"), evidence.poisoned.behind)), 0, 2, "layouts"):
         large = variation.what == SLICED and evidence.precision < SINGLE
         if large and _agrees_for_large(evidence):
             continue
@@ -81,7 +82,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             return
 
 
-def _variations(v: tuple[Tensor, ...]) -> Iterator[Variation]:
+def _variations(v: tuple[Tensor, ...], behind: bool) -> Iterator[Variation]:
     yield Variation(SLICED, tuple(map(sliced, v)))
     if not all(permuted(c).is_contiguous() for c in v):
         yield Variation("permuted (its dimensions in another order in memory)", tuple(map(permuted, v)))
@@ -89,6 +90,8 @@ def _variations(v: tuple[Tensor, ...]) -> Iterator[Variation]:
                     tuple(torch.full_like(c, TIMES) for c in v))
     if any(c.is_complex() for c in v):
         yield Variation("stored as its conjugate, with the conjugate bit set", tuple(conjugated(c) if c.is_complex() else c.clone() for c in v))
+    if behind:
+        yield Variation("contiguous behind other numbers (as a part of what `torch.cat` gets)", tuple(map(offset, v)))
 
 
 def _compared(evidence: Evidence, variation: Variation) -> Iterator[Finding]:

@@ -105,7 +105,7 @@ class Perturbed(Exchanged):
     def _off(self, x: Any) -> Any:
         if not _in_double(x):
             return x
-        part = torch.rand(x.shape, generator=self._source, dtype=torch.float64).to(x.device) * 2 - 1
+        part = x.new_empty(x.shape, dtype=torch.float64).copy_(torch.rand(x.shape, generator=self._source, dtype=torch.float64)) * 2 - 1
         # an operation inside here reads the memory of `x.conj()` as if it were x; a copy alone minds the conjugate
         known = x.clone() if x.is_conj() or x.is_neg() else x
         return torch.empty_like(x).copy_(known * (1 + self._unit * part))

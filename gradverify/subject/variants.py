@@ -47,6 +47,14 @@ def constant(x: Tensor, value: float) -> Tensor:
     return storage.as_strided(x.shape, (0,) * x.dim())
 
 
+def offset(x: Tensor) -> Tensor:
+    """x, contiguous, behind as many numbers as it has."""
+    x = x.detach()
+    if not x.dim():
+        return sliced(x)
+    return torch.cat([reversed_along(x, tuple(range(x.dim()))), x])[len(x):]
+
+
 def conjugated(x: Tensor) -> Tensor:
     """x, complex, stored as its conjugate with the conjugate bit set."""
     return x.detach().conj().resolve_conj().conj()
