@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.dlpack import from_dlpack
+from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defined]
 
 from gradverify.model.dtypes import TABLE
 from gradverify.numerics.function.dtypes import DTYPES, UNITS
@@ -100,18 +100,20 @@ class Poisoned(DispatchMode):
         with self:
             return wrapped(own, *args, **named)
 
-    def guarded(self, x: Tensor, name: str) -> Tensor:
+    def guarded(self, x: Tensor, name: str, behind: bool = False) -> Tensor:
         """A copy of a tensor, laid out as it is, between guard elements. They lie outside of its storage, which has as
-        many bytes as that of `x`: what reads or rebuilds the whole of it finds the same."""
+        many bytes as that of `x`: what reads or rebuilds the whole of it finds the same. `behind`: but for those before
+        it, as where it is a part of another tensor."""
         if not self._guards or not _has_memory(x):
             return x
         own, guard = _memory(x), self._guard(x)
         memory = torch.cat((guard, own, guard))
         room = _Room(name, memory, GUARD, len(own), x.element_size(), guard)
-        inside = from_dlpack(memory[GUARD:-GUARD]).untyped_storage()      # keeps the memory alive
+        inside = from_dlpack(to_dlpack(memory[0 if behind else GUARD:-GUARD])).untyped_storage()     # keeps it alive
         self._rooms[inside.data_ptr()] = room
         self._held += len(memory)
-        return x.new_empty(0).set_(inside, int(x.storage_offset()), x.shape, x.stride())
+        offset = int(x.storage_offset()) + behind * GUARD // x.element_size()
+        return x.new_empty(0).set_(inside, offset, x.shape, x.stride())
 
     def _unguarded(self, x: Tensor) -> None:
         """Before a tensor is resized: into memory that can be."""

@@ -126,7 +126,7 @@ class _Calls:
                 raise
             raised = error
         if self._pulls:
-            self._backward(first)
+            self._backward(first, behind=True)
             if first.beside is not None:
                 return Memory(beside=first.beside, backward=True)
             if first.error is not None and self._base.backward.error is None:
@@ -186,15 +186,15 @@ class _Calls:
     def _agree(self, some: Probe, others: Probe) -> bool:
         return some.error is None and others.error is None and close(some.results, others.results, self._unit)
 
-    def _again(self, loud: bool) -> Probe:
+    def _again(self, loud: bool, behind: bool = False) -> Probe:
         probe = self._forward(loud)
         if self._pulls:
-            self._backward(probe)
+            self._backward(probe, behind)
         return probe
 
     def _same_way(self, first: Probe) -> bool:
         """Does a call like the first one give what that gave? Then its way makes it another one, and not its number."""
-        again = self._again(True)
+        again = self._again(True, behind=True)
         return again.error is None and close(again.results, first.results, self._unit)
 
     def _forward(self, loud: bool) -> Probe:
@@ -219,11 +219,11 @@ class _Calls:
         probe.outputs = tuple(flat[place].detach().clone() for place in probe.places)
         return probe
 
-    def _backward(self, probe: Probe) -> None:
-        """The backward of its graph."""
+    def _backward(self, probe: Probe, behind: bool = False) -> None:
+        """The backward of its graph. `behind`: the cotangents begin behind guard elements, in one storage."""
         if probe.graph is None:
             return
-        given = [probe.mode.guarded(v, "grad_output") for v in self._base.cotangents("base")]
+        given = [probe.mode.guarded(v, "grad_output", behind) for v in self._base.cotangents("base")]
         with left_as_found(ambient()):
             try:
                 with probe.mode.numpys(), probe.mode:

@@ -31,7 +31,7 @@ def notes(result, code="GV206"):
 def test_a_backward_that_is_wrong_on_every_twentieth_call_is_found_wherever_the_count_stands(start):
     result = check(counting(lambda n: (n + start) % 20 == 0), X)
     assert (result.verdict, codes(result)) == ("fail", {"GV206"})
-    assert re.match("backward is not deterministic: of 2[23] calls with the same grad_output", message(result, "GV206"))
+    assert re.match("backward is not deterministic: of 2[1-3] calls with the same grad_output", message(result, "GV206"))
 
 
 def test_the_first_call_of_all_is_among_those_compared():
