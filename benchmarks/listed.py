@@ -114,6 +114,7 @@ LISTED: Mapping[str, Listed] = {
     "costs.GRADCHECK_CALL": Listed("How many seconds do gradcheck's calls cost?"),
     "costs.SOLVED": Listed("How many seconds does an element cost?"),
     "costs.PULLED": Listed("How many seconds does a number of a compressed gradient cost?"),
+    "rules.second.THOROUGH": Listed("How many seconds does every rung of an element of a second derivative cost?"),
     "costs.RESIDENT": Listed("How many bytes does any comparison take?"),
     "costs.ELEMENT_BYTES": Listed("How many bytes does a coordinate take?"),
 }

@@ -51,6 +51,12 @@ def applied(value: object) -> type[Function] | None:
     return None
 
 
+def apply(cls: type[Function], arguments: Sequence[Any]) -> Any:
+    """`cls.apply(*arguments)` by torch itself, where the class has an `apply` of its own too, and with
+    all arguments of `forward`. (`_FunctionBase.apply`, 1.8)"""
+    return super(Function, cls).apply(*arguments)  # type: ignore[misc]
+
+
 @contextmanager
 def every_apply(instead: Callable[[type], Callable[..., Any] | None]) -> Iterator[None]:
     """Inside, whenever this thread applies a Function, `instead(cls)` runs in place of `cls.forward`,

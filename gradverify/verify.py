@@ -71,7 +71,7 @@ def _judged(subject: Subject, evidence: Evidence, briefly: bool) -> CaseResult:
 
 def _of_it(told: Comparison, findings: tuple[Finding, ...], evidence: Evidence) -> bool:
     """Is a comparison one of what is checked, not of a reference that stands in for it in float64 and of which there is nothing to say?"""
-    return not evidence.standing.of_reference or told.rule == "GV112" or any(finding.code == told.rule for finding in findings)
+    return not evidence.standing.of_reference or book()[told.rule].own_dtype or any(finding.code == told.rule for finding in findings)
 
 
 def evidence_of(subject: Subject, planned: Planned | None = None) -> Evidence:

@@ -90,6 +90,25 @@ def test_a_function_that_is_not_answered_is_applied_and_the_hook_goes_and_is_for
     assert doubles(x).grad_fn._forward_cls is Doubles
 
 
+@pytest.mark.parametrize("cls", [Doubles, Own])
+def test_while_an_apply_is_answered_torch_itself_can_apply_the_same_function(cls):
+    asked = list[type]()
+
+    def instead(cls: type) -> Any:
+        asked.append(cls)
+        return None if len(asked) > 1 else lambda x: (inner.append(with_gradients(x)), 3 * x)[1]
+
+    def with_gradients(x: Tensor) -> Any:
+        with torch.enable_grad():
+            return private.apply(cls, (x,))
+
+    inner = list[Any]()
+    with private.every_apply(instead):
+        y = cls.apply(leaf(2))
+    assert asked == [cls, cls] and not y.requires_grad and inner[0].grad_fn._forward_cls is cls
+    assert torch.equal(y, 3 * leaf(2)) and torch.equal(inner[0], 2 * leaf(2))
+
+
 def test_the_engine_runs_backward_under_the_function_modes_that_are_on():
     seen = list[Any]()
 

@@ -16,6 +16,8 @@ from gradverify.model.interrupt import Spent, is_interrupt
 from gradverify.model.result import LEFT_OUT, Calls, Comparison, Fault, Finding, RuleRun
 from gradverify.model.rule import RuleInfo
 from gradverify.rules.catalogue import asked, book
+from gradverify.rules.gv007_undecided import CODE as UNDECIDED
+from gradverify.rules.gv007_undecided import unfinished as of_the_rest
 from gradverify.rules.gv008_nothing_checked import ALL_IGNORED
 from gradverify.rules.protocol import NotApplicable
 from gradverify.subject.failure import UserCodeError, is_users, unnamed
@@ -122,7 +124,8 @@ def _tried(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Examine
     except UserCodeError as error:
         return Examined(RuleRun(info.code, "not_applicable", error.message, evidence.subject.calls - before), (error.finding,))
     except Spent as spent:
-        unfinished = (_unfinished(info, spent),) if info.numeric and info.price is None and "GV007" not in found else ()
+        unknown = info.numeric and info.price is None and UNDECIDED not in found
+        unfinished = (of_the_rest(f"{info.code} {info.name}", spent),) if unknown else ()
         if not seen:
             return Examined(RuleRun(info.code, "not_applicable", f"{LEFT_OUT}{spent}", evidence.subject.calls - before), unfinished)
         seen += [f"the rest {LEFT_OUT}{spent}", *unfinished]
@@ -131,11 +134,6 @@ def _tried(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Examine
     seen += [evidence.spending.cut] if evidence.spending.cut else []
     notes = "; ".join(each for each in seen if isinstance(each, str))
     return _of(RuleRun(info.code, "ran", notes or None, evidence.subject.calls - before), seen)
-
-
-def _unfinished(info: RuleInfo, spent: Spent) -> Finding:
-    """Of a comparison of gradients that ended early: nothing is known of the rest."""
-    return Finding("GV007", f"{info.code} {info.name} was not finished: {spent}", hint="check a smaller input, or raise `budget` and `timeout`")
 
 
 def _of(run: RuleRun, seen: list[Finding | Comparison | str], fault: Fault | None = None) -> Examined:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
+
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.numerics.function.flat import numbers, one_hot
@@ -31,11 +33,14 @@ def at_culprit(finding: Finding, evidence: Evidence, function: Gives, index: int
 
 def _repairs(cls: type, function: Differentiable, index: int, output: int, worst: ElementRecord) -> bool:
     """Is the element right where torch differentiates the forward of this Function itself?"""
-    outputs = function.here()
-    cotangents = [one_hot(y.shape, y.dtype, y.device, worst.output_index) if place == output else None for place, y in enumerate(outputs)]
+    graphs = Graphs()
     try:
-        with forwards_only(_nothing, Graphs(), (cls,)):
-            gradient = function.vjp_at(function.inputs, cotangents)[index]
+        with forwards_only(_nothing, graphs, (cls,)):
+            graph = function.graph([x.detach().clone().requires_grad_() for x in function.inputs])
+            graph = replace(graph, called=replace(graph.called, outputs=tuple(graphs.put_back(graph.called.outputs))))
+            cotangents = [one_hot(y.shape, y.dtype, y.device, worst.output_index) if place == output else torch.zeros_like(y)
+                          for place, y in enumerate(function.of(graph))]
+            gradient = function.gradients(graph, cotangents, under_modes=True)[index]
     except UserCodeError:
         return False
     seen = 0.0 if gradient is None else float(numbers(gradient)[worst.input_index])

@@ -32,6 +32,7 @@ from gradverify.rules.shown import element_name, place_name
 from gradverify.subject.arguments import Argument
 from gradverify.subject.wide import sixteen_inside
 
+CODE = "GV007"
 ORDER = 460
 VERDICT = "undecided"
 LAST = True
@@ -44,6 +45,11 @@ STEPS = frozenset({Limit.NOISE, Limit.TRUNCATION, Limit.INCONSISTENT, Limit.JUMP
 ALONE = "it runs in float32 alone, whose rounding is in the way: name a `reference` in torch operations, or give `atol: {0}` if that will do"
 INSIDE = "check it with `dtype: {0}`, where the finite differences have float64 for what it casts; or compute in float64 inside"
 _OPEN = (Outcome.UNDECIDED, Outcome.JUMP, Outcome.STAIRCASE, Outcome.NON_FINITE)
+
+
+def unfinished(rule: str, why: object) -> Finding:
+    """Of a comparison of gradients that ended early: nothing is known of the rest."""
+    return Finding(CODE, f"{rule} was not finished: {why}", hint="check a smaller input, or raise `budget` and `timeout`")
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -62,7 +68,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     (index, output), worst = max(pairs.items(), key=lambda item: item[1].count(*_OPEN))
     narrow = sixteen_inside(evidence.subject) if _may_step(evidence, worst) else ""
     why = f"forward computes in {narrow} inside, and moves in its steps" if narrow else _why(evidence, index, output, worst)
-    yield Finding("GV007", f"{undecided:,} of {total:,} {worst.lines or 'elements'} could not be decided: {why}",
+    yield Finding(CODE, f"{undecided:,} of {total:,} {worst.lines or 'elements'} could not be decided: {why}",
                   input=evidence.inputs[index].name, output=evidence.forward.checked[output],
                   hint=INSIDE.format(narrow) if narrow else _of_float32(evidence, worst) or _hint(worst, evidence.inputs[index]))
 

@@ -56,6 +56,7 @@ from gradverify.subject.wide import is_narrow
 CATCHES = "forgets_in_bfloat16"
 ORDER = 345
 VERDICT = "fail"
+OWN_DTYPE = True
 KINDS = {"element": "", "row": "; no element is far off by itself, but the row is", "whole": "; no row is far off by itself, but all together are",
          "gain": "; every element is within rounding, but all are off by one factor"}
 INTEGERS = "Triton's interpreter computes with bfloat16 as with integers, so that this may be its fault and not the kernel's"

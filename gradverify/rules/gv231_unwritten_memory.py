@@ -7,7 +7,7 @@ Why it matters. What such memory holds depends on what the process did before: t
 wrong in the next. Everything else that a check would say of them would change from run to run, so nothing else is said.
 
 How it is measured. The first call of the check gets NaN, −1 and True in memory that is handed out unwritten, and NaN
-behind its tensors. Where some of that is still there at the end, or the base call gives other numbers, one more forward
+beside its tensors. Where some of that is still there at the end, or the base call gives other numbers, one more forward
 and backward get large numbers of both signs, 1 and False. Where the two differ, each is made twice more (five times,
 where no NaN shows); what agrees within a filling and differs between the two was left unwritten. Memory that is
 never read, and that is written before it is read, makes no difference. Calls of torch from Python and C++ are seen, and

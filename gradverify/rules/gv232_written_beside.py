@@ -1,13 +1,14 @@
 """GV232 written-beside: a call writes beside its tensor
 
-What. Bytes behind an input or a result, or before or behind `grad_output`, are others after the call.
+What. Bytes before or behind an input, a result or `grad_output` are others after the call.
 
 Why it matters. The memory belongs to somebody else: another tensor holds wrong numbers from then on, or the process
 ends later, somewhere else. What is computed after such a call says nothing, so nothing else is looked at.
 
-How it is measured. In the first call of the check 512 bytes behind each input, before and behind each cotangent, and
-behind the result of each operation of torch (`torch.empty_like`, `zeros`, `clone`, what backward reads of what forward saved),
-hold a pattern that is compared afterwards. Memory that a kernel gets elsewhere is not seen.
+How it is measured. In the first call of the check 512 bytes before and behind each input, each cotangent, and the result
+of each operation of torch (`torch.empty_like`, `zeros`, `clone`, what backward reads of what forward saved) hold a pattern
+that is compared afterwards. They lie outside of the tensor's storage. Memory that a kernel gets elsewhere is not seen, and
+no code that resizes or frees the storage of its tensors.
 
 How to repair. Look at the first and the last index: `i < n` in the loop, a mask on the store of the last tile.
 

@@ -85,15 +85,17 @@ class Finder:
         return self._known[name]
 
     def _top(self, name: str) -> ModuleSpec | None:
-        """Python's own modules are replaced by files of the folders, not by mere folders."""
+        """Python's own modules win over all others of their names."""
         if name == SELF:
             return PathFinder.find_spec(name, [str(Path(place).parent) for place in gradverify.__path__])
-        if name in sys.stdlib_module_names:
-            own = PathFinder.find_spec(name, list(self.folders))
-            return own if own is not None and own.has_location else ModuleSpec(name, None, origin=STDLIB)
-        if name in HEAVY:
+        if name in HEAVY or (name in sys.stdlib_module_names and _in_library(name)):
             return ModuleSpec(name, None, origin=STDLIB)
         return PathFinder.find_spec(name, [*self.folders, *sys.path]) or _otherwise(name)
+
+
+def _in_library(name: str) -> bool:
+    """Not all that Python's library has on some platform is there on this one."""
+    return name in sys.builtin_module_names or PathFinder.find_spec(name, [STDLIB, f"{STDLIB}lib-dynload"]) is not None
 
 
 def _files(name: str, folder: str) -> tuple[str, str]:

@@ -81,9 +81,9 @@ class Damaged(Differentiable):
         return done(self._damage, super().vjp_at(inputs, self._heard(cotangents)), cotangents)
 
     def gradients(self, graph: Graph, cotangents: Sequence[Tensor], *, retain: bool = False, create: bool = False,
-                  through: Callable[[Tensor], Tensor] | None = None, fresh: bool = False) -> Gradients:
+                  through: Callable[[Tensor], Tensor] | None = None, fresh: bool = False, under_modes: bool = False) -> Gradients:
         found = super().gradients(graph, [torch.ones_like(v) for v in cotangents] if self._damage.how == "deaf" else cotangents,
-                                  retain=retain, create=create, through=through)
+                                  retain=retain, create=create, through=through, under_modes=under_modes)
         if self._last is not None:
             return super().vjp_at(self._last, cotangents)
         return done(self._damage, found, cotangents)

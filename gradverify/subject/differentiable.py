@@ -183,9 +183,9 @@ class Differentiable:
         return [] if self.refuses_none is None else self._beside(graph.called.outputs)
 
     def gradients(self, graph: Graph, cotangents: Sequence[Tensor], *, retain: bool = False, create: bool = False,
-                  through: Callable[[Tensor], Tensor] | None = None, fresh: bool = False) -> Gradients:
+                  through: Callable[[Tensor], Tensor] | None = None, fresh: bool = False, under_modes: bool = False) -> Gradients:
         """The gradient per leaf, None for one that needs none, in the way that the base backward was found to allow; each output passed `through`
-        a last operation. `fresh`: backward may write into the cotangents.
+        a last operation. `fresh`: backward may write into the cotangents. `under_modes`: as in `Subject.pull`.
 
         Outputs without a graph are left out. Raises UserCodeError (GV003).
         """
@@ -197,7 +197,7 @@ class Differentiable:
         if not wanted or not asked:
             return (None,) * len(graph.leaves)
         return self._subject.pull(graph.called, [output for output, _ in wanted], graph.leaves, [cotangent for _, cotangent in wanted],
-                                  retain=retain, create=create)
+                                  retain=retain, create=create, under_modes=under_modes)
 
     def use_once(self) -> None:
         """From now on a graph serves one backward only, as its first one damages it."""

@@ -1,4 +1,4 @@
-"""Memory that nobody wrote shows: what torch hands out unwritten is filled, and what lies behind a tensor is known.
+"""Memory that nobody wrote shows: what torch hands out unwritten is filled, and what lies beside a tensor is known.
 
 A dispatch mode, and not torch's own `fill_uninitialized_memory`: that one asks for deterministic algorithms, which
 compute other numbers, and knows one filling. Under this mode torch's own operators give the same bits as without it,
@@ -15,7 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
+from gradverify.model.dtypes import TABLE
+from gradverify.numerics.function.dtypes import DTYPES, UNITS
 from gradverify.subject.in_python import kernel_of
 from gradverify.subject.own_code import DispatchMode, wrapped
 from gradverify.torch_private import Overload, is_zerotensor, pytree, schema, without_modes
@@ -27,9 +30,9 @@ GUARD = 512     # bytes before or behind a tensor: more than a tile's tail is of
 MOST = 1 << 26  # bytes of all guarded tensors of a call; what comes later is filled only
 LOUD = 255      # of a byte: NaN in every floating dtype, -1 in signed integers
 PART = 4        # bytes of a number, at most, that are looked at together: a half of a float64, of a complex64
-LARGE_BYTE = 0x47       # of a byte behind a tensor: a number in every floating dtype
-PAYLOADS = 0x81, 126    # the lowest byte of the NaN behind a tensor, and how many others: a kernel that reads behind one
-                        # tensor and writes behind another carries it along
+LARGE_BYTE = 0x47       # of a byte beside a tensor: a number in every floating dtype
+PAYLOADS = 0x81, 126    # the lowest byte of the NaN beside a tensor, and how many others: a kernel that reads beside one
+                        # tensor and writes beside another carries it along
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """The bytes of a guarded tensor: `start` before its own, `size` of its own, those of `guard` behind."""
+    """The bytes of a guarded tensor: `start` before its own, `size` of its own, those of `guard` before and behind."""
 
     name: str
     memory: Tensor
@@ -56,12 +59,13 @@ class Poisoned(DispatchMode):
     """Inside, unwritten memory holds NaN, -1 and True (`loud`), or large numbers of both signs, 1 (0 where
     there is no sign) and False.
 
-    The results of operations lie before guard elements. `handed_out`: did it hand out unwritten memory?
+    The results of operations lie between guard elements where there are `guards`. `handed_out`: did it hand out
+    unwritten memory?
     """
 
-    def __init__(self, loud: bool) -> None:
+    def __init__(self, loud: bool, guards: bool = True) -> None:
         super().__init__()
-        self._loud, self.handed_out = loud, False
+        self._loud, self._guards, self.handed_out = loud, guards, False
         self._blank, self._lost = list[_Room](), False      # handed out unwritten; some of it is not known any more
         self._rooms = dict[int, _Room]()
         self._held = 0
@@ -72,18 +76,17 @@ class Poisoned(DispatchMode):
         declared = schema(func)
         given = [x for x in pytree.tree_leaves((args, named)) if isinstance(x, Tensor)]
         before = _bytes_of(given[0]) if declared.name in RESIZE and _has_memory(given[0]) else 0
+        if before:
+            self._unguarded(given[0])
         returned = self._called(func, args, named)
         if declared.name in RESIZE:
             self._lost |= self._fill(given[0], before)
-        if declared.is_mutable:
-            self._outgrown(given)
-            return returned
-        if any(each.alias_info is not None for each in declared.returns):
+        if declared.is_mutable or any(each.alias_info is not None for each in declared.returns):
             return returned
         filled = declared.name in UNWRITTEN and self._fill(returned, 0)
         taken = {x.untyped_storage().data_ptr() for x in given if _has_memory(x)}
         name = str(func).removesuffix(".default").partition(".")[2] or str(func)
-        moved = pytree.tree_map(lambda y: self._behind(y, f"the result of {name}", taken), returned)
+        moved = pytree.tree_map(lambda y: self._moved(y, f"the result of {name}", taken), returned)
         if filled:
             self._lost |= moved is returned
             self._blank += [self._rooms[moved.untyped_storage().data_ptr()]] if moved is not returned else []
@@ -97,27 +100,29 @@ class Poisoned(DispatchMode):
         with self:
             return wrapped(own, *args, **named)
 
-    def guarded(self, x: Tensor, name: str, before: bool) -> Tensor:
-        """A copy of a tensor, laid out as it is, between guard elements, or with some behind it only."""
-        if not _has_memory(x):
+    def guarded(self, x: Tensor, name: str) -> Tensor:
+        """A copy of a tensor, laid out as it is, between guard elements. They lie outside of its storage, which has as
+        many bytes as that of `x`: what reads or rebuilds the whole of it finds the same."""
+        if not self._guards or not _has_memory(x):
             return x
-        size, start = _bytes_of(x), GUARD * before
         own, guard = _memory(x), self._guard(x)
-        memory = own.new_empty(start + size + GUARD)
-        memory[:start], memory[start:start + size], memory[start + size:] = guard[:start], own, guard
-        room = _Room(name, memory, start, size, x.element_size(), guard)
-        self._rooms[memory.untyped_storage().data_ptr()] = room
+        memory = torch.cat((guard, own, guard))
+        room = _Room(name, memory, GUARD, len(own), x.element_size(), guard)
+        inside = from_dlpack(memory[GUARD:-GUARD]).untyped_storage()      # keeps the memory alive
+        self._rooms[inside.data_ptr()] = room
         self._held += len(memory)
-        offset = start // x.element_size() + int(x.storage_offset())
-        return x.new_empty(0).set_(memory.untyped_storage(), offset, x.shape, x.stride())
+        return x.new_empty(0).set_(inside, int(x.storage_offset()), x.shape, x.stride())
+
+    def _unguarded(self, x: Tensor) -> None:
+        """Before a tensor is resized: into memory that can be."""
+        if self._rooms.pop(x.untyped_storage().data_ptr(), None) is not None:
+            x.set_(_memory(x).clone().untyped_storage(), int(x.storage_offset()), x.shape, x.stride())
 
     def unwritten(self) -> bool:
         """Does memory that it handed out unwritten still hold what it was filled with, as far as is known?"""
         return self._lost or any(map(self._is_blank, self._blank))
 
     def _is_blank(self, room: _Room) -> bool:
-        if room.memory.untyped_storage().nbytes() < len(room.memory):
-            return True
         own = room.memory[room.start:room.start + room.size].view(-1, min(room.element, PART))
         return bool(((own == LOUD) | ((own == 1) & (room.element == 1))).all(1).any())
 
@@ -157,8 +162,6 @@ class Poisoned(DispatchMode):
     def beside(self) -> Beside | None:
         """The first guard element that was changed."""
         for room in self._rooms.values():
-            if room.memory.untyped_storage().nbytes() < len(room.memory):       # given back, or resized
-                continue
             behind = (room.memory[room.start + room.size:] != room.guard).nonzero()
             before = (room.memory[:room.start] != room.guard[:room.start]).nonzero()
             if len(behind):
@@ -176,19 +179,12 @@ class Poisoned(DispatchMode):
             guard[::size] = PAYLOADS[0] + len(self._rooms) % PAYLOADS[1]
         return guard
 
-    def _behind(self, y: Any, name: str, taken: set[int]) -> Any:
-        """A fresh result, moved before guard elements where its memory is all its own."""
+    def _moved(self, y: Any, name: str, taken: set[int]) -> Any:
+        """A fresh result, moved between guard elements where its memory is all its own."""
         if type(y) is not Tensor or not _has_memory(y) or y.untyped_storage().data_ptr() in taken:
             return y
         whole = y.storage_offset() == 0 and _bytes_of(y) == y.numel() * y.element_size()
-        return self.guarded(y, f"{name} {list(y.shape)}", False) if whole and self._held + _bytes_of(y) <= MOST else y
-
-    def _outgrown(self, written: Sequence[Tensor]) -> None:
-        """A tensor that was resized may use what was a guard."""
-        for x in written:
-            room = self._rooms.get(x.untyped_storage().data_ptr()) if _has_memory(x) else None
-            if room is not None and _end(x) > room.start + room.size:
-                del self._rooms[x.untyped_storage().data_ptr()]
+        return self.guarded(y, f"{name} {list(y.shape)}") if whole and self._held + _bytes_of(y) <= MOST else y
 
     def _fill(self, x: Any, start: int) -> bool:
         """Was there anything to fill?"""
@@ -207,9 +203,8 @@ class Poisoned(DispatchMode):
         return True
 
 
-SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
-LARGE = {dtype: torch.finfo(dtype).max / 4 for dtype in (
-    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128)}
+SIGNED = tuple(DTYPES[name] for name, held in TABLE.items() if held.integers and held.integers[0] < 0)
+LARGE = {dtype: torch.finfo(dtype).max / 4 for dtype in UNITS}
 
 
 def _has_memory(x: Tensor) -> bool:
@@ -226,9 +221,3 @@ def _bytes_of(x: Tensor) -> int:
 def _memory(x: Tensor) -> Tensor:
     """All bytes of the storage."""
     return torch.empty(0, dtype=torch.uint8, device=x.device).set_(x.untyped_storage())
-
-
-def _end(x: Tensor) -> int:
-    """The byte behind the last element, in its storage."""
-    reach = sum((n - 1) * stride for n, stride in zip(x.shape, x.stride(), strict=True)) if x.numel() else -1
-    return (int(x.storage_offset()) + reach + 1) * x.element_size()

@@ -12,7 +12,7 @@ from torch.autograd.function import Function, FunctionCtx
 
 from gradverify.subject.own_code import FunctionMode, own_code, wrapped
 from gradverify.subject.tape import APPLIED_BY_TORCH
-from gradverify.torch_private import every_apply, function_modes, pytree, transforms_active, without_function_modes
+from gradverify.torch_private import apply, every_apply, function_modes, pytree, transforms_active, without_function_modes
 
 UNDER_FUNC = "a Function under torch.func"
 
@@ -79,14 +79,16 @@ class Graphs(FunctionMode):
 @contextmanager
 def forwards_only(cut: Callable[[str], None], graphs: Graphs, only: Sequence[type] | None = None) -> Iterator[None]:
     """Inside, what this thread applies is the forward of a Function (None: of every one; else of these `only`) under the grad mode of its caller,
-    without a node of its own.
+    without a node of its own. The others are applied, to tensors that have their graphs.
 
     `cut` is called where that cannot be done, and the Function is then applied as it is. Of what leaves
     this context, `graphs.put_back` has the graphs.
     """
+    applying = list[type]()     # the Functions that torch is about to apply for us
 
     def instead(cls: Any) -> Callable[..., Any] | None:
-        if only is not None and cls not in only:
+        if applying and applying[-1] is cls:
+            applying.pop()
             return None
         outside = all(mode is not graphs for mode in function_modes())
         if outside or transforms_active():
@@ -96,8 +98,13 @@ def forwards_only(cut: Callable[[str], None], graphs: Graphs, only: Sequence[typ
 
         @own_code
         def forward(*arguments: Any) -> Any:
+            given = graphs.put_back(arguments)
             with torch.set_grad_enabled(with_gradients):
-                returned = by_forward(cls, graphs.put_back(arguments))
+                if only is None or cls in only:
+                    returned = by_forward(cls, given)
+                else:
+                    applying.append(cls)
+                    returned = wrapped(apply, cls, given)
             return tuple(map(graphs.plain, returned)) if isinstance(returned, tuple) else graphs.plain(returned)
 
         return forward

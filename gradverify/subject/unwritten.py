@@ -1,7 +1,7 @@
 """Does a result depend on memory that nobody wrote, or a call write beside its tensors? Calls with poisoned memory tell.
 
-The first call of a check is one with guard elements behind its inputs and around its cotangents, and NaN in all memory
-that is handed out unwritten. Where it got such memory, or differs from the base call, another one follows with large numbers
+The first call of a check is one with guard elements around its inputs, cotangents and results of operations, and NaN in
+all memory that is handed out unwritten. Where it got such memory, or differs from the base call, another one follows with large numbers
 there. Only where these two differ, each is made twice more: what then depends on the filling alone was left unwritten.
 """
 
@@ -105,6 +105,7 @@ class _Calls:
         self._base, self._subject = base, base.subject
         self._unit = max((UNITS[x.dtype] for x in base.subject.inputs), default=0.0)
         self._pulls = False     # the base call is known, and there is something to pull back
+        self._guards = True
 
     def memory(self) -> Memory:
         first, raised = self._forward(True), None
@@ -115,6 +116,9 @@ class _Calls:
             seen, outputs = self._base.forward, self._base.outputs
             if self._subject.writes != writes:      # into its inputs: from now on it gets clones
                 first = self._forward(True)
+            if first.error is not None:     # as what gives its memory back does, which lies within another one's
+                self._guards = False
+                first = self._forward(True)
             pulls = seen.checked and (seen.nodes or first.mode.unwritten())      # a backward of torch's own writes all it returns
             self._pulls = bool(pulls) and all(bool(y.isfinite().all()) for y in outputs)
         except UserCodeError as error:
@@ -122,11 +126,12 @@ class _Calls:
                 raise
             raised = error
         if self._pulls:
-            self._backward(first, before=True)
+            self._backward(first)
             if first.beside is not None:
                 return Memory(beside=first.beside, backward=True)
-            if first.error is not None and self._base.backward.error is None and not first.mode.handed_out:
-                first = self._again(True)       # the base call found the way in which backward can be called
+            if first.error is not None and self._base.backward.error is None:
+                self._guards = False        # and the base call found the way in which backward can be called
+                first = self._again(True)
         quiet = self._again(False) if self._doubtful(first, raised is not None) else None
         if quiet is not None and not self._agree(first, quiet):
             found = self._depends(quiet)
@@ -193,14 +198,13 @@ class _Calls:
         return again.error is None and close(again.results, first.results, self._unit)
 
     def _forward(self, loud: bool) -> Probe:
-        """A forward. No guard elements stand before the inputs: what gives their memory back, and rebuilds it, takes
-        them to begin where it begins."""
-        subject, wanted, probe = self._subject, self._base.settings.outputs, Probe(Poisoned(loud))
+        """A forward."""
+        subject, wanted, probe = self._subject, self._base.settings.outputs, Probe(Poisoned(loud, self._guards))
         named = zip(subject.differentiable, subject.leaves(), strict=True)
-        leaves = [probe.mode.guarded(leaf.detach(), argument.name, False).requires_grad_() for argument, leaf in named]
+        leaves = [probe.mode.guarded(leaf.detach(), argument.name).requires_grad_() for argument, leaf in named]
 
         def call() -> Graph:
-            with subject.fenced(lambda x, name: probe.mode.guarded(x, name, False)), probe.mode.numpys(), probe.mode:
+            with subject.fenced(probe.mode.guarded), probe.mode.numpys(), probe.mode:
                 return Graph(tuple(leaves), subject.probed(leaves))
 
         with left_as_found(ambient()):
@@ -215,11 +219,11 @@ class _Calls:
         probe.outputs = tuple(flat[place].detach().clone() for place in probe.places)
         return probe
 
-    def _backward(self, probe: Probe, before: bool = False) -> None:
+    def _backward(self, probe: Probe) -> None:
         """The backward of its graph."""
         if probe.graph is None:
             return
-        given = [probe.mode.guarded(v, "grad_output", before) for v in self._base.cotangents("base")]
+        given = [probe.mode.guarded(v, "grad_output") for v in self._base.cotangents("base")]
         with left_as_found(ambient()):
             try:
                 with probe.mode.numpys(), probe.mode:

@@ -42,7 +42,7 @@ def test_one_writer_and_one_exit(path):
     found = set(names(path.read_text(encoding="utf-8")))
     assert not found & WRITES
     assert place(path) in MAY_TOUCH_STREAMS or not found & STREAMS
-    if place(path) not in ("cli/boundary.py", "running/staying.py", "running/worker.py"):   # keeps checked code from it; ends its own process
+    if place(path) not in ("cli/boundary.py", "running/staying.py", "running/words.py"):    # keeps checked code from it; ends a check's own process
         assert not found & EXITS
 
 

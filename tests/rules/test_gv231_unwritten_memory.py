@@ -148,13 +148,34 @@ def by_a_count(g: Tensor) -> Tensor:
     return g[:int(count)].clone()
 
 
-RIGHT = [written, through_a_padded_workspace, by_out, beta_zero, by_a_count, torch.clone,
+def by_its_storage(g: Tensor) -> Tensor:
+    return torch.empty(0, dtype=g.dtype).set_(g.contiguous().untyped_storage()).view(g.shape)
+
+
+RIGHT = [written, by_its_storage, through_a_padded_workspace, by_out, beta_zero, by_a_count, torch.clone,
          lambda g: torch.empty(0, dtype=g.dtype).resize_(g.shape).copy_(g)]
 
 
 @pytest.mark.parametrize("gradient", RIGHT)
 def test_what_is_written_or_never_read_is_left_alone(gradient):
     assert not {"GV231", "GV232"} & codes(check(square(gradient), randn(2, 3), select=("GV206", "GV231", "GV232", "GV101")))
+
+
+def test_where_memory_is_given_back_what_was_left_unwritten_is_found():
+    class Square(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            ctx.save_for_backward(x)
+            workspace = x.detach().clone()
+            workspace.untyped_storage().resize_(0)
+            return x * x
+
+        @staticmethod
+        def backward(ctx: Any, grad_output: Tensor) -> Tensor:
+            x, = ctx.saved_tensors
+            return half(torch.empty_like)(2 * x * grad_output)
+
+    assert codes(check(Square, randn(2, 3))) == {"GV231"}
 
 
 def test_a_gradient_that_nobody_asked_for_may_hold_anything():

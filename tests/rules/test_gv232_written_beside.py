@@ -46,6 +46,8 @@ def kernel(into: str, at: int) -> type[Function]:
 @pytest.mark.parametrize(("into", "at", "told"), [
     ("x", 4, "forward writes beside its tensor: 1 element behind the last of"), ("y", 4, "behind the last of the result of mul"),
     ("grad_output", 4, "backward writes beside its tensor: 1 element behind the last of grad_output"),
+    ("x", -1, "1 element before the first of"), ("y", -2, "2 elements before the first of the result of mul"),
+    ("grad", -1, "before the first of the result of zeros_like"), ("saved", -1, "before the first of the result of exp"),
     ("grad_output", -1, "1 element before the first of grad_output"), ("grad_output", -2, "2 elements before the first of"),
     ("grad", 4, "the result of zeros_like"), ("saved", 4, "the result of exp")])
 def test_a_write_beside_a_tensor_is_found_alone(into, at, told):
@@ -70,6 +72,19 @@ def windows(x: Tensor) -> Tensor:
     return y.as_strided((3, 2), (1, 1), 0).sum(1)
 
 
-@pytest.mark.parametrize("function", [grown, windows])
+def whole(x: Tensor) -> Tensor:
+    """All of the memory of a result, and of the input."""
+    return torch.empty(0, dtype=x.dtype).set_((x * 1).untyped_storage()) * x + 0 * torch.empty(0, dtype=x.dtype).set_(x.untyped_storage())
+
+
+def aside(x: Tensor) -> Tensor:
+    """A copy whose memory is given back, and taken again."""
+    copy = x.detach().clone()
+    copy.untyped_storage().resize_(0)
+    copy.untyped_storage().resize_(8 * x.numel())
+    return copy.copy_(x) * x
+
+
+@pytest.mark.parametrize("function", [grown, windows, whole, aside])
 def test_memory_that_is_a_tensors_own_is_no_ones_else(function):
     assert not {"GV231", "GV232"} & codes(check(function, randn(4), select=("GV231", "GV232", "GV206")))

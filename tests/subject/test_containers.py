@@ -260,7 +260,8 @@ def test_a_hand_written_gradient_of_a_container_is_one():
 
 def test_a_plain_list_is_no_tensor_and_the_shape_is_offered():
     result = verify(prepare(case("torch:sin", [plain([40, 30], "input")])))
-    assert result.findings[0].hint == "did you mean `input: {shape: [40, 30]}`?"
+    assert result.findings[0].hint == ("`input: [40, 30]` is passed as a list: a tensor of that shape is `input: {shape: [40, 30]}`, "
+                                       "one of these numbers `input: {values: [40, 30]}`")
     values = verify(prepare(case("torch:sin", [plain([0.5, 3], "input")])))
-    assert values.findings[0].hint == "did you mean `input: {values: [0.5, 3]}`?"
+    assert values.findings[0].hint == "`input: [0.5, 3]` is passed as a list: one of these numbers `input: {values: [0.5, 3]}`"
     assert verify(prepare(case("torch:sin", [plain("mean", "input")]))).findings[0].hint is None

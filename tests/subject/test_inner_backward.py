@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from pathlib import Path
 
+import pytest
 import torch
+import torch.utils.checkpoint
 from live import check, randn
 from torch import Tensor
 from torch.autograd import Function
@@ -75,6 +78,42 @@ def test_of_an_operator_it_is_what_was_registered():
 
 def test_an_argument_that_is_computed_first_leaves_the_definition_of_backward():
     assert shown(lambda gamma: Scale.apply(2.0, torch.ones(2, 3, dtype=gamma.dtype), gamma.sin()), randn(3)) == "def backward(ctx, g):"
+
+
+class Shift(Function):
+    @staticmethod
+    def forward(x, by):
+        return x + by, by
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx, g, of_by):
+        return g, None
+
+
+class Threefold(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 3 * x
+
+    @staticmethod
+    def backward(ctx, g):
+        return 4 * g
+
+
+@pytest.mark.parametrize("functions", list(permutations((Half.apply, lambda x: Shift.apply(x, 2.0)[0], Threefold.apply))))
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_of_three_functions_in_any_order_the_wrong_one_is_shown(functions, checkpointed):
+    def chain(x):
+        for function in functions:
+            x = torch.utils.checkpoint.checkpoint(function, x, use_reentrant=False) if checkpointed else function(x)
+        return x
+
+    found, = check(chain, randn(3), select=("GV101",)).findings
+    assert found.line == Threefold.backward.__code__.co_firstlineno + 1
 
 
 def test_of_two_functions_the_one_is_shown_whose_replacement_makes_the_number_right():

@@ -78,6 +78,12 @@ class Squares(Function):
         x, = ctx.saved_tensors
         return 2 * x * torch.as_strided(g, g.shape, torch.empty(g.shape).stride(), g.storage_offset())
 
+class Single(Square):
+    @staticmethod
+    def forward(ctx, x):
+        assert x.dtype == torch.float32
+        return Square.forward(ctx, x)
+
 class Cautious(Square):
     @staticmethod
     def forward(ctx, x):
@@ -98,6 +104,9 @@ CHECKS = {
     "gradverify.subject.iterating:_Counting": "{name: struck, function: 'op.py:Square', inputs: {x: {shape: [3]}}}",
     "Tightened": "{name: struck, function: 'op.py:Stops', inputs: {x: {shape: [3]}, start: {shape: [3]}}}",
     "Tape": "{name: struck, function: 'op.py:LogSum', inputs: {x: {shape: [3]}}, witness: always}",
+    "Graphs": "{name: struck, function: 'op.py:LogSum', inputs: {x: {shape: [3]}}, witness: always}",
+    "Shown": "{name: struck, function: 'op.py:Single', inputs: {x: {shape: [3]}}, dtype: float32}",
+    "Poisoned": "{name: struck, function: 'op.py:Square', inputs: {x: {shape: [3]}}}",
     "Probe": "{name: struck, function: 'op.py:LogSum', inputs: {x: {shape: [3]}}, witness: always}",
 }
 """A check that each mode is part of."""

@@ -98,8 +98,10 @@ class _Refinement:
     def _under_rounding(self, ladders: Ladders, cells: Cells, d: Derivative, exhausted: Mask) -> Derivative:
         """Elements, those of them that saw every rung and look rough read once more under the rounding of larger numbers inside f.
 
-        One ulp of such a number is a jump, a step or an endless slope to a noise that knows f's own ulp only, and f rests between two ulps, which is
-        no derivative of it. No calls but those that measure the rounding: 9, and where every operation's own explains nothing, 45 and more.
+        One ulp of such a number is a jump, a step or an endless slope to a noise that knows f's own ulp only, and f
+        rests between two ulps, which is no derivative of it. None becomes a mismatch by that: steps and jumps may be
+        meant. No calls but those that measure the rounding: 9, and where every operation's own explains nothing, 45 and
+        more.
         """
         own = self.run.point.unit * np.abs(self.run.point.f0)
         for calls, far in ((POINTS, False), (MEASURED, True)):
@@ -110,9 +112,10 @@ class _Refinement:
             noise = self.run.far_rounding if far else self.run.rounding
             i = np.flatnonzero(rough & (noise > FLAT * own)[cells.out])
             if i.size:
-                again = ladders.under(noise).solve(i, range(RUNGS), True)
-                smooth = np.flatnonzero(again.smooth & np.isfinite(again.bar))
-                d = d.replaced(i[smooth], again.take(smooth).without_second())
+                again = ladders.under(noise).solve(i, range(RUNGS), True).without_second()
+                codes = self.look.judged(cells.take(i), again).verdict
+                known = np.flatnonzero(again.smooth & np.isfinite(again.bar) & (codes != MISMATCH))
+                d = d.replaced(i[known], again.take(known))
         return d
 
     def _pieces(self, i: Index) -> Iterator[Index]:

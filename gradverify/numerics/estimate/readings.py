@@ -78,7 +78,7 @@ def _stairs(s: Samples) -> tuple[Stairs, Mask]:
     lost = np.cumprod(s.unusable[::-1], 0).sum(0)  # in float32 the finest rungs do not move x
     k = np.clip(n - 1 - still, 0, n - 1)
     rise = np.fmax(np.abs(s.up[k, elements] - s.f0), np.abs(s.down[k, elements] - s.f0)) / s.largest
-    steps = (still - lost >= STEPS_BELOW) & (still < n) & (rise > VISIBLE * np.maximum(s.unit * np.abs(s.f0), s.sigma) / s.largest)
+    steps = (still - lost >= STEPS_BELOW) & (still < n) & (rise > VISIBLE * s.unit * np.abs(s.f0) / s.largest)
     steps &= _both_sides(s, k) & (s.h[k, elements] < NEAR * s.scale)
     narrow = (still < n - 2) & (s.h[k, elements] < STAIR_STEP * s.scale)
     return Stairs(steps & narrow, rise), steps & ~narrow
