@@ -14,7 +14,6 @@ import random
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
@@ -23,7 +22,6 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from gradverify.subject import disguised
 from gradverify.subject.disguised import Disguised
 
 DTYPES = (torch.bfloat16, torch.float16)
@@ -51,7 +49,7 @@ def disagreements(operator: Any, dtype: torch.dtype) -> Iterator[str]:
             continue
         try:
             seeded()
-            with rows_summed_by_torch(), Disguised(dtype):
+            with Disguised(dtype, rows=0):
                 narrow = called(call, pytree.tree_map(lambda x: widened(x, dtype), given))
         except Exception as error:
             yield f"sample {number} raises {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
@@ -87,17 +85,6 @@ def called(call: Callable[..., Any], given: list[Any]) -> list[Any]:
     leaves = [x for x in own if isinstance(x, Tensor) and x.requires_grad]
     pulled = torch.autograd.grad(graph, leaves, [torch.ones_like(y) for y in graph], allow_unused=True) if graph and leaves else ()
     return [*outputs, *pulled]
-
-
-@contextmanager
-def rows_summed_by_torch() -> Iterator[None]:
-    """Inside, no sum is made row by row."""
-    before = disguised._of_a_parameter
-    disguised._of_a_parameter = lambda func, args: False
-    try:
-        yield
-    finally:
-        disguised._of_a_parameter = before
 
 
 def widened(x: Any, dtype: torch.dtype) -> Any:

@@ -13,8 +13,8 @@ from gradverify.evidence import Evidence
 from gradverify.model.element import Element, Measured
 from gradverify.numerics.choose import Choice
 from gradverify.numerics.explain import asked_for, fixed_step, measure
-from gradverify.numerics.pairs.pair import ElementRecord, Pair
-from gradverify.numerics.verdict import Verdict
+from gradverify.numerics.pairs.pair import ElementRecord, Outcome, Pair
+from gradverify.numerics.verdict import Limit, Verdict
 from gradverify.oracles.finite_difference import Filled, Jacobian
 from gradverify.rules.chosen import could_miss
 from gradverify.subject.failure import UserCodeError
@@ -72,6 +72,8 @@ def _element(evidence: Evidence, moved: Found, seen: Found, found: Jacobian, tol
 
 def _excused(found: Jacobian, key: tuple[int, int], told: ElementRecord | None) -> Excuse:
     """What lets an element pass that the finite difference alone would not; the points of the fit that decided it."""
+    if told is not None and told.outcome is Outcome.MISMATCH and told.limit is Limit.KINK_SUM:
+        return "sum"
     if told is not None and told.points:
         return told.points
     return "leftover" if key in found.left else "witness" if found.pairs[key].witnessed else ""

@@ -10,17 +10,21 @@ from gradverify.model.element import Measured
 from gradverify.numerics.verdict import Limit
 from gradverify.rules.limits import WORDS
 
-Excuse = Literal["", "leftover", "witness"] | int
+Excuse = Literal["", "leftover", "witness", "sum"] | int
 
 
 def conclusion(m: Measured, excuse: Excuse = "") -> str:
     """One sentence: what was compared and what came of it. `m.limit` is a name yet.
 
-    `excuse`: why its pair passes where the finite difference alone does not tell; a number: of the points that a fit rests on which decided it."""
+    `excuse`: why its pair passes where the finite difference alone does not tell; a number: of the points that a fit rests on which decided it;
+    "sum": it is wrong together with those at other kinks."""
     if m.fixed:
         return _by_fixed_step(m)
     if m.limit:
         return f"neither right nor wrong: {_undecided(m, Limit(m.limit))}"
+    if m.outcome == "mismatch" and excuse == "sum":
+        return (f"wrong: {m.analytic:.6g} is a slope of f along this input, but the gradients at several kinks add up to no slope along all of them "
+                "together")
     if m.sides:
         slopes = f"f has a kink here, with slope {m.sides.left.value:.6g} on the left and {m.sides.right.value:.6g} on the right"
         return f"{slopes}: {m.analytic:.6g} {'lies between them' if m.outcome == 'kink' else 'does not lie between them'}"

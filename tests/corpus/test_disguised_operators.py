@@ -18,9 +18,10 @@ RUN = """
 import json, sys, warnings
 warnings.simplefilter("ignore")
 import torch, disguised_operators as script
+from gradverify.subject import disguised
 torch.set_num_threads(1)
 if len(sys.argv) > 2:       # the disguise as it was: what writes a shape writes into a copy
-    script.disguised._is_view = lambda func: any(each.alias_info is not None and not each.alias_info.is_write for each in func._schema.returns)
+    disguised._is_view = lambda func: any(each.alias_info is not None and not each.alias_info.is_write for each in func._schema.returns)
 wanted = set(sys.argv[1].split())
 print(json.dumps({f"{op.full_name} {dtype}": found for op in script.operators() if op.full_name in wanted for dtype in script.DTYPES
                   if (found := list(script.disagreements(op, dtype)))}))

@@ -112,9 +112,9 @@ def test_what_only_the_whole_check_can_say_is_said(asked):
             return grad * given(0.9, 0.9)
 
     found = explained(Max, given(2.0, 2.0), asked=asked and Asked(asked.input, "y"))
-    assert (found.measured.outcome, found.in_check) == ("undecided", None)
+    assert (found.measured.outcome, found.in_check) == ("mismatch", None)
     assert (found.measured.sides.left.value, found.measured.sides.right.value) == pytest.approx((0.0, 1.0))
-    assert "the gradient lies outside the subgradients along the sum of the kinked elements" in found.conclusion
+    assert found.conclusion.startswith("wrong: 0.9 is a slope of f along this input, but the gradients at several kinks add up to no slope")
 
 
 def test_nothing_to_compare_is_no_element():
@@ -140,7 +140,7 @@ def test_float32_is_judged_by_the_tolerance_of_float32():
 
 def test_in_float32_it_is_said_what_the_finite_difference_was_taken_in():
     def refuses(input):
-        if input.dtype == torch.float64:
+        if input.element_size() > 4:
             raise TypeError("float32 only")
         return input.sin()
 

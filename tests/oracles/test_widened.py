@@ -76,9 +76,26 @@ def test_the_same_function_is_taken_in_float64(function):
     assert found.measured.inputs[0].dtype == torch.float64 and torch.equal(found.measured.inputs[0].float(), found.subject.inputs[0])
 
 
+@pytest.mark.parametrize(("function", "others"), [(branches, True), (rounds_its_constant, True), (refuses_float64, False), (leaves_torch, False)])
+def test_a_function_that_looks_at_its_dtype_is_taken_in_float64_as_it_is_in_float32(function, others):
+    found = evidence(lambda x: function(x), single(3, 2))
+    assert isinstance(found.in_float64, InFloat64) and found.in_float64.others is others
+    (y,), (own,) = found.measured.values(found.measured.inputs), found.outputs
+    assert y.dtype == torch.float64 and torch.allclose(y.float(), own, rtol=1e-6)
+
+
+def looks_at_its_bytes(x):
+    if x.element_size() > 4:
+        raise TypeError("x must be float32")
+    return x.sin()
+
+
+def another_by_its_bytes(x):
+    return x * (math.pi if x.element_size() > 4 else 3.1415)
+
+
 @pytest.mark.parametrize(("function", "why"), [
-    (branches, "its values are others in float64"), (rounds_its_constant, "its values are others in float64"),
-    (refuses_float64, "given float64 forward raised TypeError: x must be float32"), (leaves_torch, "given float64 it returns float32")])
+    (another_by_its_bytes, "its values are others in float64"), (looks_at_its_bytes, "given float64 forward raised TypeError: x must be float32")])
 def test_another_function_in_float64_is_measured_in_float32(function, why):
     found = evidence(lambda x: function(x), single(3, 2))
     assert isinstance(found.in_float64, str) and found.in_float64.startswith(why)
@@ -147,7 +164,7 @@ def test_a_wrong_gradient_there_is_found(damage):
 
 
 def test_another_function_in_float64_is_told_from_rounding_where_none_leaves_the_domain():
-    found = evidence(lambda x: torch.log1p(-x.exp()) * (1 + 1e-3 * (x.dtype == torch.float32)), -1 - single(3, 2).abs())
+    found = evidence(lambda x: torch.log1p(-x.exp()) * (1 + 1e-3 * (x.element_size() == 4)), -1 - single(3, 2).abs())
     assert found.in_float64 == "its values are others in float64"
 
 
@@ -158,6 +175,12 @@ def test_nobody_asks_for_float64_inputs_or_a_fixed_step():
 
 @pytest.mark.parametrize("function", [branches, rounds_its_constant, refuses_float64, leaves_torch])
 def test_a_right_backward_of_such_a_function_is_not_accused(function):
+    result = check(lambda x: function(x), single(3, 2), dtype="float32")
+    assert result.verdict == "pass" and "finite differences in float64" in result.mode_reason
+
+
+@pytest.mark.parametrize("function", [another_by_its_bytes, looks_at_its_bytes])
+def test_a_right_backward_of_one_that_looks_at_its_bytes_is_not_accused(function):
     result = check(lambda x: function(x), single(3, 2), dtype="float32")
     assert result.verdict in ("pass", "undecided") and "finite differences in float32" in result.mode_reason
 
@@ -268,7 +291,7 @@ def test_float32_in_many_ways_is_lifted(function):
 
 def test_in_float64_it_is_told_all_the_same():
     finding, = (finding for finding in check(Norm, randn(4, 7)).findings if finding.code == "GV222")
-    assert "computes in float32 inside" in finding.message
+    assert "computes in float32" in finding.message
 
 
 def test_what_computes_in_float32_out_of_torchs_sight_is_measured_as_before():
