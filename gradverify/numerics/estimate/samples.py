@@ -87,7 +87,7 @@ class Samples(Record):
         The slope from that side is 0, so that 0 is right whether f bends at x or not. Steps of a staircase are on
         both sides. In fewer bits than float64 what rounds to one number looks so, too (1 + tanh x at -8).
         """
-        near = ~(self.far | self.unusable)
+        near = ~self.unusable & (self.h <= PLATEAU * self.scale)
         one_side = ((self.up == self.f0) | ~near).all(0) | ((self.down == self.f0) | ~near).all(0)
         rests = (self.still & near & (self.h <= self.rests_within)).sum(0) >= PLATEAU_STEPS
         return np.asarray(one_side & rests & (self.unit <= LOW_UNIT))
