@@ -211,7 +211,7 @@ LARGE = {dtype: torch.finfo(dtype).max / 4 for dtype in UNITS}
 
 def _has_memory(x: Tensor) -> bool:
     """Is it a dense tensor of numbers that lies in memory?"""
-    if type(x) not in (Tensor, torch.nn.Parameter) or x.layout is not torch.strided or x.is_meta or x.is_quantized:
+    if type(x) not in (Tensor, torch.nn.Parameter) or x.layout is not torch.strided or x.is_meta or x.is_quantized or x.is_nested:
         return False
     return not (x.is_conj() or x.is_neg() or is_zerotensor(x)) and _bytes_of(x) > 0
 
