@@ -20,7 +20,7 @@ from gradverify.numerics.function.flat import flat_real
 from gradverify.subject.ambient import ambient, left_as_found
 from gradverify.subject.differentiable import Gradients, Graph, copied
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.guard import comparable
+from gradverify.subject.guard import comparable, is_plain
 from gradverify.subject.poison import Beside, Poisoned
 from gradverify.subject.snapshot import alike
 
@@ -181,7 +181,8 @@ class _Calls:
     @property
     def _results(self) -> tuple[Tensor | None, ...]:
         """Of the base call."""
-        return (*self._base.outputs, *(self._base.backward.gradients if self._pulls else ()))
+        gradients = self._base.backward.gradients if self._pulls else ()
+        return (*self._base.outputs, *(gradients if _can_be_compared(gradients) else ()))
 
     def _agree(self, some: Probe, others: Probe) -> bool:
         return some.error is None and others.error is None and close(some.results, others.results, self._unit)
@@ -228,9 +229,14 @@ class _Calls:
             try:
                 with probe.mode.numpys(), probe.mode:
                     gradients = self._base.function.gradients(probe.graph, given, fresh=True)
-                probe.gradients = copied(gradients)
+                probe.gradients = copied(gradients) if _can_be_compared(gradients) else None
             except UserCodeError as error:
                 probe.error = error
+
+
+def _can_be_compared(gradients: Gradients) -> bool:
+    """Are they all plain tensors? Others are for the rules on what backward returns."""
+    return all(gradient is None or is_plain(gradient) for gradient in gradients)
 
 
 def depends(loud: Sequence[Probe], quiet: Sequence[Probe], unit: float) -> tuple[Depends, ...]:
