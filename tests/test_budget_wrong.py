@@ -67,9 +67,9 @@ def twin(call, damage):
 
 
 def halvings(function, inputs):
-    """The backwards that tell which output each wrong number comes from: two for each bit of the outputs' numbers."""
+    """The backwards that tell which output each wrong number comes from: two for each bit of the outputs' numbers, for each pair of tensors."""
     outputs = function(*inputs)
-    return sum(2 * (y.numel() - 1).bit_length() for y in (outputs if isinstance(outputs, tuple) else (outputs,)))
+    return len(inputs) * sum(2 * (y.numel() - 1).bit_length() for y in (outputs if isinstance(outputs, tuple) else (outputs,)))
 
 
 @pytest.mark.parametrize("call", [0.6, 0.15])
