@@ -107,7 +107,7 @@ def test_what_was_found_wrong_before_the_budget_ended_fails_and_the_rest_is_coun
 def test_no_call_is_made_any_more_when_one_and_a_half_times_the_seconds_are_spent(seconds):
     world = World(own=0.05)
     result = checked(world, softmax(world), budget=Budget(seconds=seconds))
-    assert world.clock.cpu() <= 1.5 * seconds + 0.051      # and the call that is under way
+    assert world.clock.cpu() <= 1.5 * seconds + 0.05
     assert result.verdict in ("pass", "undecided") and left_out(result.rules) != ((), ())
     if result.verdict == "undecided":
         assert any(finding.code == "GV007" for finding in result.findings)
@@ -125,7 +125,7 @@ def test_what_a_time_limit_leaves_unknown_is_undecided_before_the_process_is_end
     world = World(wall=1.0)
     result = checked(world, softmax(world, spoil), heard, timeout=60.0)
     assert result.verdict == verdict
-    assert world.calls <= 49     # one is under way
+    assert world.calls <= 48
     assert "GV101 jacobian was not finished: the time limit of 60 s was near" in {finding.message for finding in result.findings}
 
 
@@ -133,7 +133,7 @@ def test_a_fault_that_was_seen_before_the_time_limit_fails():
     world = World(wall=1.0)
     result = checked(world, softmax(world, damage=lambda x: x.data.mul_(1.0001)), heard, timeout=60.0)
     assert result.verdict == "fail" and {"GV203", "GV007"} <= {finding.code for finding in result.findings}
-    assert world.calls <= 49     # one is under way
+    assert world.calls <= 48
 
 
 @pytest.mark.usefixtures("small_tiles")

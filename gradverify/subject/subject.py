@@ -188,8 +188,7 @@ class Subject(Counted, Seeded):
         asked = [leaf for leaf in leaves if leaf.requires_grad]
         for leaf in asked:
             leaf.grad = None
-        if not batch:       # of one that is refused nothing was made
-            self.count(backward=1)
+        self.count(backward=int(not batch))     # a batch is counted when it is made: of one that is refused nothing was
         self.reseed(BACKWARD)
         with blamed(code, what), self.standing(called):
             self.watches[1].start()
