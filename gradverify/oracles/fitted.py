@@ -15,7 +15,6 @@ from gradverify.model.case import Settings
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.entries.asked import column_at
 from gradverify.numerics.entries.interval_fits import AGREE, CALLS_A_WIDTH, Fitted, fitted
-from gradverify.numerics.estimate.noise import POINTS
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.pairs.pair import ElementRecord, Outcome, Pair
@@ -30,7 +29,6 @@ NOISY = frozenset({Limit.NOISE, Limit.TRUNCATION, Limit.INCONSISTENT, Limit.ALON
 """What more points may decide; at kinks, jumps, steps and ends there is no slope for a polynomial to tell."""
 
 BEYOND = 4.0    # tolerances and bars: what is off by less is not called wrong by a fit
-INSIDE = 4.0    # standard deviations of the rounding inside f: what lies between two numbers that it rounds to
 BACKWARDS = 18  # calls that the noise of one row of backward takes
 """Before an element is called wrong by a fit."""
 
@@ -73,21 +71,17 @@ class _Open:
         self._generator = np.random.default_rng(settings.seed)
         rows = [(key, each, column, pair.low_precision) for key, pair in pairs.items() for each in pair.worst
                 if each.outcome is Outcome.UNDECIDED and (column := column_at(point, key[0], each.input_index)) is not None]
-        cancels = np.array([each.limit is Limit.CANCELS for _, each, *_ in rows], bool)
-        out = np.array([point.parts[key[1]].start + each.output_index for key, each, *_ in rows], np.intp)
-        inside = INSIDE * point.rounding(POINTS)[out] * cancels if cancels.any() and not short_of(POINTS) else np.zeros(len(rows))
-        known = np.flatnonzero(~cancels | (inside > 0))     # the rounding that hides a slope is not known of code that is not torch's
-        rows, out, self._inside = [rows[n] for n in known.tolist()], out[known], inside[known]
         rtol = np.array([settings.tolerances(low)[1] for *_, low in rows])
         tolerances = Tolerances(settings.tolerances()[0], rtol, np.array([each.floor for _, each, *_ in rows]), np.zeros(len(rows), bool))
         self._all = _Elements([key for key, *_ in rows], [each for _, each, *_ in rows], np.array([column for _, _, column, _ in rows], np.intp),
-                              out, np.array([each.analytic for _, each, *_ in rows]), tolerances)
+                              np.array([point.parts[key[1]].start + each.output_index for key, each, *_ in rows], np.intp),
+                              np.array([each.analytic for _, each, *_ in rows]), tolerances)
         self._before = np.array([each.numeric for _, each, *_ in rows]), np.array([each.bar for _, each, *_ in rows])
 
     def decided(self) -> dict[tuple[int, int], list[Decided]]:
         """What came of them, by pair."""
         e = self._all
-        slopes = fitted(self._point, e.column, e.out, self._inside, lambda i, value, bar: self._verdicts(i, value, bar) != UNDECIDED, self._short_of)
+        slopes = fitted(self._point, e.column, e.out, lambda i, value, bar: self._verdicts(i, value, bar) != UNDECIDED, self._short_of)
         codes = self._less_own_noise(slopes)
         found: dict[tuple[int, int], list[Decided]] = {}
         for n in np.flatnonzero(codes != UNDECIDED).tolist():

@@ -35,11 +35,13 @@ def undisguised() -> Iterator[None]:
 
 
 class Exchanged(DispatchMode):
-    """A mode that sees inside operators that are written in Python."""
+    """A mode that sees inside operators that are written in Python, or in what else `inside` finds the implementation of."""
+
+    inside = staticmethod(in_python)
 
     def _called(self, func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """What an operation gives; where it is written in Python, with its own operations in this mode."""
-        own = in_python(func, (args, named))
+        """What an operation gives; where it is not torch's own, with its own operations in this mode."""
+        own = self.inside(func, (args, named))
         if own is None:
             return wrapped(func, *args, **named)
         with self:

@@ -7,7 +7,7 @@ but for `prod`. It sees what Python and C++ ask torch for; not what `malloc` ret
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +19,9 @@ from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defin
 
 from gradverify.model.dtypes import TABLE
 from gradverify.numerics.function.dtypes import DTYPES, UNITS
+from gradverify.subject.disguised import Exchanged
 from gradverify.subject.in_python import kernel_of
-from gradverify.subject.own_code import DispatchMode, wrapped
+from gradverify.subject.own_code import wrapped
 from gradverify.torch_private import Overload, is_zerotensor, pytree, schema, without_modes
 
 UNWRITTEN = frozenset(f"aten::{name}" for name in (
@@ -55,13 +56,15 @@ class _Room:
     guard: Tensor
 
 
-class Poisoned(DispatchMode):
+class Poisoned(Exchanged):
     """Inside, unwritten memory holds NaN, -1 and True (`loud`), or large numbers of both signs, 1 (0 where
     there is no sign) and False.
 
     The results of operations lie between guard elements where there are `guards`. `handed_out`: did it hand out
     unwritten memory?
     """
+
+    inside = staticmethod(kernel_of)
 
     def __init__(self, loud: bool, guards: bool = True) -> None:
         super().__init__()
@@ -91,14 +94,6 @@ class Poisoned(DispatchMode):
             self._lost |= moved is returned
             self._blank += [self._rooms[moved.untyped_storage().data_ptr()]] if moved is not returned else []
         return moved
-
-    def _called(self, func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """What an operation gives; of one that is not torch's own, with its own operations in this mode."""
-        own = kernel_of(func, (args, named))
-        if own is None:
-            return wrapped(func, *args, **named)
-        with self:
-            return wrapped(own, *args, **named)
 
     def guarded(self, x: Tensor, name: str, behind: bool = False) -> Tensor:
         """A copy of a tensor, laid out as it is, between guard elements. They lie outside of its storage, which has as

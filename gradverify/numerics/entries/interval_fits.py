@@ -40,25 +40,24 @@ Settled = Callable[[Index, Array, Array], Mask]
 """Which of elements i are decided by these slopes and bars."""
 
 
-def fitted(point: Point, column: Index, out: Index, inside: Array, settled: Settled, over_budget: Callable[[int], bool]) -> Fitted:
-    """Elements (column, output) [E]; the columns with most of them first, until `over_budget` so many calls. `inside` [E]: the rounding of larger
-    numbers inside f."""
+def fitted(point: Point, column: Index, out: Index, settled: Settled, over_budget: Callable[[int], bool]) -> Fitted:
+    """Elements (column, output) [E]; the columns with most of them first, until `over_budget` so many calls."""
     value, bar, points = np.full(len(out), np.nan), np.full(len(out), np.inf), np.zeros(len(out), np.intp)
     columns, count = np.unique(column, return_counts=True)
     for number in columns[np.argsort(-count, kind="stable")].tolist():
         i = np.flatnonzero(column == number)
-        value[i], bar[i], points[i] = _of_column(point, number, out[i], inside[i], partial(settled, i), over_budget)
+        value[i], bar[i], points[i] = _of_column(point, number, out[i], partial(settled, i), over_budget)
     return Fitted(value, bar, points)
 
 
-def _of_column(point: Point, column: int, out: Index, inside: Array, settled: Callable[[Array, Array], Mask],
+def _of_column(point: Point, column: int, out: Index, settled: Callable[[Array, Array], Mask],
                over_budget: Callable[[int], bool]) -> tuple[Array, Array, int]:
     """Slopes, bars [k] of the outputs and the points taken: width by width, until all are settled."""
     values, bars, widths = np.zeros((0, len(out))), np.zeros((0, len(out))), list[float]()
     value, bar = np.full(len(out), np.nan), np.full(len(out), np.inf)
     while (width := _next_width(widths, np.asarray(np.isfinite(bars).any(1)), settled(value, bar))) and not over_budget(
             CALLS_A_WIDTH if widths else AGREE * CALLS_A_WIDTH):
-        found = _at_width(point, column, out, inside, width)
+        found = _at_width(point, column, out, width)
         widths.append(width)
         values, bars = np.vstack([values, found[0]]), np.vstack([bars, found[1]])
         value, bar = _agreed(values, bars)
@@ -77,7 +76,7 @@ def _next_width(widths: Sequence[float], known: Mask, done: Mask) -> float | Non
     return next((width for factor in around if (width := factor * first) not in widths), None)
 
 
-def _at_width(point: Point, column: int, out: Index, inside: Array, width: float) -> tuple[Array, Array]:
+def _at_width(point: Point, column: int, out: Index, width: float) -> tuple[Array, Array]:
     """Slopes and bars [k] of the outputs from one interval; bars inf where f has no value on it."""
     c, moved = point.columns, np.array([column])
     x, scale = float(c.x[column]), float(c.scale[column])
@@ -87,7 +86,7 @@ def _at_width(point: Point, column: int, out: Index, inside: Array, width: float
     value, bar = np.full(len(out), np.nan), np.full(len(out), np.inf)
     known = np.flatnonzero(np.isfinite(f).all(0))
     if known.size and np.isfinite(x):
-        value[known], bar[known] = slope(at - x, f[:, known], width * scale, point.unit[out[known]], inside[known])
+        value[known], bar[known] = slope(at - x, f[:, known], width * scale, point.unit[out[known]])
     return value, bar
 
 

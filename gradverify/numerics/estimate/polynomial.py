@@ -25,16 +25,15 @@ def nodes(width: float, twin: float) -> Array:
     return np.concatenate([t, t + np.where(t > 0, -twin, twin)])
 
 
-def slope(t: Array, f: Array, width: float, unit: Array, inside: Array | float = 0.0) -> tuple[Array, Array]:
-    """Slopes at 0 of f [2 NODES, m] at t with their bars (inf: nothing is known); `unit` [m]: the unit roundoff of f; `inside` [m]: the rounding of
-    larger numbers inside f, between two of which f may rest.
+def slope(t: Array, f: Array, width: float, unit: Array) -> tuple[Array, Array]:
+    """Slopes at 0 of f [2 NODES, m] at t with their bars (inf: nothing is known); `unit` [m]: the unit roundoff of f.
 
     Of all degrees the one with the least bar that all higher ones agree with.
     """
     basis, triangle = np.linalg.qr(chebvander(t / width, DEGREE))
     orders = np.arange(DEGREE + 1)
     at_middle = np.where(orders % 2, orders * np.where(orders // 2 % 2, -1.0, 1.0), 0.0) / width     # T_j'(0)
-    rounding, f = np.maximum(unit * np.abs(f).max(0), inside), f - f[0]     # the arithmetic rounds changes of f, not f
+    rounding, f = unit * np.abs(f).max(0), f - f[0]     # the arithmetic rounds changes of f, not f
     size = np.maximum(np.abs(f).max(0), np.maximum(rounding, np.finfo(float).tiny))
     part = basis.T @ (f / size)
     found = [_of_degree(basis[:, : d + 1], triangle[: d + 1, : d + 1], at_middle[: d + 1], part[: d + 1], f / size, rounding / size)

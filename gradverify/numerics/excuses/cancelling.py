@@ -53,14 +53,16 @@ def excuse_shaken(run: Run, judged: Judged) -> Judged:
 
 
 def name_cancelling(run: Run, judged: Judged) -> Judged:
-    """Undecided elements of which the noise of f, or its steps, are the rounding of larger numbers inside it, by that name: 9 forward calls."""
-    d = judged.derivative
-    noisy = (judged.limit == Limit.NOISE) | (judged.limit == Limit.STAIRCASE) | ((judged.limit == Limit.TRUNCATION) & (np.abs(d.value) <= d.bar))
-    i = np.flatnonzero((judged.verdict == UNDECIDED) & noisy)
+    """Elements undecided on steps that are the rounding of larger numbers inside f, by that name: 9 forward calls."""
+    i = np.flatnonzero((judged.verdict == UNDECIDED) & (judged.limit == Limit.STAIRCASE))
     if not i.size or run.over_budget(POINTS):
         return judged
-    own = run.point.unit * np.abs(run.point.f0)
-    return judged.undecided(i[(run.rounding > FLAT * own)[judged.out[i]]], Limit.CANCELS)
+    return judged.undecided(i[(run.rounding > FLAT * _own_rounding(run))[judged.out[i]]], Limit.CANCELS)
+
+
+def _own_rounding(run: Run) -> Array:
+    """Of each output [M]."""
+    return np.asarray(run.point.unit * np.abs(run.point.f0))
 
 
 def hidden_by_rounding(run: Run, judged: Judged) -> Mask:
@@ -86,8 +88,7 @@ def _suspects(run: Run, judged: Judged) -> Index:
         bad = bad[~beyond_cancelling(run, judged.take(bad))]
     if not bad.size:
         return bad
-    rounding = run.point.unit * np.abs(run.point.f0)
-    return np.asarray(bad[(run.far_noise.noise > FLAT * rounding)[judged.out[bad]] | judged.derivative.unchanged[bad]])
+    return np.asarray(bad[(run.far_noise.noise > FLAT * _own_rounding(run))[judged.out[bad]] | judged.derivative.unchanged[bad]])
 
 
 def _left_open(run: Run, judged: Judged, i: Index) -> Judged:
