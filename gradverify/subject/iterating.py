@@ -72,19 +72,19 @@ def stopping_tests(function: Differentiable, cotangents: Sequence[Tensor], elsew
     """The lines by which the function's iterations stop, with the factor that makes each tolerance tighter; empty where it does not iterate, or
     computes outside of torch. `share`: how far, beside the largest, its outputs may go then.
 
-    Calls it twice, at other inputs too, as an iteration that starts from the last solution has nothing to do at the same ones; and up to four
-    times for each line that compares again and again.
+    Calls it twice here and twice at other inputs, as an iteration that starts from the last solution has much to do only where it comes to
+    new ones; and up to four times for each line that compares again and again.
     """
     found = dict[Line, float]()
     for call in (lambda: function.once(cotangents)[0], lambda: _elsewhere(function, elsewhere, cotangents)):
-        base = _watched(call, {})
-        if base is None:
+        first, again = _watched(call, {}), _watched(call, {})
+        if first is None or again is None:
             continue
-        (usual, asked) = base
+        (usual, asked), (_, repeated) = first, again
         for line, count in asked.most_common(LINES):
             for factor in TIGHTER if count > 1 and line not in found else ():
                 tight = _watched(call, {line: factor})
-                if tight is not None and tight[1][line] > count and all(_near(a, b, share) for a, b in zip(usual, tight[0], strict=True)):
+                if tight is not None and tight[1][line] > repeated[line] and all(_near(a, b, share) for a, b in zip(usual, tight[0], strict=True)):
                     found[line] = factor
                     break
     return found

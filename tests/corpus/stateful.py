@@ -299,7 +299,7 @@ class WarmStarts(Function):
         z = WarmStarts.last.get((x.shape, x.dtype), torch.zeros_like(x))
         for _ in range(200):
             new = 0.5 * z.cos() + x
-            done = float((new - z).norm()) < 1e-10
+            done = float((new - z).norm()) < 1e-12
             z = new
             if done:
                 break
