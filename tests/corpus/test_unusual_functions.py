@@ -9,7 +9,10 @@ from torch.autograd import Function
 from corpus.functions import Sample
 from corpus.unusual import UNUSUAL
 
-TRUE_OF_IT = {"refuses a second backward": {"GV227"}}       # aloud and on purpose, as reversible networks do: a warning
+TRUE_OF_IT = {      # warnings
+    "refuses a second backward": {"GV227"},     # aloud and on purpose, as reversible networks do
+    "only leaf .backward()": {"GV109"},         # `.backward(create_graph=True)` through a re-entrant checkpoint is silently a constant
+}
 
 
 def function_of(sample: Sample) -> object:
