@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import Any, TypeVar
 
 import torch
@@ -72,21 +73,20 @@ def stopping_tests(function: Differentiable, cotangents: Sequence[Tensor], elsew
     """The lines by which the function's iterations stop, with the factor that makes each tolerance tighter; empty where it does not iterate, or
     computes outside of torch. `share`: how far, beside the largest, its outputs may go then.
 
-    Calls it twice here and twice at other inputs, as an iteration that starts from the last solution has much to do only where it comes to
-    new ones; and up to four times for each line that compares again and again.
+    Calls it here and at other inputs, as an iteration that starts from the last solution has much to do only where it comes to new ones; where
+    lines compare again and again there, once more and up to four times for each of these.
     """
     found = dict[Line, float]()
     for call in (lambda: function.once(cotangents)[0], lambda: _elsewhere(function, elsewhere, cotangents)):
-        first, again = _watched(call, {}), _watched(call, {})
-        if first is None or again is None:
+        first = _watched(call, {})
+        lines = [line for line, count in first[1].most_common(LINES) if count > 1] if first else []
+        base = _watched(call, {}) if lines else None
+        if base is None:
             continue
-        (usual, asked), (_, repeated) = first, again
-        for line, count in asked.most_common(LINES):
-            for factor in TIGHTER if count > 1 and line not in found else ():
-                tight = _watched(call, {line: factor})
-                if tight is not None and tight[1][line] > repeated[line] and all(_near(a, b, share) for a, b in zip(usual, tight[0], strict=True)):
-                    found[line] = factor
-                    break
+        for line, factor in product(lines, TIGHTER):
+            tight = _watched(call, {line: factor}) if line not in found else None
+            if tight and tight[1][line] > base[1][line] and all(_near(a, b, share) for a, b in zip(base[0], tight[0], strict=True)):
+                found[line] = factor
     return found
 
 
