@@ -182,15 +182,39 @@ def shared_work(own):
     return Cumsum
 
 
-def test_a_workspace_that_all_calls_share_is_named_as_that_where_torch_sees_it_overwritten():
+def test_a_workspace_that_all_calls_share_is_found_overwritten():
     x, a = X.clone().requires_grad_(), randn(3, seed=1).requires_grad_()
     found = torch.autograd.grad(shared_work(own=False).apply(x, a).sum(), (x, a))
     assert all(map(torch.equal, found, torch.autograd.grad((x.cumsum(1) * a).sum(), (x, a))))     # one forward, one backward: right
     result = check(shared_work(own=False), X, randn(3, seed=1))
     assert (result.verdict, codes(result)) == ("fail", {"GV207"})
-    assert "breaks the backward of an earlier call, which works without them: backward raised RuntimeError" in message(result, "GV207")
+    assert "a forward and backward with other inputs" in message(result, "GV207") and "an earlier call" in message(result, "GV207")
     assert result.comparisons
     assert codes(check(shared_work(own=True), X, randn(3, seed=1))) == set()
+
+
+class SeesItself(Function):
+    """x², whose workspace is that of the last forward; it refuses to go on with another one."""
+
+    last = 0
+
+    @staticmethod
+    def forward(ctx, x):
+        SeesItself.last = ctx.number = SeesItself.last + 1
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        if ctx.number != SeesItself.last:
+            raise RuntimeError("the workspace is another call's")
+        return 2 * ctx.saved_tensors[0] * g
+
+
+def test_a_backward_that_refuses_after_another_forward_is_named_as_that():
+    result = check(SeesItself, X)
+    assert (result.verdict, codes(result)) == ("fail", {"GV207"})
+    assert "breaks the backward of an earlier call, which works without them: backward raised RuntimeError" in message(result, "GV207")
 
 
 # ---- an update in place
