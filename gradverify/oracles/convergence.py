@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import nan
 
 import numpy as np
 from torch import Tensor
@@ -17,6 +18,7 @@ from torch import Tensor
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.pairs.pair import OPEN, Outcome, Pair
 from gradverify.numerics.pairs.revised import Mismatches, mismatches, with_undecided
+from gradverify.numerics.pairs.values import Entries
 from gradverify.numerics.rungs import RESOLVED, Array
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.finite_difference import Jacobian, Wishes
@@ -98,13 +100,25 @@ def beside_largest(pair: Pair, leftover: Callable[[], float], tighter: Callable[
 
 
 def _shrinks(pair: Pair, further: Pair) -> bool:
-    """Is every element that is off in the comparison of the function that iterates on off by a small part of what it is off in the other?"""
+    """Is every element that is off in the comparison of the function that iterates on off by a small part of what it is off in the other, and has
+    what was off moved by as much as that? What stays as it is was left by no iteration, also where it cannot be decided there."""
     before, after = mismatches(pair), mismatches(further)
     if before is None or after is None:
         return False
-    off = dict(zip(zip(before.output.tolist(), before.input.tolist(), strict=True), np.abs(before.analytic - before.numeric).tolist(), strict=True))
-    places = zip(after.output.tolist(), after.input.tolist(), strict=True)
-    return all(now <= SHRINKS * off.get(place, 0.0) for place, now in zip(places, _off(after).tolist(), strict=True))
+    off = dict(zip(_places(before), np.abs(before.analytic - before.numeric).tolist(), strict=True))
+    if not all(now <= SHRINKS * off.get(place, 0.0) for place, now in zip(_places(after), _off(after).tolist(), strict=True)):
+        return False
+    seen = further.entries
+    now = {} if seen is None else dict(zip(_places(seen), zip(seen.analytic.tolist(), seen.numeric.tolist(), strict=True), strict=True))
+    for place, a, value in zip(_places(before), before.analytic.tolist(), before.numeric.tolist(), strict=True):
+        new_a, new_value = now.get(place, (nan, nan))
+        if abs(new_a - a) + abs(new_value - value) < (1 - SHRINKS) * abs(a - value):
+            return False
+    return True
+
+
+def _places(elements: Mismatches | Entries) -> list[tuple[int, int]]:
+    return list(zip(elements.output.tolist(), elements.input.tolist(), strict=True))
 
 
 def _passed(pair: Pair) -> Pair:
