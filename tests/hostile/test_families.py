@@ -199,8 +199,13 @@ def test_what_a_check_left_in_sessions_of_its_own_ends_with_its_worker(checked, 
 
 ENDS = {"a worker ends": "import os\nos.register_at_fork(after_in_child=lambda: os._exit(3))\n",
         "its server ends": "import os, sys\nif 'forkserver' in ' '.join(sys.orig_argv):\n    os._exit(3)\n",
-        "its server is ended by it": "import os\ndef end():\n    parent = os.getppid()\n    if b'forkserver' in open(f'/proc/{parent}/cmdline', 'rb').read():\n"
-                                     "        os.kill(parent, 9)\nos.register_at_fork(after_in_child=end)\n"}
+        "its server is ended by it": """import os
+def end():
+    parent = os.getppid()
+    if b"forkserver" in open(f"/proc/{parent}/cmdline", "rb").read():
+        os.kill(parent, 9)
+os.register_at_fork(after_in_child=end)
+"""}
 
 
 @pytest.mark.timeout(300)
