@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gradverify.running.inline import Devices
     from gradverify.running.signals import Signals
 
-SUFFIXES = (".yaml", ".yml")
+SUFFIXES = (".yaml", ".yml", ".json")
 FILES = ("*.gradverify.yaml", "*.gradverify.yml")
 MARK = "gradverify"
 ACTED_ON = ("skip", "skipif", "xfail")
@@ -53,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    if file_path.suffix not in SUFFIXES or not _wanted(file_path, parent):
+    if file_path.suffix.lower() not in SUFFIXES or not _wanted(file_path, parent):
         return None
     spec: pytest.Collector = SpecFile.from_parent(parent, path=file_path)
     return spec

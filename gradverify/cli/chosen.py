@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gradverify.cli.affected import affected
 from gradverify.cli.asked import Settled
-from gradverify.cli.gather import Gathered
+from gradverify.cli.gather import Gathered, others
 from gradverify.cli.nearby import nothing_selected
 from gradverify.model.case import Case
 from gradverify.model.event import Selection
@@ -44,8 +44,10 @@ def choose(gathered: Gathered, settled: Settled) -> Chosen:
     fell = tuple(case for case in named if memory.key(case.id) in failed)
     whole = fell or named if asked.last_failed else named
     cases, shard = sharded(whole, *settled.shard, replace(settled.gate, exit_zero=False), settled.running.repeat) if settled.shard else (whole, None)
-    selection = Selection(tuple(asked.paths or ()), asked.keyword, asked.tags, gathered.written - len(whole), shard, settled.running.repeat)
-    notes = [gathered.message or (None if named else nothing_selected(concerned.cases, asked.keyword, asked.tags)), *concerned.notes,
+    selection = Selection(tuple(asked.paths or ()), asked.keyword, asked.tags, gathered.written - len(whole), shard, settled.running.repeat,
+                          len(gathered.left_out))
+    notes = [gathered.message or (None if named else nothing_selected(concerned.cases, asked.keyword, asked.tags)),
+             *concerned.notes, *(others(gathered) if asked.verbose else ()),
              _nothing_failed(named, len(failed)) if asked.last_failed and named and not fell else None]
     order = tuple(case.id for case in cases)
     ordered = failed_first(cases, fell) if asked.failed_first else cases

@@ -15,6 +15,7 @@ from gradverify.report.numbers import counted
 if TYPE_CHECKING:
     from gradverify.spec.project import Project
     from gradverify.spec.settings import Layer
+    from gradverify.spec.walk import LeftOut
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Gathered:
     `names`: functions in files, as they are looked up → as a person names them. `layers`: case id →
     where its settings come from, the last one counts; `ids`: of all cases of the files.
 
-    `message` says what was searched, where there are no specs.
+    `message` says what was searched, where there are no specs; `left_out`: what the folders hold beside specs.
     """
 
     files: tuple[Path, ...]
@@ -35,6 +36,7 @@ class Gathered:
     layers: Mapping[str, tuple[Layer, ...]] = field(default_factory=dict)
     ids: frozenset[str] = frozenset()
     message: str | None = None
+    left_out: tuple[LeftOut, ...] = ()
 
 
 def gather(paths: Sequence[str], said: Mapping[str, Json] | None = None, project: Project | None = None, origin: str = "command line") -> Gathered:
@@ -52,7 +54,7 @@ def gather(paths: Sequence[str], said: Mapping[str, Json] | None = None, project
     problems = (*found.problems, *loaded.problems, *(missing if not loaded.problems else ()))
     named = {name: origins(*layers) for name, layers in loaded.layers.items()}
     return Gathered(found.files, cases, len(loaded.cases), problems, named, loaded.names, loaded.layers,
-                    frozenset(case.id for case in loaded.cases), found.message)
+                    frozenset(case.id for case in loaded.cases), found.message, found.left_out)
 
 
 def spec_problems(gathered: Gathered) -> str | None:
@@ -62,6 +64,11 @@ def spec_problems(gathered: Gathered) -> str | None:
         return None
     elsewhere = any(problem.file not in specs for problem in gathered.problems)
     return counted(len(gathered.problems), "problem") + ("" if elsewhere else f" in {counted(len(specs), 'spec')}")
+
+
+def others(gathered: Gathered) -> tuple[str, ...]:
+    """A line for each file and folder that is no spec, or was not searched."""
+    return tuple(f"left out: {each.path.as_posix()}: {each.why}" for each in gathered.left_out)
 
 
 def sound(gathered: Gathered) -> Gathered:

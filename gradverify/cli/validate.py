@@ -19,7 +19,7 @@ def validate(ctx: typer.Context, paths: o.Paths = None) -> int:
 
 
 def run_validate(paths: list[str] | tuple[str, ...], out: Output) -> int:
-    from gradverify.cli.gather import gather
+    from gradverify.cli.gather import gather, others
 
     gathered = gather(paths)
     count = f"{counted(len(gathered.files), 'spec')}, {counted(gathered.written, 'check')}"
@@ -30,9 +30,10 @@ def run_validate(paths: list[str] | tuple[str, ...], out: Output) -> int:
     if not gathered.files:
         out.say(gathered.message or "no spec was found")
         return NOTHING_CHECKED
-    for sentence in dict.fromkeys(_without_file(gathered.cases)):
+    for sentence in dict.fromkeys((*others(gathered), *_without_file(gathered.cases))):
         out.say(sentence)
-    out.write(f"{count}: valid\n")
+    left = f", {counted(len(gathered.left_out), 'other file')} left out" if gathered.left_out else ""
+    out.write(f"{count}: valid{left}\n")
     return OK
 
 

@@ -15,7 +15,7 @@ from gradverify.running.affected import Effects, Needs
 from gradverify.running.changes import TABLE, Changes
 from gradverify.running.git import tracked
 from gradverify.spec.mentions import Mentions, mentions
-from gradverify.spec.walk import OWN_SUFFIXES, PROJECT_FILE, SPEC_FOLDER, SUFFIXES, folder_of, is_spec, walk
+from gradverify.spec.walk import PROJECT_FILE, SPEC_FOLDER, SUFFIXES, folder_of, is_spec, own_specs, specs_below
 
 OF_BUILTINS = "gradverify.functions"
 FILE_TARGET = ".py"
@@ -66,7 +66,7 @@ def _target(text: str, folder: Path) -> str:
 def _changed(changes: Changes) -> Iterator[str]:
     """Changed files that are specs, wherever they lie."""
     for file, shown in changes.files.items():
-        if file.endswith(SUFFIXES) and file not in changes.gone and is_spec(Path(file)):
+        if file.lower().endswith(SUFFIXES) and file not in changes.gone and is_spec(Path(file)):
             yield shown
 
 
@@ -76,8 +76,8 @@ def project_specs(cwd: Path) -> tuple[str, ...]:
     if listed is not None:
         return _shown((file for place in listed for file in _members(place)), cwd)
     folder = cwd / SPEC_FOLDER
-    found = _members(folder) if folder.is_dir() else (file for file in walk(cwd) if file.name.endswith(OWN_SUFFIXES))
-    others = (cwd / file for file in tracked(cwd, *(f"*{suffix}" for suffix in SUFFIXES)))
+    found = _members(folder) if folder.is_dir() else own_specs(cwd)
+    others = (cwd / file for file in tracked(cwd, *(f":(icase)*{suffix}" for suffix in SUFFIXES)))
     return _shown((*found, *(file for file in others if file.is_file() and is_spec(file))), cwd)
 
 
@@ -97,7 +97,7 @@ def _listed(cwd: Path) -> list[Path] | None:
 
 def _members(place: Path) -> list[Path]:
     if place.is_dir():
-        return [file for file in walk(place) if is_spec(file)]
+        return list(specs_below(place))
     return [place] if place.exists() else []
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from gradverify.model.case import Case, Json, Search, SpecPlace
 from gradverify.spec.check_sense import Builtins, check_sense, code_faults, tag_faults, tensors
-from gradverify.spec.expand import Variant, expand, placed, variables
+from gradverify.spec.expand import Variant, expand, placed
 from gradverify.spec.fault import Fault, Path
 from gradverify.spec.names import own_name, resolve
 from gradverify.spec.recipes import inputs_of, keywords_of, oracles_of
@@ -61,17 +61,18 @@ def build(raw: Json, base: Path, line: int, world: World) -> tuple[tuple[Built, 
     for variant in expansion.variants:
         case, own = _judged(variant, base, line, world)
         known = {fault.path for fault in faults}
-        reported = (placed(fault, variant, raw, base) for fault in own if not _dangling(fault, variant, base))
+        reported = (placed(fault, variant, raw, base) for fault in own if not _dangling(fault, expansion.faults))
         faults += [fault for fault in reported if fault.path not in known]
         if case is not None:
             built.append(case)
+    if not faults and len(built) < len(expansion.variants):
+        raise RuntimeError(f"{world.file}:{line}: {len(built)} of {len(expansion.variants)} cases of a check, and no fault")
     return (tuple(built) if not expansion.faults else ()), tuple(faults)
 
 
-def _dangling(fault: Fault, variant: Variant, base: Path) -> bool:
-    """Whether a fault comes only from a variable that stayed unfilled: that one has its own fault."""
-    inside = fault.path[len(base):]
-    return not fault.key and any(path[: len(inside)] == inside for path, _ in variables(variant.data))
+def _dangling(fault: Fault, of_matrix: Sequence[Fault]) -> bool:
+    """Does a fault come only from a variable that stayed unfilled? That one has its own fault."""
+    return not fault.key and any(_inside(own.path, fault.path) for own in of_matrix)
 
 
 def _judged(variant: Variant, base: Path, line: int, world: World) -> tuple[Built | None, tuple[Fault, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gradverify.model.case import Case
@@ -13,7 +13,7 @@ from gradverify.model.paths import resolved
 from gradverify.model.problem import Problem
 from gradverify.spec.fault import allowed, nearest_file
 from gradverify.spec.project import Project, project_of
-from gradverify.spec.walk import OWN_SUFFIXES, SPEC_FOLDER, is_spec, walk
+from gradverify.spec.walk import OWN_SUFFIXES, SPEC_FOLDER, LeftOut, own_specs, specs_below
 
 PYTHON = re.compile(r"\.py(:\w+)?$")
 
@@ -21,13 +21,15 @@ PYTHON = re.compile(r"\.py(:\w+)?$")
 @dataclass(frozen=True, slots=True)
 class Found:
     """`files` are relative to cwd where they lie below it, in the order given, each once. `names`: file → the names asked for after `::`
-    (files asked for as a whole are not in it). `message` says what was searched when nothing was found."""
+    (files asked for as a whole are not in it). `message` says what was searched when nothing was found; `left_out`: what lies in the folders
+    and is no spec, or was not searched, with paths as shown."""
 
     files: tuple[Path, ...] = ()
     names: Mapping[Path, tuple[str, ...]] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     project: Project = field(default_factory=Project)
     message: str | None = None
+    left_out: tuple[LeftOut, ...] = ()
 
 
 def discover(paths: Sequence[str], cwd: Path, project: Project | None = None) -> Found:
@@ -42,7 +44,7 @@ def discover(paths: Sequence[str], cwd: Path, project: Project | None = None) ->
         return _given([os.path.relpath(project.folder / path, cwd) for path in project.paths], cwd, project)
     if (cwd / SPEC_FOLDER).is_dir():
         return _given([SPEC_FOLDER], cwd, project)
-    files = tuple(_shown(file, cwd) for file in walk(cwd) if file.name.endswith(OWN_SUFFIXES))
+    files = tuple(_shown(file, cwd) for file in own_specs(cwd))
     message = None if files else (f"no specs: neither `paths` in [tool.gradverify], nor {SPEC_FOLDER}/, nor *{OWN_SUFFIXES[0]} below {cwd}; "
                                   "`gradverify init` writes a first one")
     return Found(files, {}, project.problems, project, message)
@@ -53,9 +55,10 @@ def _given(paths: Sequence[str], cwd: Path, project: Project) -> Found:
     names: dict[Path, list[str]] = {}
     whole: set[Path] = set()
     problems, empty = list(project.problems), []
+    left_out: list[LeftOut] = []
     for text in paths:
         place, _, name = text.partition("::")
-        found = _members(place, cwd)
+        found = _members(place, cwd, left_out)
         if isinstance(found, Problem):
             problems.append(found)
             continue
@@ -68,21 +71,26 @@ def _given(paths: Sequence[str], cwd: Path, project: Project) -> Found:
             whole.update(kept)
     message = f"no specs (YAML files with the key `gradverify`) below {', '.join(empty)}" if empty else None
     asked = {file: tuple(wanted) for file, wanted in names.items() if file not in whole}
-    return Found(tuple(files.values()), asked, tuple(problems), project, message)
+    read = {resolved(cwd / file) for file in files.values()}
+    others = {resolved(cwd / each.path): each for each in left_out}
+    return Found(tuple(files.values()), asked, tuple(problems), project, message, tuple(others[path] for path in others if path not in read))
 
 
-def _members(place: str, cwd: Path) -> list[Path] | Problem:
+def _members(place: str, cwd: Path, left_out: list[LeftOut]) -> list[Path] | Problem:
     """The one file, or the specs of a folder, as shown."""
     path = cwd / place
-    if PYTHON.search(place) and not path.is_dir():
-        return Problem(f"Python is no spec: name it in a YAML file, as `function: {place}{'' if '.py:' in place else ':Name'}`", place)
     try:
+        if PYTHON.search(place) and not path.is_dir():
+            return Problem(f"Python is no spec: name it in a YAML file, as `function: {place}{'' if '.py:' in place else ':Name'}`", place)
         if path.is_dir():
-            return [_shown(file, cwd, place) for file in walk(path) if is_spec(file)]
+            others: list[LeftOut] = []
+            found = [_shown(file, cwd, place) for file in specs_below(path, others)]
+            left_out += [replace(each, path=_shown(each.path, cwd, place)) for each in others]
+            return found
         if path.exists():
             return [_shown(path, cwd, place)]
     except (OSError, ValueError) as error:
-        return Problem(f"cannot be read: {error}", place)
+        return Problem(f"cannot be read: {getattr(error, 'strerror', None) or error}", place)
     if path.is_symlink():
         return Problem("a link that leads nowhere", place)
     if place == "-":

@@ -21,6 +21,7 @@ from gradverify.spec.yaml12 import Loader12
 
 MAX_BYTES = 1 << 20  # 1 MiB: 15,000 checks; numbers beyond that belong into a data file
 ESCAPES = re.compile(r"\\U[0-9a-fA-F]{8}")
+BREAKS = re.compile("[\x85\u2028\u2029]")  # a line ends there for PyYAML, and for nobody who looks at the file
 MAX_LINE = 400  # characters; a longer line with a caret below it helps nobody
 
 
@@ -47,6 +48,8 @@ class Document:
 def read(file: str, path: FilePath) -> Document | tuple[Problem, ...]:
     """The document at `path`, shown as `file`, or why there is none."""
     try:
+        if path.exists() and not path.is_file():
+            return (Problem("cannot be read: it is no regular file", file),)
         raw = path.read_bytes()
     except OSError as error:
         return (Problem(f"cannot be read: {error.strerror or error}", file),)
@@ -59,6 +62,12 @@ def read(file: str, path: FilePath) -> Document | tuple[Problem, ...]:
 def parse(file: str, text: str) -> Document | tuple[Problem, ...]:
     """The document that `text` holds, composed once: positions, duplicate keys and data come from one tree."""
     lines = tuple(text.splitlines())
+    odd = BREAKS.search(text)
+    if odd is not None:
+        before = text[: odd.start()].splitlines() or [""]
+        code = f"{ord(odd.group()):04X}"
+        return (_at(file, lines, len(before) - 1, len(before[-1]),
+                    f"the line break U+{code}, which editors do not show: in a text in double quotes it is written \\u{code}"),)
     try:
         loader = Loader12(text)
         root = loader.get_single_node()

@@ -32,7 +32,7 @@ class Mentions:
 def mentions(file: Path) -> Mentions | None:
     """None where the file cannot be read so: then it may name anything."""
     try:
-        text = decode(file.read_bytes())
+        text = decode(file.read_bytes()) if file.is_file() else None
         root = yaml.compose(text, Loader=LOADER) if isinstance(text, str) else None
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return None

@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from gradverify.model.folders import files_below
 from gradverify.spec.text import decode
 
 PROJECT_FILE = "pyproject.toml"
-SUFFIXES = (".yaml", ".yml")
-OWN_SUFFIXES = (".gradverify.yaml", ".gradverify.yml")
+SUFFIXES = (".yaml", ".yml", ".json")  # in lower case
+OWN_SUFFIXES = tuple(f".gradverify{suffix}" for suffix in SUFFIXES)
 SPEC_FOLDER = "specs"
-HAS_KEY = re.compile(r"""^(?:---[ \t]+)?(?:\{[ \t]*)?["']?gradverify["']?[ \t]*:""", re.MULTILINE)
-LOOKS_LIKE_ONE = re.compile(r"""^checks[ \t]*:(?=.*^[ \t]+(?:-[ \t]+)?function[ \t]*:)""", re.MULTILINE | re.DOTALL)
+KEY = "gradverify"
+HINTS = ("grad", "verif", "checks")  # without any of these in a text it has none of a spec's keys, well or badly spelt
+ALIKE = 0.8  # of `difflib`: a slip of one or two letters
+NAMES_FUNCTIONS = re.compile(r"""["']?function["']?[ \t]*:""")
+HAS_KEY = re.compile(rf"""^[ \t]*(?:---[ \t]+)?(?:\{{[ \t]*)?["']?{KEY}["']?[ \t]*:""", re.MULTILINE)  # of what is no YAML
 HEAD = 1 << 20  # bytes of a file that are looked at; the loader reads no larger ones
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A file or folder below a folder of specs that is not read, and why."""
+
+    path: Path
+    why: str
 
 
 def folder_of(start: Path) -> Path | None:
@@ -23,21 +37,70 @@ def folder_of(start: Path) -> Path | None:
     return next((folder for folder in (start, *start.parents) if (folder / PROJECT_FILE).is_file()), None)
 
 
-def walk(folder: Path) -> Iterator[Path]:
-    """All YAML files below a folder, sorted; hidden folders, virtual environments and build output left out."""
-    return files_below(folder, SUFFIXES)
+def specs_below(folder: Path, left_out: list[LeftOut] | None = None) -> Iterator[Path]:
+    """The specs below a folder, sorted, among them files that cannot be read or decoded: the loader says what is wrong with these.
+    `left_out` receives everything else."""
+    unsearched: list[tuple[Path, str]] = []
+    for file in files_below(folder, SUFFIXES, unsearched):
+        why = no_spec(file)
+        if why is None:
+            yield file
+        elif left_out is not None:
+            left_out.append(LeftOut(file, why))
+    if left_out is not None:
+        left_out += [LeftOut(*each) for each in unsearched]
+
+
+def own_specs(folder: Path) -> Iterator[Path]:
+    """The files below a folder that have the name of a spec."""
+    return files_below(folder, OWN_SUFFIXES)
 
 
 def is_spec(file: Path) -> bool:
-    """Whether a YAML file in a folder is meant as a spec: it has the key `gradverify` at its top level, or the name, or the shape of one.
+    """Is a YAML or JSON file outside of the folders of specs meant as one? What cannot be decoded is one where it has the key."""
+    return no_spec(file, decoded=False) is None
 
-    A file that looks like a spec but lacks the key is taken, so that the loader says what is missing; one that cannot be read too.
+
+def no_spec(file: Path, decoded: bool = True) -> str | None:
+    """Why a YAML or JSON file is no spec; None for one, and for a file that cannot be read, or not be `decoded`.
+
+    A spec has the key `gradverify` at its top level, or the name or the shape of a spec, or a slip in the key.
     """
-    if file.name.endswith(OWN_SUFFIXES):
-        return True
+    if file.name.lower().endswith(OWN_SUFFIXES):
+        return None
     try:
+        if not file.is_file():
+            return None
         with file.open("rb") as stream:
-            text = decode(stream.read(HEAD))
+            raw = stream.read(HEAD)
     except OSError:
-        return True
-    return isinstance(text, str) and bool(HAS_KEY.search(text) or LOOKS_LIKE_ONE.search(text))
+        return None
+    text = decode(raw[: raw.rfind(b"\n") + 1] if len(raw) == HEAD else raw)
+    if not isinstance(text, str):
+        if decoded:
+            return None
+        text = raw.replace(b"\0", b"").decode("utf-8", errors="replace")
+    return None if _is_meant(text) else f"it has no key `{KEY}` at its top level"
+
+
+def _is_meant(text: str) -> bool:
+    lower = text.lower()
+    if not any(hint in lower for hint in HINTS):
+        return False
+    keys = _top_level(text)
+    if keys is None:
+        return bool(HAS_KEY.search(text) or ("checks" in lower and NAMES_FUNCTIONS.search(text)))
+    near = get_close_matches(KEY, [re.sub("[^a-z]", "", key.lower()) for key in keys], 1, ALIKE)
+    return bool(near) or ("checks" in keys and bool(NAMES_FUNCTIONS.search(text)))
+
+
+def _top_level(text: str) -> list[str] | None:
+    """The keys of the documents of a text; None where it is no YAML."""
+    import yaml
+
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        roots = [root for root in yaml.compose_all(text, loader) if isinstance(root, yaml.MappingNode)]
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError):
+        return None
+    return [key.value for root in roots for key, _ in root.value if isinstance(key, yaml.ScalarNode)]

@@ -12,13 +12,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from importlib.machinery import all_suffixes
+from importlib.machinery import SourceFileLoader, all_suffixes
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from gradverify.model.case import Search
 from gradverify.model.interrupt import is_interrupt
+from gradverify.source.finders import is_local
 from gradverify.subject.failure import CODE as CODE
 from gradverify.subject.failure import UserCodeError, blamed, describe, named, user_frames, what_to_write
 from gradverify.subject.machine import imported
@@ -69,7 +70,7 @@ def importable(search: Search, aside: Aside = nullcontext) -> Iterator[list[str]
         _forget_others(folders)
     token = _PLACE.set(place)
     try:
-        with _first(place.folders) if outer is None else nullcontext():
+        with nullcontext() if outer else _first(place.folders), nullcontext() if outer else _from_source():
             for name in search.imports:
                 with aside(), importing():
                     _import(name, f"import: {name}")
@@ -91,6 +92,23 @@ def importing() -> Iterator[None]:
     finally:
         if place is not None:
             place.put_back += [name for name in changed if name not in place.put_back]
+
+
+@contextmanager
+def _from_source() -> Iterator[None]:
+    """Modules that are not installed are compiled from their source inside: bytecode beside it may be of a text of the same size and time."""
+    before = SourceFileLoader.path_stats
+
+    def path_stats(self: SourceFileLoader, path: str) -> Any:
+        if is_local(path):
+            raise OSError("no bytecode is read or written")     # which is how a loader says that it cannot tell
+        return before(self, path)
+
+    SourceFileLoader.path_stats = path_stats  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        SourceFileLoader.path_stats = before  # type: ignore[method-assign]
 
 
 @contextmanager
