@@ -115,7 +115,7 @@ def _fake(operator: Operator, must: bool) -> Finding | str | None:
         if not (frames := user_frames(error) or ((where,) if where else ())):
             return f"opcheck's test_faketensor could not be run: {_told(error)}"
         finding = _finding(operator, "test_faketensor", "its fake kernel raises where the operator does not", error, must,
-                           "a fake kernel may ask for shapes, dtypes and strides, never for values")
+                           "a fake kernel gets shapes, dtypes and strides, and no values")
         return Finding(finding.code, finding.message, severity=finding.severity, hint=finding.hint, frames=frames)
     if "requires_grad" in match["text"] or "outputs_alias_inputs" in match["text"]:
         return None     # what the registration, or the schema, was found wrong for already
@@ -138,7 +138,7 @@ def _aot(operator: Operator, must: bool) -> Iterator[Finding | str]:
         what = (f"under AOT dispatch its {'outputs' if str(error).startswith('O') else 'gradients'} are other numbers than without" if different
                 else "AOT dispatch raises where the operator does not")
         yield _finding(operator, "test_aot_dispatch_dynamic", what, error, must or different,
-                       "torch.compile meets the same: backward and fake kernel must not read values, nor touch what the schema does not name")
+                       "torch.compile meets the same")
 
 
 def _finding(operator: Operator, test: str, what: str, error: BaseException, must: bool, hint: str) -> Finding:

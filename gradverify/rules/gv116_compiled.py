@@ -41,7 +41,7 @@ CATCHES = "forgets_a_factor_when_compiled"
 ORDER = 446
 PRICE, WORTH = (4, 4), 60
 APART = True
-HINT = "what Python decides or keeps is fixed where torch.compile traces it: the same function must come of it"
+HINT = "look for what Python decides or keeps, which is fixed where torch.compile traces it"
 BACKEND = re.compile(r"BackendCompilerFailed: backend='\w+' raised: ")     # what torch says before what was raised
 TOLD = 400      # characters of what was raised
 
