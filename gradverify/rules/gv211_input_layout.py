@@ -50,7 +50,7 @@ LAYOUT = True
 PRICE, WORTH = (1, 1), 120
 LAYOUTS: tuple[tuple[str, Callable[[Tensor], Tensor]], ...] = (
     ("sliced (every second column of wider rows)", sliced), ("permuted (its dimensions in another order in memory)", permuted))
-HINT = "let nothing depend on how an input lies in memory: call .contiguous() before it is read, or refuse what is not contiguous"
+HINT = "call .contiguous() on it before its memory is read, or refuse what is not contiguous"
 
 
 @dataclass(frozen=True)

@@ -521,7 +521,7 @@ def zero_for_w(ctx, g):
 
 
 def one_formula(ctx, g):
-    x, w = ctx.saved_tensors
+    _, w = ctx.saved_tensors
     return g * w, g * w
 
 
@@ -977,7 +977,7 @@ def copies(ctx, g):
 
 
 def stacks(ctx, g):
-    return torch.stack([2 * x * row for x, row in zip(ctx.saved_tensors[0], g)])
+    return torch.stack([2 * x * row for x, row in zip(ctx.saved_tensors[0], g, strict=True)])
 
 
 def divides_by_count(ctx, g):
@@ -1286,7 +1286,8 @@ ROWS: dict[str, tuple] = {   # (function, inputs, code, words of the hint, words
     "a reference passes on": (
         function("BG"), [randn(3)], "GV106", ["correct reference"], ["look for"], "def straight_through", {"reference": "straight_through"}),
     "backward and its reference": (
-        function("BH", backward=halved), [randn(3)], "GV106", ["in backward"], ["correct"], "return ctx.saved_tensors[0] * g", {"reference": "square_of"}),
+        function("BH", backward=halved), [randn(3)],
+        "GV106", ["in backward"], ["correct"], "return ctx.saved_tensors[0] * g", {"reference": "square_of"}),
     "half of a gradient is given": (
         function("BI"), [randn(3)], "GV107", ["correct gradient"], ["look for"], "def half_of_it", {"gradient": "half_of_it"}),
     "half of a gradient is returned": (
@@ -1320,14 +1321,17 @@ ROWS: dict[str, tuple] = {   # (function, inputs, code, words of the hint, words
     "an eps beside 1": (function("BW", backward=nearly), [randn(20)], "GV101", ["eps"], ["typing", "float16"], "return 2 * "),
     "π in five digits": (function("BX", forward=circumference, backward=typed_pi), [randn(20)], "GV101", ["constant"], ["typing"], "return g * 3.14"),
     "other scales of rows": (
-        function("BY", forward=scaled_rows, backward=other_scales), [randn(4, 3), randn(4, seed=1)], "GV101", ["each of them"], ["left out"], "return g"),
+        function("BY", forward=scaled_rows, backward=other_scales), [randn(4, 3), randn(4, seed=1)],
+        "GV101", ["each of them"], ["left out"], "return g"),
     "exp in float16": (exps, [torch.tensor([[12.0, 11.5, 3.0]]).half()], "GV112", ["range"], ["maximum"], "def exps", {"dtype": "float16"}),
     "a constant beyond float16": (
         large_constant, [torch.tensor([[3.0, 2.0]]).half()], "GV112", ["range"], ["maximum", "exp"], "def large_", {"dtype": "float16"}),
     "a branch on bfloat16": (other_in_bfloat16, [randn(3).bfloat16()], "GV112", ["differs"], ["range"], "def other_in", {"dtype": "bfloat16"}),
     "a typed constant": (function("CA", backward=typed_two), [randn(3)], "GV114", ["constant"], ["series", "float32"], "return 2.0", {"rtol": 1e-5}),
     "an eps of backward": (function("CB", backward=with_an_eps), [randn(3)], "GV114", ["eps"], ["series"], "return g", {"rtol": 1e-5}),
-    "float32 in backward": (function("CC", backward=in_single_precision), [randn(3)], "GV114", ["fewer bits"], ["series"], "return (2", {"rtol": 1e-5}),
+    "float32 in backward": (
+        function("CC", backward=in_single_precision), [randn(3)],
+        "GV114", ["fewer bits"], ["series"], "return (2", {"rtol": 1e-5}),
     "a fake kernel asks for a value": (registered("values", fake_by_value), [randn(3)], "GV115", ["no values"], [], "def fake_by_value"),
     "a fake kernel of no arguments": (
         registered("arguments", fake_without_arguments), [randn(3)], "GV115", ["shapes"], ["never"], "def fake_without"),
@@ -1359,7 +1363,9 @@ ROWS: dict[str, tuple] = {   # (function, inputs, code, words of the hint, words
     "backward clears": (function("CQ", backward=clears_its_input), [randn(3)], "GV203", ["copy"], ["mark_dirty"], "def clears_its"),
     "an output in place": (function("CR", forward=saves_output, backward=output_times), [randn(3)], "GV204", ["clone"], [], "def output_times"),
     "an intermediate in place": (function("CS", forward=saves_slope, backward=output_times), [randn(3)], "GV204", ["clone"], [], "def output_times"),
-    "an output through NumPy": (function("CT", forward=saves_output, backward=raises_output), [randn(3)], "GV204", ["clone"], [], "def raises_output"),
+    "an output through NumPy": (
+        function("CT", forward=saves_output, backward=raises_output), [randn(3)],
+        "GV204", ["clone"], [], "def raises_output"),
     "a generator of its own": (own_generator, [randn(3)], "GV205", ["random numbers"], [], "def own_generator"),
     "more at each call": (more_each_time, [randn(3)], "GV205", ["state"], [], "def more_each"),
     "the system's random numbers": (of_another_library, [randn(3)], "GV205", ["random numbers"], [], "def of_another"),
@@ -1367,9 +1373,11 @@ ROWS: dict[str, tuple] = {   # (function, inputs, code, words of the hint, words
     "stochastic rounding": (function("CV", backward=rounds_at_random), [randn(3)], "GV206", ["nothing drawn"], ["draw in forward"], "def rounds_at"),
     "slight noise": (function("CW", backward=slight_noise), [randn(3)], "GV206", ["within `rtol`"], ["iteration"], "def slight_noise"),
     "a cache by address": (
-        function("CX", forward=by_address, backward=both_gradients), [randn(3), randn(3, seed=1)], "GV207", ["address"], ["on ctx"], "def by_address"),
+        function("CX", forward=by_address, backward=both_gradients), [randn(3), randn(3, seed=1)],
+        "GV207", ["address"], ["on ctx"], "def by_address"),
     "forward asks which": (
-        function("CY", forward=asks_which, backward=both_gradients), [randn(3), randn(3, seed=1)], "GV208", ["needs_input_grad"], [], "def asks_which"),
+        function("CY", forward=asks_which, backward=both_gradients), [randn(3), randn(3, seed=1)],
+        "GV208", ["needs_input_grad"], [], "def asks_which"),
     "nothing for zeros": (
         function("CZ", forward=square_and_sine, backward=nothing_for_zeros), [randn(3)], "GV209", ["may be zero"], [], "def nothing_for"),
     "None is added": (function("DA", forward=no_zeros, backward=adds_both), [randn(3)], "GV209", ["None"], [], "def adds_both"),
@@ -1415,7 +1423,8 @@ ROWS: dict[str, tuple] = {   # (function, inputs, code, words of the hint, words
         function("ED", forward=matmul, backward=ones_for_w), [torch.zeros(0, 3), randn(3, 2)], "GV221", ["zero"], ["torch.empty"], "def ones_for_w"),
     "rounded to multiples": (in_steps, [randn(20)], "GV222", ["unless forward is meant to round"], [], "def in_steps"),
     "an index is assigned to": (
-        function("EE", forward=gather, backward=assigns), [randn(5, 2), fixed(torch.tensor([0, 4, 1, 3]))], "GV223", ["assignment"], [], "def assigns"),
+        function("EE", forward=gather, backward=assigns), [randn(5, 2), fixed(torch.tensor([0, 4, 1, 3]))],
+        "GV223", ["assignment"], [], "def assigns"),
     "scaled by frequency": (
         function("EF", forward=gather, backward=by_frequency), [randn(5, 2), fixed(torch.tensor([0, 4, 1, 3]))],
         "GV223", ["repeats"], ["add up what"], "return gradient / "),
@@ -1430,13 +1439,16 @@ ROWS: dict[str, tuple] = {   # (function, inputs, code, words of the hint, words
         function("EJ", forward=mean_of_rows, backward=gathers), [randn(7, 2), fixed(REPEATED)], "GV101", [], ["pads", "add up"], "def gathers"),
     "a sum saves": (
         function("EK", forward=saves_two, backward=passes_on), [randn(3), randn(3, seed=1)], "GV224", ["left out"], [], "def saves_two"),
-    "saved and kept": (function("EL", forward=saves_and_keeps, backward=reads_attribute), [randn(3)], "GV224", ["left out"], [], "def saves_and_keeps"),
+    "saved and kept": (
+        function("EL", forward=saves_and_keeps, backward=reads_attribute), [randn(3)],
+        "GV224", ["left out"], [], "def saves_and_keeps"),
     "a graph on ctx": (function("EM", forward=inner_graph, backward=through_inner), [randn(3)], "GV227", ["find on ctx"], [], "def through_inner"),
     "a number of grad_output": (function("EN", backward=asks_item), [randn(3)], "GV228", ["torch.where"], [], "def asks_item"),
     "a branch on grad_output": (function("EO", backward=asks_if), [randn(3)], "GV228", ["torch.where"], [], "def asks_if"),
     "a sum in place": (function("EP", backward=adds_in_place), [randn(3)], "GV228", ["zeros_like(grad_output)"], ["where"], "def adds_in_place"),
     "a weight is forgotten": (
-        function("EQ", forward=forgets_w, backward=zeros_for_w), [randn(3), randn(3, seed=1)], "GV229", ["if it is not meant"], [], "def zeros_for_w"),
+        function("EQ", forward=forgets_w, backward=zeros_for_w), [randn(3), randn(3, seed=1)],
+        "GV229", ["if it is not meant"], [], "def zeros_for_w"),
     "a sign of a weight": (
         function("ER", forward=only_its_sign, backward=zeros_for_w), [randn(3), randn(3, seed=1)], "GV229", ["if it is not"], [], "def zeros_for_w"),
     "the size of a weight": (
