@@ -215,8 +215,9 @@ def _told(evidence: Evidence, leaves: Sequence[Tensor], seen: Difference | UserC
     if isinstance(seen, UserCodeError):
         return Finding("GV207", f"{told} {seen.message}", hint=REMEMBERED, frames=seen.frames)
     who = "backward" if seen.output is None else "forward"
-    return Finding("GV207", f"{told} {seen.text}, which it is with new tensors of the same numbers: {who} goes on with what was kept of the old ones",
-                   hint=REMEMBERED)
+    found = _finding(f"{told} {seen.text}, which it is with new tensors of the same numbers: {who} goes on with what was kept of the old ones",
+                     REMEMBERED)
+    return found if seen.output is None else at_forward(found, evidence)
 
 
 def _after_other_inputs(seen: Difference | UserCodeError) -> Finding:

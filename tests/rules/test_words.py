@@ -327,8 +327,8 @@ def in_bfloat16(x):
     return x.bfloat16().sin().double()
 
 
-def in_steps(x):
-    return torch.round(x * 128) / 128 + 0.001 * x.float().sin().double()
+def rounds_its_result(x):
+    return x.sin().float().double()
 
 # ---- GV203, GV206, GV208, GV215, GV227
 def writes(x):
@@ -1332,7 +1332,7 @@ ROWS: dict[str, tuple] = {   # (function, inputs, code, words of the hint, words
     "float32 in backward": (
         function("CC", backward=in_single_precision), [randn(3)],
         "GV114", ["fewer bits"], ["series"], "return (2", {"rtol": 1e-5}),
-    "a fake kernel asks for a value": (registered("values", fake_by_value), [randn(3)], "GV115", ["no values"], [], "def fake_by_value"),
+    "a fake kernel asks for a value": (registered("values", fake_by_value), [randn(3)], "GV115", ["no values"], [], "return x.new_empty(int"),
     "a fake kernel of no arguments": (
         registered("arguments", fake_without_arguments), [randn(3)], "GV115", ["shapes"], ["never"], "def fake_without"),
     "backward of an operator asks for a value": (
@@ -1353,7 +1353,7 @@ ROWS: dict[str, tuple] = {   # (function, inputs, code, words of the hint, words
     "off in float32": (function("CJ", backward=off_in_float32), [randn(3)], "GV226", ["dtype: float32"], [], "def off_in"),
     "small cotangents are dropped": (
         function("CK", backward=drops_small), [randn(3)], "GV201", ["threshold"], ["residual", "fall under"], "return torch.where"),
-    "an absolute residual": (function("CL", backward=solves), [randn(3)], "GV201", ["absolute tolerance"], ["fall under"], "return found"),
+    "an absolute residual": (function("CL", backward=solves), [randn(3)], "GV201", ["absolute tolerance"], ["fall under"], "def solves"),
     "grad_output in place": (function("CM", backward=times_in_place), [randn(3)], "GV202", ["copy"], [], "def times_in_place"),
     "a part of grad_output": (function("CN", backward=scales_a_part), [randn(3)], "GV202", ["copy"], [], "def scales_a_part"),
     "grad_output through NumPy": (function("CO", backward=through_numpy), [randn(3)], "GV202", ["copy"], [], "def through_numpy"),
@@ -1388,14 +1388,14 @@ ROWS: dict[str, tuple] = {   # (function, inputs, code, words of the hint, words
     "its conjugate bit": (
         function("DF", backward=without_conjugate_bit), [randn(3, dtype=torch.complex128)], "GV210", ["resolve_conj"], [], "def without_conj"),
     "the memory of an input": (function("DG", forward=reads_memory), [randn(2, 3)], "GV211", ["contiguous()"], [], "def reads_memory"),
-    "a branch on strides": (function("DH", forward=by_strides), [randn(2, 3)], "GV211", ["nothing depend"], [], "def by_strides"),
+    "a branch on strides": (function("DH", forward=by_strides), [randn(2, 3)], "GV211", ["contiguous()"], [], "def by_strides"),
     "one more dimension": (function("DI", backward=one_more_dimension), [randn(3)], "GV212", ["own shape"], ["broadcast"], "return (2 * "),
     "a broadcast input": (
         function("DJ", forward=product, backward=both_gradients), [randn(2, 3), randn(3, seed=1)], "GV212", ["own shape"], [], "return g * w, g * x"),
     "a float32 gradient": (function("DK", backward=is_float), [randn(3)], "GV212", ["dtype"], [], "return (2 * "),
     "what was saved": (
-        function("DL", forward=saves_slope, backward=saved_for_ones), [randn(3)], "GV213", ["clone"], [], "return ctx.saved_tensors[0] if"),
-    "a buffer of ctx": (function("DM", forward=with_buffer, backward=into_a_buffer), [randn(3)], "GV213", ["clone"], [], "return torch.mul"),
+        function("DL", forward=saves_slope, backward=saved_for_ones), [randn(3)], "GV213", ["clone"], [], "def saved_for_ones"),
+    "a buffer of ctx": (function("DM", forward=with_buffer, backward=into_a_buffer), [randn(3)], "GV213", ["clone"], [], "def into_a_buffer"),
     "two views of one result": (
         function("DN", forward=add, backward=views_of_one), [randn(3), randn(3, seed=1)], "GV213", ["clone"], [], "def views_of_one"),
     "two views accumulate": (
@@ -1421,7 +1421,7 @@ ROWS: dict[str, tuple] = {   # (function, inputs, code, words of the hint, words
     "a count of nothing": (function("EC", backward=divides_by_count), [torch.zeros(0, 3)], "GV221", ["inputs' shapes"], [], "def divides_by"),
     "ones for nothing": (
         function("ED", forward=matmul, backward=ones_for_w), [torch.zeros(0, 3), randn(3, 2)], "GV221", ["zero"], ["torch.empty"], "def ones_for_w"),
-    "rounded to multiples": (in_steps, [randn(20)], "GV222", ["unless forward is meant to round"], [], "def in_steps"),
+    "the result rounded to float32": (rounds_its_result, [randn(20)], "GV222", ["unless forward is meant to round"], [], "def rounds_its"),
     "an index is assigned to": (
         function("EE", forward=gather, backward=assigns), [randn(5, 2), fixed(torch.tensor([0, 4, 1, 3]))],
         "GV223", ["assignment"], [], "def assigns"),
@@ -1430,13 +1430,13 @@ ROWS: dict[str, tuple] = {   # (function, inputs, code, words of the hint, words
         "GV223", ["repeats"], ["add up what"], "return gradient / "),
     "a mean of rows": (
         function("EG", forward=mean_of_rows, backward=gathers), [randn(4, 2), fixed(torch.tensor([0, 4, 1, 3]))],
-        "GV223", ["repeats"], ["add up what"], "def gathers"),
+        "GV223", ["repeats"], ["add up what"], "return g["),
     "an index that repeats is assigned to": (
         function("EH", forward=gather, backward=assigns), [randn(5, 2), fixed(REPEATED)], "GV223", ["add up what repeats"], [], "def assigns"),
     "scaled by its own frequency": (
         function("EI", forward=gather, backward=by_frequency), [randn(5, 2), fixed(REPEATED)], "GV101", [], ["pads", "add up"], "return gradient / "),
     "a mean of repeated rows": (
-        function("EJ", forward=mean_of_rows, backward=gathers), [randn(7, 2), fixed(REPEATED)], "GV101", [], ["pads", "add up"], "def gathers"),
+        function("EJ", forward=mean_of_rows, backward=gathers), [randn(7, 2), fixed(REPEATED)], "GV101", [], ["pads", "add up"], "return g["),
     "a sum saves": (
         function("EK", forward=saves_two, backward=passes_on), [randn(3), randn(3, seed=1)], "GV224", ["left out"], [], "def saves_two"),
     "saved and kept": (
