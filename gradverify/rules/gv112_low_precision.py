@@ -63,8 +63,7 @@ INTEGERS = "Triton's interpreter computes with bfloat16 as with integers, so tha
 CAST = "cast to float32 after `tl.load`, and to bfloat16 before `tl.store`, or check it on a GPU"
 HINTS = {
     "overflow": "something before it leaves the range of {dtype}: scale first, or compute it in float32",
-    "gain": "all of it is off by one factor, in {dtype} only: look for what differs there from float32",
-    "": "it is off by more than the roundings of {dtype} explain, and in float64 it is right: look for what differs in {dtype}",
+    "": "look for what differs in {dtype} from float32",
 }
 
 
