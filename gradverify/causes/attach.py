@@ -57,15 +57,19 @@ def with_causes(findings: Iterable[Finding], evidence: Evidence, book: Book) -> 
 
 def _explained(finding: Finding, cause: Cause, evidence: Evidence, book: Book) -> Finding:
     """With its cause; under the code of the rule whose fault the cause is."""
-    told = replace(finding, cause=cause, hint=_hint(finding, cause, evidence))
+    told = replace(finding, cause=cause, hint=_hint(finding, cause, evidence, book[finding.code].causes))
     rule = next((info for info in book.values() if info.takes_over == cause.name), None)
     if rule is None or book[finding.code].causes != "finite differences" or not evidence.settings.looks_for(rule.code):
         return told
     return replace(told, code=rule.code, name=rule.name, also=(finding.code, *finding.also))
 
 
-def _hint(finding: Finding, cause: Cause, evidence: Evidence) -> str | None:
-    """What to change; the finding's own hint where a gradient may be meant so (it names `surrogate`), and where the cause knows none."""
+def _hint(finding: Finding, cause: Cause, evidence: Evidence, rests: Causes | None) -> str | None:
+    """What to change in backward; the finding's own hint where a gradient may be meant so (it names `surrogate`), where the cause knows none, and
+    where no finite difference says that backward is wrong, and not what it is compared with."""
+    if rests in ("reference", "given numbers") and not any(
+            pair.count(Outcome.MISMATCH) for (n, _), pair in evidence.jacobian.pairs.items() if evidence.inputs[n].name == finding.input):
+        return finding.hint
     meant = finding.hint is not None and "`surrogate`" in finding.hint and cause.name in ("sign flipped", "scaled")
     return finding.hint if meant or evidence.surrogate is not None else remedy(cause) or finding.hint
 

@@ -75,12 +75,10 @@ def _named(pattern: Pattern, value: str, kind: str) -> Cause:
     if kind == "extra":
         return Cause("extra factor", f"analytic = numeric × {value} {pattern.everywhere}: the factor {value} is one too many, or a division by it "
                      "is missing")
-    return Cause("missing factor", f"analytic = {value} {pattern.everywhere}: backward returns grad_output × {value}, without the rest of the "
-                 "derivative")
+    return Cause("missing factor", f"analytic = {value} {pattern.everywhere}: backward returns grad_output × {value}")
 
 
 EXPLANATIONS = (Explanation(90, explain),)
 REMEDIES = {
-    "missing factor": "multiply by it: the gradient is grad_output times the derivative with respect to this input",
-    "extra factor": "divide by it, or leave it out once",
+    "missing factor": "the gradient is grad_output times the derivative with respect to this input",
 }

@@ -98,6 +98,6 @@ def _repeats(pattern: Pattern, value: Value) -> Index | None:
 
 EXPLANATIONS = (Explanation(40, explain), Explanation(65, summed))
 REMEDIES = {
-    "wrong where an index repeats": "add up what repeats: index_add, scatter_add, index_put(accumulate=True)",
+    "wrong where an index repeats": "look at what backward does with an index that repeats",
     "repeated index overwritten": "add up what repeats: index_add, scatter_add, index_put(accumulate=True)",
 }

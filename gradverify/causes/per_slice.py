@@ -72,5 +72,5 @@ def _distinct(low: Array, high: Array) -> int:
 
 EXPLANATIONS = (Explanation(130, explain),)
 REMEDIES = {
-    "scaled per": "look for a factor that has one number for each of them, such as a weight, a norm or a count: it is left out, or applied twice",
+    "scaled per": "look for a factor that has one number for each of them, such as a weight, a norm or a count",
 }

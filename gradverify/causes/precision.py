@@ -30,7 +30,7 @@ def explain(pattern: Pattern) -> Iterator[Claim]:
     for name, unit, is_of in NARROW:
         if unit > pattern.unit and _fits(pattern, unit, is_of):
             cause = Cause(f"computed in {name}", f"every analytic number is a {name}, and off by at most {_most(pattern):.1g} of the largest, "
-                          f"{pattern.everywhere}: backward computes in {name}")
+                          f"{pattern.everywhere}")
             yield partial(_confirmed, cause, unit, is_of)
             return
 
@@ -66,5 +66,5 @@ def _most(pattern: Pattern) -> float:
 
 EXPLANATIONS = (Explanation(150, explain),)
 REMEDIES = {
-    "computed in": "compute in the dtype of the inputs",
+    "computed in": "look for what is saved, computed or returned in fewer bits than the inputs have",
 }

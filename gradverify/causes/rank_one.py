@@ -160,5 +160,5 @@ EXPLANATIONS = (Explanation(140, explain),)
 REMEDIES = {
     "missing rank-one term": "each of these outputs depends on all inputs of its block: the term that couples them is missing, as "
                              "(g * y).sum(-1, keepdim=True) is in y * (g - …) of a softmax",
-    "scaled rank-one term": "look at the factor of the term that couples the elements: a mean where a sum belongs, a coefficient of a series",
+    "scaled rank-one term": "look at the factor of the term that couples the elements",
 }

@@ -231,6 +231,6 @@ REMEDIES = {
     "zero block": "backward gives nothing for these elements: look at the bounds of its loops and slices, and at its masks",
     "unread block": "backward takes no grad_output from there: look at the bounds of its loops and slices, and for an index where a sum belongs",
     "wrong block": "look at what treats these positions unlike the others",
-    "wrong at the border": "look at how backward pads: what forward repeats or reads twice at the border, backward must add up",
+    "wrong at the border": "look at what treats the border unlike the rest",
     "wrong only": "backward is right for the others: look at what it does where this holds",
 }

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import partial
-from math import copysign, e, floor, log, log10, pi, sqrt
+from math import copysign, e, log, pi, sqrt
 
 import numpy as np
 
 from gradverify.causes.pattern import Claim, Explanation, Pattern, Side, settled
 from gradverify.causes.words import LARGEST_DENOMINATOR, exact, factor
 from gradverify.model.result import Cause
-from gradverify.numerics.rungs import U32, U_BF16, U_FP16
 
 SLIGHT = 5e-3  # |c − 1| up to which a constant is rounded, not wrong: a bfloat16 constant is off by 2⁻⁸ at most
 SAME = 1e-3  # of c − 1: a typed constant explains c if it is off by the same amount
 TYPED = range(2, 8)  # significant digits of a constant that somebody typed
 CONSTANTS = {"π": pi, "√π": sqrt(pi), "√(2π)": sqrt(2 * pi), "√(2/π)": sqrt(2 / pi), "2/√π": 2 / sqrt(pi), "√2": sqrt(2), "1/√2": 1 / sqrt(2), "e": e,
              "ln 2": log(2), "ln 10": log(10), "1/ln 2": 1 / log(2)}
-PRECISIONS = (("float32", U32), ("float16", U_FP16), ("bfloat16", U_BF16))
-FINER = 8  # a rounding error is that much below its bound once in eight: another reason is likelier then
 SIMPLE = (-1.0, 0.0, 0.5, 2.0, -2.0, -0.5)
 ROOT = 1e-9  # relative, of c²
 NARROW = 1e-5  # relative: in an interval so narrow none of a few likely factors lies by chance
@@ -135,24 +132,20 @@ def _sizes(pattern: Pattern) -> Iterator[tuple[int, str]]:
 
 
 def _rounded(c: float) -> str:
-    """Which typed constant, or which precision, is off by as much."""
+    """Which typed constant is off by as much."""
     for name, constant in CONSTANTS.items():
         for digits in TYPED:
             typed = f"{constant:.{digits}g}"
             for ratio in (float(typed) / constant, constant / float(typed)):
                 if ratio != 1 and abs(ratio - c) <= SAME * abs(c - 1):
                     return f"; {typed} for {name} is off by as much"
-    for name, unit in PRECISIONS:
-        if unit / FINER <= abs(c - 1) <= unit:
-            return f"; a constant rounded to {name} is off by up to {unit:.1g}"
-    digits = floor(-log10(abs(c - 1)))
-    return f"; a constant written with {digits} to {digits + 1} digits is off by as much" if digits in TYPED else ""
+    return ""
 
 
 EXPLANATIONS = (Explanation(10, explain, of_stream=True),)
 REMEDIES = {
     "sign flipped": "look for a minus sign that is missing, or that is one too many",
-    "scaled": "look for a factor that backward leaves out or applies twice",
+    "scaled": "look for the constant factor in backward",
     "zero gradient": "forward moves with this input: look for what makes its gradient zero (a detach, a mask, zeros that are never filled)",
-    "constant slightly off": "forward and backward must use the same constant: compute it instead of typing digits",
+    "constant slightly off": "look for a constant, or an eps, that differs between forward and backward",
 }

@@ -49,6 +49,6 @@ def _is_of(pattern: Pattern, other: Other) -> bool:
 
 EXPLANATIONS = (Explanation(30, explain), Explanation(31, of_outputs))
 REMEDIES = {
-    "swapped inputs": "return the gradients in the order in which forward takes its arguments",
-    "swapped outputs": "backward gets its grad_outputs in the order in which forward returns its outputs",
+    "swapped inputs": "look at the order of what backward returns, and for one formula that is written for both",
+    "swapped outputs": "look at the order of backward's grad_outputs, which is that of forward's outputs",
 }

@@ -8,7 +8,7 @@ from typing import Literal
 from gradverify.model.result import Calls, Severity
 
 Causes = Literal["finite differences", "deviations", "reference", "given numbers", "linearity"]
-Method = Literal["forward", "backward", "saving", "jvp", "vmap"]
+Method = Literal["forward", "backward", "saving", "jvp", "vmap", "apply"]
 Kills = Literal["values", "elsewhere", "memory"]
 
 
@@ -28,7 +28,7 @@ class RuleInfo:
     point. layout: it is about tensors that are not contiguous, and explains no number of a call in which all are.
     own_dtype: what it compares is the function in its own dtype, whatever stands in for it in float64.
     line: it is about a gradient that a line of backward returns, which is shown. method: whose line is shown ("saving": the method that saves for
-    backward); none: of forward where a finding is about an output alone, else of backward.
+    backward; "apply": one of the class's own); none: of forward where a finding is about an output alone, else of backward.
     causes: the comparison in which the cause of a finding is looked for. takes_over: the cause of a mismatch that is this rule's fault.
     kills: what `mutate` lets it judge: the values of a gradient, those at other inputs, or what is remembered from call to call.
     """

@@ -25,6 +25,7 @@ from gradverify.numerics.roundoff import Bits
 from gradverify.numerics.rungs import U64, Z
 from gradverify.rules.anew import rounded_anew
 from gradverify.rules.difference import Difference
+from gradverify.rules.repeats import ANOTHER
 from gradverify.rules.shown import NO_FUNCTION, RANDOM, element_name
 from gradverify.subject.differentiable import Gradients, copied
 from gradverify.subject.draw import generator, signed
@@ -39,7 +40,6 @@ DUST = 16.0             # roundings of the gradient's natural size ‖v‖‖f�
 NUDGE = 1 / 32          # of the tolerance, by which v is changed: far above its rounding, and DUST times it stays below the tolerance
 RANDOM_BACKWARD = "backward draws random numbers, which fall on other elements in another layout"
 ODD = (3.0, -5.0, 7.0)  # factors of a cotangent that are no powers of two: what backward rounds inside is rounded anew
-NOW_AND_THEN = "keep no state between calls, and let nothing depend on how often the function ran, or on which tensor it gets"
 NUDGES = 2              # directions; the inputs are nudged to both sides of each, which breaks a tie both ways
 
 
@@ -106,7 +106,7 @@ def on_another_graph(evidence: Evidence, expected: Gradients, seen: Gradients, v
     """GV206, where the gradients of a graph of the same inputs are not those of the base graph, for the same cotangents. `which`: of that graph."""
     if evidence.settings.looks_for("GV206"):
         for apart in gradients_apart(evidence, expected, seen, v):
-            yield Finding("GV206", f"backward of another graph, {which}, gives another gradient: {apart.text}", input=apart.input, hint=NOW_AND_THEN)
+            yield Finding("GV206", f"backward of another graph, {which}, gives another gradient: {apart.text}", input=apart.input, hint=ANOTHER)
 
 
 def _apart(evidence: Evidence, argument: Argument, expected: Tensor | None, seen: Tensor | None, noisy: Tensor | float) -> Difference | None:

@@ -52,6 +52,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             first = int(bad.nonzero()[0])
             where = element_name(evidence.name_of(place), output, first)
             yield Finding("GV006", f"{int(bad.sum())} of {values.numel()} numbers of {evidence.name_of(place)} are not finite; first at {where}: "
-                          f"{float(values[first])}", output=place, hint="choose inputs where forward is finite (`uniform`, `avoid`)")
+                          f"{float(values[first])}", output=place, hint="repair forward, or choose inputs where it is finite (`uniform`, `avoid`)")
         elif values.numel() and bool(torch.isinf(values).all()):
             yield Finding("GV006", f"{evidence.name_of(place)} is infinite throughout: there is nothing to compare", output=place)

@@ -78,7 +78,7 @@ def _graphless(outputs: Sequence[Any]) -> str:
     if not any(y.is_floating_point() or y.is_complex() for _, y in tensors):
         place, y = tensors[0]
         return f"no output has floating or complex numbers: y{place} is {str(y.dtype).removeprefix('torch.')}"
-    return "no output has a graph that leads back to the inputs: it was detached, or computed outside of torch"
+    return "no output has a graph that leads back to the inputs"
 
 
 def _reason(evidence: Evidence) -> str | None:

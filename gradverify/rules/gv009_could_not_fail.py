@@ -36,6 +36,7 @@ SEVERITY = "warning"
 ORDER = 450
 VERDICT = "error"
 LAST = True
+ELSEWHERE = "draw inputs at which the function changes, or check an output that does, if there are any"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -51,10 +52,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     atol, _ = evidence.settings.tolerances()
     if all(pair.largest == 0.0 for pair in pairs):
         yield Finding("GV009", "every gradient is zero at these inputs: a backward that returns nothing would pass too",
-                      hint="draw inputs from a region where the function changes")
+                      hint=ELSEWHERE)
     elif largest <= 1.0 and atol == 0 and all(pair.verdict == Verdict.PASS for pair in pairs):
         yield Finding("GV009", "every gradient is zero up to rounding at these inputs: a backward that returns nothing would pass too",
-                      hint="draw inputs from a region where the function changes, or check an output that does (not the sum of a softmax)")
+                      hint=ELSEWHERE)
     elif largest <= 1.0 and atol > 0:
         yield Finding("GV009", f"the tolerance (atol {atol:g}) is above every gradient: a backward that returns zeros would pass too",
                       hint="lower `atol`, or leave it out")
@@ -63,7 +64,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for argument in evidence.subject.arguments:
         if _could_be_index(argument) and _adds_up_when_repeated(evidence, argument):
             yield Finding("GV009", f"the indices in {argument.name} never repeat: a backward that overwrites where it must add up would pass too",
-                          input=argument.name, hint=f"repeat an index in {argument.name}")
+                          input=argument.name, hint=f"repeat an index in {argument.name}, if one may be there twice")
 
 
 def _could_be_index(argument: Argument) -> bool:

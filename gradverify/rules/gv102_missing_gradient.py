@@ -46,7 +46,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield from (_missing(evidence, index, outputs) for index, outputs in missing.items())
     for place in evidence.moving:
         yield Finding("GV102", f"{evidence.name_of(place)} moves with the inputs, but has no graph that leads back to them", output=place,
-                      hint="it was detached, or marked with `mark_non_differentiable`: take it out of `outputs` if that is meant")
+                      hint="take it out of `outputs` if it is meant to have no gradient")
 
 
 def _missing(evidence: Evidence, index: int, outputs: list[int]) -> Finding:
@@ -54,7 +54,7 @@ def _missing(evidence: Evidence, index: int, outputs: list[int]) -> Finding:
     argument, worst = evidence.inputs[index], evidence.jacobian.pairs[index, outputs[0]].worst[0]
     names = [evidence.name_of(evidence.forward.checked[output]) for output in outputs]
     shown = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-    message = (f"backward returns None for {argument.name}, but {shown} {'depends' if len(names) == 1 else 'depend'} on it: the finite difference at "
+    message = (f"the gradient of {argument.name} is None, but {shown} {'depends' if len(names) == 1 else 'depend'} on it: the finite difference at "
                f"{place_name(evidence, index, outputs[0], worst)} is {worst.numeric:.6g}")
     return Finding("GV102", message, input=argument.name, output=evidence.forward.checked[outputs[0]] if len(outputs) == 1 else None,
                    hint=_hint(evidence, argument))
@@ -65,4 +65,4 @@ def _hint(evidence: Evidence, argument: Argument) -> str:
         return "the operator has no autograd: register one for the dispatch key Autograd, or with torch.library.register_autograd"
     if argument.of and evidence.subject.target.kind == "autograd.Function":
         return f"autograd does not look into lists: let `apply` take the tensors of {argument.whole} as arguments of their own"
-    return f"return the gradient of {argument.name}, or say `requires_grad: false` if it is meant to have none"
+    return f"say `requires_grad: false` if {argument.name} is meant to have no gradient"

@@ -28,7 +28,7 @@ from gradverify.numerics.pairs.pair import ElementRecord, Outcome, Pair
 from gradverify.rules.shown import element_name
 
 SHARE = 1e-4        # of the numbers may stay undecided in a check that passes (command-line.md)
-FEWER_BITS = "look for what the function computes in fewer bits than float32"
+FEWER_BITS = "look for an approximation, and for fewer bits than float32"
 CATCHES = "forgets_the_offset"
 ORDER = 300
 RANK = 135      # it stands before GV106: of two functions that differ, the gradients do

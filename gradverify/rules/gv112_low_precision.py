@@ -62,9 +62,8 @@ KINDS = {"element": "", "row": "; no element is far off by itself, but the row i
 INTEGERS = "Triton's interpreter computes with bfloat16 as with integers, so that this may be its fault and not the kernel's"
 CAST = "cast to float32 after `tl.load`, and to bfloat16 before `tl.store`, or check it on a GPU"
 HINTS = {
-    "overflow": "something before it leaves the range of {dtype}: subtract the maximum before `exp`, accumulate in float32, scale first",
-    "gain": "all of it is off by one factor, in {dtype} only: look for what differs there from float32",
-    "": "it is off by more than the roundings of {dtype} explain, and in float64 it is right: look for what differs in {dtype}",
+    "overflow": "something before it leaves the range of {dtype}: scale first, or compute it in float32",
+    "": "look for what differs in {dtype} from float32",
 }
 
 

@@ -28,16 +28,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gradverify.evidence import Evidence
 from gradverify.model.fault import legible
-from gradverify.model.result import Finding, Severity
+from gradverify.model.result import Finding, Frame, Severity
 from gradverify.rules.agreement import unsteady
 from gradverify.subject.failure import describe, user_frames
 from gradverify.subject.opchecked import Operator, operator_of
 
 CATCHES = "misstates_its_shape"
 ORDER = 445
+METHOD = "forward"
 PRICE, WORTH = (3, 0), 30
 APART = True
 
@@ -115,8 +117,8 @@ def _fake(operator: Operator, must: bool) -> Finding | str | None:
         if not (frames := user_frames(error) or ((where,) if where else ())):
             return f"opcheck's test_faketensor could not be run: {_told(error)}"
         finding = _finding(operator, "test_faketensor", "its fake kernel raises where the operator does not", error, must,
-                           "a fake kernel may ask for shapes, dtypes and strides, never for values")
-        return Finding(finding.code, finding.message, severity=finding.severity, hint=finding.hint, frames=frames)
+                           "a fake kernel gets shapes, dtypes and strides, and no values")
+        return _at(finding, frames)
     if "requires_grad" in match["text"] or "outputs_alias_inputs" in match["text"]:
         return None     # what the registration, or the schema, was found wrong for already
     wrong, told = SIZES.search(match["text"]), STRIDES.search(match["text"]) or SIZES.search(match["text"])
@@ -124,7 +126,7 @@ def _fake(operator: Operator, must: bool) -> Finding | str | None:
             else "what it returns is not what its fake kernel says")
     finding = _finding(operator, "test_faketensor", what, error, must or wrong is not None,
                        "let `register_fake` compute shape, dtype and strides as the operator does")
-    return Finding(finding.code, finding.message, severity=finding.severity, hint=finding.hint, frames=(where,) if where else ())
+    return _at(finding, (where,) if where else ())
 
 
 def _aot(operator: Operator, must: bool) -> Iterator[Finding | str]:
@@ -138,13 +140,19 @@ def _aot(operator: Operator, must: bool) -> Iterator[Finding | str]:
         what = (f"under AOT dispatch its {'outputs' if str(error).startswith('O') else 'gradients'} are other numbers than without" if different
                 else "AOT dispatch raises where the operator does not")
         yield _finding(operator, "test_aot_dispatch_dynamic", what, error, must or different,
-                       "torch.compile meets the same: backward and fake kernel must not read values, nor touch what the schema does not name")
+                       "torch.compile meets the same")
 
 
 def _finding(operator: Operator, test: str, what: str, error: BaseException, must: bool, hint: str) -> Finding:
     severity: Severity = "error" if must else "warning"
-    return Finding("GV115", f"{operator.name} fails opcheck's {test}: {what} (torch: {_told(error)})", severity=severity, hint=hint,
-                   frames=user_frames(error))
+    return _at(Finding("GV115", f"{operator.name} fails opcheck's {test}: {what} (torch: {_told(error)})", severity=severity, hint=hint),
+               user_frames(error))
+
+
+def _at(finding: Finding, frames: tuple[Frame, ...]) -> Finding:
+    """At the last of these frames."""
+    last = frames[-1] if frames else None
+    return finding if last is None else replace(finding, frames=frames, file=last.file, line=last.line, source=last.text)
 
 
 def _kind(what: str) -> str:

@@ -41,7 +41,7 @@ CATCHES = "forgets_a_factor_when_compiled"
 ORDER = 446
 PRICE, WORTH = (4, 4), 60
 APART = True
-HINT = "what Python decides or keeps is fixed where torch.compile traces it: the same function must come of it"
+HINT = "look for what Python decides or keeps, which is fixed where torch.compile traces it"
 BACKEND = re.compile(r"BackendCompilerFailed: backend='\w+' raised: ")     # what torch says before what was raised
 TOLD = 400      # characters of what was raised
 
@@ -81,8 +81,7 @@ def _compared(compiler: Compiler, evidence: Evidence, where: str, first: Evidenc
             outputs, gradients = Differentiable(compiler.through(evidence.subject), evidence.forward.checked).once(v)
     except UserCodeError as error:
         text = BACKEND.sub("", error.message).partition(" Set TORCH")[0]
-        yield Finding("GV116", f"through torch.compile{where} {text if len(text) <= TOLD else f'{text[:TOLD]}…'}", frames=error.frames,
-                      hint="what torch.compile cannot trace can be hidden from it by torch.library.custom_op, or by torch.compiler.disable")
+        yield Finding("GV116", f"through torch.compile{where} {text if len(text) <= TOLD else f'{text[:TOLD]}…'}", frames=error.frames)
         return
     for number, y, usual in zip(evidence.forward.checked, outputs, evidence.outputs, strict=True):
         if (y.dtype, y.shape) != (usual.dtype, usual.shape):

@@ -48,7 +48,7 @@ NATIVE = 4      # runs with every number rounded, for the native error
 BESIDE = 2      # points beside the inputs, where a row has to be off too: what rounds to the other side of a step here does not there
 FAR = 8.0       # native errors
 LOST = 0.25     # of its size: of a row that rounding takes so far nothing can be said (layer_norm of what is nearly constant)
-HINT = "torch.amp.custom_fwd and custom_bwd keep forward and backward in one precision"
+HINT = "look for a cast or a branch on the dtype; torch.amp.custom_fwd and custom_bwd run backward under the autocast of forward"
 Context = Callable[[], AbstractContextManager[Any]]
 
 

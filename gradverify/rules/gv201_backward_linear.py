@@ -58,8 +58,8 @@ FACTORS, FACTORS_16 = (-3.0 * 2.0**18, -(2.0**-40)), (-12.0, -(2.0**-4))  # forc
 ROUNDED = 1e-6              # of the largest gradient: more is no rounding of float64, even where most of its digits cancel
 OF_ORDER_ONE = -5 / 8       # in the place of the small factor
 HINT = "every gradient that backward returns must contain grad_output exactly once, as a factor"
-OVER = "divide grad_output by its norm before, and multiply after: the scale of a loss in mixed precision makes it large"
-UNDER = "stop at a residual relative to the size of grad_output, not at an absolute one: losses that are averages make it small"
+OVER = "the scale of a loss in mixed precision makes grad_output large"
+UNDER = "look for an absolute tolerance or threshold inside backward: losses that are averages make grad_output small"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -96,7 +96,7 @@ def _found(halves: _Halves, name: str, where: str, numbers: tuple[str, str], coa
     one_size = None if coarse else halves.at_fault()
     if one_size == "small":
         return Finding("GV201", f"backward is linear in grad_output for factors of order 1, but not for small ones: {gives} a part of it comes 2⁻⁴⁰ "
-                       "as large: small ones fall under a tolerance inside backward", severity="warning", input=name, hint=UNDER)
+                       "as large", severity="warning", input=name, hint=UNDER)
     if one_size == "large":
         return Finding("GV201", "backward is linear in grad_output for factors of order 1, but loses digits for large ones: "
                        f"{gives} a part of it comes 3·2¹⁸ as large", severity="warning", input=name, hint=OVER)

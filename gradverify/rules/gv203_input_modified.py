@@ -69,8 +69,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         yield from (_of_inner(each) for each in {(each.cls, each.place): each for each in evidence.inner_writes}.values())
 
 
-def _hint(evidence: Evidence, who: str) -> str:
-    """Only a Function has a ctx to mark what it writes into."""
+def _hint(evidence: Evidence, who: str, differentiable: bool = True) -> str:
+    """Only a Function has a ctx to mark what it writes into; what is not differentiated may be state, as running statistics are."""
+    if not differentiable:
+        return "write into a copy, unless it is state that is meant to be updated"
     return HINTS[who] if who == "backward" or evidence.subject.target.kind == "autograd.Function" else "write into a copy"
 
 
@@ -93,7 +95,7 @@ def _given_back(evidence: Evidence) -> Iterator[Finding]:
 def _of_argument(evidence: Evidence, who: str, each: Written) -> Finding:
     differentiable = any(argument.name == each.held.name for argument in evidence.inputs)
     found = Finding("GV203", f"{who} writes into {each.held.name}{changed(each.held.name, each.held.tensor, each.change)}", input=each.held.name,
-                    severity=_severity(differentiable), hint=_hint(evidence, who))
+                    severity=_severity(differentiable), hint=_hint(evidence, who, differentiable))
     return at_forward(found, evidence, each.held.name) if who == "forward" else found
 
 

@@ -33,7 +33,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.numerics.function.flat import flat_real
 from gradverify.rules.agreement import largest
-from gradverify.rules.repeats import ATOMIC, ORDER_OF_SUMS, Repeats, in_words
+from gradverify.rules.repeats import ANOTHER, ATOMIC, ORDER_OF_SUMS, Repeats, in_words
 from gradverify.rules.shown import apart, element_name
 from gradverify.subject.snapshot import same
 
@@ -142,5 +142,4 @@ def _difference(first: Tensor, second: Tensor, accepted: float, name: str) -> st
 def _hint(drawn: bool) -> str:
     if drawn:
         return "it draws from torch's generator: leave out `reseed: false`, and every forward draws the same numbers"
-    return ("state that is kept from call to call, memory that was never written or random numbers of another library make it another; "
-            "`nondeterminism` accepts small differences")
+    return f"{ANOTHER}; `nondeterminism` accepts small differences"

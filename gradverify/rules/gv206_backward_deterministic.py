@@ -44,7 +44,7 @@ from gradverify.model.result import Finding, Reproduced
 from gradverify.numerics.function.dtypes import UNITS
 from gradverify.rules.agreement import dust, equal, flat, largest, torchs_own, unsteady
 from gradverify.rules.gv208_input_subset import ALL_SUBSETS, subsets
-from gradverify.rules.repeats import ATOMIC, ORDER_OF_SUMS, Repeats, in_words
+from gradverify.rules.repeats import ANOTHER, ATOMIC, ORDER_OF_SUMS, Repeats, in_words
 from gradverify.rules.shown import apart as told_apart
 from gradverify.rules.shown import element_name
 from gradverify.subject.differentiable import Gradients, copied
@@ -58,8 +58,7 @@ SEEDS = 60              # calls of a backward that draws: a mask that drops 5 % 
 ASKED = 2               # calls of one graph that show whether it may be asked again
 BUDGET, OTHERS = 60, 26     # backward calls of all rules GV2xx up to ALL_SUBSETS inputs; of the others with one input and one output
 ULPS = 4
-DRAWN = "draw in forward and save what was drawn: backward must be the derivative of that one forward"
-ANOTHER = "state that is kept from call to call, memory that was never written, random numbers or a race make it another"
+DRAWN = "backward must be the derivative of the forward that ran: what that drew must be saved, and nothing drawn anew"
 LEFT = "that is what an iteration leaves that starts from other numbers, or rounds in another order: within `rtol`"
 
 
@@ -221,5 +220,5 @@ def _of_draws(evidence: Evidence, odd: Odd, calls: int) -> Finding:
                f"{len(odd.calls)} differ{'' if len(odd.calls) > 1 else 's'} from the second; at "
                f"{element_name(argument.name, argument.value, odd.element)} {' and '.join(told_apart(odd.here, odd.there))}")
     if odd.off <= evidence.settings.tolerances(low_precision=evidence.low_precision)[1] * odd.size:
-        return Finding("GV206", message, severity="warning", input=argument.name, hint=LEFT)
+        return Finding("GV206", message, severity="warning", input=argument.name, hint="the differences are within `rtol`")
     return Finding("GV206", message, input=argument.name, hint=DRAWN)

@@ -32,9 +32,10 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.rules.agreement import NOW_AND_THEN, differing, differing_output
+from gradverify.rules.agreement import differing, differing_output
 from gradverify.rules.at_forward import at_forward
 from gradverify.rules.difference import Difference
+from gradverify.rules.repeats import ANOTHER
 from gradverify.rules.shown import RANDOM, apart, changed
 from gradverify.subject.alias import overlaps
 from gradverify.subject.differentiable import Gradients, Graph, Returned
@@ -214,8 +215,9 @@ def _told(evidence: Evidence, leaves: Sequence[Tensor], seen: Difference | UserC
     if isinstance(seen, UserCodeError):
         return Finding("GV207", f"{told} {seen.message}", hint=REMEMBERED, frames=seen.frames)
     who = "backward" if seen.output is None else "forward"
-    return Finding("GV207", f"{told} {seen.text}, which it is with new tensors of the same numbers: {who} goes on with what was kept of the old ones",
-                   hint=REMEMBERED)
+    found = _finding(f"{told} {seen.text}, which it is with new tensors of the same numbers: {who} goes on with what was kept of the old ones",
+                     REMEMBERED)
+    return found if seen.output is None else at_forward(found, evidence)
 
 
 def _after_other_inputs(seen: Difference | UserCodeError) -> Finding:
@@ -229,4 +231,4 @@ def _after_other_inputs(seen: Difference | UserCodeError) -> Finding:
 def _now_and_then(seen: Difference | UserCodeError) -> Finding:
     code, who = ("GV206", "backward") if isinstance(seen, UserCodeError) or seen.output is None else ("GV205", "forward")
     what = seen.message if isinstance(seen, UserCodeError) else seen.text
-    return Finding(code, f"{who} is not deterministic: {what}; the same call again is as the first one", hint=NOW_AND_THEN)
+    return Finding(code, f"{who} is not deterministic: {what}; the same call again is as the first one", hint=ANOTHER)

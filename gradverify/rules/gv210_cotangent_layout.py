@@ -50,7 +50,7 @@ TIMES = -2.0            # times the cotangent of a sum, 1, which shortcuts of ba
 LARGE = 2.0**21         # times the base cotangents, exactly: above a million, at which gradients are clipped
 SLICED = "sliced (every second column of wider rows)"
 CLIPS = "a bound, a threshold or a number that overflows inside backward makes it another gradient than the loss's"
-HINT = "call grad_output.contiguous() before its memory is read, and reshape where view would raise"
+HINT = "call grad_output.contiguous(), or .resolve_conj(), before its memory is read"
 SHORTCUT = "backward must treat a grad_output of one number throughout as any other"
 
 

@@ -33,8 +33,10 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Frame
-from gradverify.rules.agreement import NOW_AND_THEN, gradients_apart, outputs_apart, random_backward, unsteady
+from gradverify.rules.agreement import gradients_apart, outputs_apart, random_backward, unsteady
+from gradverify.rules.at_forward import at_forward
 from gradverify.rules.protocol import NotApplicable
+from gradverify.rules.repeats import ANOTHER
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.layout import expanded
@@ -113,7 +115,7 @@ def _as_wanted(evidence: Evidence) -> Finding | None:
         raise UserCodeError(error.code, f"with {names} expanded (stride 0) {error.message}", error.frames, error.hint) from error
     if fault is None:
         return None
-    return Finding("GV211", f"with {names} expanded (stride 0), {fault.text}", input=fault.input, output=fault.output, hint=HINT, frames=fault.frames)
+    return _found(evidence, f"{names} expanded (stride 0)", fault.input, fault)
 
 
 def _laid(argument: Argument, layout: Callable[[Tensor], Tensor]) -> Argument:
@@ -152,7 +154,7 @@ def _comes_again(evidence: Evidence, arguments: Sequence[Argument]) -> bool:
 def _now_and_then(what: str, fault: Fault) -> Finding:
     code, who = ("GV206", "backward") if fault.output is None else ("GV205", "forward")
     return Finding(code, f"{who} is not deterministic: with inputs {what}, {fault.text}; and the same call again gives these", input=fault.input,
-                   output=fault.output, hint=NOW_AND_THEN)
+                   output=fault.output, hint=ANOTHER)
 
 
 def _usual(evidence: Evidence) -> str:
@@ -174,4 +176,10 @@ def _named(evidence: Evidence, what: str, layout: Callable[[Tensor], Tensor], fa
         if alone is not None:
             fault, name = alone, argument.name
             break
-    return Finding("GV211", f"with {name or 'all inputs'} {what}, {fault.text}", input=name, output=fault.output, hint=HINT, frames=fault.frames)
+    return _found(evidence, f"{name or 'all inputs'} {what}", name, fault)
+
+
+def _found(evidence: Evidence, laid: str, name: str | None, fault: Fault) -> Finding:
+    """The finding; at forward, where an output is another."""
+    found = Finding("GV211", f"with {laid}, {fault.text}", input=name, output=fault.output, hint=HINT, frames=fault.frames)
+    return found if fault.output is None else at_forward(found, evidence)

@@ -39,6 +39,7 @@ ORDER = 50
 RANK = 30
 REFUSED = True
 LINE = True
+OWN = "return a gradient of the input's own shape, dtype and device"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -112,10 +113,10 @@ def _metadata(cls: str, name: str, edge: Edge, gradient: object) -> Iterator[Fin
         wrong.append(f"a gradient of shape {list(gradient.shape)} for {name}, which has {list(edge.shape)}")
     if wrong:
         yield Finding("GV212", f"backward of {cls} returns {' and '.join(wrong)}", input=name,
-                      hint="return a gradient of the input's own shape, dtype and device")
+                      hint=OWN)
     elif tuple(gradient.shape) != edge.shape:
         yield Finding("GV212", f"backward of {cls} returns a gradient of shape {list(gradient.shape)} for {name}, which has {list(edge.shape)}: "
-                      "autograd sums it down", severity="warning", input=name, hint="sum over the broadcast dimensions in backward")
+                      "autograd sums it down", severity="warning", input=name, hint=OWN)
 
 
 def _sums_to(shape: torch.Size, wanted: tuple[int, ...]) -> bool:

@@ -25,6 +25,7 @@ from gradverify.model.result import Finding
 
 CATCHES = "bypasses_backward"
 ORDER = 40
+METHOD = "apply"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -36,5 +37,4 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if evidence.forward.checked and cls not in evidence.forward.classes:
         nodes = [output.grad_fn.name() for output in evidence.returned if output.grad_fn is not None]
         instead = f"they were computed by {nodes[0]}" if nodes else "an input is returned as it is"
-        yield Finding("GV216", f"{cls.__name__} is not in the graph of its outputs: {instead}, and backward never runs",
-                      hint="for these inputs apply does not make the Function's node")
+        yield Finding("GV216", f"{cls.__name__} is not in the graph of its outputs: {instead}, and backward never runs")

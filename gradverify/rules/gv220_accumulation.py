@@ -53,7 +53,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     try:
         seen: Accumulated = accumulated(evidence.subject, evidence.function, evidence.later, evidence.reusable)
     except UserCodeError as error:
-        yield Finding("GV220", f"`.backward(ones)` twice: {error.message}", frames=error.frames, hint=HINT)
+        yield Finding("GV220", f"`.backward(ones)` twice: {error.message}", frames=error.frames)
         return
     if "for_ones" in vars(evidence):        # asked for by GV213, of the base graph
         ones = [torch.ones_like(y) for y in evidence.outputs]

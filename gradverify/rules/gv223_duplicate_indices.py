@@ -52,7 +52,7 @@ PRICE, WORTH = (3, 1), 90
 LINE = True
 APART = True
 TAKES_OVER = "repeated index overwritten"
-HINT = "add up what repeats: index_add, scatter_add, index_put(accumulate=True)"
+HINT = "look at what backward does with an index that repeats: an assignment keeps one of them, index_add and scatter_add add them up"
 ALWAYS = "; of what is always a permutation say `kind: permutation`, or ignore this rule"
 STEP = 1e-3     # of an element's size: does it move the forward?
 

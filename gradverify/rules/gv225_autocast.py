@@ -32,6 +32,7 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.rules.agreement import gradients_apart, is_double, outputs_apart, torchs_own, unsteady
+from gradverify.rules.at_forward import at_forward
 from gradverify.subject.differentiable import Differentiable, Gradients
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.wide import casts_inside
@@ -40,7 +41,7 @@ CATCHES = "casts_under_autocast"
 ORDER = 260
 PRICE, WORTH = (1, 2), 50
 APART = True
-HINT = "torch.amp.custom_fwd and custom_bwd keep forward and backward in one precision"
+HINT = "look for a cast or a branch on the dtype; torch.amp.custom_fwd and custom_bwd run backward under the autocast of forward"
 Context = Callable[[], AbstractContextManager[Any]]
 
 
@@ -63,7 +64,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     def plain() -> AbstractContextManager[Any]:
         return torch.autocast(device, enabled=False)
 
-    for finding in chain(_compared(evidence, "forward inside autocast and backward outside", autocast, plain),
+    of_forward = _compared(evidence, "forward inside autocast and backward outside", autocast, plain)
+    for finding in chain((each if each.frames else at_forward(each, evidence) for each in of_forward),
                          _compared(evidence, "forward outside autocast and backward inside", plain, autocast, not torch.is_autocast_enabled(device))):
         if not casts_inside(evidence.subject):      # what is computed in 16 bits is autocast's to lower
             yield finding

@@ -37,8 +37,8 @@ CATCHES = "leaves_half_unwritten"
 ORDER = 4
 RANK = 6
 STOPS = True
-HINT = "write every element of what `torch.empty`, `empty_like`, `new_empty` or `resize_` returns, or use `torch.zeros`"
-BESIDE = "read within the tensors only: mask the load of the last tile"
+HINT = "write every element of what `torch.empty`, `empty_like`, `new_empty` or `resize_` returns before it is read, or use `torch.zeros`"
+BESIDE = "read within the tensors only"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

@@ -27,6 +27,7 @@ from collections.abc import Iterator
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
+from gradverify.rules.at_forward import at_forward
 
 CATCHES = "writes_one_too_many"
 ORDER = 2
@@ -44,5 +45,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         who = "backward" if evidence.memory.backward else "forward"
         count = abs(beside.element)
         where = "before the first" if beside.element < 0 else "behind the last"
-        yield Finding("GV232", f"{who} writes beside its tensor: {count} element{'s' * (count > 1)} {where} of {beside.tensor} "
-                      "there is another number after the call", hint="look at the first and the last index that is written")
+        found = Finding("GV232", f"{who} writes beside its tensor: {count} element{'s' * (count > 1)} {where} of {beside.tensor} "
+                        "there is another number after the call", hint="look at the first and the last index that is written")
+        yield found if evidence.memory.backward else at_forward(found, evidence)

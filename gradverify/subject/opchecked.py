@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import linecache
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -107,7 +108,9 @@ class Operator:
     def fake_kernel(self) -> Frame | None:
         """Where the function that was registered as the fake kernel is defined, if that can be read."""
         code = getattr(fake_function(self.name), "__code__", None)
-        return Frame(code.co_filename, code.co_firstlineno, code.co_name, "") if code is not None else None
+        if code is None:
+            return None
+        return Frame(code.co_filename, code.co_firstlineno, code.co_name, linecache.getline(code.co_filename, code.co_firstlineno).strip())
 
 
 def operator_of(subject: Subject) -> Operator | str:

@@ -25,9 +25,9 @@ def test_one_factor_is_the_simplest_and_any_region_the_last():
 
 
 @pytest.mark.parametrize(("name", "word"), [
-    ("scaled", "leaves out or applies twice"), ("scaled per row of x", "one number for each of them"),
+    ("scaled", "constant factor"), ("scaled per row of x", "one number for each of them"),
     ("scaled rank-one term", "couples the elements"),
-    ("sign flipped", "minus sign"), ("wrong only where x > 0.5", "where this holds"), ("computed in float32", "dtype of the inputs")])
+    ("sign flipped", "minus sign"), ("wrong only where x > 0.5", "where this holds"), ("computed in float32", "fewer bits than the inputs")])
 def test_a_hint_is_that_of_the_longest_name_that_fits(name, word):
     assert word in remedy(Cause(name, ""))
 

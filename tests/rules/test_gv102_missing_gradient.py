@@ -10,7 +10,7 @@ def test_none_for_an_input_that_moves_the_output_is_found_and_explains_the_jacob
     result = check(product(lambda ctx, x, y, g: (g * y, None)), X, Y)
     assert codes(result) == {"GV102"}
     assert result.findings[0].also == ("GV101",)
-    assert "backward returns None for y, but y0 depends on it" in message(result, "GV102")
+    assert "the gradient of y is None, but y0 depends on it" in message(result, "GV102")
 
 
 def test_an_input_is_told_once_whatever_the_number_of_outputs():
@@ -26,7 +26,7 @@ def test_an_input_is_told_once_whatever_the_number_of_outputs():
 
     result = check(Rotates, X, Y)
     assert [(finding.code, finding.input, finding.output) for finding in result.findings] == [("GV102", "c", None)]
-    assert "backward returns None for c, but y0 and y1 depend on it: the finite difference at y0[" in message(result, "GV102")
+    assert "the gradient of c is None, but y0 and y1 depend on it: the finite difference at y0[" in message(result, "GV102")
 
 
 def test_none_for_an_input_without_influence_is_right():
