@@ -45,7 +45,8 @@ def sizes(pids: Iterable[int]) -> dict[int, int]:
 def end_family(pid: int, *, alive: bool) -> None:
     """Kills what a process started, and the process itself if it is `alive`.
 
-    All are stopped before the first is killed, whole groups at once: none forks, or loses its parent, while the others are looked for.
+    All are stopped before the first is killed, whole groups at once: none forks, or loses its parent, while the others are looked for. A group
+    that others belong to as well is left alone, and its members are ended one by one.
     """
     stopped = {pid} if alive else set[int]()
     groups = set(stopped)       # a worker leads a group of its own
@@ -53,10 +54,12 @@ def end_family(pid: int, *, alive: bool) -> None:
     until = time.monotonic() + STOPS_WITHIN
     while time.monotonic() < until:
         known = _known()
-        fresh = {each for each in _family(pid, known) if known[each].state not in DEAD} - stopped
+        members = _family(pid, known) | {pid}
+        fresh = {each for each in members if each in known and known[each].state not in DEAD} - stopped - {pid}
         if not fresh:
             break
-        groups |= {known[each].group for each in fresh} - {0, 1, os.getpgrp()}      # a worker that has just begun is still of ours
+        others = {process.group for each, process in known.items() if each not in members and process.state not in DEAD}
+        groups |= {known[each].group for each in fresh} - others - {0, 1, os.getpgrp()}     # a worker that has just begun is still of ours
         _send(fresh, groups, signal.SIGSTOP)
         stopped |= fresh
     _send(stopped, groups, signal.SIGKILL)

@@ -114,6 +114,10 @@ TRIED = "gradverify.trial.attempt:_Counting"
 """The mode that is part of `init` and of no check."""
 
 
+NOT_HERE = ("gradverify.gallery", "gradverify.__main__", "gradverify.pytest_plugin", "gradverify.running.preload")
+"""Modules that define no mode, and of which the last makes of this process one that workers are forked from."""
+
+
 class Bug(Exception):  # noqa: N818
     """What gradverify's own code is made to raise."""
 
@@ -121,7 +125,7 @@ class Bug(Exception):  # noqa: N818
 def modes():
     """All modes of torch that the package defines."""
     for module in pkgutil.walk_packages(gradverify.__path__, "gradverify."):
-        if not module.name.startswith(("gradverify.gallery", "gradverify.__main__", "gradverify.pytest_plugin")):
+        if not module.name.startswith(NOT_HERE):
             importlib.import_module(module.name)
     found, waiting = set(), [TorchDispatchMode, TorchFunctionMode]
     while waiting:
