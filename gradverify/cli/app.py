@@ -40,7 +40,8 @@ def command(arguments: Sequence[str] = ()) -> Any:
                       context_settings={"help_option_names": ["-h", "--help"]})
     app.callback()(_root)
     for name in arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS:
-        app.command(name, cls=PlainCommand)(_function(name))
+        settings = {"allow_interspersed_args": False} if name == "hook" else {}       # its files are named by whoever wrote the commit
+        app.command(name, cls=PlainCommand, context_settings=settings)(_function(name))
     return typer.main.get_command(app)
 
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gradverify.source.finders import SELF, Finder, Found, Module, is_local
-from gradverify.source.imports import STAR, Import, Text, read
+from gradverify.source.imports import ANYTHING, STAR, Import, Text, read
 
 PYTHON = ".py"
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """`files`: absolute, deleted ones included; `unread`: those of them that are no Python, so that what they import is unknown; `missing`: modules
-    that are asked for and are found nowhere."""
+    """`files`: absolute, deleted ones included; `unread`: those of them of which not all that they load can be told, because they are no Python
+    or compute it; `missing`: modules that are asked for and are found nowhere."""
 
     files: frozenset[str] = frozenset()
     unread: frozenset[str] = frozenset()
@@ -118,6 +118,9 @@ class _Scope:
     def _read(self, text: Text, module: Module) -> Edges:
         edges = Edges()
         for wanted in text.imports:
+            if wanted == ANYTHING:
+                edges.is_read = edges.is_read and module.name.partition(".")[0] == SELF     # ours loads what a spec names
+                continue
             name = _absolute(wanted, module)
             if name is None:
                 edges.modules += _everything((str(Path(module.file or "").parent),), "", deep=False) if wanted.whole else []
