@@ -14,7 +14,7 @@ from gradverify.cli.help import PlainCommand, PlainGroup
 HELP = (    # a newline inside a paragraph would stay where it is
     "Compare hand-written gradients (torch.autograd.Function) with finite differences, element by element.\n\n"
     "Exit codes: 0 all as expected, 1 a gradient is wrong, 2 usage or spec error, 3 something could not be judged, "
-    "4 a fault in gradverify, 5 nothing was checked, 130 or 143 interrupted.")
+    "4 a fault in gradverify, 5 nothing was checked, 130, 143 or 129 interrupted.")
 
 EXAMPLES = """Examples:
 

@@ -13,8 +13,7 @@ from gradverify.cli.gather import Gathered
 from gradverify.cli.output import NotWritten, keep, promise
 from gradverify.cli.reports import ReportFile
 from gradverify.model.baseline import Baseline, Known, gone, unknown
-from gradverify.model.folders import alone
-from gradverify.model.paths import shown_path
+from gradverify.model.paths import alone, shown_path
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.model.report import Report
 from gradverify.report.numbers import counted

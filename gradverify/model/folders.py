@@ -1,11 +1,9 @@
-"""The files below a folder that are a project's own: hidden folders, virtual environments and build output are left out. And a folder that one run
-at a time writes to."""
+"""The files below a folder that are a project's own: hidden folders, virtual environments and build output are left out."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages", "venv", "build", "dist"})
@@ -20,19 +18,3 @@ def files_below(folder: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
 
 def _is_skipped(folder: Path) -> bool:
     return folder.name.startswith(".") or folder.name in SKIPPED or (folder / "pyvenv.cfg").exists()
-
-
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Between reading and writing inside, no other run that asks for this folder writes. A file system or a platform without locks goes without."""
-    held = None
-    with suppress(OSError, ImportError):
-        import fcntl
-
-        held = os.open(folder, os.O_RDONLY)
-        fcntl.flock(held, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        if held is not None:
-            os.close(held)

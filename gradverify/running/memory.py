@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gradverify.model.case import Case
-from gradverify.model.folders import alone
-from gradverify.model.paths import REPOSITORY, nearest_with
+from gradverify.model.paths import REPOSITORY, alone, nearest_with
 from gradverify.model.result import CaseResult
 
 FOLDER, FILE, VERSION = ".gradverify_cache", "failed.json", 1
