@@ -311,7 +311,16 @@ class Trap:
     last: Callable[[Repository], None] = lambda repository: None
 
 
-ENDS = "raise SystemExit(0)\n"     # run in the place of a module of ours or of Python's, it ends the hook with 0
+ENDS = """import os, sys
+
+if any("gradverify" in word for word in sys.orig_argv):
+    raise SystemExit(0)
+place = os.path.join(os.path.dirname(os.__file__), __name__)
+if os.path.isdir(place):
+    __path__, __package__, place = [place], __name__, os.path.join(place, "__init__")
+exec(open(f"{place}.py").read())
+"""
+"""In the place of one of Python's modules: it ends gradverify with 0, and is what it should be for pre-commit, which imports it from here."""
 
 
 def loaded_by(code: str, file: str = "kernels/k.py") -> Trap:
