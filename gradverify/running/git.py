@@ -17,23 +17,16 @@ SUBMODULE = "160000"    # the mode of one
 
 
 class NoGit(ProblemsError):  # noqa: N818
-    """git could not answer. `sentence`: its own, or that there is no git."""
+    """git could not answer."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__([Problem(f"git cannot tell what changed: {sentence}")])
-        self.sentence = sentence
 
 
 def changed_since(ref: str, cwd: Path) -> tuple[tuple[Path, ...], str]:
     """Absolute paths of all that differs from the commit at which this branch left `ref`: in commits, staged or not, untracked files too, deleted
     ones and both names of renamed ones; and that commit. Raises ProblemsError with a sentence where that cannot be told."""
-    option = f"--changed-from {ref}"
-    try:
-        top = _top(cwd)
-    except NoGit as error:
-        sentence = f"{option}: {cwd} is in no git repository: {error.sentence}"
-        raise ProblemsError([Problem(sentence)]) from None
-    base = _base_of(ref, cwd, option)
+    top, base = _top(cwd), _base_of(ref, cwd, f"--changed-from {ref}")
     untracked = _names(ask(top, "ls-files", "--others", "--exclude-standard", "-z"))
     return (*_differing(top, base), *(top / name for name in untracked)), base
 

@@ -119,7 +119,7 @@ def test_outside_of_a_repository_and_without_git_it_is_told(tmp_path: Path, monk
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     with pytest.raises(ProblemsError) as raised:
         since("main", tmp_path)
-    assert f"--changed-from main: {tmp_path} is in no git repository" in str(raised.value.problems[0])
+    assert "git cannot tell what changed: fatal: not a git repository" in str(raised.value.problems[0])
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ProblemsError) as raised:
         since("main", tmp_path)
