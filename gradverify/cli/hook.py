@@ -25,8 +25,7 @@ def hook(
     format: o.CheckFormat = None, report: o.Reports = None, max_rows: o.MaxRows = None, verbose: o.Verbose = 0, quiet: o.Quiet = False,
     color: o.Color = "auto", width: o.Width = None, no_progress: o.NoProgress = False,
 ) -> int:
-    """Run the checks that changed files affect, for pre-commit. Exits with 0 if there are none. Options come before the files; files after `--`
-    may be named like options."""
+    """Run the checks that changed files affect, for pre-commit. Exits with 0 if there are none. Options and `--` come before the files."""
     if "--" not in ctx.obj.arguments:
         _refuse_options(files or ())
     options = {name: value for name, value in ctx.params.items() if name != "files"}
