@@ -153,7 +153,7 @@ def _text(result: CaseResult) -> str:
     shown = readable(result)
     error = next((finding for finding in shown.findings if finding.severity == "error"), None)
     first = broken_expectation(shown) or (f"{error.code} {error.name}: {error.message}" if error else shown.reason or shown.verdict)
-    return "\n".join([inert(first.split("\n")[0]), panel_text(shown, ("check",))])
+    return inert("\n".join([first.split("\n")[0], panel_text(shown, ("check",))]))
 
 
 def _codes(result: CaseResult) -> str:

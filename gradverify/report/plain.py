@@ -30,7 +30,7 @@ def render(report: Report, look: Look) -> str:
 
 def panel_text(check: CaseResult, argv: Sequence[str]) -> str:
     """Everything that is told of one check, as text inside of another format."""
-    return inert(paint(shielded(f"the panel of {check.name!r}", lambda: panel(check, argv, TEXT), TEXT), TEXT).rstrip() + "\n")
+    return paint(shielded(f"the panel of {check.name!r}", lambda: panel(check, argv, TEXT), TEXT), TEXT).rstrip() + "\n"
 
 
 def told(check: CaseResult) -> str:
