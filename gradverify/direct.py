@@ -127,10 +127,12 @@ def assert_gradients(function: Callable[..., Any], /, *inputs: Any, kwargs: Mapp
     `undecided`: "fail" raises also where neither right nor wrong could be said, "warn" warns (UndecidedWarning). The first line of the text is the
     finding, which pytest's summary shows; `msg` stands before it.
     """
+    from gradverify.report.names import inert
+
     __tracebackhide__ = True        # pytest shows the line of the test, and not these
     result = check(function, inputs, kwargs=kwargs, undecided=undecided, **settings)
     if not result.ok:
-        raise GradientError(result, "\n".join(filter(None, (msg, _headline(result), str(result), _one_argument(result, inputs)))))
+        raise GradientError(result, inert("\n".join(filter(None, (msg, _headline(result), str(result), _one_argument(result, inputs))))))
     if result.verdict == "undecided":
         warnings.warn(f"{_headline(result)}\n{result}", UndecidedWarning, stacklevel=2)
 

@@ -85,10 +85,11 @@ class SpecFile(pytest.File):
 
     def collect(self) -> Iterable[pytest.Item]:
         from gradverify.cli.gather import gather
+        from gradverify.report.names import inert
 
         found = gather([os.path.relpath(self.path)])
         if found.problems:
-            raise self.CollectError("\n".join(str(problem) for problem in found.problems))
+            raise self.CollectError(inert("\n".join(str(problem) for problem in found.problems)))
         for case in found.cases:
             yield CheckItem.from_parent(self, name=case.name, case=case, names=found.names)
 
@@ -144,6 +145,7 @@ def _gate(config: pytest.Config) -> Gate:
 
 def _text(result: CaseResult) -> str:
     """What it comes to in one line, which pytest repeats at the end; then what a terminal shows."""
+    from gradverify.report.names import inert
     from gradverify.report.plain import panel_text
     from gradverify.report.readable import readable
     from gradverify.report.terminal.status import broken_expectation
@@ -151,7 +153,7 @@ def _text(result: CaseResult) -> str:
     shown = readable(result)
     error = next((finding for finding in shown.findings if finding.severity == "error"), None)
     first = broken_expectation(shown) or (f"{error.code} {error.name}: {error.message}" if error else shown.reason or shown.verdict)
-    return "\n".join([first.split("\n")[0], panel_text(shown, ("check",))])
+    return inert("\n".join([first.split("\n")[0], panel_text(shown, ("check",))]))
 
 
 def _codes(result: CaseResult) -> str:

@@ -63,6 +63,19 @@ def test_a_wrong_gradient_fails_the_step_and_is_annotated(runner, tmp_path):
     assert json.loads((tmp_path / "gradverify-report.json").read_text())["summary"]["pass"] == 2
 
 
+def test_no_module_of_the_repository_takes_the_place_of_another(runner, tmp_path):
+    for name in ("json.py", "token.py", "typer.py", "runpy.py", "gradverify/__init__.py", "gradverify/__main__.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("raise SystemExit(0)\n")
+    code, outputs, text, _ = runner(paths="specs/ops.yaml::wrong\n")
+    assert (code, outputs["failed"]) == (1, "1"), text
+
+
+def test_a_path_that_is_named_like_an_option_is_a_path(runner):
+    code, outputs, text, _ = runner(paths="--help\nspecs\n")
+    assert (code, outputs["failed"]) == (2, "") and "--help" in text
+
+
 def test_paths_stand_on_lines_and_options_between_blanks(runner, tmp_path):
     code, outputs, text, _ = runner(paths="specs/ops.yaml::two words\nspecs/ops.yaml::right[n=2]\n", args="-q  --seed\n3\n", report="out/r.json")
     assert (code, outputs["failed"]) == (0, "0"), text

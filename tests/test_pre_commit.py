@@ -6,11 +6,14 @@ that it does not affect, or by an environment of which nobody says what it lacks
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -89,12 +92,15 @@ class Repository:
                         "GIT_CONFIG_NOSYSTEM": "1", "LANG": "C.UTF-8", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", **IDENTITY}
         self.run("git", "init", "--quiet")
 
-    def write(self, name: str, text: str) -> None:
-        """Writes the file and stages it."""
+    def write(self, name: str, text: str | bytes | None) -> None:
+        """Writes the file, or removes it, and stages that."""
         file = self.folder / name
-        file.parent.mkdir(exist_ok=True, parents=True)
-        file.write_text(text, encoding="utf-8")
-        self.run("git", "add", name)
+        if text is None:
+            file.unlink()
+        else:
+            file.parent.mkdir(exist_ok=True, parents=True)
+            file.write_bytes(text.encode() if isinstance(text, str) else text)
+        self.run("git", "add", "-A", "--", name)
 
     def commit(self) -> tuple[int, str]:
         """(exit code, what is printed) of a commit of what is staged: 0 where no hook objects."""
@@ -292,3 +298,103 @@ def test_no_document_names_a_revision_that_this_repository_does_not_have(documen
     for revision in re.findall(r"^ +rev: (\S+)", (ROOT / document).read_text(encoding="utf-8"), re.MULTILINE):
         known = subprocess.run(["git", "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"], cwd=ROOT, capture_output=True, check=False)
         assert revision == "COMMIT" or known.returncode == 0, revision
+
+
+# ---- what stands beside a wrong gradient lets it through no hook
+@dataclass(frozen=True)
+class Trap:
+    """`change` is staged beside the wrong op `op` (None: removed); `before` is committed with the right one; `last` is done before the commit."""
+
+    change: Mapping[str, str | bytes | None] = field(default_factory=dict)
+    before: Mapping[str, str | bytes | None] = field(default_factory=dict)
+    op: str = "ops/swish.py"
+    last: Callable[[Repository], None] = lambda repository: None
+
+
+ENDS = """import os, sys
+
+if any("gradverify" in word for word in sys.orig_argv):
+    raise SystemExit(0)
+place = os.path.join(os.path.dirname(os.__file__), __name__)
+if os.path.isdir(place):
+    __path__, __package__, place = [place], __name__, os.path.join(place, "__init__")
+exec(open(f"{place}.py").read())
+"""
+"""In the place of one of Python's modules: it ends gradverify with 0, and is what it should be for pre-commit, which imports it from here."""
+
+
+def loaded_by(code: str, file: str = "kernels/k.py") -> Trap:
+    """The op stands in a file that no import statement names."""
+    return Trap(before={"ops/swish.py": code, file: OP, "kernels/name.txt": "kernels.k\n"}, op=file)
+
+
+def in_a_hidden_submodule(repository: Repository) -> None:
+    """git is set to tell of no change in it: pre-commit hands nothing over."""
+    third = copy.copy(repository)
+    third.folder = repository.folder / "third"
+    third.folder.mkdir()
+    third.run("git", "init", "--quiet")
+    third.write("swish.py", OP)
+    third.run("git", "commit", "--quiet", "-m", "right")
+    repository.write("ops/swish.py", "from third.swish import Swish\n")
+    repository.run("git", "add", "third")
+    assert repository.run("git", "commit", "--quiet", "--no-verify", "-m", "a submodule").returncode == 0
+    third.write("swish.py", WRONG["ops/swish.py"])
+    third.run("git", "commit", "--quiet", "-m", "wrong")
+    repository.run("git", "add", "third")
+    repository.write("notes.md", "More notes\n")
+    repository.run("git", "config", "diff.ignoreSubmodules", "all")
+
+
+TRAPS: dict[str, Trap] = {
+    **{f"a file named {name}": Trap({name: ""}) for name in ("-kzzz", "-mzzz", "--help", "--version", "--report=json:notes.md/x", "-")},
+    **{f"a module {name}": Trap({name: ENDS}) for name in (
+        "token.py", "typer.py", "json.py", "random.py", "runpy.py", "pydantic/__init__.py", "gradverify/__init__.py")},
+    "spec_from_file_location": loaded_by(
+        "import importlib.util\n\nspec = importlib.util.spec_from_file_location('k', 'kernels/k.py')\nk = importlib.util.module_from_spec(spec)\n"
+        "spec.loader.exec_module(k)\nSwish = k.Swish\n"),
+    "run_path": loaded_by("import runpy\n\nSwish = runpy.run_path('kernels/k.py')['Swish']\n"),
+    "resolve_name": loaded_by("import pkgutil\n\nSwish = pkgutil.resolve_name('kernels.k:Swish')\n"),
+    "a computed import": loaded_by("from importlib import import_module\n\nSwish = import_module(open('kernels/name.txt').read().strip()).Swish\n"),
+    "exec": loaded_by("exec(open('kernels/k.txt').read())\n", "kernels/k.txt"),
+    "a hidden submodule": Trap(op="", last=in_a_hidden_submodule),
+}
+
+
+@pytest.fixture(scope="module")
+def templates(tmp_path_factory, published):
+    """Repositories of right ops to be copied, by the form of their hook; made once."""
+    return {form: repository_of_ops(form, tmp_path_factory.mktemp(form), published) for form in ("local", "published")}
+
+
+def copied(template: Repository, folder: Path) -> Repository:
+    shutil.copytree(template.folder, folder, symlinks=True)
+    repository = copy.copy(template)
+    repository.folder = folder
+    return repository
+
+
+@pytest.mark.parametrize(("trap", "form"), [*((trap, "local") for trap in TRAPS), ("a file named -kzzz", "published"), ("exec", "published")])
+def test_no_trap_lets_a_wrong_gradient_be_committed(trap, form, templates, tmp_path):
+    repository, found = copied(templates[form], tmp_path / "ops"), TRAPS[trap]
+    for name, text in found.before.items():
+        repository.write(name, text)
+    if found.before:
+        assert repository.run("git", "commit", "--quiet", "--no-verify", "-m", "right").returncode == 0
+    for name, text in {**({found.op: WRONG["ops/swish.py"]} if found.op else {}), **found.change}.items():
+        repository.write(name, text)
+    found.last(repository)
+    before = repository.commits()
+    code, said = repository.commit()
+    assert code == 1 and repository.commits() == before, said
+    assert "GV101" in said or "exit code: 2" in said, said
+
+
+def test_the_same_files_beside_a_right_gradient_are_committed(templates, tmp_path):
+    repository = copied(templates["local"], tmp_path / "ops")
+    for trap in TRAPS.values():
+        for name, text in trap.change.items():
+            repository.write(name, text)
+    repository.write("ops/swish.py", OP + "\n\nREPAIRED = True\n")
+    code, said = repository.commit()
+    assert code == 0 and repository.commits() == 2, said

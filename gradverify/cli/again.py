@@ -57,9 +57,9 @@ def drawn(report: Report, format: str | None, text: Callable[[], str]) -> str:
     return text() if format is None or format in TEXTS else renderer(format, rules)(report)
 
 
-def leave(report: Report, settled: Settled, text: str, out: Output) -> None:
-    """Files first, so that a closed pipe cannot cost them; then stdout. Raises NotWritten."""
+def leave(report: Report, settled: Settled, text: str, out: Output, commands: str = "") -> None:
+    """Files first, so that a closed pipe cannot cost them; then stdout, `commands` of a CI service at its end. Raises NotWritten."""
     failures = written(settled.reports, report)
-    out.write(text)
+    out.write(text, commands)
     if failures:
         raise NotWritten("\n".join(failures))

@@ -14,7 +14,7 @@ from gradverify.cli.help import PlainCommand, PlainGroup
 HELP = (    # a newline inside a paragraph would stay where it is
     "Compare hand-written gradients (torch.autograd.Function) with finite differences, element by element.\n\n"
     "Exit codes: 0 all as expected, 1 a gradient is wrong, 2 usage or spec error, 3 something could not be judged, "
-    "4 a fault in gradverify, 5 nothing was checked, 130 or 143 interrupted.")
+    "4 a fault in gradverify, 5 nothing was checked, 130, 143 or 129 interrupted.")
 
 EXAMPLES = """Examples:
 
@@ -40,7 +40,8 @@ def command(arguments: Sequence[str] = ()) -> Any:
                       context_settings={"help_option_names": ["-h", "--help"]})
     app.callback()(_root)
     for name in arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS:
-        app.command(name, cls=PlainCommand)(_function(name))
+        settings = {"allow_interspersed_args": False} if name == "hook" else {}       # its files are named by whoever wrote the commit
+        app.command(name, cls=PlainCommand, context_settings=settings)(_function(name))
     return typer.main.get_command(app)
 
 

@@ -116,14 +116,6 @@ class Settled:
         """Does stdout carry nothing that a person reads?"""
         return self.format in ("json", "jsonl")
 
-    def harmless(self, text: str) -> str:
-        """Text for a person; where GitHub looks for commands in it, nothing that checked code says can be one."""
-        if not self.annotates:
-            return text
-        from gradverify.report.github import inert
-
-        return inert(text)
-
 
 def shown_as(out: Output, format: str | None, color: str, width: int | None) -> Look:
     """The look of a command that runs no checks. Raises ProblemsError."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from gradverify.cli.gather import Gathered
 from gradverify.cli.output import NotWritten, keep, promise
 from gradverify.cli.reports import ReportFile
 from gradverify.model.baseline import Baseline, Known, gone, unknown
-from gradverify.model.paths import shown_path
+from gradverify.model.paths import alone, shown_path
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.model.report import Report
 from gradverify.report.numbers import counted
@@ -104,25 +105,30 @@ def brought_up_to_date(kept: Kept, report: Report, failures: list[str]) -> list[
         return [f"{kept.shown}: left as it is, because the run did not end by itself"] if kept.update or kept.prune else []
     found = tuple(_named(each, kept) for check in report.checks for each in unknown(check, kept.known.get(check.id, ()))) if kept.update else ()
     removed = missing if kept.prune else ()
-    before = [each for known in kept.known.values() for each in known] + [*kept.others, *kept.dead]
-    after = [each for each in before if not any(each is other for other in removed)] + list(found)
     told = [] if kept.prune or not missing else [_stale(kept, missing)]
-    if (kept.update or kept.prune) and _written(kept, after, bool(found or removed), failures):
-        return [_done(kept, len(found), len(removed), len(after)), *told]
+    if kept.update or kept.prune:
+        try:
+            return [_done(kept, len(found), len(removed), _written(kept, found, removed)), *told]
+        except NotWritten as error:
+            failures.append(str(error))
+        except ProblemsError as error:      # meanwhile it has become something else
+            failures += [str(problem) for problem in error.problems]
     return told
 
 
-def _written(kept: Kept, entries: list[Known], changed: bool, failures: list[str]) -> bool:
-    """Is the file as it is to be?"""
+def _written(kept: Kept, found: Sequence[Known], removed: Sequence[Known]) -> int:
+    """How many entries the file has, which may have got others since it was read. Raises NotWritten or ProblemsError."""
     from gradverify.spec.baseline import render
 
-    try:
-        if changed or not kept.path.exists():
-            keep(kept.path, render(entries))
-    except NotWritten as error:
-        failures.append(str(error))
-        return False
-    return True
+    read = Counter([*(each for known in kept.known.values() for each in known), *kept.others, *kept.dead])
+    with alone(kept.path.parent):
+        before = Counter(_read(kept.path, may_be_new=True))
+        after = before - Counter(removed)
+        for each, times in Counter(found).items():      # another run may have recorded it too
+            after[each] = max(after[each], read[each] + times)
+        if before != after or not kept.path.exists():
+            keep(kept.path, render(after.elements()))
+    return after.total()
 
 
 def _named(found: Known, kept: Kept) -> Known:

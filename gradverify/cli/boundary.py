@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+from collections.abc import Sequence
 from typing import NoReturn
 
 from gradverify.cli.output import NotWritten, Output, ReaderGone, open_streams
 from gradverify.model.exit_codes import INTERNAL, INTERRUPTED, OK, USAGE
-from gradverify.model.problem import ProblemsError
+from gradverify.model.problem import Problem, ProblemsError
 
 COMPLETION = "_GRADVERIFY_COMPLETE"
 """Set by a shell that asks what could be typed next."""
@@ -37,6 +39,7 @@ def run(out: Output) -> int:
         if not os.path.exists(__file__):  # noqa: PTH110 - as plain as can be
             out.say("gradverify reads its own source, and runs from a folder only: unpack the archive that it is imported from")
             return USAGE
+        _refuse_ambiguous(out.arguments)
         return _command(out)
     except ProblemsError as error:
         out.problems(error.problems)
@@ -66,6 +69,14 @@ def _has_folder() -> bool:
         return False
 
 
+def _refuse_ambiguous(arguments: Sequence[str]) -> None:
+    """Raise ProblemsError for an option that is the name of a file as well: whoever passes files on may have meant that."""
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    found = next((word for word in options if word.startswith("-") and os.path.lexists(word)), None)
+    if found is not None:
+        raise ProblemsError([Problem(f"{found!r} is an option, and a file here: write `--` before files that are named like options")])
+
+
 def _command(out: Output) -> int:
     """Commands return their code; typer's own errors (usage) and exits (--help) come as values too, in every version it supports."""
     if COMPLETION in os.environ:
@@ -86,7 +97,9 @@ def _command(out: Output) -> int:
         code = command(out.arguments).main(args=list(out.arguments), prog_name="gradverify", standalone_mode=False, obj=out)
     except Exception as error:
         if hasattr(error, "show") and hasattr(error, "exit_code"):
-            error.show(file=out.stderr)
+            told = io.StringIO()
+            error.show(file=told)
+            out.say(told.getvalue().rstrip())
             return USAGE
         if type(error).__name__ == "Abort":
             return INTERRUPTED

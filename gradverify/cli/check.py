@@ -22,7 +22,7 @@ from gradverify.cli.reports import forgotten, promised, saving, written
 from gradverify.cli.words import worded
 from gradverify.model.case import Case
 from gradverify.model.event import Event, Planned
-from gradverify.model.report import USAGE, Report
+from gradverify.model.report import NOTHING_CHECKED, OK, USAGE, Report
 from gradverify.model.result import CaseResult
 
 if TYPE_CHECKING:
@@ -78,7 +78,9 @@ def run_check(asked: Asked, out: Output) -> int:
         lines = _lines(settled, out)
         report = _run(chosen, gathered, settled, lines, out, signals)
         keep_in_mind(chosen, gathered, report)
-        return conclude(report, settled, kept, lines, out)
+        code = conclude(report, settled, kept, lines, out)
+    may_be_empty = asked.changes is not None and not chosen.left_out       # a commit that no check is affected by, or none can run for
+    return OK if code == NOTHING_CHECKED and may_be_empty else code
 
 
 def refuse(gathered: Gathered, out: Output) -> int:
@@ -143,7 +145,7 @@ def _shower(cases: Sequence[Case], gathered: Gathered, settled: Settled, out: Ou
     from gradverify.report.terminal.view import check_line
 
     column = name_width(case.name for case in cases)
-    return lambda result: out.write(settled.harmless(check_line(result, settled.look, column, gathered.origins.get(result.id))))
+    return lambda result: out.write(check_line(result, settled.look, column, gathered.origins.get(result.id)))
 
 
 def conclude(report: Report, settled: Settled, kept: Kept | None, lines: Lines, out: Output) -> int:
@@ -160,7 +162,7 @@ def conclude(report: Report, settled: Settled, kept: Kept | None, lines: Lines, 
 
         for bug in bug_reports(report):
             out.say(bug)
-    out.write(_end(report, settled))
+    out.write(_end(report, settled), annotated(report) if settled.annotates else "")
     for note in notes:
         out.say(note)
     if failures:
@@ -175,4 +177,4 @@ def _end(report: Report, settled: Settled) -> str:
 
     if settled.for_programs:
         return renderer("json")(report) if settled.as_json else ""
-    return settled.harmless(closing(report, settled.look)) + (annotated(report) if settled.annotates else "")
+    return closing(report, settled.look)

@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Chosen:
-    """`cases` run, in this order; `order`: their ids, as the specs have them. `notes`: sentences about the selection, for stderr."""
+    """`cases` run, in this order; `order`: their ids, as the specs have them. `notes`: sentences about the selection, for stderr.
+    `left_out`: there were some, and keyword and tags have left none."""
 
     cases: tuple[Case, ...]
     order: tuple[str, ...]
     selection: Selection
     memory: Memory
     notes: tuple[str, ...] = ()
+    left_out: bool = False
 
 
 def choose(gathered: Gathered, settled: Settled) -> Chosen:
@@ -51,7 +53,7 @@ def choose(gathered: Gathered, settled: Settled) -> Chosen:
              _nothing_failed(named, len(failed)) if asked.last_failed and named and not fell else None]
     order = tuple(case.id for case in cases)
     ordered = failed_first(cases, fell) if asked.failed_first else cases
-    return Chosen(ordered, order, selection, memory, tuple(filter(None, notes)))
+    return Chosen(ordered, order, selection, memory, tuple(filter(None, notes)), bool(concerned.cases) and not named)
 
 
 def keep_in_mind(chosen: Chosen, gathered: Gathered, report: Report) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -10,6 +11,7 @@ import typer
 from gradverify.cli import options as o
 from gradverify.cli import unaffected
 from gradverify.cli.output import Output
+from gradverify.model.problem import Problem, ProblemsError
 
 if TYPE_CHECKING:
     from gradverify.cli.asked import Asked
@@ -23,15 +25,24 @@ def hook(
     format: o.CheckFormat = None, report: o.Reports = None, max_rows: o.MaxRows = None, verbose: o.Verbose = 0, quiet: o.Quiet = False,
     color: o.Color = "auto", width: o.Width = None, no_progress: o.NoProgress = False,
 ) -> int:
-    """Run the checks that changed files affect, for pre-commit. Exits with 0 if there are none."""
+    """Run the checks that changed files affect, for pre-commit. Exits with 0 if there are none. Options and `--` come before the files."""
+    if "--" not in ctx.obj.arguments:
+        _refuse_options(files or ())
     options = {name: value for name, value in ctx.params.items() if name != "files"}
     return run_hook(tuple(files or ()), options, ctx.obj)
 
 
+def _refuse_options(files: Sequence[str]) -> None:
+    """Raise ProblemsError for a word behind the first file that looks like an option."""
+    found = next((file for file in files if file.startswith("-")), None)
+    if found is not None:
+        raise ProblemsError([Problem(f"{found!r} follows a file: options come before the files, and `--` between them and files of such names")])
+
+
 def run_hook(files: tuple[str, ...], options: dict[str, Any], out: Output) -> int:
-    """Run the hook. Exit code 5 (nothing was checked) becomes 0: such a commit is not stopped."""
+    """Run the hook."""
     from gradverify.cli.asked import Asked
-    from gradverify.model.report import NOTHING_CHECKED, OK
+    from gradverify.model.report import OK
 
     changes, found = unaffected.asked(files)
     asked = Asked(paths=found.specs, changes=changes, **options)
@@ -41,8 +52,7 @@ def run_hook(files: tuple[str, ...], options: dict[str, Any], out: Output) -> in
         return OK
     from gradverify.cli.check import run_check
 
-    code = run_check(asked, out)
-    return OK if code == NOTHING_CHECKED else code
+    return run_check(asked, out)
 
 
 def _refused_now(asked: Asked, out: Output) -> None:

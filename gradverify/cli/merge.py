@@ -25,6 +25,6 @@ def merge(ctx: typer.Context, shards: o.ShardReports, format: o.AnyFormat = None
     for note in notes:
         if note:
             ctx.obj.say(note)
-    end = annotated(whole) if settled.annotates else ""
-    leave(whole, settled, drawn(whole, format, lambda: settled.harmless(render(whole, settled.look)) + end), ctx.obj)
+    commands = annotated(whole) if settled.annotates and format in (None, "github") else ""
+    leave(whole, settled, drawn(whole, format, lambda: render(whole, settled.look)), ctx.obj, commands)
     return whole.exit_code

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
+from gradverify.model.interrupt import HEARD, is_ignored
 from gradverify.model.problem import Problem, ProblemsError
-from gradverify.report.names import clean
+from gradverify.report.names import clean, inert
 
 BEGINNINGS = 100    # attempts at a new file, each lost only to a run that began the same path within microseconds
 OPEN_DESCRIPTOR = re.compile(r"/dev/(stdin|stdout|stderr|fd/\d+)|/proc/[^/]+/fd/\d+")
@@ -55,10 +56,11 @@ class Output:
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="replace")
 
-    def write(self, text: str) -> None:
-        """Write to stdout and flush. Raises ReaderGone where the other end is closed."""
+    def write(self, text: str, commands: str = "") -> None:
+        """Write to stdout and flush: text in which no CI service finds a command, then `commands` that it is to find. Raises ReaderGone where
+        the other end is closed."""
         try:
-            self.stdout.write(text)
+            self.stdout.write(inert(text) + commands)
             self.stdout.flush()
         except BrokenPipeError:
             self._forget_stdout()
@@ -81,9 +83,9 @@ class Output:
             self.stdout = own
 
     def say(self, text: str) -> None:
-        """Write a line to stderr, without control characters; does nothing where stderr is closed."""
+        """Write a line to stderr, without control characters and commands of CI services; does nothing where stderr is closed."""
         with contextlib.suppress(OSError, ValueError):
-            self.stderr.write(clean(text) + "\n")
+            self.stderr.write(inert(clean(text)) + "\n")
             self.stderr.flush()
 
     def beside_stderr(self) -> TextIO:
@@ -144,12 +146,12 @@ def begin(path: Path) -> TextIO:
 
 
 def keep(path: Path, text: str) -> None:
-    """Writes beside `path`, then renames: nobody ever sees half a report, and of two runs that write one the later stands. Ctrl-C and SIGTERM
+    """Writes beside `path`, then renames: nobody ever sees half a report, and of two runs that write one the later stands. Ctrl-C and its like
     wait until it is there. Raises NotWritten."""
     try:
         if _is_special(path):
             with path.open("a", encoding="utf-8") as stream:     # stdout may be a file that holds something already
-                stream.write(text)
+                stream.write(inert(text))
             return
         with _uninterrupted():
             _replace(path.resolve(), text)
@@ -174,7 +176,7 @@ def _replace(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """SIGINT and SIGTERM are heard when this ends; a second SIGINT, of somebody who waits for a disk that does not answer, at once."""
+    """What ends a run is heard when this ends; a second SIGINT, of somebody who waits for a disk that does not answer, at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -185,7 +187,7 @@ def _uninterrupted() -> Iterator[None]:
             raise KeyboardInterrupt
         heard.append(number)
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, note) for number in HEARD if not is_ignored(number)}
     try:
         yield
     finally:

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from gradverify.model.event import Plan
-from gradverify.report.names import one_line
+from gradverify.report.names import inert, one_line
 from gradverify.report.numbers import duration, memory, seconds
 
 PATIENCE = 0.3
@@ -48,13 +48,13 @@ class Progress:
     def show(self, name: str) -> None:
         """A check began."""
         self.done += 1
-        self.running.append(one_line(name))
+        self.running.append(_shown(name))
         self._draw()
 
     def ended(self, name: str) -> None:
         """A check ended; others may go on."""
-        if one_line(name) in self.running:
-            self.running.remove(one_line(name))
+        if _shown(name) in self.running:
+            self.running.remove(_shown(name))
         if self.running:
             self._draw()
 
@@ -76,7 +76,7 @@ class Progress:
         if self._line and len(self.running) == 1:
             self._line.count(plan, made)
         if plan.seconds > LONG:
-            self._note(f"{one_line(plan.check) or ', '.join(self.running)}: {announced(plan)}")
+            self._note(f"{_shown(plan.check) or ', '.join(self.running)}: {announced(plan)}")
 
     def clear(self) -> None:
         if self._live is not None:
@@ -103,6 +103,10 @@ def announced(plan: Plan) -> str:
 def counted(made: int, predicted: int) -> str:
     """`28 of about 63 calls`; past the prediction, which is of a function with nothing wrong, `more than 63 calls`."""
     return f"{made:,} of about {predicted:,} calls" if made <= predicted else f"more than {predicted:,} calls"
+
+
+def _shown(name: str) -> str:
+    return inert(one_line(name))
 
 
 class _Line:

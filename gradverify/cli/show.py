@@ -18,6 +18,5 @@ def show(ctx: typer.Context, report_file: o.ReportFile, format: o.AnyFormat = No
     path = ctx.params.pop("report_file")
     settled = look_of(ctx.params, ctx.obj)
     _, found = readable([path])[0]
-    notes = annotated(found) if format == "github" else ""
-    leave(found, settled, drawn(found, format, lambda: settled.harmless(render(found, settled.look)) + notes), ctx.obj)
+    leave(found, settled, drawn(found, format, lambda: render(found, settled.look)), ctx.obj, annotated(found) if format == "github" else "")
     return OK

@@ -10,6 +10,7 @@ from gradverify.cli.output import Output, begin
 from gradverify.model.event import Event
 from gradverify.model.report import Gate, Report
 from gradverify.report.formats import lines
+from gradverify.report.names import inert
 
 
 class Lines:
@@ -45,7 +46,8 @@ class Lines:
         return self.failures
 
     def _write(self, line: str) -> None:
-        """Files first: whoever reads stdout may be gone."""
+        """Files first: whoever reads stdout may be gone. A file may be stdout as well."""
+        line = inert(line)
         for path, file in list(self._files.items()):
             try:
                 file.write(line)

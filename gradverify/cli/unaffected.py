@@ -14,7 +14,9 @@ from gradverify.running.suspects import Sieved, sieved
 def passed(out: Output) -> bool:
     """Whether `hook FILES…` is answered, because no check is affected. One with options is left to who reads them."""
     files = out.arguments[1:]
-    if any(word.startswith("-") for word in files):
+    if files[:1] == ("--",):
+        files = files[1:]
+    elif any(word.startswith("-") for word in files):
         return False
     changes, found = asked(files)
     if not found.specs:

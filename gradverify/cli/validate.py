@@ -10,6 +10,7 @@ from gradverify.cli import options as o
 from gradverify.cli.output import Output
 from gradverify.model.case import Case
 from gradverify.model.report import NOTHING_CHECKED, OK, USAGE
+from gradverify.report.names import clean
 from gradverify.report.numbers import counted
 
 
@@ -24,7 +25,7 @@ def run_validate(paths: list[str] | tuple[str, ...], out: Output) -> int:
     gathered = gather(paths)
     count = f"{counted(len(gathered.files), 'spec')}, {counted(gathered.written, 'check')}"
     if gathered.problems:
-        out.write("".join(f"{problem}\n" for problem in gathered.problems))
+        out.write("".join(f"{clean(str(problem))}\n" for problem in gathered.problems))
         out.write(f"{count}: {counted(len(gathered.problems), 'problem')}\n")
         return USAGE
     if not gathered.files:

@@ -9,6 +9,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from types import FrameType
 
+HEARD = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""The signals that end a run, after what was checked is written: Ctrl-C, of a CI service, of a terminal that is closed."""
+
+
+def is_ignored(number: int) -> bool:
+    """Is the signal of no concern to this process, as SIGHUP under `nohup`?"""
+    return signal.getsignal(number) == signal.SIG_IGN
+
 
 class Interrupted(KeyboardInterrupt):
     """The signal came."""

@@ -1,8 +1,6 @@
-"""GitHub's workflow commands: annotations at the lines to change; and plain text in which no workflow command works."""
+"""GitHub's workflow commands: annotations at the lines to change."""
 
 from __future__ import annotations
-
-import re
 
 from gradverify.model.report import Report
 from gradverify.report.numbers import counted
@@ -16,7 +14,6 @@ LONGEST = 4000
 """Characters of a message; GitHub folds longer ones away, and the summary has everything."""
 
 LONGEST_TITLE = 200     # GitHub's own limit is 255
-COMMAND = re.compile(r"^(\s*):(?=:)|##(?=\[)", re.MULTILINE)
 
 
 def render(report: Report) -> str:
@@ -30,11 +27,6 @@ def render(report: Report) -> str:
     rest = told[MOST - 1:]
     level = rest[0].level
     return "".join(map(_command, told[: MOST - 1])) + f"::{level} title=gradverify::and {counted(len(rest), 'more check')}: see the job summary\n"
-
-
-def inert(text: str) -> str:
-    """The text with every beginning of a workflow command written as an escape: what checked code prints must not command the runner."""
-    return COMMAND.sub(lambda found: f"{found[1]}\\x3a" if found[1] is not None else "\\x23#", text)
 
 
 def _command(trouble: Trouble) -> str:

@@ -16,6 +16,9 @@ ESCAPE_SEQUENCE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 """What moves a cursor, turns text around, ends a line unasked, cannot be encoded, or may not stand in XML 1.0."""
 
+COMMAND = re.compile(r"^([^\S\n]*):(?=:)|#(?=#(?:|vso|teamcity)\[)", re.MULTILINE | re.IGNORECASE)
+"""Where a command of GitHub Actions, Azure Pipelines or TeamCity begins."""
+
 
 def clean(text: str) -> str:
     """Every character as it can be read: a control character (escape sequences are made of them) written as `\\x07`; lines end in `\\n`."""
@@ -23,6 +26,12 @@ def clean(text: str) -> str:
         return text
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     return CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text).expandtabs(4)
+
+
+def inert(text: str) -> str:
+    """The text with every beginning of a command of a CI service written as an escape, of JSON too: what checked code prints, or a file is
+    called, must not command whoever runs this."""
+    return COMMAND.sub(lambda found: "\\u0023" if found[1] is None else f"{found[1]}\\u003a", text)
 
 
 def uncolored(text: str) -> str:

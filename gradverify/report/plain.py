@@ -8,6 +8,7 @@ from dataclasses import replace
 from gradverify.model.report import Report
 from gradverify.model.result import CaseResult
 from gradverify.report.look import Look
+from gradverify.report.names import inert
 from gradverify.report.readable import readable
 from gradverify.report.terminal import view
 from gradverify.report.terminal.canvas import paint
@@ -36,5 +37,5 @@ def told(check: CaseResult) -> str:
     """One check that no spec describes: its line, and what is told of it where there is more than a pass."""
     line = view.check_line(check, TEXT)
     if check.verdict == "pass" or not check.findings:
-        return line.rstrip()
-    return line + paint(shielded(f"the panel of {check.name!r}", lambda: panel(readable(check), None, TEXT), TEXT), TEXT).rstrip()
+        return inert(line.rstrip())
+    return inert(line + paint(shielded(f"the panel of {check.name!r}", lambda: panel(readable(check), None, TEXT), TEXT), TEXT).rstrip())

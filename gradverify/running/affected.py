@@ -49,7 +49,7 @@ class Effects:
         if self.changes.hit([needs.spec]):
             return "its spec changed"
         named = self.changes.hit(needs.files) or self._by_globs(needs)
-        return f"names {named}" if named else self._by_imports(needs) if self.changes.may_be_imported else None
+        return f"names {named}" if named else self._by_imports(needs)
 
     def _by_globs(self, needs: Needs) -> str | None:
         return next((shown for file, shown in self.changes.files.items() for glob in needs.globs if matches(glob, needs.folder, file)), None)
@@ -59,7 +59,7 @@ class Effects:
         hit = self.changes.hit(sorted(reach.files)) or next(self._named(reach), None)
         if hit:
             return f"imports {hit}"
-        return next((f"imports {Path(file).name}, which is no Python that can be read" for file in sorted(reach.unread)), None)
+        return next((f"imports {Path(file).name}, and what that loads cannot be told" for file in sorted(reach.unread)), None)
 
     def _named(self, reach: Imported) -> Iterator[str]:
         """Changed files with the name of a module that is imported and found nowhere: the code may put their folder on the path, or had it."""

@@ -6,15 +6,13 @@ import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib.machinery import all_suffixes
 from pathlib import Path
 from typing import Any
 
-from gradverify.running.git import changed_since, deleted, text_at
+from gradverify.running.git import changed_since, not_handed_over, text_at
 from gradverify.spec.walk import PROJECT_FILE, folder_of
 
 HEAD = "HEAD"
-IMPORTABLE = tuple(all_suffixes())
 TABLE = ("tool", "gradverify")
 PUSHED = ("PRE_COMMIT_FROM_REF", "PRE_COMMIT_TO_REF")       # set by pre-commit where it hands over what lies between two commits
 
@@ -34,11 +32,6 @@ class Changes:
         """How many files changed: a linked one counts once."""
         return len(set(self.files.values()))
 
-    @property
-    def may_be_imported(self) -> bool:
-        """Is there a file among them that Python could import?"""
-        return bool(self.folders) or any(file.endswith(IMPORTABLE) for file in self.files)
-
     def hit(self, places: Iterable[str]) -> str | None:
         """The first of these files that changed, as it is shown."""
         for place in places:
@@ -50,10 +43,10 @@ class Changes:
 
 
 def of_hook(named: Iterable[str], cwd: Path, environ: Mapping[str, str]) -> Changes:
-    """The files handed to a hook, and those whose deletion git knows of, which pre-commit hands to nobody."""
+    """The files handed to a hook, and what pre-commit may hand to nobody. Raises ProblemsError where git cannot tell."""
     start, end = (environ.get(name) for name in PUSHED)
-    gone = deleted(cwd, (start, end) if start and end else None)
-    return _changes((*(cwd / name for name in named), *gone), cwd, start or HEAD)
+    others = not_handed_over(cwd, (start, end) if start and end else None)
+    return _changes((*(cwd / name for name in named), *others), cwd, start or HEAD)
 
 
 def since(ref: str, cwd: Path) -> Changes:

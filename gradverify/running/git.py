@@ -1,4 +1,5 @@
-"""What git knows of files: those that differ from a commit, those whose deletion is staged, those that are tracked."""
+"""What git knows of files: those that differ between two states, and those that are tracked. Nothing is taken for unchanged
+where git does not answer, or because of the settings of whoever asks."""
 
 from __future__ import annotations
 
@@ -11,25 +12,23 @@ from gradverify.model.problem import Problem, ProblemsError
 LIMIT_S = 60.0      # for one question to git; a large repository answers within seconds
 
 
-class NoGit(Exception):  # noqa: N818 - carries git's own sentence, or says that there is no git
+WHOLE = ("--no-renames", "--no-ext-diff", "--no-relative", "--ignore-submodules=none")     # whatever `diff.…` is set to
+SUBMODULE = "160000"    # the mode of one
+
+
+class NoGit(ProblemsError):  # noqa: N818
     """git could not answer."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__([Problem(f"git cannot tell what changed: {sentence}")])
 
 
 def changed_since(ref: str, cwd: Path) -> tuple[tuple[Path, ...], str]:
     """Absolute paths of all that differs from the commit at which this branch left `ref`: in commits, staged or not, untracked files too, deleted
     ones and both names of renamed ones; and that commit. Raises ProblemsError with a sentence where that cannot be told."""
-    option = f"--changed-from {ref}"
-    try:
-        top = _top(cwd)
-    except NoGit as error:
-        raise ProblemsError([Problem(f"{option}: {cwd} is in no git repository: {error}")]) from None
-    base = _base_of(ref, cwd, option)
-    try:
-        differing = ask(cwd, "diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", base, "--")
-        untracked = ask(cwd, "ls-files", "--others", "--exclude-standard", "--full-name", "-z", "--", ":/")
-    except NoGit as error:
-        raise ProblemsError([Problem(f"{option}: {error}")]) from None
-    return tuple(top / name for name in _names(differing + untracked)), base
+    top, base = _top(cwd), _base_of(ref, cwd, f"--changed-from {ref}")
+    untracked = _names(ask(top, "ls-files", "--others", "--exclude-standard", "-z"))
+    return (*_differing(top, base), *(top / name for name in untracked)), base
 
 
 def _top(cwd: Path) -> Path:
@@ -50,28 +49,30 @@ def _base_of(ref: str, cwd: Path, option: str) -> str:
         raise ProblemsError([Problem(sentence)]) from None
 
 
-def deleted(cwd: Path, ends: tuple[str, str] | None) -> tuple[Path, ...]:
-    """Absolute paths of files whose deletion is staged, or that were deleted between two commits; none where git cannot tell."""
-    between = ["--cached"] if ends is None else [f"{ends[0]}...{ends[1]}"]
-    try:
-        top = _top(cwd)
-        return tuple(top / name for name in _names(ask(cwd, "diff", *between, "--name-only", "-z", "--no-renames", "--diff-filter=D", "--")))
-    except NoGit:
-        return ()
+def not_handed_over(cwd: Path, ends: tuple[str, str] | None) -> tuple[Path, ...]:
+    """Absolute paths of what a hook may not be given: files whose deletion is staged, or that were deleted between two commits, and
+    submodules, which settings can hide. Raises NoGit."""
+    between = "--cached" if ends is None else f"{ends[0]}...{ends[1]}"
+    found = _differing(_top(cwd), between)
+    return tuple(path for path, (*modes, status) in found.items() if status == "D" or SUBMODULE in modes)
+
+
+def _differing(top: Path, between: str) -> dict[Path, tuple[str, str, str]]:
+    """What differs, with its mode before, its mode after, and the letter that git has for how. Raises NoGit."""
+    told = _names(ask(top, "diff", between, "--raw", "-z", *WHOLE, "--"))
+    about = (word.lstrip(":").split() for word in told[::2])
+    return {top / name: (before, after, how) for (before, after, *_, how), name in zip(about, told[1::2], strict=True)}
 
 
 def tracked(cwd: Path, *patterns: str) -> tuple[Path, ...]:
-    """Tracked files below `cwd`, relative to it; none where git cannot tell."""
-    try:
-        return tuple(Path(name) for name in _names(ask(cwd, "ls-files", "--cached", "-z", "--", *patterns)))
-    except NoGit:
-        return ()
+    """Tracked files below `cwd`, relative to it. Raises NoGit."""
+    return tuple(Path(name) for name in _names(ask(cwd, "ls-files", "--cached", "-z", "--", *patterns)))
 
 
 def text_at(commit: str, file: Path) -> bytes | None:
     """What a file held in a commit; None where it was not there, or where git cannot tell."""
     try:
-        return ask(file.parent, "show", f"{commit}:./{file.name}")
+        return ask(file.parent, "cat-file", "blob", f"{commit}:./{file.name}")
     except NoGit:
         return None
 
@@ -82,7 +83,8 @@ def _names(output: bytes) -> list[str]:
 
 def ask(cwd: Path, *arguments: str) -> bytes:
     """What `git …` prints. Raises NoGit."""
-    environ = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+    environ = {name: value for name, value in os.environ.items() if not name.endswith("_PATHSPECS")}
+    environ |= {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     try:
         done = subprocess.run(["git", *arguments], cwd=cwd, env=environ, capture_output=True, timeout=LIMIT_S, check=False)
     except FileNotFoundError:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gradverify.model.case import Case
-from gradverify.model.paths import REPOSITORY, nearest_with
+from gradverify.model.paths import REPOSITORY, alone, nearest_with
 from gradverify.model.result import CaseResult
 
 FOLDER, FILE, VERSION = ".gradverify_cache", "failed.json", 1
@@ -99,7 +99,7 @@ def remember(memory: Memory, seen: Read, results: Sequence[CaseResult], cases: S
         if not folder.is_dir() and not updated(memory, (), seen, results, cases):
             return
         _make(folder)
-        with _alone(folder):
+        with alone(folder):
             old = recall(memory)
             new = updated(memory, old, seen, results, cases)
             if new != old:
@@ -122,14 +122,3 @@ def _write(path: Path, text: str) -> None:
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Between reading and writing no other run writes. A file system or a platform without locks goes without."""
-    with (folder / "lock").open("w") as file:
-        with suppress(OSError, ImportError):
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

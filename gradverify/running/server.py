@@ -84,11 +84,12 @@ def ended_by(pid: int | None) -> int:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Ctrl-C is not heard by what is started inside: while it imports, it would answer with a traceback. Workers take the mask off again."""
+    """Ctrl-C, and a terminal that is closed, are not heard by what is started inside: while it imports, it would answer with a traceback, or
+    end before whoever supervises it. Workers take the mask off again."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
     try:
         yield
     finally:

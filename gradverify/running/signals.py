@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while workers run: noted, and seen by whoever waits, instead of an exception at any line."""
+"""Ctrl-C, SIGTERM and SIGHUP while workers run: noted, and seen by whoever waits, instead of an exception at any line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-HEARD = (signal.SIGINT, signal.SIGTERM)
+from gradverify.model.interrupt import HEARD, is_ignored
 
 
 class Stopped(Exception):  # noqa: N818 - no error: somebody asked the run to end
@@ -37,7 +37,7 @@ class Signals:
     def hear(self) -> Signals:
         if threading.current_thread() is threading.main_thread() and not self._before:
             self._wakeup = signal.set_wakeup_fd(self._string.fileno(), warn_on_full_buffer=False)
-            self._before = {number: signal.signal(number, self._note) for number in HEARD}
+            self._before = {number: signal.signal(number, self._note) for number in HEARD if not is_ignored(number)}
         return self
 
     def check(self) -> None:

@@ -241,7 +241,7 @@ def _settle(setup: Setup, files: Files) -> None:
     let_go()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGHUP})
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     keep_to_ourselves()
     stack, printed = _opened(files.stack), _opened(files.printed)

@@ -15,8 +15,8 @@ PYTHON = ".py"
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """`files`: absolute, deleted ones included; `unread`: those of them that are no Python, so that what they import is unknown; `missing`: modules
-    that are asked for and are found nowhere."""
+    """`files`: absolute, deleted ones included; `unread`: those of them of which not all that they load can be told, because they are no Python
+    or compute it; `missing`: modules that are asked for and are found nowhere."""
 
     files: frozenset[str] = frozenset()
     unread: frozenset[str] = frozenset()
@@ -119,8 +119,8 @@ class _Scope:
         edges = Edges()
         for wanted in text.imports:
             name = _absolute(wanted, module)
-            if name is None:
-                edges.modules += _everything((str(Path(module.file or "").parent),), "", deep=False) if wanted.whole else []
+            if name is None:        # any file, if it is computed; ours loads what a spec names
+                edges.is_read = edges.is_read and (not wanted.whole or module.name.partition(".")[0] == SELF)
                 continue
             found = self.finder.find(name)
             edges.ask(name, found)
@@ -132,7 +132,7 @@ class _Scope:
     def _below(self, wanted: Import, package: Module, edges: Edges) -> None:
         """Submodules of a local package that an import takes out of it."""
         if wanted.whole and package.name.partition(".")[0] != SELF:       # gradverify's own names are imported when somebody asks for them
-            edges.modules += _everything(package.folders, f"{package.name}.", deep=True)
+            edges.modules += _everything(package)
         for member in wanted.members:
             for name in self._exported(package) if member == STAR else (member,):
                 found = self.finder.find(f"{package.name}.{name}")
@@ -144,10 +144,15 @@ class _Scope:
         return () if text is None else text.exported
 
 
-def _everything(folders: Iterable[str], prefix: str, *, deep: bool) -> list[Module]:
-    """Any module of these folders may be meant."""
-    return [Module(f"{prefix}{name}".rstrip("."), file, (str(Path(file).parent),) if Path(file).stem == "__init__" else ())
-            for folder in folders for file, name in _modules(folder, deep)]
+def _everything(package: Module) -> Iterator[Module]:
+    """Every module of a package."""
+    for folder in package.folders:
+        for root, folders, files in os.walk(folder):
+            folders[:] = sorted(name for name in folders if name.isidentifier() and name != "__pycache__")
+            for path in (Path(root, file) for file in sorted(files) if file.endswith(PYTHON)):
+                parts = path.relative_to(folder).with_suffix("").parts
+                is_package = parts[-1] == "__init__"
+                yield Module(".".join((package.name, *(parts[:-1] if is_package else parts))), str(path), (root,) if is_package else ())
 
 
 def _absolute(wanted: Import, module: Module) -> str | None:
@@ -158,14 +163,3 @@ def _absolute(wanted: Import, module: Module) -> str | None:
     if wanted.level > len(parts):
         return None
     return ".".join([*parts[: len(parts) - wanted.level + 1], *([wanted.name] if wanted.name else [])])
-
-
-def _modules(folder: str, deep: bool) -> Iterator[tuple[str, str]]:
-    """(file, dotted name from the folder) of every Python file in it."""
-    for root, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if deep and name.isidentifier() and name != "__pycache__")
-        for file in sorted(files):
-            if file.endswith(PYTHON):
-                path = Path(root, file)
-                parts = path.relative_to(folder).with_suffix("").parts
-                yield str(path), ".".join(parts[:-1] if parts[-1] == "__init__" else parts)

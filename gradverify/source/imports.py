@@ -10,6 +10,9 @@ from pathlib import Path
 from gradverify.source.modules import parsed
 
 BY_NAME = ("import_module", "__import__")       # functions whose first argument names a module
+LOADERS = frozenset({"spec_from_file_location", "spec_from_loader", "SourceFileLoader", "exec_module", "load_module", "load_source",
+                     "run_path", "run_module", "resolve_name"})     # functions that load what only the running program can name
+RUNS_TEXT = "exec"
 OWN_PACKAGE = ("__package__", "__name__")
 STAR = "*"
 
@@ -17,12 +20,15 @@ STAR = "*"
 @dataclass(frozen=True, slots=True)
 class Import:
     """One module that is asked for: `name` after `level` dots. `members`: what is taken out of it, names or submodules; `whole`: any module below
-    it may be meant, because the rest of the name is computed."""
+    it may be meant, because the rest of the name is computed; any file at all where there is no name and no dot."""
 
     name: str
     level: int = 0
     members: tuple[str, ...] = ()
     whole: bool = False
+
+
+ANYTHING = Import("", whole=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +46,13 @@ def read(file: str) -> Text | None:
         return None
     source = Path(file).read_bytes()
     try:
-        return Text(tuple(_imports(tree, any(name.encode() in source for name in BY_NAME))), tuple(_exported(tree)))
+        return Text(tuple(_imports(tree, any(name.encode() in source for name in (*BY_NAME, *LOADERS, RUNS_TEXT)))), tuple(_exported(tree)))
     except RecursionError:      # a computed name of a thousand parts
         return None
 
 
 def _imports(tree: ast.Module, by_name: bool) -> Iterator[Import]:
-    """Expressions are looked into only where one of them imports by name: they are nine tenths of a tree."""
+    """Expressions are looked into only where one of them may load something: they are nine tenths of a tree."""
     nodes = list(_nodes(tree, by_name))
     plain = [node for node in nodes if isinstance(node, ast.ImportFrom)]
     called = {*BY_NAME, *(alias.asname for node in plain for alias in node.names if alias.name in BY_NAME)}
@@ -56,6 +62,17 @@ def _imports(tree: ast.Module, by_name: bool) -> Iterator[Import]:
             yield from (Import(alias.name) for alias in node.names)
         elif isinstance(node, ast.Call) and _called(node.func) in called:
             yield from _by_name(node)
+        if _loads(node):
+            yield ANYTHING
+
+
+def _loads(node: ast.AST) -> bool:
+    """Is a function that loads files mentioned, in whatever way?"""
+    if isinstance(node, ast.alias):
+        return node.name in LOADERS
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str) and node.value in LOADERS
+    return isinstance(node, (ast.Name, ast.Attribute)) and (_called(node) in LOADERS or (isinstance(node, ast.Name) and node.id == RUNS_TEXT))
 
 
 def _nodes(tree: ast.AST, expressions: bool) -> Iterator[ast.AST]:
@@ -76,7 +93,7 @@ def _called(node: ast.expr) -> str | None:
 
 
 def _by_name(call: ast.Call) -> Iterator[Import]:
-    """Of `import_module(NAME)`: a literal name, the literal beginning of a computed one, else anything of the importing file's own package."""
+    """Of `import_module(NAME)`: a literal name, the package that a computed one begins with, else anything."""
     first = next((word.value for word in call.keywords if word.arg == "name"), call.args[0] if call.args else None)
     if first is None:
         return
@@ -92,7 +109,7 @@ def _by_name(call: ast.Call) -> Iterator[Import]:
     elif "." in begins and (not level or found.level == 0 or _called(package or first) in OWN_PACKAGE):
         yield replace(found, name=found.name.rpartition(".")[0], whole=True)
     else:
-        yield Import("", 1, whole=True)
+        yield ANYTHING
 
 
 def _literal(node: ast.expr) -> tuple[str, bool]:

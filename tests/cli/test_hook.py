@@ -18,8 +18,21 @@ checks:
 
 
 @pytest.fixture
-def project(folder):
+def repository(folder, monkeypatch):
+    """An empty repository, of which git knows nothing but what stands in it."""
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    return folder
+
+
+@pytest.fixture
+def project(repository):
     """Two checks of two modules, of which one imports a helper."""
+    folder = repository
     (folder / "specs").mkdir()
     (folder / "specs" / "s.yaml").write_text(SPEC)
     for name, text in (("mod.py", "import helper\n"), ("other.py", ""), ("helper.py", ""), ("unrelated.py", "")):
@@ -53,15 +66,59 @@ def test_nothing_affected_is_0_and_nothing_runs(options, gradverify, project, en
     assert err == "no check is affected by 2 changed files (1 spec looked at)\n"
 
 
-def test_without_files_and_without_specs_it_is_0(gradverify, folder):
+def test_without_files_and_without_specs_it_is_0(gradverify, repository):
     assert gradverify("hook") == (0, "", "no check is affected by 0 changed files (0 specs looked at)\n")
     assert gradverify("hook", "a.py") == (0, "", "no check is affected by 1 changed file (0 specs looked at)\n")
 
 
-def test_affected_but_deselected_is_0_where_check_says_5(gradverify, project, engine):
+def test_affected_and_all_deselected_is_5_as_check_says(gradverify, project, engine):
     engine()
-    assert gradverify("hook", "other.py", "-m", "fast")[0] == 0
-    assert gradverify("check", "-k", "nothing")[0] == 5
+    assert gradverify("hook", "-m", "fast", "other.py")[0] == gradverify("check", "-k", "nothing")[0] == 5
+    assert gradverify("hook", "-m", "fast", "unrelated.py")[0] == 0
+
+
+OPTIONS = ["-kzzz", "-mzzz", "--help", "-h", "--report=json:x", "-q", "--no-such"]
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_file_that_is_named_like_an_option_is_a_file_or_refused(name, gradverify, project, engine):
+    (project / name).touch()
+    engine(failing())
+    assert gradverify("hook", "--", name, "mod.py")[0] == gradverify("hook", "-j", "1", "--", "mod.py", name)[0] == 1
+    for words in ([name, "mod.py"], ["mod.py", name], ["-j", "1", name, "mod.py"]):
+        code, out, err = gradverify("hook", *words)
+        assert (code, out) == (2, "") and repr(name) in err and "`--`" in err
+
+
+@pytest.mark.parametrize("command", [["check"], ["validate"], ["list"], ["check", "specs"], ["coverage"], ["show"], []], ids=" ".join)
+def test_where_an_option_is_a_file_as_well_every_command_refuses_it(command, gradverify, project, engine):
+    (project / "--help").touch()
+    engine(passing())
+    code, out, err = gradverify(*command, "--help")
+    assert (code, out) == (2, "") and "'--help' is an option, and a file here" in err
+
+
+@pytest.mark.parametrize("word", OPTIONS)
+def test_behind_the_first_file_there_are_no_options(word, gradverify, project, engine):
+    engine(passing())
+    code, out, err = gradverify("hook", "unrelated.py", word)
+    assert (code, out) == (2, "") and f"{word!r} follows a file" in err
+    assert gradverify("hook", "--", "unrelated.py", word)[0] == 0       # a file that is gone
+
+
+@pytest.mark.parametrize("how", ["no git", "no repository", "a damaged repository"])
+@pytest.mark.parametrize("words", [(), ("mod.py",), ("unrelated.py",), ("-q", "unrelated.py")], ids=" ".join)
+def test_where_git_does_not_answer_the_hook_ends_with_2(words, how, gradverify, project, engine, monkeypatch):
+    engine(passing())
+    if how == "no git":
+        monkeypatch.setenv("PATH", str(project))
+    elif how == "no repository":
+        monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(project.parent))
+        shutil.rmtree(project / ".git")
+    else:
+        (project / ".git" / "HEAD").write_text("nothing\n")
+    code, out, err = gradverify("hook", *words)
+    assert (code, out) == (2, "") and err.startswith("git cannot tell what changed: ")
 
 
 def test_why_is_told_with_v(gradverify, project, engine):
@@ -79,7 +136,7 @@ def test_a_spec_with_problems_is_2_where_it_may_be_affected_and_nothing_where_no
 
 def test_options_reach_the_run(gradverify, project, engine):
     asked = engine(passing())
-    gradverify("hook", "helper.py", "-j", "2", "--timeout", "7", "--maxfail", "3")
+    gradverify("hook", "-j", "2", "--timeout", "7", "--maxfail", "3", "helper.py")
     assert (asked["crew"].jobs, asked["crew"].timeout, asked["maxfail"]) == (2, 7.0, 3)
 
 
@@ -118,13 +175,8 @@ def test_where_nothing_is_affected_nothing_heavy_is_imported(arguments, imported
 
 
 @pytest.fixture
-def tracked(project, monkeypatch):
-    if shutil.which("git") is None:
-        pytest.skip("git is not installed")
-    for name in [name for name in os.environ if name.startswith("GIT_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
-    for command in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-qm", "one"]):
+def tracked(project):
+    for command in (["add", "."], ["-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-qm", "one"]):
         subprocess.run(["git", *command], cwd=project, check=True)
     return project
 

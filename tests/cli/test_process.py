@@ -48,6 +48,27 @@ def test_an_op_of_ones_own(process, op, old, new, arguments, code, said):
     assert done.returncode == code and said in done.stdout and "Traceback" not in done.stderr
 
 
+IN_THE_PLACE_OF_OURS = ("token", "json", "random", "typer", "rich", "pydantic", "pydantic_core", "ruamel", "yaml", "jinja2")
+OF_PYTHON_M = ("runpy", "contextlib", "gradverify", "gradverify.__main__")       # imported by `python -m` itself, before anything of ours runs
+
+
+@pytest.mark.parametrize("flags", [[], ["-P"]], ids=["", "-P"])
+@pytest.mark.parametrize("path", ["", ".", "HERE"])
+@pytest.mark.parametrize("arguments", [["validate", "s.yaml"], ["hook", "--", "s.yaml"]], ids=" ".join)
+def test_no_module_of_the_folder_takes_the_place_of_another(folder, flags, path, arguments):
+    """Each would end the command with 0."""
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    for name in (*IN_THE_PLACE_OF_OURS, *(OF_PYTHON_M if flags and not path else ())):
+        file = folder.joinpath(*name.split(".")[:-1], f"{name.rpartition('.')[2]}.py")
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("raise SystemExit(0)\n")
+    (folder / "s.yaml").write_text("gradverify: 1\nchecks: [{function: relu, inputs: [1], no_such: 1}]\n")
+    environ = {**os.environ, "PYTHONPATH": path.replace("HERE", str(folder))}
+    command = [sys.executable, *flags, "-m", "gradverify", *arguments]
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 2 and "no_such" in done.stdout + done.stderr and "Traceback" not in done.stderr
+
+
 def test_the_projects_root_is_importable_from_anywhere(process, folder):
     for place in ("repo/specs/deep", "repo/my_ops"):
         (folder / place).mkdir(parents=True)

@@ -93,7 +93,7 @@ def test_github_actions_gets_annotations_and_a_summary_unasked(gradverify, engin
     actions.write_text("before\n")
     _, out, err = gradverify("check", "s.yaml")
     assert err == "" and [line.split(" ")[0] for line in out.splitlines() if line.startswith("::")] == ["::error", "::warning"]
-    assert "\\x3a:add-mask::secret" in out
+    assert "\\u003a:add-mask::secret" in out
     assert actions.read_text().startswith("before\n\n### gradverify: 1 failed, 1 undecided, 1 passed")
 
 

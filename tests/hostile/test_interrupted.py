@@ -73,7 +73,7 @@ def ended(process, folder):
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 @pytest.mark.parametrize("where", ["op.py:hangs", "importing.py:f"])
 def test_while_user_code_runs_or_is_imported(started, tmp_path, where, number, code, jobs):
     process = started(["op.py:right", where, where, "op.py:right"], "-j", jobs)
@@ -86,7 +86,7 @@ def test_while_user_code_runs_or_is_imported(started, tmp_path, where, number, c
     assert soon(lambda: not left(tmp_path), 2.0), left(tmp_path)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_while_torch_is_imported(started, tmp_path, number, code):
     (tmp_path / "r.json").write_text("of an earlier run")
     process = started(["op.py:right", "op.py:right"])
@@ -94,6 +94,13 @@ def test_while_torch_is_imported(started, tmp_path, number, code):
     os.killpg(process.pid, number)
     assert ended(process, tmp_path) == (code, {"0": "not_run", "1": "not_run"})
     assert soon(lambda: not left(tmp_path), 2.0), left(tmp_path)
+
+
+def test_a_terminal_that_is_closed_ends_no_run_under_nohup(started, tmp_path):
+    process = started(["op.py:right"], preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    for _ in process.stdout:
+        os.killpg(process.pid, signal.SIGHUP)
+    assert process.wait(60) == 0 and json.loads((tmp_path / "r.json").read_text())["summary"]["pass"] == 1
 
 
 @pytest.mark.parametrize("together", [False, True])

@@ -20,7 +20,8 @@ from markdown_it import MarkdownIt
 from gradverify.report import github, gitlab, jsonl, junit, markdown, sarif
 from gradverify.report.formats import NAMES, renderer
 from gradverify.report.look import Look
-from gradverify.report.names import CONTROL, clean, one_line
+from gradverify.report.names import CONTROL, clean, inert, one_line
+from gradverify.report.plain import told
 from gradverify.report.terminal.view import render as terminal
 
 SARIF = jsonschema.Draft4Validator(json.loads((Path(__file__).parents[1] / "schemas" / "sarif-2.1.0-rtm.5.json").read_text()))
@@ -29,12 +30,14 @@ TEXTS = {
     "markup": "[red]x[/red] :fire: |a|b| <b>&amp;</b> ]]> `c` ``` ~~~ *d* _e_ $f$ @someone #1 https://x.y",
     "escape sequences": "a\x1b[31mred\x1b[0m \x1b]0;title\x07 \x9b2J\x1b[2J", "controls": "".join(map(chr, range(32))) + "\x7f\x85",
     "lines": "a\nb\r\nc\rd\u2028e\u2029f", "turned around": "a\u202eb\u2066c\u200fd\u061c", "no text": "\ud800 \udfff \ufffe\uffff",
-    "commands": "::error::x\n  ::add-mask::y\n##[group]z %0A%25", "numbers": "NaN -inf \u00b1\u00f7", "long": LONG, "other scripts": "σ 数 🔥 ‍",
+    "commands": "::error::x\n  ::add-mask::y\n##[group]z %0A%25\n##vso[task.complete]a ##teamcity[b]\n::stop-commands::c",
+    "numbers": "NaN -inf \u00b1\u00f7", "long": LONG, "other scripts": "σ 数 🔥 ‍",
     "only": "|", "tick": "`", "blank": " ", "nothing": "", "backslashes": "\\ \\| a\\", "tags": "</code></details><script>x</script> <!-- -->"}
 KEPT = {"verdict", "severity", "status", "outcome", "code", "rule", "started_at", "version", "expect", "lines", "output_part", "input_part",
         "missing", "also"}
 """Strings that are ours: words with a meaning, not text from outside."""
 
+A_COMMAND = re.compile(r"\s*::|.*##(vso|teamcity)?\[")
 LOOKS = (Look(80), Look(120, boxes=False, wrap=False), Look(90, color=True, verbosity=2))
 
 
@@ -142,8 +145,8 @@ def test_a_workflow_command_is_one_line_and_says_it_all(text):
 
 @each
 def test_no_text_is_a_workflow_command(text):
-    shown = github.inert(terminal(with_text(text), LOOKS[1]))
-    assert not [line for line in shown.splitlines() if line.lstrip().startswith("::") or "##[" in line]
+    shown = [inert(terminal(with_text(text), LOOKS[1])), *map(told, with_text(text).checks)]
+    assert not [line for each in shown for line in each.splitlines() if A_COMMAND.match(line)]
 
 
 class Tags(HTMLParser):

@@ -7,6 +7,9 @@ must let nothing through that the exact answer holds.
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -24,6 +27,15 @@ from gradverify.spec.load import load
 HEAD = "gradverify: 1\nchecks:\n"
 OTHER = "  - {name: other, function: other.mod:f, inputs: [1]}\n"
 MODULES = {"mod.py": "import helper\ndef f(x): return x\n", "helper.py": "", "other/mod.py": "def f(x): return x\n", "unrelated.py": ""}
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+
+
+@pytest.fixture(autouse=True)
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
 
 
 def write(folder: Path, files: Mapping[str, str]) -> None:
@@ -133,10 +145,13 @@ def test_a_module_that_only_a_changed_path_would_find_counts_by_its_name(tmp_pat
     assert names(tmp_path, "deep/part.py") == set()
 
 
-def test_what_is_no_python_may_depend_on_any_python(tmp_path: Path) -> None:
-    write(tmp_path, {**MODULES, "helper.py": "def (:\n", "specs/s.yaml": f"{HEAD}  - {{name: one, function: mod:f, inputs: [1]}}\n{OTHER}"})
-    assert names(tmp_path, "unrelated.py") == {"one"}
-    assert names(tmp_path, "notes.md") == set()
+@pytest.mark.parametrize("helper", ["def (:\n", "import runpy\nrunpy.run_path('kernel.txt')\n", "exec(open('kernel.txt').read())\n",
+                                    "from importlib import import_module\nimport_module(open('name.txt').read())\n"])
+def test_what_loads_nobody_can_tell_what_may_depend_on_any_file(helper: str, tmp_path: Path) -> None:
+    write(tmp_path, {**MODULES, "helper.py": helper, "specs/s.yaml": f"{HEAD}  - {{name: one, function: mod:f, inputs: [1]}}\n{OTHER}"})
+    for name in ("unrelated.py", "kernel.txt", "gone.md"):
+        assert names(tmp_path, name) == {"one"}
+    assert names(tmp_path) == set()
 
 
 @pytest.mark.parametrize("text", [

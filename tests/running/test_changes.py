@@ -119,12 +119,39 @@ def test_outside_of_a_repository_and_without_git_it_is_told(tmp_path: Path, monk
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     with pytest.raises(ProblemsError) as raised:
         since("main", tmp_path)
-    assert f"--changed-from main: {tmp_path} is in no git repository" in str(raised.value.problems[0])
+    assert "git cannot tell what changed: fatal: not a git repository" in str(raised.value.problems[0])
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ProblemsError) as raised:
         since("main", tmp_path)
     assert "there is no git on the PATH" in str(raised.value.problems[0])
-    assert of_hook(["a.py"], tmp_path, {}).count == 1
+    with pytest.raises(ProblemsError) as raised:
+        of_hook(["a.py"], tmp_path, {})
+    assert "git cannot tell what changed: there is no git on the PATH" in str(raised.value.problems[0])
+
+
+SETTINGS = [("diff.relative", "true"), ("diff.ignoreSubmodules", "all"), ("submodule.third.ignore", "all"), ("diff.renames", "copies"),
+            ("diff.external", "true"), ("diff.orderFile", "/dev/null"), ("core.quotePath", "true"), ("color.ui", "always"),
+            ("status.showUntrackedFiles", "no"), ("diff.noPrefix", "true")]
+
+
+@pytest.mark.parametrize("variables", [{}, {"GIT_LITERAL_PATHSPECS": "1"}, {"GIT_EXTERNAL_DIFF": "true"}], ids=" ".join)
+def test_no_setting_of_git_hides_a_change(variables: dict[str, str], git: Git, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (repository / ".gitmodules").write_text('[submodule "third"]\n\tpath = third\n\turl = ./third\n\tignore = all\n')
+    git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},third")
+    git("commit", "-qm", "a submodule")
+    base = git("rev-parse", "HEAD").strip()
+    for name, value in SETTINGS:
+        git("config", name, value)
+    git("update-index", "--cacheinfo", f"160000,{'2' * 40},third")
+    git("rm", "-q", "deleted.py")
+    (repository / "edited.py").write_text("new\n")
+    (repository / "new.py").touch()
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    sub = repository / "sub"
+    top = {str(repository / name) for name in ("third", "deleted.py")}
+    assert set(of_hook([], sub, {}).files) == top
+    assert set(since(base, sub).files) == {*top, *(str(repository / name) for name in ("edited.py", "new.py", ".gitmodules"))}
 
 
 def test_a_hook_hears_of_staged_deletions_from_git(git: Git, repository: Path) -> None:

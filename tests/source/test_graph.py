@@ -183,12 +183,31 @@ def test_what_functions_import_when_they_run_counts(tmp_path: Path) -> None:
     assert told(tmp_path, (), "a:f") == {"a.py", "b.py", "c.py"}
 
 
-@pytest.mark.parametrize("call", ["import_module(name)", "import_module('.' + name, __package__)", "import_module(f'.{name}', __package__)",
-                                  "import_module('.%s' % name, __package__)", "import_module(name=name)", "__import__(name)"])
+@pytest.mark.parametrize("call", ["import_module('.' + name, __package__)", "import_module(f'.{name}', __package__)",
+                                  "import_module('.%s' % name, __package__)"])
 def test_a_computed_name_may_be_any_module_of_the_package(call: str, tmp_path: Path) -> None:
     write(tmp_path, {"p/__init__.py": "", "p/a.py": f"from importlib import import_module\ndef f(name): return {call}\n", "p/b.py": "",
                      "p/q/c.py": "", "e.py": ""})
     assert told(tmp_path, (), "p.a:f") == {"p/__init__.py", "p/a.py", "p/b.py", "p/q/c.py"}
+
+
+@pytest.mark.parametrize("code", [
+    "importlib.import_module(name)", "importlib.import_module(name=name)", "__import__(name)", "importlib.import_module('b' + name)",
+    "importlib.util.spec_from_file_location('b', 'kernels/b.py')", "spec.loader.exec_module(module)", "loader.load_module()",
+    "runpy.run_path('b.py')", "run = getattr(runpy, 'run_path')", "from runpy import run_module as run", "pkgutil.resolve_name('b:f')",
+    "exec(text)", "run = exec", "from importlib.machinery import SourceFileLoader"])
+@pytest.mark.parametrize("indent", ["", "def g():\n    "])
+def test_code_that_loads_files_may_load_any(code: str, indent: str, tmp_path: Path) -> None:
+    write(tmp_path, {"a.py": f"import b\n{F}\n{indent}{code}\n", "b.py": "", "c.py": ""})
+    reach = Graph().of(["a:f"], (), (str(tmp_path),))
+    assert names(tmp_path, reach.unread) == {"a.py"} and names(tmp_path, reach.files) == {"a.py", "b.py"}
+
+
+@pytest.mark.parametrize("code", ["model.eval()", "self.exec(1)", "x = 'exec'", "importlib.import_module('c')", "# run_path\nexecute(run_paths)",
+                                  "importlib.import_module(f'p.{name}')"])
+def test_code_that_loads_no_files_may_not(code: str, tmp_path: Path) -> None:
+    write(tmp_path, {"a.py": f"{F}\n{code}\n", "c.py": "", "p/__init__.py": ""})
+    assert Graph().of(["a:f"], (), (str(tmp_path),)).unread == frozenset()
 
 
 @pytest.mark.parametrize("content", [b"def f(:\n", b"print 'old'\n", b"\xff\xfea\x00", b"x = 1\0", b"# coding: no-such\n",
