@@ -61,11 +61,11 @@ def run(cases: Sequence[Case], *, argv: tuple[str, ...], selection: Selection, c
     `order`: the ids as a report lists them; None: as `cases` stand, which is how they begin.
     """
     started = time.perf_counter()
+    order = order or tuple(case.id for case in cases)
     state = _Run({case.id: case for case in cases}, gate or Gate(), maxfail)
     try:
         machine = _machine(cases, crew, state)
-        begun = datetime.now(UTC).isoformat(timespec="seconds")
-        yield RunStarted(begun, argv, selection, environment(machine), len(cases), order or tuple(case.id for case in cases))
+        yield RunStarted(_now(), argv, selection, environment(machine), len(cases), order)
         if not state.why:
             yield from _checks(cases, crew, machine, state)
     finally:
@@ -73,6 +73,18 @@ def run(cases: Sequence[Case], *, argv: tuple[str, ...], selection: Selection, c
     for case in state.left.values():
         yield CheckFinished(without_running(case, "not_run", state.why))
     yield RunFinished(time.perf_counter() - started, state.interrupted, state.crashed)
+
+
+def not_finished(cases: Sequence[Case], *, argv: tuple[str, ...], selection: Selection, order: tuple[str, ...]) -> Iterator[Event]:
+    """The events of a run that ends before it says so: a check ended the process that it shares with it, or the run was killed."""
+    yield RunStarted(_now(), argv, selection, environment(None), len(cases), order)
+    for case in cases:
+        yield CheckFinished(without_running(case, "not_run", "the run did not finish"))
+    yield RunFinished(0.0)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _machine(cases: Sequence[Case], crew: Crew, state: _Run) -> Devices | None:

@@ -55,12 +55,14 @@ def number() -> int | None:
 
 
 def let_go() -> None:
-    """In a worker: the server ends as soon as the supervisor has, and not after the last worker, which may hang for ever."""
-    own: Any = getattr(forkserver, "_forkserver", None)
-    held = getattr(own, "_forkserver_alive_fd", None)
-    if isinstance(held, int):
-        os.close(held)
-        own._forkserver_alive_fd = None
+    """In a worker: the server ends as soon as the supervisor has, and not after the last worker, which may hang for ever. The process that tracks
+    semaphores is the supervisor's alone: what writes to all descriptors made it fail; code that needs one starts its own."""
+    tracker: Any = getattr(resource_tracker, "_resource_tracker", None)
+    for own, name in ((getattr(forkserver, "_forkserver", None), "_forkserver_alive_fd"), (tracker, "_fd")):
+        held = getattr(own, name, None)
+        if isinstance(held, int):
+            os.close(held)
+            setattr(own, name, None)
 
 
 def status_of(sentinel: int) -> int:
