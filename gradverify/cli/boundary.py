@@ -62,7 +62,12 @@ def _run(out: Output) -> int:
         return _of_exit(error)
     except BaseException as error:
         from gradverify.cli.bug import bug_report, last_frames  # what only a fault needs
+        from gradverify.running.limits import is_lack, lacking
 
+        short = lacking(error) if is_lack(error) else None
+        if short is not None:
+            out.say(short)
+            return USAGE
         out.say(bug_report(last_frames(error), out.arguments))
         return INTERNAL
 

@@ -161,7 +161,6 @@ def hiring(jobs: int, memory: int | None, folder: Path, main: Main, pictures: bo
     it is forked from has ended, there is a new one."""
     from gradverify.running.worker import Setup
 
-    begin()
     context = start_method()
     threads = None if jobs == 1 else max(1, (os.cpu_count() or 1) // jobs)
     setup = Setup(str(Path.cwd()), dict(os.environ), tuple(python_path()), threads, memory, pictures)

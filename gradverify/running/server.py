@@ -14,6 +14,7 @@ from multiprocessing.context import ForkServerContext
 from typing import Any
 
 from gradverify.model.problem import Problem, ProblemsError
+from gradverify.running.limits import lacking
 from gradverify.source.python_path import python_path
 
 PRELOADED = ["gradverify.running.preload"]
@@ -31,12 +32,18 @@ def start_method() -> ForkServerContext:
 
 
 def begin() -> None:
-    """Starts the process, unless it runs; it imports torch in the background."""
+    """Starts the process, unless it runs; it imports torch in the background. Raises ProblemsError where the surroundings do not allow it."""
     start_method().set_forkserver_preload(PRELOADED)
-    with _same_path():
-        resource_tracker.ensure_running()       # started with the other one, it would take the mask off
-        with _without_interrupts():
-            forkserver.ensure_running()
+    try:
+        with _same_path():
+            resource_tracker.ensure_running()       # started with the other one, it would take the mask off
+            with _without_interrupts():
+                forkserver.ensure_running()
+    except OSError as error:
+        why = lacking(error)
+        if why is None:
+            raise
+        raise ProblemsError([Problem(why)]) from None
 
 
 def end() -> None:

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 
 from gradverify.model.case import Json
+from gradverify.model.problem import Problem, ProblemsError
 from gradverify.running.family import end_orphans, sizes
+from gradverify.running.limits import lacking
 from gradverify.running.process import SILENT_FOR, Died, Said, Worker
 from gradverify.running.signals import Signals
 
@@ -102,7 +104,8 @@ class _Job:
 
 @dataclass
 class Supervisor:
-    """`hire` starts a worker. To be closed, also when what it yields is not read to the end. Raises Stopped where one of `signals` comes."""
+    """`hire` starts a worker. To be closed, also when what it yields is not read to the end. Raises Stopped where one of `signals` comes,
+    ProblemsError where the surroundings do not let workers start."""
 
     hire: Callable[[], Worker]
     signals: Signals
@@ -137,18 +140,19 @@ class Supervisor:
             self._dismiss(job)
 
     def _employ(self) -> None:
-        why = f"{FUTILE} worker processes in a row ended before they were ready"
+        why, error = f"{FUTILE} worker processes in a row ended before they were ready", None
         while self._futile < FUTILE:
             try:
                 with self.signals.at_once():        # a process that imports torch answers after seconds
                     worker = self.hire()
                 self._staff.append(_Job(worker, time.monotonic() + START_LIMIT))
                 return
-            except (EOFError, OSError) as error:
-                self._futile += 1
-                why = f"a worker process could not be started: {type(error).__name__}{f' ({error})' if str(error) else ''}"
+            except (EOFError, OSError) as raised:
+                self._futile, error = self._futile + 1, raised
+                why = f"a worker process could not be started: {type(raised).__name__}{f' ({raised})' if str(raised) else ''}"
                 time.sleep(PAUSE)
-        raise CannotStart(why)
+        short = lacking(error)
+        raise CannotStart(why) if short is None else ProblemsError([Problem(short)])
 
     def _feed(self, waiting: deque[Task]) -> Iterator[Happening]:
         """Hands tasks to workers that have loaded what they name, else to new ones."""

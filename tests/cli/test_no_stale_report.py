@@ -8,7 +8,6 @@ from xml.etree import ElementTree
 
 import jsonschema
 import pytest
-from conftest import SPEC
 from factories import ENVIRONMENT, passing
 
 from gradverify.model.event import CheckFinished, CheckStarted, RunFinished, RunStarted
@@ -20,9 +19,9 @@ GREEN = '{"schema_version": 1, "checks": [], "exit_code": 0}\n'
 @pytest.mark.parametrize("name", ["s.yaml", "linked.json", "odd.txt", "ops.py", "pyproject.toml", "other.YML"])
 def test_a_report_in_place_of_what_is_read_is_refused_and_the_file_is_left(gradverify, engine, spec, folder, name):
     engine(passing())
-    (folder / "odd.txt").write_text(SPEC)
+    (folder / "odd.txt").write_text(spec.read_text())
     (folder / "ops.py").write_text("x = 1\n")
-    (folder / "other.YML").write_text(SPEC)
+    (folder / "other.YML").write_text(spec.read_text())
     (folder / "pyproject.toml").write_text("[tool.gradverify]\n")
     (folder / "linked.json").symlink_to(spec)
     before = (folder / name).read_bytes()
