@@ -6,7 +6,7 @@ import errno
 import threading
 
 DESCRIPTORS = 64        # open files that starting workers takes
-MEMORY = 4 * 2**30      # bytes of addresses that torch takes at least
+MEMORY = 2 * 2**30      # bytes of addresses that torch and a check take at most
 TOO_LONG = "AF_UNIX path too long"
 SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 
