@@ -178,7 +178,8 @@ class Running:
         self._machine: Devices | None = None
 
     def result(self, case: Case) -> CaseResult:
-        """Of one check; a skip where it cannot run here. Raises KeyboardInterrupt where the run was told to end."""
+        """Of one check; a skip where it cannot run here. Raises KeyboardInterrupt where the run was told to end, Wrong where no worker can start."""
+        from gradverify.model.problem import ProblemsError
         from gradverify.running.signals import Stopped
 
         try:
@@ -186,6 +187,8 @@ class Running:
                 return self._result(case)
         except Stopped as error:
             raise KeyboardInterrupt from error
+        except ProblemsError as error:
+            raise Wrong(str(error)) from None
 
     def _result(self, case: Case) -> CaseResult:
         from gradverify.model.event import CheckFinished

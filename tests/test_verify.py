@@ -124,8 +124,9 @@ def test_selected_rules_run_and_whether_they_could_judge_is_always_asked():
 def test_ignored_rules_do_not_run_and_say_so():
     result = check(WRONG, X, ignore=("GV101",))
     assert statuses(result)["GV101"] == "ignored"
-    assert (result.verdict, codes(result)) == ("pass", set())
-    assert codes(check(WRONG, X, select=("GV1",), ignore=("GV101",))) == set()
+    assert (result.verdict, codes(result)) == ("error", {"GV008"})     # nothing else compares the gradient
+    assert codes(check(WRONG, X, select=("GV1",), ignore=("GV101",))) == {"GV008"}
+    assert codes(check(Right, X, ignore=("GV224",))) == set()
     assert codes(check(torch.relu, -X.abs(), ignore=("GV009",))) == set()
 
 

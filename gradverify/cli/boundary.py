@@ -31,7 +31,16 @@ def main() -> NoReturn:
 
 
 def run(out: Output) -> int:
-    """The exit code of one command line, `out.arguments`. Nothing escapes."""
+    """The exit code of one command line, `out.arguments`. Nothing escapes. Where it is refused, no report of an earlier run is left in its name."""
+    code = _run(out)
+    if code == USAGE and (out.arguments[:1] in (("check",), ("hook",)) or any(word.startswith("--report") for word in out.arguments)):
+        from gradverify.cli.reports import outdated
+
+        outdated(out.arguments)
+    return code
+
+
+def _run(out: Output) -> int:
     try:
         if not _has_folder():
             out.say("the current folder does not exist any more: change to one that does")
@@ -56,7 +65,12 @@ def run(out: Output) -> int:
         return _of_exit(error)
     except BaseException as error:
         from gradverify.cli.bug import bug_report, last_frames  # what only a fault needs
+        from gradverify.running.limits import is_lack, lacking
 
+        short = lacking(error) if is_lack(error) else None
+        if short is not None:
+            out.say(short)
+            return USAGE
         out.say(bug_report(last_frames(error), out.arguments))
         return INTERNAL
 

@@ -18,11 +18,11 @@ from gradverify.cli.environment import with_torch
 from gradverify.cli.gather import Gathered, gather, spec_problems
 from gradverify.cli.github import annotated, summarised
 from gradverify.cli.output import NotWritten, Output
-from gradverify.cli.reports import forgotten, promised, saving, written
+from gradverify.cli.reports import begun, beside_specs, promised, saving, written
 from gradverify.cli.words import worded
 from gradverify.model.case import Case
 from gradverify.model.event import Event, Planned
-from gradverify.model.report import NOTHING_CHECKED, OK, USAGE, Report
+from gradverify.model.report import NOT_JUDGED, NOTHING_CHECKED, OK, USAGE, Report
 from gradverify.model.result import CaseResult
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def run_check(asked: Asked, out: Output) -> int:
     if settled.running.isolated:
         begin()     # torch is imported beside the reading of specs
     gathered = gather(asked.paths or (), settled.said, project)
+    beside_specs(settled.reports, gathered.files)
     if gathered.problems:
         return refuse(gathered, out)
     kept = opened(settled.asked, gathered, settled.reports)
@@ -74,7 +75,7 @@ def run_check(asked: Asked, out: Output) -> int:
     chosen = replace(chosen, cases=tuple(replace(case, save=saves) for case in chosen.cases))
     with_torch(chosen.cases)
     with heard(settled.running.isolated) as signals:
-        forgotten(settled.reports)
+        begun(settled.reports, _unfinished(chosen, gathered, settled, out))
         lines = _lines(settled, out)
         report = _run(chosen, gathered, settled, lines, out, signals)
         keep_in_mind(chosen, gathered, report)
@@ -99,6 +100,17 @@ def _lines(settled: Settled, out: Output) -> Lines:
     from gradverify.report.formats import STREAMED
 
     return Lines(out if settled.format == "jsonl" else None, [file.path for file in settled.reports if file.kind in STREAMED], __version__)
+
+
+def _unfinished(chosen: Chosen, gathered: Gathered, settled: Settled, out: Output) -> Report:
+    """What is true until the run ends, and stays where it never does: no check has a verdict."""
+    from gradverify import __version__
+    from gradverify.model.report import fold
+    from gradverify.running.schedule import not_finished
+
+    events = not_finished(chosen.cases, argv=out.arguments, selection=chosen.selection, order=chosen.order)
+    report = fold(worded(events, settled.gate, gathered.names), settled.gate, __version__)
+    return replace(report, exit_code=NOT_JUDGED, interrupted=True, forgiven=None)
 
 
 def _run(chosen: Chosen, gathered: Gathered, settled: Settled, lines: Lines, out: Output, signals: Signals | None) -> Report:

@@ -116,7 +116,7 @@ def promise(path: Path, option: str = "--report") -> Path:
         if path.is_dir():
             raise IsADirectoryError(f"{path} is a folder")
         path.parent.mkdir(parents=True, exist_ok=True)
-        if _is_special(path):
+        if is_special(path):
             return path.absolute()
         beside = _beside(path)
         beside.touch(exist_ok=False)
@@ -129,14 +129,14 @@ def promise(path: Path, option: str = "--report") -> Path:
 def forget(path: Path) -> None:
     """Removes the report of an earlier run, which one that is killed would leave in its place; a link stays."""
     with contextlib.suppress(OSError):
-        if not _is_special(path):
+        if not is_special(path):
             path.resolve().unlink(missing_ok=True)
 
 
 def begin(path: Path) -> TextIO:
     """A new file to write to while a run goes on: of two runs that begin one path at the same moment each has its own, and the later one's stands.
     Devices, pipes and open descriptors are appended to. Raises OSError."""
-    if _is_special(path):
+    if is_special(path):
         return path.open("a", encoding="utf-8")
     for _ in range(BEGINNINGS):
         forget(path)
@@ -149,7 +149,7 @@ def keep(path: Path, text: str) -> None:
     """Writes beside `path`, then renames: nobody ever sees half a report, and of two runs that write one the later stands. Ctrl-C and its like
     wait until it is there. Raises NotWritten."""
     try:
-        if _is_special(path):
+        if is_special(path):
             with path.open("a", encoding="utf-8") as stream:     # stdout may be a file that holds something already
                 stream.write(inert(text))
             return
@@ -202,7 +202,7 @@ def _beside(path: Path) -> Path:
     return path.resolve().with_name(f".gradverify-{os.urandom(8).hex()}.tmp")
 
 
-def _is_special(path: Path) -> bool:
+def is_special(path: Path) -> bool:
     """Devices, pipes and open descriptors (/dev/null, /dev/stdout) are written to, never replaced."""
     try:
         mode = path.stat().st_mode      # once: another run may remove the file between two questions

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gradverify.cli import values
-from gradverify.cli.output import NotWritten, forget, keep, promise
+from gradverify.cli.output import NotWritten, forget, is_special, keep, promise
 from gradverify.model.fault import described, fault_of, of_fault
+from gradverify.model.paths import shown_path
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.model.report import Report, exit_code, summarise
 from gradverify.model.result import CaseResult
-from gradverify.report.formats import KINDS, NAMES, Render, meant_by, renderer
+from gradverify.report.formats import KINDS, NAMES, STREAMED, Render, meant_by, renderer
 from gradverify.rules.catalogue import rules
+from gradverify.spec.walk import is_spec
+
+SOURCES = (".py", ".yaml", ".yml", ".toml")     # what no report is called
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,11 @@ def _hint(kind: str, colon: str) -> str:
 
 
 def promised(files: Sequence[ReportFile]) -> tuple[ReportFile, ...]:
-    """The same with absolute paths, each of which can be written. Raises ProblemsError, also where two reports are to go to one file."""
+    """The same with absolute paths, each of which can be written. Raises ProblemsError, also where two reports are to go to one file, or one in
+    place of what is no report."""
+    source = next((file.path for file in files if _is_source(file.path)), None)
+    if source is not None:
+        raise ProblemsError([Problem(f"--report: a report would take the place of {source}, and that is no report's name")])
     found = tuple(replace(file, path=promise(file.path)) for file in files)
     regular = [file.path.resolve() for file in found if file.path.is_file() or not file.path.exists()]      # any number may go to /dev/null
     twice = next((path for place, path in enumerate(regular) if path in regular[:place]), None)
@@ -56,10 +65,45 @@ def saving(folder: str | None) -> str | None:
     return None if folder is None else str(promise(Path(folder) / "failure.npz", "--save-failures").parent)
 
 
-def forgotten(files: Iterable[ReportFile]) -> None:
-    """Removes the reports of an earlier run."""
+def beside_specs(files: Iterable[ReportFile], specs: Iterable[Path]) -> None:
+    """Raises ProblemsError where a report is to be written to one of the specs."""
+    read = {spec.resolve() for spec in specs}
+    taken = next((file.path for file in files if file.path.resolve() in read), None)
+    if taken is not None:
+        raise ProblemsError([Problem(f"--report: a report is to be written to {shown_path(str(taken))}, which is a spec of this run")])
+
+
+def _is_source(path: Path) -> bool:
+    return path.suffix.lower() in SOURCES
+
+
+def begun(files: Iterable[ReportFile], report: Report) -> None:
+    """In place of the reports of an earlier run: `report`, of a run that did not finish, which is what one that is killed leaves."""
+    files = [file for file in files if not is_special(file.path)]
     for file in files:
         forget(file.path)
+    written([file for file in files if file.kind not in STREAMED], report)
+
+
+def outdated(arguments: Sequence[str]) -> None:
+    """Removes the reports of an earlier run that a command line names which is refused: they say nothing of this one. What it also names
+    otherwise, or what may be a spec, stays."""
+    from gradverify.cli.configured import project_here
+
+    named, others = list[str](), list[str]()
+    words = iter(arguments)
+    for word in words:
+        option, equals, value = word.partition("=")
+        (named if option == "--report" else others).append(next(words, "") if word == "--report" else value if equals else word)
+    if arguments[0] in ("check", "hook"):
+        with contextlib.suppress(ProblemsError):
+            named += project_here().options.get("report", ())
+    for text in named:
+        with contextlib.suppress(values.Refused, OSError, ValueError):
+            path = report_file("--report", text).path
+            read = any(path.resolve() == Path(other).resolve() for other in others)
+            if not read and not _is_source(path) and path.is_file() and not is_spec(path):
+                forget(path)
 
 
 def written(files: Iterable[ReportFile], report: Report) -> list[str]:

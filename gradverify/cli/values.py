@@ -19,6 +19,7 @@ COUNT = re.compile(r"\d{1,9}", re.ASCII)
 MOST_COUNTED = 10_000
 PART = re.compile(r"(\d{1,5})/(\d{1,5})", re.ASCII)
 MOST_JOBS = 1024
+LARGEST_SIZE = 2.0**60      # bytes; what a system takes as a limit is below 2**63
 LARGEST_SEED = 2**63 - 1
 """What torch.Generator.manual_seed takes."""
 
@@ -121,9 +122,10 @@ def duration(option: str, text: str) -> float:
 def size(option: str, text: str) -> int:
     """Bytes: a number, or one with a unit such as 512M or 2GiB (powers of 1024)."""
     match = SIZE.fullmatch(text)
-    if match is None or not float(match["number"]) > 0:
-        raise Refused(f"{option} {text!r}: must be a size such as 512M or 2G")
-    return int(float(match["number"]) * 1024 ** " KMGT".index(match["unit"].upper() or " "))
+    found = float(match["number"]) * 1024 ** " KMGT".index(match["unit"].upper() or " ") if match else 0.0
+    if not 1 <= found < LARGEST_SIZE:
+        raise Refused(f"{option} {text!r}: must be a size such as 512M or 2G" + (", below 1048576T" if found > 1 else ""))
+    return int(found)
 
 
 def one_of(allowed: Sequence[str]) -> Callable[[str, str], str]:

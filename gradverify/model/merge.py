@@ -9,8 +9,10 @@ from datetime import datetime
 
 from gradverify.model.event import Shard
 from gradverify.model.problem import Problem, ProblemsError
-from gradverify.model.report import Report, exit_code, summarise
+from gradverify.model.report import NOT_JUDGED, Gate, Report, exit_code, judged, summarise
 from gradverify.model.result import CaseResult
+
+GATES = (Gate(), Gate("fail", fail_on_skip=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,8 @@ def merged(reports: Sequence[tuple[str, Report]]) -> Report:
     """Of (name of its file, report) for each shard of one run, in any order. Raises ProblemsError where they are no whole, with one sentence."""
     refusal = next(_unsharded(reports), None)
     parts = [Part(name, report, report.selection.shard) for name, report in reports if report.selection.shard is not None]
-    refusal = refusal or next(_foreign(parts), None) or next(_twice(parts), None) or next(_missing(parts), None) or next(_torn(parts), None)
+    for refused in (_foreign, _twice, _missing, _torn, _contradicting):
+        refusal = refusal or next(refused(parts), None)
     if refusal:
         raise ProblemsError([Problem(refusal)])
     return _joined(sorted(parts, key=lambda part: part.shard.index))
@@ -49,7 +52,7 @@ def _joined(parts: Sequence[Part]) -> Report:
     checks = tuple(check for _, check in sorted(places, key=_place))
     machines = [part.report.environment for part in parts]      # a shard in which nothing ran did not ask what it has
     crashes = tuple(dict.fromkeys(part.report.crashed for part in parts if part.report.crashed))
-    interrupted = next((part.report.exit_code for part in parts if part.report.interrupted), None)
+    interrupted = next((part.report.exit_code or NOT_JUDGED for part in parts if part.report.interrupted), None)
     started_at = min((part.report.started_at for part in parts), key=datetime.fromisoformat)
     return replace(
         first, started_at=started_at, duration_s=max(part.report.duration_s for part in parts),
@@ -95,7 +98,7 @@ def _difference(one: Shard, other: Shard) -> str:
         return f"it is one of {one.count} shards, not of {other.count}"
     if one.total != other.total:
         return f"{one.total} checks were divided, not {other.total}"
-    return "other checks, or under other settings"
+    return "other checks or sources, or under other settings"
 
 
 def _twice(parts: Sequence[Part]) -> Iterator[str]:
@@ -116,10 +119,26 @@ def _missing(parts: Sequence[Part]) -> Iterator[str]:
 
 
 def _torn(parts: Sequence[Part]) -> Iterator[str]:
-    """Checks that a report should have and has not, or has beside another one: somebody changed it."""
+    """Checks that a report should have and has not, or has beside another one, or twice: somebody changed it."""
     for part in parts:
         if len(part.report.checks) != len(part.shard.places):
             yield f"{part.name} does not hold the checks of its shard: {len(part.report.checks)} of {len(part.shard.places)}"
     places = sorted(place for part in parts for place in part.shard.places)
     if places != list(range(parts[0].shard.total)):
         yield f"the shards together hold {len(places)} checks at other places than the {parts[0].shard.total} that were divided"
+    holders: dict[str, Part] = {}
+    for part in parts:
+        for check in part.report.checks:
+            if check.id in holders:
+                yield f"{check.id} is in {holders[check.id].name} and again in {part.name}"
+            holders[check.id] = part
+
+
+def _contradicting(parts: Sequence[Part]) -> Iterator[str]:
+    """Checks whose verdict is not what was found, or that cannot be as expected as they are said to be, whatever the gate: somebody changed it."""
+    for part in parts:
+        for check in part.report.checks:
+            if check.verdict == "pass" and any(finding.severity == "error" for finding in check.findings):
+                yield f"{part.name} contradicts itself: {check.id} is `pass`, and has errors"
+            elif check.ok not in {judged(check, gate).ok for gate in GATES}:
+                yield f"{part.name} contradicts itself: {check.id} is `{check.verdict}`, and that is {'' if check.ok else 'not '}as expected"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -36,10 +37,10 @@ def mutate(case: Case) -> MutatedCheck:
     compute_on_one_thread(subject.size)
     right = Evidence(focused(subject))
     undamaged = verify(right.subject, evidence=right)
+    if undamaged.outputs and not (any(x.numel() for x in subject.inputs) and any(math.prod(y.shape) for y in undamaged.outputs)):
+        return replace(blank, left_out="it has no element to compare")
     if undamaged.verdict != "pass":
         return replace(blank, left_out=f"it does not pass undamaged: {_verdict(undamaged)}", broken=True)
-    if not any(x.numel() for x in subject.inputs) or not any(y.numel() for y in right.outputs):
-        return replace(blank, left_out="it has no element to compare")
     return replace(blank, mutants=tuple(Trial(subject, right).mutants()))
 
 

@@ -27,7 +27,8 @@ WRONG = ("FAIL", "XPASS")
 def render(report: Report) -> str:
     """What is expected to fail and does is a passed case; what is undecided and allowed to be, or known, a skipped one."""
     report = readable(report)
-    root = Element("testsuites", {"name": "gradverify", **_counts(report.checks), "time": f"{report.duration_s:.3f}", "timestamp": report.started_at})
+    counts = _counts(report.checks, report)
+    root = Element("testsuites", {"name": "gradverify", **counts, "time": f"{report.duration_s:.3f}", "timestamp": report.started_at})
     for path, checks in groupby(sorted(report.checks, key=lambda check: check.spec.path), key=lambda check: check.spec.path):
         root.append(_suite(path, tuple(checks), report))
     indent(root)
@@ -36,7 +37,7 @@ def render(report: Report) -> str:
 
 def _suite(path: str, checks: Sequence[CaseResult], report: Report) -> Element:
     seconds = sum(check.seconds for check in checks)
-    suite = Element("testsuite", {"name": _file(path, report), **_counts(checks), "time": f"{seconds:.3f}", "timestamp": report.started_at})
+    suite = Element("testsuite", {"name": _file(path, report), **_counts(checks, report), "time": f"{seconds:.3f}", "timestamp": report.started_at})
     for check in checks:
         suite.append(_case(check, report))
     return suite
@@ -53,7 +54,7 @@ def _case(check: CaseResult, report: Report) -> Element:
     properties = SubElement(case, "properties")
     for name, value in _properties(check):
         SubElement(properties, "property", name=name, value=one_line(value))
-    outcome = _outcome(check)
+    outcome = _outcome(check, report)
     if outcome == "skipped":
         SubElement(case, "skipped", message=one_line(_why(check)))
     elif outcome != "passed":
@@ -69,14 +70,16 @@ def _why(check: CaseResult) -> str:
     return why if check.verdict == "skip" else f"{word}: {why}" if why else word
 
 
-def _outcome(check: CaseResult) -> str:
+def _outcome(check: CaseResult, report: Report) -> str:
+    if check.verdict == "not_run" and report.interrupted:
+        return "error"
     if status.is_red(check):
         return "failure" if status.word(check) in WRONG else "error"
     return "skipped" if check.verdict in ("skip", "not_run") or status.word(check) in ("UNDECIDED", "KNOWN") else "passed"
 
 
-def _counts(checks: Sequence[CaseResult]) -> dict[str, str]:
-    outcomes = [_outcome(check) for check in checks]
+def _counts(checks: Sequence[CaseResult], report: Report) -> dict[str, str]:
+    outcomes = [_outcome(check, report) for check in checks]
     return {"tests": str(len(outcomes)), "failures": str(outcomes.count("failure")), "errors": str(outcomes.count("error")),
             "skipped": str(outcomes.count("skipped"))}
 

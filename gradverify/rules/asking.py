@@ -18,7 +18,7 @@ from gradverify.model.rule import RuleInfo
 from gradverify.rules.catalogue import asked, book
 from gradverify.rules.gv007_undecided import CODE as UNDECIDED
 from gradverify.rules.gv007_undecided import unfinished as of_the_rest
-from gradverify.rules.gv008_nothing_checked import ALL_IGNORED
+from gradverify.rules.gv008_nothing_checked import uncompared
 from gradverify.rules.protocol import NotApplicable
 from gradverify.subject.failure import UserCodeError, is_users, unnamed
 from gradverify.subject.on_cuda import lost
@@ -41,9 +41,10 @@ def examine(evidence: Evidence, briefly: bool = False) -> tuple[Examined, ...]:
     place = {info.code: n for n, info in enumerate(asked())}
     with evidence.spending.limited(asked_for=evidence.settings.mode != "auto"):
         examined = tuple(sorted(_examine_all(evidence, briefly), key=lambda each: place[each.run.code]))
-    if any(each.run.status != "ignored" for each in examined if not each.run.code.startswith("GV0")):
+    if any(each.fault or any(with_severity(finding).severity == "error" for finding in each.findings) for each in examined):
         return examined
-    return *examined, Examined(RuleRun(ALL_IGNORED.code, "ran"), (ALL_IGNORED,))
+    finding = uncompared(evidence, {each.run.code: each.run for each in examined}, [told for each in examined for told in each.comparisons])
+    return examined if finding is None else (*examined, Examined(RuleRun(finding.code, "ran"), (finding,)))
 
 
 def with_severity(finding: Finding) -> Finding:

@@ -1,16 +1,19 @@
 """GV008 nothing-checked: there is nothing to compare
 
-What. No input is differentiable, no output has a graph, or there is not one element to compare although the spec asked for no empty tensor.
-A warning, where other inputs are compared: an argument is an object that holds tensors, which cannot be taken out of it and moved.
+What. No input is differentiable, no output has a graph, or no element of a gradient was compared, although a rule that compares
+them was asked for: GV101 and the like are ignored, or the tensors are empty and the spec asks for no empty one, or not for GV221,
+which looks at these. A warning, where other inputs are compared: an argument is an object that holds tensors, which cannot be taken
+out of it and moved.
 
 Why it matters. A check that compares nothing is green for ever. It is an error (exit code 3), never a pass.
 
 How it is measured. After the base forward: differentiable inputs, outputs with a `grad_fn`, their sizes.
 
-How to repair. `x: [40, 30]` is a list of two numbers, passed as it is; a tensor of that shape is `x: {shape: [40, 30]}`. Integer tensors and
-`requires_grad: false` inputs are not differentiable: give at least one floating input. An output without a graph was detached (`.detach()`,
-`.data`, NumPy, `no_grad`) or marked with `mark_non_differentiable`. Tensors inside a dict, list, tuple, namedtuple or
-dataclass are inputs; for another class, check a function that takes the tensors and builds the object.
+How to repair. For the other rules alone select them: `rules: {select: [GV2]}`. `x: [40, 30]` is a list of two numbers, passed as it
+is; a tensor of that shape is `x: {shape: [40, 30]}`. Integer tensors and `requires_grad: false` inputs are not differentiable: give
+at least one floating input. An output without a graph was detached (`.detach()`, `.data`, NumPy, `no_grad`) or marked with
+`mark_non_differentiable`. Tensors inside a dict, list, tuple, namedtuple or dataclass are inputs; for another class, check a
+function that takes the tensors and builds the object.
 
 Example.
     def scale(x):
@@ -19,13 +22,15 @@ Example.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
 from gradverify.evidence import Evidence
-from gradverify.model.result import Finding
+from gradverify.model.case import Case
+from gradverify.model.result import Comparison, Finding, RuleRun
+from gradverify.rules.catalogue import asked
 from gradverify.subject.containers import out_of_reach
 from gradverify.subject.failure import type_name
 from gradverify.subject.subject import Subject
@@ -34,7 +39,7 @@ ORDER = 10
 VERDICT = "error"
 STOPS = True
 DIMENSIONS = 8      # of a shape that is written by hand; a longer list of whole numbers is data
-ALL_IGNORED = Finding("GV008", "every rule that looks at a gradient is ignored")
+COMPARE = ("finite differences", "reference", "given numbers")     # of what a rule looks for causes in, if it compares gradients
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
@@ -53,6 +58,26 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                           hint="check a function that takes them as arguments, or in a dict, list or dataclass")
 
 
+def uncompared(evidence: Evidence, runs: Mapping[str, RuleRun], comparisons: Iterable[Comparison]) -> Finding | None:
+    """Of a check under all rules that found no error: that it did not compare what it was asked to compare."""
+    if all(run.status == "ignored" for code, run in runs.items() if not code.startswith("GV0")):
+        return Finding("GV008", "every rule that looks at a gradient is ignored")
+    settings, book = evidence.settings, {info.code: info for info in asked()}
+    compare = [code for code, info in book.items() if info.causes in COMPARE]
+    if not any(not settings.select or code.startswith(settings.select) for code in compare):
+        return None
+    if any(each.elements and each.rule in compare for each in comparisons) or (evidence.empty and runs["GV221"].status == "ran"):
+        return None
+    if evidence.empty:
+        return Finding("GV008", "there is no element to compare, and GV221, which looks at empty tensors, is not to run",
+                       hint="select GV221 too, or give a tensor with elements")
+    run = next((runs[code] for code in compare if runs[code].status == "ran"), runs["GV101"])
+    if run.status == "ignored":
+        return Finding("GV008", "GV101 is ignored, and no other rule compared an element of a gradient",
+                       hint="for the other rules alone select them, as in `rules: {select: [GV2]}`")
+    return Finding("GV008", f"{run.code} compared no element of a gradient" + (f": {run.reason}" if run.reason else ""))
+
+
 def _meant(subject: Subject) -> str | None:
     """Suggest tensors in place of plain lists of numbers."""
     plain = {**{a.name: a.value for a in subject.arguments if not a.is_tensor}, **subject.kwargs}
@@ -67,6 +92,13 @@ def _is_numbers(value: Any) -> bool:
 
 def _is_shape(value: list[Any]) -> bool:
     return len(value) <= DIMENSIONS and all(type(item) is int and item >= 0 for item in value)
+
+
+def _may_be_empty(case: Case) -> bool:
+    """Does a zero size come from the spec, or from whoever handed the tensors over, and not from a function or a file that the spec names?"""
+    recipes = [recipe for argument in (*case.inputs, *case.keywords) for recipe in argument.recipes]
+    made = case.inputs_from is not None or any(recipe.draw == "file" for recipe in recipes)
+    return not made or any(0 in (recipe.shape or ()) or recipe.arguments == [] for recipe in recipes)
 
 
 def _graphless(outputs: Sequence[Any]) -> str:
@@ -92,6 +124,6 @@ def _reason(evidence: Evidence) -> str | None:
     if not seen.checked and not evidence.moving:
         return _graphless(seen.outputs)
     elements = sum(y.numel() for y in evidence.outputs) * sum(x.numel() for x in evidence.subject.inputs)
-    if elements == 0 and seen.checked and not evidence.empty:
+    if elements == 0 and seen.checked and not (evidence.empty and _may_be_empty(evidence.subject.case)):
         return "the outputs have no elements, and no input of the spec asks for an empty tensor"
     return None

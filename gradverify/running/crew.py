@@ -7,6 +7,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -17,7 +18,7 @@ from gradverify.model.codec import from_json, to_json
 from gradverify.model.event import CheckFinished, CheckStarted, Plan, Planned
 from gradverify.model.interrupt import interruptible, is_interrupt
 from gradverify.model.result import CaseResult
-from gradverify.running.inline import Devices, devices, run_case, tail
+from gradverify.running.inline import Devices, devices, run_case
 from gradverify.running.lost import of_lost
 from gradverify.running.process import Main, Worker
 from gradverify.running.requirements import cuda_of
@@ -92,7 +93,7 @@ class Workers:
     _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, init=False)
 
     def machine(self) -> Devices:
-        return from_json(Devices, json.loads(self._running().hello()))
+        return from_json(Devices, self._running().hello())
 
     def run(self, cases: Sequence[Case]) -> Iterator[CheckEvent]:
         known = {str(place): case for place, case in enumerate(cases)}
@@ -130,7 +131,7 @@ class Workers:
             if not again:
                 yield CheckStarted(case.id, case.name)
         elif isinstance(happening, Answered):
-            yield CheckFinished(decoded(case, json.loads(happening.payload)))
+            yield CheckFinished(decoded(case, happening.payload))
         elif isinstance(happening, Lost):
             took = time.perf_counter() - begun[happening.task.name]
             yield CheckFinished(replace(of_lost(case, happening), seconds=took))
@@ -138,11 +139,12 @@ class Workers:
             self._progress(happening, case, made)
 
     def _progress(self, told: Told, case: Case, made: dict[str, int]) -> None:
-        if told.kind == "calls":
-            made[case.id] = int(told.payload)
+        if told.kind == "calls" and type(told.payload) is int:
+            made[case.id] = told.payload
         elif told.kind == "plan" and self.planned is not None:
             made[case.id] = 0
-            self.planned(replace(from_json(Plan, json.loads(told.payload)), check=case.name), lambda: made[case.id])
+            with suppress(ValueError):      # written by what ran there
+                self.planned(replace(from_json(Plan, told.payload), check=case.name), lambda: made[case.id])
 
 
 def _server(case: Case) -> str:
@@ -159,13 +161,12 @@ def hiring(jobs: int, memory: int | None, folder: Path, main: Main, pictures: bo
     it is forked from has ended, there is a new one."""
     from gradverify.running.worker import Setup
 
-    begin()
     context = start_method()
     threads = None if jobs == 1 else max(1, (os.cpu_count() or 1) // jobs)
     setup = Setup(str(Path.cwd()), dict(os.environ), tuple(python_path()), threads, memory, pictures)
 
     def hire() -> Worker:
         begin()
-        return Worker(context, main, setup, folder, tail)
+        return Worker(context, main, setup, folder)
 
     return hire

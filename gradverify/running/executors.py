@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from gradverify.model.case import Case
 from gradverify.model.codec import from_json, to_json
 from gradverify.model.event import CheckFinished, Environment, Event, RunFinished, RunStarted
-from gradverify.model.fault import described
+from gradverify.model.fault import described, legible
 from gradverify.model.result import CaseResult
 from gradverify.running.hosted import HostLost, Request, hosted
 from gradverify.running.schedule import environment
@@ -60,8 +60,11 @@ def distributed(request: Request, executor: Executor) -> Iterator[Event]:
 def _came_of(future: Future[str], case: Case, places: list[Environment]) -> CaseResult:
     try:
         told = json.loads(future.result())
-        places.append(from_json(Environment, told["environment"]))
-        return from_json(CaseResult, told["result"])
+        result, place = from_json(CaseResult, told["result"]), from_json(Environment, told["environment"])
+        if (result.id, result.spec) != (case.id, case.spec):
+            return without_running(case, "error", f"the executor answered with the result of another check, {legible(result.id)}")
+        places.append(place)
+        return result
     except CancelledError:
         return without_running(case, "error", "the executor cancelled this check")
     except Exception as error:

@@ -6,7 +6,6 @@ import ctypes
 import io
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
@@ -21,12 +20,12 @@ from gradverify.model.interrupt import is_interrupt
 from gradverify.model.result import CaseResult
 from gradverify.running.descriptors import high
 from gradverify.running.instruments import undecided
+from gradverify.running.printed import MOST, cut, end_of, opened
 from gradverify.running.staying import stack_on_crash, staying
 
 if TYPE_CHECKING:
     from gradverify.subject.subject import Subject
 
-KEPT_LINES, KEPT_BYTES = 200, 2**16     # of the end of what a check printed
 STDOUT, STDERR = 1, 2                   # the descriptors that native code writes to
 
 
@@ -136,7 +135,7 @@ def explain_case(case: Case, element: tuple[str, str] | None) -> Element | CaseR
 
 @dataclass(slots=True)
 class _Printed:
-    """The end of what was written to stdout and stderr, complete once the capture has ended. `file`: all of it, until then."""
+    """The end of what was written to stdout and stderr, complete once the capture has ended. `file`: as much of it as is kept, until then."""
 
     file: io.FileIO
     text: str | None = None
@@ -148,8 +147,7 @@ class _Printed:
         before = self.file.tell()       # of the descriptors 1 and 2 as well
         yield
         _flush_native()
-        self.file.truncate(before)
-        self.file.seek(before)
+        self.file.truncate(min(before, os.fstat(self.file.fileno()).st_size))
 
 
 class _Sink(io.RawIOBase):
@@ -165,7 +163,11 @@ class _Sink(io.RawIOBase):
         return STDOUT       # which leads to the same file as long as the check runs
 
     def write(self, data: Any) -> int:
-        return len(data) if self.file is None else self.file.write(data) or 0
+        if self.file is not None:
+            self.file.write(bytes(data[-2 * MOST:]))
+            if self.file.tell() > MOST:
+                cut(self.file)
+        return len(data)
 
 
 @contextmanager
@@ -192,22 +194,13 @@ def captured(into: Path | None = None) -> Iterator[_Printed]:
                     os.dup2(copy, fd)
                     os.close(copy)
             sink.file = None
-            printed.text = _tail(file)
+            printed.text = end_of(file)
 
 
 def _file(path: Path | None) -> io.FileIO:
     """Empty, to be written and read."""
-    with io.FileIO(path, "w+") if path is not None else tempfile.TemporaryFile(buffering=0) as low:
-        return io.FileIO(high(low.fileno()), "r+")
-
-
-def tail(path: Path) -> str | None:
-    """The end of a file, as it would be in a report; None where it is empty or not there."""
-    try:
-        with io.FileIO(path) as file:
-            return _tail(file)
-    except OSError:
-        return None
+    with opened(path) as low:
+        return io.FileIO(high(low.fileno()), "a+")
 
 
 def _flush_native() -> None:
@@ -217,14 +210,3 @@ def _flush_native() -> None:
             stream.flush()  # type: ignore[union-attr]
     with suppress(OSError, TypeError, AttributeError):      # a platform whose C library cannot be named so
         ctypes.CDLL(None).fflush(None)
-
-
-def _tail(file: io.FileIO) -> str | None:
-    """The last lines of a file, no more of them than a report can carry; None where there are none."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - KEPT_BYTES))
-    lines = file.read().decode(errors="replace").rstrip().splitlines()
-    shown = "\n".join(lines[-KEPT_LINES:])
-    if not shown:
-        return None
-    return f"… cut to the end of {size} bytes\n{shown}" if size > KEPT_BYTES or len(lines) > KEPT_LINES else shown

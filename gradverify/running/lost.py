@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import linecache
 import re
 import signal
@@ -15,7 +14,7 @@ from gradverify.model.paths import shown_path
 from gradverify.model.result import CaseResult, Finding, Frame
 from gradverify.report.numbers import limit as limit_of
 from gradverify.running.supervisor import MOST, Lost
-from gradverify.running.unrun import decoded, without_running
+from gradverify.running.unrun import GARBLED, decoded, without_running
 
 _LINE = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
 _PACKAGE = f"{Path(__file__).resolve().parent.parent}/"
@@ -35,7 +34,7 @@ def of_lost(case: Case, lost: Lost) -> CaseResult:
     """Verdict error, whatever status its process ended with; but a failure that the check had sent before is one."""
     finding = _timed_out(lost) if lost.died.how == "limit" else _crashed(lost)
     finding = replace(finding, frames=tuple(_frames(lost.died.stack)))
-    found = None if lost.partial is None else decoded(case, json.loads(lost.partial))
+    found = None if lost.partial is None else decoded(case, lost.partial)
     if found is not None and found.verdict == "fail":      # what was found stands
         return replace(found, reason=finding.message, captured=lost.died.printed)
     return replace(without_running(case, "error", finding.message), findings=(finding,), captured=lost.died.printed)
@@ -70,6 +69,8 @@ def _crashed(lost: Lost) -> Finding:
         while_ = "was imported" if lost.while_loading else "ran"
         message = f"the process that all checks are started from was ended{by} while this check {while_}, and again when it ran alone"
         hint = f"the code ends its parent process (`os.kill(os.getppid(), …)`), or memory ran out: {OUT_OF_MEMORY}"
+    elif died.how == "garbled":
+        message, hint = f"the process of this check wrote{while_} into the pipe that its result goes through", GARBLED
     else:
         message = f"the process of this check went on{while_} but closed the pipe that its result goes through"
     return Finding("GV004", message, "crashed", hint=hint)

@@ -9,26 +9,33 @@ import pkgutil
 import warnings
 
 from gradverify.running.family import adopt_orphans, end_with_caller
+from gradverify.running.limits import lacking
+from gradverify.running.words import leave
 
 # What torch imports in the first backward (sympy among it, 0.8 s of CPU), forward-mode derivative and draw: once here, not once in every worker.
 IN_THE_FIRST = ("torch.fx.experimental.symbolic_shapes", "torch._decomp.decompositions_for_jvp", "torch.utils._device", "numpy.random", "numpy.ma")
 
 gc.disable()        # what 1,900 modules make stays: looking through it for garbage takes 0.5 of 3.6 s of CPU, and finds next to nothing
 end_with_caller()   # a supervisor that is killed cannot end its workers
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")     # those of torch's own modules, which PYTHONWARNINGS=error would make errors of
-    import gradverify.rules
-    import gradverify.running.inline
-    import gradverify.subject.instruments
-    import gradverify.verify
-    from gradverify.rules import catalogue
+try:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")     # those of torch's own modules, which PYTHONWARNINGS=error would make errors of
+        import gradverify.rules
+        import gradverify.running.inline
+        import gradverify.subject.instruments
+        import gradverify.verify
+        from gradverify.rules import catalogue
 
-    for _module in pkgutil.iter_modules(gradverify.rules.__path__):
-        importlib.import_module(f"gradverify.rules.{_module.name}")
-    catalogue.asked()       # their pages are parsed: 0.2 s
-    for _name in IN_THE_FIRST:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(_name)
+        for _module in pkgutil.iter_modules(gradverify.rules.__path__):
+            importlib.import_module(f"gradverify.rules.{_module.name}")
+        catalogue.asked()       # their pages are parsed: 0.2 s
+        for _name in IN_THE_FIRST:
+            with contextlib.suppress(Exception):
+                importlib.import_module(_name)
+except BaseException as error:
+    if lacking(error) is None:
+        raise
+    leave(1)        # the supervisor says what is short
 adopt_orphans()     # of workers that crash: the supervisor ends them
 warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")        # theirs, said where such a one ends
 gc.freeze()     # what is here stays: collections in the workers pass it by, and its memory stays shared with them

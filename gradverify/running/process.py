@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import signal
+import struct
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext
@@ -15,7 +17,9 @@ from multiprocessing.reduction import send_handle
 from pathlib import Path
 from typing import Any, Literal
 
+from gradverify.model.case import Json
 from gradverify.running.family import end_family
+from gradverify.running.printed import cut_at, tail
 from gradverify.running.server import ended_by, number, status_of
 
 SILENT_FOR = 2.0        # seconds between a worker's closed pipe and its end, before it is ended
@@ -23,8 +27,11 @@ STACK_WITHIN = 0.5      # seconds for the Python stack of a hanging worker to be
 ENDS_WITHIN = 5.0       # seconds for a killed process to be gone
 UNHEARD = 113           # status of a process whose words nobody hears
 LARGEST = 1 << 30       # bytes of one message
+CHUNK = 1 << 20         # bytes that are read at a time
 
-How = Literal["status", "signal", "limit", "silence", "processes", "parent", "server"]
+HEADER = struct.Struct("!i")
+
+How = Literal["status", "signal", "limit", "silence", "garbled", "processes", "parent", "server"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,40 +59,51 @@ Main = Callable[[Connection, Connection, Any, Files], None]
 
 
 class Said:
-    """What is said of one task, through a pipe of its own: what an earlier one left running cannot write to it. `pipe` can be waited for."""
+    """What is said of one task, through a pipe of its own: what an earlier one left running cannot write to it. Of no task: by a worker itself.
+    `pipe` can be waited for; whoever writes half a message into it, and nothing more, holds nobody up."""
 
-    def __init__(self, pipe: Connection, task: str) -> None:
-        self.pipe, self._task = pipe, task
+    def __init__(self, pipe: Connection, task: str = "") -> None:
+        self.pipe, self._task, self._held, self.garbled = pipe, task, bytearray(), False
         self.pid: int | None = None     # of the process that does it, once that is known
 
-    def hear(self) -> tuple[str, bytes] | None:
-        """A word and what belongs to it; None where the pipe is closed or carries something else."""
-        word = _heard(self.pipe)
-        if word is None:
-            return None
-        kind, _, task = word[0].partition(" ")
-        if task != self._task:
-            return None
-        if kind == "here":
-            self.pid = int(word[1])
-        return kind, word[1]
+    def hear(self) -> list[tuple[str, Json]] | None:
+        """The words that have come, each with what belongs to it; None where the pipe is closed or carries something else. To be asked where
+        there is something to read."""
+        try:
+            data = os.read(self.pipe.fileno(), CHUNK)
+        except OSError:
+            data = b""
+        self._held += data
+        words = list(self._complete())
+        return words if words or (data and not self.garbled) else None
 
-
-def _heard(pipe: Connection) -> tuple[str, bytes] | None:
-    try:
-        kind, _, payload = pipe.recv_bytes(LARGEST).partition(b"\n")
-        return kind.decode("ascii"), payload
-    except (EOFError, OSError, UnicodeDecodeError):
-        return None
+    def _complete(self) -> Iterator[tuple[str, Json]]:
+        while not self.garbled and len(self._held) >= HEADER.size:
+            end = HEADER.size + HEADER.unpack_from(self._held)[0]
+            if len(self._held) < end <= LARGEST:
+                return
+            head, _, payload = bytes(self._held[HEADER.size:end]).partition(b"\n")
+            del self._held[:end]
+            try:
+                kind, _, task = head.decode("ascii").partition(" ")
+                found = json.loads(payload)
+            except (ValueError, RecursionError):
+                task = None
+            self.garbled = task != self._task
+            if kind == "here" and not self.garbled:
+                self.pid = found if type(found) is int and found > 1 else None
+            elif not self.garbled:
+                yield kind, found
 
 
 class Worker:
     """A process that takes one task at a time. `words` and `sentinel` can be waited for."""
 
-    def __init__(self, context: ForkServerContext, main: Main, setup: Any, folder: Path, read: Callable[[Path], str | None]) -> None:
-        self._context, self._read, self._folder = context, read, Path(tempfile.mkdtemp(dir=folder))
+    def __init__(self, context: ForkServerContext, main: Main, setup: Any, folder: Path) -> None:
+        self._context, self._folder = context, Path(tempfile.mkdtemp(dir=folder))
         self.files = Files(str(self._folder / "stack"), str(self._folder / "printed"))
         self.words, inner = context.Pipe()
+        self._said = Said(self.words)
         alive, self._alive = context.Pipe(duplex=False)
         self._process = context.Process(target=main, args=(inner, alive, setup, self.files), daemon=False)
         try:
@@ -122,17 +140,18 @@ class Worker:
         said.close()
         return Said(heard, task)
 
-    def hear(self) -> tuple[str, bytes] | None:
-        """What the worker itself says; None where the pipe is closed or carries something else."""
-        word = _heard(self.words)
-        return None if word is None else (word[0].strip(), word[1])
+    def hear(self) -> list[tuple[str, Json]] | None:
+        """What the worker itself says, as `Said.hear`."""
+        return self._said.hear()
 
     def ended(self, said: Said | None) -> Died:
         """Of a process that has ended by itself."""
         return self._end_within(ENDS_WITHIN, said) or self.stopped(ENDS_WITHIN)
 
-    def child_ended(self, code: int) -> Died:
+    def child_ended(self, code: int, said: Said) -> Died:
         """Of the process of a task that has ended by itself."""
+        if said.garbled and code == 0:
+            return self._died("garbled", 0)
         return self._died("silence", 0) if code == UNHEARD else self._died("signal" if code < 0 else "status", abs(code))
 
     def silent(self, said: Said | None) -> Died:
@@ -155,14 +174,20 @@ class Worker:
 
     def stopped(self, limit: float, said: Said | None = None) -> Died:
         """Of a process that did not end within its limit: asked for its stack, then killed."""
+        pid = said.pid if said is not None and said.pid is not None else self.pid
         with contextlib.suppress(OSError, AttributeError):
-            os.kill(said.pid if said is not None and said.pid is not None else self.pid, signal.SIGUSR1)
+            if os.getsid(pid) == self.pid:      # whatever number it sent
+                os.kill(pid, signal.SIGUSR1)
             self._process.join(STACK_WITHIN)
         return self._died("limit", limit)
 
     def crowded(self, processes: int) -> Died:
         """Of a process that has started so many others that it is ended."""
         return self._died("processes", processes)
+
+    def look_after(self) -> None:
+        """Keeps no more of what its task prints than a report shows."""
+        cut_at(Path(self.files.printed))
 
     def end(self) -> None:
         """Kills it with all that it started, and removes its files."""
@@ -178,5 +203,5 @@ class Worker:
             self._folder.rmdir()
 
     def _died(self, how: How, number: float) -> Died:
-        return Died(how, number, self._read(Path(self.files.stack)) or "", self._read(Path(self.files.printed)))
+        return Died(how, number, tail(Path(self.files.stack)) or "", tail(Path(self.files.printed)))
 

@@ -10,6 +10,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NoReturn
 
+from gradverify.model.case import Json
 from gradverify.model.codec import from_json, to_json
 from gradverify.model.interrupt import interruptible
 from gradverify.model.proposal import Proposal, Sought
@@ -46,10 +47,10 @@ def _round(supervisor: Supervisor, waiting: dict[int, Sought], began: Callable[[
         place = int(happening.task.name)
         if isinstance(happening, Began):
             began(waiting[place])
-        elif isinstance(happening, Told) and happening.kind == "trying":
-            trying[place] = int(happening.payload)
+        elif isinstance(happening, Told) and happening.kind == "trying" and type(happening.payload) is int:
+            trying[place] = happening.payload
         elif isinstance(happening, Answered):
-            yield place, from_json(Proposal, json.loads(happening.payload))
+            yield place, _proposal(waiting[place], happening.payload)
             del waiting[place]
         elif isinstance(happening, Lost):
             again = _again(waiting[place], trying.get(place))
@@ -58,6 +59,13 @@ def _round(supervisor: Supervisor, waiting: dict[int, Sought], began: Callable[[
                 del waiting[place]
             else:
                 waiting[place] = again
+
+
+def _proposal(sought: Sought, data: Json) -> Proposal:
+    try:
+        return from_json(Proposal, data)
+    except ValueError:
+        return Proposal(sought.target, missing="what its process sent back is no answer")
 
 
 def _again(sought: Sought, attempt: int | None) -> Sought | None:

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from gradverify.model.case import Case
 from gradverify.model.event import CheckFinished, CheckStarted
+from gradverify.model.problem import ProblemsError
 from gradverify.model.repeats import repeat_of, told
 from gradverify.model.report import Gate, judged
 from gradverify.model.result import Calls, CaseResult, Verdict
@@ -43,7 +44,7 @@ class Repeating:
         try:
             for event in self.crew.run([repeat for case in cases for repeat in repeats(case, self.times)]):
                 yield from self._started(event) if isinstance(event, CheckStarted) else self._finished(event.result)
-        except (Stopped, KeyboardInterrupt, CannotStart):
+        except (Stopped, KeyboardInterrupt, CannotStart, ProblemsError):
             yield from [CheckFinished(joined(results)) for results in self._ended.values() if any(not result.ok for result in results)]
             raise
 

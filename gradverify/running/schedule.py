@@ -14,6 +14,7 @@ from gradverify.model.case import Case
 from gradverify.model.event import CheckFinished, CheckStarted, Environment, Event, RunFinished, RunStarted, Selection
 from gradverify.model.exit_codes import SIGNALLED
 from gradverify.model.paths import repository_folder
+from gradverify.model.problem import ProblemsError
 from gradverify.model.report import Gate, judged
 from gradverify.model.result import CaseResult
 from gradverify.running.crew import Crew
@@ -35,6 +36,7 @@ class _Run:
     why: str = ""
     interrupted: int | None = None
     crashed: str | None = None
+    unable: bool = False
     skips: dict[str, CaseResult] = field(default_factory=dict)
 
     def tell(self, result: CaseResult) -> Iterator[Event]:
@@ -61,25 +63,37 @@ def run(cases: Sequence[Case], *, argv: tuple[str, ...], selection: Selection, c
     `order`: the ids as a report lists them; None: as `cases` stand, which is how they begin.
     """
     started = time.perf_counter()
+    order = order or tuple(case.id for case in cases)
     state = _Run({case.id: case for case in cases}, gate or Gate(), maxfail)
     try:
         machine = _machine(cases, crew, state)
-        begun = datetime.now(UTC).isoformat(timespec="seconds")
-        yield RunStarted(begun, argv, selection, environment(machine), len(cases), order or tuple(case.id for case in cases))
+        yield RunStarted(_now(), argv, selection, environment(machine), len(cases), order)
         if not state.why:
             yield from _checks(cases, crew, machine, state)
     finally:
         crew.close()
-    for case in state.left.values():
-        yield CheckFinished(without_running(case, "not_run", state.why))
+    for place, case in enumerate(state.left.values()):      # of those that the surroundings did not allow one says so
+        yield CheckFinished(without_running(case, "error" if state.unable and place == 0 else "not_run", state.why))
     yield RunFinished(time.perf_counter() - started, state.interrupted, state.crashed)
+
+
+def not_finished(cases: Sequence[Case], *, argv: tuple[str, ...], selection: Selection, order: tuple[str, ...]) -> Iterator[Event]:
+    """The events of a run that ends before it says so: a check ended the process that it shares with it, or the run was killed."""
+    yield RunStarted(_now(), argv, selection, environment(None), len(cases), order)
+    for case in cases:
+        yield CheckFinished(without_running(case, "not_run", "the run did not finish"))
+    yield RunFinished(0.0)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _machine(cases: Sequence[Case], crew: Crew, state: _Run) -> Devices | None:
     """Not asked where everything is skipped by word: torch would be imported."""
     try:
         return crew.machine() if any(case.skip is None for case in cases) else None
-    except (Stopped, KeyboardInterrupt, CannotStart) as error:
+    except (Stopped, KeyboardInterrupt, CannotStart, ProblemsError) as error:
         _ended(error, state)
         return None
 
@@ -97,13 +111,15 @@ def _checks(cases: Sequence[Case], crew: Crew, machine: Devices | None, state: _
             if state.why:
                 return
         yield from state.skipped_before(None)
-    except (Stopped, KeyboardInterrupt, CannotStart) as error:
+    except (Stopped, KeyboardInterrupt, CannotStart, ProblemsError) as error:
         _ended(error, state)
 
 
 def _ended(error: BaseException, state: _Run) -> None:
     if isinstance(error, CannotStart):
         state.crashed, state.why = str(error), "gradverify itself failed"
+    elif isinstance(error, ProblemsError):
+        state.why, state.unable = str(error), True
     else:
         number = error.number if isinstance(error, Stopped) else 2
         state.interrupted, state.why = SIGNALLED + number, "interrupted"

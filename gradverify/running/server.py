@@ -14,6 +14,7 @@ from multiprocessing.context import ForkServerContext
 from typing import Any
 
 from gradverify.model.problem import Problem, ProblemsError
+from gradverify.running.limits import lacking
 from gradverify.source.python_path import python_path
 
 PRELOADED = ["gradverify.running.preload"]
@@ -31,12 +32,18 @@ def start_method() -> ForkServerContext:
 
 
 def begin() -> None:
-    """Starts the process, unless it runs; it imports torch in the background."""
+    """Starts the process, unless it runs; it imports torch in the background. Raises ProblemsError where the surroundings do not allow it."""
     start_method().set_forkserver_preload(PRELOADED)
-    with _same_path():
-        resource_tracker.ensure_running()       # started with the other one, it would take the mask off
-        with _without_interrupts():
-            forkserver.ensure_running()
+    try:
+        with _same_path():
+            resource_tracker.ensure_running()       # started with the other one, it would take the mask off
+            with _without_interrupts():
+                forkserver.ensure_running()
+    except OSError as error:
+        why = lacking(error)
+        if why is None:
+            raise
+        raise ProblemsError([Problem(why)]) from None
 
 
 def end() -> None:
@@ -55,12 +62,14 @@ def number() -> int | None:
 
 
 def let_go() -> None:
-    """In a worker: the server ends as soon as the supervisor has, and not after the last worker, which may hang for ever."""
-    own: Any = getattr(forkserver, "_forkserver", None)
-    held = getattr(own, "_forkserver_alive_fd", None)
-    if isinstance(held, int):
-        os.close(held)
-        own._forkserver_alive_fd = None
+    """In a worker: the server ends as soon as the supervisor has, and not after the last worker, which may hang for ever. The process that tracks
+    semaphores is the supervisor's alone: what writes to all descriptors made it fail; code that needs one starts its own."""
+    tracker: Any = getattr(resource_tracker, "_resource_tracker", None)
+    for own, name in ((getattr(forkserver, "_forkserver", None), "_forkserver_alive_fd"), (tracker, "_fd")):
+        held = getattr(own, name, None)
+        if isinstance(held, int):
+            os.close(held)
+            setattr(own, name, None)
 
 
 def status_of(sentinel: int) -> int:

@@ -4,30 +4,39 @@ from __future__ import annotations
 
 import faulthandler
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
+
+ENDS = ("_exit", "execv", "execve")      # through the last two go all of the kind
 
 
 class ProcessExit(BaseException):
-    """The user's code called os._exit: with status 0 it would have ended the whole run as if all had passed."""
+    """The user's code called os._exit, or replaces the process: with status 0 the whole run would have ended as if all had passed."""
 
 
 @contextmanager
 def staying() -> Iterator[None]:
-    """os._exit raises ProcessExit in this process and while this lasts; in a child of fork, and afterwards, it is itself."""
-    leave, here, lasting = os._exit, os.getpid(), True
+    """What ends this process raises ProcessExit in it and while this lasts; in a child of fork, and afterwards, it is itself."""
+    originals, here, lasting = {name: getattr(os, name) for name in ENDS if hasattr(os, name)}, os.getpid(), True
 
-    def stay(status: int) -> NoReturn:
-        if lasting and os.getpid() == here:
-            raise ProcessExit(f"os._exit({status})")
-        leave(status)
+    def staying_at(name: str) -> Callable[..., NoReturn]:
+        def stay(*given: Any) -> NoReturn:
+            if lasting and os.getpid() == here:
+                raise ProcessExit(f"os.{name}({given[0] if given else ''})")
+            originals[name](*given)
+            raise AssertionError(name)      # it does not return
 
-    os._exit = stay
+        return stay
+
+    for name in originals:
+        setattr(os, name, staying_at(name))
     try:
         yield
     finally:
-        lasting, os._exit = False, leave
+        lasting = False
+        for name, original in originals.items():
+            setattr(os, name, original)
 
 
 @contextmanager

@@ -7,7 +7,6 @@ its task is done again with no other beside it, so that the one that does it aga
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections import deque
@@ -15,7 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 
+from gradverify.model.case import Json
+from gradverify.model.problem import Problem, ProblemsError
 from gradverify.running.family import end_orphans, sizes
+from gradverify.running.limits import lacking
 from gradverify.running.process import SILENT_FOR, Died, Said, Worker
 from gradverify.running.signals import Signals
 
@@ -57,7 +59,7 @@ class Told:
 
     task: Task
     kind: str
-    payload: bytes
+    payload: Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class Answered:
     """The worker's result."""
 
     task: Task
-    payload: bytes
+    payload: Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Lost:
     task: Task
     died: Died
     while_loading: bool
-    partial: bytes | None = None
+    partial: Json = None
 
 
 Happening = Began | Told | Answered | Lost
@@ -97,12 +99,13 @@ class _Job:
     loading: bool = True
     silent: bool = False
     alone: bool = False
-    partial: bytes | None = None
+    partial: Json = None
 
 
 @dataclass
 class Supervisor:
-    """`hire` starts a worker. To be closed, also when what it yields is not read to the end. Raises Stopped where one of `signals` comes."""
+    """`hire` starts a worker. To be closed, also when what it yields is not read to the end. Raises Stopped where one of `signals` comes,
+    ProblemsError where the surroundings do not let workers start."""
 
     hire: Callable[[], Worker]
     signals: Signals
@@ -112,13 +115,13 @@ class Supervisor:
     _lost: deque[Task] = field(default_factory=deque, init=False)      # together, to be done again one at a time
     _server: int | None = field(default=None, init=False)              # the last one that was found to have ended
     _looks: float = field(default=0.0, init=False)                     # when processes are counted again
-    _hello: bytes = field(default=b"", init=False)
+    _hello: Json = field(default=None, init=False)
 
-    def hello(self) -> bytes:
+    def hello(self) -> Json:
         """What the first worker says when it is ready. Raises CannotStart."""
         if not self._staff:
             self._employ()
-        while not self._hello:
+        while self._hello is None:
             for _ in self._listen():
                 pass
         return self._hello
@@ -137,18 +140,19 @@ class Supervisor:
             self._dismiss(job)
 
     def _employ(self) -> None:
-        why = f"{FUTILE} worker processes in a row ended before they were ready"
+        why, error = f"{FUTILE} worker processes in a row ended before they were ready", None
         while self._futile < FUTILE:
             try:
                 with self.signals.at_once():        # a process that imports torch answers after seconds
                     worker = self.hire()
                 self._staff.append(_Job(worker, time.monotonic() + START_LIMIT))
                 return
-            except (EOFError, OSError) as error:
-                self._futile += 1
-                why = f"a worker process could not be started: {type(error).__name__}{f' ({error})' if str(error) else ''}"
+            except (EOFError, OSError) as raised:
+                self._futile, error = self._futile + 1, raised
+                why = f"a worker process could not be started: {type(raised).__name__}{f' ({raised})' if str(raised) else ''}"
                 time.sleep(PAUSE)
-        raise CannotStart(why)
+        short = lacking(error)
+        raise CannotStart(why) if short is None else ProblemsError([Problem(short)])
 
     def _feed(self, waiting: deque[Task]) -> Iterator[Happening]:
         """Hands tasks to workers that have loaded what they name, else to new ones."""
@@ -216,9 +220,11 @@ class Supervisor:
                 yield from self._bury(job, self._late(job))
 
     def _look(self) -> Iterator[Happening]:
-        """Ends tasks that have started more processes than the machine can bear."""
+        """Ends tasks that have started more processes than the machine can bear, and cuts what they print to what is kept."""
         if time.monotonic() < self._looks:
             return
+        for job in self._staff:
+            job.worker.look_after()
         found = sizes(job.worker.pid for job in self._staff if job.task)
         for job in [job for job in self._staff if found.get(job.worker.pid, 0) > MOST]:
             yield from self._bury(job, job.worker.crowded(found[job.worker.pid]))
@@ -230,44 +236,49 @@ class Supervisor:
         return job.worker.stopped(START_LIMIT if job.task is None else job.task.limits[0 if job.loading else 1], job.said)
 
     def _hear(self, job: _Job) -> Iterator[Happening]:
-        """What a worker itself says: that it is ready, or that the process of its task has ended."""
-        word = job.worker.hear()
-        if word is None:
+        """What a worker itself says: that it is ready, or that the process of its task has ended. Anything else was written by what ran there."""
+        words = job.worker.hear()
+        for kind, payload in words or ():
+            match kind, payload:
+                case "ready", _ if not job.started:
+                    self._hello, self._futile = payload, 0
+                    job.started, job.ready, job.deadline = True, True, float("inf")
+                case "ended", [int(code), bool(leaves_some)] if job.said is not None:
+                    while job.task is not None and not job.silent and job.said.pipe.poll():     # what it said before it ended
+                        yield from self._hear_task(job, job.said)
+                    if job.task is not None:
+                        yield from self._bury(job, job.worker.child_ended(code, job.said))
+                    elif leaves_some:
+                        self._dismiss(job)
+                    else:
+                        job.said.pipe.close()
+                        job.said, job.ready, job.deadline = None, True, float("inf")
+                case _:
+                    words = None
+            if job not in self._staff:
+                return
+        if words is None:
             yield from self._bury(job, job.worker.silent(job.said))
-            return
-        kind, payload = word
-        if kind == "ready":
-            self._hello, self._futile = payload, 0
-            job.started, job.ready, job.deadline = True, True, float("inf")
-        elif kind == "ended" and job.said is not None:
-            code, leaves_some = json.loads(payload)
-            while job.task is not None and not job.silent and job.said.pipe.poll():     # what it said before it ended
-                yield from self._hear_task(job, job.said)
-            if job.task is not None:
-                yield from self._bury(job, job.worker.child_ended(code))
-            elif leaves_some:
-                self._dismiss(job)
-            else:
-                job.said.pipe.close()
-                job.said, job.ready, job.deadline = None, True, float("inf")
 
     def _hear_task(self, job: _Job, said: Said) -> Iterator[Happening]:
-        word, task = said.hear(), job.task
-        if word is None or task is None:
+        words = said.hear()
+        for kind, payload in words or ():
+            task = job.task
+            if task is None:
+                break       # it has its answer
+            if kind == "begins":
+                job.loading, job.deadline = False, time.monotonic() + task.limits[1]
+            elif kind == "result":
+                job.task, job.deadline = None, time.monotonic() + ENDS_WITHIN
+                yield Answered(task, payload)
+            elif kind == "partial":
+                job.partial = payload
+            else:
+                yield Told(task, kind, payload)
+        if words is None:
             job.silent = True
-            if task is not None:
+            if job.task is not None:
                 job.deadline = min(job.deadline, time.monotonic() + SILENT_FOR)
-            return
-        kind, payload = word
-        if kind == "begins":
-            job.loading, job.deadline = False, time.monotonic() + task.limits[1]
-        elif kind == "result":
-            job.task, job.deadline = None, time.monotonic() + ENDS_WITHIN
-            yield Answered(task, payload)
-        elif kind == "partial":
-            job.partial = payload
-        elif kind != "here":
-            yield Told(task, kind, payload)
 
     def _bury(self, job: _Job, died: Died) -> Iterator[Happening]:
         task, with_others = job.task, died.how in ("server", "parent")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gradverify.model.case import Case, Json
 from gradverify.model.codec import from_json, to_json
-from gradverify.model.fault import fault_of, of_fault
-from gradverify.model.result import CaseResult, FunctionInfo, Verdict
+from gradverify.model.fault import fault_of, legible, of_fault
+from gradverify.model.result import CaseResult, Finding, FunctionInfo, Verdict
+
+GARBLED = "code that ran there replaced what results go through, or writes to file descriptors that are not its own"
 
 
 def without_running(case: Case, verdict: Verdict, reason: str, missing: str | None = None) -> CaseResult:
@@ -21,16 +25,26 @@ def faulty(case: Case, error: BaseException) -> CaseResult:
 
 
 def encoded(case: Case, result: CaseResult) -> Json:
-    """A result as plain data. A fault of ours while it is encoded costs this check only."""
+    """A result as plain data. What cannot be encoded, or read again, is a fault of ours that costs this check only."""
     try:
-        return to_json(result)
+        data = to_json(result)
+        from_json(CaseResult, data)
+        return data
     except Exception as error:
         return to_json(faulty(case, error))
 
 
 def decoded(case: Case, data: Json) -> CaseResult:
-    """The inverse of `encoded`. A value of the wrong type is a fault of ours in this check, and not in the run."""
+    """The inverse of `encoded`. What is no result of this case was written by what ran in its process."""
     try:
-        return from_json(CaseResult, data)
-    except Exception as error:
-        return faulty(case, error)
+        result = from_json(CaseResult, data)
+    except Exception:
+        return _garbled(case, "no result")
+    if (result.id, result.spec, result.seed) != (case.id, case.spec, case.settings.seed):
+        return _garbled(case, f"the result of another check, {legible(result.id)}")
+    return result
+
+
+def _garbled(case: Case, what: str) -> CaseResult:
+    finding = Finding("GV004", f"what the process of this check sent back is {what}", "crashed", hint=GARBLED)
+    return replace(without_running(case, "error", finding.message), findings=(finding,))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import struct
 import threading
 from collections.abc import Callable
+from json import dumps
 from os import getpid, write
 from typing import NoReturn
 
@@ -32,7 +32,7 @@ class Words:
         """A child that a check forked, and that returns here, leaves."""
         if getpid() != self._process:
             leave(0)
-        data = f"{kind} {self._task}\n{json.dumps(payload)}".encode()
+        data = f"{kind} {self._task}\n{dumps(payload)}".encode()
         data = struct.pack("!i", len(data)) + data
         with self._lock:
             while data:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 
 ANY_DEPTH = "**"
@@ -24,9 +24,19 @@ def matches(pattern: str, folder: str, file: str) -> bool:
 
 def any_file(pattern: str, folder: str) -> bool:
     """Is there anything that the glob stands for?"""
+    return not based(pattern, folder)[1] or any(True for _ in _found(pattern, folder))
+
+
+def files_of(pattern: str, folder: str) -> Iterator[Path]:
+    """All files that the glob stands for."""
+    for path in _found(pattern, folder):
+        yield from (each for each in (path.rglob("*") if path.is_dir() else (path,)) if each.is_file())
+
+
+def _found(pattern: str, folder: str) -> Iterator[Path]:
     base, wanted = based(pattern, folder)
     names = [name if name == ANY_DEPTH else name.replace(ANY_DEPTH, "*") for name in wanted]     # pathlib refuses `**.cu`; here it is `*.cu`
-    return not wanted or any(True for _ in Path(base).glob("/".join(names)))
+    yield from Path(base).glob("/".join(names)) if wanted else (Path(base),)
 
 
 def based(pattern: str, folder: str) -> tuple[str, tuple[str, ...]]:

@@ -24,6 +24,13 @@ def test_os_exit_costs_its_own_check(verdict, status):
     assert code == 3 and codes(check) == ["GV002"] and check["reason"] == f"forward raised ProcessExit: os._exit({status})"
 
 
+@pytest.mark.parametrize("how", ["os.execv('/bin/true', ['true'])", "os.execlp('true', 'true')", "os.execve('/bin/true', ['true'], {})"])
+@pytest.mark.parametrize("options", [(), ("--no-isolate",)])
+def test_replacing_the_process_costs_its_own_check(verdict, how, options):
+    code, check = verdict(f"def f(x): {how}", "inputs: {x: {shape: [4]}}", *options)
+    assert code == 3 and codes(check) == ["GV002"] and "true)" in check["reason"] and "raised ProcessExit: os.execv" in check["reason"]
+
+
 @pytest.mark.parametrize("status", [0, 7])
 def test_os_exit_of_a_module_that_is_imported_costs_its_own_check(verdict, status):
     Path("leaves.py").write_text(f"import os\nos._exit({status})\n")

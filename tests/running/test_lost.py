@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,7 +35,7 @@ def test_a_check_that_spent_its_time_comparing_is_told_to_compare_less(lines, co
 def test_a_failure_that_was_sent_before_the_end_stands(verdict):
     """Anything else was not known yet."""
     found = replace(without_running(case(), verdict, ""), findings=(Finding("GV101", "wrong"),))
-    partial = json.dumps(encoded(case(), found)).encode()
+    partial = encoded(case(), found)
     result = of_lost(case(), Lost(Task("a", b"", (1.0, 1.0)), Died("limit", 300.0), False, partial))
     assert (result.verdict, result.findings[0].code) == (("fail", "GV101") if verdict == "fail" else ("error", "GV005"))
     assert result.reason == "the check did not end within 300 s"

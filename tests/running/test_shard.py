@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from gradverify.model.case import Case, Settings, SpecPlace
+from gradverify.model.case import Case, InputRecipe, Oracles, Search, Settings, SpecPlace, TensorRecipe
 from gradverify.model.report import Gate
 from gradverify.running.shard import fingerprint, part, sharded
 
@@ -64,7 +64,32 @@ def test_the_fingerprint_is_of_what_is_selected_and_how_it_is_judged():
     assert len({whole, *others}) == 5
 
 
-def test_the_fingerprint_is_the_same_on_another_machine():
-    """Where a repository lies, and files named by absolute paths, differ between the machines of one run."""
-    elsewhere = tuple(replace(case, target="/home/b/ops.py:f", search=replace(case.search, folder="/home/b")) for case in CASES)
-    assert fingerprint(elsewhere, Gate()) == fingerprint(CASES, Gate())
+OP = "import helper\nimport kernel\n\n\ndef f(x):\n    return helper.square(x)\n"
+HELPER = "def square(x):\n    return x * x\n"
+
+
+def on_a_machine(folder, **changes):
+    """The fingerprint of one check of a repository that lies in `folder`; `changes`: of files, and of the case."""
+    files = {"ops.py": OP, "helper.py": HELPER, "kernel.cu": "// sum", "kernel.so": "ELF", "x.txt": "1 2", "unused.py": "",
+             **changes.pop("files", {})}
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    recipe = TensorRecipe(draw="file", arguments=str(folder / "x.txt"))
+    case = replace(made("op"), target=f"{folder}/ops.py:f", search=Search(str(folder), (str(folder),)), sources=("*.cu",),
+                   inputs=(InputRecipe("x", recipe),), save=str(folder / "failures"))
+    return fingerprint([replace(case, **changes)], Gate())
+
+
+def test_the_fingerprint_is_the_same_on_another_machine(tmp_path):
+    """Where a repository lies, files named by absolute paths, and what nothing imports differ between the machines of one run."""
+    here = on_a_machine(tmp_path / "a")
+    assert on_a_machine(tmp_path / "b") == here == on_a_machine(tmp_path / "c", files={"unused.py": "x = 1", "kernel.so": "ELF 2"})
+
+
+@pytest.mark.parametrize("changes", [
+    {"files": {"ops.py": OP + "\n"}}, {"files": {"helper.py": HELPER.replace("x * x", "x * x * 1.5")}}, {"files": {"kernel.cu": "// product"}},
+    {"files": {"x.txt": "1 3"}}, {"target": "ops:g"}, {"inputs": ()}, {"oracles": Oracles(reference="ops:g")}, {"kwargs": {"p": math.inf}},
+    {"layout": "strided"}, {"spec": SpecPlace("specs/ops.yaml", 2)}], ids=str)
+def test_it_is_of_what_is_checked_and_of_its_sources(tmp_path, changes):
+    assert on_a_machine(tmp_path / "a") != on_a_machine(tmp_path / "b", **changes)
