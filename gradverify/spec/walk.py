@@ -16,6 +16,7 @@ PROJECT_FILE = "pyproject.toml"
 SUFFIXES = (".yaml", ".yml", ".json")  # in lower case
 OWN_SUFFIXES = tuple(f".gradverify{suffix}" for suffix in SUFFIXES)
 SPEC_FOLDER = "specs"
+SCHEMA_FILE = "gradverify.schema.json"  # which `init` writes beside specs
 KEY = "gradverify"
 HINTS = ("grad", "verif", "checks")  # without any of these in a text it has none of a spec's keys, well or badly spelt
 ALIKE = 0.8  # of `difflib`: a slip of one or two letters
@@ -45,7 +46,7 @@ def specs_below(folder: Path, left_out: list[LeftOut] | None = None) -> Iterator
         why = no_spec(file)
         if why is None:
             yield file
-        elif left_out is not None:
+        elif left_out is not None and file.name != SCHEMA_FILE:
             left_out.append(LeftOut(file, why))
     if left_out is not None:
         left_out += [LeftOut(*each) for each in unsearched]
