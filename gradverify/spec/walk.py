@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,8 @@ SPEC_FOLDER = "specs"
 SCHEMA_FILE = "gradverify.schema.json"  # which `init` writes beside specs
 KEY = "gradverify"
 HINTS = ("grad", "verif", "checks")  # without any of these in a text it has none of a spec's keys, well or badly spelt
+OTHER_KEYS = frozenset({"path", "import", "defaults", "checks"})  # a report of ours has others
+AT_TOP = re.compile(rf"""^(?:---[ \t]+)?(?:\{{[ \t]*)?["']?{KEY}["']?[ \t]*:""", re.MULTILINE)
 ALIKE = 0.8  # of `difflib`: a slip of one or two letters
 NAMES_FUNCTIONS = re.compile(r"""["']?function["']?[ \t]*:""")
 HAS_KEY = re.compile(rf"""^[ \t]*(?:---[ \t]+)?(?:\{{[ \t]*)?["']?{KEY}["']?[ \t]*:""", re.MULTILINE)  # of what is no YAML
@@ -86,13 +87,17 @@ def no_spec(file: Path, decoded: bool = True) -> str | None:
 
 def _is_meant(text: str) -> bool:
     lower = text.lower()
+    if AT_TOP.search(text):
+        return True
     if not any(hint in lower for hint in HINTS):
         return False
     keys = _top_level(text)
     if keys is None:
         return bool(HAS_KEY.search(text) or ("checks" in lower and NAMES_FUNCTIONS.search(text)))
+    from difflib import get_close_matches
+
     near = get_close_matches(KEY, [re.sub("[^a-z]", "", key.lower()) for key in keys], 1, ALIKE)
-    return bool(near) or ("checks" in keys and bool(NAMES_FUNCTIONS.search(text)))
+    return bool(near) or ("checks" in keys and OTHER_KEYS.issuperset(keys) and bool(NAMES_FUNCTIONS.search(text)))
 
 
 def _top_level(text: str) -> list[str] | None:
