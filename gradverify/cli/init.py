@@ -19,13 +19,12 @@ from gradverify.cli.terminal import is_watched, terminal
 from gradverify.model.exit_codes import INTERNAL, INTERRUPTED, NOT_JUDGED, NOTHING_CHECKED, OK, SIGNALLED, USAGE
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.model.proposal import Proposal, Sought
-from gradverify.spec.walk import SCHEMA_FILE, SUFFIXES
+from gradverify.spec.walk import SCHEMA_FILE, YAML
 
 if TYPE_CHECKING:
     from gradverify.cli.existing import Existing
     from gradverify.cli.targets import Goal
     from gradverify.spec.scaffold import Entry
-
 
 
 @dataclass(frozen=True)
@@ -42,10 +41,10 @@ class Asked:
 
     @property
     def folder(self) -> Path:
-        return (self.output.parent if self.output.suffix in SUFFIXES else self.output).absolute()
+        return (self.output.parent if self.output.suffix in YAML else self.output).absolute()
 
     def file(self, stem: str) -> Path:
-        return self.output if self.output.suffix in SUFFIXES else self.output / f"{stem}.yaml"
+        return self.output if self.output.suffix in YAML else self.output / f"{stem}.yaml"
 
 
 def init(ctx: typer.Context, target: o.Targets, output: o.SpecOutput = "specs", example: o.Example = None, imports: o.Imports = None,
