@@ -67,9 +67,11 @@ def twin(call, damage):
 
 
 def halvings(function, inputs):
-    """The backwards that tell which output each wrong number comes from: two for each bit of the outputs' numbers, for each pair of tensors."""
+    """The backwards that tell which output each wrong number comes from: two for each bit of the outputs' numbers, for each pair of tensors, and
+    two for each further output."""
     outputs = function(*inputs)
-    return len(inputs) * sum(2 * (y.numel() - 1).bit_length() for y in (outputs if isinstance(outputs, tuple) else (outputs,)))
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    return len(inputs) * sum(2 * (y.numel() - 1).bit_length() for y in outputs) + 2 * (len(outputs) - 1)
 
 
 @pytest.mark.parametrize("call", [0.6, 0.15])

@@ -19,14 +19,12 @@ from gradverify.cli.terminal import is_watched, terminal
 from gradverify.model.exit_codes import INTERNAL, INTERRUPTED, NOT_JUDGED, NOTHING_CHECKED, OK, SIGNALLED, USAGE
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.model.proposal import Proposal, Sought
-from gradverify.spec.walk import SUFFIXES
+from gradverify.spec.walk import SCHEMA_FILE, YAML
 
 if TYPE_CHECKING:
     from gradverify.cli.existing import Existing
     from gradverify.cli.targets import Goal
     from gradverify.spec.scaffold import Entry
-
-SCHEMA = "gradverify.schema.json"
 
 
 @dataclass(frozen=True)
@@ -43,10 +41,10 @@ class Asked:
 
     @property
     def folder(self) -> Path:
-        return (self.output.parent if self.output.suffix in SUFFIXES else self.output).absolute()
+        return (self.output.parent if self.output.suffix in YAML else self.output).absolute()
 
     def file(self, stem: str) -> Path:
-        return self.output if self.output.suffix in SUFFIXES else self.output / f"{stem}.yaml"
+        return self.output if self.output.suffix in YAML else self.output / f"{stem}.yaml"
 
 
 def init(ctx: typer.Context, target: o.Targets, output: o.SpecOutput = "specs", example: o.Example = None, imports: o.Imports = None,
@@ -156,7 +154,7 @@ def _written(files: Mapping[Path, Sequence[Goal]], there: Mapping[Path, Existing
             out.write(f"  {goal.function.rpartition(':')[2]}: {_in_words(found[goal])}\n")
     runs = sum(found[goal].missing is None for own in files.values() for goal in own)
     if not asked.dry:
-        _schema(asked.folder / SCHEMA, out)
+        _schema(asked.folder / SCHEMA_FILE, out)
         places = " ".join(file.as_posix() for file in files) if len(files) == 1 else asked.output.as_posix()
         out.write(f"next: gradverify check {places}\n" if runs else f"next: fill in what is missing in {places}, then gradverify check {places}\n")
     faults = {proposal.fault.trace: proposal.target for proposal in found.values() if proposal.fault is not None}
@@ -178,7 +176,7 @@ def _text(file: Path, own: Sequence[Goal], found: Mapping[Goal, Proposal], asked
     imports = dict.fromkeys(name for goal in own for name in goal.imports)
     about = ", ".join(dict.fromkeys(goal.where.rpartition(":")[0] or goal.where or goal.function for goal in own))
     return scaffold(Draft(
-        about, os.path.relpath(asked.folder / SCHEMA, file.absolute().parent), _entries(own, found), list(path), tuple(imports)))
+        about, os.path.relpath(asked.folder / SCHEMA_FILE, file.absolute().parent), _entries(own, found), list(path), tuple(imports)))
 
 
 def _more(spec: Existing, own: Sequence[Goal], found: Mapping[Goal, Proposal]) -> str:

@@ -23,15 +23,16 @@ def files_below(
     known = {os.path.realpath(folder)}
     unreadable: list[Path] = []
     for root, folders, files in os.walk(folder, onerror=lambda error: unreadable.append(Path(error.filename)), followlinks=True):
+        kept = []
         for name in sorted(folders):
             path = Path(root, name)
-            reason, real = _why_left_out(path), os.path.realpath(path)
-            if reason is not None or real in known:
-                folders.remove(name)
-            if reason is not None and left_out is not None and name not in NEVER:
+            reason = _why_left_out(path)
+            if reason is None and (real := os.path.realpath(path)) not in known:
+                known.add(real)
+                kept.append(name)
+            elif reason is not None and left_out is not None and name not in NEVER:
                 left_out.append((path, reason))
-            known.add(real)
-        folders.sort()
+        folders[:] = kept
         yield from (Path(root, name) for name in sorted(files) if name.lower().endswith(suffixes))
     yield from unreadable if left_out is not None else ()
 

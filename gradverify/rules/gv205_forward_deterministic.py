@@ -33,7 +33,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.numerics.function.flat import flat_real
 from gradverify.rules.agreement import largest
-from gradverify.rules.repeats import ANOTHER, ATOMIC, ORDER_OF_SUMS, Repeats, in_words
+from gradverify.rules.repeats import ANOTHER, ATOMIC, LEFT, ORDER_OF_SUMS, Repeats, in_words
 from gradverify.rules.shown import apart, element_name
 from gradverify.subject.snapshot import same
 
@@ -42,7 +42,6 @@ ORDER = 30
 METHOD = "forward"
 RANK = 20
 MORE = 3        # calls, to count the different results of a forward that has some
-LEFT = "that is what an iteration leaves that starts from other numbers, or rounds in another order: within `rtol`"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

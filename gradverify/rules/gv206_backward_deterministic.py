@@ -44,7 +44,7 @@ from gradverify.model.result import Finding, Reproduced
 from gradverify.numerics.function.dtypes import UNITS
 from gradverify.rules.agreement import dust, equal, flat, largest, torchs_own, unsteady
 from gradverify.rules.gv208_input_subset import ALL_SUBSETS, subsets
-from gradverify.rules.repeats import ANOTHER, ATOMIC, ORDER_OF_SUMS, Repeats, in_words
+from gradverify.rules.repeats import ANOTHER, ATOMIC, LEFT, ORDER_OF_SUMS, Repeats, in_words
 from gradverify.rules.shown import apart as told_apart
 from gradverify.rules.shown import element_name
 from gradverify.subject.differentiable import Gradients, copied
@@ -59,7 +59,6 @@ ASKED = 2               # calls of one graph that show whether it may be asked a
 BUDGET, OTHERS = 60, 26     # backward calls of all rules GV2xx up to ALL_SUBSETS inputs; of the others with one input and one output
 ULPS = 4
 DRAWN = "backward must be the derivative of the forward that ran: what that drew must be saved, and nothing drawn anew"
-LEFT = "that is what an iteration leaves that starts from other numbers, or rounds in another order: within `rtol`"
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from gradverify.numerics.function.flat import flat_real
 ATOMIC = 2.0**10        # roundings of a tensor's size: sums in another order
 ASKS = ("GV205", "GV206")
 ANOTHER = "look for state that is kept from call to call, memory that was never written, random numbers or a race"
+LEFT = "that is what an iteration leaves that starts from other numbers, or rounds in another order: within `rtol`"
 ORDER_OF_SUMS = "that is what a sum in another order does (atomic adds, split-k); `deterministic: true` makes it an error"
 
 

@@ -17,7 +17,6 @@ from gradverify.running.git import tracked
 from gradverify.spec.mentions import Mentions, mentions
 from gradverify.spec.walk import PROJECT_FILE, SPEC_FOLDER, SUFFIXES, folder_of, is_spec, own_specs, specs_below
 
-OF_BUILTINS = "gradverify.functions"
 FILE_TARGET = ".py"
 
 

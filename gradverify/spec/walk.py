@@ -5,22 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
 from gradverify.model.folders import files_below
 from gradverify.spec.text import decode
 
 PROJECT_FILE = "pyproject.toml"
-SUFFIXES = (".yaml", ".yml", ".json")  # in lower case
-OWN_SUFFIXES = tuple(f".gradverify{suffix}" for suffix in SUFFIXES)
+YAML = (".yaml", ".yml")
+SUFFIXES = (*YAML, ".json")  # in lower case
+OWN_SUFFIXES = tuple(f".gradverify{suffix}" for suffix in YAML)  # as pytest collects them
 SPEC_FOLDER = "specs"
+SCHEMA_FILE = "gradverify.schema.json"  # which `init` writes beside specs
 KEY = "gradverify"
 HINTS = ("grad", "verif", "checks")  # without any of these in a text it has none of a spec's keys, well or badly spelt
+OTHER_KEYS = frozenset({"path", "import", "defaults", "checks"})  # a report of ours has others
 ALIKE = 0.8  # of `difflib`: a slip of one or two letters
 NAMES_FUNCTIONS = re.compile(r"""["']?function["']?[ \t]*:""")
-HAS_KEY = re.compile(rf"""^[ \t]*(?:---[ \t]+)?(?:\{{[ \t]*)?["']?{KEY}["']?[ \t]*:""", re.MULTILINE)  # of what is no YAML
+WRITTEN = rf"""(?:---[ \t]+)?(?:\{{[ \t]*)?["']?{KEY}["']?[ \t]*:"""
+AT_TOP, ANYWHERE = re.compile(f"^{WRITTEN}", re.MULTILINE), re.compile(rf"^[ \t]*{WRITTEN}", re.MULTILINE)  # the second of what is no YAML
 HEAD = 1 << 20  # bytes of a file that are looked at; the loader reads no larger ones
 
 
@@ -45,7 +47,7 @@ def specs_below(folder: Path, left_out: list[LeftOut] | None = None) -> Iterator
         why = no_spec(file)
         if why is None:
             yield file
-        elif left_out is not None:
+        elif left_out is not None and file.name != SCHEMA_FILE:
             left_out.append(LeftOut(file, why))
     if left_out is not None:
         left_out += [LeftOut(*each) for each in unsearched]
@@ -84,23 +86,28 @@ def no_spec(file: Path, decoded: bool = True) -> str | None:
 
 
 def _is_meant(text: str) -> bool:
+    if AT_TOP.search(text):
+        return True
     lower = text.lower()
     if not any(hint in lower for hint in HINTS):
         return False
     keys = _top_level(text)
     if keys is None:
-        return bool(HAS_KEY.search(text) or ("checks" in lower and NAMES_FUNCTIONS.search(text)))
+        return bool(ANYWHERE.search(text) or ("checks" in lower and NAMES_FUNCTIONS.search(text)))
+    from difflib import get_close_matches
+
     near = get_close_matches(KEY, [re.sub("[^a-z]", "", key.lower()) for key in keys], 1, ALIKE)
-    return bool(near) or ("checks" in keys and bool(NAMES_FUNCTIONS.search(text)))
+    return bool(near) or ("checks" in keys and OTHER_KEYS.issuperset(keys) and bool(NAMES_FUNCTIONS.search(text)))
 
 
 def _top_level(text: str) -> list[str] | None:
     """The keys of the documents of a text; None where it is no YAML."""
     import yaml
 
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    from gradverify.spec.mentions import LOADER
+
     try:
-        roots = [root for root in yaml.compose_all(text, loader) if isinstance(root, yaml.MappingNode)]
+        roots = [root for root in yaml.compose_all(text, LOADER) if isinstance(root, yaml.MappingNode)]
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError):
         return None
     return [key.value for root in roots for key, _ in root.value if isinstance(key, yaml.ScalarNode)]

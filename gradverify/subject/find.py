@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from importlib.machinery import SourceFileLoader, all_suffixes
+from importlib.machinery import BYTECODE_SUFFIXES, SourceFileLoader, all_suffixes
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -97,18 +97,18 @@ def importing() -> Iterator[None]:
 @contextmanager
 def _from_source() -> Iterator[None]:
     """Modules that are not installed are compiled from their source inside: bytecode beside it may be of a text of the same size and time."""
-    before = SourceFileLoader.path_stats
+    before = SourceFileLoader.get_data
 
-    def path_stats(self: SourceFileLoader, path: str) -> Any:
-        if is_local(path):
-            raise OSError("no bytecode is read or written")     # which is how a loader says that it cannot tell
+    def get_data(self: SourceFileLoader, path: str) -> bytes:
+        if path.endswith(tuple(BYTECODE_SUFFIXES)) and is_local(path):
+            raise OSError("bytecode is not read")       # which is how a loader says that there is none
         return before(self, path)
 
-    SourceFileLoader.path_stats = path_stats  # type: ignore[method-assign]
+    SourceFileLoader.get_data = get_data  # type: ignore[method-assign,assignment]
     try:
         yield
     finally:
-        SourceFileLoader.path_stats = before  # type: ignore[method-assign]
+        SourceFileLoader.get_data = before  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -92,7 +92,7 @@ def warned(x: Tensor) -> None:
 
 
 def cached(x: Tensor) -> None:
-    CONSTANTS.setdefault(x.dtype, torch.arange(3.0, dtype=x.dtype))
+    CONSTANTS.setdefault(x.dtype, torch.ones(3, dtype=x.dtype))
 
 
 def compiling(x: Tensor) -> None:

@@ -220,7 +220,8 @@ def test_hidden_folders_and_environments_are_left_out(tmp_path):
     for folder in (".tox", "venv", "env"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "ops.py").write_text("import torch" + OP.format(base="torch.autograd.Function"))
-    (tmp_path / "env" / "pyvenv.cfg").touch()
+    for folder in ("venv", "env"):
+        (tmp_path / folder / "pyvenv.cfg").touch()
     assert names(tmp_path, ops="import torch" + OP.format(base="torch.autograd.Function")) == ["ops.Op"]
 
 
