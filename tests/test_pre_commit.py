@@ -7,7 +7,9 @@ that it does not affect, or by an environment of which nobody says what it lacks
 from __future__ import annotations
 
 import copy
+import json
 import os
+import py_compile
 import re
 import shutil
 import subprocess
@@ -346,6 +348,24 @@ def in_a_hidden_submodule(repository: Repository) -> None:
     repository.run("git", "config", "diff.ignoreSubmodules", "all")
 
 
+def stale_bytecode(repository: Repository) -> None:
+    """Compiled of the right op; of the size and the time of the wrong one."""
+    file = repository.folder / "ops/swish.py"
+    wrong, at = file.read_text(), file.stat().st_mtime_ns
+    for text in (OP, wrong):
+        file.write_text(text)
+        os.utime(file, ns=(at, at))
+        if text == OP:
+            py_compile.compile(str(file), doraise=True)
+
+
+AS_JSON = json.dumps({"gradverify": 1, "checks": [{"function": "ops.swish:Swish", "inputs": {"x": {"shape": [2, 3]}}}]}, indent=2)
+SPECS: dict[str, str | bytes] = {
+    "a comment in Latin-1": b"# caf\xe9\n" + SPEC.encode(), "UTF-16": SPEC.encode("utf-16"), "JSON on several lines": AS_JSON,
+    "a slip in the key": SPEC.replace("gradverify", "gradverfy"),
+    "a variable in a matrix": SPEC.replace("[2, 3]}", "[$n]}") + '    matrix: {n: ["$m"]}\n',
+    "U+2028 in a comment": SPEC + "# checked daily\u2028    expect: fail\n"}
+PLACES = ("specs/swish.YAML", "specs/build/swish.yaml", "specs/swish.json")
 TRAPS: dict[str, Trap] = {
     **{f"a file named {name}": Trap({name: ""}) for name in ("-kzzz", "-mzzz", "--help", "--version", "--report=json:notes.md/x", "-")},
     **{f"a module {name}": Trap({name: ENDS}) for name in (
@@ -358,6 +378,9 @@ TRAPS: dict[str, Trap] = {
     "a computed import": loaded_by("from importlib import import_module\n\nSwish = import_module(open('kernels/name.txt').read().strip()).Swish\n"),
     "exec": loaded_by("exec(open('kernels/k.txt').read())\n", "kernels/k.txt"),
     "a hidden submodule": Trap(op="", last=in_a_hidden_submodule),
+    **{f"a spec with {name}": Trap({"specs/swish.yaml": content}) for name, content in SPECS.items()},
+    **{f"the spec {place}": Trap({"specs/swish.yaml": None, place: AS_JSON if place.endswith("json") else SPEC}) for place in PLACES},
+    "stale bytecode": Trap(last=stale_bytecode),
 }
 
 
@@ -394,7 +417,8 @@ def test_the_same_files_beside_a_right_gradient_are_committed(templates, tmp_pat
     repository = copied(templates["local"], tmp_path / "ops")
     for trap in TRAPS.values():
         for name, text in trap.change.items():
-            repository.write(name, text)
+            if not name.startswith("specs/"):
+                repository.write(name, text)
     repository.write("ops/swish.py", OP + "\n\nREPAIRED = True\n")
     code, said = repository.commit()
     assert code == 0 and repository.commits() == 2, said

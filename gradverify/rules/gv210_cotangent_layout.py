@@ -2,7 +2,7 @@
 
 What. The same numbers in `grad_output`, laid out differently in memory, give another gradient, or backward raises.
 
-Why it matters. Autograd hands over whatever the next operation made: behind `y.T` it is transposed, behind `y[:, ::2]` sliced, behind `y.sum()` one
+Why it matters. Autograd hands over whatever the next operation made: behind `y.T` it is transposed, behind `y[:, 0::2]` sliced, behind `y.sum()` one
 number with strides 0. A kernel that reads `grad_output.data_ptr()` as contiguous then reads other numbers, and `grad_output.view(-1)` raises.
 
 How it is measured. The base cotangent sliced (every second column of wider rows) and permuted (channels last), and a constant with

@@ -81,7 +81,7 @@ def test_a_report_that_fails_costs_neither_the_others_nor_the_summary(gradverify
 
     def render(report):
         calls.append(1)
-        if len(calls) == 1:
+        if len(calls) in (1, 5):      # a.json as the run begins and as it ends: drawn whole, then each of two checks alone
             raise ValueError("odd")
         return "whole"
 
@@ -96,13 +96,12 @@ def test_an_older_report_is_gone_when_the_run_starts(gradverify, spec, folder, m
     report.write_text("old")
 
     def killed(*arguments, **options):
-        assert not report.exists()
+        assert json.loads(report.read_text())["summary"]["not_run"] == 2
         raise KeyboardInterrupt
 
     monkeypatch.setattr("gradverify.running.schedule.run", killed)
-    assert gradverify("check", "s.yaml", "--report", "json:r.json")[0] == 130 and not report.exists()
-    report.write_text("old")
-    assert gradverify("check", "nowhere.yaml", "--report", "json:r.json")[0] == 2 and report.read_text() == "old"
+    assert gradverify("check", "s.yaml", "--report", "json:r.json")[0] == 130
+    assert json.loads(report.read_text())["interrupted"]
 
 
 @pytest.mark.parametrize("target", ["json:.", "json:s.yaml/r.json", "json:/proc/nowhere/r.json"])

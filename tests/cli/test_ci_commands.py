@@ -104,6 +104,6 @@ def test_what_python_and_pytest_show(text):
 
     with warnings.catch_warnings(), pytest.raises(GradientError) as raised:
         warnings.simplefilter("ignore")
-        package.assert_gradients(wrong, [torch.ones(2)])
+        package.assert_gradients(wrong, [torch.ones(2)], msg=f"a\n{text}")
     assert "\\u00" in str(raised.value)
     hold(str(raised.value))

@@ -73,6 +73,7 @@ def project(tmp_path, monkeypatch):
     """`project(path, content)`: a repository with a right spec and this one, which is the current folder; the path."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CI", raising=False)
+    subprocess.run(["git", "init", "--quiet"], check=True)
 
     def make(path, content):
         for name, text in (("ops.py", OPS.encode()), ("specs/a.yaml", RIGHT.encode()), (path, content)):
