@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import typer
 
@@ -11,6 +10,7 @@ from gradverify.cli import options as o
 from gradverify.cli.asked import shown_as
 from gradverify.cli.output import Output
 from gradverify.cli.values import nearest
+from gradverify.model.paths import is_file, is_folder
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.model.report import OK
 from gradverify.report.look import Look
@@ -40,7 +40,7 @@ def names_a_check(text: str) -> bool:
     from gradverify.rules.catalogue import names
 
     is_rule = re.fullmatch(r"(?i)gv\d*", text) or text.lower() in names()
-    return not is_rule and ("::" in text or bool(re.search(r"[/\\.]", text)) or Path(text).exists())
+    return not is_rule and ("::" in text or bool(re.search(r"[/\\.]", text)) or is_file(text) or is_folder(text))
 
 
 def refuse_options(code: str | None, given: list[str]) -> None:

@@ -17,6 +17,7 @@ from gradverify.cli.environment import torch_is_here
 from gradverify.cli.output import Output, keep, promise
 from gradverify.cli.terminal import is_watched, terminal
 from gradverify.model.exit_codes import INTERNAL, INTERRUPTED, NOT_JUDGED, NOTHING_CHECKED, OK, SIGNALLED, USAGE
+from gradverify.model.paths import is_file
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.model.proposal import Proposal, Sought
 from gradverify.spec.walk import SCHEMA_FILE, YAML
@@ -96,7 +97,7 @@ def _kept(files: dict[Path, list[Goal]], out: Output) -> tuple[Mapping[Path, Exi
 
     there: dict[Path, Existing] = {}
     refused = False
-    for file in [file for file in files if file.exists()]:
+    for file in [file for file in files if is_file(file)]:
         try:
             there[file] = existing(file, files[file])
             files[file] = list(there[file].open)

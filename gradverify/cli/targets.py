@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gradverify.cli.coverage import found_in, searched, unread
 from gradverify.model.case import Search
-from gradverify.model.paths import resolved
+from gradverify.model.paths import is_file, resolved
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.model.proposal import Sought
 from gradverify.source.functions import OPERATOR, Function
@@ -109,7 +109,7 @@ def _named(place: str, name: str, folder: Path, imports: tuple[str, ...]) -> Goa
             _refuse_unknown(module / "__init__.py" if module.is_dir() else module, name, place)
         return Goal(place, folder, f"{place}:{name}", "", f"{place}:{name}", imports=imports)
     file = resolved(Path(place))
-    if not file.is_file():
+    if not is_file(file):
         raise ProblemsError([Problem("no such file", place)])
     _refuse_unknown(file, name, place)
     return _placed(file, name, folder, shown(file, Path.cwd()), imports)

@@ -10,6 +10,16 @@ from pathlib import Path
 REPOSITORY = ".git"     # a folder; a file in worktrees and submodules
 
 
+def is_file(path: str | os.PathLike[str]) -> bool:
+    """Is there a file? Not where no file system could hold the name, or the folder is closed: there `Path.is_file` of Python before 3.14 raises."""
+    return os.path.isfile(path)  # noqa: PTH113
+
+
+def is_folder(path: str | os.PathLike[str]) -> bool:
+    """As `is_file`, of a folder."""
+    return os.path.isdir(path)  # noqa: PTH112
+
+
 def shown_path(file: str, folder: str | None = None) -> str:
     """Relative to the folder of the run (None: the current one) where it lies inside, or elsewhere in the same repository."""
     home = Path(folder) if folder is not None else Path.cwd()

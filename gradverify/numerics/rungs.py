@@ -37,6 +37,11 @@ def step(scale: float, rung: int) -> float:
     return float(BASE * scale * RATIO ** float(-rung))
 
 
+def smallest(unit: float) -> float:
+    """The smallest number above 0 of float64, or of float32 where the unit roundoff is not that of float64: what results underflow to."""
+    return 2.0**-1074 if unit <= U64 else 2.0**-149
+
+
 def repeated(value: float | np.generic, m: int) -> AnyArray:
     """m times one number, in the memory of one and read-only, as `np.broadcast_to` gives it in five times as long."""
     one = np.asarray(value)

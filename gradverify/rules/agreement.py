@@ -134,9 +134,11 @@ def noise(evidence: Evidence, argument: Argument, v: Sequence[Tensor], expected:
 
 
 def dust(evidence: Evidence, x: Tensor) -> float:
-    """The rounding of a gradient whose natural size is ‖v‖‖f‖/‖x‖: sums over softmax rows and norms are made of it."""
+    """The rounding of a gradient whose natural size is ‖v‖‖f‖/‖x‖: sums over softmax rows and norms are made of it. Never less than
+    some of the smallest number that x's dtype has, which products that underflow are rounded to."""
     values, size = _finite(flat_all(evidence.outputs)), float(_finite(flat_real(x)).norm())
-    return DUST * evidence.precision * float(values.numel() ** 0.5 * values.norm()) / size if size else 0.0
+    least = DUST * torch.finfo(x.dtype).tiny * torch.finfo(x.dtype).eps
+    return least + (DUST * evidence.precision * float(values.numel() ** 0.5 * values.norm()) / size if size else 0.0)
 
 
 # ---- outputs

@@ -109,7 +109,8 @@ def _by_rows(evidence: Evidence, joint: Trial) -> Array:
     signs = flat_all(evidence.cotangents("forward mode by rows")).numpy()
     size = np.maximum(moduli(joint.pushed.tangents), SMALL * moduli(evidence.outputs))
     usable = np.isfinite(size) & (size > 0)
-    return np.where(usable, signs / np.where(usable, size, 1.0), 0.0)
+    with np.errstate(over="ignore"):        # of a denormal size
+        return np.where(usable, signs / np.where(usable, size, 1.0), 0.0)
 
 
 def _parts(trial: Trial, pulled: list[tuple[Array, Array]]) -> str | None:

@@ -13,7 +13,7 @@ from gradverify.evidence import Evidence
 from gradverify.numerics.estimate.kinks import Smoothness
 from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.function.flat import flat_all, one_hot
-from gradverify.numerics.rungs import Array, Mask
+from gradverify.numerics.rungs import Array, Mask, smallest
 from gradverify.oracles.along import Along, coordinates, moduli, shaped
 from gradverify.oracles.finite_difference import Filled
 from gradverify.rules.adjoint import Identity, bisect
@@ -103,7 +103,8 @@ class Trial:
         row = bisect(v != 0, lambda mask: one._deviation(v * mask, column), rest)
         step = float(self.moved[column])
         mine, theirs = float(one.tangent[row]) / step, float(pull(self.evidence, _one_hot(self.evidence, row))[column])
-        dust = DUST * self.evidence.precision * float(moduli(self.evidence.outputs)[row]) / float(self.evidence.modes.columns.size[column])
+        unit = self.evidence.precision
+        dust = DUST * (unit * float(moduli(self.evidence.outputs)[row]) / float(self.evidence.modes.columns.size[column]) + smallest(unit) / abs(step))
         if abs(mine - theirs) <= loosened(self.evidence) * max(abs(mine), abs(theirs)) + dust:
             return None
         if abs(mine - theirs) * abs(step) <= DUST * one.shaken(_one_hot(self.evidence, row), (mine - theirs) * step):

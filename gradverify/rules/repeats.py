@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -44,7 +45,7 @@ class Repeats:
         """`unit`: the roundoff that the values are computed with."""
         apart = float((self._high - self._low).nan_to_num(nan=0.0).max()) if self._first.numel() else 0.0
         size = float(self._first.abs().nan_to_num(nan=0.0, posinf=0.0).max()) if self._first.numel() else 0.0
-        return Reproduced(self._of, self._calls, 1 + len(self._different), apart, apart / (unit * size) if size else 0.0)
+        return Reproduced(self._of, self._calls, 1 + len(self._different), apart, apart / max(unit * size, math.ulp(0.0)) if size else 0.0)
 
 
 def _same(a: Tensor, b: Tensor) -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.function.flat import flat_all
-from gradverify.numerics.rungs import BASE, Array, Mask
+from gradverify.numerics.rungs import BASE, Array, Mask, smallest
 from gradverify.numerics.tolerance import FLOOR, RTOL, RTOL_LOW
 from gradverify.oracles.along import Along, change, coordinates, moduli, shaped
 from gradverify.rules.adjoint import Identity, bisect
@@ -60,7 +60,8 @@ class Cotangents:
         weight = self.w * (np.arange(len(self.w)) == gradient)
         mine, theirs = float(self._double(weight)[row]) / float(self.w[gradient]), float(column[gradient])
         size = float(moduli(self.evidence.outputs)[row]) / float(np.abs(self.w[gradient]))
-        allowed = loosened(self.evidence) * max(abs(mine), abs(theirs)) + DUST * self.evidence.precision * size
+        underflow = smallest(self.evidence.precision) / abs(float(self.w[gradient]))
+        allowed = loosened(self.evidence) * max(abs(mine), abs(theirs)) + DUST * (self.evidence.precision * size + underflow)
         if abs(mine - theirs) <= allowed or abs(mine - theirs) <= allowed + self._rounding(weight / self.w[gradient], row):
             return None
         return Wrong(gradient, row, True, mine, theirs)
@@ -280,5 +281,6 @@ class Inputs:
         return float(np.sum(coordinates(seen.inputs, self.evidence.subject.inputs)[own] * moves[own]))
 
     def _floor(self, size: Array) -> float:
-        """Second derivatives below this are rounding of gradients of that size."""
-        return FLOOR * max(self.evidence.unit, self.along.unit) * float(np.linalg.norm(np.nan_to_num(size, posinf=0.0)))
+        """Second derivatives below this are rounding of gradients of that size, or of what underflows."""
+        unit = max(self.evidence.unit, self.along.unit)
+        return FLOOR * max(unit * float(np.linalg.norm(np.nan_to_num(size, posinf=0.0))), smallest(unit))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from gradverify.model.paths import is_file, is_folder
 from gradverify.source.modules import root_of
 
 MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -15,7 +16,7 @@ MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 def place_of(text: str, folders: Sequence[str]) -> Path | None:
     """The file or folder that `text` names: a path, else a module looked up in `folders`. None where there is none, or it has no Python source."""
     path = Path(text)
-    if path.is_dir() or (path.is_file() and path.suffix == ".py"):
+    if is_folder(path) or (is_file(path) and path.suffix == ".py"):
         return path
     return module_place(text, folders) if MODULE.fullmatch(text) else None
 

@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -79,9 +79,13 @@ def _variant(check: Mapping[str, Json], chosen: Mapping[str, int], axes: Mapping
 
 
 def _combinations(axes: Mapping[str, list[Json]], exclude: list[dict[str, Json]]) -> Iterator[dict[str, int]]:
+    keys = {name: [comparable(value) for value in values] for name, values in axes.items()}
+    dropped = dict[tuple[str, ...], set[tuple[Hashable, ...]]]()
+    for rule in exclude:
+        dropped.setdefault(tuple(rule), set()).add(tuple(map(comparable, rule.values())))
     for indices in itertools.product(*(range(len(values)) for values in axes.values())):
         chosen = dict(zip(axes, indices, strict=True))
-        if not any(all(same(axes[name][chosen[name]], value) for name, value in rule.items()) for rule in exclude):
+        if not any(tuple(keys[name][chosen[name]] for name in names) in rules for names, rules in dropped.items()):
             yield chosen
 
 
@@ -91,13 +95,10 @@ def label(value: Json, index: int) -> str:
     return text if len(text) <= MAX_LABEL and text.isprintable() else f"#{index}"
 
 
-def same(left: Json, right: Json) -> bool:
-    """Equality in which `true` is not 1; NaN equals itself."""
-    return json.dumps(left) == json.dumps(right) or (_is_number(left) and _is_number(right) and left == right)
-
-
-def _is_number(value: Json) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def comparable(value: Json) -> Hashable:
+    """What is equal for equal values: `true` is not 1, and NaN equals itself."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
+    return value if is_number else json.dumps(value)
 
 
 def placed(fault: Fault, variant: Variant, check: Mapping[str, Json], base: Path) -> Fault:
@@ -181,10 +182,11 @@ def _repeated(values: list[Json], place: Path) -> Iterator[Fault]:
 
 
 def _exclude_faults(exclude: list[dict[str, Json]], axes: Mapping[str, list[Json]], place: Path) -> Iterator[Fault]:
+    known = {name: set(map(comparable, values)) for name, values in axes.items()}
     for index, rule in enumerate(exclude):
         for name, value in rule.items():
             path = (*place, "exclude", index, name)
             if name not in axes:
                 yield Fault(path, f"unknown variable {name!r}; {allowed(name, tuple(axes), 'variables of the matrix')}", key=True)
-            elif not any(same(value, known) for known in axes[name]):
+            elif comparable(value) not in known[name]:
                 yield Fault(path, f"{shown(value)} is no value of {name}; values: {', '.join(map(shown, axes[name]))}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 
 from gradverify.model.case import Case, Json, Search
-from gradverify.model.paths import resolved
+from gradverify.model.paths import is_folder, resolved
 from gradverify.model.problem import Problem
 from gradverify.spec.arguments import Arguments, in_python, is_a_call
 from gradverify.spec.build import Built, World, build
@@ -125,7 +125,7 @@ def _listed(value: Json) -> list[str]:
 
 def _folder_faults(value: Json, folder: FilePath) -> Iterator[Fault]:
     for index, place in enumerate(_listed(value)):
-        if place and not (folder / place).is_dir():
+        if place and not is_folder(folder / place):
             yield Fault(_member(value, "path", index), f"no folder {place!r} (looked for {(folder / place).resolve()})")
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-from gradverify.model.paths import resolved
+from gradverify.model.paths import is_file, is_folder, resolved
 from gradverify.spec.fault import allowed, nearest_file
 
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -59,7 +59,7 @@ def _in_file(text: str, place: str, attribute: str, folder: Path) -> tuple[str, 
         return text, f"{attribute!r} is no attribute's name; write {place}:Name"
     if path.suffix != ".py":
         return text, f"{place!r} is no Python file (.py)"
-    if not path.is_file():
+    if not is_file(path):
         return text, missing(place, folder)
     return f"{path}:{attribute}", None
 
@@ -67,9 +67,9 @@ def _in_file(text: str, place: str, attribute: str, folder: Path) -> tuple[str, 
 def missing(place: str, folder: Path) -> str:
     """The complaint about a file that is not there, with its nearest neighbour."""
     path = resolved(folder / place)
-    if path.is_dir():
+    if is_folder(path):
         return f"{place!r} is a folder, not a file"
-    if not path.parent.is_dir():
+    if not is_folder(path.parent):
         return f"no file {place!r}: the folder {path.parent} does not exist"
     near = nearest_file(path.name, [item.name for item in path.parent.iterdir()])
     return f"no file {place!r} (looked for {path})" + (f"; did you mean {near!r}?" if near else "")

@@ -8,6 +8,7 @@ from pathlib import Path as FilePath
 
 from gradverify.model.case import own_dtype
 from gradverify.model.dtypes import COMPLEX
+from gradverify.model.paths import is_file
 from gradverify.spec.fault import Fault, Path, shown
 from gradverify.spec.form_sense import form_faults
 from gradverify.spec.names import missing
@@ -163,7 +164,7 @@ def _file_faults(text: str, place: Path, folder: FilePath) -> Iterator[Fault]:
         yield Fault(place, f"unknown kind of file {suffix!r}; allowed: .npy, .npz#key, .pt")
     elif suffix == ".npz" and not key:
         yield Fault(place, f"which array of the .npz? write {name}#key")
-    elif not (folder / name).is_file():
+    elif not is_file(folder / name):
         yield Fault(place, missing(name, folder))
 
 

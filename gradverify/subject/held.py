@@ -4,8 +4,8 @@ reaches. They stand in the module while forward runs, and again while a backward
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager, suppress
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -71,7 +71,7 @@ class Held:
         """Of these modules themselves and, of a checked module with its `parameters`, of all that are in it: the keys are its dotted names then."""
         named = [*modules[0].named_modules()] if parameters else [(str(number), module) for number, module in enumerate(modules)]
         keys = dict[int, str]()
-        self._places = list[tuple[dict[str, Any], str, str]]()
+        self._places = list[tuple[MutableMapping[str, Any], str, str]]()
         for prefix, module in named:
             for table in (parameters_of(module), buffers_of(module)) if parameters else (buffers_of(module),):
                 for name, tensor in table.items():
@@ -94,13 +94,20 @@ class Held:
     def lent(self, values: dict[str, Tensor]) -> Iterator[None]:
         """Inside, the modules have these values; afterwards their own again, and `values` holds what stood there in the end."""
         places = [place for place in self._places if place[2] in values]
-        kept = [table.get(name) for table, name, _ in places]
+        kept = [_standing(table, name) for table, name, _ in places]
         for table, name, key in places:
             table[name] = values[key]
         try:
             yield
         finally:
             for (table, name, key), own in zip(places, kept, strict=True):
-                if table.get(name) is not None:
-                    values[key] = table[name]
+                if (standing := _standing(table, name)) is not None:
+                    values[key] = standing
                 table[name] = own
+
+
+def _standing(table: MutableMapping[str, Any], name: str) -> Any:
+    """`table.get(name)`, which the tables of a jitted module do not have."""
+    with suppress(KeyError):
+        return table[name]
+    return None

@@ -132,6 +132,17 @@ def test_exclude_drops_combinations_and_true_is_not_one(tmp_path: Path) -> None:
     assert [case.name for case in found] == ["mul[a=1,b=4]", "mul[a=true,b=3]"]
 
 
+def test_each_value_of_many_excludes_is_read_once_or_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gradverify.spec import expand
+
+    calls, original = [], expand.comparable
+    monkeypatch.setattr(expand, "comparable", lambda value: calls.append(value) or original(value))
+    numbers = ", ".join(map(str, range(1000)))
+    excluded = ", ".join(f"{{a: {number}}}" for number in range(999))
+    assert [case.name for case in cases(check("inputs: [$a, 1]", f"matrix: {{a: [{numbers}], exclude: [{excluded}]}}"), tmp_path)] == ["mul[a=999]"]
+    assert len(calls) <= 4 * 1000
+
+
 def test_two_dollars_stand_for_one(tmp_path: Path) -> None:
     assert one(HEAD + "  - {function: my:f, inputs: {a: $$rows, b: 'costs $5'}}", tmp_path).inputs == (
         InputRecipe("a", value="$rows"), InputRecipe("b", value="costs $5"))

@@ -16,7 +16,7 @@ from gradverify.numerics.estimate.romberg import Best, pick
 from gradverify.numerics.estimate.samples import LOW_UNIT, Samples
 from gradverify.numerics.estimate.smooth import ARITHMETIC, SmoothEstimate, smooth_estimate
 from gradverify.numerics.records import Record, joined
-from gradverify.numerics.rungs import QUICK, AnyArray, Array, Codes, Mask, Z, repeated
+from gradverify.numerics.rungs import QUICK, U32, U64, AnyArray, Array, Codes, Mask, Z, repeated, smallest
 
 PIECE = 1 << 14  # elements that are solved together: their samples stay in the cache
 NEGLIGIBLE = 1e-7  # of a quotient: differences that grow by less than a tenth of float64's tolerance are noise that was underestimated
@@ -195,11 +195,14 @@ def _at_borders(s: Samples, result: Derivative) -> Derivative:
 
 
 def _unchanged(s: Samples, result: Derivative) -> Derivative:
-    """Where f is bitwise f(x) at every rung: 0 ± u|f| / h, for h ≤ 0.3 of the scale; a wider h would claim a linearity nobody checked."""
+    """Where f is bitwise f(x) at every rung: 0 ± u|f| / h, for h ≤ 0.3 of the scale; a wider h would claim a linearity nobody checked. What
+    underflows rests too: |f| counts as no less than the smallest number."""
     same = s.unchanged
     if not same.any():
         return result
-    rounding = np.where(s.rests_within > 0, s.unit * np.abs(s.f0) / s.rests_within, np.inf)
+    rounded = np.maximum(s.unit * np.abs(s.f0), np.where(s.unit > U64, smallest(U32), smallest(U64)))
+    with np.errstate(over="ignore"):
+        rounding = np.where(s.rests_within > 0, rounded / s.rests_within, np.inf)
     bar = np.where(same, rounding, result.bar)
     noise_bar = np.where(same, rounding, result.noise_bar)  # as noise: coarser rungs narrow it
     outcome = np.where(same, SMOOTH, result.outcome).astype(np.int8)

@@ -64,13 +64,15 @@ class DirectionLine:
     def _projection(self) -> tuple[Array, Array, float]:
         """x and weight [k] of the columns in the projection, and what the direction projects to."""
         moved = in_a_row(self.columns)
-        weight = self.direction / self.point.columns.scale[moved] ** 2
+        with np.errstate(all="ignore"):     # squares of denormal numbers: nothing moves then
+            weight = self.direction / self.point.columns.scale[moved] ** 2
         return self.point.columns.x[moved], weight, float(self.direction @ weight)
 
     def at(self, t: float) -> tuple[Array, float] | None:
         x, weight, whole = self._projection
         to = self.point.columns.cast(x + t * self.direction, self.columns)
-        by = float((to - x) @ weight) / whole if whole else 0.0
+        with np.errstate(all="ignore"):
+            by = float((to - x) @ weight) / whole if whole else 0.0
         if by == 0 or not math.isfinite(by):    # nothing moves, or not to a finite number
             return None
         return self.point.values_at(self.columns, to), by

@@ -97,7 +97,7 @@ def _of_rounding(spreads: Sequence[_Spread], largest: Array, of_steps: Array) ->
 
 def _wider(scale: Array) -> Iterator[Array]:
     """Spacings [n] beyond the scales, up to what those of 1 have."""
-    least = float(scale.min(initial=1.0))
+    least = max(float(scale.min(initial=1.0)), np.finfo(float).tiny)
     count = min(max(int(np.ceil(-np.log(least) / np.log(WIDER))), 2), WIDER_STEPS) if least < 1 else 0
     for n in range(1, count + 1):
         yield SPACINGS[0] * np.clip(scale * least ** (-n / count), scale, np.maximum(scale, 1.0))
