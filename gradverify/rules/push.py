@@ -104,7 +104,8 @@ class Trial:
         step = float(self.moved[column])
         mine, theirs = float(one.tangent[row]) / step, float(pull(self.evidence, _one_hot(self.evidence, row))[column])
         unit = self.evidence.precision
-        dust = DUST * (unit * float(moduli(self.evidence.outputs)[row]) / float(self.evidence.modes.columns.size[column]) + smallest(unit) / abs(step))
+        natural = float(moduli(self.evidence.outputs)[row]) / float(self.evidence.modes.columns.size[column])
+        dust = DUST * (unit * natural + smallest(unit) / abs(step))
         if abs(mine - theirs) <= loosened(self.evidence) * max(abs(mine), abs(theirs)) + dust:
             return None
         if abs(mine - theirs) * abs(step) <= DUST * one.shaken(_one_hot(self.evidence, row), (mine - theirs) * step):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gradverify.model.folders import files_below
+from gradverify.model.paths import is_file
 from gradverify.spec.text import decode
 
 PROJECT_FILE = "pyproject.toml"
@@ -36,7 +37,7 @@ class LeftOut:
 
 def folder_of(start: Path) -> Path | None:
     """The folder of the nearest pyproject.toml at or above `start`."""
-    return next((folder for folder in (start, *start.parents) if (folder / PROJECT_FILE).is_file()), None)
+    return next((folder for folder in (start, *start.parents) if is_file(folder / PROJECT_FILE)), None)
 
 
 def specs_below(folder: Path, left_out: list[LeftOut] | None = None) -> Iterator[Path]:

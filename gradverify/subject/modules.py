@@ -46,6 +46,8 @@ def copied(module: torch.nn.Module) -> torch.nn.Module:
     memo: dict[int, Any] = {}
     other = copy.deepcopy(module, memo)
     for old, new in zip(module.parameters(), other.parameters(), strict=True):
+        if not new.is_leaf:     # of a jitted module, whose parameters are copied as an operation of autograd
+            new.detach_().requires_grad_(old.requires_grad)
         for kind in TENSOR_HOOKS:
             hooks = getattr(old, kind, None)
             if hooks and new.requires_grad:

@@ -122,6 +122,23 @@ def test_a_file_that_cannot_be_read_is_exit_2(check, folder, monkeypatch):
     assert (code, out) == (2, "") and err.startswith("s.yaml: cannot be read: Permission denied")
 
 
+LONG = "n" * 300
+
+
+@pytest.mark.parametrize("body", [f"function: '{LONG}.py:f', inputs: {{}}", f"function: 'op.py:double', inputs: {{x: {{file: {LONG}.npy}}}}",
+                                  f"function: 'op.py:double', inputs: {{x: {{make: '{LONG}.py:f'}}}}",
+                                  f"function: 'op.py:double', inputs_from: '{LONG}.py:f'"])
+def test_a_file_that_no_file_system_could_hold_is_not_there(check, body):
+    code, out, err = check(spec_of(body))
+    assert (code, out) == (2, "") and err.startswith("s.yaml:3:") and f"no file '{LONG}" in err
+
+
+@pytest.mark.parametrize("command", ["check", "validate", "list", "show", "merge", "explain", "mutate", "init", "init op.py:double -o"])
+def test_nor_is_one_that_a_command_names(check, gradverify, command):
+    code, out, err = gradverify(*command.split(), LONG)
+    assert code == 2 and LONG in out + err and re.search("cannot be (read|written)|no such file|no rule", out + err) and "Trace" not in err
+
+
 def test_a_path_that_is_not_there_is_exit_2(check):
     code, out, err = check(None, path="nowhere.yaml")
     assert (code, out) == (2, "") and err.splitlines() == ["nowhere.yaml: no such file or folder"]

@@ -223,3 +223,23 @@ def test_the_module_itself_is_left_as_it_was():
     before, hooks = module.weight.detach().clone(), dict(module.weight._backward_hooks)
     check(module, X)
     assert torch.equal(module.weight, before) and module.weight.dtype == torch.float32 and module.weight._backward_hooks == hooks
+
+
+# ---- jitted modules
+class Jitted(nn.Module):
+    def __init__(self, right: bool):
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.right = right
+
+    def forward(self, x):
+        y = torch.tanh(self.linear(x))
+        return y * y if self.right else y * y.detach()
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("right", [True, False])
+def test_a_jitted_module_is_checked_with_its_parameters(right):
+    found = check(torch.jit.script(Jitted(right)), X)
+    assert (found.verdict, codes(found)) == (("pass", set()) if right else ("fail", {"GV101", "GV111"})), found.reason
+    assert {each.input for each in found.comparisons if each.rule == "GV111"} == {"linear.weight", "linear.bias"}
