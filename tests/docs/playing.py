@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import subprocess
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -181,9 +180,8 @@ class Played:
         self.unused.pop(str(block.file), None)
 
     def _passes(self, line: str) -> None:
-        done = subprocess.run(["bash", "-c", line], cwd=self.folder, env=terminal.environment(self.folder), text=True, capture_output=True,
-                              timeout=terminal.LIMIT_S, check=False)
-        assert done.returncode == 0, f"`{line}` exits with {done.returncode}:\n{done.stdout}{done.stderr}"
+        code, printed = terminal.run(line, self.folder)
+        assert code == 0, f"`{line}` exits with {code}:\n{printed}"
 
     def python(self, block: Block) -> None:
         """A file runs when a command imports it; a fragment has to be sound by itself."""

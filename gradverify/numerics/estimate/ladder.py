@@ -196,13 +196,13 @@ def _at_borders(s: Samples, result: Derivative) -> Derivative:
 
 def _unchanged(s: Samples, result: Derivative) -> Derivative:
     """Where f is bitwise f(x) at every rung: 0 ± u|f| / h, for h ≤ 0.3 of the scale; a wider h would claim a linearity nobody checked. What
-    underflows rests too: |f| counts as no less than the smallest number."""
+    underflows rests too: for steps below the roundoff of 1, |f| counts as no less than the smallest number."""
     same = s.unchanged
     if not same.any():
         return result
-    rounded = np.maximum(s.unit * np.abs(s.f0), np.where(s.unit > U64, smallest(U32), smallest(U64)))
-    with np.errstate(over="ignore"):
-        rounding = np.where(s.rests_within > 0, rounded / s.rests_within, np.inf)
+    underflow = np.where(s.rests_within > 2 * s.unit, 0.0, np.where(s.unit > U64, smallest(U32), smallest(U64)))
+    with np.errstate(all="ignore"):
+        rounding = np.where(s.rests_within > 0, np.maximum(s.unit * np.abs(s.f0), underflow) / s.rests_within, np.inf)
     bar = np.where(same, rounding, result.bar)
     noise_bar = np.where(same, rounding, result.noise_bar)  # as noise: coarser rungs narrow it
     outcome = np.where(same, SMOOTH, result.outcome).astype(np.int8)
