@@ -1,7 +1,6 @@
 import os
 from pathlib import Path
 
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)    # tests see by the bytecode of a module that it was imported
 os.environ.setdefault("OMP_NUM_THREADS", "1")      # before torch is imported: small tensors on two threads wait more than they compute
 
 import pytest
