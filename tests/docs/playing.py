@@ -103,7 +103,7 @@ class Played:
     def _uses(self, line: str, name: str) -> bool:
         """Specs are used by commands that name them, their folder or nothing, and by scripts that do; a module by a command that imported it;
         configuration by all."""
-        if name.endswith(".py") and sys.flags.dont_write_bytecode:      # of whoever runs the tests: nothing shows what was imported
+        if name.endswith(".py") and sys.flags.dont_write_bytecode and "validate" not in line:      # nothing shows what was imported
             return True
         if name.endswith(".py") and list((self.folder / name).parent.glob(f"__pycache__/{Path(name).stem}.*")):
             return True
