@@ -96,7 +96,7 @@ def outdated(arguments: Sequence[str]) -> None:
         option, equals, value = word.partition("=")
         (named if option == "--report" else others).append(next(words, "") if word == "--report" else value if equals else word)
     if arguments[0] in ("check", "hook"):
-        with contextlib.suppress(ProblemsError):
+        with contextlib.suppress(ProblemsError, OSError):      # also where the current folder is gone
             named += project_here().options.get("report", ())
     for text in named:
         with contextlib.suppress(values.Refused, OSError, ValueError):

@@ -23,7 +23,7 @@ def staying() -> Iterator[None]:
     def staying_at(name: str) -> Callable[..., NoReturn]:
         def stay(*given: Any) -> NoReturn:
             if lasting and os.getpid() == here:
-                raise ProcessExit(f"os.{name}({given[0] if given else ''})")
+                raise ProcessExit(f"os.{name}({_shown(given[0]) if given else ''})")
             originals[name](*given)
             raise AssertionError(name)      # it does not return
 
@@ -37,6 +37,10 @@ def staying() -> Iterator[None]:
         lasting = False
         for name, original in originals.items():
             setattr(os, name, original)
+
+
+def _shown(argument: Any) -> Any:
+    return os.fsdecode(argument) if isinstance(argument, bytes) else argument
 
 
 @contextmanager

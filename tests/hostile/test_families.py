@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,9 @@ def checked(tmp_path):
                               env={**os.environ, "CI": "", "JOBS": jobs, **environment}, capture_output=True, text=True, timeout=280, check=False)
         assert environment or "Traceback" not in done.stderr + done.stdout, done.stderr
         report = json.loads((tmp_path / "r.json").read_text())
+        until = time.monotonic() + 10       # hundreds of killed processes take a moment to go
+        while left(tmp_path) and time.monotonic() < until:
+            time.sleep(0.1)
         assert report["exit_code"] == done.returncode and not left(tmp_path)
         return done.returncode, {check["name"]: check for check in report["checks"]}, report.get("crashed")
 

@@ -16,7 +16,7 @@ HANGS = {"loops": 4, "sleeps_in_c": 4, "deadlocks": 4, "HangsInBackward": 4}    
 ERRORS = {      # function → code, and what the reason says
     "segmentation_fault": ("GV004", "SIGSEGV (signal 11)"), "abort": ("GV004", "SIGABRT (signal 6)"), "kills_itself": ("GV004", "SIGKILL (signal 9)"),
     "terminates_itself": ("GV004", "SIGTERM (signal 15)"), "leaves_by_os": ("GV002", "os._exit(0)"), "leaves_by_posix": ("GV004", "status 0"),
-    "exits_by_libc": ("GV004", "status 0"), "leaves_by_libc": ("GV004", "status 0"), "becomes_another_program": ("GV004", "status 0"),
+    "exits_by_libc": ("GV004", "status 0"), "leaves_by_libc": ("GV004", "status 0"), "becomes_another_program": ("GV002", "os.execv(/bin/true)"),
     "exits_by_sys": ("GV002", "SystemExit: 0"), "exits_when_printed": ("GV002", "Exits"), "interrupts": ("GV002", "KeyboardInterrupt"),
     "raises_what_cannot_be_printed": ("GV002", "Unprintable"), "loops": ("GV005", "4 s"), "sleeps_in_c": ("GV005", "4 s"),
     "deadlocks": ("GV005", "4 s"), "allocates": ("GV002", "allocate"), "recurses": ("GV002", "RecursionError"), "HangsInBackward": ("GV005", "4 s"),

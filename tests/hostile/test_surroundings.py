@@ -76,8 +76,9 @@ server_module = server.forkserver
 def test_before_anything_ran_the_command_line_refuses(folder, monkeypatch, error):
     monkeypatch.setattr(server, "forkserver", Refuses(error, 0))
     (folder / "r.json").write_text("of an earlier run")
-    for door in (["check", "s.yaml"], ["hook", "s.yaml"]):
-        out = Output([*door, "--report", "json:r.json"], StringIO(), StringIO())
+    subprocess.run(["git", "init", "--quiet"], check=True)
+    for door in ("check", "hook"):
+        out = Output([door, "--report", "json:r.json", "s.yaml"], StringIO(), StringIO())
         assert run(out) == 2 and lacking(error) in out.stderr.getvalue() and "Please" not in out.stderr.getvalue()
     assert not (folder / "r.json").exists()
 
@@ -86,7 +87,7 @@ def test_later_the_run_ends_with_its_report(folder, monkeypatch):
     error = BlockingIOError(errno.EAGAIN, "x")
     monkeypatch.setattr(server, "forkserver", Refuses(error, 1))
     out = Output(["check", "s.yaml", "--report", "json:r.json"], StringIO(), StringIO())
-    assert run(out) == 3 and "Please" not in out.stderr.getvalue() and out.stdout.getvalue().count(lacking(error)) >= 1
+    assert run(out) == 3 and "Please" not in out.stderr.getvalue() and lacking(error) in " ".join(out.stdout.getvalue().split())
     report = json.loads((folder / "r.json").read_text())
     assert [(check["verdict"], check["reason"]) for check in report["checks"]] == [("error", lacking(error)), ("not_run", lacking(error))]
 
