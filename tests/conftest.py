@@ -4,6 +4,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")      # before torch is imported: small tensors on two threads wait more than they compute
 
 import pytest
+from population import sample
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -26,3 +27,24 @@ def golden():
         assert text == path.read_text(encoding="utf-8")
 
     return compare
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "population(by=None, each=1, most=None): a population of cases, of which the suite keeps a stratified sample; "
+                                       "GRADVERIFY_POPULATION=all keeps them all (benchmarks/populations.py)")
+
+
+def pytest_collection_modifyitems(config, items):
+    if os.environ.get("GRADVERIFY_POPULATION") == "all":
+        return
+    populations, kept = {}, set()
+    for item in items:
+        if item.get_closest_marker("population"):
+            populations.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for members in populations.values():
+        mark = members[0].get_closest_marker("population")
+        kept |= set(sample(members, *mark.args, **mark.kwargs))
+    left_out = {item for members in populations.values() for item in members} - kept
+    if left_out and not (len(items) == 1 and config.args == [items[0].nodeid]):     # one case that is asked for by its name runs
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
