@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gallery.test_specs import SPECS
+from gallery.twins import GALLERY as SPECS
 from gradverify.cli.boundary import run
 from gradverify.cli.output import Output
 from gradverify.model.codec import from_json
