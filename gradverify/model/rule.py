@@ -18,7 +18,7 @@ class RuleInfo:
 
     All else is declared by a constant of the same name in capitals in the rule's file; what a rule does not declare is as it stands here:
     severity: "warning" for a hazard in a function whose gradients are right.
-    catches: the gallery's file with its fault.
+    catches: the file of specs/gallery with its fault.
     order: rules are asked by it, lowest first; none for a code that is found where user code is called. last: what is said when all is known.
     rank: of findings on one (input, output) the lowest stands and names the others; none: it stands beside others, as does one that is `apart`.
     price, worth: forward and backward calls that a rule takes at least which varies the call (one input, one output, nothing wrong); where the

@@ -18,7 +18,7 @@ from gradverify.running.unrun import GARBLED, decoded, without_running
 
 _LINE = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
 _PACKAGE = f"{Path(__file__).resolve().parent.parent}/"
-_USER_ROOMS = tuple(f"{_PACKAGE}{room}/" for room in ("functions", "gallery"))      # what a spec may name is checked like anybody's code
+_BUILTINS = f"{_PACKAGE}functions/"      # what a spec may name is checked like anybody's code
 _STANDARD = f"{Path(linecache.__file__).parent}/"
 FRAMES = 8
 OUT_OF_MEMORY = "the system ends a process so where memory runs out"
@@ -103,7 +103,7 @@ def _frames(stack: str) -> Iterator[Frame]:
 
 
 def _is_ours(file: str) -> bool:
-    if file.startswith(_USER_ROOMS):
+    if file.startswith(_BUILTINS):
         return False
     installed = "/site-packages/" in file
     return file.startswith((_PACKAGE, "<")) or (file.startswith(_STANDARD) and not installed) or "/site-packages/torch/" in file

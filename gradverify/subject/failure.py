@@ -56,7 +56,7 @@ OF_MODES = frozenset({"answer", "_answered", "_guarded", "guarded", "wrapped", "
 Line = tuple[CodeType, int]     # an instruction of the user's code
 SYNTAX = (SyntaxError, IndentationError, TabError)
 _PACKAGE = Path(__file__).resolve().parent.parent
-_USER_ROOMS = tuple(f"{_PACKAGE / room}{os.sep}" for room in ("functions", "gallery"))     # what a spec may name is checked like anybody's code
+_BUILTINS = f"{_PACKAGE / 'functions'}{os.sep}"     # what a spec may name is checked like anybody's code
 _FOREIGN = (f"{_PACKAGE}{os.sep}", f"{Path(torch.__file__).resolve().parent}{os.sep}", f"{Path(importlib.__file__).parent}{os.sep}",
             "<frozen importlib")
 _NUMPY, _LIBRARY = f"{Path(np.__file__).resolve().parent}{os.sep}", f"{Path(os.__file__).resolve().parent}{os.sep}"
@@ -195,4 +195,4 @@ def _is_tool(filename: str) -> bool:
 
 
 def _is_users(filename: str) -> bool:
-    return filename.startswith(_USER_ROOMS) or not filename.startswith(_FOREIGN)
+    return filename.startswith(_BUILTINS) or not filename.startswith(_FOREIGN)

@@ -15,10 +15,8 @@ import torch
 from setuptools import Distribution, Extension
 from torch.utils import cpp_extension
 
-import gradverify.gallery
-
 HERE = Path(__file__).resolve().parent
-GALLERY = Path(gradverify.gallery.__path__[0])
+GALLERY = HERE.parent / "gallery"
 MODULE, SOURCE = "gradverify_gallery_cpp", GALLERY / "assumes_contiguous.cpp"
 QUICK = ["-O0", "-g0"]      # the loops are short; the headers are not
 

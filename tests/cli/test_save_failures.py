@@ -6,11 +6,13 @@ Truth: the factor by which each backward is wrong is known, and the element is i
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from gallery.twins import GALLERY
 
 OPS = '''
 import dataclasses
@@ -109,7 +111,7 @@ checks:
   - {name: namesake, function: "own/random.py:Half", inputs: {x: {shape: [2]}}}
   - {name: two, function: "ops:linear_in_two", inputs: {x: {shape: [2]}, y: {shape: [2]}}}
   - {name: object, function: "ops:with_an_object", inputs_from: "ops:draws_an_object"}
-  - {name: fickle, function: "gradverify.gallery.decays_every_twentieth_call:Faulty", inputs: {x: {shape: [2, 3]}}}
+  - {name: fickle, function: "decays_every_twentieth_call.py:Faulty", inputs: {x: {shape: [2, 3]}}}
   - {name: right, function: "ops:right", inputs: {x: {shape: [3]}}}
   - {name: expected, function: "ops:Half", inputs: {x: {shape: [3]}}, expect: fail}
 """
@@ -123,6 +125,7 @@ def ran(tmp_path_factory):
     (folder / "ops.py").write_text(OPS)
     (folder / "own").mkdir()
     (folder / "own" / "random.py").write_text(OPS)
+    shutil.copy(GALLERY / "decays_every_twentieth_call.py", folder)
     (folder / "s.yaml").write_text(SPEC)
     arguments = ["check", "s.yaml", "--save-failures", "out/deep", "--report", "json:r.json", "--format", "plain",
                  "--width", "200"]

@@ -5,18 +5,16 @@ They are skipped where Triton is not installed (`pip install -e '.[triton]'`), a
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import yaml
 from torch.nn.functional import rms_norm
 
-from gallery.twins import draw, gradients
+from gallery.twins import GALLERY, draw, gradients, load
 from gradverify.rules.catalogue import codes
 from gradverify.running.inline import run_case
 from gradverify.running.requirements import placed
@@ -46,15 +44,11 @@ def under_the_interpreter():
         yield
 
 
-def load(name: str) -> Any:
-    return importlib.import_module(f"gradverify.gallery.kernels.{name}")
-
-
 def apart(name: str, twin: str, shapes: list[tuple[int, ...]], dtype: torch.dtype = torch.float64) -> tuple[float, float]:
     """By how much the values, and the gradients, are off torch's own in float64."""
     inputs = tuple(draw(*shape, seed=place).detach().to(dtype).requires_grad_() for place, shape in enumerate(shapes))
     exact = tuple(x.detach().double().requires_grad_() for x in inputs)
-    function, wanted = getattr(load(name), twin), TRUTH[name](*exact)
+    function, wanted = getattr(load(f"kernels/{name}"), twin), TRUTH[name](*exact)
     cotangent = draw(*wanted.shape, seed=9).detach()
     values = float((function.apply(*inputs).detach().double() - wanted.detach()).abs().max())
     pairs = zip(gradients(function, inputs, cotangent.to(dtype)), torch.autograd.grad(wanted, exact, cotangent), strict=True)
@@ -80,10 +74,9 @@ def test_the_fault_is_in_the_gradient_and_hides_where_the_text_says(name):
 
 
 def test_every_kernel_stands_in_the_spec_both_faulty_and_right():
-    stems = {path.stem for path in Path(load("matmul_drops_its_tail").__file__).parent.glob("*.py")} - {"__init__"}
-    named = {check["function"]: check.get("expect") for check in yaml.safe_load(SPEC.read_text())["checks"]}
-    prefix = "gradverify.gallery.kernels"
-    assert named == {f"{prefix}.{stem}:{twin}": ["GV101"] if twin == "Faulty" else None for stem in stems for twin in ("Faulty", "Right")}
+    stems = {path.stem for path in (GALLERY / "kernels").glob("*.py")}
+    named = {check["function"].rpartition("/")[2]: check.get("expect") for check in yaml.safe_load(SPEC.read_text())["checks"]}
+    assert named == {f"{stem}.py:{twin}": ["GV101"] if twin == "Faulty" else None for stem in stems for twin in ("Faulty", "Right")}
     assert stems == set(TRUTH)
 
 

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from gallery.twins import GALLERY as SPECS
 from gallery.twins import names
-
-SPECS = Path(__file__).parents[2] / "specs" / "gallery"
-PREFIX = "gradverify.gallery."
 
 
 def checks(file: Path) -> list[dict[str, Any]]:
@@ -23,7 +21,7 @@ def files(pattern: str) -> list[Path]:
 
 
 def module_of(check: dict[str, Any]) -> str:
-    return check["function"].removeprefix(PREFIX).partition(":")[0]
+    return check["function"].partition(".py:")[0]
 
 
 def conditions(check: dict[str, Any]) -> dict[str, Any]:
@@ -36,8 +34,8 @@ def test_a_rules_spec_is_faults_beside_their_right_twins_on_the_same_inputs(file
     every = checks(file)
     code = f"GV{file.stem[2:5]}"
     for faulty, right in zip(every[::2], every[1::2], strict=True):
-        assert faulty["function"] == f"{PREFIX}{module_of(faulty)}:Faulty"
-        assert right["function"] == f"{PREFIX}{module_of(faulty)}:Right"
+        assert faulty["function"] == f"{module_of(faulty)}.py:Faulty"
+        assert right["function"] == f"{module_of(faulty)}.py:Right"
         assert faulty["expect"] == [code]
         assert "expect" not in right
         assert conditions(faulty) == conditions(right)
@@ -51,7 +49,7 @@ def test_a_spec_of_what_cannot_be_judged_expects_its_own_code(file):
 
 def test_every_file_of_the_gallery_is_checked_by_a_spec_both_faulty_and_right():
     used = {check["function"] for file in files("*.yaml") for check in checks(file)}
-    assert {f"{PREFIX}{name}:{twin}" for name in names() for twin in ("Faulty", "Right")} <= used
+    assert {f"{name}.py:{twin}" for name in names() for twin in ("Faulty", "Right")} <= used
 
 
 def test_the_four_mistakes_of_the_tutorials_are_expected_as_they_are():

@@ -14,7 +14,7 @@ from rules.functions import RightProduct, X, product, square
 from torch import Tensor, nn
 from torch.autograd import Function, gradcheck
 
-from gallery.twins import INPUTS, draw, values
+from gallery.twins import GALLERY, INPUTS, draw, values
 
 HUGE, TINY = 1e3, 1e-6      # cotangents that no test uses, and mixed-precision training does
 
@@ -34,7 +34,7 @@ def gallery(what: str, code: str, name: str, severity: str = "error") -> Missed:
     """A fault of the gallery, in a copy of its module, so that what it keeps on the class is new."""
 
     def make() -> tuple[Any, ...]:
-        spec = importlib.util.find_spec(f"gradverify.gallery.{name}")
+        spec = importlib.util.spec_from_file_location(name, GALLERY / f"{name}.py")
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         return module.Faulty, *INPUTS[name]()

@@ -1,4 +1,4 @@
-"""Rules, pages, gallery and specs/gallery match one to one; every rule catches its fault and spares its twin."""
+"""Rules, pages and specs/gallery match one to one; every rule catches its fault and spares its twin."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_every_rule_is_asked_and_every_asked_one_exists():
 
 def test_every_rule_on_values_and_contracts_names_its_own_fault_in_the_gallery():
     caught = {info.code: info.catches for info in rules() if not info.code.startswith("GV0")}
-    assert all((PACKAGE / "gallery" / f"{name}.py").is_file() for name in caught.values())
+    assert all((SPECS / f"{name}.py").is_file() for name in caught.values())
     assert len(set(caught.values())) == len(caught)
     assert all(info.catches is None for info in rules() if info.code.startswith("GV0"))
 
@@ -97,8 +97,8 @@ def ran(case: Case) -> CaseResult:
 @pytest.mark.parametrize("info", [info for info in rules() if info.catches], ids=lambda info: info.code)
 def test_a_rule_catches_its_fault_with_exactly_its_code_and_spares_the_twin(info):
     own = [case for case in CASES if Path(case.spec.path).stem == info.module]
-    faulty = [case for case in own if case.target == f"gradverify.gallery.{info.catches}:Faulty"]
-    right = [case for case in own if case.target == f"gradverify.gallery.{info.catches}:Right"]
+    faulty = [case for case in own if case.target == f"{SPECS / info.catches}.py:Faulty"]
+    right = [case for case in own if case.target == f"{SPECS / info.catches}.py:Right"]
     assert faulty and right
     for case in faulty:
         assert {(finding.code, finding.severity) for finding in ran(case).findings} == {(info.code, info.severity)}

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from corpus.functions import SAMPLES
+from gallery.twins import load
 from live import check, codes, evidence, fixed, message, randn
 from oracles.test_witnessed import by_bits
 from torch import Tensor, nn
@@ -14,7 +15,6 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from gradverify.evidence import Evidence
-from gradverify.gallery import backward_without_grad, keeps_an_intermediate
 from gradverify.numerics.function.flat import flat_all
 from gradverify.oracles.along import Along
 from gradverify.rules.doubled import backwards
@@ -359,9 +359,9 @@ def test_a_right_second_derivative_is_spared_and_may_be_demanded(function, input
 
 
 @pytest.mark.parametrize("twin, expected", [("Faulty", {"GV109"}), ("Right", set())])
-@pytest.mark.parametrize("gallery", [keeps_an_intermediate, backward_without_grad])
-def test_functions_inside_callables_and_modules_are_seen(gallery, twin, expected):
-    function = getattr(gallery, twin)
+@pytest.mark.parametrize("name", ["keeps_an_intermediate", "backward_without_grad"])
+def test_functions_inside_callables_and_modules_are_seen(name, twin, expected):
+    function = getattr(load(name), twin)
 
     class Layer(nn.Linear):
         def forward(self, x):
@@ -388,7 +388,7 @@ def test_what_a_closure_holds_keeps_its_own_gradient():
 
 
 def test_the_spec_may_leave_it_out():
-    result = check(keeps_an_intermediate.Faulty, X, second_order=False)
+    result = check(load("keeps_an_intermediate").Faulty, X, second_order=False)
     run, = (run for run in result.rules if run.code == "GV109")
     assert (codes(result), run.reason) == (set(), "the spec says `second_order: false`")
 

@@ -8,11 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from corpus.functions import SAMPLES
+from gallery.twins import load
 from live import check, codes, evidence, fixed, message, randn
 from torch import Tensor, nn
 from torch.autograd import Function
-
-from gradverify.gallery import vmap_ignores_in_dims, vmap_rule_reads_a_number
 
 X, W = randn(4, 3), randn(2, 3, seed=1)
 FLIPPED = torch.tensor([0, 2, 1])
@@ -127,7 +126,7 @@ class Branches(Linear):
 
 
 LOUD = {"by hand": (RAISES, (X, W)), "a boolean mask": (Masks, (X,)), "a branch": (Branches, (X, W)),
-        "a number": (vmap_rule_reads_a_number.Faulty, (X, fixed(W)))}
+        "a number": (load("vmap_rule_reads_a_number").Faulty, (X, fixed(W)))}
 
 
 @pytest.mark.parametrize("function, inputs", LOUD.values(), ids=LOUD)
@@ -274,7 +273,7 @@ def test_a_right_rule_is_spared(function, inputs):
 
 @pytest.mark.parametrize("twin, expected", [("Faulty", {"GV110"}), ("Right", set())])
 def test_functions_inside_callables_and_modules_are_seen(twin, expected):
-    function = getattr(vmap_ignores_in_dims, twin)
+    function = getattr(load("vmap_ignores_in_dims"), twin)
 
     class Layer(nn.Module):
         def __init__(self):

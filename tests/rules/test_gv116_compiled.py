@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gallery.twins import load, twins
 from live import check, codes, randn
 from torch import Tensor, nn
 from torch.autograd import Function
 
-from gradverify.gallery import misstates_its_shape
-from gradverify.gallery.forgets_a_factor_when_compiled import Faulty, Right
-
+Faulty, Right = twins("forgets_a_factor_when_compiled")
 X, Y = randn(2, 3), randn(2, 3, seed=1)
 
 
@@ -66,7 +65,7 @@ class Scale(nn.Module):
 FAULTS = {
     "outputs": (halves, "through torch.compile y0[0,"),
     "dtype": (narrows, "through torch.compile y0 is float32 [2, 3], and not float64 [2, 3] as in eager mode"),
-    "raises": (misstates_its_shape.Faulty, "through torch.compile forward raised RuntimeError: Attempting to broadcast"),
+    "raises": (load("misstates_its_shape").Faulty, "through torch.compile forward raised RuntimeError: Attempting to broadcast"),
     "gradient": (Faulty, "through torch.compile the gradient at x["),
     "module": (Scale(half=True), "through torch.compile y0["),
 }

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import standin
 import torch
+from gallery.twins import GALLERY
 from live import case, codes, evidence, randn, tensor
 from torch import Tensor
 from torch.autograd import Function
@@ -14,7 +15,7 @@ from torch.autograd import Function
 from gradverify.rules.gv118_devices import Side, compared
 from gradverify.running.inline import run_case
 
-FAULTY, RIGHT = (f"gradverify.gallery.forgets_a_factor_on_cuda:{twin}" for twin in ("Faulty", "Right"))
+FAULTY, RIGHT = (f"{GALLERY}/forgets_a_factor_on_cuda.py:{twin}" for twin in ("Faulty", "Right"))
 
 
 class SumOfSquares(Function):

@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 import standin
 import torch
+from gallery.twins import load, twins
 from live import check, codes, message, randn, subject
 from torch import Tensor
 from torch.autograd import Function
 
-from gradverify.gallery.subtracts_squares_in_tf32 import Faulty, Right, product
 from gradverify.subject.fewer_bits import float32_products, reductions
 from gradverify.verify import verify
 
+Faulty, Right = twins("subtracts_squares_in_tf32")
+product = load("subtracts_squares_in_tf32").product
 MATMUL = torch.backends.cuda.matmul
 
 

@@ -11,15 +11,16 @@ from typing import Any, ClassVar
 import pytest
 import standin
 import torch
+from gallery.twins import GALLERY, twins
 from live import case, codes, message, randn, subject, tensor
 from torch import Tensor
 from torch.autograd import Function
 from torch.utils import cpp_extension
 
-from gradverify.gallery.squares_on_the_default_stream import Faulty, Right
 from gradverify.running.inline import run_case
 from gradverify.verify import verify
 
+Faulty, Right = twins("squares_on_the_default_stream")
 GPU = torch.device("cuda", 0)
 KERNELS = """
 #include <torch/extension.h>
@@ -249,7 +250,7 @@ def test_what_raises_there_alone_is_told_and_calls_are_waited_for_again() -> Non
 
 
 def test_it_says_why_it_does_not_run() -> None:
-    target = "gradverify.gallery.squares_on_the_default_stream:Faulty"
+    target = f"{GALLERY}/squares_on_the_default_stream.py:Faulty"
     said = {on: ran(run_case(case(target, [tensor(2, name="x")], streams=on, select=("GV120",)))).reason for on in (False, True)}
     assert said == {False: "the spec does not say `streams: true`", True: "no tensor of it lies on a CUDA device"}
 

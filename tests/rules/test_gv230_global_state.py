@@ -7,13 +7,14 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 import torch
+from gallery.twins import twins
 from live import check, codes, message, randn
 from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
 
-from gradverify.gallery.seeds_torch_for_its_mask import Faulty, Right
 from gradverify.subject.machine import undisturbed
 
+Faulty, Right = twins("seeds_torch_for_its_mask")
 SEEDS = range(5)
 
 

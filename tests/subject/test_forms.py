@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from gallery.twins import load
 from live import case, tensor
 from torch.autograd import Function
 
 import gradverify
-from gradverify.gallery import swaps_sparse_indices
 from gradverify.model.case import InputRecipe, Oracles, Sparse, TensorRecipe
 from gradverify.subject.forms import LARGEST, compared, taken
 from gradverify.subject.prepare import prepare
@@ -207,7 +207,7 @@ def test_a_gradient_that_is_left_out_is_missed():
 
 
 def test_rules_on_layouts_and_modes_say_why_they_pass_over_it():
-    found = gradverify.check(swaps_sparse_indices.Right, [matrix("coo", (4, 4)), dense(4, 3)])
+    found = gradverify.check(load("swaps_sparse_indices").Right, [matrix("coo", (4, 4)), dense(4, 3)])
     runs = {run.code: run for run in found.rules}
     assert found.verdict == "pass"
     for code in ("GV108", "GV109", "GV110", "GV209", "GV210", "GV211", "GV215", "GV219", "GV225", "GV228"):

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from gallery.twins import load
 from live import evidence, randn, subject
 
-from gradverify.gallery.jvp_forgets_a_tangent import Right
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.forward_mode import push
 
+Right = load("jvp_forgets_a_tangent").Right
 X, Y = randn(2, 3), randn(2, 3, seed=1)
 U, V = randn(2, 3, seed=2), randn(2, 3, seed=3)
 

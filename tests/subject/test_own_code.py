@@ -114,7 +114,7 @@ TRIED = "gradverify.trial.attempt:_Counting"
 """The mode that is part of `init` and of no check."""
 
 
-NOT_HERE = ("gradverify.gallery", "gradverify.__main__", "gradverify.pytest_plugin", "gradverify.running.preload")
+NOT_HERE = ("gradverify.__main__", "gradverify.pytest_plugin", "gradverify.running.preload")
 """Modules that define no mode, and of which the last makes of this process one that workers are forked from."""
 
 

@@ -1,1 +1,0 @@
-"""One fault per file, `Faulty`, beside its right twin, `Right`. Imports nothing."""
