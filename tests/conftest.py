@@ -1,6 +1,7 @@
 import os
 from pathlib import Path
 
+os.environ.pop("PYTEST_ADDOPTS", None)     # of this run, and not of those that tests start
 os.environ.setdefault("OMP_NUM_THREADS", "1")      # before torch is imported: small tensors on two threads wait more than they compute
 
 import pytest

@@ -74,6 +74,7 @@ def halvings(function, inputs):
     return len(inputs) * sum(2 * (y.numel() - 1).bit_length() for y in outputs) + 2 * (len(outputs) - 1)
 
 
+@pytest.mark.population(most=12)
 @pytest.mark.parametrize("call", [0.6, 0.15])
 @pytest.mark.parametrize("damage", [off_everywhere, off_in_one_element, forgotten])
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -160,6 +161,7 @@ RIGHT = {
 }
 
 
+@pytest.mark.population(most=12)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", RIGHT)
 def test_no_right_function_is_accused_where_nothing_is_left(name, mode):

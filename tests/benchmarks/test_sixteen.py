@@ -25,6 +25,7 @@ def test_there_are_sixty_operators_and_eight_kinds_of_mistakes():
     assert len(OPERATORS) >= 60 and len({*WRONG, *DAMAGES}) == 8
 
 
+@pytest.mark.population(most=20)
 @pytest.mark.parametrize("of", [torch.float64, torch.float32])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_in_float64_every_way_is_the_same_function(name, of):

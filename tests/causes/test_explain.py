@@ -61,6 +61,7 @@ NET = {frozenset(["rows scaled", "a row"]): {"scaled per row"},     # by 0 in th
        frozenset(["last tile", "a row"]): {"zero block"}}           # which lie side by side
 
 
+@pytest.mark.population(most=40)
 @pytest.mark.parametrize(("kind", "name"), CASES)
 def test_one_fault_is_named(kind, name):
     damage, wanted, evidence, samples = DAMAGES[kind]
@@ -101,6 +102,7 @@ def test_a_dropped_mean_or_dot_product_term_is_named(name):
     assert "in each of 4 blocks of 6 × 6 elements" in cause.detail
 
 
+@pytest.mark.population(most=24)
 @pytest.mark.parametrize(("one", "other"), list(combinations(DAMAGES, 2)))
 def test_two_faults_at_once_are_named_both_or_not_at_all(one, other):
     sample = ALL["product of sines" if FAMILY[one] == "move" else "sigmoid"]
@@ -129,6 +131,7 @@ UNNAMED = {
 }
 
 
+@pytest.mark.population(most=12)
 @pytest.mark.parametrize("kind", UNNAMED)
 @pytest.mark.parametrize("name", ALL)
 def test_what_no_known_mistake_explains_gets_no_cause(kind, name):

@@ -42,6 +42,7 @@ def result(operator: Operator, seed: int) -> CaseResult:
     return check(operator.call, *operator.make(seed), dtype="float32", seed=seed)
 
 
+@pytest.mark.population(most=24)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
 def test_a_right_operator_in_float32_is_decided_and_not_accused(operator: Operator, seed: int) -> None:
@@ -100,6 +101,7 @@ def small_elements(operator: Operator, seed: int) -> Iterator[tuple[int, int, in
     yield from (place for _, place in sorted(seen)[: 2 if WHOLE else 1])
 
 
+@pytest.mark.population(most=14)
 @pytest.mark.parametrize("factor", [-1.0, 0.01], ids=["zero", "one percent"])
 @pytest.mark.parametrize("operator", DAMAGED, ids=lambda operator: operator.name)
 def test_one_small_element_of_the_float32_gradient_alone_is_found(operator: Operator, factor: float) -> None:

@@ -26,6 +26,7 @@ def errors(result):
     return {finding.code for finding in result.findings if finding.severity == "error"}
 
 
+@pytest.mark.population(most=9)
 @pytest.mark.parametrize("sample", ITERATIVE, ids=lambda sample: sample.name)
 def test_the_samples_are_right(sample: Iterative):
     values = [value.requires_grad_() for value in sample.arguments()]
@@ -38,12 +39,14 @@ def test_the_samples_are_right(sample: Iterative):
                                    atol=100 * min(sample.tolerances)) if b is not None else None
 
 
+@pytest.mark.population(most=16)
 @pytest.mark.parametrize(("sample", "tolerance"), CASES)
 def test_what_convergence_leaves_is_no_error(sample: Iterative, tolerance: float):
     result = check(sample.make(tolerance), *sample.arguments(), rtol=max(DEFAULT, SHARE * tolerance))
     assert errors(result) <= {"GV007"}, [(finding.code, finding.message) for finding in result.findings]
 
 
+@pytest.mark.population(most=16)
 @pytest.mark.parametrize(("sample", "fault"), WRONG)
 def test_a_wrong_backward_among_iterations_is_found(sample: Iterative, fault: str):
     result = check(sample.make(LOOSE, fault), *sample.arguments(), rtol=SHARE * LOOSE)
@@ -71,6 +74,7 @@ def with_one_wrong(sample: Iterative, share: float) -> type[Function]:
     return Damaged
 
 
+@pytest.mark.population(most=9)
 @pytest.mark.parametrize("sample", ITERATIVE, ids=lambda sample: sample.name)
 def test_an_error_as_small_as_what_an_iteration_may_leave_does_not_pass(sample: Iterative):
     rtol = SHARE * LOOSE

@@ -20,6 +20,7 @@ def test_every_function_of_the_module_is_here_or_left_out_for_a_reason():
     assert not {sample.name for sample in FUNCTIONS} & LEFT_OUT.keys()
 
 
+@pytest.mark.population(most=30)
 @pytest.mark.parametrize("sample", FUNCTIONS, ids=lambda sample: sample.name)
 def test_a_function_of_torch_passes_every_rule_without_a_warning(sample: Sample):
     result = check(sample.call, *sample.make())
@@ -68,6 +69,7 @@ MODULES = {
 }
 
 
+@pytest.mark.population(most=10)
 @pytest.mark.parametrize("make", MODULES.values(), ids=MODULES)
 def test_a_module_of_torch_passes_every_rule_without_a_warning(make):
     with torch.random.fork_rng(devices=[]):

@@ -10,6 +10,7 @@ from live import check
 from corpus.stateful import RIGHT, WarmStarts, normal
 
 
+@pytest.mark.population(most=12)
 @pytest.mark.parametrize("function, arguments", RIGHT.values(), ids=RIGHT)
 def test_a_right_operator_is_accused_of_nothing(function: Any, arguments: tuple[Any, ...]):
     result = check(function, *arguments)

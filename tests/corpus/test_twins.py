@@ -40,6 +40,7 @@ def test_a_right_operator_is_accused_of_nothing(name: str, seed: int):
     assert (result.verdict, codes(result)) == ("pass", set())
 
 
+@pytest.mark.population(most=12)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("name", "mistake"), MISTAKES)
 def test_a_mistake_is_found(name: str, mistake: str, seed: int):

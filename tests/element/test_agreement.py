@@ -84,6 +84,7 @@ def explained(kind: Kind, evidence: Evidence, pair: Pair, place: tuple[int, int]
     return explain(kind.make(), Asked(*names))
 
 
+@pytest.mark.population(most=22)
 @pytest.mark.parametrize("name", list(KINDS))
 def test_an_element_is_explained_as_the_check_judges_it(name: str):
     kind = KINDS[name]

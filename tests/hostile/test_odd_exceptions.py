@@ -105,6 +105,7 @@ WHERE = {
                "inputs: {x: {shape: [2]}}", "GV001")}
 
 
+@pytest.mark.population(most=14)
 @pytest.mark.parametrize("raised", RAISED)
 def test_whatever_a_forward_raises_is_its_checks_own_error(verdict, raised):
     code, check = verdict(f"{ODD}\nimport asyncio\ndef f(x):\n    raise {raised}")
@@ -112,6 +113,7 @@ def test_whatever_a_forward_raises_is_its_checks_own_error(verdict, raised):
     assert check["reason"].startswith("forward raised ") and check["reason"].isprintable() and len(check["reason"]) < 3000
 
 
+@pytest.mark.population(most=16)
 @pytest.mark.parametrize("raised", ["Silent()", "Based('x')", "Named()", "Posing()", "Traced()", "Unset()", "KeyboardInterrupt()", "GeneratorExit()",
                                     "SystemExit(0)", "StopIteration()"])
 @pytest.mark.parametrize("where", [where for where in WHERE if where != "forward"])
@@ -121,6 +123,7 @@ def test_wherever_it_is_raised_it_is_its_checks_own_error(verdict, where, raised
     assert code == 3 and check["verdict"] == "error" and codes(check) == [found] and check["faults"] == []
 
 
+@pytest.mark.population(most=8)
 @pytest.mark.parametrize("raised", ["Based('x')", "SystemExit(0)", "KeyboardInterrupt()", "Silent()", "GeneratorExit()"])
 @pytest.mark.parametrize("times", [1, 2, 5, 9, 20, 60])
 def test_whenever_a_backward_begins_to_raise_the_others_run(verdict, times, raised):
@@ -129,6 +132,7 @@ def test_whenever_a_backward_begins_to_raise_the_others_run(verdict, times, rais
     assert code in (0, 1, 3) and check["faults"] == []
 
 
+@pytest.mark.population(most=8)
 @pytest.mark.parametrize("raised", ["Based('x')", "SystemExit(0)", "KeyboardInterrupt()", "GeneratorExit()"])
 @pytest.mark.parametrize("times", [1, 2, 5, 9, 20, 60])
 def test_whenever_a_forward_begins_to_raise_the_others_run(verdict, times, raised):

@@ -57,6 +57,7 @@ def told(outcome, said, found):
     assert said in check["reason"] and len(check["reason"]) < 300 and check["findings"][0]["hint"]
 
 
+@pytest.mark.population("kind")
 @pytest.mark.parametrize("kind", ODD)
 @pytest.mark.parametrize("body", ["return {}", "return x * 2, {}", "return {{'a': {}, 'b': 2 * x}}"])
 def test_as_an_output(verdict, kind, body):
@@ -71,6 +72,7 @@ def test_as_an_output(verdict, kind, body):
         told(outcome, said, "GV008")
 
 
+@pytest.mark.population(most=5)
 @pytest.mark.parametrize("kind", ODD)
 def test_as_an_output_of_a_function_class(verdict, kind):
     made, _ = ODD[kind]
@@ -80,6 +82,7 @@ def test_as_an_output_of_a_function_class(verdict, kind):
     assert (code, check["verdict"], check["faults"]) == ((0, "pass", []) if held else (3, "error", [])), check["reason"]
 
 
+@pytest.mark.population(most=20)
 @pytest.mark.parametrize("kind", ODD)
 @pytest.mark.parametrize("returned", ["({},)", "{{'x': {}}}", "([{}, x],)", "({{'k': {}}},)"])
 def test_as_an_input_of_inputs_from(verdict, kind, returned):
@@ -92,6 +95,7 @@ def test_as_an_input_of_inputs_from(verdict, kind, returned):
         told(outcome, said, "GV001")
 
 
+@pytest.mark.population(most=5)
 @pytest.mark.parametrize("kind", ODD)
 def test_as_an_input_of_make(verdict, kind):
     made, said = ODD[kind]
@@ -110,6 +114,7 @@ def test_as_an_input_of_a_file(verdict, tmp_path, kind):
     assert code == 3 and codes(check) == ["GV001"] and check["faults"] == [] and ("x.pt" in check["reason"] or said in check["reason"])
 
 
+@pytest.mark.population(most=10)
 @pytest.mark.parametrize("kind", ODD)
 @pytest.mark.parametrize("wanted", [True, False])
 def test_as_a_parameter(verdict, kind, wanted):
@@ -120,6 +125,7 @@ def test_as_a_parameter(verdict, kind, wanted):
     assert said in check["reason"] or "raised" in check["reason"]       # torch itself makes no such parameter
 
 
+@pytest.mark.population(most=5)
 @pytest.mark.parametrize("kind", ODD)
 def test_as_a_buffer_or_an_attribute_it_is_the_modules_own_affair(verdict, kind):
     made, _ = ODD[kind]
@@ -128,6 +134,7 @@ def test_as_a_buffer_or_an_attribute_it_is_the_modules_own_affair(verdict, kind)
     assert check["faults"] == [] and (code == 0 or (code == 3 and codes(check)[0] in ("GV001", "GV002")))
 
 
+@pytest.mark.population(most=10)
 @pytest.mark.parametrize("kind", ODD)
 @pytest.mark.parametrize("key", ["reference", "surrogate"])
 def test_as_an_oracles_output(verdict, kind, key):
@@ -139,6 +146,7 @@ def test_as_an_oracles_output(verdict, kind, key):
         assert code == 3 and codes(check) == ["GV002"] and check["faults"] == [] and said in check["reason"]
 
 
+@pytest.mark.population(most=5)
 @pytest.mark.parametrize("kind", ODD)
 def test_as_what_backward_returns(verdict, kind):
     made, _ = ODD[kind]
@@ -147,6 +155,7 @@ def test_as_what_backward_returns(verdict, kind):
     assert code in (1, 3) and check["faults"] == [] and check["verdict"] in ("fail", "error")
 
 
+@pytest.mark.population(most=5)
 @pytest.mark.parametrize("kind", ODD)
 def test_as_what_a_hand_written_gradient_returns(verdict, kind):
     made, _ = ODD[kind]
@@ -171,6 +180,7 @@ def test_harmless_kinds_are_outputs_like_any(verdict, made):
 WHOLE = ["bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64"]
 
 
+@pytest.mark.population("dtype")
 @pytest.mark.parametrize("dtype", WHOLE)
 @pytest.mark.parametrize("body", ["x * k.double()", "x[k.long() % 4] * 2", "Indexed.apply(x, k)"])
 def test_whole_numbers_of_any_size_are_inputs_that_are_not_differentiated(verdict, dtype, body):

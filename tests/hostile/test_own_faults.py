@@ -108,6 +108,7 @@ def test_a_fault_of_a_whole_check_costs_that_check(checked, monkeypatch, place, 
 RAISED = ("GV001", "GV002", "GV003", "GV004", "GV005")      # rules without a `check` of their own
 
 
+@pytest.mark.population(most=12)
 @pytest.mark.parametrize("code, where", [*((info.code, "check") for info in rules() if info.code not in RAISED),
                                          ("GV101", "applies"), ("GV108", "applies")])
 def test_a_fault_of_a_rule_leaves_the_findings_of_the_others(checked, monkeypatch, code, where):

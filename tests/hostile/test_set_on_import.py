@@ -75,6 +75,7 @@ def checked(tmp_path, monkeypatch):
     return call
 
 
+@pytest.mark.population(most=8)
 @pytest.mark.parametrize("options", [(), ("--no-isolate",)], ids=["in workers", "in this process"])
 @pytest.mark.parametrize("name", SETS)
 def test_a_right_function_passes_and_a_wrong_one_fails_and_it_is_told(checked, name, options):

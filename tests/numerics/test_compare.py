@@ -62,6 +62,7 @@ def compared(forward, *inputs, mode=None, seed=0):
     return compare(Differentiable(forward, *inputs), mode=mode, generator=np.random.default_rng(seed))
 
 
+@pytest.mark.population(most=16)
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("name", DATA)
 def test_structure_that_depends_on_the_data_is_no_false_alarm_and_no_false_structure(name, mode):

@@ -310,6 +310,7 @@ def test_what_is_not_elementwise_is_not_taken_for_it(name):
     assert not missed(matrix, [pattern]).any()
 
 
+@pytest.mark.population(most=20)
 @pytest.mark.parametrize("name", OPS)
 def test_known_ops_show_their_groups_in_few_calls(name):
     (forward, inputs), tensor, most, columns, rows = OPS[name]
@@ -318,6 +319,7 @@ def test_known_ops_show_their_groups_in_few_calls(name):
     assert calls <= most
 
 
+@pytest.mark.population(most=8)
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("name", ["gelu", "softmax of rows", "permuted rows", "conv1d by x", "attention by v", "embedding with repeats"])
 def test_what_is_found_does_not_hang_on_the_draw(name, seed):

@@ -196,6 +196,7 @@ def test_it_is_plain_data():
         assert to_json(from_json(Measured, to_json(m))) == to_json(m)
 
 
+@pytest.mark.population(most=18)
 @pytest.mark.parametrize("factor", [1.0, 1.01])
 @pytest.mark.parametrize("name", [name for name in SCALAR if "random" not in name])
 def test_its_verdict_is_that_of_the_whole_comparison(name, factor):

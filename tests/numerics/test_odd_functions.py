@@ -79,6 +79,7 @@ def compared(name, mode, damage=None):
     return compare(Differentiable(forward, *inputs, damage=damage), mode=mode, generator=np.random.default_rng(3))
 
 
+@pytest.mark.population(most=22)
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("name", ODD)
 def test_an_odd_function_is_no_false_alarm(name, mode):
@@ -90,6 +91,7 @@ def test_an_odd_function_is_no_false_alarm(name, mode):
     assert result.forward <= 10 * size + 1000
 
 
+@pytest.mark.population(most=22)
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("name", ODD)
 def test_its_last_input_off_by_one_per_cent_is_the_one_that_is_named(name, mode):

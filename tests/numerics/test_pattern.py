@@ -129,6 +129,7 @@ KNOWN = {
 }
 
 
+@pytest.mark.population(most=10)
 @pytest.mark.parametrize("name", KNOWN)
 def test_known_ops_have_the_groups_and_blocks_that_they_allow(name):
     forward, x, columns, rows, blocks = KNOWN[name]
@@ -139,6 +140,7 @@ def test_known_ops_have_the_groups_and_blocks_that_they_allow(name):
     assert not (held & ~full(pattern)).any()
 
 
+@pytest.mark.population(most=10)
 @pytest.mark.parametrize("name", [name for name in KNOWN if "conv1d" not in name])
 def test_groups_of_known_ops_are_those_of_brute_force(name):
     forward, x, *_ = KNOWN[name]

@@ -89,6 +89,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.population(most=14)
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_fault_is_named_where_it_is_and_nowhere_else(name, mode):
@@ -101,6 +102,7 @@ def test_a_planted_fault_is_named_where_it_is_and_nowhere_else(name, mode):
     assert pair.count(Outcome.MISMATCH) <= planted.lines(mode)
 
 
+@pytest.mark.population(most=14)
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("name", PLANTED)
 def test_without_the_fault_it_passes(name, mode):

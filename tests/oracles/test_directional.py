@@ -21,6 +21,7 @@ def screen(function, *inputs, rtol=1e-6, seed=0, symmetric=False, domain=None, *
     return result, seen
 
 
+@pytest.mark.population(most=26)
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
 def test_right_gradients_agree(sample):
     assert screen(sample.call, *sample.make())[0] is Screen.AGREES

@@ -81,6 +81,7 @@ def test_a_right_one_passes(name, seed):
     assert (result.verdict, [finding.code for finding in result.findings]) == ("pass", [])
 
 
+@pytest.mark.population(most=10)
 @pytest.mark.parametrize("how", ["other sign", "twice", "1 % off", "zeroed row", "misses a term"])
 @pytest.mark.parametrize("everywhere", [True, False])
 @pytest.mark.parametrize("name", list(BEFORE))

@@ -174,6 +174,7 @@ def test_a_forward_that_stays_in_torch_is_differentiated_to_rounding(name):
     torch.testing.assert_close(found, torch.diag(derivative(X).double()), rtol=1e-14, atol=0)
 
 
+@pytest.mark.population(most=12)
 @pytest.mark.parametrize("name", LEAVES)
 def test_a_forward_that_leaves_torch_has_no_witness_and_the_operation_is_named(name):
     forward, reason = LEAVES[name]

@@ -79,6 +79,7 @@ def spent(kind: str, inputs: int, outputs: int) -> tuple[int, int]:
     return sum(each.forward for each in calls), sum(each.backward for each in calls)
 
 
+@pytest.mark.population(most=20)
 @pytest.mark.parametrize("kind", ["Function", "callable", "module", "complex", "with indices"])
 @pytest.mark.parametrize(("inputs", "outputs"), SIZES)
 def test_forty_forward_and_sixty_backward_calls_are_enough(kind, inputs, outputs):

@@ -258,6 +258,7 @@ def test_functions_inside_callables_and_modules_are_seen(twin, expected):
     assert codes(check(Scale(twin), X)) == expected
 
 
+@pytest.mark.population(most=26)
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
 def test_right_functions_raise_no_false_alarm(sample):
     result = check(sample.call, *sample.make(), select=("GV108",), ignore=("GV0",))

@@ -371,6 +371,7 @@ def test_functions_inside_callables_and_modules_are_seen(name, twin, expected):
     assert codes(check(Layer(3, 2).double(), X)) == expected
 
 
+@pytest.mark.population(most=26)
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
 def test_right_functions_raise_no_false_alarm_and_cost_eighteen_forwards_and_nineteen_backwards_at_most(sample):
     result = check(sample.call, *sample.make(), select=("GV109",), ignore=("GV0",))

@@ -346,6 +346,7 @@ def test_what_vmap_cannot_be_compared_on_is_said(function, reason):
     assert (codes(result), ran(result).reason) == (set(), reason)
 
 
+@pytest.mark.population(most=26)
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
 def test_right_functions_raise_no_false_alarm(sample):
     result = check(sample.call, *sample.make(), vmap=True, select=("GV110",), ignore=("GV0",))

@@ -45,6 +45,7 @@ def damaged(damage):
     return square(backward)
 
 
+@pytest.mark.population(most=10)
 @pytest.mark.parametrize("dtype", [BF, HALF])
 @pytest.mark.parametrize("function", [
     softmax, lambda x: softmax(x, up=lambda x: x), lambda x: x.softmax(-1), rms_norm, lambda x: rms_norm(x, torch.Tensor.float),
@@ -199,6 +200,7 @@ def test_a_float32_function_that_is_another_in_float64_is_warned_of(change, then
     assert found.severity == "warning" and "× the native error" in found.message and result.verdict != "fail"
 
 
+@pytest.mark.population(most=10)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("function", [
     softmax, rms_norm, lambda x: x.cumsum(-1), in_float32(lambda x: x * (1 + 1e-4)), lambda x: (x + 1e4) - 1e4 + x * x,

@@ -63,6 +63,7 @@ def found(function, *arguments, seed=0):
     return check(function, *arguments, seed=seed, ignore=("GV224",))
 
 
+@pytest.mark.population(most=8)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("shape", "dim", "words"), [
     ((4, 5), -1, "dim = 0 instead of -1"), ((4, 4), 1, "dim = 0 instead of 1"),
@@ -108,6 +109,7 @@ MEANT = {
 }
 
 
+@pytest.mark.population(most=10)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("what", MEANT)
 def test_a_flag_that_backward_need_not_follow_or_does_not_on_purpose_is_left_alone(what, seed):

@@ -288,6 +288,7 @@ GIVEN = {"both signs": randn(2, 3), "positive": randn(2, 3).abs() + 0.1, "square
          "three numbers": torch.tensor([0.5, 1.0, 3.0], dtype=torch.float64), "one row": randn(1, 3, seed=3)}
 
 
+@pytest.mark.population(most=10)
 @pytest.mark.parametrize("numbers", GIVEN)
 @pytest.mark.parametrize("cache", CACHES)
 def test_what_is_kept_by_shape_is_found_whatever_numbers_are_given(cache, numbers):

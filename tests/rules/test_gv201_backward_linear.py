@@ -128,6 +128,7 @@ def test_the_input_at_fault_is_named():
     assert [found.input for found in result.findings] == ["y"]
 
 
+@pytest.mark.population(most=26)
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
 def test_right_functions_raise_no_false_alarm(sample):
     result = check(sample.call, *sample.make(), select=("GV201",), ignore=("GV0",))
@@ -148,6 +149,7 @@ DUST = {
 }
 
 
+@pytest.mark.population(most=14)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("function", DUST.values(), ids=DUST)
@@ -300,6 +302,7 @@ def of_one(change):
     return square(backward)
 
 
+@pytest.mark.population(most=8)
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("most", [2.0, 1e3, 1e6])
 @pytest.mark.parametrize("shape", [(4,), (3, 4)])
@@ -373,6 +376,7 @@ class WrongAtSumZero(Function):
         return torch.where(zero, cls.factor * right, right)
 
 
+@pytest.mark.population(most=16)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("shape", [(5,), (3, 4), (2, 3, 5), (1, 64)])
 @pytest.mark.parametrize(("exactly", "factor"), [(True, 0.0), (True, 1.1), (False, 0.0), (True, 1.0)])

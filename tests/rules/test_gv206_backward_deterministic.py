@@ -166,6 +166,7 @@ def by_graph(factor):
     return ByGraph
 
 
+@pytest.mark.population(most=8)
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("often", [2, 4, 5, 9, 10])
 def test_a_backward_that_is_wrong_for_every_nth_forward_is_found_as_that(often, seed):

@@ -71,6 +71,7 @@ SLIGHT = {
 }
 
 
+@pytest.mark.population(most=10)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("who", ["forward", "backward"])
 @pytest.mark.parametrize("what", SEEDED)

@@ -26,6 +26,7 @@ def found(made, inputs, **changes):
     return codes(check(made, *inputs, select=ASKED, second_order=False, dtype=str(inputs[0].dtype).removeprefix("torch."), **changes)) & set(ASKED)
 
 
+@pytest.mark.population(most=10)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("made, shapes", PARTS.values(), ids=PARTS)

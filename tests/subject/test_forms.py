@@ -106,6 +106,7 @@ OPERATORS = {
     "values": (lambda a, b: a.values().exp() if a.layout is not torch.sparse_coo else a.coalesce().values().exp(), ("coo", "bsr"))}
 
 
+@pytest.mark.population(most=10)
 @pytest.mark.parametrize(("name", "layout"), [(name, layout) for name, (_, layouts) in OPERATORS.items() for layout in layouts])
 def test_torchs_own_operators_pass(name, layout):
     found = gradverify.check(OPERATORS[name][0], [matrix(layout), dense(6, 3)])

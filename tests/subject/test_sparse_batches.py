@@ -79,6 +79,7 @@ def judged(function: type[Function], layout: str, seed: int) -> Any:
     return verify(subject(function, *made, select=("GV101",)))
 
 
+@pytest.mark.population(most=10)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("layout", STORED)
 @pytest.mark.parametrize("function", [Square, *WRONG])

@@ -66,6 +66,7 @@ def damaged(right, rng):
     return wrong[rng.integers(len(wrong))]
 
 
+@pytest.mark.population(most=10)
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_is_shown_of_a_random_wrong_backward_is_what_one_hot_cotangents_give(seed):
     rng = np.random.default_rng(seed)

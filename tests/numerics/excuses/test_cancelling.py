@@ -58,6 +58,7 @@ def product(seed):
     return [normal(seed, 4, 3, dtype=SINGLE), normal(seed + 1, 3, 5, dtype=SINGLE), between(-9, -3, seed + 2, 5)]
 
 
+@pytest.mark.population(most=10)
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("name", ELEMENTWISE)
 def test_right_gradients_are_never_called_wrong_where_larger_numbers_cancel(name, mode):
@@ -96,6 +97,7 @@ SEEN = [("gelu", leaf(-6.5, -5.4, -5.0, -1.5, dtype=SINGLE)), ("gelu, by erf", l
         ("log(1 + exp(x - 10))", leaf(-8.0, -7.0, -5.0, 9.0, dtype=SINGLE)), ("1 - cos", leaf(2e-4, 3e-4, 1e-3, 0.5, dtype=SINGLE))]
 
 
+@pytest.mark.population(most=10)
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("factor", [1.01, 0.0])
 @pytest.mark.parametrize(("name", "x"), SEEN)

@@ -92,6 +92,7 @@ def accused(function, mode, seed=0):
     return sum(pair.count(Outcome.MISMATCH) for pair in compare(function, mode=mode, generator=np.random.default_rng(seed)).pairs)
 
 
+@pytest.mark.population("name")
 @pytest.mark.parametrize("mode", [*Mode, None])
 @pytest.mark.parametrize("name", ELEMENTWISE)
 def test_a_right_gradient_is_not_accused(name, mode):
@@ -149,6 +150,7 @@ DEAD = {"relu": torch.relu, "mask": lambda x: x * MASK, "constant": lambda x: 0 
         "softshrink": lambda x: F.softshrink(x, 0.5)}
 
 
+@pytest.mark.population(most=12)
 @pytest.mark.parametrize("damage", [times(1.0001), times(-1.0), zeros], ids=["1.0001", "-1", "0"])
 @pytest.mark.parametrize("name", CLEAN)
 def test_a_wrong_gradient_is_found_where_nothing_cancels(name, damage):
@@ -159,6 +161,7 @@ def test_a_wrong_gradient_is_found_where_nothing_cancels(name, damage):
         assert pair.verdict is Verdict.MISMATCH
 
 
+@pytest.mark.population(most=6)
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("name", DEAD)
 def test_a_gradient_where_f_is_dead_at_all_scales_is_found(name, mode):

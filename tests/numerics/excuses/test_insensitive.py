@@ -67,6 +67,7 @@ def judged(function, mode):
     return compare(function, mode=mode, generator=np.random.default_rng(0)).pairs
 
 
+@pytest.mark.population(most=20)
 @pytest.mark.parametrize(("offset", "size"), SIZES)
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("way", WAYS)
@@ -150,6 +151,7 @@ def test_no_step_leaves_a_domain_for_what_moves_nothing():
 SHORT = {"sin": torch.sin, "tanh": torch.tanh, "x / (2 + x²)": lambda x: x / (2 + x * x), "softmax": lambda x: x.softmax(-1)}
 
 
+@pytest.mark.population(most=10)
 @pytest.mark.parametrize("mode", list(Mode))
 @pytest.mark.parametrize("length", [1e-4, 1e-5])
 @pytest.mark.parametrize("name", SHORT)

@@ -19,6 +19,7 @@ def test_calls_do_not_grow_with_the_size(rows, columns):
     assert result.clean
 
 
+@pytest.mark.population(most=6)
 @pytest.mark.parametrize("seed", range(20))
 def test_a_faulty_block_is_flagged_alone_under_any_seed(seed):
     def damage(grads):

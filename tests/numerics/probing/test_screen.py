@@ -63,6 +63,7 @@ RIGHT = {
 }
 
 
+@pytest.mark.population("name")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_gradients_are_not_flagged(mode, name):
@@ -71,6 +72,7 @@ def test_right_gradients_are_not_flagged(mode, name):
         assert screen(mode, forward, inputs, patterns, seed=seed).clean
 
 
+@pytest.mark.population("name")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("scale", [1e5, 1e-5])
 @pytest.mark.parametrize("name", ["gelu", "relu", "cumsum", "layer_norm", "matmul", "conv1d", "embedding", "max_pool"])
@@ -251,6 +253,7 @@ def test_columns_and_rows_see_an_entry_that_a_block_of_a_million_entries_cannot(
     assert flagged(screen("blocks", Product.apply, x, dense((n,), n))) == []
 
 
+@pytest.mark.population(most=8)
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("mode", MODES)
 def test_two_stray_entries_that_cancel_under_plus_and_minus_one_are_seen(mode, seed):
