@@ -1,6 +1,6 @@
 """PyTorch's own operators at its own samples under every rule with the default settings: only what is truly off is called so.
 
-About 450 samples; with the environment variable GRADVERIFY_WHOLE_CORPUS=1 all of them, 1,371 with torch 2.13. docs/torch-defects.md has the numbers.
+About 200 samples; with the environment variable GRADVERIFY_WHOLE_CORPUS=1 all of them, 1,371 with torch 2.13. docs/torch-defects.md has the numbers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from corpus.operator_samples import Sample, corpus, samples_of, seeded
 from corpus.test_operator_samples import UNDECIDED, UNDECIDED_SHARE, WHOLE
 from gradverify.model.result import CaseResult
 
-STRIDE = 3          # of the operators in the reduced form; odd, so that both precisions take turns
+STRIDE = 9          # of the operators in the reduced form; odd, so that both precisions take turns
 NOTHING = 1e-12     # of the inputs' size: gradients below are rounding
 
 
@@ -70,7 +70,7 @@ class Judged:
 
 
 def chosen() -> Iterator[Sample]:
-    """Every operator, or every third and those that are known to be off."""
+    """Every operator, or every ninth and those that are known to be off."""
     for n, (operator, dtype) in enumerate(corpus()):
         if WHOLE or n % STRIDE == 0 or operator.full_name in KNOWN:
             yield from (sample for sample in samples_of(operator, dtype) if all(map(is_usual, sample.leaves)))
@@ -99,8 +99,8 @@ def results() -> dict[str, Judged]:
         return {sample.name: judged(sample) for sample in chosen()}
 
 
-def test_there_are_more_than_three_hundred_samples(results):
-    assert len(results) >= (1300 if WHOLE else 400)
+def test_there_are_samples_of_both_precisions(results):
+    assert len(results) >= (1300 if WHOLE else 150)
     assert {name.split()[1] for name in results} == {"float64", "complex128"}
 
 
