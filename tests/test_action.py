@@ -1,4 +1,4 @@
-"""The GitHub action: sound by GitHub's schema, no input in a script, and its script run as a runner would run it."""
+"""The GitHub action: sound by GitHub's schema, no input in a script, and its script run as a runner would run it. The workflows: sound."""
 
 import json
 import os
@@ -27,6 +27,13 @@ def test_the_action_is_sound():
     checker = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-actions", "action.yml"]
     done = subprocess.run(checker, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_workflows_are_sound():
+    files = sorted(str(path) for path in (ROOT / ".github/workflows").glob("*.yml"))
+    checker = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", *files]
+    done = subprocess.run(checker, cwd=ROOT, capture_output=True, text=True)
+    assert files and done.returncode == 0, done.stdout + done.stderr
 
 
 def test_no_input_stands_in_a_script():
