@@ -176,7 +176,7 @@ def function_class(node: Any) -> type | None:
 
 
 def expected_gradients(node: Any) -> Sequence[Any]:
-    """Shape, dtype and device of each gradient that a node gets. (`Node._input_metadata`, 2.1)"""
+    """Shape, dtype and device of each gradient that a node gets. (`Node._input_metadata`, 2.6)"""
     return node._input_metadata  # type: ignore[no-any-return]
 
 
@@ -203,9 +203,10 @@ def set_backward_threaded(on: bool) -> None:
 
 
 def saved_tensors_hooks() -> Any:
-    """The innermost `saved_tensors_hooks` that are on; None without any.
-    (`_top_saved_tensors_default_hooks`, 2.1)"""
-    return torch._C._autograd._top_saved_tensors_default_hooks(True)
+    """The innermost `saved_tensors_hooks` that are on; None without any, and where torch cannot tell.
+    (`_top_saved_tensors_default_hooks`, 2.8)"""
+    top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+    return None if top is None else top(True)
 
 
 def pop_saved_tensors_hooks() -> None:

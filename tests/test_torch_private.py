@@ -215,6 +215,7 @@ def test_the_threads_of_backward_are_switched():
     private.set_backward_threaded(before)
 
 
+@pytest.mark.skipif(not hasattr(torch._C._autograd, "_top_saved_tensors_default_hooks"), reason="torch before 2.8")
 def test_hooks_on_saved_tensors_are_seen_and_popped():
     assert private.saved_tensors_hooks() is None
     torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x).__enter__()
