@@ -67,6 +67,7 @@ def test_right_gradients_are_never_called_wrong_where_larger_numbers_cancel(name
         assert pair.count(Outcome.MISMATCH) == 0
 
 
+@pytest.mark.population(most=4)
 @pytest.mark.parametrize("mode", [Mode.ENTRIES, Mode.ROWS])
 @pytest.mark.parametrize("name", OF_A_PRODUCT)
 def test_nor_behind_a_matrix_product(name, mode):
@@ -111,6 +112,7 @@ def test_an_error_that_the_steps_cannot_hide_is_found_beside_elements_that_they_
     assert wrong.count(Outcome.MISMATCH) == 1
 
 
+@pytest.mark.population(most=4)
 @pytest.mark.parametrize("mode", [Mode.ENTRIES, Mode.BLOCKS])
 @pytest.mark.parametrize("name", ["gelu", "1 + tanh"])
 @pytest.mark.parametrize("factor", [1.1, -1.0, 0.0])

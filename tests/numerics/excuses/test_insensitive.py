@@ -87,6 +87,7 @@ def test_one_element_that_is_rounded_inside_is_seen_whatever_the_directions(seed
             assert pair.verdict is not never
 
 
+@pytest.mark.population(most=6)
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("way", WAYS)
 def test_an_error_that_wide_steps_show_is_found(way, mode):

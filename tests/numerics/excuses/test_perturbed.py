@@ -17,6 +17,7 @@ def pairs(function, size, seed, n=4):
     return evidence(function, q, k, v, dtype="float32", mode="entries", seed=seed).jacobian.pairs
 
 
+@pytest.mark.population(most=2)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("size", [5.0, 20.0])
 def test_saturated_attention_is_right_in_float32(size, causal):
@@ -25,6 +26,7 @@ def test_saturated_attention_is_right_in_float32(size, causal):
         assert not any(each.count(Outcome.MISMATCH) for each in found.values())
 
 
+@pytest.mark.population(most=5)
 @pytest.mark.parametrize("damage", ["sign", "twice", "dropped", "transposed", "one per cent"])
 @pytest.mark.parametrize(("size", "seeds"), [(5.0, range(4)), (20.0, (0, 4, 12))])        # of 20 elsewhere no weight moves
 def test_a_wrong_one_is_found_at_the_same_inputs(size, seeds, damage):
@@ -32,6 +34,7 @@ def test_a_wrong_one_is_found_at_the_same_inputs(size, seeds, damage):
         assert pairs(attention(damage), size, seed)[0, 0].verdict is Verdict.MISMATCH
 
 
+@pytest.mark.population(most=1)
 @pytest.mark.parametrize("damage", ["sign", "twice", "dropped"])
 def test_a_mistake_of_float32_alone_is_found(damage):
     for seed in range(6):

@@ -32,6 +32,7 @@ def verdicts(forward, x, seeds, mode, damage=None):
     return {compare(function, mode=mode, generator=np.random.default_rng(seed)).pairs[0].verdict for seed in seeds}
 
 
+@pytest.mark.population(most=6)
 @pytest.mark.parametrize("mode", list(Mode))
 @pytest.mark.parametrize("name", TIED)
 def test_no_gradient_at_all_passes_at_no_tie(name, mode):
@@ -53,6 +54,7 @@ def test_a_gradient_that_one_of_the_tied_has_alone_is_not_called_wrong(mode):
     assert Verdict.MISMATCH not in verdicts(lambda x: x.max(-1).values, torch.ones(4, 3, dtype=DOUBLE), (0, 4), mode)
 
 
+@pytest.mark.population(most=6)
 @pytest.mark.parametrize("mode", list(Mode))
 @pytest.mark.parametrize("forward", [torch.relu, torch.abs, lambda x: x.clamp(min=0.0)])
 def test_equal_kinks_of_their_own_pass_and_a_wrong_element_beside_them_is_found(forward, mode):
