@@ -17,7 +17,7 @@ from gradverify.numerics.estimate.lines import Rung, sample_rung
 from gradverify.numerics.estimate.noise import POINTS, Ray, RayNoise, gradient_noise, noise_along, pooled, repeat_noise
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.function.point_lines import DirectionLine
-from gradverify.numerics.rungs import BASE, QUICK, WIDE_RUNG, Array, Index, Mask, Z, finite_size, in_a_row, step
+from gradverify.numerics.rungs import BASE, QUICK, WIDE_RUNG, Array, Index, Mask, Z, finite_size, in_a_row, joined, piecewise, repeated, step
 from gradverify.numerics.seed_vectors import signed_weights, uniform
 
 MOVED_SURELY = 3 * Z * np.sqrt(2)  # standard deviations of noise: a change that is no noise
@@ -27,6 +27,7 @@ NOISY = 4  # times its roundings: f moves everywhere with its noise
 STRAY = 8.0  # standard deviations of such noise: what moves by more depends on what was moved
 STRAIGHT = 30.0  # roundings or standard deviations: how far a straight line may seem bent
 VALLEY = 0.1  # of an even change: the odd part that a change beside a point of slope 0 may have
+EVERY = slice(None)
 VANISHES = 1e-3  # of the values at the first step: f at x
 
 
@@ -75,13 +76,13 @@ class Survey:
     direction_samples: tuple[DirectionSample | None, ...]
     far_change: Array
 
-    def noise(self, point: Point) -> Array:
-        """Standard deviation of f [M] near x, rounding included."""
-        return np.maximum(self.sigma, point.unit * self.size)
+    def noise(self, point: Point, part: slice = EVERY) -> Array:
+        """Standard deviation of f [M] near x, rounding included; of a part of the outputs."""
+        return np.maximum(self.sigma[part], point.unit[part] * self.size[part])
 
     def noisy(self, point: Point) -> Mask:
         """Outputs [M] that are noisier than rounding."""
-        return np.asarray(self.sigma > NOISY * point.unit * self.size)
+        return piecewise(lambda sigma, unit, size: sigma > NOISY * unit * size, self.sigma, point.unit, self.size)
 
     @cached_property
     def some_unmoved(self) -> bool:
@@ -99,7 +100,7 @@ def survey(point: Point, generator: np.random.Generator) -> Survey:
     near = [(sample.values.up, sample.values.down) if sample else _both_sides(point, c, step(1.0, QUICK[0]) * d)
             for sample, c, d in zip(samples, columns, directions, strict=True)]  # f on either side of x
     for f in chain(*near):
-        size = np.fmax(size, finite_size(f))
+        np.fmax(size, finite_size(f), out=size)
     secants = list[Secant]()
     used = [t for t, c in enumerate(columns) if len(c)]
     if used:
@@ -110,13 +111,14 @@ def survey(point: Point, generator: np.random.Generator) -> Survey:
     for t, (c, d) in enumerate(zip(columns, directions, strict=True)):
         if len(c):
             unmoved[t], wide[t] = _unmoved(point, c, d, near[t], np.maximum(sigma, point.unit * size))
-    far_change = np.max([_far_change(point, c, d, sides) for c, d, sides in zip(columns, directions, near, strict=True)], 0, initial=0.0)
+    far = [change for t, (c, d) in enumerate(zip(columns, directions, strict=True)) if (change := _far_change(point, c, d, near[t])) is not None]
+    far_change = np.max(far, 0, initial=0.0) if far else repeated(0.0, len(size))
     return Survey(sigma, size, tuple(secants), unmoved, wide, point.forward - before, tuple(samples), far_change)
 
 
 def _noise(point: Point, columns: Sequence[Index], moved: Sequence[Mask], size: Array, generator: np.random.Generator) -> tuple[Array, list[Secant]]:
     """Noise [M] along one ray through all tensors, and a secant per tensor; along one ray each where f is not defined all the way."""
-    together = np.concatenate(columns)
+    together = joined(columns)
     sign = _signs(point, together, generator)
     ray = _ray(point, together, sign)
     along = noise_along(ray, size, np.logical_or.reduce(moved))
@@ -163,7 +165,8 @@ def _linear_along(point: Point, survey: Survey, tensor: int, generator: np.rando
         return None
     wide = Rung(up[0], down[0], up[1], -down[1])
     bend = 2 * (wide.step_down * wide.up + wide.step_up * wide.down) / (wide.step_up + wide.step_down) - 2 * point.f0
-    straight = np.abs(bend) <= _straight_within(point, survey, wide)    # steps that differ: a parabola is no straight line, nor is a cubic
+    within = _straight_within(wide.up, wide.down, point.f0, survey.sigma, point.unit)
+    straight = np.abs(bend) <= within    # steps that differ: a parabola is no straight line, nor is a cubic
     return DirectionSample(c, direction, wide, WIDE_RUNG) if straight.all() else None
 
 
@@ -172,13 +175,14 @@ def _bent(point: Point, survey: Survey, sample: DirectionSample | None) -> bool:
     if sample is None:
         return False
     near = sample.values
-    return bool((np.abs(near.up + near.down - 2 * point.f0) > _straight_within(point, survey, near)).any())
+    return bool(piecewise(lambda up, down, f0, sigma, unit: np.abs(up + down - 2 * f0) > _straight_within(up, down, f0, sigma, unit),
+                          near.up, near.down, point.f0, survey.sigma, point.unit).any())
 
 
-def _straight_within(point: Point, survey: Survey, rung: Rung) -> Array:
+def _straight_within(up: Array, down: Array, f0: Array, sigma: Array, unit: Array) -> Array:
     """The largest second difference [M] that noise and rounding give a straight line on this rung."""
-    largest = np.maximum(np.abs(point.f0), np.maximum(np.abs(rung.up), np.abs(rung.down)))
-    return np.asarray(STRAIGHT * np.maximum(survey.sigma, point.unit * largest))
+    largest = np.maximum(np.abs(f0), np.maximum(np.abs(up), np.abs(down)))
+    return np.asarray(STRAIGHT * np.maximum(sigma, unit * largest))
 
 
 def _direction_sample(point: Point, columns: Index, direction: Array) -> DirectionSample | None:
@@ -233,27 +237,34 @@ def _unmoved(point: Point, columns: Index, direction: Array, near: tuple[Array, 
     return unmoved, nothing
 
 
-def _far_change(point: Point, columns: Index, direction: Array, near: tuple[Array, Array]) -> Array:
+def _far_change(point: Point, columns: Index, direction: Array, near: tuple[Array, Array]) -> Array | None:
     """Of outputs that vanish at x with their slope (a loss at its minimum), the change [M] along the whole direction, by two calls; else 0.
+    None where there are none.
 
     Nothing near x tells of their terms how large these are, and so how they round.
     """
-    (up, down), f0 = near, point.f0
-    even, odd = np.abs(up + down - 2 * f0), np.abs(up - down)
-    vanishing = (odd < VALLEY * even) & (np.abs(f0) < VANISHES * np.maximum(np.abs(up), np.abs(down)))
+    f0 = point.f0
+
+    def vanishes(up: Array, down: Array, f0: Array) -> Mask:
+        even, odd = np.abs(up + down - 2 * f0), np.abs(up - down)
+        return np.asarray((odd < VALLEY * even) & (np.abs(f0) < VANISHES * np.maximum(np.abs(up), np.abs(down))))
+
+    vanishing = piecewise(vanishes, *near, f0)
     if not vanishing.any():
-        return np.zeros(len(f0))
+        return None
     change = np.fmax.reduce([finite_size(f - f0) for f in _both_sides(point, columns, direction)])
     return np.where(vanishing, change, 0.0)
 
 
 def _moved_surely(sides: tuple[Array, Array], f0: Array, noise: Array) -> Mask:
     """The odd part of f moved beyond its noise (an even function has no derivative to find); one side, where that is all there is."""
-    up, down = sides
-    change, finite = up - down, np.isfinite(up) & np.isfinite(down)
-    if not finite.all():
-        change = np.where(finite, change, np.fmax(np.abs(up - f0), np.abs(down - f0)))
-    return np.asarray(np.isfinite(change) & (np.abs(change) > MOVED_SURELY * noise))
+    def moved(up: Array, down: Array, f0: Array, noise: Array) -> Mask:
+        change, finite = up - down, np.isfinite(up) & np.isfinite(down)
+        if not finite.all():
+            change = np.where(finite, change, np.fmax(np.abs(up - f0), np.abs(down - f0)))
+        return np.asarray(np.isfinite(change) & (np.abs(change) > MOVED_SURELY * noise))
+
+    return piecewise(moved, *sides, f0, noise)
 
 
 def dense_ray(point: Point, generator: np.random.Generator) -> tuple[Index, Ray]:

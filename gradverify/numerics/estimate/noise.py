@@ -8,7 +8,7 @@ order on mean "no noise" (a linear piece).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from itertools import accumulate
 from operator import mul
@@ -16,7 +16,7 @@ from operator import mul
 import numpy as np
 
 from gradverify.numerics.roundoff import Bits
-from gradverify.numerics.rungs import U64, Array, Codes, Mask, nonzero
+from gradverify.numerics.rungs import U64, Array, Codes, Mask, nonzero, piecewise, repeated
 
 POINTS = 9
 PIECE_OF_NOISE = 1 << 15  # values at a time: their differences are 36 times as many
@@ -30,6 +30,7 @@ FARTHER, CLOSER = 100.0, 0.01
 ATTEMPTS = 4
 REPEATS = 5  # identical calls, where two of them differ
 WIDEST = 1e-3  # of the scale: beyond, the function's own shape is no noise
+MOST_OUTPUTS = 1 << 20  # of more, as many at most are looked at, evenly spread: those between are as noisy as the one before them
 FEW_OUTPUTS = 0.01  # of them: nine more calls for so few are not worth it, they take their tensor's typical noise
 POOL_CAP = 1e-3  # the tensor's typical relative noise, passed on to its other outputs, at most
 NORMAL_MAD = 1.4826  # standard deviation over median absolute deviation of a normal variable
@@ -132,25 +133,29 @@ class Ray:
     cast: Callable[[Array], Array]
     evaluate: Callable[[Array], Array]
 
-    def points(self, spacing: Array) -> tuple[Array, Array, Array]:
-        """The first of nine points [n], one spacing away (a kink or jump at x is no noise), how far the last lies from it [n], and f there [9, m]."""
-        apart = spacing * self.sign
-        at = first = self.cast(self.x + apart)
-        f = self.evaluate(at)
-        points = np.empty((POINTS, len(f)))
-        points[0] = f
+    def points(self, spacing: Array, every: int = 1) -> tuple[Array, Array, Array, Array, Array]:
+        """The first of nine points [n], one spacing away (a kink or jump at x is no noise), and how far the last lies from it [n]; f at the first
+        [m], and its change to the last [m]; and f at all nine, of every so many outputs [9, m / every]."""
+        at = first = self._point(spacing, 1)
+        f = before = self.evaluate(at)
+        points = np.empty((POINTS, len(f[::every])))
+        points[0] = f[::every]
         for i in range(1, POINTS):
-            at = self.cast(self.x + (i + 1) * apart)
-            points[i] = self.evaluate(at)
-        return first, at - first, points
+            at = self._point(spacing, i + 1)
+            f = self.evaluate(at)
+            points[i] = f[::every]
+        return first, at - first, before, f - before, points
+
+    def _point(self, spacing: Array, number: int) -> Array:
+        return self.cast(piecewise(lambda x, spacing, sign: x + number * (spacing * sign), self.x, spacing, self.sign))
 
     def odd(self, spacing: Array) -> Array:
         """The spacing as an odd number of ulps: exactly realised, and the low bits take part."""
-        return np.asarray((2 * np.floor(spacing / (2 * self.ulp)) + 1) * self.ulp)
+        return piecewise(lambda spacing, ulp: (2 * np.floor(spacing / (2 * ulp)) + 1) * ulp, spacing, self.ulp)
 
     def finest(self) -> Array:
         """The spacing to begin with [n]."""
-        return self.odd(np.maximum(LEAST_ULPS * self.ulp, FINE * self.scale))
+        return self.odd(piecewise(lambda ulp, scale: np.maximum(LEAST_ULPS * ulp, FINE * scale), self.ulp, self.scale))
 
 
 @dataclass(frozen=True)
@@ -166,10 +171,11 @@ class RayNoise:
 
 def noise_along(ray: Ray, size: Array, moved: Mask) -> RayNoise:
     """ECnoise along the ray: once finer where too wide, coarser where f is constant on the points though the rungs moved it (`moved` [m])."""
-    spacing = ray.finest()
-    start, moved_by, points = ray.points(spacing)
-    first = RayNoise(np.zeros(len(size)), start, points[0], moved_by, points[-1] - points[0])
-    sigma, wanted = first.sigma, np.ones(len(size), bool)
+    spacing, outputs = ray.finest(), len(size)
+    every = -(-outputs // MOST_OUTPUTS) or 1
+    start, moved_by, f, change, points = ray.points(spacing, every)
+    size, moved = size[::every], moved[::every]
+    sigma, wanted = np.zeros(len(size)), np.ones(len(size), bool)
     for attempt in range(ATTEMPTS):
         level, ending = ecnoise(points, size)
         found, again = ending == FOUND, (ending == CONSTANT) & moved
@@ -186,8 +192,8 @@ def noise_along(ray: Ray, size: Array, moved: Mask) -> RayNoise:
         spacing = np.maximum(spacing * (CLOSER if mostly_wide else FARTHER), FEWEST_ULPS * ray.ulp)
         if (spacing > WIDEST * ray.scale).all():
             break
-        points = ray.points(ray.odd(spacing))[-1]
-    return replace(first, sigma=sigma)
+        points = ray.points(ray.odd(spacing), every)[-1]
+    return RayNoise(sigma if every == 1 else sigma.repeat(every)[:outputs], start, f, moved_by, change)
 
 
 def gradient_noise(ray: Ray, size: Array) -> tuple[Array, float]:
@@ -204,10 +210,10 @@ def repeat_noise(evaluate: Callable[[], Array], f0: Array, before: Array | None 
     """Standard deviation [m] over identical calls: one call where it agrees bitwise with f0, else REPEATS of them. `before`: what an earlier one
     gave, which is that one call where it agrees."""
     if before is not None and np.array_equal(f0, before, equal_nan=True):
-        return np.zeros(len(f0))
+        return repeated(0.0, len(f0))
     again = evaluate()
     if np.array_equal(f0, again) or np.array_equal(f0, again, equal_nan=True):
-        return np.zeros(len(f0))
+        return repeated(0.0, len(f0))
     calls = [f0, again] + [evaluate() for _ in range(REPEATS - 1)]
     return np.asarray(np.nan_to_num(np.std(calls, axis=0, ddof=1)))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 import torch
@@ -38,11 +38,18 @@ class Selection:
 
 
 class Buffers:
-    """A copy of each input. Their real coordinates are numbered through in logical order: those of tensor t are starts[t] … starts[t + 1] − 1."""
+    """A copy of each input. Their real coordinates are numbered through in logical order: those of tensor t are starts[t] … starts[t + 1] − 1.
 
-    def __init__(self, inputs: Sequence[Tensor]) -> None:
+    `x`: the coordinates, where the caller holds them already.
+    """
+
+    def __init__(self, inputs: Sequence[Tensor], x: Array | None = None) -> None:
         self.tensors = [t.detach().clone(memory_format=torch.preserve_format) for t in inputs]
-        self.x = np.concatenate([numbers(t) for t in inputs] or [np.zeros(0)])
+        parts = [numbers(t) for t in inputs]
+        ends = list(accumulate(map(len, parts), initial=0))
+        same = x is not None and len(x) == ends[-1] and all(np.array_equal(x[a:b], part)
+                                                            for (a, b), part in zip(pairwise(ends), parts, strict=True))
+        self.x = x if x is not None and same else np.concatenate([*parts, np.zeros(0)])
         self._real = [torch.view_as_real(b) if b.is_complex() else b for b in self.tensors]
         self._memory = [_memory(b) for b in self._real]
         self.starts = np.cumsum([0] + [b.numel() for b in self._real])
