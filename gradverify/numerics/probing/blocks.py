@@ -101,25 +101,30 @@ class _TensorBlocks:
 
         analytic = _summed(n, pattern.blocks, block, lambda part: moved(part) * move[part])
         norm = np.sqrt(_summed(n, pattern.blocks, block, lambda part: (moved(part) * scale[part]) ** 2))
-        noise, w, outputs = self.surveyed.noise, self.w[k], self.point.parts[o]
-        variance = self._of_outputs(o, lambda part: (w[outputs][part] * noise[outputs][part]) ** 2)
+        first, w, noise = self.point.parts[o].start, self.w[k], partial(self.surveyed.survey.noise, self.point)
+
+        def variance_of(part: slice) -> Array:
+            of_all = slice(first + part.start, first + part.stop)
+            return np.asarray((w[of_all] * noise(of_all)) ** 2)
+
+        variance = self._of_outputs(o, variance_of)
         self.sums[o].append(_Sums(analytic, norm, self.surveyed.noise_along(self.screen.tensor, np.sqrt(variance), finite_size(norm))))
 
     def screened(self, dead: Sequence[Strays]) -> list[Screened]:
         """One pair an output tensor; what those that are `dead` pull back to."""
         m = len(self.point.f0)
-        reach, alive, noise = np.zeros(m), np.zeros(m, bool), self.surveyed.noise
+        reach, alive, survey = np.zeros(m), np.zeros(m, bool), self.surveyed.survey
 
         def learn(first: bool, rung: Rung) -> None:
             self.screen.see(rung.up, rung.down)
             for part in pieces(m if first else 0):
                 change = finite_size(rung.up[part] - rung.down[part])
                 reach[part] = np.maximum(reach[part], change / (rung.step_up + rung.step_down))
-                alive[part] |= change > RESOLVED * noise[part]
+                alive[part] |= change > RESOLVED * survey.noise(self.point, part)
 
         first = [self._read(k, self.screen.schedule.start, learn) for k in range(len(self.directions.moves))]
-        squares = self.surveyed.floors(reach, alive) ** 2
-        return [self._pair(o, [read[o] for read in first], squares[part], dead[o]).screened(self.surveyed) for o, part in enumerate(self.point.parts)]
+        floors = self.surveyed.floors(reach, alive)
+        return [self._pair(o, [read[o] for read in first], floors[part], dead[o]).screened(self.surveyed) for o, part in enumerate(self.point.parts)]
 
     def _of_outputs(self, o: int, values: Callable[[slice], Array]) -> Array:
         """Sums over the outputs of each block [B]."""
@@ -146,9 +151,9 @@ class _TensorBlocks:
         of_all = slice(start + part.start, start + part.stop)
         return np.asarray(w[of_all] * self.surveyed.changes(f, of_all))
 
-    def _pair(self, o: int, first: Sequence[ProbeDerivative], squares: Array, dead: Strays) -> ProbedLines:
+    def _pair(self, o: int, first: Sequence[ProbeDerivative], floors: Array, dead: Strays) -> ProbedLines:
         part, pattern = self.point.parts[o], self.patterns[o]
-        floor = with_off_pattern_floor(np.sqrt(self._of_outputs(o, lambda piece: squares[piece])), np.sqrt(squares))
+        floor = with_off_pattern_floor(np.sqrt(self._of_outputs(o, lambda piece: floors[piece] ** 2)), floors)
 
         def again(k: int) -> Again:
             return lambda i, rungs: self._read(k, rungs)[o].take(i)
