@@ -17,7 +17,7 @@ from gradverify.numerics.estimate.lines import Rung, sample_rung
 from gradverify.numerics.estimate.noise import POINTS, Ray, RayNoise, gradient_noise, noise_along, pooled, repeat_noise
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.function.point_lines import DirectionLine
-from gradverify.numerics.rungs import BASE, QUICK, WIDE_RUNG, Array, Index, Mask, Z, finite_size, in_a_row, joined, piecewise, repeated, step
+from gradverify.numerics.rungs import BASE, QUICK, WIDE_RUNG, Array, Codes, Index, Mask, Z, finite_size, in_a_row, joined, piecewise, repeated, step
 from gradverify.numerics.seed_vectors import signed_weights, uniform
 
 MOVED_SURELY = 3 * Z * np.sqrt(2)  # standard deviations of noise: a change that is no noise
@@ -127,20 +127,21 @@ def _noise(point: Point, columns: Sequence[Index], moved: Sequence[Mask], size: 
     signs = np.split(sign, np.cumsum([len(c) for c in columns[:-1]]))
     rays = [_ray(point, c, inwards) for c, inwards in zip(columns, signs, strict=True)]
     along_each = [noise_along(ray, size, moves) for ray, moves in zip(rays, moved, strict=True)]
-    secants = [Secant(c, noise.moved_by, noise.change) for c, noise in zip(columns, along_each, strict=True)]
+    secants = [Secant(c, ray.moved_by(), noise.change) for c, ray, noise in zip(columns, rays, along_each, strict=True)]
     return np.max([noise.sigma for noise in along_each], 0), secants
 
 
 def _secants(ray: Ray, along: RayNoise, columns: Sequence[Index]) -> list[Secant]:
     """Of each tensor, by a call that takes its columns from the start of the ray's points to their end; the last has what is left of the change."""
-    found, left, first = list[Secant](), along.change, 0
+    found, left, first, moved_by = list[Secant](), along.change, 0, ray.moved_by()
+    start = ray.point(ray.finest(), 0) if len(columns) > 1 else moved_by
     for c in columns[:-1]:
-        at, of_tensor = along.start.copy(), slice(first, first + len(c))
-        at[of_tensor] += along.moved_by[of_tensor]
+        at, of_tensor = start.copy(), slice(first, first + len(c))
+        at[of_tensor] += moved_by[of_tensor]
         change, first = ray.evaluate(at) - along.f, of_tensor.stop
-        found.append(Secant(c, at[of_tensor] - along.start[of_tensor], change))
+        found.append(Secant(c, at[of_tensor] - start[of_tensor], change))
         left = left - change
-    return [*found, Secant(columns[-1], along.moved_by[first:], left)]
+    return [*found, Secant(columns[-1], moved_by[first:], left)]
 
 
 def linear_inputs(point: Point, survey: Survey, generator: np.random.Generator, thrifty: bool = False) -> dict[int, DirectionSample | None]:
@@ -207,16 +208,16 @@ def _both_sides(point: Point, columns: Index, move: Array) -> tuple[Array, Array
     return up, down
 
 
-def _signs(point: Point, columns: Index, generator: np.random.Generator) -> Array:
-    """Random, and turned inwards where the domain ends nearby."""
-    c, sign = point.columns, np.copysign(1.0, uniform(len(columns), generator))
+def _signs(point: Point, columns: Index, generator: np.random.Generator) -> Codes:
+    """±1 at random, and turned inwards where the domain ends nearby."""
+    c, sign = point.columns, np.where(np.signbit(uniform(len(columns), generator)), np.int8(-1), np.int8(1))
     if c.free:
         return sign
     x, reach = c.x[columns], step(1.0, QUICK[-1]) * c.scale[columns]
-    return np.where(x + reach > c.high[columns], -1.0, np.where(x - reach < c.low[columns], 1.0, sign))
+    return np.where(x + reach > c.high[columns], np.int8(-1), np.where(x - reach < c.low[columns], np.int8(1), sign))
 
 
-def _ray(point: Point, columns: Index, sign: Array) -> Ray:
+def _ray(point: Point, columns: Index, sign: Codes) -> Ray:
     c, moved = point.columns, in_a_row(columns)
     return Ray(c.x[moved], c.scale[moved], sign, c.ulp(columns), lambda at: c.cast(at, columns), lambda at: point.values_at(columns, at))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import torch
@@ -149,15 +150,19 @@ class BaseCall:
 
     def cotangents(self, purpose: str) -> tuple[Tensor, ...]:
         """Dense random signed cotangents, one per checked output, magnitudes in [0.7, 1.4]: fresh copies, which backward may write into."""
+        return tuple(cotangent.clone() for cotangent in self._drawn_cotangents(purpose))
+
+    def _drawn_cotangents(self, purpose: str) -> tuple[Tensor, ...]:
+        """Those themselves, which nobody writes into."""
         if purpose not in self._cotangents:
             source = generator(self.settings.seed, self.subject.case.check, f"cotangent {purpose}")
             self._cotangents[purpose] = tuple(signed(output, source) for output in self.outputs)
-        return tuple(cotangent.clone() for cotangent in self._cotangents[purpose])
+        return self._cotangents[purpose]
 
     @cached_property
     def backward(self) -> BackwardSeen:
         """One backward of the base graph, watched, for dense random cotangents."""
-        return observe_backward(self.subject, self.forward, self.function, self.cotangents("base"), self._saved)
+        return observe_backward(self.subject, self.forward, self.function, self._drawn_cotangents("base"), self._saved)
 
     @property
     def worked(self) -> BackwardSeen:
@@ -211,6 +216,18 @@ class BaseCall:
         except UserCodeError as error:
             return error
         return None
+
+    def forget_repeats(self) -> None:
+        """Let go of what identical calls returned, once the rules on these are through: of a large input that is most of what is held."""
+        measured = vars(self)
+        for name in ("for_ones", "later"):
+            measured.pop(name, None)
+        if measured.get("repeats"):
+            measured["repeats"] = ()
+        if "backward" in measured:
+            measured["backward"] = replace(self.backward, raw=())
+        if "memory" in measured:
+            measured["memory"] = replace(self.memory, repeats=(), earliest=None)
 
     def usable(self) -> Graph:
         """A graph for one more backward: the base graph, or that of a fresh forward. Raises UserCodeError (GV002)."""

@@ -16,7 +16,7 @@ from operator import mul
 import numpy as np
 
 from gradverify.numerics.roundoff import Bits
-from gradverify.numerics.rungs import U64, Array, Codes, Mask, nonzero, piecewise, repeated
+from gradverify.numerics.rungs import U64, AnyArray, Array, Codes, Mask, nonzero, piecewise, repeated
 
 POINTS = 9
 PIECE_OF_NOISE = 1 << 15  # values at a time: their differences are 36 times as many
@@ -30,7 +30,6 @@ FARTHER, CLOSER = 100.0, 0.01
 ATTEMPTS = 4
 REPEATS = 5  # identical calls, where two of them differ
 WIDEST = 1e-3  # of the scale: beyond, the function's own shape is no noise
-MOST_OUTPUTS = 1 << 20  # of more, as many at most are looked at, evenly spread: those between are as noisy as the one before them
 FEW_OUTPUTS = 0.01  # of them: nine more calls for so few are not worth it, they take their tensor's typical noise
 POOL_CAP = 1e-3  # the tensor's typical relative noise, passed on to its other outputs, at most
 NORMAL_MAD = 1.4826  # standard deviation over median absolute deviation of a normal variable
@@ -128,26 +127,21 @@ class Ray:
 
     x: Array
     scale: Array
-    sign: Array
+    sign: AnyArray
     ulp: Array
     cast: Callable[[Array], Array]
     evaluate: Callable[[Array], Array]
 
-    def points(self, spacing: Array, every: int = 1) -> tuple[Array, Array, Array, Array, Array]:
-        """The first of nine points [n], one spacing away (a kink or jump at x is no noise), and how far the last lies from it [n]; f at the first
-        [m], and its change to the last [m]; and f at all nine, of every so many outputs [9, m / every]."""
-        at = first = self._point(spacing, 1)
-        f = before = self.evaluate(at)
-        points = np.empty((POINTS, len(f[::every])))
-        points[0] = f[::every]
-        for i in range(1, POINTS):
-            at = self._point(spacing, i + 1)
-            f = self.evaluate(at)
-            points[i] = f[::every]
-        return first, at - first, before, f - before, points
+    def points(self, spacing: Array, m: int) -> Array:
+        """f [9, m] at nine points, the first one spacing away: a kink or jump at x is no noise."""
+        points = np.empty((POINTS, m))
+        for number, f in enumerate(points):
+            f[:] = self.evaluate(self.point(spacing, number))
+        return points
 
-    def _point(self, spacing: Array, number: int) -> Array:
-        return self.cast(piecewise(lambda x, spacing, sign: x + number * (spacing * sign), self.x, spacing, self.sign))
+    def point(self, spacing: Array, number: int) -> Array:
+        """The coordinates [n] of one of the nine, from 0 on."""
+        return self.cast(piecewise(lambda x, spacing, sign: x + (number + 1) * (spacing * sign), self.x, spacing, self.sign))
 
     def odd(self, spacing: Array) -> Array:
         """The spacing as an odd number of ulps: exactly realised, and the low bits take part."""
@@ -157,24 +151,26 @@ class Ray:
         """The spacing to begin with [n]."""
         return self.odd(piecewise(lambda ulp, scale: np.maximum(LEAST_ULPS * ulp, FINE * scale), self.ulp, self.scale))
 
+    def moved_by(self) -> Array:
+        """The coordinates' change [n] between the ends of the nine points to begin with."""
+        spacing = self.finest()
+        return self.point(spacing, POINTS - 1) - self.point(spacing, 0)
+
 
 @dataclass(frozen=True)
 class RayNoise:
-    """Noise [m] along a ray; where [n] its first probe starts, f there [m], and f's change [m] over the coordinates' change [n] to its end."""
+    """Noise [m] along a ray; f [m] at the first of its finest points, and its change [m] to their last."""
 
     sigma: Array
-    start: Array
     f: Array
-    moved_by: Array
     change: Array
 
 
 def noise_along(ray: Ray, size: Array, moved: Mask) -> RayNoise:
     """ECnoise along the ray: once finer where too wide, coarser where f is constant on the points though the rungs moved it (`moved` [m])."""
-    spacing, outputs = ray.finest(), len(size)
-    every = -(-outputs // MOST_OUTPUTS) or 1
-    start, moved_by, f, change, points = ray.points(spacing, every)
-    size, moved = size[::every], moved[::every]
+    spacing = ray.finest()
+    points = ray.points(spacing, len(size))
+    f, change = points[0].copy(), points[-1] - points[0]
     sigma, wanted = np.zeros(len(size)), np.ones(len(size), bool)
     for attempt in range(ATTEMPTS):
         level, ending = ecnoise(points, size)
@@ -192,13 +188,14 @@ def noise_along(ray: Ray, size: Array, moved: Mask) -> RayNoise:
         spacing = np.maximum(spacing * (CLOSER if mostly_wide else FARTHER), FEWEST_ULPS * ray.ulp)
         if (spacing > WIDEST * ray.scale).all():
             break
-        points = ray.points(ray.odd(spacing), every)[-1]
-    return RayNoise(sigma if every == 1 else sigma.repeat(every)[:outputs], start, f, moved_by, change)
+        del points      # not held while the next ones are computed
+        points = ray.points(ray.odd(spacing), len(size))
+    return RayNoise(sigma, f, change)
 
 
 def gradient_noise(ray: Ray, size: Array) -> tuple[Array, float]:
     """Noise [m] of a gradient along the ray, and the unit roundoff its bits show; the median absolute deviation where no level is found."""
-    points = ray.points(ray.finest())[-1]
+    points = ray.points(ray.finest(), len(size))
     level, ending = ecnoise(points, size)
     spread = NORMAL_MAD * np.median(np.abs(points - np.median(points, 0)), 0)
     unit = Bits().seen(points).unit

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
 
@@ -26,7 +25,7 @@ from gradverify.numerics.judging.worst_first import ENOUGH_CONFIRMED, enough_con
 from gradverify.numerics.pairs.pair import Pair
 from gradverify.numerics.pairs.tally import MAP_ROWS, Tally
 from gradverify.numerics.probing.screen import Screened
-from gradverify.numerics.rungs import Array, Index
+from gradverify.numerics.rungs import Index
 from gradverify.numerics.seed_vectors import signed_weights
 from gradverify.numerics.structure import Structure
 from gradverify.numerics.verdict import Verdict
@@ -40,19 +39,9 @@ class FollowUp:
 
     def __init__(self, run: Run, structure: Structure, keep: int) -> None:
         self.run, self.structure, self.keep, self.unfollowed, self._followed = run, structure, keep, 0, 0
-
-    @cached_property
-    def _weights(self) -> Array:
-        return signed_weights(len(self.run.point.f0), self.run.generator)
-
-    @cached_property
-    def _entries(self) -> LineEntries:
-        self.run.learn_secants()
-        return LineEntries(self.run, self.structure, self._weights)
-
-    @cached_property
-    def _accuracy(self) -> ScreenAccuracy:
-        return ScreenAccuracy(self.run, self._weights)
+        weights = signed_weights(len(run.point.f0), run.generator)
+        self._entries, self._accuracy = LineEntries(run, structure, weights), ScreenAccuracy(run, weights)
+        run.learn_secants()
 
     def pairs(self, mode_of: Callable[[int], Mode], screened: Sequence[Screened],
               check: Sequence[Screened] = ()) -> tuple[list[Pair], frozenset[int]]:

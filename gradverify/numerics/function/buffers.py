@@ -10,14 +10,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gradverify.numerics.function.flat import numbers
-from gradverify.numerics.rungs import AnyArray, Array, Index, in_a_row
+from gradverify.numerics.rungs import AnyArray, Array, Index, in_a_row, joined
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,7 @@ class Buffers:
 
     def __init__(self, inputs: Sequence[Tensor], x: Array | None = None) -> None:
         self.tensors = [t.detach().clone(memory_format=torch.preserve_format) for t in inputs]
-        parts = [numbers(t) for t in inputs]
-        ends = list(accumulate(map(len, parts), initial=0))
-        same = x is not None and len(x) == ends[-1] and all(np.array_equal(x[a:b], part)
-                                                            for (a, b), part in zip(pairwise(ends), parts, strict=True))
-        self.x = x if x is not None and same else np.concatenate([*parts, np.zeros(0)])
+        self.x = joined([numbers(t) for t in inputs]) if x is None else x
         self._real = [torch.view_as_real(b) if b.is_complex() else b for b in self.tensors]
         self._memory = [_memory(b) for b in self._real]
         self.starts = np.cumsum([0] + [b.numel() for b in self._real])

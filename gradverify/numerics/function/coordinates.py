@@ -23,10 +23,10 @@ from gradverify.numerics.rungs import Array, Index, Mask, in_a_row, joined, repe
 
 @dataclass(frozen=True)
 class Columns(Record):
-    """Arrays [C]: coordinate within all inputs, its mirror image (−1: none) and the mirror's sign, tensor, x, scale, RMS, domain.
+    """Arrays [C]: coordinate within all inputs, its mirror image (−1: none) and the mirror's sign, tensor, x, scale, what is typical of its tensor, domain.
 
     Numbers that all columns have in common take the memory of one.
-    `scale` is |x|, or the tensor's RMS where x is 0 or not finite; `size` = max(|x|, RMS) is what a floor is divided by.
+    `scale` is |x|, or the tensor's RMS where x is 0 or not finite. `x` may be the memory of the input, which is never written to.
     """
 
     coordinate: Index
@@ -35,13 +35,18 @@ class Columns(Record):
     tensor: Index
     x: Array
     scale: Array
-    size: Array
+    typical: Array
     low: Array
     high: Array
     single: Mask
 
     def __len__(self) -> int:
         return len(self.coordinate)
+
+    @cached_property
+    def size(self) -> Array:
+        """What a floor is divided by: max(|x|, RMS)."""
+        return np.maximum(self.scale, self.typical)
 
     @cached_property
     def _by_tensor(self) -> dict[int, Index]:
@@ -124,15 +129,15 @@ def columns_of(inputs: Sequence[Tensor], domains: Sequence[tuple[float, float] |
     for n, (t, domain, pairs, mask) in enumerate(zip(inputs, domains, symmetric, masks, strict=True)):
         x = numbers(t)
         held, end = np.arange(len(x)) if mask is None else _held(t, mask), start + len(x)
-        x = x.copy() if mask is None else x[held]
+        x = x if mask is None else x[held]
         scale, typical = _scales(t, x, held)
         coordinate, mirror, sign = held + start if start else held, repeated(np.intp(-1), len(x)), repeated(1.0, len(x))
         if pairs:
             keep, mirror, sign = _pairs(t)
             coordinate, mirror, x, scale = coordinate[keep], np.where(mirror >= 0, mirror + start, -1), x[keep], scale[keep]
         low, high = domain or (-np.inf, np.inf)
-        of_all = (repeated(value, len(coordinate)) for value in (float(low), float(high), np.bool_(t.dtype in SINGLE)))
-        parts.append((coordinate, mirror, sign, repeated(np.intp(n), len(coordinate)), x, scale, np.maximum(scale, typical), *of_all))
+        of_all = (repeated(value, len(coordinate)) for value in (typical, float(low), float(high), np.bool_(t.dtype in SINGLE)))
+        parts.append((coordinate, mirror, sign, repeated(np.intp(n), len(coordinate)), x, scale, *of_all))
         start = end
     return Columns(*map(joined, zip(*parts, strict=True)))
 

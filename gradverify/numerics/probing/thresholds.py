@@ -126,7 +126,8 @@ class SurveyedPoint:
 
     def floors(self, reach: Array, alive: Mask) -> Array:
         """c·unit [M] from each output's reach (method.md section 1)."""
-        x_size = float(self.point.columns.size.max(initial=0.0))
+        c = self.point.columns
+        x_size = max(float(c.scale.max(initial=0.0)), float(c.typical.max(initial=0.0)))
         rows = Magnitudes(self.point.shared(reach), self.survey.size, self.survey.sigma, self.point.parts, x_size, self.point.unit,
                     self.point.backward_unit)
         return floors(rows, stands_out(rows, alive, rows.reach))
