@@ -45,10 +45,10 @@ def repeated(value: float | np.generic, m: int) -> AnyArray:
     return np.ndarray((m,), one.dtype, one.tobytes(), 0, (0,))
 
 
-def pieces(n: int) -> Iterator[slice]:
-    """0 … n − 1 in pieces of PIECE, whose temporary arrays stay in the cache."""
-    for first in range(0, n, PIECE):
-        yield slice(first, min(first + PIECE, n))
+def pieces(n: int, size: int = PIECE) -> Iterator[slice]:
+    """0 … n − 1 in pieces, whose temporary arrays stay in the cache."""
+    for first in range(0, n, size):
+        yield slice(first, min(first + size, n))
 
 
 def piecewise(f: Callable[..., AnyArray], *arrays: AnyArray, out: AnyArray | None = None) -> AnyArray:

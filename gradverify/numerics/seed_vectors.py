@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -14,6 +16,30 @@ from gradverify.numerics.rungs import BASE, RATIO, Array, Index, in_a_row
 
 WEIGHTS = (0.7, 1.4)  # magnitudes of the members of a group, a direction or a cotangent: ±1 lets pairs cancel
 INSIDE = 0.5  # of the way to the end of the domain: the widest step of a probe
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Arrays `known` and then random ones, each drawn anew whenever it is asked for: at most one of them is held at a time."""
+
+    known: Sequence[Array]
+    generators: Sequence[np.random.Generator]
+    draw: Callable[[np.random.Generator], Array]
+
+    @classmethod
+    def of(cls, number: int, generator: np.random.Generator, draw: Callable[[np.random.Generator], Array], known: Sequence[Array] = ()) -> Drawn:
+        """So many arrays; the generator goes on as if all had been drawn from it."""
+        before = list[np.random.Generator]()
+        for _ in range(number - len(known)):
+            before.append(deepcopy(generator))
+            draw(generator)
+        return cls(known, before, draw)
+
+    def __len__(self) -> int:
+        return len(self.known) + len(self.generators)
+
+    def __getitem__(self, k: int) -> Array:
+        return self.known[k] if k < len(self.known) else self.draw(deepcopy(self.generators[k - len(self.known)]))
 
 
 def uniform(n: int, generator: np.random.Generator) -> Array:

@@ -72,8 +72,9 @@ def test_a_coarse_grid_is_probed_further_apart_only_where_the_rungs_moved_it():
 
 
 def test_the_secant_spans_the_probe():
-    found = noise_along(ray(lambda x: np.array([x.sum(), 2 * x[0]]), n=3), np.ones(2), np.ones(2, bool))
-    assert found.change == pytest.approx([found.moved_by.sum(), 2 * found.moved_by[0]], rel=1e-6)
+    along = ray(lambda x: np.array([x.sum(), 2 * x[0]]), n=3)
+    moved_by = along.moved_by()
+    assert noise_along(along, np.ones(2), np.ones(2, bool)).change == pytest.approx([moved_by.sum(), 2 * moved_by[0]], rel=1e-6)
 
 
 def test_a_float16_backward_shows_its_noise():

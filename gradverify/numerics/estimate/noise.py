@@ -16,7 +16,7 @@ from operator import mul
 import numpy as np
 
 from gradverify.numerics.roundoff import Bits
-from gradverify.numerics.rungs import U64, AnyArray, Array, Codes, Mask, nonzero, piecewise, repeated
+from gradverify.numerics.rungs import U64, AnyArray, Array, Codes, Mask, nonzero, pieces, piecewise, repeated
 
 POINTS = 9
 PIECE_OF_NOISE = 1 << 15  # values at a time: their differences are 36 times as many
@@ -54,8 +54,10 @@ def ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
     """
     if len(size) <= PIECE_OF_NOISE:
         return _ecnoise(points, size)
-    parts = [_ecnoise(points[:, i : i + PIECE_OF_NOISE], size[i : i + PIECE_OF_NOISE]) for i in range(0, len(size), PIECE_OF_NOISE)]
-    return np.concatenate([sigma for sigma, _ in parts]), np.concatenate([ending for _, ending in parts])
+    sigma, ending = np.empty(len(size)), np.empty(len(size), np.int8)
+    for part in pieces(len(size), PIECE_OF_NOISE):
+        sigma[part], ending[part] = _ecnoise(points[:, part], size[part])
+    return sigma, ending
 
 
 def _ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
@@ -132,12 +134,11 @@ class Ray:
     cast: Callable[[Array], Array]
     evaluate: Callable[[Array], Array]
 
-    def points(self, spacing: Array, m: int) -> Array:
-        """f [9, m] at nine points, the first one spacing away: a kink or jump at x is no noise."""
-        points = np.empty((POINTS, m))
-        for number, f in enumerate(points):
+    def points(self, spacing: Array, into: Array) -> Array:
+        """f at nine points, written `into` an array [9, m]; the first is one spacing away: a kink or jump at x is no noise."""
+        for number, f in enumerate(into):
             f[:] = self.evaluate(self.point(spacing, number))
-        return points
+        return into
 
     def point(self, spacing: Array, number: int) -> Array:
         """The coordinates [n] of one of the nine, from 0 on."""
@@ -169,7 +170,7 @@ class RayNoise:
 def noise_along(ray: Ray, size: Array, moved: Mask) -> RayNoise:
     """ECnoise along the ray: once finer where too wide, coarser where f is constant on the points though the rungs moved it (`moved` [m])."""
     spacing = ray.finest()
-    points = ray.points(spacing, len(size))
+    points = ray.points(spacing, np.empty((POINTS, len(size))))
     f, change = points[0].copy(), points[-1] - points[0]
     sigma, wanted = np.zeros(len(size)), np.ones(len(size), bool)
     for attempt in range(ATTEMPTS):
@@ -188,14 +189,13 @@ def noise_along(ray: Ray, size: Array, moved: Mask) -> RayNoise:
         spacing = np.maximum(spacing * (CLOSER if mostly_wide else FARTHER), FEWEST_ULPS * ray.ulp)
         if (spacing > WIDEST * ray.scale).all():
             break
-        del points      # not held while the next ones are computed
-        points = ray.points(ray.odd(spacing), len(size))
+        ray.points(ray.odd(spacing), points)
     return RayNoise(sigma, f, change)
 
 
 def gradient_noise(ray: Ray, size: Array) -> tuple[Array, float]:
     """Noise [m] of a gradient along the ray, and the unit roundoff its bits show; the median absolute deviation where no level is found."""
-    points = ray.points(ray.finest(), len(size))
+    points = ray.points(ray.finest(), np.empty((POINTS, len(size))))
     level, ending = ecnoise(points, size)
     spread = NORMAL_MAD * np.median(np.abs(points - np.median(points, 0)), 0)
     unit = Bits().seen(points).unit

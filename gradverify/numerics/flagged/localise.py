@@ -140,7 +140,7 @@ class _Search:
         """Of Σ w_j f_j along the move of these columns: finer rungs where the first are rough."""
         move = np.zeros(len(self.columns))
         move[columns] = probe.move[columns]
-        along = Directions(self.point, self.columns, move[None])
+        along = Directions(self.point, self.columns, [move])
         noise = np.sqrt(np.sum((probe.weights * self.surveyed.noise[self.part]) ** 2, keepdims=True))
         sigma = self.surveyed.noise_along(self.tensor, noise, np.nan_to_num(norm))
 
@@ -187,7 +187,7 @@ class _Search:
     def _derivatives_along(self, column: int) -> ProbeDerivative:
         """Derivatives of the tensor's outputs with respect to one column."""
         part, c, moved = self.part, self.point.columns, self.columns[[column]]
-        one_hot = Directions(self.point, moved, c.scale[moved][None])
+        one_hot = Directions(self.point, moved, [c.scale[moved]])
         f0, one = self.point.f0[part], np.ones(part.stop - part.start)
 
         def measured(rungs: Stage) -> ProbeDerivative:

@@ -23,7 +23,8 @@ from gradverify.numerics.rungs import Array, Index, Mask, in_a_row, joined, repe
 
 @dataclass(frozen=True)
 class Columns(Record):
-    """Arrays [C]: coordinate within all inputs, its mirror image (−1: none) and the mirror's sign, tensor, x, scale, what is typical of its tensor, domain.
+    """Arrays [C]: coordinate within all inputs, its mirror image (−1: none) and the mirror's sign, tensor, x, scale, the tensor's RMS,
+    domain.
 
     Numbers that all columns have in common take the memory of one.
     `scale` is |x|, or the tensor's RMS where x is 0 or not finite. `x` may be the memory of the input, which is never written to.

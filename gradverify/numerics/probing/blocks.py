@@ -43,16 +43,18 @@ def check_blocks(
     cotangents = Cotangents(point, probes, generator)
     directions = directions or [draw_directions(point, t, probes, generator, surveyed.survey.direction_samples[t]) for t in tensors]
     blocks = [_TensorBlocks(DirectionScreen(surveyed, t, directions[t]), cotangents, shapes[t]) for t in tensors]
-    for k, o in product(range(probes), range(len(point.parts))):
-        gradient = cotangents.pulled(k, o)
-        for of_tensor in blocks:
-            of_tensor.add(o, k, gradient)
-        del gradient    # not held while the next one is pulled back
-    dead = [_dead(point, o, cotangents.w[0][part], [shape[o] for shape in shapes]) for o, part in enumerate(point.parts)]
+    for k in range(probes):
+        w = cotangents.w[k]
+        for o in range(len(point.parts)):
+            gradient = cotangents.pulled(w, o)
+            for of_tensor in blocks:
+                of_tensor.add(o, k, gradient, w)
+            del gradient    # not held while the next one is pulled back
+    dead = [_dead(point, o, cotangents.w, [shape[o] for shape in shapes]) for o in range(len(point.parts))]
     return [pair for t in tensors for pair in blocks[t].screened([strays[t] for strays in dead])]
 
 
-def _dead(point: Point, output: int, w: Array, patterns: Sequence[Pattern]) -> list[Strays]:
+def _dead(point: Point, output: int, w: Sequence[Array], patterns: Sequence[Pattern]) -> list[Strays]:
     """By input tensor, the columns that outputs which depend on nothing pull back to: their gradient must be exactly 0.
 
     The group of a stray is 0: all outputs that do not depend on that tensor.
@@ -63,7 +65,7 @@ def _dead(point: Point, output: int, w: Array, patterns: Sequence[Pattern]) -> l
             continue
         gradients = next((g for nothing, g in done if np.array_equal(nothing, pattern.nothing)), None)
         if gradients is None:
-            gradients = point.by_column(pull_back(point, output, np.where(pattern.nothing, w, 0.0)))
+            gradients = point.by_column(pull_back(point, output, np.where(pattern.nothing, w[0][point.parts[output]], 0.0)))
             done.append((pattern.nothing, gradients))
         columns = point.columns.of(t)
         found[t].add(0, columns[gradients[columns] != 0])
@@ -88,8 +90,8 @@ class _TensorBlocks:
         self.coordinates = None if self.point.columns.whole else self.point.columns_of(screen.tensor).coordinate
         self.sums: list[list[_Sums]] = [[] for _ in patterns]
 
-    def add(self, o: int, k: int, gradient: Array) -> None:
-        """The gradient [C] of cotangent k of one output tensor."""
+    def add(self, o: int, k: int, gradient: Array, w: Array) -> None:
+        """The gradient [C] of cotangent k, which is w [M], of one output tensor."""
         pattern, move, scale = self.patterns[o], self.directions.moves[k], self.point.columns.scale[self.columns]
         gradient, n = gradient[self.columns], len(move)
 
@@ -101,7 +103,7 @@ class _TensorBlocks:
 
         analytic = _summed(n, pattern.blocks, block, lambda part: moved(part) * move[part])
         norm = np.sqrt(_summed(n, pattern.blocks, block, lambda part: (moved(part) * scale[part]) ** 2))
-        first, w, noise = self.point.parts[o].start, self.w[k], partial(self.surveyed.survey.noise, self.point)
+        first, noise = self.point.parts[o].start, partial(self.surveyed.survey.noise, self.point)
 
         def variance_of(part: slice) -> Array:
             of_all = slice(first + part.start, first + part.stop)
@@ -132,7 +134,7 @@ class _TensorBlocks:
         return _summed(len(pattern), pattern.blocks, pattern.block_of_outputs, values)
 
     def _read(self, k: int, rungs: Stage, learn: Callable[[bool, Rung], None] | None = None) -> list[ProbeDerivative]:
-        """For each output tensor the derivatives of the sums of its blocks along direction k. `learn` gets whether a rung is the first, and f on it."""
+        """For each output tensor the derivatives of the sums of its blocks along direction k. `learn` gets f on each rung, and if it is the first."""
         outputs, w = range(len(self.patterns)), self.w[k]
         sums, steps = [np.empty((2, len(rungs), pattern.blocks)) for pattern in self.patterns], np.ones((len(rungs), 2))
         for r, rung in enumerate(self.directions.sampled(k, rungs)):

@@ -44,7 +44,7 @@ def check_rows(
     samples = surveyed.survey.direction_samples
     directions = directions or [draw_directions(point, t, DIRECTIONS, generator, linear.get(t) or samples[t]) for t in tensors]
     shapes = [paired(point, t, patterns[t]) for t in tensors]
-    rows = [[RowSums(point, t, part, d.moves) for part in point.parts] for t, d in zip(tensors, directions, strict=True)]
+    rows = [[RowSums(point, t, part, np.array([*d.moves])) for part in point.parts] for t, d in zip(tensors, directions, strict=True)]
     weights = [random_cotangent(point, o, generator) for o in range(len(point.parts))]
     grouped = [[row_groups(pattern) for pattern in shape] for shape in shapes]
     for shared in shared_groups(grouped):

@@ -7,7 +7,7 @@ norm that all others are judged by.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -19,8 +19,8 @@ from gradverify.numerics.function.flat import rms
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.function.point_lines import DirectionLine
 from gradverify.numerics.probing.directional import Stage, reachable
-from gradverify.numerics.rungs import Array, Index, in_a_row, step
-from gradverify.numerics.seed_vectors import as_dtype_holds, gaussian, moves_along, pull_back, signed_weights
+from gradverify.numerics.rungs import Array, Index, in_a_row, joined, step
+from gradverify.numerics.seed_vectors import Drawn, as_dtype_holds, gaussian, moves_along, pull_back, signed_weights
 from gradverify.numerics.survey import DirectionSample
 
 
@@ -35,23 +35,23 @@ class DirectionRungs(NamedTuple):
 
 @dataclass(frozen=True)
 class Directions:
-    """Dense directions [K, n] of one input tensor in its columns [n]; 0 where a column cannot move. `first_rungs`: sampled rungs of the first,
+    """Dense directions (K of [n]) of one input tensor in its columns [n]; 0 where a column cannot move. `first_rungs`: sampled rungs of the first,
     which are kept where the directions are `shared`."""
 
     point: Point
     columns: Index
-    moves: Array
+    moves: Sequence[Array]
     first_rungs: dict[int, Rung | None] = field(default_factory=dict)
     shared: bool = False
 
     def first(self) -> Directions:
         """The first direction alone; its samples are shared."""
-        return replace(self, moves=self.moves[:1])
+        return replace(self, moves=[self.moves[0]])
 
     @cached_property
     def left_out(self) -> Index:
         """Columns that no direction moves."""
-        return self.columns[:0] if self.moves.all() else self.columns[~self.moves.any(0)]
+        return self.columns[~np.logical_or.reduce([move != 0 for move in self.moves])]
 
     def sampled(self, k: int, rungs: Stage) -> Iterator[Rung | None]:
         """f along direction k on each of these rungs in turn, two calls each; None where it has no value there."""
@@ -92,35 +92,35 @@ def draw_directions(point: Point, tensor: int, probes: int, generator: np.random
     """Gaussian × scale; inside the domain, zero on inputs that are not finite. The first is that of `sample`, whose samples are known. `shared`: by
     two screens."""
     columns = point.columns.of(tensor)
-    moves, known = np.zeros((probes, len(columns))), dict[int, Rung | None]()
+    first, known = list[Array](), dict[int, Rung | None]()
     if sample and probes:
         known[sample.rung] = sample.values
-        moves[0, slice(None) if sample.columns is columns else np.searchsorted(columns, sample.columns)] = sample.direction
-    for move in moves[len(known) :]:
-        move[:] = moves_along(point, columns, gaussian(len(columns), generator))
+        first.append(sample.direction)
+        if len(sample.columns) < len(columns):
+            first = [np.zeros(len(columns))]
+            first[0][np.searchsorted(columns, sample.columns)] = sample.direction
+    moves = Drawn.of(probes, generator, lambda source: moves_along(point, columns, gaussian(len(columns), source)), first)
     return Directions(point, columns, moves, known, shared)
 
 
 # ---- W
 class Cotangents:
-    """Random signed cotangents `w` [K, M], each pulled back once for every output tensor: K backwards an output tensor.
+    """Random signed cotangents `w` (K of [M]), each pulled back once for every output tensor: K backwards an output tensor.
 
     What these raise, so does whoever asks for their gradients.
     """
 
     def __init__(self, point: Point, probes: int, generator: np.random.Generator) -> None:
-        self._point, self.w = point, np.empty((probes, len(point.f0)))
-        for w in self.w:
-            for o, part in enumerate(point.parts):
-                w[part] = random_cotangent(point, o, generator)
+        self._point, outputs = point, range(len(point.parts))
+        self.w = Drawn.of(probes, generator, lambda source: joined([random_cotangent(point, o, source) for o in outputs]))
 
-    def pulled(self, k: int, output: int) -> Array:
+    def pulled(self, w: Array, output: int) -> Array:
         """The gradient [C] of one of them, by one backward."""
-        return self._point.by_column(pull_back(self._point, output, self.w[k, self._point.parts[output]]))
+        return self._point.by_column(pull_back(self._point, output, w[self._point.parts[output]]))
 
     @cached_property
     def _pulled(self) -> list[list[Array]]:
-        return [[self.pulled(k, o) for o in range(len(self._point.parts))] for k in range(len(self.w))]
+        return [[self.pulled(w, o) for o in range(len(self._point.parts))] for w in self.w]
 
     def gradients(self, tensor: int) -> Array:
         """WᵀJ [K, output tensors, n] in the columns of one input tensor."""
