@@ -19,7 +19,7 @@ INSIDE = 0.5  # of the way to the end of the domain: the widest step of a probe
 
 
 @dataclass(frozen=True)
-class Drawn:
+class Drawn(Sequence[Array]):
     """Arrays `known` and then random ones, each drawn anew whenever it is asked for: at most one of them is held at a time."""
 
     known: Sequence[Array]
@@ -38,7 +38,7 @@ class Drawn:
     def __len__(self) -> int:
         return len(self.known) + len(self.generators)
 
-    def __getitem__(self, k: int) -> Array:
+    def __getitem__(self, k: int) -> Array:  # type: ignore[override]  # no slices
         return self.known[k] if k < len(self.known) else self.draw(deepcopy(self.generators[k - len(self.known)]))
 
 

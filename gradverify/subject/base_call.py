@@ -226,8 +226,19 @@ class BaseCall:
             measured["repeats"] = ()
         if "backward" in measured:
             measured["backward"] = replace(self.backward, raw=())
+            self._keep_one_graph()
         if "memory" in measured:
             measured["memory"] = replace(self.memory, repeats=(), earliest=None)
+
+    def _keep_one_graph(self) -> None:
+        """The graph that backwards share stands for the base graph too, which is let go with what was saved for it."""
+        graph = self.function.shared
+        if graph is None or not self.reusable:
+            return
+        nodes = function_nodes(self.function.of(graph))
+        self._saved.tensors = []
+        forward = replace(self.forward, leaves=graph.leaves, called=graph.called, nodes=nodes, saved=saved_tensors(nodes))
+        vars(self).update(base=graph, forward=forward)
 
     def usable(self) -> Graph:
         """A graph for one more backward: the base graph, or that of a fresh forward. Raises UserCodeError (GV002)."""

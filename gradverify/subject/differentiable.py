@@ -219,6 +219,11 @@ class Differentiable:
         leaves = self._subject.leaves()
         return Graph(tuple(leaves), self._subject.probed(leaves))
 
+    @property
+    def shared(self) -> Graph | None:
+        """`kept_graph`, where there is one already."""
+        return self._graph
+
     def kept_graph(self) -> Graph:
         """The graph that several backwards share."""
         if self._graph is None:

@@ -11,7 +11,7 @@ from gradverify.numerics.rungs import U32, U64, U_BF16
 def ray(evaluate, n=1, x=1.3, seed=0):
     at = np.full(n, x) * (1 + 0.1 * np.arange(n))
     sign = np.random.default_rng(seed).choice([-1.0, 1.0], n)
-    return Ray(at, np.abs(at), sign, np.spacing(at), lambda v: v, evaluate)
+    return Ray(at, np.abs(at), sign, lambda: np.spacing(at), lambda v: v, evaluate)
 
 
 @pytest.mark.parametrize("level", [1e-14, 1e-9, 1e-3])

@@ -125,12 +125,13 @@ def _flat_level(differences: Sequence[Array]) -> tuple[Array, Mask]:
 
 @dataclass(frozen=True)
 class Ray:
-    """One side of x along a signed direction: coordinates x, scale, sign, ulp [n]; `evaluate` takes coordinates [n] to values [m]."""
+    """One side of x along a signed direction: coordinates x, scale, sign [n]; their ulp [n], computed when it is needed; `evaluate` takes
+    coordinates [n] to values [m]."""
 
     x: Array
     scale: Array
     sign: AnyArray
-    ulp: Array
+    ulp: Callable[[], Array]
     cast: Callable[[Array], Array]
     evaluate: Callable[[Array], Array]
 
@@ -146,11 +147,11 @@ class Ray:
 
     def odd(self, spacing: Array) -> Array:
         """The spacing as an odd number of ulps: exactly realised, and the low bits take part."""
-        return piecewise(lambda spacing, ulp: (2 * np.floor(spacing / (2 * ulp)) + 1) * ulp, spacing, self.ulp)
+        return piecewise(lambda spacing, ulp: (2 * np.floor(spacing / (2 * ulp)) + 1) * ulp, spacing, self.ulp())
 
     def finest(self) -> Array:
         """The spacing to begin with [n]."""
-        return self.odd(piecewise(lambda ulp, scale: np.maximum(LEAST_ULPS * ulp, FINE * scale), self.ulp, self.scale))
+        return self.odd(piecewise(lambda ulp, scale: np.maximum(LEAST_ULPS * ulp, FINE * scale), self.ulp(), self.scale))
 
     def moved_by(self) -> Array:
         """The coordinates' change [n] between the ends of the nine points to begin with."""
@@ -186,7 +187,7 @@ def noise_along(ray: Ray, size: Array, moved: Mask) -> RayNoise:
         if np.count_nonzero(wanted) <= FEW_OUTPUTS * len(wanted) or attempt == ATTEMPTS - 1:
             break
         mostly_wide = float(np.mean(ending[wanted] >= TOO_WIDE)) > 0.5
-        spacing = np.maximum(spacing * (CLOSER if mostly_wide else FARTHER), FEWEST_ULPS * ray.ulp)
+        spacing = np.maximum(spacing * (CLOSER if mostly_wide else FARTHER), FEWEST_ULPS * ray.ulp())
         if (spacing > WIDEST * ray.scale).all():
             break
         ray.points(ray.odd(spacing), points)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gradverify.numerics.estimate.noise import POINTS, CONSTANT, FLAT, Ray, ecnoise
+from gradverify.numerics.estimate.noise import CONSTANT, FLAT, POINTS, Ray, ecnoise
 from gradverify.numerics.function.flat import rms
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.records import Record

@@ -51,7 +51,7 @@ class Directions:
     @cached_property
     def left_out(self) -> Index:
         """Columns that no direction moves."""
-        return self.columns[~np.logical_or.reduce([move != 0 for move in self.moves])]
+        return self.columns[~np.any([move != 0 for move in self.moves], 0)]
 
     def sampled(self, k: int, rungs: Stage) -> Iterator[Rung | None]:
         """f along direction k on each of these rungs in turn, two calls each; None where it has no value there."""
@@ -92,10 +92,11 @@ def draw_directions(point: Point, tensor: int, probes: int, generator: np.random
     """Gaussian × scale; inside the domain, zero on inputs that are not finite. The first is that of `sample`, whose samples are known. `shared`: by
     two screens."""
     columns = point.columns.of(tensor)
-    first, known = list[Array](), dict[int, Rung | None]()
+    first: Sequence[Array] = ()
+    known = dict[int, Rung | None]()
     if sample and probes:
-        known[sample.rung] = sample.values
-        first.append(sample.direction)
+        known = {} if sample.kept is None else {sample.rung: sample.kept}
+        first = sample.directions
         if len(sample.columns) < len(columns):
             first = [np.zeros(len(columns))]
             first[0][np.searchsorted(columns, sample.columns)] = sample.direction
