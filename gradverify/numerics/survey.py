@@ -169,7 +169,7 @@ def _secants(ray: Ray, along: RayNoise, columns: Sequence[Index]) -> list[Secant
         change, first = ray.evaluate(at) - along.f, of_tensor.stop
         found.append(Secant(c, at[of_tensor] - start[of_tensor], change))
         left = left - change
-    return [*found, Secant(columns[-1], moved_by[first:], left)]
+    return [*found, Secant(columns[-1], moved_by[first:].copy() if first else moved_by, left)]
 
 
 def linear_inputs(point: Point, survey: Survey, generator: np.random.Generator, thrifty: bool = False) -> dict[int, DirectionSample | None]:

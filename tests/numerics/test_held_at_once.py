@@ -11,8 +11,9 @@ import pytest
 from live import evidence, randn
 from torch.autograd import Function
 
-from gradverify.numerics.estimate import noise
+from gradverify.numerics import survey
 from gradverify.numerics.rungs import PIECE, in_a_row, joined, piecewise, repeated
+from gradverify.numerics.seed_vectors import Drawn
 from gradverify.numerics.verdict import Verdict
 
 N = 1024
@@ -68,12 +69,15 @@ def test_wrong_ones_are_found(spoil):
     assert pair.verdict is Verdict.MISMATCH
 
 
-def test_what_calls_give_again_and_again_is_held_once():
+def test_what_calls_give_again_and_again_is_not_held_as_the_comparison_begins():
     seen = evidence(layer_norm(lambda gradient: gradient), randn(8, 8))
     first, = seen.worked.gradients
-    assert all(again.values[0] is first for again in seen.repeats)
-    assert seen.function.here()[0] is seen.outputs[0]
     assert all(each[0] is first for each in seen.memory.repeats)
+    assert seen.function.here()[0] is seen.outputs[0]
+    assert seen.repeats and seen.for_ones and seen.worked.raw and seen.worked.cotangents[0] is seen.worked.cotangents[0]
+    assert seen.jacobian.pairs[0, 0].verdict is Verdict.PASS
+    assert seen.repeats == () and seen.reusable and not seen.worked.raw and not seen.memory.repeats and "for_ones" not in vars(seen)
+    assert seen.base is seen.function.kept_graph() and seen.forward.leaves is seen.base.leaves
 
 
 # ---- the parts
@@ -90,13 +94,16 @@ def test_joined_parts_of_one_number_stay_in_the_memory_of_one():
     assert len(joined([])) == 0 and in_a_row(np.arange(3)) == slice(0, 3)
 
 
-def test_noise_of_many_outputs_is_that_of_evenly_spread_ones(monkeypatch):
-    """Which vary by parts: a half is quiet, the other 1e-9 of noise."""
-    source, m = np.random.default_rng(0), 4096
-    level = np.where(np.arange(m) < m // 2, 0.0, 1e-9)
-    x = np.ones(1)
-    along = noise.Ray(x, x, x, np.spacing(x), lambda at: at, lambda at: at + level * source.normal(size=m))
-    monkeypatch.setattr(noise, "MOST_OUTPUTS", 512)
-    found = noise.noise_along(along, np.ones(m), np.ones(m, bool))
-    assert len(found.sigma) == len(found.change) == m
-    assert np.median(found.sigma[: m // 2]) < 1e-12 < 2e-10 < np.median(found.sigma[m // 2 :]) < 5e-9
+def test_arrays_are_drawn_again_and_the_generator_goes_on():
+    once, again = np.random.default_rng(5), np.random.default_rng(5)
+    drawn = Drawn.of(3, once, lambda source: source.random(4), known=[np.zeros(4)])
+    expected = [np.zeros(4), again.random(4), again.random(4)]
+    assert np.array_equal([*drawn], expected) and np.array_equal([*drawn], expected) and len(drawn) == 3
+    assert once.random() == again.random()
+
+
+def test_what_is_not_kept_of_a_survey_is_measured_again(monkeypatch):
+    """The same numbers, for two more calls."""
+    kept = compared(lambda gradient: gradient, 64)[0]
+    monkeypatch.setattr(survey, "KEPT", 0)
+    assert compared(lambda gradient: gradient, 64)[0] == kept

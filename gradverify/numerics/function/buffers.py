@@ -66,7 +66,7 @@ class Buffers:
             which = np.flatnonzero((coordinates >= start) & (coordinates < stop))
             if which.size:
                 parts.append(TensorPart(t, in_a_row(coordinates[which] - start), in_a_row(which)))
-        return Selection(tuple(parts), self.x[coordinates])
+        return Selection(tuple(parts), self.x[run])
 
     def write(self, selection: Selection, x: Array) -> None:
         """Writes x [k] there; everything else is as at the point."""

@@ -50,6 +50,7 @@ def check_blocks(
             for of_tensor in blocks:
                 of_tensor.add(o, k, gradient, w)
             del gradient    # not held while the next one is pulled back
+        del w
     dead = [_dead(point, o, cotangents.w, [shape[o] for shape in shapes]) for o in range(len(point.parts))]
     return [pair for t in tensors for pair in blocks[t].screened([strays[t] for strays in dead])]
 

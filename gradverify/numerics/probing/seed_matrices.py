@@ -19,7 +19,7 @@ from gradverify.numerics.function.flat import rms
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.function.point_lines import DirectionLine
 from gradverify.numerics.probing.directional import Stage, reachable
-from gradverify.numerics.rungs import Array, Index, in_a_row, joined, step
+from gradverify.numerics.rungs import Array, Index, Mask, in_a_row, joined, step
 from gradverify.numerics.seed_vectors import Drawn, as_dtype_holds, gaussian, moves_along, pull_back, signed_weights
 from gradverify.numerics.survey import DirectionSample
 
@@ -51,7 +51,8 @@ class Directions:
     @cached_property
     def left_out(self) -> Index:
         """Columns that no direction moves."""
-        return self.columns[~np.any([move != 0 for move in self.moves], 0)]
+        still: Mask = ~np.any([move != 0 for move in self.moves], 0)
+        return self.columns[still]
 
     def sampled(self, k: int, rungs: Stage) -> Iterator[Rung | None]:
         """f along direction k on each of these rungs in turn, two calls each; None where it has no value there."""
