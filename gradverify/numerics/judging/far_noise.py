@@ -72,8 +72,8 @@ class _Spread(Record):
 
 def _spread(point: Point, survey: Survey, ray: Ray, spacing: Array) -> _Spread:
     points = ray.points(ray.odd(spacing), np.empty((POINTS, len(point.f0))))
-    (level, steps), peak = _level(points, survey.size), np.fmax(np.abs(point.f0), np.abs(points).max(0))
-    moved = np.fmax.reduce(np.abs(points - point.f0))
+    (level, steps), peak = _level(points, survey.size), np.fmax(np.abs(point.f0), np.maximum(points.max(0), -points.min(0)))
+    moved = np.fmax(*(np.abs(farthest.reduce(points) - point.f0) for farthest in (np.fmax, np.fmin)))
     return _Spread(np.where(level > FLAT * point.unit * peak, level, np.nan), steps, moved)
 
 
