@@ -117,6 +117,7 @@ LISTED: Mapping[str, Listed] = {
     "rules.second.THOROUGH": Listed("How many seconds does every rung of an element of a second derivative cost?"),
     "costs.RESIDENT": Listed("How many bytes does any comparison take?"),
     "costs.ELEMENT_BYTES": Listed("How many bytes does a coordinate take?"),
+    "costs.BLOCKS_BYTES": Listed("How many bytes does a coordinate take where blocks are compared?"),
 }
 FACTS: Mapping[str, str] = {
     "rungs.U64": "a fact of float64", "rungs.U32": "a fact of float32", "rungs.U_BF16": "a fact of bfloat16", "rungs.U_FP16": "a fact of float16",
