@@ -27,7 +27,7 @@ STRAY = 8.0  # standard deviations of such noise: what moves by more depends on 
 STRAIGHT = 30.0  # roundings or standard deviations: how far a straight line may seem bent
 VALLEY = 0.1  # of an even change: the odd part that a change beside a point of slope 0 may have
 EVERY = slice(None)
-KEPT = 1 << 20  # outputs: the values of more are measured again, two calls, as they take more memory than that is worth
+KEPT = 1 << 20  # outputs: the values of more are sampled again, in two calls, as they take more memory than that is worth
 VANISHES = 1e-3  # of the values at the first step: f at x
 
 
