@@ -38,6 +38,7 @@ LISTED: Mapping[str, Listed] = {
     "tolerance.SATURATED": Listed("How many roundings of its tensor's values may a dead row in low precision hide?"),
     "tolerance.NOISE_ONLY": Listed("Within how many standard deviations of 0 is an output nothing but noise?"),
     "rungs.RESOLVED": Listed("How many bars above 0 does a derivative stand out?"),
+    "rungs.PIECE": Listed("How many numbers at a time do long arrays go through their arithmetic in?"),
     # noise
     "estimate.noise.FLAT": Listed("Within which factor must three orders of differences agree to be the noise?"),
     "estimate.noise.FIRST_DIGIT": Listed("By how much of f may the points of the noise differ?"),
@@ -117,6 +118,7 @@ LISTED: Mapping[str, Listed] = {
     "rules.second.THOROUGH": Listed("How many seconds does every rung of an element of a second derivative cost?"),
     "costs.RESIDENT": Listed("How many bytes does any comparison take?"),
     "costs.ELEMENT_BYTES": Listed("How many bytes does a coordinate take?"),
+    "costs.BLOCKS_BYTES": Listed("How many bytes does a coordinate take where blocks are compared?"),
 }
 FACTS: Mapping[str, str] = {
     "rungs.U64": "a fact of float64", "rungs.U32": "a fact of float32", "rungs.U_BF16": "a fact of bfloat16", "rungs.U_FP16": "a fact of float16",

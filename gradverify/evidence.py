@@ -127,7 +127,9 @@ class Evidence(BaseCall):
 
     def compared(self, asked: Asked | None = None) -> Jacobian:
         """The `jacobian`, measured now; with what came of the one element that is asked for, where that was judged by itself."""
-        first = self._by_differences(asked)
+        self.forget_repeats()
+        with self.spending.patient():
+            first = self._by_differences(asked)
         found = beside_lifted(first, lambda: self._by_differences(asked) if self._lifts_inside() else None)
         if self.cast_inside and found is first:
             self.in_float64, self.cast_inside = "", False

@@ -119,6 +119,13 @@ def test_seconds_that_nobody_named_bound_no_comparison_that_was_asked_for(monkey
     assert (result.verdict, result.mode) == ("pass", "entries") and world.clock.cpu() > 30
 
 
+def test_nor_the_one_that_a_slow_function_gets_beside_which_other_rules_are_left_out():
+    world = World(call=1.0)
+    result = checked(world, softmax(world))
+    assert (result.verdict, result.mode) == ("pass", "blocks") and world.clock.cpu() > 30
+    assert {"GV109", "GV206"} <= set(left_out(result.rules)[0])
+
+
 # ---- a time limit
 @pytest.mark.parametrize(("spoil", "verdict"), [(lambda gradient: gradient, "undecided"), (scaled, "undecided")])
 def test_what_a_time_limit_leaves_unknown_is_undecided_before_the_process_is_ended(spoil, verdict):

@@ -27,6 +27,7 @@ GRADCHECK_CALL = (2e-5, 7e-5)  # what gradcheck's forward and backward calls do 
 BACKWARD = 2.0  # forward calls that a backward costs, where it was not timed
 RESIDENT = 48 << 20  # bytes that any comparison was measured to take
 ELEMENT_BYTES = 380  # of an input or output coordinate (measured on 10⁴ to 10⁶ of them: within a third)
+BLOCKS_BYTES = 120  # of such a coordinate, where blocks are compared (measured on 10⁶ to 10⁷ of them)
 TILE_BYTES = 600  # of a column group's derivative with respect to one output
 TILES = 64 << 20  # most of these at a time
 FLOAT64 = 8  # bytes; gradcheck holds two whole Jacobians
@@ -155,6 +156,7 @@ def predicted(counts: Counts, timed: Speed) -> Costs:
                     grouped * counts.outputs, held)
     rows = _cost(timed, _calls_of_rows(nonlinear, linear), counts.row_groups + shared,
                  directions.DIRECTIONS * counts.outputs * tensors, held, pulling)
+    held = RESIDENT + BLOCKS_BYTES * (counts.inputs + counts.outputs)
     three, one = (_cost(timed, _direction_calls(probes, tensors), probes * counts.output_tensors, probes * counts.blocks, held)
                   for probes in (blocks.PROBES, 1))
     of = {Mode.ENTRIES: entries, Mode.COLUMNS: columns, Mode.ROWS: rows, Mode.BLOCKS: three}

@@ -6,6 +6,7 @@ output along one line. A bar is a half width: the truth should lie within value 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ CLIMB = 3  # rungs added at a time
 Z = 6.0  # noise multiples in a bar: 3 sigma, doubled because sigma is itself an estimate
 NEAR = 0.3  # of the scale: steps beyond have no vote on kinks, second readings and "unchanged"
 RESOLVED = 3.0  # bars: a derivative larger than this stands out
+PIECE = 1 << 16  # numbers at a time, where what is as large as an input goes through several steps of arithmetic
 VISIBLE = 20  # times the rounding (or noise): what counts as surely visible
 
 
@@ -46,6 +48,34 @@ def repeated(value: float | np.generic, m: int) -> AnyArray:
     """m times one number, in the memory of one and read-only, as `np.broadcast_to` gives it in five times as long."""
     one = np.asarray(value)
     return np.ndarray((m,), one.dtype, one.tobytes(), 0, (0,))
+
+
+def pieces(n: int, size: int = PIECE) -> Iterator[slice]:
+    """0 … n − 1 in pieces, whose temporary arrays stay in the cache."""
+    for first in range(0, n, size):
+        yield slice(first, min(first + size, n))
+
+
+def piecewise(f: Callable[..., AnyArray], *arrays: AnyArray, out: AnyArray | None = None) -> AnyArray:
+    """Evaluate an elementwise function of arrays [n] piece by piece: of what is as large as an input, only its result is made."""
+    n = len(arrays[0])
+    if n <= PIECE and out is None:
+        return f(*arrays)
+    for part in pieces(n):
+        of_part = f(*(a[part] for a in arrays))
+        out = np.empty(n, of_part.dtype) if out is None else out
+        out[part] = of_part
+    return np.empty(0) if out is None else out
+
+
+def joined(parts: Sequence[AnyArray]) -> AnyArray:
+    """Arrays one after the other; where all hold one and the same number in the memory of one, so does the result, and a single one is itself."""
+    if len(parts) == 1:
+        return parts[0]
+    some = [part for part in parts if len(part)]
+    if some and all(part.strides == (0,) and part[0] == some[0][0] for part in some):
+        return repeated(some[0][0], sum(map(len, some)))
+    return np.concatenate(parts) if parts else np.zeros(0)
 
 
 def in_a_row(places: Index) -> Index | slice:

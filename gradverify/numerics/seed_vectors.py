@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -10,10 +12,34 @@ from torch import Tensor
 
 from gradverify.numerics.function.flat import real_shape
 from gradverify.numerics.function.point import Point
-from gradverify.numerics.rungs import BASE, RATIO, Array, Index
+from gradverify.numerics.rungs import BASE, RATIO, Array, Index, in_a_row
 
 WEIGHTS = (0.7, 1.4)  # magnitudes of the members of a group, a direction or a cotangent: ±1 lets pairs cancel
 INSIDE = 0.5  # of the way to the end of the domain: the widest step of a probe
+
+
+@dataclass(frozen=True)
+class Drawn(Sequence[Array]):
+    """Arrays `known` and then random ones, each drawn anew whenever it is asked for: at most one of them is held at a time."""
+
+    known: Sequence[Array]
+    generators: Sequence[np.random.Generator]
+    draw: Callable[[np.random.Generator], Array]
+
+    @classmethod
+    def of(cls, number: int, generator: np.random.Generator, draw: Callable[[np.random.Generator], Array], known: Sequence[Array] = ()) -> Drawn:
+        """So many arrays; the generator goes on as if all had been drawn from it."""
+        before = list[np.random.Generator]()
+        for _ in range(number - len(known)):
+            before.append(deepcopy(generator))
+            draw(generator)
+        return cls(known, before, draw)
+
+    def __len__(self) -> int:
+        return len(self.known) + len(self.generators)
+
+    def __getitem__(self, k: int) -> Array:  # type: ignore[override]  # no slices
+        return self.known[k] if k < len(self.known) else self.draw(deepcopy(self.generators[k - len(self.known)]))
 
 
 def uniform(n: int, generator: np.random.Generator) -> Array:
@@ -56,9 +82,10 @@ def gaussian(n: int, generator: np.random.Generator) -> Array:
 def moves_along(point: Point, columns: Index, probe: Array, widest: int = 0) -> Array:
     """Probe × scale for columns [k]: 0 where x is not finite, and shorter where the rung `widest` would leave the domain."""
     c = point.columns
-    x, move = c.x[columns], probe * c.scale[columns]
+    moved = in_a_row(columns)
+    x, move = c.x[moved], probe * c.scale[moved]
     if c.free:
-        return np.where(np.isfinite(x), move, 0.0)
+        return move if c.finite else np.where(np.isfinite(x), move, 0.0)
     room = INSIDE * np.minimum(x - c.low[columns], c.high[columns] - x) / (BASE * RATIO**-widest)
     return np.where(np.isfinite(x), np.sign(move) * np.minimum(np.abs(move), np.maximum(np.nan_to_num(room, posinf=np.inf), 0.0)), 0.0)
 
@@ -96,4 +123,5 @@ def as_dtype_holds(point: Point, output: int, weights: Array) -> Array:
     """Weights [outputs of the tensor] as its dtype represents them; 0 where f is infinite, which is left out as a mask."""
     dtype = point.shapes[output][1]
     kept = torch.from_numpy(weights).to(dtype.to_real() if dtype.is_complex else dtype).double().numpy()
-    return np.where(np.isinf(point.f0[point.parts[output]]), 0.0, kept)
+    infinite = np.isinf(point.f0[point.parts[output]])
+    return np.where(infinite, 0.0, kept) if infinite.any() else np.asarray(kept)

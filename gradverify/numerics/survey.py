@@ -5,10 +5,9 @@ All of it rides on dense directions, so it does not depend on how the columns ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 
 import numpy as np
 
@@ -17,8 +16,8 @@ from gradverify.numerics.estimate.lines import Rung, sample_rung
 from gradverify.numerics.estimate.noise import POINTS, Ray, RayNoise, gradient_noise, noise_along, pooled, repeat_noise
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.function.point_lines import DirectionLine
-from gradverify.numerics.rungs import BASE, QUICK, WIDE_RUNG, Array, Index, Mask, Z, finite_size, in_a_row, step
-from gradverify.numerics.seed_vectors import signed_weights, uniform
+from gradverify.numerics.rungs import BASE, QUICK, WIDE_RUNG, Array, Codes, Index, Mask, Z, finite_size, in_a_row, joined, piecewise, repeated, step
+from gradverify.numerics.seed_vectors import Drawn, signed_weights, uniform
 
 MOVED_SURELY = 3 * Z * np.sqrt(2)  # standard deviations of noise: a change that is no noise
 SUMMED = 10  # columns: where only sums of them are measured, two calls to find f linear would not be earned back
@@ -27,6 +26,8 @@ NOISY = 4  # times its roundings: f moves everywhere with its noise
 STRAY = 8.0  # standard deviations of such noise: what moves by more depends on what was moved
 STRAIGHT = 30.0  # roundings or standard deviations: how far a straight line may seem bent
 VALLEY = 0.1  # of an even change: the odd part that a change beside a point of slope 0 may have
+EVERY = slice(None)
+KEPT = 1 << 20  # outputs: the values of more are sampled again, in two calls, as they take more memory than that is worth
 VANISHES = 1e-3  # of the values at the first step: f at x
 
 
@@ -52,9 +53,28 @@ class DirectionSample:
     """f on one rung, the first quick one or a wide one, along a dense direction [k] (weights × scale) of the columns [k] of a tensor."""
 
     columns: Index
-    direction: Array
-    values: Rung
+    directions: Sequence[Array]
+    kept: Rung | None
+    measure: Callable[[], Rung | None]
     rung: int = QUICK[0]
+
+    @property
+    def direction(self) -> Array:
+        """The only one of `directions`, which may be drawn again."""
+        return self.directions[0]
+
+    @property
+    def values(self) -> Rung:
+        """f, measured again where it is not `kept`."""
+        found = self.kept or self.measure()
+        assert found is not None    # as the first time
+        return found
+
+    @classmethod
+    def of(cls, columns: Index, directions: Sequence[Array], rung: int, measure: Callable[[], Rung | None]) -> tuple[DirectionSample, Rung] | None:
+        """The sample with f on it, which is kept of KEPT outputs at most; None where f has no values."""
+        values = measure()
+        return values and (cls(columns, directions, values if len(values.up) <= KEPT else None, measure, rung), values)
 
 
 @dataclass(frozen=True)
@@ -75,13 +95,13 @@ class Survey:
     direction_samples: tuple[DirectionSample | None, ...]
     far_change: Array
 
-    def noise(self, point: Point) -> Array:
-        """Standard deviation of f [M] near x, rounding included."""
-        return np.maximum(self.sigma, point.unit * self.size)
+    def noise(self, point: Point, part: slice = EVERY) -> Array:
+        """Standard deviation of f [M] near x, rounding included; of a part of the outputs."""
+        return np.maximum(self.sigma[part], point.unit[part] * self.size[part])
 
     def noisy(self, point: Point) -> Mask:
         """Outputs [M] that are noisier than rounding."""
-        return np.asarray(self.sigma > NOISY * point.unit * self.size)
+        return piecewise(lambda sigma, unit, size: sigma > NOISY * unit * size, self.sigma, point.unit, self.size)
 
     @cached_property
     def some_unmoved(self) -> bool:
@@ -94,29 +114,39 @@ def survey(point: Point, generator: np.random.Generator) -> Survey:
     before, tensors = point.forward, range(len(point.buffers))
     sigma, size = repeat_noise(point.values, point.f0, point.before), finite_size(point.f0)
     columns = [_finite(point, t) for t in tensors]
-    directions = [signed_weights(len(c), generator) * point.columns.scale[in_a_row(c)] for c in columns]
-    samples = [_direction_sample(point, c, d) for c, d in zip(columns, directions, strict=True)]
-    near = [(sample.values.up, sample.values.down) if sample else _both_sides(point, c, step(1.0, QUICK[0]) * d)
-            for sample, c, d in zip(samples, columns, directions, strict=True)]  # f on either side of x
-    for f in chain(*near):
-        size = np.fmax(size, finite_size(f))
+    directions = [_dense(point, c, generator) for c in columns]
+    samples, moved, changes, vanishing = list[DirectionSample | None](), list[Mask](), list[Array](), list[Mask]()
+    for c, d in zip(columns, directions, strict=True):
+        sample, (up, down) = _direction_sample(point, c, d) or (None, _both_sides(point, c, step(1.0, QUICK[0]) * d[0]))    # f on either side of x
+        for f in (up, down):
+            np.fmax(size, finite_size(f), out=size)
+        samples.append(sample)
+        moved.append((up != point.f0) | (down != point.f0))
+        changes.append(_odd_change((up, down), point.f0))
+        vanishing.append(_vanishes(up, down, point.f0))
+        del up, down, f
     secants = list[Secant]()
     used = [t for t, c in enumerate(columns) if len(c)]
     if used:
-        moved = [(near[t][0] != point.f0) | (near[t][1] != point.f0) for t in used]
-        level, secants = _noise(point, [columns[t] for t in used], moved, size, generator)
+        level, secants = _noise(point, [columns[t] for t in used], [moved[t] for t in used], size, generator)
         sigma = np.maximum(sigma, pooled(level, size, point.parts, point.shared(size)))
+        del level
     unmoved, wide = np.zeros((2, len(columns), len(size)), bool)
-    for t, (c, d) in enumerate(zip(columns, directions, strict=True)):
-        if len(c):
-            unmoved[t], wide[t] = _unmoved(point, c, d, near[t], np.maximum(sigma, point.unit * size))
-    far_change = np.max([_far_change(point, c, d, sides) for c, d, sides in zip(columns, directions, near, strict=True)], 0, initial=0.0)
+    for t in used:
+        unmoved[t], wide[t] = _unmoved(point, columns[t], directions[t], changes[t], np.maximum(sigma, point.unit * size))
+    far = [_far_change(point, columns[t], directions[t], vanishing[t]) for t in range(len(columns)) if vanishing[t].any()]
+    far_change = np.max(far, 0, initial=0.0) if far else repeated(0.0, len(size))
     return Survey(sigma, size, tuple(secants), unmoved, wide, point.forward - before, tuple(samples), far_change)
+
+
+def _dense(point: Point, columns: Index, generator: np.random.Generator) -> Drawn:
+    """A dense direction, the only one of its kind."""
+    return Drawn.of(1, generator, lambda source: signed_weights(len(columns), source) * point.columns.scale[in_a_row(columns)])
 
 
 def _noise(point: Point, columns: Sequence[Index], moved: Sequence[Mask], size: Array, generator: np.random.Generator) -> tuple[Array, list[Secant]]:
     """Noise [M] along one ray through all tensors, and a secant per tensor; along one ray each where f is not defined all the way."""
-    together = np.concatenate(columns)
+    together = joined(columns)
     sign = _signs(point, together, generator)
     ray = _ray(point, together, sign)
     along = noise_along(ray, size, np.logical_or.reduce(moved))
@@ -125,20 +155,21 @@ def _noise(point: Point, columns: Sequence[Index], moved: Sequence[Mask], size: 
     signs = np.split(sign, np.cumsum([len(c) for c in columns[:-1]]))
     rays = [_ray(point, c, inwards) for c, inwards in zip(columns, signs, strict=True)]
     along_each = [noise_along(ray, size, moves) for ray, moves in zip(rays, moved, strict=True)]
-    secants = [Secant(c, noise.moved_by, noise.change) for c, noise in zip(columns, along_each, strict=True)]
+    secants = [Secant(c, ray.moved_by(), noise.change) for c, ray, noise in zip(columns, rays, along_each, strict=True)]
     return np.max([noise.sigma for noise in along_each], 0), secants
 
 
 def _secants(ray: Ray, along: RayNoise, columns: Sequence[Index]) -> list[Secant]:
     """Of each tensor, by a call that takes its columns from the start of the ray's points to their end; the last has what is left of the change."""
-    found, left, first = list[Secant](), along.change, 0
+    found, left, first, moved_by = list[Secant](), along.change, 0, ray.moved_by()
+    start = ray.point(ray.finest(), 0) if len(columns) > 1 else moved_by
     for c in columns[:-1]:
-        at, of_tensor = along.start.copy(), slice(first, first + len(c))
-        at[of_tensor] += along.moved_by[of_tensor]
+        at, of_tensor = start.copy(), slice(first, first + len(c))
+        at[of_tensor] += moved_by[of_tensor]
         change, first = ray.evaluate(at) - along.f, of_tensor.stop
-        found.append(Secant(c, at[of_tensor] - along.start[of_tensor], change))
+        found.append(Secant(c, at[of_tensor] - start[of_tensor], change))
         left = left - change
-    return [*found, Secant(columns[-1], along.moved_by[first:], left)]
+    return [*found, Secant(columns[-1], moved_by[first:].copy() if first else moved_by, left)]
 
 
 def linear_inputs(point: Point, survey: Survey, generator: np.random.Generator, thrifty: bool = False) -> dict[int, DirectionSample | None]:
@@ -156,15 +187,23 @@ def _linear_along(point: Point, survey: Survey, tensor: int, generator: np.rando
     c = point.columns.of(tensor)
     if len(_finite(point, tensor)) < len(c) or _bent(point, survey, survey.direction_samples[tensor]):
         return None
-    direction = signed_weights(len(c), generator) * point.columns.scale[c]
-    line, h = DirectionLine(point, c, direction), step(1.0, WIDE_RUNG)
-    up, down = line.at(h), line.at(-2 * h)
-    if up is None or down is None:
+    direction, h, f0 = _dense(point, c, generator), step(1.0, WIDE_RUNG), point.f0
+
+    def measure() -> Rung | None:
+        line = DirectionLine(point, c, direction[0])
+        up, down = line.at(h), line.at(-2 * h)
+        return None if up is None or down is None else Rung(up[0], down[0], up[1], -down[1])
+
+    found = DirectionSample.of(c, direction, WIDE_RUNG, measure)
+    if found is None:
         return None
-    wide = Rung(up[0], down[0], up[1], -down[1])
-    bend = 2 * (wide.step_down * wide.up + wide.step_up * wide.down) / (wide.step_up + wide.step_down) - 2 * point.f0
-    straight = np.abs(bend) <= _straight_within(point, survey, wide)    # steps that differ: a parabola is no straight line, nor is a cubic
-    return DirectionSample(c, direction, wide, WIDE_RUNG) if straight.all() else None
+    sample, wide = found
+
+    def straight(up: Array, down: Array, f0: Array, sigma: Array, unit: Array) -> Mask:
+        bend = 2 * (wide.step_down * up + wide.step_up * down) / (wide.step_up + wide.step_down) - 2 * f0
+        return np.abs(bend) <= _straight_within(up, down, f0, sigma, unit)  # steps that differ: a parabola is no straight line, nor is a cubic
+
+    return sample if piecewise(straight, wide.up, wide.down, f0, survey.sigma, point.unit).all() else None
 
 
 def _bent(point: Point, survey: Survey, sample: DirectionSample | None) -> bool:
@@ -172,21 +211,22 @@ def _bent(point: Point, survey: Survey, sample: DirectionSample | None) -> bool:
     if sample is None:
         return False
     near = sample.values
-    return bool((np.abs(near.up + near.down - 2 * point.f0) > _straight_within(point, survey, near)).any())
+    return bool(piecewise(lambda up, down, f0, sigma, unit: np.abs(up + down - 2 * f0) > _straight_within(up, down, f0, sigma, unit),
+                          near.up, near.down, point.f0, survey.sigma, point.unit).any())
 
 
-def _straight_within(point: Point, survey: Survey, rung: Rung) -> Array:
+def _straight_within(up: Array, down: Array, f0: Array, sigma: Array, unit: Array) -> Array:
     """The largest second difference [M] that noise and rounding give a straight line on this rung."""
-    largest = np.maximum(np.abs(point.f0), np.maximum(np.abs(rung.up), np.abs(rung.down)))
-    return np.asarray(STRAIGHT * np.maximum(survey.sigma, point.unit * largest))
+    largest = np.maximum(np.abs(f0), np.maximum(np.abs(up), np.abs(down)))
+    return np.asarray(STRAIGHT * np.maximum(sigma, unit * largest))
 
 
-def _direction_sample(point: Point, columns: Index, direction: Array) -> DirectionSample | None:
-    """Two calls; None where a domain is declared, so that a step might leave it, or nothing moves."""
+def _direction_sample(point: Point, columns: Index, direction: Sequence[Array]) -> tuple[DirectionSample, tuple[Array, Array]] | None:
+    """Two calls, and f on either side; None where a domain is declared, so that a step might leave it, or nothing moves."""
     if not len(columns) or not point.columns.free:
         return None
-    values = sample_rung(DirectionLine(point, columns, direction), QUICK[0])
-    return DirectionSample(columns, direction, values) if values else None
+    found = DirectionSample.of(columns, direction, QUICK[0], lambda: sample_rung(DirectionLine(point, columns, direction[0]), QUICK[0]))
+    return found and (found[0], (found[1].up, found[1].down))
 
 
 def _finite(point: Point, tensor: int) -> Index:
@@ -203,57 +243,67 @@ def _both_sides(point: Point, columns: Index, move: Array) -> tuple[Array, Array
     return up, down
 
 
-def _signs(point: Point, columns: Index, generator: np.random.Generator) -> Array:
-    """Random, and turned inwards where the domain ends nearby."""
-    c, sign = point.columns, np.copysign(1.0, uniform(len(columns), generator))
+def _signs(point: Point, columns: Index, generator: np.random.Generator) -> Codes:
+    """±1 at random, and turned inwards where the domain ends nearby."""
+    c, sign = point.columns, np.where(np.signbit(uniform(len(columns), generator)), np.int8(-1), np.int8(1))
     if c.free:
         return sign
     x, reach = c.x[columns], step(1.0, QUICK[-1]) * c.scale[columns]
-    return np.where(x + reach > c.high[columns], -1.0, np.where(x - reach < c.low[columns], 1.0, sign))
+    return np.where(x + reach > c.high[columns], np.int8(-1), np.where(x - reach < c.low[columns], np.int8(1), sign))
 
 
-def _ray(point: Point, columns: Index, sign: Array) -> Ray:
+def _ray(point: Point, columns: Index, sign: Codes) -> Ray:
     c, moved = point.columns, in_a_row(columns)
-    return Ray(c.x[moved], c.scale[moved], sign, c.ulp(columns), lambda at: c.cast(at, columns), lambda at: point.values_at(columns, at))
+    return Ray(c.x[moved], c.scale[moved], sign, lambda: c.ulp(columns), lambda at: c.cast(at, columns), lambda at: point.values_at(columns, at))
 
 
-def _unmoved(point: Point, columns: Index, direction: Array, near: tuple[Array, Array], noise: Array) -> tuple[Mask, Mask]:
-    """Outputs [M] that need a coarse step to move, and those that need one beyond the columns' scale."""
-    nothing, moved = np.zeros(len(noise), bool), _moved_surely(near, point.f0, noise)
+def _unmoved(point: Point, columns: Index, directions: Sequence[Array], near: Array, noise: Array) -> tuple[Mask, Mask]:
+    """Outputs [M] that need a coarse step to move, and those that need one beyond the columns' scale. `near`: their odd change near x."""
+    nothing, moved, f0 = np.zeros(len(noise), bool), _moved_surely(near, noise), point.f0
     still = nothing.copy()
     for part in point.parts:
         still[part] = not moved[part].any()
     if not still.any():
         return nothing, nothing
-    unmoved = still & _moved_surely(_both_sides(point, columns, BASE * direction), point.f0, noise)
+    direction = directions[0]
+    unmoved = still & _moved_surely(_odd_change(_both_sides(point, columns, BASE * direction), f0), noise)
     scale = point.columns.scale[columns]
     if (still & ~unmoved).any() and (scale < 1).any():
         far = _both_sides(point, columns, BASE * direction / scale * np.maximum(scale, 1.0))
-        return unmoved, still & ~unmoved & _moved_surely(far, point.f0, noise)
+        return unmoved, still & ~unmoved & _moved_surely(_odd_change(far, f0), noise)
     return unmoved, nothing
 
 
-def _far_change(point: Point, columns: Index, direction: Array, near: tuple[Array, Array]) -> Array:
-    """Of outputs that vanish at x with their slope (a loss at its minimum), the change [M] along the whole direction, by two calls; else 0.
+def _vanishes(up: Array, down: Array, f0: Array) -> Mask:
+    """Outputs [M] that vanish at x with their slope (a loss at its minimum), by f near x."""
+    def vanishes(up: Array, down: Array, f0: Array) -> Mask:
+        even, odd = np.abs(up + down - 2 * f0), np.abs(up - down)
+        return np.asarray((odd < VALLEY * even) & (np.abs(f0) < VANISHES * np.maximum(np.abs(up), np.abs(down))))
+
+    return piecewise(vanishes, up, down, f0)
+
+
+def _far_change(point: Point, columns: Index, direction: Sequence[Array], vanishing: Mask) -> Array:
+    """Of the outputs that vanish, the change [M] along the whole direction, by two calls; else 0.
 
     Nothing near x tells of their terms how large these are, and so how they round.
     """
-    (up, down), f0 = near, point.f0
-    even, odd = np.abs(up + down - 2 * f0), np.abs(up - down)
-    vanishing = (odd < VALLEY * even) & (np.abs(f0) < VANISHES * np.maximum(np.abs(up), np.abs(down)))
-    if not vanishing.any():
-        return np.zeros(len(f0))
-    change = np.fmax.reduce([finite_size(f - f0) for f in _both_sides(point, columns, direction)])
+    change = np.fmax.reduce([finite_size(f - point.f0) for f in _both_sides(point, columns, direction[0])])
     return np.where(vanishing, change, 0.0)
 
 
-def _moved_surely(sides: tuple[Array, Array], f0: Array, noise: Array) -> Mask:
-    """The odd part of f moved beyond its noise (an even function has no derivative to find); one side, where that is all there is."""
-    up, down = sides
-    change, finite = up - down, np.isfinite(up) & np.isfinite(down)
-    if not finite.all():
-        change = np.where(finite, change, np.fmax(np.abs(up - f0), np.abs(down - f0)))
-    return np.asarray(np.isfinite(change) & (np.abs(change) > MOVED_SURELY * noise))
+def _odd_change(sides: tuple[Array, Array], f0: Array) -> Array:
+    """The odd part of f [M] between two sides of x (an even function has no derivative to find); one side, where that is all there is."""
+    def change(up: Array, down: Array, f0: Array) -> Array:
+        odd, finite = up - down, np.isfinite(up) & np.isfinite(down)
+        return odd if finite.all() else np.where(finite, odd, np.fmax(np.abs(up - f0), np.abs(down - f0)))
+
+    return piecewise(change, *sides, f0)
+
+
+def _moved_surely(change: Array, noise: Array) -> Mask:
+    """Where f moved beyond its noise."""
+    return piecewise(lambda change, noise: np.isfinite(change) & (np.abs(change) > MOVED_SURELY * noise), change, noise)
 
 
 def dense_ray(point: Point, generator: np.random.Generator) -> tuple[Index, Ray]:
@@ -276,6 +326,6 @@ def narrow_points(point: Point, generator: np.random.Generator) -> tuple[Index, 
     may leave all roundings as they are."""
     columns = np.concatenate([_finite(point, t) for t in range(len(point.buffers))])
     c, sign = replace(point.columns, single=np.ones(len(point.columns), bool)), _signs(point, columns, generator)
-    ray = replace(_ray(point, columns, sign), ulp=c.ulp(columns), cast=lambda at: c.cast(at, columns))
+    ray = replace(_ray(point, columns, sign), ulp=lambda: c.ulp(columns), cast=lambda at: c.cast(at, columns))
     apart = ray.finest() * ray.sign
     return columns, np.array([ray.cast(ray.x + uniform(len(columns), generator) * POINTS * apart) for _ in range(POINTS)])

@@ -17,7 +17,7 @@ from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.estimate.samples import LOW_UNIT
 from gradverify.numerics.function.flat import rms
 from gradverify.numerics.records import Record
-from gradverify.numerics.rungs import U64, Array, Codes, Mask, nonzero
+from gradverify.numerics.rungs import U64, Array, Codes, Mask, joined, nonzero, piecewise, repeated
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED, Limit
 
 RTOL, RTOL_LOW = 1e-6, 1e-3  # defaults; the second where the forward computes in float32 or less
@@ -132,21 +132,23 @@ def floors(rows: Magnitudes, alive: Mask) -> Array:
     The unit is the reach, not |f|: with |f|, x + 1e10 would hide any error. A dead row is measured against its tensor's values, and where f vanishes
     with its slope both are rounding: the change far away is what its terms are as large as.
     """
-    lift = np.zeros_like(rows.reach)
-    for part in rows.parts:
-        lift[part] = rows.reach[part].max(initial=0.0)
-    unit = np.maximum(rows.reach, np.minimum(rows.size, np.maximum(LIFT * rows.reach, lift)))
-    size = nonzero(rows.size)
-    noise = rows.sigma / size if size is rows.size else np.where(rows.size > 0, rows.sigma / size, U64)
-    living = FLOOR * np.minimum(np.maximum(noise, U64), NOISE_CAP) * unit
-    if rows.backward_unit > LOW_UNIT:
-        living = np.maximum(living, ROUNDED * rows.backward_unit * rows.reach)
-    living = np.maximum(living, FLOOR * U64 * rows.far_change)
-    if alive.all():
-        return living
-    noise_only = (rows.size <= NOISE_ONLY * rows.sigma) & (rows.sigma <= NOISE_OF_X * rows.x_size)
-    dead = np.maximum(np.maximum(rows.saturated, FLOOR * U64 * rows.far_change), np.where(noise_only, FLOOR * rows.sigma, 0.0))
-    return np.where(alive, living, dead)
+    def of_outputs(reach: Array, size: Array, sigma: Array, far_change: Array, lift: Array, alive: Mask, saturated: Array) -> Array:
+        unit = np.maximum(reach, np.minimum(size, np.maximum(LIFT * reach, lift)))
+        divisor = nonzero(size)
+        noise = sigma / divisor if divisor is size else np.where(size > 0, sigma / divisor, U64)
+        living = FLOOR * np.minimum(np.maximum(noise, U64), NOISE_CAP) * unit
+        if rows.backward_unit > LOW_UNIT:
+            living = np.maximum(living, ROUNDED * rows.backward_unit * reach)
+        living = np.maximum(living, FLOOR * U64 * far_change)
+        if alive.all():
+            return living
+        noise_only = (size <= NOISE_ONLY * sigma) & (sigma <= NOISE_OF_X * rows.x_size)
+        dead = np.maximum(np.maximum(saturated, FLOOR * U64 * far_change), np.where(noise_only, FLOOR * sigma, 0.0))
+        return np.where(alive, living, dead)
+
+    lift = joined([repeated(rows.reach[part].max(initial=0.0), part.stop - part.start) for part in rows.parts])
+    far_change = np.broadcast_to(rows.far_change, rows.reach.shape)
+    return piecewise(of_outputs, rows.reach, rows.size, rows.sigma, far_change, lift, alive, rows.reach if alive.all() else rows.saturated)
 
 
 def stands_out(rows: Magnitudes, resolved: Mask, reach: Array) -> Mask:

@@ -154,7 +154,7 @@ class Along:
     def noise(self, direction: Array) -> Array:
         """The noise [M] of repeated calls and of nine points along the direction."""
         c, moving, point, repeated = self.columns, np.flatnonzero(direction), self.point, self._repeated
-        ray = Ray(c.x[moving], np.abs(direction[moving]), np.sign(direction[moving]), c.ulp(moving), lambda at: c.cast(at, moving),
+        ray = Ray(c.x[moving], np.abs(direction[moving]), np.sign(direction[moving]), lambda: c.ulp(moving), lambda at: c.cast(at, moving),
                   lambda at: point.values_at(moving, at))
         size = np.where(np.isfinite(point.f0), np.abs(point.f0), 0.0)
         with np.errstate(all="ignore"):

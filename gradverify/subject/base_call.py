@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import torch
@@ -149,15 +150,19 @@ class BaseCall:
 
     def cotangents(self, purpose: str) -> tuple[Tensor, ...]:
         """Dense random signed cotangents, one per checked output, magnitudes in [0.7, 1.4]: fresh copies, which backward may write into."""
+        return tuple(cotangent.clone() for cotangent in self._drawn_cotangents(purpose))
+
+    def _drawn_cotangents(self, purpose: str) -> tuple[Tensor, ...]:
+        """Those themselves, which nobody writes into."""
         if purpose not in self._cotangents:
             source = generator(self.settings.seed, self.subject.case.check, f"cotangent {purpose}")
             self._cotangents[purpose] = tuple(signed(output, source) for output in self.outputs)
-        return tuple(cotangent.clone() for cotangent in self._cotangents[purpose])
+        return self._cotangents[purpose]
 
     @cached_property
     def backward(self) -> BackwardSeen:
         """One backward of the base graph, watched, for dense random cotangents."""
-        return observe_backward(self.subject, self.forward, self.function, self.cotangents("base"), self._saved)
+        return observe_backward(self.subject, self.forward, self.function, self._drawn_cotangents("base"), self._saved)
 
     @property
     def worked(self) -> BackwardSeen:
@@ -211,6 +216,29 @@ class BaseCall:
         except UserCodeError as error:
             return error
         return None
+
+    def forget_repeats(self) -> None:
+        """Let go of what identical calls returned, once the rules on these are through: of a large input that is most of what is held."""
+        measured = vars(self)
+        for name in ("for_ones", "later"):
+            measured.pop(name, None)
+        if measured.get("repeats"):
+            measured["repeats"] = ()
+        if "backward" in measured:
+            measured["backward"] = replace(self.backward, raw=())
+            self._keep_one_graph()
+        if "memory" in measured:
+            measured["memory"] = replace(self.memory, repeats=(), earliest=None)
+
+    def _keep_one_graph(self) -> None:
+        """The graph that backwards share stands for the base graph too, which is let go with what was saved for it."""
+        graph = self.function.shared
+        if graph is None or not self.reusable:
+            return
+        nodes = function_nodes(self.function.of(graph))
+        self._saved.tensors = []
+        forward = replace(self.forward, leaves=graph.leaves, called=graph.called, nodes=nodes, saved=saved_tensors(nodes))
+        vars(self).update(base=graph, forward=forward)
 
     def usable(self) -> Graph:
         """A graph for one more backward: the base graph, or that of a fresh forward. Raises UserCodeError (GV002)."""

@@ -61,7 +61,7 @@ class Damaged(Differentiable):
         self._remember(inputs)
         return super().values(inputs)
 
-    def here(self) -> list[Tensor]:
+    def here(self) -> Sequence[Tensor]:
         self._remember(self.inputs)
         return super().here()
 

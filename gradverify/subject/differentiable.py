@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.graph import function_nodes, gradient_numbers
+from gradverify.subject.snapshot import alike
 from gradverify.subject.subject import Called, Subject, Way
 from gradverify.subject.subject import Gradients as Gradients
 
@@ -56,7 +57,7 @@ class Differentiable:
     def __init__(self, subject: Subject, checked: Sequence[int]) -> None:
         self._subject, self._checked = subject, tuple(checked)
         self._graph: Graph | None = None
-        self._here: list[Tensor] = []       # what that forward returned: a backward may write into it
+        self._here: Sequence[Tensor] = ()       # what that forward returned: a backward may write into it
         self._others = False    # outputs that are not compared have gradients too, which are undefined then
         self._at_once: int | None = None    # cotangents of a batch, 0 where they come one by one; None where the graph was not looked at
         self.refused: UserCodeError | None = None       # what the way that was left raised
@@ -71,7 +72,7 @@ class Differentiable:
         """The checked outputs at other inputs. Raises UserCodeError (GV002)."""
         return self._picked(self._subject.forward(inputs))
 
-    def here(self) -> list[Tensor]:
+    def here(self) -> Sequence[Tensor]:
         """Copies of the checked outputs at the inputs, of the forward whose graph `vjp` asks. Raises UserCodeError (GV002)."""
         self.kept_graph()
         return self._here
@@ -218,11 +219,17 @@ class Differentiable:
         leaves = self._subject.leaves()
         return Graph(tuple(leaves), self._subject.probed(leaves))
 
+    @property
+    def shared(self) -> Graph | None:
+        """`kept_graph`, where there is one already."""
+        return self._graph
+
     def kept_graph(self) -> Graph:
         """The graph that several backwards share."""
         if self._graph is None:
             self._graph = self._fresh_graph()
-            self._here = [y.detach().clone() for y in self._picked(self._graph.called.outputs)]
+            here = self._picked(self._graph.called.outputs)
+            self._here = self.earlier if self.earlier and alike(self.earlier, here) else [y.detach().clone() for y in here]
         return self._graph
 
     def _differentiated(self, graph: Graph) -> list[Tensor]:

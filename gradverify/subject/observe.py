@@ -148,7 +148,8 @@ def _counted(subject: Subject, leaves: list[Tensor], saved: Saved) -> Called:
 
 def observe_backward(subject: Subject, seen: ForwardSeen, function: Differentiable, cotangents: tuple[Tensor, ...], saved: Saved) -> BackwardSeen:
     """One backward of the base graph: raw returns, what it wrote into, tensors unpacked, what it raised."""
-    raw, before, error = list[RawReturn](), Snapshot(cotangents), None
+    given, raw, error = tuple(cotangent.clone() for cotangent in cotangents), list[RawReturn](), None
+    before = Snapshot(given)
     custody = Custody(held(subject, seen.called, seen.saved))
     gradients: Gradients = (None,) * len(seen.leaves)
     first, direct = gradients, False
@@ -158,15 +159,14 @@ def observe_backward(subject: Subject, seen: ForwardSeen, function: Differentiab
           tapped(seen.classes, raw, kept(subject, seen.called, seen.saved))):
         try:
             with left_as_found(in_our_way()), noticed() as left:
-                gradients, direct = _first_gradients(subject, seen, function, cotangents)
+                gradients, direct = _first_gradients(subject, seen, function, given)
             drawn = fresh, subject.states()
             _refuse_odd(subject, gradients)
             first = copied(gradients)       # before a node is called again, which may write into what it returned
         except UserCodeError as raised:
             error = raised
     damaged = tuple((seen.checked[i], before.difference(i)) for i in before.changed())
-    asked = tuple(before.value(i) for i in range(len(cotangents)))      # backward may have written into its own
-    return BackwardSeen(asked, first, tuple(raw), direct, error, damaged, _put_back(subject, function, custody), saved.unpacked,
+    return BackwardSeen(cotangents, first, tuple(raw), direct, error, damaged, _put_back(subject, function, custody), saved.unpacked,
                         tuple(left), drawn)
 
 

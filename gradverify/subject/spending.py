@@ -37,6 +37,7 @@ class Spending:
         self._guard: Callable[[], None] | None = None
         self._varied = 0.0                  # seconds of the rules that vary the call
         self._allowed: float = math.inf     # seconds of the check up to which such a rule may go
+        self._patient = False               # the comparison is made, in seconds that nobody named
         self.cut: str | None = None         # what that rule left out, in words
         self.unexplained = set[str]()       # codes of findings whose cause was not looked for
 
@@ -111,7 +112,7 @@ class Spending:
         def guard() -> None:
             if self.ending:
                 raise Spent(f"the time limit of {limit(self._timeout)} was near")
-            if self._own >= most:
+            if self._own >= most and not self._patient:
                 raise Spent(f"{self.name} was spent")
 
         self._guard = guard if min(most, self._timeout) < math.inf else None
@@ -120,6 +121,15 @@ class Spending:
             yield
         finally:
             self._subject.before_call = self._guard = None
+
+    @contextmanager
+    def patient(self) -> Iterator[None]:
+        """The comparison, by which a large function is judged or not at all: of the default seconds it may take more, up to the time limit."""
+        before, self._patient = self._patient, self._budget == Budget()
+        try:
+            yield
+        finally:
+            self._patient = before
 
     @contextmanager
     def bound(self, forward: int, backward: int) -> Iterator[None]:

@@ -167,7 +167,7 @@ class _Calls:
             return Memory(allocated=first.mode.handed_out)
         base, random, found = self._base, self._base.forward.random, Memory(allocated=first.mode.handed_out)
         if random or alike(first.outputs, base.outputs):
-            found = replace(found, elsewhere=(first.outputs, first.states))
+            found = replace(found, elsewhere=(first.outputs if random else base.outputs, first.states))
         elif quiet is not None and quiet.error is None and not close(first.outputs, base.outputs, self._unit):
             found = replace(found, earliest=first.outputs) if close(quiet.outputs, base.outputs, self._unit) else found
         if random or not (self._pulls and close(first.outputs, base.outputs, self._unit)):
@@ -176,7 +176,9 @@ class _Calls:
         gradients = base.backward.gradients
         if not all(close(each, gradients, self._unit) for each in calls) and self._same_way(first):
             return replace(found, behind=True)
-        return replace(found, repeats=tuple(each for each in calls if alike(each, gradients) or not close(each, gradients, self._unit)))
+        same = [alike(each, gradients) for each in calls]
+        return replace(found, repeats=tuple(gradients if equal else each for each, equal in zip(calls, same, strict=True)
+                                            if equal or not close(each, gradients, self._unit)))
 
     @property
     def _results(self) -> tuple[Tensor | None, ...]:

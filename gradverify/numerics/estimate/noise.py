@@ -8,7 +8,7 @@ order on mean "no noise" (a linear piece).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from itertools import accumulate
 from operator import mul
@@ -16,7 +16,7 @@ from operator import mul
 import numpy as np
 
 from gradverify.numerics.roundoff import Bits
-from gradverify.numerics.rungs import U64, Array, Codes, Mask, nonzero
+from gradverify.numerics.rungs import U64, AnyArray, Array, Codes, Mask, nonzero, pieces, piecewise, repeated
 
 POINTS = 9
 PIECE_OF_NOISE = 1 << 15  # values at a time: their differences are 36 times as many
@@ -54,8 +54,10 @@ def ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
     """
     if len(size) <= PIECE_OF_NOISE:
         return _ecnoise(points, size)
-    parts = [_ecnoise(points[:, i : i + PIECE_OF_NOISE], size[i : i + PIECE_OF_NOISE]) for i in range(0, len(size), PIECE_OF_NOISE)]
-    return np.concatenate([sigma for sigma, _ in parts]), np.concatenate([ending for _, ending in parts])
+    sigma, ending = np.empty(len(size)), np.empty(len(size), np.int8)
+    for part in pieces(len(size), PIECE_OF_NOISE):
+        sigma[part], ending[part] = _ecnoise(points[:, part], size[part])
+    return sigma, ending
 
 
 def _ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
@@ -123,53 +125,55 @@ def _flat_level(differences: Sequence[Array]) -> tuple[Array, Mask]:
 
 @dataclass(frozen=True)
 class Ray:
-    """One side of x along a signed direction: coordinates x, scale, sign, ulp [n]; `evaluate` takes coordinates [n] to values [m]."""
+    """One side of x along a signed direction: coordinates x, scale, sign [n]; their ulp [n], computed when it is needed; `evaluate` takes
+    coordinates [n] to values [m]."""
 
     x: Array
     scale: Array
-    sign: Array
-    ulp: Array
+    sign: AnyArray
+    ulp: Callable[[], Array]
     cast: Callable[[Array], Array]
     evaluate: Callable[[Array], Array]
 
-    def points(self, spacing: Array) -> tuple[Array, Array, Array]:
-        """The first of nine points [n], one spacing away (a kink or jump at x is no noise), how far the last lies from it [n], and f there [9, m]."""
-        apart = spacing * self.sign
-        at = first = self.cast(self.x + apart)
-        f = self.evaluate(at)
-        points = np.empty((POINTS, len(f)))
-        points[0] = f
-        for i in range(1, POINTS):
-            at = self.cast(self.x + (i + 1) * apart)
-            points[i] = self.evaluate(at)
-        return first, at - first, points
+    def points(self, spacing: Array, into: Array) -> Array:
+        """f at nine points, written `into` an array [9, m]; the first is one spacing away: a kink or jump at x is no noise."""
+        for number, f in enumerate(into):
+            f[:] = self.evaluate(self.point(spacing, number))
+        return into
+
+    def point(self, spacing: Array, number: int) -> Array:
+        """The coordinates [n] of one of the nine, from 0 on."""
+        return self.cast(piecewise(lambda x, spacing, sign: x + (number + 1) * (spacing * sign), self.x, spacing, self.sign))
 
     def odd(self, spacing: Array) -> Array:
         """The spacing as an odd number of ulps: exactly realised, and the low bits take part."""
-        return np.asarray((2 * np.floor(spacing / (2 * self.ulp)) + 1) * self.ulp)
+        return piecewise(lambda spacing, ulp: (2 * np.floor(spacing / (2 * ulp)) + 1) * ulp, spacing, self.ulp())
 
     def finest(self) -> Array:
         """The spacing to begin with [n]."""
-        return self.odd(np.maximum(LEAST_ULPS * self.ulp, FINE * self.scale))
+        return self.odd(piecewise(lambda ulp, scale: np.maximum(LEAST_ULPS * ulp, FINE * scale), self.ulp(), self.scale))
+
+    def moved_by(self) -> Array:
+        """The coordinates' change [n] between the ends of the nine points to begin with."""
+        spacing = self.finest()
+        return self.point(spacing, POINTS - 1) - self.point(spacing, 0)
 
 
 @dataclass(frozen=True)
 class RayNoise:
-    """Noise [m] along a ray; where [n] its first probe starts, f there [m], and f's change [m] over the coordinates' change [n] to its end."""
+    """Noise [m] along a ray; f [m] at the first of its finest points, and its change [m] to their last."""
 
     sigma: Array
-    start: Array
     f: Array
-    moved_by: Array
     change: Array
 
 
 def noise_along(ray: Ray, size: Array, moved: Mask) -> RayNoise:
     """ECnoise along the ray: once finer where too wide, coarser where f is constant on the points though the rungs moved it (`moved` [m])."""
     spacing = ray.finest()
-    start, moved_by, points = ray.points(spacing)
-    first = RayNoise(np.zeros(len(size)), start, points[0], moved_by, points[-1] - points[0])
-    sigma, wanted = first.sigma, np.ones(len(size), bool)
+    points = ray.points(spacing, np.empty((POINTS, len(size))))
+    f, change = points[0].copy(), points[-1] - points[0]
+    sigma, wanted = np.zeros(len(size)), np.ones(len(size), bool)
     for attempt in range(ATTEMPTS):
         level, ending = ecnoise(points, size)
         found, again = ending == FOUND, (ending == CONSTANT) & moved
@@ -183,16 +187,16 @@ def noise_along(ray: Ray, size: Array, moved: Mask) -> RayNoise:
         if np.count_nonzero(wanted) <= FEW_OUTPUTS * len(wanted) or attempt == ATTEMPTS - 1:
             break
         mostly_wide = float(np.mean(ending[wanted] >= TOO_WIDE)) > 0.5
-        spacing = np.maximum(spacing * (CLOSER if mostly_wide else FARTHER), FEWEST_ULPS * ray.ulp)
+        spacing = np.maximum(spacing * (CLOSER if mostly_wide else FARTHER), FEWEST_ULPS * ray.ulp())
         if (spacing > WIDEST * ray.scale).all():
             break
-        points = ray.points(ray.odd(spacing))[-1]
-    return replace(first, sigma=sigma)
+        ray.points(ray.odd(spacing), points)
+    return RayNoise(sigma, f, change)
 
 
 def gradient_noise(ray: Ray, size: Array) -> tuple[Array, float]:
     """Noise [m] of a gradient along the ray, and the unit roundoff its bits show; the median absolute deviation where no level is found."""
-    points = ray.points(ray.finest())[-1]
+    points = ray.points(ray.finest(), np.empty((POINTS, len(size))))
     level, ending = ecnoise(points, size)
     spread = NORMAL_MAD * np.median(np.abs(points - np.median(points, 0)), 0)
     unit = Bits().seen(points).unit
@@ -204,10 +208,10 @@ def repeat_noise(evaluate: Callable[[], Array], f0: Array, before: Array | None 
     """Standard deviation [m] over identical calls: one call where it agrees bitwise with f0, else REPEATS of them. `before`: what an earlier one
     gave, which is that one call where it agrees."""
     if before is not None and np.array_equal(f0, before, equal_nan=True):
-        return np.zeros(len(f0))
+        return repeated(0.0, len(f0))
     again = evaluate()
     if np.array_equal(f0, again) or np.array_equal(f0, again, equal_nan=True):
-        return np.zeros(len(f0))
+        return repeated(0.0, len(f0))
     calls = [f0, again] + [evaluate() for _ in range(REPEATS - 1)]
     return np.asarray(np.nan_to_num(np.std(calls, axis=0, ddof=1)))
 

@@ -16,7 +16,8 @@ from gradverify.numerics.halving import half_off
 from gradverify.numerics.probing.directional import LOW_START, ProbeDerivative, Stage, probe_derivative
 from gradverify.numerics.probing.seed_matrices import Directions, random_cotangent
 from gradverify.numerics.probing.thresholds import SurveyedPoint
-from gradverify.numerics.rungs import Array, Index, Mask
+from gradverify.numerics.records import joined
+from gradverify.numerics.rungs import Array, Index, Mask, pieces
 from gradverify.numerics.seed_vectors import moves_along, pull_back, signed_weights
 from gradverify.numerics.sparsity.pattern import Pattern, paired
 from gradverify.numerics.tolerance import guarded
@@ -140,7 +141,7 @@ class _Search:
         """Of Σ w_j f_j along the move of these columns: finer rungs where the first are rough."""
         move = np.zeros(len(self.columns))
         move[columns] = probe.move[columns]
-        along = Directions(self.point, self.columns, move[None])
+        along = Directions(self.point, self.columns, [move])
         noise = np.sqrt(np.sum((probe.weights * self.surveyed.noise[self.part]) ** 2, keepdims=True))
         sigma = self.surveyed.noise_along(self.tensor, noise, np.nan_to_num(norm))
 
@@ -187,14 +188,20 @@ class _Search:
     def _derivatives_along(self, column: int) -> ProbeDerivative:
         """Derivatives of the tensor's outputs with respect to one column."""
         part, c, moved = self.part, self.point.columns, self.columns[[column]]
-        one_hot = Directions(self.point, moved, c.scale[moved][None])
-        f0, one = self.point.f0[part], np.ones(part.stop - part.start)
+        one_hot = Directions(self.point, moved, [c.scale[moved]])
+        f0, noise, unit = self.point.f0[part], self.surveyed.noise[part], self.point.unit[part]
 
         def measured(rungs: Stage) -> ProbeDerivative:
             up, down, steps = one_hot.samples(0, rungs)
-            above, below = (np.outer(h * c.scale[moved], one) for h in steps.T)
-            return probe_derivative(Samples(up[:, part], down[:, part], above, below, f0, self.surveyed.noise[part], self.point.unit[part],
-                                   one * np.abs(c.x[moved]), one * c.scale[moved], self.surveyed.rounds_x()))
+            up, down = up[:, part], down[:, part]
+
+            def of_some(at: slice) -> ProbeDerivative:
+                one = np.ones(len(f0[at]))
+                above, below = (np.outer(h * c.scale[moved], one) for h in steps.T)
+                return probe_derivative(Samples(up[:, at], down[:, at], above, below, f0[at], noise[at], unit[at], one * np.abs(c.x[moved]),
+                                                one * c.scale[moved], self.surveyed.rounds_x()))
+
+            return joined([of_some(at) for at in pieces(len(f0))] or [of_some(slice(0))])
 
         masked = np.isinf(f0)
         d = _first_clear(measured, self.stages, masked)

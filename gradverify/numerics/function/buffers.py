@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from gradverify.numerics.function.flat import numbers
-from gradverify.numerics.rungs import AnyArray, Array, Index, in_a_row
+from gradverify.numerics.rungs import AnyArray, Array, Index, in_a_row, joined
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,14 @@ class Selection:
 
 
 class Buffers:
-    """A copy of each input. Their real coordinates are numbered through in logical order: those of tensor t are starts[t] … starts[t + 1] − 1."""
+    """A copy of each input. Their real coordinates are numbered through in logical order: those of tensor t are starts[t] … starts[t + 1] − 1.
 
-    def __init__(self, inputs: Sequence[Tensor]) -> None:
+    `x`: the coordinates, where the caller holds them already.
+    """
+
+    def __init__(self, inputs: Sequence[Tensor], x: Array | None = None) -> None:
         self.tensors = [t.detach().clone(memory_format=torch.preserve_format) for t in inputs]
-        self.x = np.concatenate([numbers(t) for t in inputs] or [np.zeros(0)])
+        self.x = joined([numbers(t) for t in inputs]) if x is None else x
         self._real = [torch.view_as_real(b) if b.is_complex() else b for b in self.tensors]
         self._memory = [_memory(b) for b in self._real]
         self.starts = np.cumsum([0] + [b.numel() for b in self._real])
@@ -63,7 +66,7 @@ class Buffers:
             which = np.flatnonzero((coordinates >= start) & (coordinates < stop))
             if which.size:
                 parts.append(TensorPart(t, in_a_row(coordinates[which] - start), in_a_row(which)))
-        return Selection(tuple(parts), self.x[coordinates])
+        return Selection(tuple(parts), self.x[run])
 
     def write(self, selection: Selection, x: Array) -> None:
         """Writes x [k] there; everything else is as at the point."""

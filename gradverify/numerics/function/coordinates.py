@@ -18,14 +18,16 @@ from torch import Tensor
 from gradverify.numerics.function.dtypes import SINGLE
 from gradverify.numerics.function.flat import numbers, rms
 from gradverify.numerics.records import Record
-from gradverify.numerics.rungs import Array, Index, Mask, in_a_row
+from gradverify.numerics.rungs import Array, Index, Mask, in_a_row, joined, repeated
 
 
 @dataclass(frozen=True)
 class Columns(Record):
-    """Arrays [C]: coordinate within all inputs, its mirror image (−1: none) and the mirror's sign, tensor, x, scale, RMS, domain.
+    """Arrays [C]: coordinate within all inputs, its mirror image (−1: none) and the mirror's sign, tensor, x, scale, the tensor's RMS,
+    domain.
 
-    `scale` is |x|, or the tensor's RMS where x is 0 or not finite; `size` = max(|x|, RMS) is what a floor is divided by.
+    Numbers that all columns have in common take the memory of one.
+    `scale` is |x|, or the tensor's RMS where x is 0 or not finite. `x` may be the memory of the input, which is never written to.
     """
 
     coordinate: Index
@@ -34,7 +36,7 @@ class Columns(Record):
     tensor: Index
     x: Array
     scale: Array
-    size: Array
+    typical: Array
     low: Array
     high: Array
     single: Mask
@@ -43,8 +45,15 @@ class Columns(Record):
         return len(self.coordinate)
 
     @cached_property
+    def size(self) -> Array:
+        """What a floor is divided by: max(|x|, RMS)."""
+        return np.maximum(self.scale, self.typical)
+
+    @cached_property
     def _by_tensor(self) -> dict[int, Index]:
         tensors = int(self.tensor[-1]) + 1 if len(self.tensor) else 0
+        if tensors == 1 and self.whole:
+            return {0: self.coordinate}
         ends = np.searchsorted(self.tensor, np.arange(tensors + 1)).tolist()     # they are numbered through
         return {tensor: np.arange(start, end) for tensor, (start, end) in enumerate(pairwise(ends))}
 
@@ -55,7 +64,10 @@ class Columns(Record):
         """Those of one tensor, whose coordinates are counted from `start`, its first."""
         numbers = self.of(tensor)
         part = self.take(slice(int(numbers[0]), int(numbers[-1]) + 1) if len(numbers) else slice(0))
-        return replace(part, coordinate=part.coordinate - start, mirror=np.where(part.mirror >= 0, part.mirror - start, -1))
+        if not start:
+            return part
+        mirror = np.where(part.mirror >= 0, part.mirror - start, -1) if self.paired else part.mirror
+        return replace(part, coordinate=part.coordinate - start, mirror=mirror)
 
     @cached_property
     def free(self) -> bool:
@@ -91,6 +103,8 @@ class Columns(Record):
         """Rounded to the inputs' precision."""
         if not self.rounded:
             return x
+        if self.single.strides == (0,):
+            return x.astype(np.float32).astype(float)
         return np.where(self.single[columns], x.astype(np.float32).astype(float), x)
 
     @cached_property
@@ -104,7 +118,7 @@ class Columns(Record):
         x = np.abs(self.x[selected])
         at = x if x.all() else np.where(x != 0, x, self.scale[selected])
         if not self.rounded:
-            return np.asarray(np.spacing(at))
+            return np.asarray(np.spacing(at, out=at))
         return np.where(self.single[columns], np.spacing(at.astype(np.float32)).astype(float), np.spacing(at))
 
 
@@ -114,19 +128,19 @@ def columns_of(inputs: Sequence[Tensor], domains: Sequence[tuple[float, float] |
     parts, start = [], 0
     masks = specified or [None] * len(inputs)
     for n, (t, domain, pairs, mask) in enumerate(zip(inputs, domains, symmetric, masks, strict=True)):
-        x = numbers(t).copy()
-        held = np.arange(len(x)) if mask is None else _held(t, mask)
-        x, end = x[held], start + len(x)
+        x = numbers(t)
+        held, end = np.arange(len(x)) if mask is None else _held(t, mask), start + len(x)
+        x = x if mask is None else x[held]
         scale, typical = _scales(t, x, held)
-        coordinate, mirror, sign = start + held, np.full(len(x), -1), np.ones(len(x))
+        coordinate, mirror, sign = held + start if start else held, repeated(np.intp(-1), len(x)), repeated(1.0, len(x))
         if pairs:
             keep, mirror, sign = _pairs(t)
             coordinate, mirror, x, scale = coordinate[keep], np.where(mirror >= 0, mirror + start, -1), x[keep], scale[keep]
         low, high = domain or (-np.inf, np.inf)
-        parts.append((coordinate, mirror, sign, np.full(len(coordinate), n), x, scale, np.maximum(scale, typical),
-                      np.full(len(coordinate), low), np.full(len(coordinate), high), np.full(len(coordinate), t.dtype in SINGLE)))
+        of_all = (repeated(value, len(coordinate)) for value in (typical, float(low), float(high), np.bool_(t.dtype in SINGLE)))
+        parts.append((coordinate, mirror, sign, repeated(np.intp(n), len(coordinate)), x, scale, *of_all))
         start = end
-    return Columns(*parts[0]) if len(parts) == 1 else Columns(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return Columns(*map(joined, zip(*parts, strict=True)))
 
 
 def _held(t: Tensor, mask: Tensor) -> Index:

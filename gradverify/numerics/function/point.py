@@ -20,7 +20,7 @@ from gradverify.numerics.function.coordinates import Columns
 from gradverify.numerics.function.dtypes import UNITS
 from gradverify.numerics.function.flat import numbers, one_hot
 from gradverify.numerics.roundoff import Bits
-from gradverify.numerics.rungs import U32, U64, Array, Index
+from gradverify.numerics.rungs import U32, U64, Array, Index, joined, repeated
 
 SAMPLED = 4096  # values a call whose bits are looked at
 COARSER = 8.0  # roundings: 1 + half of one is 1 again
@@ -86,7 +86,7 @@ class Point:
         self.function, self.columns, self.forward, self.backward = function, columns, 0, 0
         self._watch = Stopwatch(clock or Clock())
         self.narrow: Narrow | None = getattr(function, "narrow", None)
-        self._inputs = Buffers(function.inputs)
+        self._inputs = Buffers(function.inputs, columns.x if columns.whole else None)
         self._last: tuple[Index, Selection] | None = None
         self._unit: Array | None = None
         self.batched: bool | None = None
@@ -99,9 +99,9 @@ class Point:
         values = [numbers(o) for o in outputs]
         self._lengths = [len(v) for v in values]
         self.parts = [slice(a, b) for a, b in pairwise(accumulate(self._lengths, initial=0))]
-        self.f0 = np.concatenate([*values, np.zeros(0)])
+        self.f0 = joined(values if here is not None else [v.copy() for v in values])     # `here` gives copies
         earlier = None if here is None else getattr(function, "earlier", None)
-        self.before = None if earlier is None else np.concatenate([*map(numbers, earlier), np.zeros(0)])
+        self.before = None if earlier is None else joined([numbers(y) for y in earlier])
         self._bits = [Bits().seen(v[:SAMPLED]) for v in values]
         self._unsure = any(bits.single for bits in self._bits)
 
@@ -114,9 +114,8 @@ class Point:
     def unit(self) -> Array:
         """Unit roundoff [M] of each output, from its dtype and from the bits seen so far."""
         if self._unit is None:
-            self._unit = np.empty(len(self.f0))
-            for part, (_, dtype, _), bits in zip(self.parts, self.shapes, self._bits, strict=True):
-                self._unit[part] = max(UNITS.get(dtype, U64), bits.unit)
+            self._unit = joined([repeated(max(UNITS.get(dtype, U64), bits.unit), part.stop - part.start)
+                                 for part, (_, dtype, _), bits in zip(self.parts, self.shapes, self._bits, strict=True)])
             self._unit.flags.writeable = False      # everybody reads the same one
         return self._unit
 

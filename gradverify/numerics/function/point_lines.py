@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from gradverify.numerics.function.point import Point
-from gradverify.numerics.rungs import Array, Index, in_a_row
+from gradverify.numerics.rungs import Array, Index, in_a_row, pieces, piecewise
 
 
 @dataclass(frozen=True)
@@ -62,17 +62,18 @@ class DirectionLine:
 
     @cached_property
     def _projection(self) -> tuple[Array, Array, float]:
-        """x and weight [k] of the columns in the projection, and what the direction projects to."""
+        """x and scale [k] of the columns, and what the direction projects to."""
         moved = in_a_row(self.columns)
+        x, scale = self.point.columns.x[moved], self.point.columns.scale[moved]
         with np.errstate(all="ignore"):     # squares of denormal numbers: nothing moves then
-            weight = self.direction / self.point.columns.scale[moved] ** 2
-        return self.point.columns.x[moved], weight, float(self.direction @ weight)
+            return x, scale, sum(float(self.direction[part] @ (self.direction[part] / scale[part] ** 2)) for part in pieces(len(x)))
 
     def at(self, t: float) -> tuple[Array, float] | None:
-        x, weight, whole = self._projection
-        to = self.point.columns.cast(x + t * self.direction, self.columns)
+        x, scale, whole = self._projection
+        to = self.point.columns.cast(piecewise(lambda x, direction: x + t * direction, x, self.direction), self.columns)
         with np.errstate(all="ignore"):
-            by = float((to - x) @ weight) / whole if whole else 0.0
+            projected = sum(float((to[part] - x[part]) @ (self.direction[part] / scale[part] ** 2)) for part in pieces(len(x)))
+            by = projected / whole if whole else 0.0
         if by == 0 or not math.isfinite(by):    # nothing moves, or not to a finite number
             return None
         return self.point.values_at(self.columns, to), by

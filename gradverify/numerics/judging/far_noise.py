@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gradverify.numerics.estimate.noise import CONSTANT, FLAT, Ray, ecnoise
+from gradverify.numerics.estimate.noise import CONSTANT, FLAT, POINTS, Ray, ecnoise
 from gradverify.numerics.function.flat import rms
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.records import Record
@@ -71,9 +71,9 @@ class _Spread(Record):
 
 
 def _spread(point: Point, survey: Survey, ray: Ray, spacing: Array) -> _Spread:
-    points = ray.points(ray.odd(spacing))[-1]
-    (level, steps), peak = _level(points, survey.size), np.fmax(np.abs(point.f0), np.abs(points).max(0))
-    moved = np.fmax.reduce(np.abs(points - point.f0))
+    points = ray.points(ray.odd(spacing), np.empty((POINTS, len(point.f0))))
+    (level, steps), peak = _level(points, survey.size), np.fmax(np.abs(point.f0), np.maximum(points.max(0), -points.min(0)))
+    moved = np.fmax(*(np.abs(farthest.reduce(points) - point.f0) for farthest in (np.fmax, np.fmin)))
     return _Spread(np.where(level > FLAT * point.unit * peak, level, np.nan), steps, moved)
 
 

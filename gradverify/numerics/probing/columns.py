@@ -48,7 +48,7 @@ class _TensorColumns:
         gradients = cotangents.gradients(tensor)  # [K, output tensors, n]
         self.move = moves_along(point, self.columns, signed_weights(len(self.columns), generator))
         self.analytic = np.where(self.move == 0, 0.0, gradients * self.move)
-        self.sums = GroupSums(surveyed, tensor, patterns, cotangents.w, self.move)
+        self.sums = GroupSums(surveyed, tensor, patterns, np.array([*cotangents.w]), self.move)
 
     def screened(self) -> list[Screened]:
         """One pair an output tensor. Floors take a pass over the groups: they are asked for where a column needs one."""

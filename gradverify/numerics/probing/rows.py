@@ -16,7 +16,7 @@ from gradverify.numerics.function.point import Point
 from gradverify.numerics.grouped_vjps import pulled_groups, shared_groups
 from gradverify.numerics.probing.directional import ProbeDerivative, probe_derivative
 from gradverify.numerics.probing.off_pattern import Strays
-from gradverify.numerics.probing.screen import DirectionScreen, ProbedLines, Screened, by_probe
+from gradverify.numerics.probing.screen import Again, DirectionScreen, ProbedLines, Screened, by_probe
 from gradverify.numerics.probing.seed_matrices import DirectionRungs, Directions, draw_directions, random_cotangent
 from gradverify.numerics.probing.thresholds import SurveyedPoint
 from gradverify.numerics.rungs import RESOLVED, Array, Index, Mask, finite_size, repeated
@@ -44,7 +44,7 @@ def check_rows(
     samples = surveyed.survey.direction_samples
     directions = directions or [draw_directions(point, t, DIRECTIONS, generator, linear.get(t) or samples[t]) for t in tensors]
     shapes = [paired(point, t, patterns[t]) for t in tensors]
-    rows = [[RowSums(point, t, part, d.moves) for part in point.parts] for t, d in zip(tensors, directions, strict=True)]
+    rows = [[RowSums(point, t, part, np.array([*d.moves])) for part in point.parts] for t, d in zip(tensors, directions, strict=True)]
     weights = [random_cotangent(point, o, generator) for o in range(len(point.parts))]
     grouped = [[row_groups(pattern) for pattern in shape] for shape in shapes]
     for shared in shared_groups(grouped):
@@ -121,7 +121,10 @@ def _screened(screen: DirectionScreen, rows: Sequence[RowSums], patterns: Sequen
 
     first = [read(samples) for samples in screen.first()]
     floor = surveyed.floors(norm, np.any([np.abs(d.value) > RESOLVED * d.bar for d in first], 0))
-    result = by_probe([screen.judged(k, value[k], d, norm, floor, read) for k, d in enumerate(first)], len(value))
+    def again(k: int) -> Again:
+        return lambda i, rungs: read(screen.directions.samples(k, rungs), i)
+
+    result = by_probe([screen.judged(value[k], d, norm, floor, again(k)) for k, d in enumerate(first)], len(value))
     pairs = []
     for o, part in enumerate(surveyed.point.parts):
         moved = screen.moved[part]

@@ -165,14 +165,16 @@ class DirectionScreen:
         """f on the first rungs of each direction in turn."""
         for k in range(len(self.directions.moves)):
             samples = self.directions.samples(k, self.schedule.start)
-            if not self.moved.all():
-                self.moved |= self.surveyed.moved(samples.up) | self.surveyed.moved(samples.down)
+            self.see(*samples.up, *samples.down)
             yield samples
-            del samples     # not held while the next ones are taken
 
-    def judged(self, k: int, analytic: Array, first: ProbeDerivative, norm: Array, floor: Array,
-               read: Callable[[DirectionRungs, Index], ProbeDerivative], output: int | None = None) -> LineVerdicts:
-        """The lines [m] along direction k, of one `output` tensor or of all; `norm` as the backward has it."""
+    def see(self, *values: Array) -> None:
+        """Learn from these f [M] what moves."""
+        if not self.moved.all():
+            self.moved |= self.surveyed.moved(values)
+
+    def judged(self, analytic: Array, first: ProbeDerivative, norm: Array, floor: Array, again: Again, output: int | None = None) -> LineVerdicts:
+        """The lines [m] along one direction, of one `output` tensor or of all; `norm` as the backward has it."""
         norm = np.maximum(norm, np.where(first.clear, np.abs(first.value), 0.0))
         allowed = self.surveyed.allowed(self.tensor, norm, floor, output)
-        return judged(analytic, first, allowed, self.schedule, lambda i, rungs: read(self.directions.samples(k, rungs), i))
+        return judged(analytic, first, allowed, self.schedule, again)

@@ -7,6 +7,7 @@ norm that all others are judged by.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -18,8 +19,8 @@ from gradverify.numerics.function.flat import rms
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.function.point_lines import DirectionLine
 from gradverify.numerics.probing.directional import Stage, reachable
-from gradverify.numerics.rungs import Array, Index, in_a_row, step
-from gradverify.numerics.seed_vectors import as_dtype_holds, gaussian, moves_along, pull_back, signed_weights
+from gradverify.numerics.rungs import Array, Index, Mask, in_a_row, joined, step
+from gradverify.numerics.seed_vectors import Drawn, as_dtype_holds, gaussian, moves_along, pull_back, signed_weights
 from gradverify.numerics.survey import DirectionSample
 
 
@@ -34,69 +35,94 @@ class DirectionRungs(NamedTuple):
 
 @dataclass(frozen=True)
 class Directions:
-    """Dense directions [K, n] of one input tensor in its columns [n]; 0 where a column cannot move. `first_rungs`: sampled rungs of the first."""
+    """Dense directions (K of [n]) of one input tensor in its columns [n]; 0 where a column cannot move. `first_rungs`: sampled rungs of the first,
+    which are kept where the directions are `shared`."""
 
     point: Point
     columns: Index
-    moves: Array
+    moves: Sequence[Array]
     first_rungs: dict[int, Rung | None] = field(default_factory=dict)
+    shared: bool = False
 
     def first(self) -> Directions:
         """The first direction alone; its samples are shared."""
-        return replace(self, moves=self.moves[:1])
+        return replace(self, moves=[self.moves[0]])
 
     @cached_property
     def left_out(self) -> Index:
         """Columns that no direction moves."""
-        return self.columns[:0] if self.moves.all() else self.columns[~self.moves.any(0)]
+        still: Mask = ~np.any([move != 0 for move in self.moves], 0)
+        return self.columns[still]
 
-    def samples(self, k: int, rungs: Stage) -> DirectionRungs:
-        """f along direction k: two calls a rung."""
-        count = len(rungs)
-        up, down, steps = np.full((count, len(self.point.f0)), np.nan), np.full((count, len(self.point.f0)), np.nan), np.ones((count, 2))
+    def sampled(self, k: int, rungs: Stage) -> Iterator[Rung | None]:
+        """f along direction k on each of these rungs in turn, two calls each; None where it has no value there."""
         columns, move = self.columns, self.moves[k]
         if rungs[0] <= 0:
-            typical = np.full(1, rms(self.point.columns.scale[columns]))
+            typical = np.full(1, rms(self.point.columns.scale[in_a_row(columns)]))
             if not reachable(typical, typical, rungs).all():
-                return DirectionRungs(up, down, steps)
+                yield from [None] * len(rungs)
+                return
         if not move.all():
             moving = np.flatnonzero(move)
             columns, move = columns[moving], move[moving]
         line = DirectionLine(self.point, columns, move)
-        for r, number in enumerate(rungs):
-            rung = self._rung(k, line, number) if len(columns) else None
+        for number in rungs:
+            yield self._rung(k, line, number) if len(columns) else None
+
+    def samples(self, k: int, rungs: Stage) -> DirectionRungs:
+        """All of them at once."""
+        count = len(rungs)
+        up, down, steps = np.full((count, len(self.point.f0)), np.nan), np.full((count, len(self.point.f0)), np.nan), np.ones((count, 2))
+        for r, (number, rung) in enumerate(zip(rungs, self.sampled(k, rungs), strict=True)):
             steps[r] = step(1.0, number)
             if rung is not None:
                 up[r], down[r], steps[r] = rung.up, rung.down, (rung.step_up, rung.step_down)
         return DirectionRungs(up, down, steps)
 
     def _rung(self, k: int, line: DirectionLine, number: int) -> Rung | None:
-        if k:
-            return sample_rung(line, number)
-        if number not in self.first_rungs:
-            self.first_rungs[number] = sample_rung(line, number)
-        return self.first_rungs[number]
+        if not k and number in self.first_rungs:
+            return self.first_rungs[number]
+        found = sample_rung(line, number)
+        if not k and self.shared:
+            self.first_rungs[number] = found
+        return found
 
 
-def draw_directions(point: Point, tensor: int, probes: int, generator: np.random.Generator, sample: DirectionSample | None = None) -> Directions:
-    """Gaussian × scale; inside the domain, zero on inputs that are not finite. The first is that of `sample`, whose samples are known."""
+def draw_directions(point: Point, tensor: int, probes: int, generator: np.random.Generator, sample: DirectionSample | None = None,
+                    shared: bool = False) -> Directions:
+    """Gaussian × scale; inside the domain, zero on inputs that are not finite. The first is that of `sample`, whose samples are known. `shared`: by
+    two screens."""
     columns = point.columns.of(tensor)
-    drawn = [moves_along(point, columns, gaussian(len(columns), generator)) for _ in range(probes - 1 if sample else probes)]
-    if sample is None or not probes:
-        return Directions(point, columns, np.array(drawn))
-    first = np.zeros(len(columns))
-    first[np.searchsorted(columns, sample.columns)] = sample.direction
-    return Directions(point, columns, np.array([first, *drawn]), {sample.rung: sample.values})
+    first: Sequence[Array] = ()
+    known = dict[int, Rung | None]()
+    if sample and probes:
+        known = {} if sample.kept is None else {sample.rung: sample.kept}
+        first = sample.directions
+        if len(sample.columns) < len(columns):
+            first = [np.zeros(len(columns))]
+            first[0][np.searchsorted(columns, sample.columns)] = sample.direction
+    moves = Drawn.of(probes, generator, lambda source: moves_along(point, columns, gaussian(len(columns), source)), first)
+    return Directions(point, columns, moves, known, shared)
 
 
 # ---- W
 class Cotangents:
-    """Random signed cotangents `w` [K, M], each pulled back once for every output tensor: K backwards an output tensor. Raises what those raise."""
+    """Random signed cotangents `w` (K of [M]), each pulled back once for every output tensor: K backwards an output tensor.
+
+    What these raise, so does whoever asks for their gradients.
+    """
 
     def __init__(self, point: Point, probes: int, generator: np.random.Generator) -> None:
-        drawn = [[random_cotangent(point, o, generator) for o in range(len(point.parts))] for _ in range(probes)]
-        self.w = np.array([np.concatenate([*of_outputs, np.zeros(0)]) for of_outputs in drawn])
-        self._point, self._pulled = point, [[point.by_column(pull_back(point, o, w)) for o, w in enumerate(of_outputs)] for of_outputs in drawn]
+        self._point, outputs = point, range(len(point.parts))
+        self.w = Drawn.of(probes, generator, lambda source: joined([random_cotangent(point, o, source) for o in outputs]))
+
+    def pulled(self, w: Array, output: int) -> Array:
+        """The gradient [C] of one of them, by one backward."""
+        return self._point.by_column(pull_back(self._point, output, w[self._point.parts[output]]))
+
+    @cached_property
+    def _pulled(self) -> list[list[Array]]:
+        return [[self.pulled(w, o) for o in range(len(self._point.parts))] for w in self.w]
 
     def gradients(self, tensor: int) -> Array:
         """WᵀJ [K, output tensors, n] in the columns of one input tensor."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,8 +13,8 @@ from gradverify.numerics.function.point import Point
 from gradverify.numerics.probing.directional import COARSER, FINER, LINEAR, LOW_FINER, LOW_START, ProbeDerivative, Schedule, derivative_of_sums
 from gradverify.numerics.probing.seed_matrices import DirectionRungs
 from gradverify.numerics.records import Record
-from gradverify.numerics.rungs import QUICK, U32, U64, Array, Mask
-from gradverify.numerics.survey import STRAY, Survey
+from gradverify.numerics.rungs import QUICK, U32, U64, Array, Mask, pieces, piecewise, repeated
+from gradverify.numerics.survey import EVERY, STRAY, Survey
 from gradverify.numerics.tolerance import Magnitudes, floors, stands_out
 
 SCREEN, SCREEN_LOW = 1e-8, 1e-3  # of a line's norm, or of the sum of magnitudes; bars are 1e-11, and 1e-4 where float32 is inside
@@ -63,7 +63,7 @@ class SurveyedPoint:
     @property
     def noise(self) -> Array:
         """Standard deviation of f [M], rounding included."""
-        return self.survey.noise(self.point)
+        return piecewise(lambda sigma, unit, size: np.maximum(sigma, unit * size), self.survey.sigma, self.point.unit, self.survey.size)
 
     def noise_along(self, tensor: int, noise: Array, norm: Array) -> Array:
         """That of lines along a dense direction: the rounding of x ± t·v is carried on by J, about u·‖line‖."""
@@ -72,32 +72,40 @@ class SurveyedPoint:
     @property
     def still(self) -> Array:
         """The largest change [M] of an output that is none: 0 (bitwise) unless the forward is noisier than rounding."""
-        return np.where(self.survey.noisy(self.point), STRAY * self.survey.sigma, 0.0)
+        noisy = self.survey.noisy(self.point)
+        return np.where(noisy, STRAY * self.survey.sigma, 0.0) if noisy.any() else repeated(0.0, len(noisy))
 
-    def changes(self, f: Array) -> Array:
-        """f − f(x) [M]; an infinity that stays is no change."""
-        return np.where(f == self.point.f0, 0.0, f - self.point.f0) if self.masked else f - self.point.f0
+    def changes(self, f: Array, part: slice = EVERY) -> Array:
+        """f − f(x) of f [M], or of a part of it; an infinity that stays is no change."""
+        f, f0 = f[part], self.point.f0[part]
+        return np.where(f == f0, 0.0, f - f0) if self.masked else f - f0
 
     @cached_property
     def masked(self) -> bool:
         """Some output is infinite at x."""
         return bool(np.isinf(self.point.f0).any())
 
-    def moved(self, values: Array) -> Mask:
-        """Outputs [M] that changed beyond the noise of the forward in one of these f [n, M]."""
+    def moved(self, values: Sequence[Array]) -> Mask:
+        """Outputs [M] that changed beyond the noise of the forward in one of these f [M]."""
         still, moved = self.still, np.zeros(len(self.point.f0), bool)
         for f in values:
             if not np.isnan(f).all():
-                moved |= ~(np.abs(self.changes(f)) <= still)
+                for part in pieces(len(f)):
+                    moved[part] |= ~(np.abs(self.changes(f, part)) <= still[part])
             if moved.all():
                 break
         return moved
 
     def sums(self, output: int, samples: DirectionRungs, add_up: Callable[[Array], Array], sigma: Array) -> ProbeDerivative:
         """Derivatives of sums [m] of how the outputs of one tensor change along a direction, with their noise [m]."""
-        part, h = self.point.parts[output], 0.5 * samples.steps.sum(1)
-        up, down = (np.array([add_up(self.changes(f)[part]) for f in side]) * (h / steps)[:, None]
-                    for side, steps in zip(samples[:2], samples.steps.T, strict=True))
+        part = self.point.parts[output]
+        up, down = (np.array([add_up(self.changes(f)[part]) for f in side]) for side in samples[:2])
+        return self.derivative_of_sums(output, up, down, samples.steps, sigma)
+
+    def derivative_of_sums(self, output: int, up: Array, down: Array, steps: Array, sigma: Array) -> ProbeDerivative:
+        """Derivatives of such sums, which changed by `up` and `down` [rungs, m] at these steps [rungs, 2]."""
+        h = 0.5 * steps.sum(1)
+        up, down = (sums * (h / realised)[:, None] for sums, realised in zip((up, down), steps.T, strict=True))
         return derivative_of_sums(up, down, h, sigma, self.part_unit(output), self.rounds_x())
 
     def unit_of_x(self, tensor: int) -> float:
@@ -118,7 +126,8 @@ class SurveyedPoint:
 
     def floors(self, reach: Array, alive: Mask) -> Array:
         """c·unit [M] from each output's reach (method.md section 1)."""
-        x_size = float(self.point.columns.size.max(initial=0.0))
+        c = self.point.columns
+        x_size = max(float(c.scale.max(initial=0.0)), float(c.typical.max(initial=0.0)))
         rows = Magnitudes(self.point.shared(reach), self.survey.size, self.survey.sigma, self.point.parts, x_size, self.point.unit,
                     self.point.backward_unit)
         return floors(rows, stands_out(rows, alive, rows.reach))

@@ -22,7 +22,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from gradverify.numerics.rungs import Index, Mask
+from gradverify.numerics.rungs import Index, Mask, repeated
 from gradverify.numerics.sparsity import codes
 from gradverify.numerics.sparsity.bisection import bisected
 from gradverify.numerics.sparsity.codes import Code
@@ -115,7 +115,7 @@ def _any(masks: Sequence[Mask]) -> Mask:
 
 def _windows(axis: Axis, generator: np.random.Generator, guess: bool) -> Windows:
     """The four stages along one axis; each sees only the outputs that those before it left."""
-    n, zeros = axis.length, np.zeros(axis.outputs, np.intp)
+    n, zeros = axis.length, repeated(np.intp(0), axis.outputs)
     if n == 1:
         return Windows(zeros, zeros, np.zeros(axis.outputs, bool))
     code = _first_code(n, generator, guess)
@@ -127,6 +127,8 @@ def _windows(axis: Axis, generator: np.random.Generator, guess: bool) -> Windows
     known = place != NO_ENTRY
     if known.all():
         return Windows(place, place, moved)
+    if not known.any() and not pending.any():
+        return Windows(zeros, repeated(np.intp(n - 1), axis.outputs), moved)
     pending = pending & ~known & moved
     code, responses = _worth_telling_apart(axis, code, responses, pending)
     if code.exact and pending.any():
@@ -173,6 +175,8 @@ def _all_meet(moved: Mask) -> bool:
 
 def _guessed(axis: Axis, code: Code, responses: Sequence[Mask], pending: Mask) -> Index:
     """The slice [M] of each output that is left of a tensor whose outputs run through the axis in order; NO_ENTRY for other tensors."""
+    if not pending.any():
+        return repeated(np.intp(NO_ENTRY), axis.outputs)
     bits, place, every = _bits(responses), np.full(axis.outputs, NO_ENTRY), np.arange(axis.length)[:, None]
     words = code.words[:, None].astype(bits.dtype)
     for shape, part in zip(axis.shapes, axis.parts, strict=True):

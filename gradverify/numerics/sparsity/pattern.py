@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from gradverify.numerics.function.point import Point
-from gradverify.numerics.rungs import Array, Index, Mask
+from gradverify.numerics.rungs import Array, Index, Mask, repeated
 
 DENSE_LABELS = 8  # times as many as there are: labels that are counted rather than sorted
 NO_ENTRY = -1  # in place of a row, column, block or slice: the pattern has no entry there
@@ -86,20 +86,21 @@ class Pattern:
         first = (low * stride for low, stride in zip(self.low, self.strides, strict=True) if stride >= self.run)
         return sum(first, np.zeros(len(self), np.intp))
 
-    def block_of_outputs(self) -> Index:
-        """The independent block [M] of each output; NO_ENTRY where it depends on nothing."""
-        block = np.zeros(len(self), np.intp)
+    def block_of_outputs(self, part: slice = slice(None)) -> Index:
+        """The independent block [M] of each output, or of a part of them; NO_ENTRY where it depends on nothing."""
+        nothing = self.nothing[part]
+        block = np.zeros(len(nothing), np.intp)
         for k in self.single:
-            block = block * self.shape[k] + self.low[k]
-        return np.where(self.nothing, NO_ENTRY, block) if self.nothing.any() else block
+            block = block * self.shape[k] + self.low[k][part]
+        return np.where(nothing, NO_ENTRY, block) if nothing.any() else block
 
-    def block_of_inputs(self) -> Index:
-        """The independent block [N] of each input coordinate, numbered as those of the outputs."""
-        block = np.zeros(self.shape, np.intp)
+    def block_of_inputs(self, part: slice | Index = slice(None)) -> Index:
+        """The independent block [N] of each input coordinate, or of some of them, numbered as those of the outputs."""
+        place = np.arange(*part.indices(self.size)) if isinstance(part, slice) else part
+        block = np.zeros(len(place), np.intp)
         for k in self.single:
-            along = np.arange(self.shape[k]).reshape([-1 if axis == k else 1 for axis in range(len(self.shape))])
-            block = block * self.shape[k] + along
-        return block.reshape(-1)
+            block = block * self.shape[k] + place // self.strides[k] % self.shape[k]
+        return block
 
     @property
     def blocks(self) -> int:
@@ -108,8 +109,8 @@ class Pattern:
 
 def dense(shape: Sequence[int], outputs: int) -> Pattern:
     """Every output may depend on every input, if there is one."""
-    zero, empty = np.zeros(outputs, np.intp), not math.prod(shape)
-    high = tuple(zero - 1 if empty else zero + n - 1 for n in shape)
+    zero, empty = repeated(np.intp(0), outputs), not math.prod(shape)
+    high = tuple(repeated(np.intp(-1 if empty else n - 1), outputs) for n in shape)
     return Pattern(tuple(shape), tuple(zero for _ in shape), high, np.full(outputs, empty))
 
 
@@ -213,11 +214,13 @@ def _row_groups(pattern: Pattern) -> RowGroups:
         if count and (low == low[0]).all() and (high == high[0]).all():
             continue  # one window
         position, apart = (low, 1) if width == 1 else _windows(low, high)
-        kind = _numbered(kind * (int(position.max(initial=0)) + 1) + position)
+        kind = _numbered(kind * (int(position.max(initial=0)) + 1) + position) if kind.any() else _numbered(position)
         if apart > 1:
             colours = _numbered(colours * apart + position % apart)
     group, alone = np.zeros(len(pattern), np.intp), int(kind.max(initial=-1)) + 1 == count  # each of its own kind
-    group[live] = _numbered(colours if alone else colours * (count + 1) + rank_among(kind))
+    if not alone:
+        colours = colours * (count + 1) + rank_among(kind) if colours.any() else rank_among(kind)
+    group[live] = _numbered(colours)
     last = int(group[live].max(initial=-1)) + 1
     group[pattern.nothing] = last
     return RowGroups(pattern, group, last + bool(pattern.nothing.any()))
@@ -234,12 +237,17 @@ def _windows(low: Index, high: Index) -> tuple[Index, int]:
 
 def rank_among(kind: Index) -> Index:
     """The place [m] of each element among those of its kind."""
-    order = np.argsort(kind, kind="stable")
-    ordered = kind[order]
+    in_order = bool((kind[1:] >= kind[:-1]).all())
+    order = None if in_order else np.argsort(kind, kind="stable")
+    ordered = kind if order is None else kind[order]
     place, begins = np.arange(len(kind)), np.ones(len(kind), bool)
     np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
+    start = place * begins
+    place -= np.maximum.accumulate(start, out=start)
+    if order is None:
+        return place
     rank = np.empty(len(kind), np.intp)
-    rank[order] = place - np.maximum.accumulate(np.where(begins, place, 0))
+    rank[order] = place
     return rank
 
 
