@@ -121,8 +121,10 @@ class Workers:
         return self._supervisor
 
     def _task(self, name: str, case: Case) -> Task:
-        limit = case.settings.timeout if self.timeout is None else self.timeout
-        return Task(name, json.dumps(to_json(case, exact=True)).encode(), (self.loading, limit), cuda_of(case), _server(case))
+        if self.timeout is not None:        # also for the check itself, which stops before it is ended
+            case = replace(case, settings=replace(case.settings, timeout=self.timeout))
+        limits = self.loading, case.settings.timeout
+        return Task(name, json.dumps(to_json(case, exact=True)).encode(), limits, cuda_of(case), _server(case))
 
     def _told(self, happening: Happening, case: Case, made: dict[str, int], begun: dict[str, float]) -> Iterator[CheckEvent]:
         if isinstance(happening, Began):

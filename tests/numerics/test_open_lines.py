@@ -46,6 +46,7 @@ def inputs(seed: int) -> tuple[Tensor, ...]:
     return tuple(scale * torch.randn(1, LENGTH, 4, generator=source, dtype=torch.float64) for scale in (3, 3, 1))
 
 
+@pytest.mark.population(most=1)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_saturated_attention_is_decided(seed: int):
     by_rows = check(attention(1), *inputs(seed), select=("GV0", "GV101"), mode="rows")
