@@ -160,6 +160,12 @@ def test_update_writes_what_fails_now_and_the_run_passes(check, specs):
     assert (specs / "b.json").read_text() == text, "neither numbers nor the order of checks make a difference to review"
 
 
+def test_update_records_a_second_finding_that_is_like_a_known_one(check, specs, known):
+    known(("a", X))
+    assert check("--baseline-update", results=[fail("a", X, X)])[0] == 0
+    assert entries(specs / "b.json") == [("a", "GV101", "x", "y0")] * 2
+
+
 @pytest.mark.parametrize("after", [fail("a", X, expect="fail"), fail("a", X, expect=("GV101",)), right("a", expect="fail"),
                                    fail("a", X, expect=("GV101", "GV212")), fail("a", X, verdict="error", faults=(FAULT,))],
                          ids=["expected to fail", "expected code", "unexpected pass", "an expected code is missing", "a fault of ours"])
