@@ -43,5 +43,5 @@ class Square(Function):
 def test_a_write_into_a_sparse_input_is_found(layout: str, who: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Square, "writes", who)
     a = (randn(3, 4) * (randn(3, 4, seed=1) > 0)).to_sparse(layout=getattr(torch, f"sparse_{layout}"))
-    found = gradverify.check(Square, a, select=["GV203"])
+    found = gradverify.check(Square, a, select=("GV203",))
     assert [finding.message for finding in found.findings if finding.code == "GV203"] == ([f"{who} writes into a"] if who else [])
