@@ -53,7 +53,7 @@ def _screened(prepared: Prepared, choice: Choice) -> tuple[list[Screened], list[
     if choice.mode is Mode.BLOCKS:
         return check_blocks(surveyed, patterns, generator, probes=choice.probes), []
     rows, columns = ([t for t in tensors if choice.of(t) is mode] for mode in (Mode.ROWS, Mode.COLUMNS))
-    near = [draw_directions(point, t, DIRECTIONS if t in rows and t not in linear else VERIFIED_ALONG, generator, sample, shared=True)
+    near = [draw_directions(point, t, DIRECTIONS if t in rows and t not in linear else VERIFIED_ALONG, generator, sample)
             for t, sample in enumerate(survey.direction_samples)]
     screened = []
     if rows:

@@ -21,7 +21,7 @@ from gradverify.numerics.function.point_lines import DirectionLine
 from gradverify.numerics.probing.directional import Stage, reachable
 from gradverify.numerics.rungs import Array, Index, Mask, in_a_row, joined, step
 from gradverify.numerics.seed_vectors import Drawn, as_dtype_holds, gaussian, moves_along, pull_back, signed_weights
-from gradverify.numerics.survey import DirectionSample
+from gradverify.numerics.survey import KEPT, DirectionSample
 
 
 # ---- V
@@ -36,13 +36,12 @@ class DirectionRungs(NamedTuple):
 @dataclass(frozen=True)
 class Directions:
     """Dense directions (K of [n]) of one input tensor in its columns [n]; 0 where a column cannot move. `first_rungs`: sampled rungs of the first,
-    which are kept where the directions are `shared`."""
+    which are kept of KEPT outputs at most."""
 
     point: Point
     columns: Index
     moves: Sequence[Array]
     first_rungs: dict[int, Rung | None] = field(default_factory=dict)
-    shared: bool = False
 
     def first(self) -> Directions:
         """The first direction alone; its samples are shared."""
@@ -83,15 +82,13 @@ class Directions:
         if not k and number in self.first_rungs:
             return self.first_rungs[number]
         found = sample_rung(line, number)
-        if not k and self.shared:
+        if not k and len(self.point.f0) <= KEPT:
             self.first_rungs[number] = found
         return found
 
 
-def draw_directions(point: Point, tensor: int, probes: int, generator: np.random.Generator, sample: DirectionSample | None = None,
-                    shared: bool = False) -> Directions:
-    """Gaussian × scale; inside the domain, zero on inputs that are not finite. The first is that of `sample`, whose samples are known. `shared`: by
-    two screens."""
+def draw_directions(point: Point, tensor: int, probes: int, generator: np.random.Generator, sample: DirectionSample | None = None) -> Directions:
+    """Gaussian × scale; inside the domain, zero on inputs that are not finite. The first is that of `sample`, whose samples are known."""
     columns = point.columns.of(tensor)
     first: Sequence[Array] = ()
     known = dict[int, Rung | None]()
@@ -102,7 +99,7 @@ def draw_directions(point: Point, tensor: int, probes: int, generator: np.random
             first = [np.zeros(len(columns))]
             first[0][np.searchsorted(columns, sample.columns)] = sample.direction
     moves = Drawn.of(probes, generator, lambda source: moves_along(point, columns, gaussian(len(columns), source)), first)
-    return Directions(point, columns, moves, known, shared)
+    return Directions(point, columns, moves, known)
 
 
 # ---- W
