@@ -106,6 +106,7 @@ def square(head: Any, sign: float) -> type[Function]:
     return Square
 
 
+@pytest.mark.population(most=4)
 @pytest.mark.parametrize("dtype", SMALL, ids=str)
 @pytest.mark.parametrize("head", HEADS)
 def test_a_wrong_sign_of_small_elements_is_an_error_whatever_forward_reads(head: str, dtype: torch.dtype):
@@ -176,6 +177,7 @@ def test_values_are_held_against_a_reference_beside_the_largest(iterates: bool, 
     assert codes(result) == (set() if right else {"GV105"})
 
 
+@pytest.mark.population(most=2)
 @pytest.mark.parametrize(("iterates", "error", "wrong", "right"), CASES, ids=NAMES)
 def test_so_are_gradients(iterates: bool, error: float, wrong: float, right: bool):
     result = check(stopped(iterates, error, wrong), X, oracles=REFERENCE, select=("GV106",), ignore=("GV0",))

@@ -47,6 +47,7 @@ def compared(function, mean, seed):
     return sum(pair.count(Outcome.MISMATCH) for pair in pairs), sum(pair.count(Outcome.UNDECIDED) for pair in pairs)
 
 
+@pytest.mark.population(most=2)
 @pytest.mark.parametrize("seed", range(10, 12))
 @pytest.mark.parametrize("mean", [30.0, 100.0, 300.0])
 def test_a_right_one_is_not_accused(mean, seed):

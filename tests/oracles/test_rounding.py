@@ -81,6 +81,7 @@ def test_it_is_left_open_and_says_why():
     assert {worst.limit for worst in pair.worst} == {Limit.ANALYTIC_NOISE}
 
 
+@pytest.mark.population(most=6)
 @pytest.mark.parametrize("factor", [1 + 1e-5, 1.01, 0.0, -1.0])
 @pytest.mark.parametrize("x", [*SMALL, randn(3)], ids=["one", "three", "fifteen", "large"])
 def test_a_formula_that_is_off_is_found_where_neither_rounds(x, factor):

@@ -50,6 +50,7 @@ RIGHT = [("gelu", "in", BF16, 0), ("unit rows", "in", FP16, 1), ("unit rows", "o
          ("tanh", "of", BF16, 1), ("square", "of", BF16, 1)]
 
 
+@pytest.mark.population(most=4)
 @pytest.mark.parametrize(("name", "where", "low", "seed"), RIGHT)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_a_right_gradient_is_not_accused(name, where, low, seed, dtype):

@@ -99,6 +99,7 @@ def noisy_backward(clean: Callable[[Tensor], Tensor], noise: float, kept: float 
     return Noisy
 
 
+@pytest.mark.population(most=4)
 @pytest.mark.parametrize("noise", [1e-9, 1e-7])
 @pytest.mark.parametrize("name", [*SMOOTH, *ROUGH])
 def test_noise_of_backward_is_not_taken_for_a_missing_derivative(name, noise):
@@ -518,6 +519,7 @@ class DetachedLogOneMinusExp(LogOneMinusExp):
         return -grad_output * torch.exp(x) / (1 - torch.exp(x.detach()))
 
 
+@pytest.mark.population(most=1)
 @pytest.mark.parametrize("size", [1e-6, 1e-5, 1e-4])
 def test_a_gradient_of_which_float32_leaves_few_digits_is_differentiated_in_float64(size):
     """Its finite differences in float32 are those of a staircase, and 0."""
@@ -559,6 +561,7 @@ class DetachedNormByMoments(NormByMoments):
         return tuple(each.detach() for each in NormByMoments.moments(x))
 
 
+@pytest.mark.population(most=1)
 @pytest.mark.parametrize("spread", [1e-7, 4e-6, 1e-5])
 def test_what_float32_loses_of_nearly_constant_rows_is_no_wrong_second_derivative(spread):
     for seed in range(1, 5):
@@ -704,6 +707,7 @@ class Determinant(Function):
         return g * (factor * torch.linalg.inv(a).mT).conj(), None
 
 
+@pytest.mark.population(most=2)
 @pytest.mark.parametrize("smallest", [1e-6, 1e-9, 1e-12, 1e-14])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
 def test_what_torchs_det_loses_to_rounding_is_not_wrong(dtype, smallest):

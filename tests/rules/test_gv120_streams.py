@@ -115,6 +115,7 @@ RIGHT = {
 }
 
 
+@pytest.mark.population(most=8)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", WRONG)
 def test_work_that_goes_around_the_current_stream_is_found(name: str, seed: int) -> None:
@@ -123,6 +124,7 @@ def test_work_that_goes_around_the_current_stream_is_found(name: str, seed: int)
     assert all(finding.message.startswith("on another stream, ") and "on the default stream" in finding.message for finding in result.findings)
 
 
+@pytest.mark.population(most=6)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", RIGHT)
 def test_work_in_its_turn_is_left_alone(name: str, seed: int) -> None:

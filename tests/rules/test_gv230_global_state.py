@@ -81,6 +81,7 @@ def test_a_call_that_seeds_a_generator_is_found(what, who, seed):
     assert message(result, "GV230") == f"{who} seeds {what}: what is drawn after it is the same after every call"
 
 
+@pytest.mark.population(most=2)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_so_is_one_that_seeds_it_as_the_check_does_and_draws_or_not(seed):
     for act in (lambda: torch.manual_seed(seed), lambda: (torch.manual_seed(seed), torch.rand(3)), lambda: torch.manual_seed(seed + 1)):

@@ -41,6 +41,7 @@ def test_numbers_that_cancel_are_left_alone(made, shapes, dtype, seed):
     assert found(made(), drawn(shapes, seed, dtype, OFFSETS[dtype]), seed=seed) == set()
 
 
+@pytest.mark.population(most=6)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("made, shapes", (PARTS | CANCELS).values(), ids=PARTS | CANCELS)
 def test_an_input_taken_for_contiguous_is_found_among_them(made, shapes, dtype):
@@ -48,6 +49,7 @@ def test_an_input_taken_for_contiguous_is_found_among_them(made, shapes, dtype):
     assert "GV211" in found(made(read=lambda x: as_contiguous(x.detach()).clone()), inputs)
 
 
+@pytest.mark.population(most=6)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("made, shapes", [(made, shapes) for made, shapes in (PARTS | CANCELS).values() if made is not loss])
 def test_a_grad_output_taken_for_contiguous_is_found_among_them(made, shapes, dtype):

@@ -117,6 +117,7 @@ def lambert_w(left):
     return LambertW
 
 
+@pytest.mark.population(most=4)
 @pytest.mark.parametrize("left", [-1.0, 0.0, -0.999, math.nan])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_gradient_outside_the_domain_is_no_error(left, seed):

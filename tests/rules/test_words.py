@@ -1466,6 +1466,7 @@ ROWS: dict[str, tuple] = {   # (function, inputs, code, words of the hint, words
 }
 
 
+@pytest.mark.population(most=90)
 @pytest.mark.parametrize("row", ROWS)
 def test_words_and_line_fit_the_mechanism(row):
     KEPT.clear()

@@ -92,7 +92,7 @@ def accused(function, mode, seed=0):
     return sum(pair.count(Outcome.MISMATCH) for pair in compare(function, mode=mode, generator=np.random.default_rng(seed)).pairs)
 
 
-@pytest.mark.population("name")
+@pytest.mark.population(most=16)
 @pytest.mark.parametrize("mode", [*Mode, None])
 @pytest.mark.parametrize("name", ELEMENTWISE)
 def test_a_right_gradient_is_not_accused(name, mode):

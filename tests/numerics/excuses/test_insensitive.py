@@ -67,7 +67,7 @@ def judged(function, mode):
     return compare(function, mode=mode, generator=np.random.default_rng(0)).pairs
 
 
-@pytest.mark.population(most=20)
+@pytest.mark.population(most=10)
 @pytest.mark.parametrize(("offset", "size"), SIZES)
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("way", WAYS)
