@@ -61,7 +61,7 @@ NET = {frozenset(["rows scaled", "a row"]): {"scaled per row"},     # by 0 in th
        frozenset(["last tile", "a row"]): {"zero block"}}           # which lie side by side
 
 
-@pytest.mark.population(most=40)
+@pytest.mark.population(most=24)
 @pytest.mark.parametrize(("kind", "name"), CASES)
 def test_one_fault_is_named(kind, name):
     damage, wanted, evidence, samples = DAMAGES[kind]

@@ -72,6 +72,7 @@ def test_a_fault_beside_the_kinks_is_found(kink, damage):
     assert result.verdict == "fail" and "GV106" in {code for each in result.findings for code in (each.code, *each.also)}
 
 
+@pytest.mark.population(most=2)
 @pytest.mark.parametrize("mode", ["auto", "rows", "columns", "blocks"])
 def test_many_kinks_agree_in_every_mode_and_hide_no_fault(mode):
     x = torch.cat([torch.zeros(150, dtype=torch.float64), randn(50).abs()])

@@ -63,6 +63,7 @@ WRONG = {
     "not centred": lambda dx, dw, n: (dx + 1e-3 * n, dw)}
 
 
+@pytest.mark.population(most=3)
 @pytest.mark.parametrize("how", list(WRONG))
 @pytest.mark.parametrize("mean", [0.0, 100.0])
 def test_a_wrong_one_is_caught(how, mean):

@@ -125,6 +125,7 @@ def haversed_gradient(x: Tensor, g: Tensor) -> Tensor:
 SMALL = torch.tensor([1e-3, 3e-4, 1e-2, 0.5])
 
 
+@pytest.mark.population(most=3)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("times", [1.0, 0.0, 2.0])
 def test_where_float32_cancels_a_right_gradient_is_not_accused_and_a_wrong_one_is(seed, times):

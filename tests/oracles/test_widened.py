@@ -123,6 +123,7 @@ def normalised_slope(x, grad):
 ROWS = [normalised, lambda x: F.layer_norm(x, x.shape[-1:], eps=0.0), lambda x: F.normalize(x - x.mean(-1, keepdim=True), dim=-1) * x.shape[-1]**0.5]
 
 
+@pytest.mark.population(most=3)
 @pytest.mark.parametrize("function", ROWS)
 @pytest.mark.parametrize("seed", range(3))
 def test_rows_that_lose_their_digits_are_the_same_function_in_float64_and_a_right_gradient_is_not_accused(function, seed):

@@ -70,6 +70,7 @@ CLEAN: dict[str, Callable[[Tensor], Tensor]] = {
     "square": lambda x: (x * x).sum()[None], "relu of a sum": lambda x: (x + 0.1).relu() * x.sum()}
 
 
+@pytest.mark.population(most=4)
 @pytest.mark.parametrize("name", CLEAN)
 def test_a_right_gradient_of_a_noisy_forward_passes_by_forwards_own_derivative(name):
     clean = CLEAN[name]
@@ -80,6 +81,7 @@ def test_a_right_gradient_of_a_noisy_forward_passes_by_forwards_own_derivative(n
     assert name not in FEW or witnessed(result)
 
 
+@pytest.mark.population(most=6)
 @pytest.mark.parametrize("factor", DAMAGES)
 @pytest.mark.parametrize("name", FEW)
 def test_no_wrong_gradient_of_a_noisy_forward_passes_by_it(name, factor):
@@ -97,6 +99,7 @@ def test_a_gradient_of_zero_between_the_steps_of_noise_is_called_wrong_by_two_wi
     assert seen.worst[0].outcome == "mismatch" and seen.max_rel_error == 1
 
 
+@pytest.mark.population(most=1)
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, "undecided"), (1 + 1e-5, "fail"), (1.01, "fail")])
 def test_an_element_that_noise_moves_in_a_noisy_pair_is_no_mismatch_if_all_of_it_agrees_with_forwards_own_derivative(factor, verdict, monkeypatch):
     """One element of 36 is off by a few bars; finite differences accuse it, but for the steps of that noise being looked for further away."""
@@ -144,6 +147,7 @@ def test_one_wrong_element_keeps_its_pair_open():
     assert not witnessed(judged(function(lambda x: rounded(x.tanh(), 3e-9), torch.tanh, also=_one_off)))
 
 
+@pytest.mark.population(most=4)
 @pytest.mark.parametrize("factor", (1.0, DAMAGES[0], 0.0))
 @pytest.mark.parametrize("name", FEW)
 def test_noise_that_torch_does_not_differentiate_leaves_the_verdict_as_it_is(name, factor):
@@ -257,6 +261,7 @@ def test_a_wrong_subgradient_of_torch_excuses_nobody():
     assert not witnessed(judged(checked, zero)) and judged(checked, zero).verdict == judged(checked, zero, witness=False).verdict
 
 
+@pytest.mark.population(most=5)
 @pytest.mark.parametrize("forward", [
     lambda x: rounded(x.tanh()).mul_(2).add_(0), lambda x: rounded(checkpoint(torch.tanh, x, use_reentrant=False) * 2),
     lambda x: rounded(x.tanh() * 2 * torch.rand(6, dtype=x.dtype).add(0.5).round().clamp(1, 1)), lambda x: rounded(4 * Half.apply(x.tanh()))],

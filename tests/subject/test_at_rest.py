@@ -62,6 +62,7 @@ def two():
     return nn.Sequential(modern(), nn.Tanh(), parametrizations.spectral_norm(nn.Linear(4, 3)))
 
 
+@pytest.mark.population(most=5)
 @pytest.mark.parametrize("make", [modern, legacy, two, Own, lambda: Own(in_place=False)])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_spectral_norm_in_training_is_right(make, seed):
