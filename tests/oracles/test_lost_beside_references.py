@@ -71,4 +71,4 @@ def test_a_wrong_one_is_caught(how, mean):
 
 
 def test_a_backward_that_loses_what_forward_does_not_is_caught():
-    assert max(compared(naive(forward=layer_norm), 300.0, seed)[0] for seed in (10, 11, 12)) > 0
+    assert compared(naive(forward=layer_norm), 300.0, 11)[0] > 100
