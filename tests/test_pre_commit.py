@@ -397,6 +397,7 @@ def copied(template: Repository, folder: Path) -> Repository:
     return repository
 
 
+@pytest.mark.population(most=12)
 @pytest.mark.parametrize(("trap", "form"), [*((trap, "local") for trap in TRAPS), ("a file named -kzzz", "published"), ("exec", "published")])
 def test_no_trap_lets_a_wrong_gradient_be_committed(trap, form, templates, tmp_path):
     repository, found = copied(templates[form], tmp_path / "ops"), TRAPS[trap]

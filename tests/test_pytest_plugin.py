@@ -88,6 +88,7 @@ def test_tags_are_marks_and_names_are_node_ids(folder):
     assert code == 0 and "2 passed" in text, text
 
 
+@pytest.mark.population(most=2)
 @pytest.mark.parametrize("tag", ["xfail", "skip", "skipif", "_private"])
 def test_no_tag_changes_what_comes_of_a_check(folder, tag):
     """Names that pytest acts on by itself, or cannot have as marks."""
