@@ -25,6 +25,7 @@ def windows(tmp_path):
     """`windows(*command)`: exit code, stdout and stderr of a Python that lacks what Windows lacks."""
     (tmp_path / "path").mkdir()
     (tmp_path / "path" / "sitecustomize.py").write_text(WITHOUT)
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
     (tmp_path / "s.yaml").write_text(SPEC)
     (tmp_path / "op.py").write_text("from torch.autograd import Function\nclass Op(Function):\n    pass\n")
 
