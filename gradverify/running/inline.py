@@ -148,6 +148,7 @@ class _Printed:
         yield
         _flush_native()
         self.file.truncate(min(before, os.fstat(self.file.fileno()).st_size))
+        self.file.seek(0, os.SEEK_END)      # a file without a name has no mode that always writes there
 
 
 class _Sink(io.RawIOBase):
