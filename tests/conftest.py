@@ -5,7 +5,7 @@ os.environ.pop("PYTEST_ADDOPTS", None)     # of this run, and not of those that 
 os.environ.setdefault("OMP_NUM_THREADS", "1")      # before torch is imported: small tensors on two threads wait more than they compute
 
 import pytest
-from population import sample
+from sampling import sample
 
 GOLDEN = Path(__file__).parent / "golden"
 
