@@ -1,6 +1,6 @@
 """PyTorch's own operators, each as somebody's Function that calls the operator's own backward, under every rule with the default settings.
 
-About thirty samples; with GRADVERIFY_WHOLE_CORPUS=1 all of them. The operators as they are: test_every_rule.py.
+About fifty samples; with GRADVERIFY_WHOLE_CORPUS=1 all of them. The operators as they are: test_every_rule.py.
 """
 
 from __future__ import annotations
