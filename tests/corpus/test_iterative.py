@@ -39,7 +39,7 @@ def test_the_samples_are_right(sample: Iterative):
                                    atol=100 * min(sample.tolerances)) if b is not None else None
 
 
-@pytest.mark.population(most=16)
+@pytest.mark.population(most=12)
 @pytest.mark.parametrize(("sample", "tolerance"), CASES)
 def test_what_convergence_leaves_is_no_error(sample: Iterative, tolerance: float):
     result = check(sample.make(tolerance), *sample.arguments(), rtol=max(DEFAULT, SHARE * tolerance))

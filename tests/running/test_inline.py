@@ -45,6 +45,7 @@ def test_only_the_end_of_much_is_kept():
     assert "cut" in kept.splitlines()[0]
 
 
+@pytest.mark.population(most=2)
 @pytest.mark.parametrize("name", ["by_c", "by_the_original_stream", "by_descriptor", "by_python"])
 def test_nothing_reaches_the_real_stdout_not_even_late_from_a_buffer(name, tmp_path):
     """In a process of its own, because stdout must be a file to be buffered by C, as in `gradverify check --format json > report`."""

@@ -35,6 +35,7 @@ def alone(report):
     return report(SOME)
 
 
+@pytest.mark.population(most=2)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("order", "options"), [(1, ["-j", "2"]), (-1, ["-j", "1"]), (-1, ["-j", "2"]), (1, ["--no-isolate"])])
 def test_in_any_order_over_any_number_of_processes(report, alone, order, options):
@@ -66,6 +67,7 @@ LOUD_FILES = {"op.py": LOUD_OP.format("op"), "by_name.py": LOUD_OP.format("name"
 LOUD_TARGETS = ("op.py:f", "by_name:f", "pkg.op.f", "pkg.op:f", "op.py:says", "raises.py:f")
 
 
+@pytest.mark.population(most=3)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("order", "options"), [(1, ["-j", "1"]), (-1, ["-j", "1"]), (1, ["-j", "2"]), (-1, ["-j", "2"]), (1, ["--no-isolate"])])
 def test_what_modules_print_when_they_are_imported_is_no_part_of_a_check(tmp_path, order, options):
