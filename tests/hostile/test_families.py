@@ -153,6 +153,7 @@ def checked(tmp_path):
     return run
 
 
+@pytest.mark.population(most=3)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("jobs", ["1", "2"])
 @pytest.mark.parametrize(("guilty", "said"), [
@@ -173,6 +174,7 @@ def test_what_ends_it_once_is_nobodys_fault(checked, jobs):
     assert code == 0, checks
 
 
+@pytest.mark.population("guilty")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("jobs", ["1", "2"])
 @pytest.mark.parametrize("guilty", ["forks_children", "forks_in_children", "forks_in_groups"])

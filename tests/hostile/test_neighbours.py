@@ -143,6 +143,7 @@ IMPORTS = {
 }
 
 
+@pytest.mark.population(most=2)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("how", IMPORTS)
 def test_a_module_that_computes_or_starts_threads_while_it_is_imported(tmp_path, how):
