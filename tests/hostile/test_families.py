@@ -153,7 +153,6 @@ def checked(tmp_path):
     return run
 
 
-@pytest.mark.population(most=3)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("jobs", ["1", "2"])
 @pytest.mark.parametrize(("guilty", "said"), [

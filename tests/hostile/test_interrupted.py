@@ -73,7 +73,6 @@ def ended(process, folder):
     return process.returncode, {check["name"]: check["verdict"] for check in report["checks"]}
 
 
-@pytest.mark.population(most=6)
 @pytest.mark.parametrize("jobs", ["1", "2"])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 @pytest.mark.parametrize("where", ["op.py:hangs", "importing.py:f"])
