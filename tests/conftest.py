@@ -31,7 +31,7 @@ def golden():
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "population(by=None, each=1, most=None): a population of cases, of which the suite keeps a stratified sample; "
+    config.addinivalue_line("markers", "population(by=None, most=None): a population of cases, of which the suite keeps a stratified sample; "
                                        "GRADVERIFY_POPULATION=all keeps them all (benchmarks/populations.py)")
 
 

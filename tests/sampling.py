@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 
-def sample(members: Sequence[Any], by: str | None = None, *, each: int = 1, most: int | None = None) -> list[Any]:
-    """`each` cases for every value of the parameter `by`, in turn with other values of the rest; at most `most` cases, spread evenly over all."""
-    strata: dict[Any, list[Any]] = {}
-    for member in members:
-        strata.setdefault(None if by is None else id(member.callspec.params[by]), []).append(member)
-    kept = list[Any]()
-    for place, stratum in enumerate(strata.values()):
-        count = len(stratum) if by is None else min(each, len(stratum))
-        kept += [stratum[(place * each + number * len(stratum) // count) % len(stratum)] for number in range(count)]
+def sample(members: Sequence[Any], by: str | None = None, *, most: int | None = None) -> list[Any]:
+    """A case for every value of the parameter `by`, in turn with other values of the rest; at most `most` cases, spread evenly over all."""
+    kept = list(members)
+    if by is not None:
+        strata: dict[int, list[Any]] = {}
+        for member in members:
+            strata.setdefault(id(member.callspec.params[by]), []).append(member)
+        kept = [stratum[place % len(stratum)] for place, stratum in enumerate(strata.values())]
     if most is not None and len(kept) > most:
         kept = [kept[number * len(kept) // most] for number in range(most)]
     return kept

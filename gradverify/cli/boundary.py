@@ -111,9 +111,9 @@ def _command(out: Output) -> int:
         code = command(out.arguments).main(args=list(out.arguments), prog_name="gradverify", standalone_mode=False, obj=out)
     except Exception as error:
         if hasattr(error, "show") and hasattr(error, "exit_code"):
-            told = io.StringIO()
-            error.show(file=told)
-            out.say(told.getvalue().rstrip())
+            message = io.StringIO()
+            error.show(file=message)
+            out.say(message.getvalue().rstrip())
             return USAGE
         if type(error).__name__ == "Abort":
             return INTERRUPTED

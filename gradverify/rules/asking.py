@@ -43,7 +43,7 @@ def examine(evidence: Evidence, briefly: bool = False) -> tuple[Examined, ...]:
         examined = tuple(sorted(_examine_all(evidence, briefly), key=lambda each: place[each.run.code]))
     if any(each.fault or any(with_severity(finding).severity == "error" for finding in each.findings) for each in examined):
         return examined
-    finding = uncompared(evidence, {each.run.code: each.run for each in examined}, [told for each in examined for told in each.comparisons])
+    finding = uncompared(evidence, {each.run.code: each.run for each in examined}, [pair for each in examined for pair in each.comparisons])
     return examined if finding is None else (*examined, Examined(RuleRun(finding.code, "ran"), (finding,)))
 
 

@@ -59,9 +59,9 @@ def not_handed_over(cwd: Path, ends: tuple[str, str] | None) -> tuple[Path, ...]
 
 def _differing(top: Path, between: str) -> dict[Path, tuple[str, str, str]]:
     """What differs, with its mode before, its mode after, and the letter that git has for how. Raises NoGit."""
-    told = _names(ask(top, "diff", between, "--raw", "-z", *WHOLE, "--"))
-    about = (word.lstrip(":").split() for word in told[::2])
-    return {top / name: (before, after, how) for (before, after, *_, how), name in zip(about, told[1::2], strict=True)}
+    fields = _names(ask(top, "diff", between, "--raw", "-z", *WHOLE, "--"))
+    about = (word.lstrip(":").split() for word in fields[::2])
+    return {top / name: (before, after, how) for (before, after, *_, how), name in zip(about, fields[1::2], strict=True)}
 
 
 def tracked(cwd: Path, *patterns: str) -> tuple[Path, ...]:

@@ -94,19 +94,19 @@ class Held:
     def lent(self, values: dict[str, Tensor]) -> Iterator[None]:
         """Inside, the modules have these values; afterwards their own again, and `values` holds what stood there in the end."""
         places = [place for place in self._places if place[2] in values]
-        kept = [_standing(table, name) for table, name, _ in places]
+        kept = [_entry(table, name) for table, name, _ in places]
         for table, name, key in places:
             table[name] = values[key]
         try:
             yield
         finally:
             for (table, name, key), own in zip(places, kept, strict=True):
-                if (standing := _standing(table, name)) is not None:
-                    values[key] = standing
+                if (last := _entry(table, name)) is not None:
+                    values[key] = last
                 table[name] = own
 
 
-def _standing(table: MutableMapping[str, Any], name: str) -> Any:
+def _entry(table: MutableMapping[str, Any], name: str) -> Any:
     """`table.get(name)`, which the tables of a jitted module do not have."""
     with suppress(KeyError):
         return table[name]
