@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
-from live import Oracles, fixed, randn, subject
+from live import Oracles, randn, subject
 from torch import Tensor
 from torch.autograd import Function
 
@@ -141,12 +141,6 @@ def beside_large(factor: float = 1.0) -> Subject:
     return given_slope(lambda x: torch.sin(x), lambda x: torch.cos(x) * torch.where(x.abs() < 1e-3, factor, 1.0), 1e-12, -3e-7, 1.0, 2e3, 1e6)
 
 
-def sum_of_sizes(factor: float = 1.0) -> Subject:
-    weights = given(1e-9, 1e-3, 1.0, 1e6)
-    factors = given(factor, 1.0, 1.0, 1.0)
-    return subject(of_one(lambda x: (x * x * weights).sum(), lambda x, g: g * 2 * x * weights * factors), given(1.0, -0.7, 2.0, 0.4))
-
-
 # ---- inner rounding
 def sleeping(offset: float, size: float, factor: float = 1.0, awake: float = 1.0, **argument: Any) -> Subject:
     """x[:2] as they are beside x[2:] that an inner rounding takes."""
@@ -168,10 +162,6 @@ def with_arguments(made: Subject, **changes: Any) -> Subject:
 
 def cancelling(forward: Formula, slope: Formula, *values: float, factor: float = 1.0) -> Subject:
     return given_slope(forward, lambda x: factor * slope(x), *values)
-
-
-def erf_slope(x: Tensor) -> Tensor:
-    return 2 / torch.pi**0.5 * torch.exp(-x * x)
 
 
 def root(slope: float) -> Subject:
@@ -208,25 +198,7 @@ def stepped(factor: float = 1.0, dtype: torch.dtype = DOUBLE) -> Subject:
     return subject(function, given(0.3, -1.0, 0.0, 0.01, dtype=dtype), oracles=Oracles(surrogate=f"{HERE}:soft"), dtype=str(dtype)[6:])
 
 
-def reference(x: Tensor) -> Tensor:
-    return x.exp()
-
-
-def with_reference(factor: float = 1.0) -> Subject:
-    function = of_one(torch.exp, lambda x, g: g * factor * x.exp())
-    return subject(function, given(0.3, -1.0), oracles=Oracles(reference=f"{HERE}:reference"))
-
-
-def with_expected(factor: float = 1.0) -> Subject:
-    function = of_one(torch.square, lambda x, g: g * factor * 2 * x)
-    return subject(function, given(1.5, -2.0), oracles=Oracles(expected={"x": [3.0, -4.0]}))
-
-
 # ---- shapes of a call
-def laid_out(layout: str, factor: float = 1.0) -> Subject:
-    return with_arguments(subject(of_one(torch.sin, lambda x, g: g * factor * x.cos()), randn(2, 3)), layout=layout)
-
-
 def two_outputs(factor: float = 1.0) -> Subject:
     def backward(x: Tensor, g: Tensor, h: Tensor) -> Tensor:
         return g * x.cos() + factor * h * 2 * x
@@ -279,82 +251,40 @@ def dense(mode: str, entry: tuple[int, int] | None = None, factor: float = 1.1) 
 
 KINDS: dict[str, Kind] = {
     "right": Kind(product),
-    **{f"times {factor:g}": Kind(lambda factor=factor: product(factor), "all") for factor in (1 + 1e-5, 1.001, 2.0, -1.0, 0.0)},
+    **{f"times {factor:g}": Kind(lambda factor=factor: product(factor), "all") for factor in (1 + 1e-5, 0.0)},
     "one entry": Kind(lambda: product(1.01, (1, 2)), "some"),
     "kink inside": Kind(lambda: hinged(0.4, 0.0, 1.0, -1.0, 1e-9, -1e-9)),
-    "kink outside": Kind(lambda: hinged(1.4, 0.0, 1.0, 1e-4), "some"),
-    "tie": Kind(lambda: subject(of_one(torch.max, lambda x, g: g * given(0.9, 0.9, 0.0)), given(2.0, 2.0, 1.0)), "some", open=True),
     "kinks that add up": Kind(lambda: subject(of_one(lambda x: x.abs().sum(), lambda x, g: g * given(1.0, -1.0, 1.0)), given(0.0, 0.0, 3.0)), "some"),
-    "little noise": Kind(lambda: noisy(1e-12)),
     "noise": Kind(lambda: noisy(1e-8), open=True),
-    "noise, wrong": Kind(lambda: noisy(1e-8, 2.0), "all"),
     "noise, off by 1e-5": Kind(lambda: noisy(1e-9, 1 + 1e-5), "all", open=True),
     "rounded, but torch's derivative knows": Kind(rounded, open=True),
-    "rounded, off by 1e-6": Kind(lambda: rounded(1 + 1e-6), "all", open=True),
-    "float32": Kind(narrow),
-    "float32, wrong": Kind(lambda: narrow(1.01), "all"),
     "float32, off by 1e-5": Kind(lambda: narrow(1 + 1e-5), "some", open=True),
-    "only float32": Kind(lambda: narrow(refuses=True)),
     "only float32, wrong": Kind(lambda: narrow(1.1, refuses=True), "all"),
     "bfloat16": Kind(lambda: narrow(dtype=torch.bfloat16), open=True),
-    "float16, wrong": Kind(lambda: narrow(2.0, dtype=torch.float16), "all"),
-    "float32 inside": Kind(rounds_inside),
     "float32 inside, wrong": Kind(lambda: rounds_inside(1.1), "all"),
-    "complex": Kind(lambda: squared(False)),
     "complex, not conjugate": Kind(lambda: squared(True), "some"),
-    "tiny beside large": Kind(beside_large),
     "tiny beside large, wrong": Kind(lambda: beside_large(1.5), "some"),
-    "sum of sizes": Kind(sum_of_sizes),
-    "sum of sizes, smallest wrong": Kind(lambda: sum_of_sizes(3.0), "some"),
     "asleep": Kind(lambda: sleeping(1e4, 1e-13), open=True),
     "asleep, zero": Kind(lambda: sleeping(1e4, 1e-13, 0.0), "some", open=True),
-    "asleep, wrong beside": Kind(lambda: sleeping(1e4, 1e-13, awake=1.5), "some", open=True),
-    "asleep, larger": Kind(lambda: sleeping(1e8, 1e-6), open=True),
-    "asleep with a domain": Kind(lambda: sleeping(1e4, 1e-13, domain=(-1.0, 1.0)), open=True),
     "asleep with a domain, zero": Kind(lambda: sleeping(1e4, 1e-13, 0.0, domain=(-1.0, 1.0)), "some", open=True),
-    "1 + erf": Kind(lambda: cancelling(lambda x: 1 + torch.erf(x), erf_slope, -5.6, -4.0, -1.0), open=True),
-    "1 + erf, wrong": Kind(lambda: cancelling(lambda x: 1 + torch.erf(x), erf_slope, -5.6, -4.0, -1.0, factor=1.5), "some", open=True),
-    "1 - cos": Kind(lambda: cancelling(lambda x: 1 - torch.cos(x), torch.sin, 1e-9, 1e-5, 1.0), open=True),
     "1 - cos, wrong": Kind(lambda: cancelling(lambda x: 1 - torch.cos(x), torch.sin, 1e-9, 1e-5, 1.0, factor=2.0), "some", open=True),
     "domain": Kind(lambda: root(0.5), open=True),
-    "domain, wrong": Kind(lambda: root(0.6), "all", open=True),
-    "symmetric": Kind(lambda: determinant(True)),
     "symmetric, wrong": Kind(lambda: determinant(True, 1.2), "all"),
     "symmetric, not said": Kind(lambda: determinant(False, half=True), open=True),
-    "surrogate": Kind(stepped),
-    "surrogate, wrong": Kind(lambda: stepped(1.01), "all"),
-    "surrogate, float32": Kind(lambda: stepped(dtype=torch.float32)),
     "surrogate, float32, wrong": Kind(lambda: stepped(1.1, dtype=torch.float32), "all"),
-    "reference": Kind(with_reference),
-    "reference, wrong": Kind(lambda: with_reference(1.1), "all"),
-    "expected": Kind(with_expected),
-    "expected, wrong": Kind(lambda: with_expected(0.5), "all"),
-    "transposed": Kind(lambda: laid_out("transposed")),
-    "expanded, wrong": Kind(lambda: laid_out("expanded", 1.1), "all"),
-    "two outputs": Kind(two_outputs),
     "two outputs, second wrong": Kind(lambda: two_outputs(1.5), "some"),
-    "parameter": Kind(lambda: subject(Scaled, randn(2), init={})),
     "parameter, wrong": Kind(lambda: subject(Scaled, randn(2), init={"factor": 1.5}), "some"),
     "buffers": Kind(lambda: subject(Counting, randn(3, 2), init={})),
     "an iteration's start": Kind(lambda: iterating(7e-12, 0), "some", open=True),
     "what an iteration leaves": Kind(lambda: iterating(1e-8, 5), "some", open=True),
-    "what no iteration leaves": Kind(lambda: iterating(1e-4, 5), "some"),
     "staircase": Kind(lambda: given_slope(lambda x: torch.round(x * 1000) / 1000, torch.ones_like, 0.3, -1.7), open=True),
     "jump": Kind(lambda: given_slope(torch.floor, torch.zeros_like, 1.0, 0.3), open=True),
     "not finite": Kind(lambda: given_slope(torch.sqrt, lambda x: 0.5 / x.sqrt(), 0.0, 1.0), open=True),
     "masked": Kind(lambda: subject(of_one(lambda x: torch.stack([x[0] - torch.inf, x[1] * x[1]]),
                                           lambda x, g: torch.stack([g[0] * 0, g[1] * 2 * x[1]])), given(1.0, 2.0)), open=True),
-    "linear": Kind(lambda: subject(of_one(lambda x: 3 * x, lambda x, g: 3 * g), randn(12))),
-    "linear, one wrong": Kind(lambda: subject(of_one(lambda x: 3 * x, lambda x, g: g * given(*[3.0] * 11, 3.1)), randn(12)), "some"),
-    "groups": Kind(lambda: many("auto")),
     "groups, one wrong": Kind(lambda: many("auto", 5), "some"),
-    "groups, one off by 1e-5": Kind(lambda: many("auto", 5, 1 + 1e-5), "some"),
-    **{f"{mode}, groups": Kind(lambda mode=mode: many(mode)) for mode in ("rows", "columns", "blocks")},
     **{f"{mode}, groups, one wrong": Kind(lambda mode=mode: many(mode, 5), "some") for mode in ("rows", "columns", "blocks")},
-    **{f"{mode}, one wrong": Kind(lambda mode=mode: dense(mode, (1, 2)), "some") for mode in ("rows", "columns", "blocks")},
-    "fixed step": Kind(lambda: product(eps=1e-6)),
+    **{f"{mode}, one wrong": Kind(lambda mode=mode: dense(mode, (1, 2)), "some") for mode in ("rows", "blocks")},
     "fixed step, wrong": Kind(lambda: product(1.1, eps=1e-6), "all"),
-    "fixed step, too small": Kind(lambda: product(eps=1e-20), open=True),
     "no calls left": Kind(lambda: product(1.01, budget=Budget(calls=60)), "some", open=True),
-    "beside an integer": Kind(lambda: subject(lambda x, k: x[k] ** 3, randn(3), fixed(torch.tensor([0, 2])))),
 }

@@ -47,12 +47,6 @@ def test_a_zero_where_f_moves_in_steps_on_both_sides_is_not_passed(inner, seed):
     assert seen[Outcome.PASS] == 20 * 19      # the zeros beside the diagonal
 
 
-def test_a_ripple_is_on_both_sides_and_leaves_a_slope_open():
-    x = torch.tensor([0.7, 1.3], dtype=DOUBLE)
-    seen = outcomes(lambda x: x + 1e-7 * torch.sin(1e5 * x), lambda x, g: g, x)
-    assert seen[Outcome.MISMATCH] == 0
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_beside_limits_the_groups_of_a_pointwise_function_hold(seed):
     """What a few steps make of a sum over such elements is no proof that the structure is another one."""

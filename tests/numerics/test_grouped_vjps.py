@@ -12,14 +12,13 @@ from torch.utils.checkpoint import checkpoint
 
 from gradverify.model.result import Calls
 from gradverify.numerics import grouped_vjps
-from gradverify.numerics.grouped_vjps import WORTH_A_BATCH, gradients, pulled_groups, shared_groups
-from gradverify.numerics.sparsity.pattern import row_groups
+from gradverify.numerics.grouped_vjps import gradients
 from gradverify.oracles.finite_difference import Filled
-from gradverify.subject.damage import Damaged, damages
+from gradverify.subject.damage import Damaged
 from gradverify.subject.differentiable import Differentiable
 from numerics.differentiable import DOUBLE, normal
 from numerics.differentiable import Differentiable as Plain
-from numerics.windows import along_last, point_of, prepared
+from numerics.windows import point_of
 
 ROWS, WIDTH = 3, 4
 X, W = normal(1, ROWS, WIDTH), normal(2, WIDTH, 5)
@@ -102,25 +101,6 @@ def test_rows_of_torchs_own_operators_are_those_of_the_closed_form_and_are_count
     assert point.backward == 1 + m + 1
 
 
-def test_the_closed_form_of_the_composition_is_that_of_forward_mode():
-    wanted = torch.cat([part.reshape(15, -1) for part in torch.func.jacfwd(stacked, (0, 1))(X, W)], 1)
-    np.testing.assert_allclose(stacked_jacobian(X.numpy(), W.numpy()), wanted, atol=1e-13)
-
-
-def test_the_output_asked_for_is_the_one_that_is_pulled_back():
-    made, point = live(lambda x: (torch.softmax(x, -1), x.argmax(), x.sin()), X, checked=(0, 2))
-    found = gradients(point, 1, each(X.numel()))
-    np.testing.assert_allclose(found, rows(np.diag(X.cos().flatten().numpy())), atol=1e-15)
-    assert made.calls.batched == X.numel() + 1
-
-
-def test_what_was_checked_once_is_not_checked_again():
-    made, point = live(torch.sin, X)
-    for _ in range(3):
-        gradients(point, 0, each(X.numel()))
-    assert made.calls == Calls(1, 1 + 3 * 13, 3 * 13)
-
-
 # ---- custom Functions
 def seen_by(function):
     """A Function like `function`, and the cotangents that its backward sees."""
@@ -160,20 +140,6 @@ def test_the_backward_of_a_function_anywhere_in_the_graph_sees_plain_tensors_of_
     assert made.calls.backward == X.numel() + 1
     assert seen and all(tuple(g.shape) in {(ROWS, WIDTH), (WIDTH, ROWS)} for g in seen)
     assert not any(torch._C._functorch.is_batchedtensor(g) or torch._C._functorch.is_functorch_wrapped_tensor(g) for g in seen)
-
-
-@pytest.mark.parametrize("name", PLACES)
-def test_the_same_graphs_of_torchs_own_operators_are_batched(name):
-    made, point = live(lambda x: PLACES[name](torch.sin, x), X)
-    gradients(point, 0, each(X.numel()))
-    assert (point.batched, made.calls.batched) == (True, X.numel() + 1)
-
-
-def test_a_function_in_the_graph_of_another_output_keeps_all_from_being_batched():
-    sine, seen = seen_by(torch.sin)
-    made, point = live(lambda x: (x.exp(), sine(x)), X, checked=(0, 1))
-    np.testing.assert_allclose(gradients(point, 0, each(X.numel())), rows(np.diag(X.exp().flatten().numpy())), rtol=1e-15)
-    assert (made.calls.batched, seen) == (0, [])
 
 
 # ---- what cannot be batched
@@ -247,17 +213,6 @@ def test_a_batch_is_checked_for_every_output():
     assert point.batched is False
 
 
-@pytest.mark.parametrize("wanted", [[0], [1], [1, 0]])
-def test_only_the_inputs_that_are_wanted_are_pulled_back(wanted):
-    function = Offers(torch.matmul, X, W, many=lambda grads: grads)
-    point = point_of(function)
-    found, truth = gradients(point, 0, each(15), wanted), rows(matmul_jacobian(X.numpy(), W.numpy()))
-    for t in wanted:
-        own = slice(point.starts[t], point.starts[t + 1])
-        np.testing.assert_allclose(found[:, own], truth[:, own], rtol=0, atol=1e-13)
-    assert function.wanted == [wanted] and point.batched is True
-
-
 def test_a_batch_is_checked_for_every_input():
     point = point_of(Offers(torch.matmul, X, W, many=lambda grads: [grads[0], 2 * grads[1]]))
     gradients(point, 0, each(15), [0])
@@ -273,20 +228,6 @@ def test_an_infinite_gradient_hides_no_wrong_one_beside_it():
     found = gradients(point, 0, each(12))
     np.testing.assert_allclose(found[5, 5], 0.5 / x[5].sqrt(), rtol=1e-15)
     assert np.isinf(found[0, 0]) and point.batched is False
-
-
-def test_other_roundings_are_no_reason_to_throw_them_away():
-    function = Offers(torch.matmul, X, W, many=lambda grads: [g * (1 + 1e-14) for g in grads])
-    point = point_of(function)
-    gradients(point, 0, each(15))
-    assert (point.batched, function.backwards) == (True, 1)
-
-
-def test_a_gradient_that_is_not_a_number_either_way_agrees():
-    function = Offers(torch.sqrt, torch.cat([-torch.ones(1, dtype=DOUBLE), normal(1, 9).abs()]), many=lambda grads: grads)
-    point = point_of(function)
-    found = gradients(point, 0, each(10))
-    assert np.isnan(found[0, 0]) and point.batched is True
 
 
 def test_a_hook_that_looks_into_the_gradient_gets_plain_ones():
@@ -324,38 +265,6 @@ def test_other_types_than_float64_are_pulled_back_one_by_one(forward, x, wanted)
     assert (point.batched, made.calls.batched, made.calls.backward) == (None, 0, len(point.f0))
 
 
-@pytest.mark.parametrize(("n", "as_batch"), [(1, False), (WORTH_A_BATCH - 1, False), (WORTH_A_BATCH, True)])
-def test_few_are_pulled_back_one_by_one(n, as_batch):
-    made, point = live(torch.sin, X)
-    found = gradients(point, 0, each(12)[:n])
-    np.testing.assert_allclose(found, np.diag(X.cos().flatten().numpy())[:n], atol=1e-15)
-    assert made.calls == Calls(1, n + as_batch, n * as_batch)
-
-
-def test_nothing_is_pulled_back_for_no_cotangents():
-    made, point = live(torch.sin, X)
-    assert gradients(point, 0, []).shape == (0, 12)
-    assert made.calls.backward == 0
-
-
-@pytest.mark.parametrize("between", [torch.softmax, lambda x, _: seen_by(torch.sin)[0](x)], ids=["batched", "one by one"])
-def test_an_input_that_no_gradient_reaches_has_zeros(between):
-    made, point = live(lambda a, x, b: between(x, -1), W, X, normal(4, 0))
-    found = gradients(point, 0, each(12))
-    assert found.shape == (13, 20 + 12)
-    assert not found[:, :20].any() and found[:, 20:].any(1).all()
-    assert (made.calls.batched > 0) is (between is torch.softmax)
-
-
-# ---- damage
-@pytest.mark.parametrize(("name", "wanted"), [("×(1 + 1e-4)", lambda j: j * (1 + 1e-4)), ("sign", np.negative)])
-def test_damaged_gradients_come_one_by_one_and_damaged(name, wanted):
-    right = softmax_jacobian(X.numpy())
-    made, point = live(lambda x: torch.softmax(x, -1), X, damage=next(d for d in damages([X]) if d.name == name))
-    np.testing.assert_allclose(gradients(point, 0, each(12)), rows(wanted(right)), atol=1e-15)
-    assert (point.batched, made.calls.batched) == (False, 0)
-
-
 # ---- memory
 @pytest.mark.parametrize(("numbers", "batches"), [(3 * 24, [3, 3, 3, 3, 1]), (3 * 24 + 23, [3, 3, 3, 3, 1]), (13 * 24, [13]), (1, [1] * 13)])
 def test_a_batch_holds_no_more_numbers_than_it_may_and_at_least_one_cotangent(monkeypatch, numbers, batches):
@@ -365,49 +274,3 @@ def test_a_batch_holds_no_more_numbers_than_it_may_and_at_least_one_cotangent(mo
     np.testing.assert_allclose(gradients(point, 0, each(12)), rows(np.diag(X.cos().flatten().numpy())), atol=1e-15)
     assert function.asked == batches
     assert (point.batched, function.backwards, point.backward) == (True, 1, 14)
-
-
-def test_what_is_refused_in_a_later_batch_is_pulled_back_one_by_one_altogether(monkeypatch):
-    monkeypatch.setattr(grouped_vjps, "NUMBERS", 5 * 24)
-    function = Offers(torch.sin, X, many=lambda grads: grads if len(grads[0]) == 5 else None)
-    point = point_of(function)
-    np.testing.assert_allclose(gradients(point, 0, each(12)), rows(np.diag(X.cos().flatten().numpy())), atol=1e-15)
-    assert (function.asked, point.batched, function.backwards) == ([5, 5, 3], False, 13)
-
-
-def test_gradients_in_memory_that_is_used_again_are_kept():
-    class Reuses(Plain):
-        memory = torch.zeros(12, dtype=DOUBLE)
-
-        def vjp(self, cotangents, inputs=None):
-            return [self.memory.copy_(super().vjp(cotangents, inputs)[0])]
-
-    x = normal(1, 12)
-    np.testing.assert_allclose(gradients(point_of(Reuses(torch.sin, x)), 0, each(12)), rows(np.diag(x.cos().numpy())), atol=1e-15)
-
-
-def test_a_gradient_that_is_its_cotangent_is_what_was_asked_for():
-    made, point = live(lambda x: x.reshape(WIDTH, ROWS), X)
-    assert np.array_equal(gradients(point, 0, each(12)), rows(np.eye(12)))
-    assert made.calls.batched == 13
-
-
-def test_inputs_whose_outputs_fall_into_the_same_groups_share_their_vjps():
-    rows, columns = row_groups(along_last(3, 4)), row_groups(along_last(6, 2))
-    found = shared_groups([(rows, columns), (columns, columns), (rows, columns)])
-    assert [(own.output, own.groups.count, own.users) for own in found] == [(0, 4, [0, 2]), (1, 2, [0, 1, 2]), (0, 2, [1])]
-
-
-@pytest.mark.parametrize("batch", [1 << 18, 1])
-def test_the_gradients_of_groups_are_those_of_their_weights_together(monkeypatch, batch):
-    monkeypatch.setattr(grouped_vjps, "BATCH", batch)
-    x = normal(3, 3, 4)
-    point, _ = prepared(Plain(lambda x: torch.softmax(x, -1), x))
-    rows, weights = row_groups(along_last(3, 4)), np.arange(1.0, 13.0)
-    [own] = shared_groups([(rows,)])
-    for groups, gradient in pulled_groups(point, own, weights, [0]):
-        for group, found in zip(groups, gradient, strict=True):
-            cotangent = np.where(rows.group == group, weights, 0.0)
-            s = torch.softmax(x, -1).numpy()
-            wanted = s * (cotangent.reshape(3, 4) - (s * cotangent.reshape(3, 4)).sum(-1, keepdims=True))
-            np.testing.assert_allclose(found, wanted.reshape(-1), atol=1e-15)

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gradverify.numerics.sparsity.colouring import column_groups
-from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern, dense, row_groups
-from numerics.dependencies import dependency, full, matrix, pattern_of
+from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern, row_groups
+from numerics.dependencies import dependency, full, pattern_of
 from numerics.differentiable import leaf, normal
 
 
@@ -85,16 +85,6 @@ def test_outputs_depend_only_on_the_inputs_of_their_block(pattern):
     assert_blocks(pattern)
 
 
-@given(patterns())
-def test_the_matrix_is_what_the_windows_hold(pattern):
-    assert np.array_equal(matrix(pattern), full(pattern))
-
-
-@given(st.integers(0, 3), st.lists(st.integers(1, 4), max_size=3))
-def test_dense_holds_everything(outputs, shape):
-    assert np.array_equal(matrix(dense(shape, outputs)), np.ones((outputs, int(np.prod(shape)))))
-
-
 W, W3 = normal(1, 5, 3), normal(2, 4, 4, 3)
 X3 = normal(4, 4, 4, 64)
 REPEATED = torch.tensor([0, 2, 2, 5, 2, 0])
@@ -138,41 +128,6 @@ def test_known_ops_have_the_groups_and_blocks_that_they_allow(name):
     groups = row_groups(pattern)
     assert (column_groups([pattern]).count, groups.count, pattern.blocks) == (columns, rows, blocks)
     assert not (held & ~full(pattern)).any()
-
-
-@pytest.mark.population(most=10)
-@pytest.mark.parametrize("name", [name for name in KNOWN if "conv1d" not in name])
-def test_groups_of_known_ops_are_those_of_brute_force(name):
-    forward, x, *_ = KNOWN[name]
-    pattern = pattern_of(dependency(forward, x), (*x.shape, 2) if x.is_complex() else x.shape)
-    assert_columns([pattern])
-    assert_rows(pattern)
-    assert_blocks(pattern)
-
-
-def test_columns_of_two_outputs_are_as_far_apart_as_the_wider_one_needs():
-    x = normal(0, 3, 4)
-    both = [pattern_of(dependency(f, x), x.shape) for f in (torch.sin, lambda x: F.softmax(x, -1))]
-    assert column_groups(both).count == 4
-    assert [row_groups(p).count for p in both] == [1, 4]
-    assert_columns(both)
-
-
-def test_an_input_of_no_elements_has_no_members():
-    pattern = dense((0, 3), 2)
-    assert matrix(pattern).shape == (2, 0)
-    assert column_groups([pattern]).colour().tolist() == []
-    assert row_groups(pattern).row_of(0).tolist() == []
-
-
-@settings(max_examples=20)
-@given(st.integers(1, 40), st.integers(1, 7), st.integers(1, 4))
-def test_a_band_has_as_many_groups_as_it_is_wide(n, kernel, stride):
-    starts = np.arange(0, n, stride)
-    band = Pattern((n,), (starts,), (np.minimum(starts + kernel, n) - 1,), np.zeros(len(starts), bool))
-    assert column_groups([band]).count == min(kernel, n)
-    assert row_groups(band).count == min(-(-kernel // stride), len(starts))
-    assert_rows(band)
 
 
 RUNS = {

@@ -8,8 +8,6 @@ import torch.nn.functional as F
 from live import check, codes, evidence, randn
 from torch.autograd import Function
 
-from gradverify.subject.wide import casts_to_single
-
 X, W = randn(3, 6), randn(6, seed=1).abs() + 0.5
 LABELS = torch.tensor([1, 4, 0])
 
@@ -103,25 +101,6 @@ CHANGES = [lambda g: 1.02 * g, lambda g: 0.98 * g, lambda g: 2 * g, torch.zeros_
 def test_a_wrong_one_fails(of, place, change):
     result = check(wrong(of, place, change), X, W)
     assert result.verdict == "fail" and codes(result) & {"GV101", "GV102"}
-
-
-def test_a_decided_function_is_not_asked(monkeypatch):
-    monkeypatch.setattr("gradverify.evidence.casts_to_single", lambda subject: pytest.fail("asked"))
-    assert check(lambda x: x.sin(), X).verdict == "pass"
-
-
-def test_who_casts():
-    def called(function):
-        return casts_to_single(evidence(function, X).subject)
-    assert called(lambda x: x + x.float()) and not called(lambda x: x.sin())
-    assert not called(lambda x: x + x.bfloat16().float()) and not called(lambda x: x.half() * x)
-    assert not called(lambda x: x + _refuses(x.float()))
-
-
-def _refuses(x):
-    if x.dtype == torch.float64:
-        raise RuntimeError("float32 only")
-    return x
 
 
 class Left(Function):

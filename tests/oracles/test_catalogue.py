@@ -52,10 +52,3 @@ def test_a_check_has_the_oracles_that_its_spec_names_and_makes_them_without_a_ca
     seen = evidence(torch.sin, randn(1), oracles=oracles)
     assert list(seen.oracles) == names
     assert seen.subject.calls.forward == seen.subject.calls.backward == 0
-
-
-def test_finite_differences_are_one_of_them():
-    seen = evidence(sine(1.0), randn(2))
-    pairs = seen.oracles["finite differences"].pairs
-    assert {key: pair.elements for key, pair in pairs.items()} == {(0, 0): 4}
-    assert seen.oracles["finite differences"].name == "the finite difference"

@@ -87,8 +87,3 @@ def test_what_stays_undecided_names_a_remedy_that_decides_it():
     assert "`reference`" in hint
     told = re.search(r"`atol: (1e-?\d+)`", hint)
     assert told is None or check(function, x, dtype="float32", atol=float(told[1])).verdict == "pass"
-
-
-def test_nothing_but_a_call_is_asked_of_one_that_takes_float64():
-    seen = evidence(lambda x: x.tanh(), randn(4, dtype=torch.float32), dtype="float32")
-    assert isinstance(seen.in_float64, InFloat64) and not seen.in_float64._mode.shows

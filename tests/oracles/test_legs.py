@@ -15,7 +15,6 @@ from torch.autograd import Function
 
 from gradverify.numerics.sixteen_bit import TensorResult
 from gradverify.oracles.legs import Kernel
-from gradverify.subject.fewer_bits import reduced_sums
 
 BF, HALF = torch.bfloat16, torch.float16
 
@@ -89,16 +88,3 @@ def test_another_function_is_found_on_whichever_side_it_is(right: str, wrong: st
     function, place = WRONG[wrong]
     for judged in (apart(RIGHT[right], function, seed, dtype), apart(function, RIGHT[right], seed, dtype)):
         assert judged[place].miss and (place == 0 or not judged[0].miss)
-
-
-def test_the_other_one_is_called_inside_what_is_said() -> None:
-    matmul = torch.backends.cuda.matmul
-
-    def heeds(x: Tensor) -> Tensor:
-        return softmax(x) * (1.1 if matmul.allow_bf16_reduced_precision_reduction else 1.0)
-
-    found = evidence(heeds, randn(12, 24).to(BF), dtype="bfloat16")
-    with reduced_sums(False):
-        assert found.kernel is not None
-        assert not any(each.miss for each in found.kernel.apart(found.kernel))
-        assert all(each.miss for each in found.kernel.apart(found.kernel, reduced_sums(True)))

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from live import check, evidence, fixed, randn
+from live import check, evidence, randn
 from numerics.differentiable import with_backward
 
 from gradverify.numerics.pairs.pair import Outcome
-from gradverify.oracles.finite_difference import Filled
 from gradverify.oracles.widened import InFloat64
 
 
@@ -164,11 +163,6 @@ def test_a_wrong_gradient_there_is_found(damage):
         assert check(wrong, close_to_zero(seed), dtype="float32", seed=seed).verdict == "fail"
 
 
-def test_another_function_in_float64_is_told_from_rounding_where_none_leaves_the_domain():
-    found = evidence(lambda x: torch.log1p(-x.exp()) * (1 + 1e-3 * (x.element_size() == 4)), -1 - single(3, 2).abs())
-    assert found.in_float64 == "its values are others in float64"
-
-
 def test_nobody_asks_for_float64_inputs_or_a_fixed_step():
     assert evidence(torch.sin, randn(3)).numeric_precision == ""
     assert evidence(torch.sin, single(3), eps=1e-3).numeric_precision == ""
@@ -178,12 +172,6 @@ def test_nobody_asks_for_float64_inputs_or_a_fixed_step():
 def test_a_right_backward_of_such_a_function_is_not_accused(function):
     result = check(lambda x: function(x), single(3, 2), dtype="float32")
     assert result.verdict == "pass" and "finite differences in float64" in result.mode_reason
-
-
-@pytest.mark.parametrize("function", [another_by_its_bytes, looks_at_its_bytes])
-def test_a_right_backward_of_one_that_looks_at_its_bytes_is_not_accused(function):
-    result = check(lambda x: function(x), single(3, 2), dtype="float32")
-    assert result.verdict in ("pass", "undecided") and "finite differences in float32" in result.mode_reason
 
 
 def test_a_branch_of_the_backward_on_the_dtype_is_judged_as_float32_runs_it():
@@ -200,41 +188,6 @@ def test_a_branch_of_the_backward_on_the_dtype_is_judged_as_float32_runs_it():
 
     assert check(Forgets, single(6)).verdict == "fail"
     assert check(Forgets, randn(6), ignore=("GV226",)).verdict == "pass"
-
-
-def test_gradients_are_those_of_float32_and_values_those_of_float64():
-    found = evidence(lambda x: x.exp(), single(4)).measured
-    x, = found.inputs
-    gradient, = Filled(found).vjp([torch.ones(4, dtype=torch.float64)])
-    assert gradient.dtype == torch.float32 and torch.equal(gradient, x.float().exp())
-    assert torch.equal(found.values([x])[0], x.exp())
-    full, = found.full([torch.ones(4, dtype=torch.float64)])
-    assert torch.equal(full, x.exp())
-
-
-def test_the_rounding_of_the_forward_is_that_of_float32():
-    x = single(50)
-    rounding = evidence(cancels, x).measured.rounding()
-    assert (rounding <= 2e-3).all() and np.median(rounding) > 1e-5       # the spacing at 1e4 is 9.8e-4
-    exact = evidence(lambda x: x * 2, x).measured.rounding()
-    assert not exact.any()
-
-
-def test_what_is_drawn_alike_in_both_is_taken_in_float64_and_what_is_not_in_float32():
-    same = evidence(lambda x: x * torch.rand(3, dtype=torch.float64).to(x.dtype), single(3))
-    other = evidence(lambda x: x * torch.rand(3, dtype=x.dtype), single(3))
-    assert isinstance(same.in_float64, InFloat64) and isinstance(other.in_float64, str)
-
-
-def test_a_float32_argument_that_is_not_differentiated_is_cast_along():
-    assert isinstance(evidence(F.linear, single(3, 2), fixed(single(4, 2))).in_float64, InFloat64)
-
-
-def test_a_second_point_is_measured_in_float64_too():
-    found = evidence(lambda x: x.tanh(), single(3))
-    twin = found.subject.twin([type(a)(a.name, a.value + 1, True) for a in found.subject.arguments])
-    assert found.measured_at(twin).inputs[0].dtype == torch.float64
-    assert torch.equal(found.measured_at(twin).inputs[0], (found.subject.inputs[0] + 1).double())
 
 
 # ---- what computes in float32 inside
@@ -290,22 +243,9 @@ def test_float32_in_many_ways_is_lifted(function):
     assert isinstance(found, InFloat64) and found.lifted
 
 
-def test_in_float64_it_is_told_all_the_same():
-    finding, = (finding for finding in check(Norm, randn(4, 7)).findings if finding.code == "GV222")
-    assert "computes in float32" in finding.message
-
-
 def test_what_computes_in_float32_out_of_torchs_sight_is_measured_as_before():
     found = evidence(LeavesTorch, randn(3, 2))
     assert found.low_precision and (found.in_float64, found.numeric_precision) == ("", "") and found.measured is found.function
-
-
-def test_nothing_is_lifted_where_nothing_asks_for_it_at_no_further_call():
-    plain = evidence(lambda x: x.exp(), single(3))
-    assert isinstance(plain.in_float64, InFloat64) and not plain.in_float64.lifted
-    before = plain.subject.calls.forward
-    again = evidence(lambda x: x.exp(), single(3))
-    assert again.outputs and again.subject.calls.forward == before - 1 and again.in_float64 and again.subject.calls.forward == before
 
 
 @pytest.mark.parametrize("function", [

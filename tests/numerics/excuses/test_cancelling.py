@@ -7,14 +7,9 @@ import torch.nn.functional as F
 
 from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
-from gradverify.numerics.function.coordinates import columns_of
-from gradverify.numerics.function.point import Point
-from gradverify.numerics.judging import run as runs
-from gradverify.numerics.judging.far_noise import far_noise
 from gradverify.numerics.pairs.pair import Outcome
-from gradverify.numerics.survey import survey
 from gradverify.numerics.verdict import Limit, Verdict
-from numerics.differentiable import DOUBLE, Differentiable, leaf, normal, times
+from numerics.differentiable import Differentiable, leaf, normal, times
 
 SINGLE = torch.float32
 
@@ -122,13 +117,6 @@ def test_gradients_that_are_wrong_throughout_are_found_behind_a_matrix_product(f
     assert any(pair.verdict == Verdict.MISMATCH for pair in compare(function, mode=mode, generator=np.random.default_rng(500)).pairs)
 
 
-def test_rounding_to_a_larger_number_hides_what_is_added_to_it():
-    x, w, b, v = (normal(77 + n, *shape, k=1e-4, dtype=SINGLE) for n, shape in enumerate([(3, 4), (4, 6), (6,), (6, 2)]))
-    function = Differentiable(lambda x, w, b, v: torch.relu(x @ w + b) @ v, x, w, b, v)
-    compared = compare(function, mode=Mode.ENTRIES, generator=np.random.default_rng(77))
-    assert all(pair.count(Outcome.MISMATCH) == 0 for pair in compared.pairs)
-
-
 def leaks(slope):
     return lambda grads: [g + slope for g in grads]
 
@@ -141,33 +129,6 @@ def test_errors_in_float32_stand_where_nothing_cancels(forward, damage):
     pair, = compare(Differentiable(forward, normal(3, 4, 5, dtype=SINGLE), damage=damage), mode=Mode.ENTRIES, keep=500).pairs
     assert pair.count(Outcome.MISMATCH) == pair.elements - pair.count(Outcome.PASS)
     assert pair.count(Outcome.MISMATCH) >= 9
-
-
-def roundings(forward, x):
-    """Root mean square [m] of what float32 adds to the values near x."""
-    near = [x * (1 + 0.02 * t * between(-1, 1, t, *x.shape)) for t in range(1, 30)]
-    off = [(forward(p).double() - forward(p.double())).reshape(-1) for p in near]
-    return torch.stack(off).square().mean(0).sqrt().numpy()
-
-
-@pytest.mark.parametrize("name", ["gelu", "1 - cos", "log(1 + exp(x - 10))"])
-def test_the_noise_of_points_far_apart_is_that_of_the_rounding(name):
-    forward, x = ELEMENTWISE[name][0], {"gelu": between(-4, -3, 5, 40), "1 - cos": between(0.01, 0.1, 5, 40)}.get(name, between(-3, 0, 5, 40))
-    point = Point(Differentiable(forward, x), columns_of([x], [None], [False]))
-    found = far_noise(point, survey(point, np.random.default_rng(0)), np.random.default_rng(0)).noise
-    ratio = found / roundings(forward, x)
-    assert 0.3 < np.median(ratio) < 3
-    assert (ratio < 10).all()
-
-
-def never(*_):
-    raise AssertionError("these calls are for what is about to be called wrong")
-
-
-@pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
-def test_nothing_more_is_called_where_nothing_is_wrong(dtype, monkeypatch):
-    monkeypatch.setattr(runs, "far_noise", never)
-    assert [pair.verdict for pair in compare(Differentiable(torch.tanh, normal(1, 4, 5, dtype=dtype))).pairs] == [Verdict.PASS]
 
 
 @pytest.mark.filterwarnings("error")

@@ -7,11 +7,8 @@ import torch.nn.functional as F
 
 from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
-from gradverify.numerics.flagged.hidden_ties import inside
 from gradverify.numerics.verdict import Verdict
-from numerics.dependencies import matrix
 from numerics.differentiable import DOUBLE, Differentiable, normal, times, zeros
-from numerics.windows import along_last
 
 
 def largest(x):
@@ -68,9 +65,3 @@ def test_equal_kinks_of_their_own_pass_and_a_wrong_element_beside_them_is_found(
 
     assert verdicts(forward, x, (0,), mode) == {Verdict.PASS}
     assert verdicts(forward, x, (0,), mode, damage) == {Verdict.MISMATCH}
-
-
-def test_what_is_inside_of_a_window_is_what_the_matrix_of_the_pattern_says():
-    pattern = along_last(3, 4)
-    everything = torch.arange(12).numpy()
-    assert [inside(pattern, j, everything).tolist() for j in range(len(pattern))] == (matrix(pattern) > 0).tolist()
