@@ -78,7 +78,7 @@ def test_a_rounded_constant_is_warned_of_down_to_rounding_where_the_witness_is_a
     assert "off by 1e-" in messages[0] and not warned(sine(factor))[1]
 
 
-@pytest.mark.parametrize("size", [0.0, 1e2, 1e5, 1e6])
+@pytest.mark.parametrize("size", [1e2, 1e6])
 def test_rounding_of_backward_is_not_warned_of(size):
     """A large number is added in backward and taken away again, which costs up to 1e-10 of the gradient."""
     class Rounds(sine()):

@@ -94,7 +94,7 @@ def test_a_right_one_passes_and_its_line_says_by_what(of):
 CHANGES = [lambda g: 1.02 * g, lambda g: 0.98 * g, lambda g: 2 * g, torch.zeros_like, lambda g: -g, lambda g: g.roll(1, -1)]
 
 
-@pytest.mark.population(most=6)
+@pytest.mark.population("change", most=4)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("place", [0, 1])
 @pytest.mark.parametrize("of", EXACT)

@@ -21,13 +21,13 @@ def screen(function, *inputs, rtol=1e-6, seed=0, symmetric=False, domain=None, *
     return result, seen
 
 
-@pytest.mark.population(most=26)
+@pytest.mark.population(most=10)
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
 def test_right_gradients_agree(sample):
     assert screen(sample.call, *sample.make())[0] is Screen.AGREES
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("error", [-2.0, 0.01, 1e-4])
 def test_one_wrong_element_is_seen(error, seed):
     def backward(x, g):

@@ -69,10 +69,9 @@ SATURATED = {"erf": (torch.erf, 4.2), "erfc": (torch.erfc, -4.4)}
 
 
 @pytest.mark.parametrize("name", SATURATED)
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a_right_gradient_of_a_saturated_function_passes_by_fits_narrower_than_x(name, seed, monkeypatch):
+def test_a_right_gradient_of_a_saturated_function_passes_by_fits_narrower_than_x(name, monkeypatch):
     clean, place = SATURATED[name]
-    x = place * (1 + 0.03 * live.randn(6, seed=seed))
+    x = place * (1 + 0.03 * live.randn(6))
     x = torch.cat([x, x[:1] / 8, 2.2 * x[:4]])
     checked = function(clean, clean)
     before, result = without(monkeypatch, checked, x), judged(checked, x)

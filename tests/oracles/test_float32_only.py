@@ -27,7 +27,7 @@ def test_a_right_one_is_decided_in_float64(style, name):
     assert verdict(style, name, 1).verdict == "pass"
 
 
-@pytest.mark.population(most=5)
+@pytest.mark.population("damage", most=3)
 @pytest.mark.parametrize("damage", list(DAMAGES))
 @pytest.mark.parametrize(("style", "name"), SAMPLE[::2])
 def test_a_damaged_one_is_found(style, name, damage):

@@ -20,10 +20,8 @@ def at_zero(value):
 
 # forward, derivative off the kinks, slopes from the left and the right at 0
 KINKS = {
-    "half of |x|": (lambda x: x.abs() / 2, lambda x: x.sign() / 2, (-0.5, 0.5)),
     "relu": (lambda x: x.clamp(min=0), lambda x: (x > 0).to(x), (0.0, 1.0)),
     "leaky relu": (lambda x: torch.where(x > 0, x, 0.1 * x), lambda x: 0.1 + 0.9 * (x > 0).to(x), (0.1, 1.0)),
-    "clamped at its bound": (lambda x: x.clamp(0, 5), lambda x: (x > 0).to(x), (0.0, 1.0)),
     "|x|, steep": (lambda x: 1e4 * x.abs(), lambda x: 1e4 * x.sign(), (-1e4, 1e4)),
 }
 OTHER = {}      # the reference of the test that runs
@@ -65,6 +63,7 @@ def test_a_value_beside_the_slopes_is_found_on_either_side(kink, beside):
     assert not any("is wrong, not backward" in finding.message for finding in wrong_backward.findings)
 
 
+@pytest.mark.population(most=4)
 @pytest.mark.parametrize("kink", list(KINKS))
 @pytest.mark.parametrize("damage", [lambda dx: -dx, lambda dx: 1.01 * dx, lambda dx: dx * (torch.arange(len(dx)) != 3)])
 def test_a_fault_beside_the_kinks_is_found(kink, damage):

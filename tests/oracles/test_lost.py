@@ -72,10 +72,9 @@ def is_lost(name, seed):
     return bool(((u < -5) & (u > -6.5)).any())
 
 
-SEEDS = {name: [seed for seed in range(40) if is_lost(name, seed)][:4] for name in BEFORE}
+SEEDS = {name: [seed for seed in range(40) if is_lost(name, seed)][:2] for name in BEFORE}
 
 
-@pytest.mark.population(most=4)
 @pytest.mark.parametrize(("name", "seed"), [(name, seed) for name, seeds in SEEDS.items() for seed in seeds])
 def test_a_right_one_passes(name, seed):
     result = judged(name, "right", seed)
@@ -87,12 +86,12 @@ def test_a_right_one_passes(name, seed):
 @pytest.mark.parametrize("everywhere", [True, False])
 @pytest.mark.parametrize("name", list(BEFORE))
 def test_a_wrong_one_is_caught(name, how, everywhere):
-    assert all(judged(name, how, seed, everywhere).verdict == "fail" for seed in SEEDS[name][:2])
+    assert all(judged(name, how, seed, everywhere).verdict == "fail" for seed in SEEDS[name][:1])
 
 
 @pytest.mark.parametrize("name", list(BEFORE))
 def test_a_tail_that_is_cut_in_float64_too_does_not_pass(name):
-    assert all(judged(name, "cut below -4.5", seed, everywhere=True).verdict != "pass" for seed in SEEDS[name])
+    assert all(judged(name, "cut below -4.5", seed, everywhere=True).verdict != "pass" for seed in SEEDS[name][:1])
 
 
 def sigmoid(naive):

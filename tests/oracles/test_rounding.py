@@ -45,26 +45,25 @@ def gradient_accurate(x, g):
     return g * accurate(x)
 
 
-SMALL = [torch.tensor([3e-11], dtype=torch.float64), torch.tensor([3e-11, -4e-10, 7e-12], dtype=torch.float64),
-         10 ** -(9 + 3 * torch.rand(3, 5, generator=torch.Generator().manual_seed(3), dtype=torch.float64))]
+SMALL = [torch.tensor([3e-11], dtype=torch.float64), torch.tensor([3e-11, -4e-10, 7e-12], dtype=torch.float64)]
 ROUTES = [(cancelling, "accurate"), (accurate, "cancelling")]
 
 
-@pytest.mark.parametrize("x", SMALL, ids=["one", "three", "fifteen"])
+@pytest.mark.parametrize("x", SMALL, ids=["one", "three"])
 @pytest.mark.parametrize(("slope", "other"), ROUTES, ids=["backward rounds", "the other rounds"])
 def test_what_one_of_two_right_ways_rounds_away_accuses_nobody(slope, other, x):
     for oracles in (Oracles(reference=f"{HERE}:by_{other}"), Oracles(gradient=f"{HERE}:gradient_{other}")):
         assert not codes(check(log_cosh(slope), x, oracles=oracles)) & {"GV106", "GV107"}
 
 
-@pytest.mark.parametrize("x", SMALL, ids=["one", "three", "fifteen"])
+@pytest.mark.parametrize("x", SMALL, ids=["one", "three"])
 def test_nor_do_accurate_numbers_in_the_spec(x):
     assert "GV107" not in codes(check(log_cosh(cancelling), x, oracles=Oracles(expected={"x": accurate(x).tolist()})))
 
 
-@pytest.mark.population(most=6)
+@pytest.mark.population(most=4)
 @pytest.mark.parametrize("factor", [1 + 1e-5, 1.01, 0.0, -1.0])
-@pytest.mark.parametrize("x", [*SMALL, randn(3)], ids=["one", "three", "fifteen", "large"])
+@pytest.mark.parametrize("x", [*SMALL, randn(3)], ids=["one", "three", "large"])
 def test_a_formula_that_is_off_is_found_where_neither_rounds(x, factor):
     function = log_cosh(lambda x: factor * torch.tanh(x))
     assert codes(check(function, x, oracles=Oracles(reference=f"{HERE}:by_accurate"))) & {"GV106"}

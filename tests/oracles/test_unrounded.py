@@ -50,7 +50,7 @@ RIGHT = [("gelu", "in", BF16, 0), ("unit rows", "in", FP16, 1), ("unit rows", "o
          ("tanh", "of", BF16, 1), ("square", "of", BF16, 1)]
 
 
-@pytest.mark.population(most=4)
+@pytest.mark.population(most=3)
 @pytest.mark.parametrize(("name", "where", "low", "seed"), RIGHT)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_a_right_gradient_is_not_accused(name, where, low, seed, dtype):
@@ -58,6 +58,7 @@ def test_a_right_gradient_is_not_accused(name, where, low, seed, dtype):
     assert (result.verdict, {finding.code for finding in result.findings if finding.severity == "error"}) == ("undecided", {"GV007"})
 
 
+@pytest.mark.population("name")
 @pytest.mark.parametrize("name", ["gelu", "unit rows", "square"])
 @pytest.mark.parametrize("damage", [lambda g: -g, lambda g: 2 * g], ids=["sign", "twice"])
 def test_a_wrong_gradient_is_found_all_the_same(name, damage):
@@ -121,18 +122,15 @@ def haversed_gradient(x: Tensor, g: Tensor) -> Tensor:
 SMALL = torch.tensor([1e-3, 3e-4, 1e-2, 0.5])
 
 
-@pytest.mark.population(most=3)
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("times", [1.0, 0.0, 2.0])
+@pytest.mark.parametrize(("seed", "times"), [(0, 1.0), (1, 0.0), (2, 2.0)])
 def test_where_float32_cancels_a_right_gradient_is_not_accused_and_a_wrong_one_is(seed, times):
     """The variance as E[x²] − E[x]², at a mean of 1,000 standard deviations: float32 has two digits of it, and moves in steps of 1/16."""
     norm = cancelling(normed, lambda x, g: norm_gradient(x, g, times))
-    found = check(norm, 1000 + randn(3, 6, seed=seed, dtype=torch.float32), rtol=1e-3)
+    found = check(norm, 1000 + randn(2, 6, seed=seed, dtype=torch.float32), rtol=1e-3)
     assert found.verdict == ("undecided" if times == 1 else "fail")
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("factor", [1.0, 1.05, 2.0, -1.0])
+@pytest.mark.parametrize(("seed", "factor"), [(0, 1.0), (1, 1.0), (2, 1.05), (0, -1.0)])
 def test_a_step_that_float32_makes_does_not_refute_what_is_right_without_it(seed, factor):
     x = SMALL * (1 + 0.1 * torch.rand(4, generator=torch.Generator().manual_seed(seed)))
     found = check(cancelling(haversed, lambda x, g: factor * haversed_gradient(x, g)), x)

@@ -50,22 +50,11 @@ def in_pieces(x: Tensor) -> Tensor:
     return pieces * pieces
 
 
-def twice_in_place(x: Tensor) -> Tensor:
-    y = x * 2
-    y.mul_(x)
-    return y
-
-
 STAYS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
     "one operation": (torch.exp, torch.exp),
     "a mask": (lambda x: x * (x > 0), lambda x: torch.where(x > 0, 1.0, 0.0)),
-    "where": (lambda x: torch.where(x > 0, x, 0.1 * x), lambda x: 0.1 + 0.9 * (x > 0).double()),
-    "in place": (twice_in_place, lambda x: 4 * x),
     "in place, into the input": (lambda x: x.mul_(2).sin_(), lambda x: 2 * (2 * x).cos()),
     "in pieces": (in_pieces, lambda x: torch.cat([2 * (2 * x[:2]).exp(), (2 * x[2:]).sin()])),
-    "a number that does not depend": (lambda x: x * float(torch.ones(())), torch.ones_like),
-    "a constant that NumPy made": (lambda x: x * torch.from_numpy(np.full(4, 3.0)), lambda x: 3 * torch.ones_like(x)),
-    "rounded to a constant": (lambda x: x * (1 + 0 * x.round()), torch.ones_like),
     "a constant that cancels": (lambda x: _cancelled(x, x.detach()), lambda x: torch.ones_like(x)),
     "a large number by the size": (lambda x: _cancelled(x, 2.0 ** (x.detach().abs() * 30).ceil()), lambda x: torch.ones_like(x)),
     "a maximum that cancels": (lambda x: _cancelled(x.exp(), x.amax().detach().exp()), lambda x: x.exp()),
@@ -74,41 +63,26 @@ STAYS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] 
 
 LEAVES: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "NumPy": (lambda x: torch.from_numpy(np.sin(x.detach().numpy())), "detach"),
-    "a NumPy middle": (lambda x: x + torch.from_numpy(np.sin((2 * x).numpy())), "numpy"),
     "detach": (lambda x: x * x.detach(), "detach"),
-    "data": (lambda x: x * x.data, "data"),
     "item": (lambda x: x * x.sum().item(), "item"),
-    "float": (lambda x: x * float(x.sum()), "float"),
-    "tolist": (lambda x: x + torch.tensor(x.tolist(), dtype=x.dtype), "tolist"),
     "no_grad": (lambda x: x + torch.no_grad()(torch.exp)(x), "exp under no_grad"),
     "integers": (lambda x: x + (x * 2**20).long().double() / 2**20, "long"),
-    "straight through": (lambda x: x + (x.round() - x).detach(), "detach"),
     "rounded": (lambda x: x + (x * 1e4).round(), "round"),
     "bits": (lambda x: x + 1e-9 * (x.view(torch.int64) % 1024).double(), "view"),
     "a write into data": (lambda x: _written(x, lambda y: y.data.mul_(3)), "does not see"),
-    "a write into NumPy's memory": (lambda x: _written(x, lambda y: y.detach().numpy().__imul__(3)), "does not see"),
     "a write under no_grad": (lambda x: _written(x, torch.no_grad()(lambda y: y.mul_(3))), "under no_grad"),
-    "a write into what is detached": (lambda x: _written(x, lambda y: y.detach().mul_(3)), "does not see"),
-    "in place, over what torch needs": (lambda x: x.mul_(x), "modified by an inplace operation"),
     "a hook": (lambda x: _written(x, lambda y: y.register_hook(lambda g: 2 * g) if y.requires_grad else None), "register_hook"),
-    "torch's own straight-through": (lambda x: torch.fake_quantize_per_tensor_affine(x.float(), 0.1, 0, -9, 9).double(), "fake_quantize"),
     "a branch by value": (lambda x: sum((x * k for k in range(int(1e5 * x.sum().abs()) % 97)), x), ""),
     "a scripted function": (lambda x: scripted(x), "does not see"),
     "an operator with a backward of its own": (lambda x: sine(x), "sine"),
     "inference mode": (lambda x: torch.inference_mode()(torch.sin)(x).clone(), "a tensor of a kind of its own"),
-    "a gradient inside": (lambda x: x * _gradient(x.detach().requires_grad_()), "detach"),
-    "bits and back": (lambda x: x + x.view(torch.int64).view(torch.float64), "view"),
     "a constant that cancels in part": (lambda x: _cancelled(x, x.detach()) + 1e-9 * x.detach(), "detach"),
-    "a constant that cancels but for its steps": (lambda x: x + (x.detach() * 9e9).round() * 1e-10 - (x.detach() * 9e9).floor() * 1e-10, "detach"),
-    "a constant that stops cancelling": (lambda x: torch.maximum(x, x.detach()), "detach"),
     "a constant that cancels, written in between": (lambda x: _cancelled_late(x, 1 + x.detach()), "detach"),
     "another thread": (lambda x: x + _elsewhere(lambda: x.detach().sin()), "does not see"),
     "a graph of another thread": (lambda x: x + _elsewhere(lambda: torch.enable_grad()(torch.sin)(x)), "does not see"),
     "a hook on a node": (lambda x: _written(x, lambda y: y.grad_fn and y.grad_fn.register_hook(lambda given, _: (2 * given[0],))), "grad_fn"),
     "a write into what torch needs": (lambda x: _spoilt(x), "does not see"),
     "vmap": (lambda x: x + torch.func.vmap(lambda each: each.detach().sin())(x), "detach under torch.func"),
-    "bfloat16": (lambda x: x * x.detach().bfloat16(), "detach"),
-    "a remainder": (lambda x: x % 1e-3, "remainder"),
     "torch's own choice": (lambda x: torch.nn.functional.gumbel_softmax(x, hard=True), "gumbel_softmax"),
     "the side of a kink": (lambda x: (x - X).relu() - (X - x).relu(), "jumps"),
 }
@@ -128,11 +102,6 @@ def _written(x: Tensor, write: Callable[[Tensor], object]) -> Tensor:
     y = x * 2
     write(y)
     return y * x
-
-
-def _gradient(leaf: Tensor) -> Tensor:
-    with torch.enable_grad():
-        return torch.autograd.grad((leaf**3).sum(), leaf)[0]
 
 
 def _elsewhere(call: Callable[[], Tensor]) -> Tensor:
@@ -172,7 +141,6 @@ def test_a_forward_that_stays_in_torch_is_differentiated_to_rounding(name):
     torch.testing.assert_close(found, torch.diag(derivative(X).double()), rtol=1e-14, atol=0)
 
 
-@pytest.mark.population(most=12)
 @pytest.mark.parametrize("name", LEAVES)
 def test_a_forward_that_leaves_torch_has_no_witness_and_the_operation_is_named(name):
     forward, reason = LEAVES[name]
