@@ -106,6 +106,12 @@ def test_what_only_the_whole_check_can_say_is_said(asked):
     assert found.conclusion.startswith("wrong: 0.9 is a slope of f along this input, but the gradients at several kinks add up to no slope")
 
 
+def test_nothing_to_compare_is_no_element_and_nothing_that_moves_is_the_first():
+    with pytest.raises(UserCodeError, match="no element of this check is compared"):
+        explained(lambda x: x.detach(), given(1.0), asked=None)
+    assert explained(lambda x: 0 * x, given(1.0, 2.0), asked=None).measured.outcome == "pass"
+
+
 def test_what_the_user_raises_comes_out_as_that():
     with pytest.raises(UserCodeError) as raised:
         explained(lambda input: input.reshape(7), given(1.0))

@@ -1,12 +1,7 @@
 """A note of forward's own derivative where an element does not pass: the number, or what cut its path; none where it passes or nobody asks."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor
 from torch.autograd import Function
 
 from gradverify.element.explain import Asked, explain
@@ -21,12 +16,12 @@ class Coarse(Function):
     """tanh in steps of the rounding of a large number: 1.5e-8, two parts in 1e7 of its slope at 2.5."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
+    def forward(ctx, x):
         ctx.save_for_backward(x)
         return (x.tanh() + LARGE) - LARGE
 
     @staticmethod
-    def backward(ctx: Any, grad_output: Tensor) -> Tensor:
+    def backward(ctx, grad_output):
         x, = ctx.saved_tensors
         return grad_output * (1 - x.tanh() ** 2)
 
@@ -35,13 +30,13 @@ class Off(Coarse):
     """Off by less than the steps show, and by more than rounding: forward's own derivative does not confirm it."""
 
     @staticmethod
-    def backward(ctx: Any, grad_output: Tensor) -> Tensor:
+    def backward(ctx, grad_output):
         return Coarse.backward(ctx, grad_output) * (1 + 1e-7)
 
 
 class CutOff(Coarse):
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
+    def forward(ctx, x):
         ctx.save_for_backward(x)
         return (x.detach().tanh() + LARGE) - LARGE
 

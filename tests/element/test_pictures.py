@@ -69,6 +69,10 @@ def test_the_worst_element_comes_with_every_step():
     assert element.measured.outcome == "mismatch" and len(element.measured.rungs) > 10
 
 
+def test_a_pass_has_no_pictures():
+    assert drawn(torch.sin, randn(3)) is None
+
+
 def test_lines_that_were_compared_in_place_of_elements_have_no_map():
     found = drawn(OneWrong, randn(60), mode="columns")
     assert not found.maps and found.elements

@@ -72,12 +72,6 @@ def test_an_output_that_is_no_element_is_refused(text, said):
     assert refusal(lambda: output_element(of(linear, *LINEAR), text)) == f"--element: {said}"
 
 
-def test_an_input_that_the_spec_does_not_differentiate_is_refused():
-    seen = of(torch.mul, argument("input", randn(2)), argument("other", randn(2), differentiable=False))
-    assert "other is not differentiated (`requires_grad: false`); inputs that are: input" in refusal(
-        lambda: input_element(seen, "other[0]"))
-
-
 def test_a_number_has_no_index_and_an_empty_tensor_no_element():
     seen = of(lambda a, b: a * b.sum(), argument("a", torch.tensor(2.0, dtype=torch.float64)), argument("b", torch.zeros(0, dtype=torch.float64)))
     assert input_element(seen, "a").coordinate == 0 == input_element(seen, "a[]").coordinate
@@ -101,14 +95,8 @@ def test_of_a_pair_in_a_symmetric_input_the_one_that_is_moved_is_asked_for():
     seen = symmetric()
     assert pair_of(seen, input_element(seen, "a[0,2]")) == Place("a", (2, 0))
     assert pair_of(seen, input_element(seen, "a[1,1]")) is None
+    assert "a[1,1].imag is 0 in a Hermitian matrix" in refusal(lambda: input_element(symmetric(torch.complex128), "a[1,1].imag"))
     assert refusal(lambda: input_element(seen, "a[2,0]")) == "--element: a is `symmetric`: a[2,0] moves together with a[0,2]; ask for that one"
-
-
-def test_a_fixed_step_moves_every_element_alone():
-    x = randn(2, 2)
-    seen = of(torch.linalg.eigvalsh, argument("a", x + x.mT, symmetric=True), eps=1e-6)
-    found = input_element(seen, "a[1,0]")
-    assert found.coordinate == 2 and pair_of(seen, found) is None
 
 
 @pytest.mark.parametrize(("text", "name", "coordinate"), [

@@ -1,7 +1,5 @@
 """gradcheck's own rule: its quotient bit for bit, its verdict, in tiles of bounded size."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

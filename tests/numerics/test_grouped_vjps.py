@@ -1,7 +1,5 @@
 """Many VJPs in one batched backward are those of plain ones; whatever cannot be batched, or not rightly, is pulled back one by one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -11,7 +9,6 @@ from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
 
 from gradverify.model.result import Calls
-from gradverify.numerics import grouped_vjps
 from gradverify.numerics.grouped_vjps import gradients
 from gradverify.oracles.finite_difference import Filled
 from gradverify.subject.damage import Damaged
@@ -40,62 +37,26 @@ def rows(jacobian):
     return np.vstack([jacobian, 0.9 * jacobian[1] - 1.3 * jacobian[-1]])
 
 
-# ---- torch's own operators, in closed form
-def softmax_jacobian(x):
-    """s_i (δ_ij − s_j), row by row."""
-    s = np.exp(x) / np.exp(x).sum(-1, keepdims=True)
-    return block_diagonal([np.diag(row) - np.outer(row, row) for row in s])
-
-
-def layer_norm_jacobian(x, eps=1e-5):
-    """(δ_ij − 1/n − z_i z_j / n) / √(σ² + ε), z the normalised row."""
-    n, blocks = x.shape[-1], []
-    for row in x:
-        deviation = np.sqrt(row.var() + eps)
-        z = (row - row.mean()) / deviation
-        blocks.append((np.eye(n) - 1 / n - np.outer(z, z) / n) / deviation)
-    return block_diagonal(blocks)
-
-
-def matmul_jacobian(x, w):
-    """∂(xw)_ik: w_jk by x_ij, x_ij by w_jk."""
-    return np.hstack([np.kron(np.eye(len(x)), w.T), np.kron(x, np.eye(w.shape[1]))])
-
-
-def block_diagonal(blocks):
-    n = len(blocks[0])
-    whole = np.zeros((n * len(blocks), n * len(blocks)))
-    for k, block in enumerate(blocks):
-        whole[k * n : (k + 1) * n, k * n : (k + 1) * n] = block
-    return whole
-
-
-def stacked(x, w):
-    return F.layer_norm(torch.softmax(x, -1) @ w, (5,))
-
-
-def stacked_jacobian(x, w):
-    s = np.exp(x) / np.exp(x).sum(-1, keepdims=True)
-    product = matmul_jacobian(s, w)
-    product[:, : x.size] = product[:, : x.size] @ softmax_jacobian(x)
-    return layer_norm_jacobian(s @ w) @ product
+# ---- torch's own operators
+def jacobian(function, *inputs):
+    """By forward mode, [outputs, inputs]."""
+    parts = torch.func.jacfwd(function, tuple(range(len(inputs))))(*inputs)
+    return torch.cat([part.reshape(-1, x.numel()) for part, x in zip(parts, inputs, strict=True)], 1).numpy()
 
 
 OPERATORS = {
-    "softmax": (lambda x: torch.softmax(x, -1), [X], softmax_jacobian),
-    "layer_norm": (lambda x: F.layer_norm(x, (WIDTH,)), [X], layer_norm_jacobian),
-    "matmul": (torch.matmul, [X, W], matmul_jacobian),
-    "all three": (stacked, [X, W], stacked_jacobian),
+    "softmax": (lambda x: torch.softmax(x, -1), [X]),
+    "several": (lambda x, w: F.layer_norm(torch.softmax(x, -1) @ w, (5,)), [X, W]),
 }
 
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_rows_of_torchs_own_operators_are_those_of_the_closed_form_and_are_counted_as_batched(name):
-    function, inputs, jacobian = OPERATORS[name]
+    function, inputs = OPERATORS[name]
     made, point = live(function, *inputs)
     m = len(point.f0)
     found = gradients(point, 0, each(m))
-    np.testing.assert_allclose(found, rows(jacobian(*(x.numpy() for x in inputs))), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(found, rows(jacobian(function, *inputs)), rtol=0, atol=1e-13)
     assert point.batched is True
     assert made.calls == Calls(forward=1, backward=1 + m + 1, batched=m + 1)      # the point is of the graph; one plain backward to check the first
     assert point.backward == 1 + m + 1
@@ -181,7 +142,7 @@ def test_numbers_that_are_missing_or_are_not_those_of_a_plain_backward_are_throw
     function = Offers(torch.matmul, X, W, many=WRONG[name])
     point = point_of(function)
     found = gradients(point, 0, each(15))
-    np.testing.assert_allclose(found, rows(matmul_jacobian(X.numpy(), W.numpy())), rtol=1e-15)
+    np.testing.assert_allclose(found, rows(jacobian(torch.matmul, X, W)), rtol=1e-15)
     one_by_one = [torch.cat([g.flatten() for g in Plain(torch.matmul, X, W).vjp([v.reshape(ROWS, 5)])]).numpy() for v in torch.eye(15, dtype=DOUBLE)]
     assert np.array_equal(found[:15], one_by_one)
     assert (point.batched, function.asked) == (False, [16])
@@ -197,7 +158,7 @@ def twice_from_the_second_on(grads):
 def test_a_batch_that_is_right_for_its_first_cotangent_only_is_thrown_away():
     point = point_of(Offers(torch.matmul, X, W, many=twice_from_the_second_on))
     found = gradients(point, 0, each(15))
-    np.testing.assert_allclose(found, rows(matmul_jacobian(X.numpy(), W.numpy())), rtol=1e-15)
+    np.testing.assert_allclose(found, rows(jacobian(torch.matmul, X, W)), rtol=1e-15)
     assert point.batched is False
 
 
@@ -218,7 +179,7 @@ def test_a_batch_is_checked_for_every_input():
     gradients(point, 0, each(15), [0])
     assert point.batched is True
     own = slice(point.starts[1], point.starts[2])
-    np.testing.assert_allclose(gradients(point, 0, each(15), [1])[:, own], rows(matmul_jacobian(X.numpy(), W.numpy()))[:, own], rtol=1e-15)
+    np.testing.assert_allclose(gradients(point, 0, each(15), [1])[:, own], rows(jacobian(torch.matmul, X, W))[:, own], rtol=1e-15)
     assert point.batched is False
 
 
@@ -254,23 +215,10 @@ def test_a_hook_that_looks_into_the_gradient_gets_plain_ones():
 
 @pytest.mark.parametrize(("forward", "x", "wanted"), [
     (torch.sin, X.float(), lambda: np.diag(X.float().cos().double().flatten().numpy())),
-    (lambda x: x.sin().float(), X, lambda: np.diag(X.cos().flatten().numpy())),
-    (lambda x: x.real * 2, torch.complex(X, X), lambda: 2 * np.eye(24)[::2]),
     (lambda x: torch.complex(x, 3 * x), X, lambda: np.repeat(np.eye(12), 2, 0) * np.tile([1.0, 3.0], 12)[:, None]),
-], ids=["float32 input", "float32 output", "complex input", "complex output"])
+], ids=["float32 input", "complex output"])
 def test_other_types_than_float64_are_pulled_back_one_by_one(forward, x, wanted):
     made, point = live(forward, x)
     found = gradients(point, 0, each(len(point.f0))[:-1])
     np.testing.assert_allclose(found, wanted(), rtol=0, atol=2e-7)
     assert (point.batched, made.calls.batched, made.calls.backward) == (None, 0, len(point.f0))
-
-
-# ---- memory
-@pytest.mark.parametrize(("numbers", "batches"), [(3 * 24, [3, 3, 3, 3, 1]), (3 * 24 + 23, [3, 3, 3, 3, 1]), (13 * 24, [13]), (1, [1] * 13)])
-def test_a_batch_holds_no_more_numbers_than_it_may_and_at_least_one_cotangent(monkeypatch, numbers, batches):
-    monkeypatch.setattr(grouped_vjps, "NUMBERS", numbers)
-    function = Offers(torch.sin, X, many=lambda grads: grads)
-    point = point_of(function)
-    np.testing.assert_allclose(gradients(point, 0, each(12)), rows(np.diag(X.cos().flatten().numpy())), atol=1e-15)
-    assert function.asked == batches
-    assert (point.batched, function.backwards, point.backward) == (True, 1, 14)

@@ -105,6 +105,13 @@ def test_symmetric_inputs_move_in_pairs(mode):
 
 
 @pytest.mark.parametrize("mode", Mode)
+def test_an_output_that_is_no_number_does_not_pass(mode):
+    nowhere = torch.tensor([0.0, 0.0, torch.nan, 0.0], dtype=DOUBLE)
+    pair, = compare(Differentiable(lambda x: x.sin() + nowhere, normal(1, 4)), mode=mode).pairs
+    assert pair.verdict is Verdict.UNDECIDED
+
+
+@pytest.mark.parametrize("mode", Mode)
 def test_steps_stay_inside_the_domain_however_near_it_ends(mode):
     seen = []
 

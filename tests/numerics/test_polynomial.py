@@ -1,8 +1,6 @@
 """The slope of a polynomial over a wide interval, against closed forms. Faults stood for: a bar that does not hold the truth, and a slope that is
 told where f is no polynomial (a kink, a jump, waves finer than the nodes, an iteration's steps), so that noise is not what is left of it."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -15,7 +13,7 @@ UNIT = np.full(200, 2.0**-53)
 T = nodes(WIDTH, 1e-8)
 
 
-def of(f: np.ndarray, sigma: float = SIGMA, draws: int = 200) -> tuple[np.ndarray, np.ndarray]:
+def of(f, sigma=SIGMA, draws=200):
     """Of f at the nodes with as many draws of noise as there are outputs."""
     noise = np.random.default_rng(0).standard_normal((len(T), draws))
     return slope(T, f[:, None] + sigma * noise, WIDTH, UNIT[:draws])

@@ -1,19 +1,13 @@
 """Functions that move in steps: a right gradient of their trend is never called wrong, a wrong one is. Truth: the smooth function itself."""
 
-from __future__ import annotations
-
 import math
 
-import numpy as np
 import pytest
 import torch
 
 from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
-from gradverify.numerics.estimate.readings import readings
-from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.pairs.pair import Outcome
-from gradverify.numerics.rungs import RUNGS, step
 from numerics.differentiable import Differentiable, with_backward
 
 SMOOTH = {"sin": (torch.sin, torch.cos), "exp": (torch.exp, torch.exp), "cube": (lambda x: x**3, lambda x: 3 * x * x)}
@@ -97,23 +91,3 @@ def test_a_right_gradient_is_not_wrong_where_the_forward_loses_all_its_digits(dt
 def test_a_wrong_gradient_is_found_where_the_forward_loses_half_of_its_digits(factor):
     seen = outcomes_of_gelu(factor, torch.float32, -3.0, -1.0)
     assert seen[Outcome.MISMATCH] > 110 and seen[Outcome.PASS] == 120 * 119      # the zeros beside the diagonal
-
-
-def sampled(f, x):
-    h = np.array([[step(1.0, k)] for k in range(RUNGS)])
-    one = np.ones(1)
-    return Samples(f(x + h), f(x - h), h, h, f(np.array([x])), 1e-16 * one, 2.0**-53 * one, abs(x) * one, one, False)
-
-
-@pytest.mark.parametrize("place", [0.5, 0.3, 0.1, 0.02, 1e-3, 1e-5])
-def test_steps_are_seen_wherever_x_lies_on_its_step(place):
-    """`place`: the distance from the edge of the step, in steps of 1e-4."""
-    s = sampled(lambda t: 2.0 * np.floor(t * 1e4), 1.0 + 1e-4 * place)
-    assert (readings(s).noise >= 1.9e-12).all() and (readings(s).noise > 1e3 * s.noise).all()      # the rise of a step is the noise of the trend
-
-
-@pytest.mark.parametrize("f", [np.exp, lambda t: np.sin(300 * t), lambda t: t + np.exp((t - 1) * 1e3), lambda t: 3 * t, lambda t: 1 / (t - 0.99)],
-                         ids=["exp", "a fast sine", "an exponential of a thousandth", "a line", "a pole beside x"])
-def test_what_is_smooth_is_no_staircase(f):
-    s = sampled(f, 1.0)
-    assert (readings(s).noise == s.noise).all()

@@ -3,54 +3,21 @@
 The class of faults: a call saved on a small tensor hides a wrong element, or counts fewer of them; a noisy or dense function gets groups.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
 
 from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
-from gradverify.numerics.function.coordinates import columns_of
-from gradverify.numerics.function.point import Point
 from gradverify.numerics.pairs.pair import Outcome
-from gradverify.numerics.structure import SMALL, detector, find_structure
-from gradverify.numerics.survey import linear_inputs, survey
 from numerics.differentiable import Differentiable, normal
 
 SQUARE = normal(1, 3, 3)
 
 
-def gated(gate, x):
-    return gate * torch.sigmoid(gate) * x
-
-
-def planned(forward, *inputs, thrifty=True):
-    """The tensors that get groups, and those in which f is found linear."""
-    function, generator = Differentiable(forward, *inputs), np.random.default_rng(0)
-    n = len(inputs)
-    point = Point(function, columns_of(function.inputs, [None] * n, [False] * n, ()))
-    found = survey(point, generator)
-    structure = find_structure(point, found, detector(generator), generator, thrifty=thrifty)
-    return {plan.tensor for plan in structure.plans}, set(linear_inputs(point, found, generator, thrifty))
-
-
 def wrong(forward, *inputs, damage):
     compared = compare(Differentiable(forward, *inputs, damage=damage), mode=Mode.ENTRIES)
     return sum(pair.count(Outcome.MISMATCH) for pair in compared.pairs), sum(pair.count(Outcome.UNDECIDED) for pair in compared.pairs)
-
-
-@pytest.mark.parametrize(("forward", "inputs", "groups", "linear"), [
-    (gated, (normal(1, 2, 3), normal(2, 2, 3)), {0, 1}, {1}),
-    (torch.exp, (normal(1, SMALL // 2),), {0}, set()),
-    (torch.exp, (normal(1, 4),), set(), set()),                                            # too few to pay
-    (lambda x: x.softmax(-1), (normal(1, 8),), set(), set()),                               # dense
-    (lambda x: torch.exp(x) * (1 + 1e-10 * torch.sin(1e12 * x.sum())), (normal(1, 8),), set(), set()),      # noisy
-    (lambda x: (x**2).sum(), (normal(1, 8),), set(), set()),                                # one output
-    (lambda x, b: 2 * x + b, (normal(1, 3, 4), normal(2, 4)), {0}, {0, 1}),
-], ids=["gated", "five", "four", "dense", "noisy", "one output", "linear"])
-def test_groups_and_linearity_are_looked_for_where_they_pay(forward, inputs, groups, linear):
-    assert planned(forward, *inputs) == (groups, linear)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -100,4 +67,3 @@ def test_every_wrong_element_of_a_small_tensor_is_counted(damage, count):
 def test_a_wrong_gradient_of_a_small_linear_tensor_is_wrong_and_kinks_are_not_taken_for_lines():
     assert wrong(lambda x, b: torch.exp(x) + b, normal(1, 2), normal(2, 2), damage=lambda g: [g[0], 1.0001 * g[1]]) == (2, 0)
     assert wrong(torch.abs, normal(1, 6), damage=lambda g: [g[0]]) == (0, 0)
-    assert planned(lambda x: torch.maximum(x, x.flip(0) + 1e-2), torch.tensor([1.0, 1.0], dtype=torch.float64))[1] == set()

@@ -1,7 +1,5 @@
 """The short way to a derivative: its values against closed forms, and everything that it must leave to the whole solver."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

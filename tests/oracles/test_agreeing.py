@@ -1,7 +1,5 @@
 """`witness: always`: of gradients that finite differences decide, whether torch's own derivative of forward is the same. No verdict depends on it."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from live import check, randn

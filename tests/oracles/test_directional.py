@@ -1,7 +1,5 @@
 """One random direction: right gradients agree, a wrong one differs, and what has no derivative is left open."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -74,15 +72,3 @@ def test_zeros_of_a_structured_input_stay_and_a_tensor_of_zeros_moves():
     seen.clear()
     screen(watched, torch.zeros(2, dtype=torch.float64))
     assert any(x.any() for x in seen)
-
-
-def test_a_symmetric_input_stays_symmetric():
-    seen = []
-
-    def watched(x):
-        seen.append(x.detach().clone())
-        return torch.linalg.cholesky(x)
-
-    matrix = torch.tensor([[2.0, 0.5], [0.5, 1.0]], dtype=torch.float64)
-    assert screen(watched, matrix, symmetric=True)[0] is Screen.AGREES
-    assert all(torch.equal(x, x.T) for x in seen)

@@ -1,16 +1,10 @@
 """What a fit may decide of elements that noise leaves open. Faults stood for: a right gradient left open though many points tell it, a wrong one
 passed or left open, a verdict where f is not smooth beside x, and calls beyond the budget or where nothing is open."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor
 
 from gradverify import evidence as measured
-from gradverify.model.result import CaseResult
 from tests import live
 from tests.oracles.test_witnessed import by_bits, function
 
@@ -18,21 +12,21 @@ X = live.randn(4, seed=3)
 NOISE = 1e-9
 
 
-def noisy(clean: Any, factor: float = 1.0, relative: float = NOISE, also: Any = None) -> Any:
+def noisy(clean, factor=1.0, relative=NOISE, also=None):
     return function(lambda x: by_bits(clean(x), relative), clean, factor, also)
 
 
-def judged(checked: Any, *inputs: Tensor, **changes: Any) -> CaseResult:
+def judged(checked, *inputs, **changes):
     return live.check(checked, *(inputs or (X,)), select=("GV101", "GV007"), **changes)
 
 
-def without(monkeypatch: pytest.MonkeyPatch, checked: Any, *inputs: Tensor) -> CaseResult:
+def without(monkeypatch, checked, *inputs):
     with monkeypatch.context() as patch:
         patch.setattr(measured, "beside_fits", lambda found, *_: found)
         return judged(checked, *inputs)
 
 
-def fitted(result: CaseResult) -> int:
+def fitted(result):
     return sum(comparison.fitted for comparison in result.comparisons)
 
 
@@ -46,7 +40,7 @@ def test_a_right_gradient_of_a_noisy_forward_passes_by_a_fit(clean, monkeypatch)
     assert result.calls.forward - before.calls.forward <= 4 * 5 * 128 + 1
 
 
-def _weak(x: Tensor) -> Tensor:
+def _weak(x):
     """A sum in which the last input hardly counts: its slope is a hundredth of the others."""
     return (x.sin() * torch.tensor([1.0, 0.7, 1.3, 1e-2], dtype=x.dtype)).sum()[None]
 

@@ -3,8 +3,6 @@
 The truth is the closed form of the gradient; a wrong one is off in a single row.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from live import Oracles, check, codes, evidence, randn

@@ -3,8 +3,6 @@
 In torch, NumPy and custom operators; what can be computed in float32 alone stays with float32's own noise.
 """
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -3,8 +3,6 @@
 The truth is the interval between the slopes from the left and the right, known in closed form.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from live import Oracles, check, codes, message, randn

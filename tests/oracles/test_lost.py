@@ -3,8 +3,6 @@
 The truth is torch's own derivative of the same formula. A wrong one is wrong in float32 alone, or in float64 too.
 """
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """What float32 costs forward is granted to the gradients that a reference is compared with; a wrong gradient is none of that cost."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from live import Oracles, evidence, randn

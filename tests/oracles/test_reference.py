@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 import torch
 from live import Oracles, check, codes, fixed, message, randn, subject
@@ -75,6 +73,15 @@ def test_an_infinity_in_both_is_left_out_and_the_worst_element_keeps_its_place()
 
 def masked_and_wrong_at_the_end(x):
     return x + torch.tensor([-torch.inf, 0.0, 1e-3], dtype=torch.float64)
+
+
+def test_an_output_that_the_reference_lacks_a_graph_for_counts_as_zero():
+    result = check(lambda x: x * 2, randn(2), oracles=Oracles(reference=f"{__name__}:detached_double"))
+    assert codes(result) == {"GV106"}
+
+
+def detached_double(x):
+    return x.detach() * 2
 
 
 def test_a_nan_in_the_function_alone_is_no_agreement():

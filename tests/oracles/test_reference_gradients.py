@@ -3,12 +3,9 @@
 The truth is the difference of two Jacobians made of one-hot backwards.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from live import Oracles, check, randn
 
 from gradverify.model.case import Settings
@@ -123,23 +120,6 @@ def test_a_spent_budget_takes_sums_and_still_finds_what_is_wrong():
 
 
 # ---- checks
-def softmax(x):
-    return x.softmax(-1)
-
-
-def layer_norm(x):
-    return F.layer_norm(x, x.shape[-1:])
-
-
-@pytest.mark.parametrize(("function", "shape"), [(softmax, (256, 16)), (layer_norm, (400, 8))])
-def test_a_reference_costs_a_few_calls_more(function, shape):
-    """A backward per output, several times over, came to 106,496 and 51,771 calls."""
-    name = f"{__name__}:{function.__name__}"
-    alone, beside = (check(lambda x: function(x), randn(*shape), oracles=Oracles(reference=name) if named else Oracles()) for named in (False, True))
-    assert beside.verdict == "pass"
-    assert beside.calls.forward + beside.calls.backward <= alone.calls.forward + alone.calls.backward + 2 * shape[-1] + 30
-
-
 def product(x, w):
     return x @ w
 

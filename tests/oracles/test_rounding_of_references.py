@@ -3,8 +3,6 @@
 At −5.1 float32 rounds 1 + tanh to one number or to none: the slope of the composed GELU is 1.07e-6 there or 0. The truth is that in float64, 7.4e-7.
 """
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -4,20 +4,14 @@ The class of faults: a tread that no step leaves is taken for a slope of zero, a
 hides a dependence, one backward is read as the rows of two outputs. The gradients are torch's own of the same function without the casts.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 import torch.nn.functional as F
 from live import check, codes, randn
-from torch import Tensor
 from torch.autograd import Function
 
 BF16, FP16 = torch.bfloat16, torch.float16
-FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+FUNCTIONS = {
     "gelu": F.gelu, "tanh": torch.tanh, "square": lambda x: x * x, "unit rows": lambda x: x / x.norm(dim=-1, keepdim=True),
     "layer norm": lambda x: F.layer_norm(x, x.shape[-1:]), "rms norm": lambda x: x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6),
     "logsumexp": lambda x: torch.logsumexp(x, -1), "product": lambda x: x @ x.mT}
@@ -26,17 +20,17 @@ ROUNDED = {     # where the casts are: f in 16 bits; f of rounded numbers; a rou
     "out": lambda f, x, low: f(x).to(low).to(x.dtype)}
 
 
-def rounding(name: str, where: str, low: torch.dtype, damage: Callable[[Tensor], Tensor] = lambda g: g) -> type[Function]:
+def rounding(name, where, low, damage=lambda g: g):
     f = FUNCTIONS[name]
 
     class Op(Function):
         @staticmethod
-        def forward(ctx: Any, x: Tensor) -> Tensor:
+        def forward(ctx, x):
             ctx.save_for_backward(x)
             return ROUNDED[where](f, x, low)
 
         @staticmethod
-        def backward(ctx: Any, grad_output: Tensor) -> Tensor:
+        def backward(ctx, grad_output):
             x = ctx.saved_tensors[0].detach().requires_grad_()
             with torch.enable_grad():
                 y = f(x)
@@ -75,47 +69,47 @@ def test_zeros_are_right_where_f_does_not_move_without_its_casts_either():
         """How many numbers of a row are above 0, counted in 16 bits."""
 
         @staticmethod
-        def forward(ctx: Any, x: Tensor) -> Tensor:
+        def forward(ctx, x):
             return (x > 0).to(FP16).sum(-1).to(x.dtype)
 
         @staticmethod
-        def backward(ctx: Any, grad_output: Tensor) -> Tensor:
+        def backward(ctx, grad_output):
             return torch.zeros(*grad_output.shape, 5, dtype=grad_output.dtype)
 
     assert check(Count, randn(3, 5)).verdict == "pass"
 
 
-def cancelling(forward: Callable[[Tensor], Tensor], backward: Callable[[Tensor, Tensor], Tensor]) -> type[Function]:
+def cancelling(forward, backward):
     class Op(Function):
         @staticmethod
-        def forward(ctx: Any, x: Tensor) -> Tensor:
+        def forward(ctx, x):
             ctx.save_for_backward(x)
             return forward(x)
 
         @staticmethod
-        def backward(ctx: Any, grad_output: Tensor) -> Tensor:
+        def backward(ctx, grad_output):
             return backward(ctx.saved_tensors[0], grad_output)
 
     return Op
 
 
-def scale(x: Tensor) -> Tensor:
+def scale(x):
     return ((x * x).mean(1, keepdim=True) - x.mean(1, keepdim=True) ** 2 + 1e-5).rsqrt()
 
 
-def normed(x: Tensor) -> Tensor:
+def normed(x):
     return (x - x.mean(1, keepdim=True)) * scale(x)
 
 
-def norm_gradient(x: Tensor, g: Tensor, coupled: float = 1.0) -> Tensor:
+def norm_gradient(x, g, coupled=1.0):
     return scale(x) * (g - g.mean(1, keepdim=True) - coupled * normed(x) * (g * normed(x)).mean(1, keepdim=True))
 
 
-def haversed(x: Tensor) -> Tensor:
+def haversed(x):
     return (1 - x.cos()) / x
 
 
-def haversed_gradient(x: Tensor, g: Tensor) -> Tensor:
+def haversed_gradient(x, g):
     return g * (x.sin() / x - 2 * (x / 2).sin() ** 2 / x**2)
 
 

@@ -1,7 +1,5 @@
 """Forward values within bars."""
 
-from __future__ import annotations
-
 from live import Oracles, check, codes, evidence, randn
 
 from gradverify.numerics.pairs.pair import Outcome

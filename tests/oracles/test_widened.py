@@ -36,10 +36,6 @@ def refuses_float64(x):
     return x.sin()
 
 
-def always_float32(x):
-    return x.float().sin()
-
-
 class LeavesTorch(torch.autograd.Function):
     """A kernel that has float32 only."""
 
@@ -60,10 +56,6 @@ leaves_torch = LeavesTorch.apply
 def cancels(x):
     """Good to three digits in float32."""
     return (x + 1e4) - 1e4 + x * x
-
-
-def closes_over(x, weight=torch.tensor([[2.0], [1.0]])):  # noqa: B008
-    return x @ weight
 
 
 @pytest.mark.parametrize("function", [torch.sin, cancels, F.gelu, lambda x: x.softmax(-1), lambda x: F.layer_norm(x, x.shape[-1:]),
@@ -161,11 +153,6 @@ def test_a_wrong_gradient_there_is_found(damage):
         assert check(wrong, close_to_zero(seed), dtype="float32", seed=seed).verdict == "fail"
 
 
-def test_nobody_asks_for_float64_inputs_or_a_fixed_step():
-    assert evidence(torch.sin, randn(3)).numeric_precision == ""
-    assert evidence(torch.sin, single(3), eps=1e-3).numeric_precision == ""
-
-
 @pytest.mark.parametrize("function", [branches, rounds_its_constant, refuses_float64, leaves_torch])
 def test_a_right_backward_of_such_a_function_is_not_accused(function):
     result = check(lambda x: function(x), single(3, 2), dtype="float32")
@@ -189,31 +176,6 @@ def test_a_branch_of_the_backward_on_the_dtype_is_judged_as_float32_runs_it():
 
 
 # ---- what computes in float32 inside
-class Norm(torch.autograd.Function):
-    """RMS normalisation as kernels write it: float32 inside, whatever comes."""
-
-    @staticmethod
-    def forward(ctx, x):
-        single = x.float()
-        total = torch.zeros(len(x), 1, dtype=torch.float32)
-        total += single.pow(2).mean(-1, keepdim=True)
-        r = torch.rsqrt(total + torch.tensor(1e-6, dtype=torch.float32))
-        ctx.save_for_backward(x, r)
-        return (single * r).to(x.dtype)
-
-    @staticmethod
-    def backward(ctx, grad, factor=1.0):
-        x, r = ctx.saved_tensors
-        n, g = x.float() * r, grad.float()
-        return (r * (g - factor * n * (g * n).mean(-1, keepdim=True))).to(x.dtype)
-
-
-class WrongNorm(Norm):
-    @staticmethod
-    def backward(ctx, grad):
-        return Norm.backward(ctx, grad, 1.02)
-
-
 def as_function(forward, backward=lambda grad, x: grad):
     class Made(torch.autograd.Function):
         @staticmethod
@@ -225,25 +187,6 @@ def as_function(forward, backward=lambda grad, x: grad):
         def backward(ctx, grad):
             return backward(grad, *ctx.saved_tensors)
     return Made
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_casts_inside_are_lifted_and_both_backwards_decided(dtype):
-    x = randn(4, 7, dtype=dtype)
-    assert check(Norm, x).verdict == "pass"
-    assert check(Norm, x).mode_reason.endswith("finite differences in float64, also of what forward casts to float32, gradients in float32")
-    assert {finding.code for finding in check(WrongNorm, x).findings} >= {"GV101"}
-
-
-@pytest.mark.parametrize("function", [always_float32, closes_over, lambda x: x.sum(-1, dtype=torch.float32), lambda x: x.type(torch.float32).exp()])
-def test_float32_in_many_ways_is_lifted(function):
-    found = evidence(lambda x: function(x), single(3, 2)).in_float64
-    assert isinstance(found, InFloat64) and found.lifted
-
-
-def test_what_computes_in_float32_out_of_torchs_sight_is_measured_as_before():
-    found = evidence(LeavesTorch, randn(3, 2))
-    assert found.low_precision and (found.in_float64, found.numeric_precision) == ("", "") and found.measured is found.function
 
 
 @pytest.mark.parametrize("function", [

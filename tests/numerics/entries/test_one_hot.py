@@ -1,7 +1,5 @@
 """What is printed of a wrong backward is what one-hot cotangents give: elements, counts, maps and the element that is explained."""
 
-from __future__ import annotations
-
 from itertools import count
 
 import numpy as np

@@ -32,7 +32,7 @@ def times(place, factor):
     return damage
 
 
-@pytest.mark.population(most=10)
+@pytest.mark.population("name")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ENDS)
 def test_where_f_ends_a_right_gradient_is_not_called_wrong_and_not_passed(name, mode):
@@ -42,7 +42,7 @@ def test_where_f_ends_a_right_gradient_is_not_called_wrong_and_not_passed(name, 
     assert pair.count(Outcome.MISMATCH) == 0
 
 
-@pytest.mark.population(most=10)
+@pytest.mark.population("name")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ENDS)
 def test_a_wrong_element_beside_an_end_is_found(name, mode):

@@ -12,7 +12,6 @@ import torch.nn.functional as F
 
 from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
-from gradverify.numerics.excuses.insensitive import CALLS
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.verdict import Verdict
 from numerics.differentiable import DOUBLE, Differentiable
@@ -67,7 +66,7 @@ def judged(function, mode):
     return compare(function, mode=mode, generator=np.random.default_rng(0)).pairs
 
 
-@pytest.mark.population(most=10)
+@pytest.mark.population(most=6)
 @pytest.mark.parametrize(("offset", "size"), SIZES)
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("way", WAYS)
@@ -77,7 +76,7 @@ def test_a_right_gradient_is_not_accused_and_a_wrong_one_not_passed(way, mode, o
         assert judged(way(offset, size, factor), mode)[-1].verdict is not Verdict.PASS
 
 
-@pytest.mark.population(most=6)
+@pytest.mark.population(most=4)
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("way", WAYS)
 def test_an_error_that_wide_steps_show_is_found(way, mode):
@@ -96,16 +95,6 @@ def test_what_is_dead_without_any_inner_rounding_passes(name, size):
     assert pair.verdict is Verdict.PASS
 
 
-def test_nothing_is_asked_beyond_the_budget():
-    function = of_one_tensor(1e4, 1e-13)
-    calls = []
-    for most in (CALLS, CALLS + 1):
-        before = function.calls
-        compare(function, mode=Mode.ENTRIES, generator=np.random.default_rng(0), over_budget=lambda ahead=0, most=most: ahead >= most)
-        calls.append(function.calls - before)
-    assert calls[1] == calls[0] + CALLS
-
-
 @pytest.mark.parametrize(("factor", "never"), [(1.0, Verdict.MISMATCH), (0.0, Verdict.PASS)])
 @pytest.mark.parametrize("made", [of_one_tensor, of_two_halves, crosswise])
 def test_under_a_domain_that_leaves_room_a_right_gradient_is_not_accused_and_a_zero_does_not_pass(made, factor, never):
@@ -113,20 +102,10 @@ def test_under_a_domain_that_leaves_room_a_right_gradient_is_not_accused_and_a_z
     assert pair.verdict is not never
 
 
-def test_no_step_leaves_a_domain_for_what_moves_nothing():
-    """x lies a step from the border: the function is nowhere called beyond it."""
-    def forward(x):
-        assert bool((x >= 0).all())
-        return x + ((x.flip(0) + 1e4) - 1e4)
-
-    function = Differentiable(by_hand(forward, lambda g: g + g.flip(0)), sized(0, N, 1e-13).abs())
-    compare(function, mode=Mode.ENTRIES, domains=[(0.0, np.inf)])
-
-
 SHORT = {"sin": torch.sin, "tanh": torch.tanh, "x / (2 + x²)": lambda x: x / (2 + x * x), "softmax": lambda x: x.softmax(-1)}
 
 
-@pytest.mark.population(most=10)
+@pytest.mark.population(most=5)
 @pytest.mark.parametrize("mode", list(Mode))
 @pytest.mark.parametrize("length", [1e-4, 1e-5])
 @pytest.mark.parametrize("name", SHORT)

@@ -3,8 +3,6 @@
 The class of faults: a right one is accused of what its inverse makes of rounding, or of what lies beyond the pole; or a wrong one hides.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from live import check, randn
@@ -59,7 +57,7 @@ def test_a_gradient_with_noise_of_its_own_is_wrong():
     assert check(noisy, a, select=("GV101",)).verdict == "fail"
 
 
-@pytest.mark.parametrize("away", [1e-10, 1e-11, 1e-12, 1e-13])
+@pytest.mark.parametrize("away", [1e-10, 1e-13])
 def test_a_pole_close_to_x_is_not_the_function(away):
     """1/(x − 1), whose slope −1/(x − 1)² no step shows from further away than the pole."""
     x = torch.tensor([1.0 + away, 0.7 + 0.3 * away], dtype=torch.float64)

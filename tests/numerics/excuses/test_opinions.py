@@ -1,7 +1,5 @@
 """Second opinions excuse what has no derivative, or a gradient of its own convention, and nothing that is wrong."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
