@@ -3,23 +3,8 @@
 import itertools
 
 import numpy as np
-import torch
 
-from gradverify.numerics.sparsity.colouring import column_groups
-from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern
-
-
-def dependency(forward, x):
-    """Where torch's Jacobian [M, N] in real coordinates is not zero."""
-    def real(t):
-        return forward(torch.view_as_complex(t) if x.is_complex() else t)
-
-    def out(t):
-        y = real(t)
-        return torch.view_as_real(y) if y.is_complex() else y
-
-    start = torch.view_as_real(x).clone() if x.is_complex() else x
-    return np.asarray(torch.autograd.functional.jacobian(out, start).reshape(-1, start.numel()).numpy() != 0)
+from gradverify.numerics.sparsity.pattern import Pattern
 
 
 def pattern_of(depends_on, shape):
@@ -39,14 +24,4 @@ def full(pattern):
     for m, (n, index) in itertools.product(range(len(pattern)), enumerate(itertools.product(*map(range, pattern.shape)))):
         inside = all(pattern.low[k][m] <= at <= pattern.high[k][m] for k, at in enumerate(index))
         result[m, n] = inside and not pattern.nothing[m]
-    return result
-
-
-def matrix(pattern):
-    """The pattern as zeros and ones [M, N], by its own column groups."""
-    groups, result = column_groups([pattern]), np.zeros((len(pattern), pattern.size))
-    for group in range(groups.count):
-        column_of = groups.column_of(group)
-        rows = np.flatnonzero(column_of != NO_ENTRY)
-        result[rows, column_of[rows]] = 1
     return result

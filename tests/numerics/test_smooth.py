@@ -67,12 +67,3 @@ LEFT = {
 def test_what_is_not_plain_is_left(name):
     forward, x = LEFT[name]
     assert told(sampled(forward, x)).smooth.mean() < (0.05 if "wave" in name else 1e-9)
-
-
-def test_noise_widens_the_bar():
-    noise, x = 1e-9, points(3)
-    source = np.random.default_rng(4)
-    found = told(sampled(lambda z: np.sin(z) + noise * source.normal(size=z.shape), x, sigma=noise))
-    assert found.smooth.mean() > 0.9
-    assert (np.abs(found.value - np.cos(x)) <= found.bar)[found.smooth].mean() > 0.999
-    assert np.median((found.noise / found.bar)[found.smooth]) > 0.5

@@ -14,11 +14,6 @@ def noisy(amount, seed=0):
     return lambda x: x.exp() + amount * torch.randn(x.shape, generator=generator, dtype=DOUBLE)
 
 
-def linear(forward, *inputs):
-    point, known = prepared(Differentiable(forward, *inputs))
-    return linear_inputs(point, known, np.random.default_rng(0))
-
-
 @pytest.mark.parametrize("amount", [1e-12, 1e-9, 1e-6])
 def test_noise_is_found_within_a_factor(amount):
     _, known = prepared(Differentiable(noisy(amount), normal(1, 50)))

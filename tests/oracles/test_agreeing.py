@@ -33,12 +33,6 @@ def test_how_far_backward_is_from_it_is_told_below_what_finite_differences_see(f
     assert (comparison.witnessed, comparison.evidence) == (0, "")
 
 
-def test_it_is_asked_by_that_word_alone_and_costs_nine_calls():
-    asked, alone = told(sine(), witness="always"), told(sine())
-    assert alone[1].witness_apart is None
-    assert asked[0].calls.forward + asked[0].calls.backward - alone[0].calls.forward - alone[0].calls.backward == 9
-
-
 @pytest.mark.parametrize("forward", [lambda x: x.detach().sin() + 0 * x, lambda x: torch.from_numpy(x.detach().numpy()).sin()])
 def test_where_it_is_absent_a_right_gradient_passes_and_the_reason_is_told(forward):
     result, comparison, reason = told(sine(forward=forward), witness="always")

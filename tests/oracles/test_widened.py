@@ -67,14 +67,6 @@ def test_the_same_function_is_taken_in_float64(function):
     assert found.measured.inputs[0].dtype == torch.float64 and torch.equal(found.measured.inputs[0].float(), found.subject.inputs[0])
 
 
-@pytest.mark.parametrize(("function", "others"), [(branches, True), (rounds_its_constant, True), (refuses_float64, False), (leaves_torch, False)])
-def test_a_function_that_looks_at_its_dtype_is_taken_in_float64_as_it_is_in_float32(function, others):
-    found = evidence(lambda x: function(x), single(3, 2))
-    assert isinstance(found.in_float64, InFloat64) and found.in_float64.others is others
-    (y,), (own,) = found.measured.values(found.measured.inputs), found.outputs
-    assert y.dtype == torch.float64 and torch.allclose(y.float(), own, rtol=1e-6)
-
-
 def looks_at_its_bytes(x):
     if x.element_size() > 4:
         raise TypeError("x must be float32")

@@ -1,6 +1,5 @@
 """What is printed of a wrong backward is what one-hot cotangents give: elements, counts, maps and the element that is explained."""
 
-from itertools import count
 
 import numpy as np
 import pytest
@@ -8,19 +7,10 @@ import torch
 
 from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
-from gradverify.numerics.entries.one_hot import off_pattern
 from gradverify.numerics.explain import Coordinate, measure
-from gradverify.numerics.judging.bundle import Grouping
-from gradverify.numerics.judging.reach import Reach
-from gradverify.numerics.judging.run import Run
 from gradverify.numerics.pairs.pair import Outcome
-from gradverify.numerics.seed_vectors import signed_weights_float32
-from gradverify.numerics.sparsity.colouring import column_groups
-from gradverify.numerics.sparsity.pattern import row_groups
-from gradverify.numerics.structure import Plan
 from gradverify.numerics.verdict import Limit, Verdict
 from numerics.differentiable import Differentiable, normal
-from numerics.windows import elementwise, prepared
 
 
 class Linear(Differentiable):
@@ -108,20 +98,6 @@ def test_what_comes_from_one_output_each_takes_two_backwards_a_bit_of_their_numb
 
 
 # ---- the search itself
-def search(given, pattern=None, spent=False):
-    """What the only group of a pattern has off it, as a matrix [outputs, inputs]; the inputs that are shared, and their own numbers."""
-    given = np.array(given, float)
-    m, n = given.shape
-    function = Linear(lambda x: torch.nn.functional.pad(x, (0, max(m - n, 0)))[:m].sin(), normal(1, n), given)
-    point, known = prepared(function)
-    pulled = count()
-    run = Run(point, known, 0.0, None, Reach(point), np.random.default_rng(0), over_budget=lambda ahead=0: spent and next(pulled) >= 0)
-    patterns = [pattern or elementwise(n)]
-    plan = Plan(Grouping(0, 0, column_groups(patterns), np.ones(n)), (row_groups(patterns[0]),))
-    found = off_pattern(run, plan, 0, 0, signed_weights_float32(m, np.random.default_rng(1)))
-    matrix = np.zeros((m, n))
-    matrix[found.out, found.column] = found.value
-    return matrix, dict(zip(found.shared.tolist(), found.own.tolist(), strict=True))
 
 
 # ---- where the budget ends
